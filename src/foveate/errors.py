@@ -1,0 +1,106 @@
+"""Every failure a person can cause, one class each.
+
+A message has three parts: what came, what was expected, and what to do about it. All classes derive from
+`FoveateError`; each also derives from the built-in exception that a Python programmer would expect, so
+`except FileNotFoundError` and `except ValueError` keep working.
+"""
+
+from __future__ import annotations
+
+
+class FoveateError(Exception):
+    """Base of all errors that foveate raises on purpose.
+
+    Args:
+        received: what came, with the offending value in it.
+        expected: what would have been right.
+        fix: what the reader can do now.
+    """
+
+    def __init__(self, received: str, *, expected: str, fix: str) -> None:
+        super().__init__(received, expected, fix)
+        self.received, self.expected, self.fix = received, expected, fix
+
+    def __str__(self) -> str:
+        return f"{self.received}\n  expected: {self.expected}\n  fix: {self.fix}"
+
+
+# --- images (image.py) ------------------------------------------------------------------------------------------------
+
+
+class ImageNotFoundError(FoveateError, FileNotFoundError):
+    """The path of an image does not exist, or is not a file."""
+
+
+class ImageFormatError(FoveateError, ValueError):
+    """The bytes are not an image in one of the allowed formats."""
+
+
+class ImageDecodeError(FoveateError, ValueError):
+    """The bytes begin as an image, but cannot be decoded to the end."""
+
+
+class ImageTooLargeError(FoveateError, ValueError):
+    """More bytes or pixels than the limits allow (a decompression bomb, for example)."""
+
+
+class ImageArrayError(FoveateError, ValueError):
+    """An array that is not an image: wrong shape or dtype, an undeclared float range, NaN."""
+
+
+# --- textures (texture.py) --------------------------------------------------------------------------------------------
+
+
+class ChannelError(FoveateError, KeyError):
+    """An unknown channel name or layout name."""
+
+    __str__ = FoveateError.__str__  # KeyError would print the repr of the arguments
+
+
+class TextureFileError(FoveateError, ValueError):
+    """A file that is not a texture, or is damaged: names, shapes, dtypes or values are not what the format says."""
+
+
+class TextureVersionError(TextureFileError):
+    """A texture file of a format version that this release cannot read."""
+
+
+class TextureEncoderError(FoveateError, ValueError):
+    """A texture is asked through an encoder (or a revision of it) that did not make it."""
+
+
+# --- encoders (encoders/) ---------------------------------------------------------------------------------------------
+
+
+class EncoderNameError(FoveateError, ValueError):
+    """No encoder of this name."""
+
+
+class EncoderFilesError(FoveateError, OSError):
+    """The files of a known encoder are missing, incomplete or cannot be downloaded."""
+
+
+class MissingExtraError(FoveateError, ImportError):
+    """A feature needs an optional dependency that is not installed."""
+
+
+# --- questions and budgets (relevance/) -------------------------------------------------------------------------------
+
+
+class QueryError(FoveateError, ValueError):
+    """A question that cannot be asked: empty, too long, or in no language the encoder knows."""
+
+
+class BudgetError(FoveateError, ValueError):
+    """A number of tokens that cannot be kept: not a whole number, below 1, or above the number of cells."""
+
+
+class OptionError(FoveateError, ValueError):
+    """Any other argument outside its documented choices or range (a rank, a side, a mip level)."""
+
+
+# --- files that foveate writes ----------------------------------------------------------------------------------------
+
+
+class OutputError(FoveateError, OSError):
+    """A result could not be written. Nothing half-written is left behind."""

@@ -1,0 +1,184 @@
+"""Grids of cells over an image, and the one coordinate convention of the project.
+
+* Arrays are [h, w, channels]; positions and indices are (y, x), sizes (h, w). Never (x, y).
+* Continuous coordinates: an image spans [0, H] x [0, W], and the centre of pixel (0, 0) is (0.5, 0.5). A grid of
+  h x w cells spans the same rectangle, so cell coordinates are pixel coordinates times h/H and w/W. This is
+  `align_corners=False` with border clamping, everywhere.
+* Flat indices run along rows: index = y * w + x.
+
+`docs/conventions.md` says the same at length; `tests/test_grid.py` pins it on grids that are not square.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.errors import OptionError
+
+Floats = NDArray[np.float32]
+Reduction = Literal["mean", "max", "min", "mode"]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """h x w cells laid edge to edge over an image of H x W pixels.
+
+    >>> grid = Grid(48, 64, height=480, width=640)
+    >>> grid.cell
+    (10.0, 10.0)
+    >>> grid.centres()[1]                     # cell 1 is the second of the first row; (y, x) in pixels
+    array([ 5., 15.], dtype=float32)
+    """
+
+    h: int
+    w: int
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        if min(self.h, self.w, self.height, self.width) < 1:
+            raise OptionError(
+                f"a grid of {self.h} x {self.w} cells over {self.height} x {self.width} pixels",
+                expected="at least one cell and one pixel each way",
+                fix="pass sizes as (h, w, height, width), all >= 1",
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(h, w) in cells."""
+        return self.h, self.w
+
+    @property
+    def count(self) -> int:
+        """Number of cells, h * w."""
+        return self.h * self.w
+
+    @property
+    def cell(self) -> tuple[float, float]:
+        """Size of a cell (height, width) in pixels."""
+        return self.height / self.h, self.width / self.w
+
+    def centres(self) -> Floats:
+        """Positions (y, x) of the cells' centres in pixels: float32 [h * w, 2], row-major."""
+        y = (np.arange(self.h) + 0.5) * (self.height / self.h)
+        x = (np.arange(self.w) + 0.5) * (self.width / self.w)
+        return np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2).astype(np.float32)
+
+    def index_at(self, positions: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Flat index of the cell under each position: (y, x) pixels [n, 2] -> int64 [n]. Outside is clamped."""
+        yx = np.asarray(positions, np.float64).reshape(-1, 2)
+        y = np.clip(np.floor(yx[:, 0] * self.h / self.height), 0, self.h - 1).astype(np.int64)
+        x = np.clip(np.floor(yx[:, 1] * self.w / self.width), 0, self.w - 1).astype(np.int64)
+        return y * self.w + x
+
+    def boxes(self) -> Floats:
+        """Borders (y0, x0, y1, x1) of the cells in pixels: float32 [h * w, 4], row-major."""
+        half = np.array(self.cell, np.float32) / 2
+        centres = self.centres()
+        return np.concatenate([centres - half, centres + half], 1)
+
+
+def resize_map(plane: NDArray[np.floating] | NDArray[np.integer], shape: tuple[int, int]) -> Floats:
+    """Move a map to another grid over the same image: [h, w] or [h, w, c] -> the same at `shape`, float32.
+
+    Along an axis that becomes finer: linear interpolation between cell centres, clamped at the border. Along an axis
+    that becomes coarser: the exact mean over the area of each new cell. Both are linear maps, so this commutes with
+    any linear score, and a constant stays the same constant.
+    """
+    plane = np.asarray(plane, np.float32)
+    if plane.shape[:2] == tuple(shape):
+        return plane
+    rows, cols = _axis_weights(plane.shape[0], shape[0]), _axis_weights(plane.shape[1], shape[1])
+    if plane.ndim == 2:
+        return np.asarray(rows @ plane @ cols.T, np.float32)
+    return np.asarray(np.einsum("Yy,yxc,Xx->YXc", rows, plane, cols, optimize=True), np.float32)
+
+
+@lru_cache(maxsize=64)
+def _axis_weights(old: int, new: int) -> Floats:
+    """Weights [new, old] of one axis; every row sums to 1."""
+    out = np.zeros((new, old), np.float64)
+    if new >= old:
+        at = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
+        low = np.minimum(np.floor(at).astype(int), max(old - 2, 0))
+        fraction = at - low
+        out[np.arange(new), low] += 1 - fraction
+        out[np.arange(new), np.minimum(low + 1, old - 1)] += fraction
+    else:
+        edges = np.arange(new + 1) * old / new  # new cell i covers old coordinates [edges[i], edges[i + 1]]
+        cell = np.arange(old)
+        overlap = np.minimum(edges[1:, None], cell + 1) - np.maximum(edges[:-1, None], cell)
+        out = np.maximum(overlap, 0)
+        out /= out.sum(1, keepdims=True)
+    weights = out.astype(np.float32)
+    weights.setflags(write=False)
+    return weights
+
+
+def reduce_plane(plane: Floats, shape: tuple[int, int], reduction: Reduction) -> Floats:
+    """[h, w] -> `shape` over the same area: each new sample reduces all old samples that its area touches.
+
+    Where the new grid is finer than the old one, a sample takes the value under its centre.
+    """
+    if reduction == "mean":
+        return resize_map(plane, shape)
+    if reduction == "mode":
+        return _commonest(plane, shape)
+    function = np.maximum if reduction == "max" else np.minimum
+    for axis in (0, 1):
+        old, new = plane.shape[axis], shape[axis]
+        if old % new == 0:  # whole blocks: a few slices are ten times faster than reduceat
+            step = old // new
+            plane = reduce(function, (plane[i::step] if axis == 0 else plane[:, i::step] for i in range(step)))
+            continue
+        start, stop = _spans(old, new)
+        # reduceat reduces between neighbouring indices, so every second result is wanted; its last span runs to the
+        # end by itself, and a stop that is not above its start gives the single sample at the start.
+        borders = np.minimum(np.stack([start, stop], 1).ravel()[:-1], old - 1)
+        plane = function.reduceat(plane, borders, axis).take(np.arange(0, len(borders), 2), axis)
+    return plane
+
+
+def _spans(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and one-past-last old index that each of the new samples touches (finer: the one under its centre)."""
+    if new > old:
+        start = np.floor((np.arange(new) + 0.5) * old / new).astype(np.int64)
+        return start, start + 1
+    return np.arange(new) * old // new, -(-(np.arange(1, new + 1) * old) // new)
+
+
+def _commonest(plane: Floats, shape: tuple[int, int]) -> Floats:
+    rows, cols = (zip(*_spans(plane.shape[axis], shape[axis]), strict=True) for axis in (0, 1))
+    columns = list(cols)
+    out = np.empty(shape, np.float32)
+    for i, (top, bottom) in enumerate(rows):
+        for j, (left, right) in enumerate(columns):
+            values, counts = np.unique(plane[top:bottom, left:right], return_counts=True)
+            out[i, j] = values[counts.argmax()]  # ties: the lower id
+    return out
+
+
+def sample_nearest(plane: NDArray[np.generic], y: NDArray[np.floating], x: NDArray[np.floating]) -> NDArray[np.generic]:
+    """Read [h, w, c] (or [h, w]) at cell coordinates y, x [n]; outside is clamped. -> [n, c] (or [n])."""
+    rows = np.clip(np.floor(y), 0, plane.shape[0] - 1).astype(np.int64)
+    cols = np.clip(np.floor(x), 0, plane.shape[1] - 1).astype(np.int64)
+    return plane[rows, cols]
+
+
+def sample_linear(plane: NDArray[np.floating], y: NDArray[np.floating], x: NDArray[np.floating]) -> Floats:
+    """Bilinear reading of [h, w, c] (or [h, w]) at cell coordinates y, x [n], clamped at the border. -> float32."""
+    h, w = plane.shape[:2]
+    y, x = np.clip(np.asarray(y) - 0.5, 0, h - 1), np.clip(np.asarray(x) - 0.5, 0, w - 1)
+    y0, x0 = np.minimum(y.astype(np.int64), max(h - 2, 0)), np.minimum(x.astype(np.int64), max(w - 2, 0))
+    y1, x1 = np.minimum(y0 + 1, h - 1), np.minimum(x0 + 1, w - 1)
+    extra = (1,) * (plane.ndim - 2)
+    fy = (y - y0).astype(np.float32).reshape(-1, *extra)
+    fx = (x - x0).astype(np.float32).reshape(-1, *extra)
+    top = plane[y0, x0] * (1 - fx) + plane[y0, x1] * fx
+    bottom = plane[y1, x0] * (1 - fx) + plane[y1, x1] * fx
+    return np.asarray(top * (1 - fy) + bottom * fy, np.float32)
