@@ -1,0 +1,191 @@
+"""Textures on disk: one safetensors file, written whole or not at all, believed only after every check.
+
+`docs/format.md` is the specification. Reading checks names, shapes, dtypes, finiteness and the format version:
+safetensors itself checks none of the last three.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_bytes
+
+from foveate.basis import Basis
+from foveate.errors import OutputError, TextureFileError, TextureVersionError
+from foveate.grid import Grid
+from foveate.layout import BY_NAME, FULL40
+from foveate.texture import EncoderStamp, Texture
+
+FORMAT = "foveate-texture"
+VERSION = 1
+PLANE = "plane."
+
+
+def save_texture(texture: Texture, path: str | os.PathLike[str]) -> None:
+    """Write `path` (a .safetensors file by custom). Raises OutputError; then the path is as it was before."""
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "layout": FULL40.name,
+        "image": {"name": texture.name, "height": texture.grid.height, "width": texture.grid.width},
+        "grid": list(texture.grid.shape),
+        "channels": sorted(texture.planes),
+        "encoder": {
+            "name": texture.encoder.name,
+            "revision": texture.encoder.revision,
+            "width": texture.encoder.width,
+        },
+        "preprocessing": dict(texture.preprocessing),
+    }
+    tensors: dict[str, NDArray[Any]] = {
+        "pixel": texture.pixel,
+        "embedding": texture.embedding,
+        "residual": texture.residual,
+        "basis.mean": texture.basis.mean,
+        "basis.rows": texture.basis.rows,
+        **{PLANE + name: plane for name, plane in texture.planes.items()},
+    }
+    if texture.valid is not None:
+        tensors["valid"] = texture.valid
+    contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    write_whole(Path(path), to_bytes(contiguous, {"foveate": json.dumps(header, sort_keys=True)}))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that readers, and a crash at any moment, see the old content or the new, never a part.
+
+    A sibling temporary file is written, flushed to disk and renamed. Raises OutputError with the cause; the temporary
+    file is then removed.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as cause:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise OutputError(
+            f"'{path}' could not be written ({cause.strerror or cause})",
+            expected=f"a writable folder with {len(content) / 1e6:.1f} MB free",
+            fix="choose another place, or make room; nothing was changed",
+        ) from cause
+
+
+def load_texture(path: str | os.PathLike[str]) -> Texture:
+    """Read and check a texture file. Raises TextureFileError, TextureVersionError."""
+    file = Path(path)
+    if not file.is_file():
+        raise TextureFileError(
+            f"no texture file at '{file}'", expected="a file written by foveate encode", fix="check the path"
+        )
+    try:
+        with safe_open(file, framework="np") as content:
+            header = _header(content.metadata(), file)
+            names = set(content.keys())
+            _check_names(names, header, file)
+            tensors = {name: content.get_tensor(name) for name in names}
+    except (SafetensorError, OSError) as cause:
+        raise _damaged(file, f"not a whole safetensors file ({cause})") from cause
+    return _build(header, tensors, file)
+
+
+def _damaged(file: Path, what: str) -> TextureFileError:
+    return TextureFileError(
+        f"'{file}': {what}",
+        expected="a texture as docs/format.md describes it",
+        fix="encode the image again with 'foveate encode IMAGE -o FILE'",
+    )
+
+
+def _header(metadata: dict[str, str] | None, file: Path) -> dict[str, Any]:
+    try:
+        header = json.loads((metadata or {})["foveate"])
+        known = header["format"] == FORMAT
+        version = header["version"]
+    except (KeyError, TypeError, ValueError):
+        raise _damaged(file, "a safetensors file, but not a foveate texture") from None
+    if not known or isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise _damaged(file, f"format {header.get('format')!r}, version {version!r}")
+    if version > VERSION:
+        raise TextureVersionError(
+            f"'{file}' has texture format version {version}",
+            expected=f"version {VERSION} or older",
+            fix="upgrade foveate, or encode the image again with this release",
+        )
+    return dict(header)
+
+
+def _check_names(names: set[str], header: dict[str, Any], file: Path) -> None:
+    channels = header.get("channels")
+    if not isinstance(channels, list) or not all(isinstance(c, str) for c in channels):
+        raise _damaged(file, "the header does not list its channels")
+    unknown = sorted(set(channels) - set(BY_NAME))
+    if unknown:
+        raise _damaged(file, f"unknown channels {unknown}")
+    wanted = {"pixel", "embedding", "residual", "basis.mean", "basis.rows", *(PLANE + c for c in channels)}
+    if names - {"valid"} != wanted:
+        raise _damaged(
+            file, f"tensors missing {sorted(wanted - names)}, unexpected {sorted(names - wanted - {'valid'})}"
+        )
+
+
+def _build(header: dict[str, Any], tensors: dict[str, NDArray[Any]], file: Path) -> Texture:
+    try:
+        height, width = int(header["image"]["height"]), int(header["image"]["width"])
+        grid = Grid(int(header["grid"][0]), int(header["grid"][1]), height, width)
+        stamp = header["encoder"]
+        encoder = EncoderStamp(str(stamp["name"]), str(stamp["revision"]), int(stamp["width"]))
+        preprocessing, name = dict(header["preprocessing"]), str(header["image"]["name"])
+    except (KeyError, IndexError, TypeError, ValueError) as cause:
+        raise _damaged(file, f"the header is incomplete ({type(cause).__name__}: {cause})") from None
+    rank = tensors["basis.rows"].shape[0] if tensors["basis.rows"].ndim == 2 else 0
+    if rank < 1:
+        raise _damaged(file, "an empty basis")
+
+    def check(tensor: str, dtype: type, *shape: int) -> None:
+        found = tensors[tensor]
+        if found.dtype != dtype or found.shape != shape:
+            raise _damaged(
+                file, f"tensor '{tensor}' is {found.dtype} {list(found.shape)}, not {np.dtype(dtype)} {list(shape)}"
+            )
+        if not np.isfinite(found).all():
+            raise _damaged(file, f"tensor '{tensor}' has NaN or infinite values")
+
+    check("pixel", np.uint8, height, width, 3)
+    check("embedding", np.float16, *grid.shape, rank)
+    check("residual", np.float16, *grid.shape)
+    check("basis.mean", np.float32, encoder.width)
+    check("basis.rows", np.float16, rank, encoder.width)
+    if "valid" in tensors:
+        check("valid", np.uint8, height, width)
+    planes = {}
+    for channel in header["channels"]:
+        native = BY_NAME[channel].native
+        shape = grid.shape if native == "cell" else (-(-height // 4), -(-width // 4))
+        if native not in ("cell", "quarter"):
+            raise _damaged(file, f"channel '{channel}' is never stored as a plane")
+        check(PLANE + channel, np.float16, *shape)
+        planes[channel] = tensors[PLANE + channel]
+    return Texture(
+        grid=grid,
+        pixel=tensors["pixel"],
+        valid=tensors.get("valid"),
+        planes=planes,
+        embedding=tensors["embedding"],
+        basis=Basis(tensors["basis.mean"], tensors["basis.rows"]),
+        residual=tensors["residual"],
+        encoder=encoder,
+        preprocessing=preprocessing,
+        name=name,
+    )
