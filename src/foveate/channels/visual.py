@@ -1,0 +1,61 @@
+"""Edges, frequency split and distance to edges: what is in the pixels whatever is asked.
+
+What is notable
+* edge_on and edge_off are one Sobel magnitude, divided by the sign of (luma - surround). The Sobel magnitude of the
+  inverted image equals that of the image, so a pair made by inverting would be one channel twice.
+* Each sample stands for 4 x 4 pixels: the maximum of the edges, the mean of the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.grid import reduce_plane
+
+Floats = NDArray[np.float32]
+
+SURROUND_SIGMA = 4.0  # pixels; splits luma into low and high frequencies, and is the surround of edge_on / edge_off
+SOBEL_PEAK = 4.0  # |Sobel| of a full-height vertical or horizontal step of luma in [0, 1]
+EDGE = 0.15  # of SOBEL_PEAK: where edge_distance is 0
+
+
+def visual_planes(rgb: NDArray[np.uint8]) -> dict[str, Floats]:
+    """uint8 [H, W, 3] -> edge_on, edge_off, high_pass, low_pass, edge_distance: float32 [ceil(H/4), ceil(W/4)].
+
+    All in [0, 1]. A constant image has no edges: edge planes are 0 and edge_distance is 1.
+    """
+    luma = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY).astype(np.float32) / 255
+    low = cv2.GaussianBlur(luma, (0, 0), SURROUND_SIGMA, borderType=cv2.BORDER_REPLICATE)
+    magnitude = cv2.magnitude(
+        cv2.Sobel(luma, cv2.CV_32F, 1, 0, borderType=cv2.BORDER_REPLICATE),
+        cv2.Sobel(luma, cv2.CV_32F, 0, 1, borderType=cv2.BORDER_REPLICATE),
+    )
+    magnitude = np.minimum(magnitude / SOBEL_PEAK, 1)
+    brighter = luma >= low
+    quarter = (-(-rgb.shape[0] // 4), -(-rgb.shape[1] // 4))
+    edge_on = reduce_plane(np.where(brighter, magnitude, 0), quarter, "max")
+    edge_off = reduce_plane(np.where(brighter, 0, magnitude), quarter, "max")
+    return {
+        "edge_on": edge_on,
+        "edge_off": edge_off,
+        "high_pass": shrink(np.abs(luma - low), quarter),
+        "low_pass": shrink(low, quarter),
+        "edge_distance": edge_distance(np.maximum(edge_on, edge_off) > EDGE),
+    }
+
+
+def shrink(plane: NDArray[Any], shape: tuple[int, int]) -> Floats:
+    """Mean over the area of each new sample, [H, W] -> `shape`."""
+    return cv2.resize(plane, shape[::-1], interpolation=cv2.INTER_AREA).astype(np.float32, copy=False)
+
+
+def edge_distance(edges: NDArray[np.bool_]) -> Floats:
+    """Distance to the nearest True sample, divided by the diagonal: bool [h, w] -> float32 [h, w] in [0, 1]."""
+    if not edges.any():
+        return np.ones(edges.shape, np.float32)
+    distance = cv2.distanceTransform((~edges).astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_PRECISE)
+    return np.minimum(distance / np.float32(np.hypot(*edges.shape)), 1).astype(np.float32)

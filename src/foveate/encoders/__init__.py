@@ -1,0 +1,117 @@
+"""Encoders: image -> dense unit features in a space that text vectors share.
+
+An encoder is any object with the members of `Encoder`. `load_encoder` finds the built-in ones by name:
+
+* `nano` (nano.py): ours, inside the package, offline, no torch. The default.
+* `clip`, `clip:NAME_OR_FOLDER`, `clip:NAME_OR_FOLDER#maskclip` (clip.py): CLIP checkpoints in transformers format, with
+  one of three dense heads; needs the extra `[torch]`.
+
+What an encoder owes its callers: features are unit length or zero; the score q.x is *linear* in the features and
+larger means more alike (some towers are inverted: the pointing test in tests/ catches a wrong sign); encode_text
+returns unit vectors; the same input gives the same output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.errors import EncoderNameError
+from foveate.grid import Grid
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class DenseFeatures:
+    """Unit features float32 [h, w, D] on a grid of cells over the image."""
+
+    features: Floats
+    grid: Grid
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How an encoder's scores become relevance in [0, 1]; `relevance/score.py` has the formula.
+
+    Attributes:
+        temperature: of the softmax against rival nouns; CLIP cosines need about 40, see docs/architecture.md.
+        rivalry: how much of the rivals' level is taken off the score, 0 (absolute score) to 1 (pure contrast).
+        synonym: rivals whose text vector has a higher cosine with the question's are no rivals.
+        slope, offset: relevance = sigmoid(slope * margin + offset).
+        present: smallest confidence at which the thing counts as present.
+    """
+
+    temperature: float
+    rivalry: float
+    synonym: float
+    slope: float
+    offset: float
+    present: float
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """What foveate asks of an encoder. It must be hashable, as any plain object is: what is made of it is cached by it.
+
+    Attributes:
+        name: as passed to `load_encoder`, stored in textures.
+        revision: changes whenever the numbers change; stored in textures.
+        width: D of the shared space.
+        templates: prompts with `{}` for the noun; their unit vectors are averaged.
+        calibration: see Calibration.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def revision(self) -> str: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def templates(self) -> tuple[str, ...]: ...
+    @property
+    def calibration(self) -> Calibration: ...
+
+    def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
+        """Upright RGB uint8 [H, W, 3] -> features. `long_side`: working size in pixels, None for the default."""
+        ...
+
+    def encode_text(self, texts: Sequence[str]) -> Floats:
+        """Texts -> unit vectors float32 [n, D]. Raises QueryError for a text that the encoder cannot read."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+
+def load_encoder(name: str) -> Encoder:
+    """An encoder by name, made once per process. Raises EncoderNameError, MissingExtraError, EncoderFilesError.
+
+    >>> load_encoder("nano").width
+    256
+    """
+    kind, _, checkpoint = name.partition(":")
+    if kind not in ("nano", "clip") or (kind == "nano" and checkpoint):
+        raise EncoderNameError(
+            f"no encoder named {name!r}",
+            expected="'nano' (built in, offline), 'clip', or 'clip:NAME_OR_FOLDER' for a CLIP checkpoint",
+            fix="use 'nano', or a folder that holds config.json and model.safetensors: 'clip:/path/to/folder'",
+        )
+    return _load(kind, checkpoint)
+
+
+@lru_cache(maxsize=4)
+def _load(kind: str, checkpoint: str) -> Encoder:
+    if kind == "nano":
+        from foveate.encoders.nano import Nano
+
+        return Nano.built_in()
+    from foveate.encoders.clip import DEFAULT, Clip
+
+    source, _, dense = checkpoint.partition("#")
+    return Clip.from_pretrained(source or DEFAULT, dense=dense or "naclip")

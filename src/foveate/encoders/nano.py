@@ -1,0 +1,131 @@
+"""nano: the built-in encoder. A small convolutional tower (ONNX) aligned to a static table of word-piece vectors.
+
+What is notable
+* Offline and without torch: onnxruntime for the image, one gather and a mean for the text.
+* Stride 8. The image is resized so that its long side is 512 pixels and both sides are multiples of 8; the cells
+  then cover the image exactly, which stretches it by at most 1 %. Padding to the tower's 32 pixels is cut off again.
+* The text side knows English word pieces. A text without a single piece it knows is refused, not guessed.
+
+Not covered: what the tower has never seen. MODEL_CARD.md says which words it knows and how well.
+`training/` made both files; nothing here is random or written by hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.encoders import Calibration, DenseFeatures, Floats
+from foveate.errors import EncoderFilesError, OptionError, QueryError
+from foveate.grid import Grid
+
+LONG_SIDE = 512
+MAX_LONG_SIDE = 4096
+STRIDE = 8
+PADDED_TO = 32
+GREY = 114  # what the tower saw outside the photographs in training
+WIDTH = 256
+CALIBRATION = Calibration(temperature=20.0, rivalry=0.0, synonym=0.6, slope=12.85, offset=-5.94, present=0.3)
+FILES = ("nano_image.onnx", "nano_text.safetensors", "nano_tokenizer.json")
+
+
+@dataclass(frozen=True)
+class Nano:
+    """The built-in encoder. `Nano.built_in()` reads its files from the package, `Nano(folder)` from elsewhere."""
+
+    folder: Path
+    name: str = "nano"
+    width: int = WIDTH
+    templates: tuple[str, ...] = ("{}",)  # a static table: any template would add the same vector to every noun
+    calibration: Calibration = CALIBRATION
+
+    @classmethod
+    def built_in(cls) -> Nano:
+        folder = Path(str(files("foveate") / "assets"))
+        missing = [name for name in FILES if not (folder / name).is_file()]
+        if missing:
+            raise EncoderFilesError(
+                f"the built-in encoder lacks {missing} in '{folder}'",
+                expected="the files that come with foveate",
+                fix="install foveate again: pip install --force-reinstall foveate",
+            )
+        return cls(folder)
+
+    @cached_property
+    def revision(self) -> str:
+        """First 12 hex digits of the SHA-256 over its files: it changes whenever the numbers can."""
+        digest = hashlib.sha256()
+        for name in FILES:
+            digest.update((self.folder / name).read_bytes())
+        return digest.hexdigest()[:12]
+
+    @cached_property
+    def _session(self) -> Any:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        path = str(self.folder / FILES[0])
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    @cached_property
+    def _table(self) -> tuple[Any, NDArray[np.int8], Floats]:
+        from safetensors.numpy import load_file
+        from tokenizers import Tokenizer
+
+        tensors = load_file(self.folder / FILES[1])
+        return Tokenizer.from_file(str(self.folder / FILES[2])), tensors["rows"], tensors["scale"].astype(np.float32)
+
+    def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
+        """uint8 [H, W, 3] -> unit features float32 [h, w, 256], h/w about H/W, 64 cells along the default long side."""
+        height, width = rgb.shape[:2]
+        h, w = cells_for(height, width, LONG_SIDE if long_side is None else long_side)
+        shrinks = h * STRIDE < height
+        size = (w * STRIDE, h * STRIDE)
+        small = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+        padded = np.full((_up(h * STRIDE), _up(w * STRIDE), 3), GREY, np.uint8)
+        padded[: h * STRIDE, : w * STRIDE] = small
+        (features,) = self._session.run(None, {"rgb": padded[None]})  # [1, rows, cols, 256]
+        return DenseFeatures(np.ascontiguousarray(features[0, :h, :w]), Grid(h, w, height, width))
+
+    def encode_text(self, texts: Sequence[str]) -> Floats:
+        """Texts -> unit vectors float32 [n, 256]: the mean of their pieces' rows. Raises QueryError."""
+        tokenizer, rows, scale = self._table
+        out = np.empty((len(texts), self.width), np.float32)
+        unknown = tokenizer.token_to_id("[UNK]")
+        for i, text in enumerate(texts):
+            ids = [piece for piece in tokenizer.encode(text, add_special_tokens=False).ids if piece != unknown]
+            if not ids:
+                raise QueryError(
+                    f"{text!r} has no word that the encoder 'nano' can read",
+                    expected="English words",
+                    fix="ask in English; for other languages use a multilingual encoder through encoder='clip:...'",
+                )
+            mean = (rows[ids] * scale[ids, None]).sum(0)
+            out[i] = mean / max(float(np.linalg.norm(mean)), 1e-9)
+        return out
+
+
+def cells_for(height: int, width: int, long_side: int) -> tuple[int, int]:
+    """Cells (h, w) of an image: the long side gets long_side / 8, the short side what keeps the aspect, at least 1."""
+    if isinstance(long_side, bool) or not isinstance(long_side, int) or not PADDED_TO <= long_side <= MAX_LONG_SIDE:
+        raise OptionError(
+            f"long_side={long_side!r}",
+            expected=f"a whole number of pixels from {PADDED_TO} to {MAX_LONG_SIDE}",
+            fix=f"leave it out for the default of {LONG_SIDE}",
+        )
+    ratio = long_side / max(height, width)
+    return max(1, round(height * ratio / STRIDE)), max(1, round(width * ratio / STRIDE))
+
+
+def _up(pixels: int) -> int:
+    return -(-pixels // PADDED_TO) * PADDED_TO
