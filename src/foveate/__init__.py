@@ -1,0 +1,54 @@
+"""foveate: encode an image once, ask it anything, spend the visual tokens where the question looks.
+
+    import foveate
+    texture = foveate.encode("photo.jpg")                        # once per image: the slow part, returns a value
+    relevance = foveate.score(texture, "where is the red car?")  # per question: about a hundred microseconds
+    kept = foveate.allocate(relevance, budget=273)               # exactly 273 cells
+
+Names are resolved when they are first used: importing foveate imports neither torch nor the encoder.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "encode": "pipeline",
+    "score": "pipeline",
+    "allocate": "pipeline",
+    "load_encoder": "encoders",
+    "load_image": "image",
+    "Texture": "texture",
+    "Relevance": "relevance.score",
+    "Relevances": "relevance.score",
+    "Allocation": "relevance.allocate",
+    "Grid": "grid",
+    "FoveateError": "errors",
+}
+__all__ = [*_WHERE, "__version__"]
+
+if TYPE_CHECKING:
+    from foveate.encoders import load_encoder as load_encoder
+    from foveate.errors import FoveateError as FoveateError
+    from foveate.grid import Grid as Grid
+    from foveate.image import load_image as load_image
+    from foveate.pipeline import allocate as allocate
+    from foveate.pipeline import encode as encode
+    from foveate.pipeline import score as score
+    from foveate.relevance.allocate import Allocation as Allocation
+    from foveate.relevance.score import Relevance as Relevance
+    from foveate.relevance.score import Relevances as Relevances
+    from foveate.texture import Texture as Texture
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'foveate' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(f"foveate.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,182 @@
+"""Text vectors become a calibrated map over a texture's cells, with a confidence.
+
+For a phrase with unit vector q and a cell with unit feature x (compressed, see basis.py):
+
+    score      s = q.x                                              linear, so it may be interpolated
+    rivals     r = log(mean over j of exp(t s_j)) / t               over a bank of nouns that are not like q
+    margin     m = s - rivalry r
+    relevance  p = sigmoid(slope m + offset)                        in [0, 1]; of several phrases the highest
+
+The five numbers are the encoder's `Calibration`. Confidence is the mean of the highest 1/256 of the map: a thing that
+is not there gives a low map everywhere, and a low confidence. It is never stretched to full contrast.
+
+What is notable
+* The bank's level depends on the image and not on the question, so it is computed once a texture. Nouns like the
+  question (cosine above `synonym`) are taken out of it for that question, or "puppy" would compete with "dog".
+* Pixels that are transparent have no relevance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.encoders import Calibration
+from foveate.errors import OptionError
+from foveate.grid import Grid, resize_map
+from foveate.relevance.query import Query
+from foveate.texture import Texture
+
+Floats = NDArray[np.float32]
+PEAK_SHARE = 256  # confidence is the mean of the best 1/256 of the cells: one cell of 16 x 16, 16 of 64 x 64
+
+
+@dataclass(frozen=True, eq=False)
+class Relevance:
+    """Where a question looks.
+
+    Attributes:
+        query: the question as asked.
+        map: relevance of each cell, float32 [h, w] in [0, 1].
+        margin: the raw score behind it, float32 [h, w]; what to compare across cells when the map is low everywhere.
+        confidence: in [0, 1], how sure the map is that the thing is in the image.
+        present: confidence reaches the encoder's threshold.
+        parts: why: the map of each phrase by its text, and "saliency", which fills in for a thing that is not there.
+        grid: the cells.
+    """
+
+    query: str
+    map: Floats
+    margin: Floats
+    confidence: float
+    present: bool
+    parts: Mapping[str, Floats]
+    grid: Grid
+
+    def on(self, grid: Grid) -> Relevance:
+        """The same relevance on another grid over the same image: area means where coarser, linear where finer."""
+        if (grid.height, grid.width) != (self.grid.height, self.grid.width):
+            raise OptionError(
+                f"a grid over {grid.height} x {grid.width} pixels",
+                expected=f"one over the same image, {self.grid.height} x {self.grid.width} pixels",
+                fix="make it with Grid(h, w, relevance.grid.height, relevance.grid.width)",
+            )
+        return replace(
+            self,
+            map=resize_map(self.map, grid.shape),
+            margin=resize_map(self.margin, grid.shape),
+            parts=MappingProxyType({name: resize_map(part, grid.shape) for name, part in self.parts.items()}),
+            grid=grid,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Relevances(Sequence[Relevance]):
+    """Several questions on one texture, in the order asked: a sequence of Relevance with stacked arrays.
+
+    Attributes:
+        items: one Relevance a question.
+    """
+
+    items: tuple[Relevance, ...]
+
+    @property
+    def map(self) -> Floats:
+        """float32 [q, h, w]."""
+        return np.stack([item.map for item in self.items])
+
+    @property
+    def margin(self) -> Floats:
+        """float32 [q, h, w]."""
+        return np.stack([item.margin for item in self.items])
+
+    @property
+    def confidence(self) -> Floats:
+        """float32 [q]."""
+        return np.array([item.confidence for item in self.items], np.float32)
+
+    @overload
+    def __getitem__(self, index: int) -> Relevance: ...
+    @overload
+    def __getitem__(self, index: slice) -> Relevances: ...
+    def __getitem__(self, index: int | slice) -> Relevance | Relevances:
+        return Relevances(self.items[index]) if isinstance(index, slice) else self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Relevance]:
+        return iter(self.items)
+
+
+@dataclass(frozen=True, eq=False)
+class Rivals:
+    """The bank of nouns that a question competes with: unit vectors float32 [m, D] of one encoder."""
+
+    vectors: Floats
+
+    def level(self, texture: Texture, temperature: float) -> NDArray[np.float64]:
+        """Sum over the bank of exp(t s_j) at each cell, float64 [cells]. Kept with the texture."""
+        return texture.derive(
+            ("rivals", self, temperature), lambda: np.exp(temperature * self._scores(texture, self.vectors)).sum(0)
+        )
+
+    def against(self, texture: Texture, vector: Floats, calibration: Calibration) -> Floats:
+        """r of the module's formula for one text vector [D]: float32 [cells]."""
+        t = calibration.temperature
+        like = self.vectors @ vector > calibration.synonym
+        level, count = self.level(texture, t), len(self.vectors)
+        if like.any():
+            level = level - np.exp(t * self._scores(texture, self.vectors[like])).sum(0)
+            count = max(count - int(like.sum()), 1)
+        floor = np.exp(-t)  # the sum of one rival at its lowest: rounding in the difference cannot go below
+        return np.asarray(np.log(np.maximum(level, floor) / count) / t, np.float32)
+
+    @staticmethod
+    def _scores(texture: Texture, vectors: Floats) -> NDArray[np.float64]:
+        return texture.scores(vectors).reshape(len(vectors), -1).astype(np.float64)
+
+
+def relevance_of(texture: Texture, query: Query, calibration: Calibration, rivals: Rivals | None = None) -> Relevance:
+    """The relevance of one prepared question. `rivals` is needed where the calibration's rivalry is above 0."""
+    margins = texture.scores(query.vectors).reshape(len(query.phrases), -1)
+    if calibration.rivalry > 0 and rivals is not None:
+        for margin, vector in zip(margins, query.vectors, strict=True):
+            margin -= calibration.rivalry * rivals.against(texture, vector, calibration)
+    maps = 1 / (1 + np.exp(-(np.float32(calibration.slope) * margins + np.float32(calibration.offset))))
+    valid = _validity(texture)
+    if valid is not None:
+        maps *= valid
+    best = maps[0] if len(maps) == 1 else maps.max(0)
+    confidence = _peak(best)
+    shape = texture.grid.shape
+    parts = {phrase: part.reshape(shape) for phrase, part in zip(query.phrases, maps, strict=True)}
+    parts["saliency"] = texture.channel("saliency")
+    margin = margins[0] if len(margins) == 1 else margins.max(0)
+    return Relevance(
+        query=query.text,
+        map=best.reshape(shape),
+        margin=margin.reshape(shape),
+        confidence=confidence,
+        present=confidence >= calibration.present,
+        parts=MappingProxyType(parts),
+        grid=texture.grid,
+    )
+
+
+def _peak(values: Floats) -> float:
+    count = max(1, len(values) // PEAK_SHARE)
+    return float(np.partition(values, len(values) - count)[-count:].mean())
+
+
+def _validity(texture: Texture) -> Floats | None:
+    """Opaque share of each cell, float32 [cells]; None for an image without alpha."""
+    valid = texture.valid
+    if valid is None:
+        return None
+    return texture.derive("validity", lambda: resize_map(valid, texture.grid.shape).ravel() / np.float32(255))
