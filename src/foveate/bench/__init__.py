@@ -1,0 +1,44 @@
+"""Measurements: every number in the README comes from one of these, and each prints its table and one line of JSON.
+
+* `query`: times of the main path, and sizes. Medians; the machines are shared, so look at ratios within a run.
+* `relevance`: is the heat on the thing? Against COCO-style masks, beside honest baselines.
+* `compression`: do compressed maps equal full ones? Beside the way of the seed documents.
+
+A report is a plain dict: "title", "rows" and what is needed to repeat it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+
+def circumstances() -> dict[str, Any]:
+    """Versions, commit and machine, for the last line of every benchmark."""
+    import numpy
+    import onnxruntime
+
+    from foveate import __version__
+
+    return {
+        "foveate": __version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "onnxruntime": onnxruntime.__version__,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+    }
+
+
+def _commit() -> str | None:
+    here = Path(__file__).parent
+    try:
+        run = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip() or None

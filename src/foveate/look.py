@@ -1,0 +1,101 @@
+"""Ask a texture several questions and write down what came out: a picture and a JSON file for each.
+
+This is what `foveate look` and `foveate demo` do after encoding; floor 6, so it may know files and pictures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from foveate.encoders import Encoder
+from foveate.errors import OutputError
+from foveate.pipeline import allocate, score
+from foveate.texture import Texture
+from foveate.texture_file import write_whole
+from foveate.viz import panels
+
+
+def look(
+    texture: Texture,
+    queries: Sequence[str],
+    *,
+    budget: int,
+    out: Path,
+    floor: float = 0.0,
+    encoder: Encoder | None = None,
+) -> list[dict[str, Any]]:
+    """Score and allocate each query; write `<image>--<query>.png` and `.json` into `out`. -> one record a query.
+
+    All queries are scored before anything is written, so a bad one leaves no files behind.
+
+    Raises:
+        QueryError, BudgetError, OptionError, OutputError.
+    """
+    results = []
+    for query in queries:
+        start = time.perf_counter()
+        relevance = score(texture, query, encoder=encoder)
+        kept = allocate(relevance, budget, floor=floor)
+        results.append((relevance, kept, time.perf_counter() - start))
+    make_folder(out)
+    records, used = [], set[str]()
+    for query, (relevance, kept, seconds) in zip(queries, results, strict=True):
+        path = out / f"{Path(texture.name).stem}--{_unused(slug(query), used)}"
+        record = {
+            "query": query,
+            "phrases": [part for part in relevance.parts if part != "saliency"],
+            "budget": len(kept),
+            "indices": kept.indices.tolist(),
+            "confidence": round(relevance.confidence, 4),
+            "present": relevance.present,
+            "score_seconds": round(seconds, 6),
+            "png": str(path.with_name(path.name + ".png")),
+            "json": str(path.with_name(path.name + ".json")),
+        }
+        picture = io.BytesIO()
+        panels(texture, relevance, kept).save(picture, "PNG")
+        write_whole(Path(record["png"]), picture.getvalue())
+        content = record | {
+            "image": texture.name,
+            "size": [texture.grid.height, texture.grid.width],
+            "grid": list(texture.grid.shape),
+            "encoder": {"name": texture.encoder.name, "revision": texture.encoder.revision},
+            "scores": [round(float(s), 5) for s in kept.scores],
+            "map": [[round(float(v), 4) for v in row] for row in relevance.map],
+        }
+        write_whole(Path(record["json"]), json.dumps(content).encode())
+        records.append(record)
+    return records
+
+
+def make_folder(path: Path) -> None:
+    """Create an output folder. Raises OutputError with the cause."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise OutputError(
+            f"the output folder '{path}' cannot be made ({cause.strerror or cause})",
+            expected="a folder, or a place where one can be made",
+            fix="choose another place with --out",
+        ) from cause
+
+
+def slug(query: str) -> str:
+    """A file name for a question: its letters and digits, or a digest where it has none in ASCII."""
+    words = re.sub(r"[^a-z0-9]+", "-", query.lower()).strip("-")
+    return words[:60].rstrip("-") or hashlib.sha256(query.encode()).hexdigest()[:12]
+
+
+def _unused(name: str, used: set[str]) -> str:
+    number, candidate = 2, name
+    while candidate in used:
+        candidate, number = f"{name}-{number}", number + 1
+    used.add(candidate)
+    return candidate
