@@ -1,0 +1,242 @@
+"""The image side of nano: a fully convolutional tower, stride 8, unit features in the space of the text table.
+
+What is notable
+* The trunk has the shape of YOLOX-nano (CSPDarknet, PAFPN, decoupled head) and *starts from its weights*
+  (Apache-2.0, trained on COCO train2017): a detector already knows where things are; what it lacks is language.
+* Everything after the trunk is new: three levels are summed at stride 8, two large-kernel blocks spread evidence over
+  whole objects, a 1x1 convolution maps to the text space, and each cell is scaled to unit length.
+* One small attention block at stride 32 sees the whole picture. It starts as the identity.
+
+Not covered: boxes. The box predictors of the detector are dropped; their features are kept.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+TEXT_WIDTH = 256
+STRIDE = 8
+COARSEST_STRIDE = 32
+
+
+class Conv(nn.Module):
+    """Convolution and SiLU. Names follow YOLOX so that its weights load by name.
+
+    The batch norms of YOLOX are folded into its weights, whose channels differ in size by orders of magnitude: one
+    learning rate for all destroyed the trunk within a few hundred steps, even at 5e-5. So a weight is kept as
+    gain x weight, with a fixed gain per output channel and weights of mean square 1: steps are then relative.
+    """
+
+    def __init__(self, c_in: int, c_out: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(c_in, c_out, kernel, stride, (kernel - 1) // 2, groups=groups)
+        self.gain: Tensor
+        self.register_buffer("gain", torch.ones(c_out, 1, 1, 1))
+
+    def set(self, weight: Tensor, bias: Tensor) -> None:
+        self.gain.copy_(weight.square().mean((1, 2, 3), keepdim=True).sqrt().clamp(min=1e-8))
+        self.conv.weight.data.copy_(weight / self.gain)
+        self.conv.bias.data.copy_(bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        c = self.conv
+        return F.silu(F.conv2d(x, c.weight * self.gain, c.bias, c.stride, c.padding, groups=c.groups))
+
+
+class DWConv(nn.Module):
+    def __init__(self, c_in: int, c_out: int, kernel: int = 3, stride: int = 1) -> None:
+        super().__init__()
+        self.dconv = Conv(c_in, c_in, kernel, stride, groups=c_in)
+        self.pconv = Conv(c_in, c_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.pconv(self.dconv(x))
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, c: int, shortcut: bool) -> None:
+        super().__init__()
+        self.conv1, self.conv2, self.shortcut = Conv(c, c), DWConv(c, c), shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv2(self.conv1(x))
+        return x + y if self.shortcut else y
+
+
+class CSP(nn.Module):
+    def __init__(self, c_in: int, c_out: int, n: int, shortcut: bool = True) -> None:
+        super().__init__()
+        c = c_out // 2
+        self.conv1, self.conv2, self.conv3 = Conv(c_in, c), Conv(c_in, c), Conv(2 * c, c_out)
+        self.m = nn.Sequential(*[Bottleneck(c, shortcut) for _ in range(n)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv3(torch.cat([self.m(self.conv1(x)), self.conv2(x)], 1))
+
+
+class SPP(nn.Module):
+    def __init__(self, c_in: int, c_out: int) -> None:
+        super().__init__()
+        c = c_in // 2
+        self.conv1, self.conv2 = Conv(c_in, c), Conv(4 * c, c_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv1(x)
+        return self.conv2(torch.cat([x, *(F.max_pool2d(x, k, 1, k // 2) for k in (5, 9, 13))], 1))
+
+
+class Focus(nn.Module):
+    """Space to depth by 2, in YOLOX's order of the four phases."""
+
+    def __init__(self, c_in: int, c_out: int) -> None:
+        super().__init__()
+        self.conv = Conv(4 * c_in, c_out, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        phases = [x[..., ::2, ::2], x[..., 1::2, ::2], x[..., ::2, 1::2], x[..., 1::2, 1::2]]
+        return self.conv(torch.cat(phases, 1))
+
+
+class Darknet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = Focus(3, 16)
+        self.dark2 = nn.Sequential(DWConv(16, 32, 3, 2), CSP(32, 32, 1))
+        self.dark3 = nn.Sequential(DWConv(32, 64, 3, 2), CSP(64, 64, 3))
+        self.dark4 = nn.Sequential(DWConv(64, 128, 3, 2), CSP(128, 128, 3))
+        self.dark5 = nn.Sequential(DWConv(128, 256, 3, 2), SPP(256, 256), CSP(256, 256, 1, shortcut=False))
+
+
+class Pafpn(nn.Module):
+    """[n, 3, H, W] BGR 0..255 -> features at strides 8, 16, 32 with 64, 128, 256 channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = Darknet()
+        self.lateral_conv0, self.C3_p4 = Conv(256, 128), CSP(256, 128, 1, shortcut=False)
+        self.reduce_conv1, self.C3_p3 = Conv(128, 64), CSP(128, 64, 1, shortcut=False)
+        self.bu_conv2, self.C3_n3 = DWConv(64, 64, 3, 2), CSP(128, 128, 1, shortcut=False)
+        self.bu_conv1, self.C3_n4 = DWConv(128, 128, 3, 2), CSP(256, 256, 1, shortcut=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        b = self.backbone
+        x3 = b.dark3(b.dark2(b.stem(x)))
+        x4 = b.dark4(x3)
+        fpn5 = self.lateral_conv0(b.dark5(x4))
+        fpn4 = self.reduce_conv1(self.C3_p4(torch.cat([double(fpn5), x4], 1)))
+        p3 = self.C3_p3(torch.cat([double(fpn4), x3], 1))
+        p4 = self.C3_n3(torch.cat([self.bu_conv2(p3), fpn4], 1))
+        p5 = self.C3_n4(torch.cat([self.bu_conv1(p4), fpn5], 1))
+        return p3, p4, p5
+
+
+class Head(nn.Module):
+    """The detector's decoupled head, without its predictors: [n, c, h, w] -> class and box features [n, 64, h, w]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stems = nn.ModuleList(Conv(c, 64) for c in (64, 128, 256))
+        self.cls_convs, self.reg_convs = (
+            nn.ModuleList(nn.Sequential(DWConv(64, 64), DWConv(64, 64)) for _ in range(3)) for _ in range(2)
+        )
+
+    def forward(self, level: int, p: Tensor) -> Tensor:
+        x = self.stems[level](p)
+        return torch.cat([self.cls_convs[level](x), self.reg_convs[level](x)], 1)
+
+
+def double(x: Tensor) -> Tensor:
+    return F.interpolate(x, scale_factor=2, mode="nearest")
+
+
+class Context(nn.Module):
+    """One pre-norm attention block over the coarsest grid; position comes from a depthwise convolution."""
+
+    def __init__(self, c: int, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.position = nn.Conv2d(c, c, 3, padding=1, groups=c)
+        self.norm1, self.norm2 = nn.GroupNorm(1, c), nn.GroupNorm(1, c)
+        self.qkv, self.out = nn.Conv2d(c, 3 * c, 1), nn.Conv2d(c, c, 1)
+        self.mlp = nn.Sequential(nn.Conv2d(c, 2 * c, 1), nn.SiLU(), nn.Conv2d(2 * c, c, 1))
+        for last in (self.position, self.out, self.mlp[2]):
+            nn.init.zeros_(last.weight)
+            nn.init.zeros_(last.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, c, h, w = x.shape
+        x = x + self.position(x)
+        q, k, v = self.qkv(self.norm1(x)).reshape(n, 3, self.heads, c // self.heads, h * w).unbind(1)
+        weights = torch.softmax(q.transpose(-1, -2) @ k * (c // self.heads) ** -0.5, -1)  # [n, heads, hw, hw]
+        x = x + self.out((v @ weights.transpose(-1, -2)).reshape(n, c, h, w))
+        return x + self.mlp(self.norm2(x))
+
+
+class Spread(nn.Module):
+    """Residual depthwise 7x7 and a pointwise MLP: carries evidence from an object's centre to its outline."""
+
+    def __init__(self, c: int, expand: int = 2) -> None:
+        super().__init__()
+        self.depth = nn.Conv2d(c, c, 7, padding=3, groups=c)
+        self.wide, self.narrow = nn.Conv2d(c, expand * c, 1), nn.Conv2d(expand * c, c, 1)
+        nn.init.zeros_(self.narrow.weight)
+        nn.init.zeros_(self.narrow.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.narrow(F.silu(self.wide(self.depth(x))))
+
+
+class Tower(nn.Module):
+    """[n, 3, H, W] RGB in 0..255, H and W multiples of 32 -> unit features [n, 256, H/8, W/8]."""
+
+    def __init__(self, width: int = 128) -> None:
+        super().__init__()
+        self.backbone, self.head = Pafpn(), Head()
+        self.context = Context(256)
+        self.level = nn.ModuleList(nn.Conv2d(c + 128, width, 1) for c in (64, 128, 256))
+        self.spread = nn.Sequential(Spread(width), Spread(width))
+        self.out = nn.Conv2d(width, TEXT_WIDTH, 1)
+
+    def features(self, rgb: Tensor) -> Tensor:
+        p3, p4, p5 = self.backbone(rgb.flip(1))
+        p5 = self.context(p5)
+        pyramid = (p3, p4, p5)
+        levels = [self.level[i](torch.cat([p, self.head(i, p)], 1)) for i, p in enumerate(pyramid)]
+        size = levels[0].shape[-2:]
+        x = levels[0] + sum(F.interpolate(y, size=size, mode="bilinear", align_corners=False) for y in levels[1:])
+        return self.out(self.spread(F.silu(x)))
+
+    def forward(self, rgb: Tensor) -> Tensor:
+        return F.normalize(self.features(rgb), dim=1)
+
+
+def load_detector(tower: Tower, path: str) -> int:
+    """Copy YOLOX-nano's weights from its ONNX file into the trunk; return how many convolutions were found.
+
+    Batch norms are folded in that file and its tensors have no names, but each Conv node's *output* names its module.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    graph = onnx.load(path).graph
+    tensors = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+    modules = dict(tower.named_modules())
+    found = 0
+    for node in graph.node:
+        if node.op_type != "Conv":
+            continue
+        # torch.onnx writes "/backbone/C3_p4/m/m.0/conv1/conv": a list member repeats its parent's name.
+        dotted: list[str] = []
+        for part in node.output[0].removesuffix("/Conv_output_0").strip("/").split("/"):
+            if dotted and part.startswith(dotted[-1] + "."):
+                dotted[-1] = part
+            else:
+                dotted.append(part)
+        module = modules.get(".".join(dotted[:-1]))  # the last part is "conv", inside our Conv
+        if not isinstance(module, Conv):
+            continue
+        module.set(*(torch.from_numpy(tensors[name].copy()) for name in node.input[1:3]))
+        found += 1
+    return found
