@@ -97,29 +97,27 @@ def load_image(
 
 def _read(path: Path, max_bytes: int) -> bytes:
     try:
-        if path.is_dir():
-            raise ImageNotFoundError(
-                f"'{path}' is a directory",
-                expected="an image file",
-                fix="pass one file; loop over the directory's files",
-            )
-        size = path.stat().st_size
-        _check_bytes(size, str(path), max_bytes)
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise ImageNotFoundError(
-            f"no file at '{path}'",
-            expected="the path of an image",
-            fix=f"check the spelling; the working directory is '{Path.cwd()}'",
-        ) from None
-    except (PermissionError, ValueError, OSError) as cause:
-        if isinstance(cause, ImageNotFoundError | ImageTooLargeError):
-            raise
+        found, folder = path.exists(), path.is_dir()
+        size = path.stat().st_size if found and not folder else 0
+        content = path.read_bytes() if found and not folder and size <= max_bytes else b""
+    except (OSError, ValueError) as cause:  # ValueError: a name with a null byte
         raise ImageNotFoundError(
             f"'{path}' cannot be read ({cause})",
             expected="a readable image file",
             fix="check its permissions and its path",
         ) from None
+    if not found:
+        raise ImageNotFoundError(
+            f"no file at '{path}'",
+            expected="the path of an image",
+            fix=f"check the spelling; the working directory is '{Path.cwd()}'",
+        )
+    if folder:
+        raise ImageNotFoundError(
+            f"'{path}' is a directory", expected="an image file", fix="pass one file; loop over the directory's files"
+        )
+    _check_bytes(size, str(path), max_bytes)
+    return content
 
 
 def _check_bytes(size: int, name: str, max_bytes: int) -> None:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import cv2
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 
 from foveate.encoders import Calibration, DenseFeatures, Floats
 from foveate.errors import EncoderFilesError, EncoderNameError, MissingExtraError, OptionError
@@ -101,10 +102,14 @@ class Clip:
                     expected="a CLIP model (model_type 'clip')",
                     fix=f"use '{DEFAULT}' or an OpenCLIP checkpoint converted to transformers format",
                 )
-            model = transformers.CLIPModel.from_pretrained(where, use_safetensors=True, **options)
+            model, report = transformers.CLIPModel.from_pretrained(
+                where, use_safetensors=True, output_loading_info=True, **options
+            )
+            if report["missing_keys"]:  # the library would fill them with random numbers and only warn
+                raise ValueError(f"weights are missing: {sorted(report['missing_keys'])[:3]}")
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
             mean, std = _normalisation(where, options, transformers)
-        except (OSError, ValueError) as cause:
+        except (OSError, ValueError, RuntimeError, SafetensorError) as cause:
             if isinstance(cause, EncoderNameError):
                 raise
             raise _unavailable(checkpoint, local, cause) from cause

@@ -1,0 +1,120 @@
+"""Exactly K, whatever the map."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from foveate import Grid
+from foveate.errors import BudgetError, OptionError
+from foveate.relevance.allocate import allocate_map, even_order, top_cells
+
+# Few distinct values, so that ties are the rule.
+maps = hnp.arrays(np.float32, st.tuples(st.integers(1, 12), st.integers(1, 12)), elements=st.sampled_from([0, 0.25, 0.5, 1]))
+
+
+def grid_of(plane: np.ndarray) -> Grid:
+    return Grid(*plane.shape, height=plane.shape[0] * 8, width=plane.shape[1] * 8)
+
+
+@given(maps, st.data())
+def test_top_cells_equal_a_stable_sort(plane: np.ndarray, data: st.DataObject) -> None:
+    scores = plane.ravel()
+    budget = data.draw(st.integers(1, len(scores)))
+    by_score_then_index = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
+    assert top_cells(scores, budget).tolist() == sorted(by_score_then_index[:budget])
+
+
+@given(maps, st.data(), st.floats(0, 1))
+def test_exactly_k_distinct_cells_in_order(plane: np.ndarray, data: st.DataObject, floor: float) -> None:
+    budget = data.draw(st.integers(1, plane.size))
+    kept = allocate_map(plane, grid_of(plane), budget, floor=floor)
+    assert len(kept) == budget == len(kept.scores) == kept.mask.sum() == kept.budgets.sum()
+    assert (np.diff(kept.indices) > 0).all()
+    assert kept.indices.dtype == np.int64
+    assert np.array_equal(kept.scores, plane.ravel()[kept.indices])
+    assert np.array_equal(np.flatnonzero(kept.mask), kept.indices)
+
+
+@given(maps, st.data())
+def test_a_larger_budget_keeps_all_that_a_smaller_one_kept(plane: np.ndarray, data: st.DataObject) -> None:
+    small = data.draw(st.integers(1, plane.size))
+    large = data.draw(st.integers(small, plane.size))
+    grid = grid_of(plane)
+    assert set(allocate_map(plane, grid, small).indices) <= set(allocate_map(plane, grid, large).indices)
+
+
+@given(maps, st.data())
+def test_mirroring_the_map_mirrors_the_kept_scores(plane: np.ndarray, data: st.DataObject) -> None:
+    budget = data.draw(st.integers(1, plane.size))
+    a, b = (np.sort(allocate_map(p, grid_of(p), budget).scores) for p in (plane, plane[:, ::-1]))
+    assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_infinite_scores_are_ordered_too(value: float) -> None:
+    scores = np.zeros(9, np.float32)
+    scores[4] = value
+    assert (4 in top_cells(scores, 3)) == (value > 0)
+
+
+def test_the_mask_is_h_by_w() -> None:
+    plane = np.zeros((2, 5), np.float32)
+    plane[0, 4] = plane[1, 0] = 1
+    assert allocate_map(plane, grid_of(plane), 2).mask.tolist() == [[False] * 4 + [True], [True] + [False] * 4]
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_the_even_order_holds_every_cell_once(h: int, w: int) -> None:
+    assert sorted(even_order(h, w)) == list(range(h * w))
+
+
+@pytest.mark.parametrize(("h", "w"), [(64, 64), (48, 64), (43, 64)])
+@pytest.mark.parametrize("count", [16, 64, 137, 273])
+def test_every_beginning_of_the_even_order_is_spread(h: int, w: int, count: int) -> None:
+    chosen = np.zeros(h * w, bool)
+    chosen[even_order(h, w)[:count]] = True
+    quarters = [half.sum() for rows in np.array_split(chosen.reshape(h, w), 2) for half in np.array_split(rows, 2, 1)]
+    assert max(quarters) <= 2 * min(quarters) + 1
+
+
+def test_the_floor_spreads_its_share_and_the_rest_is_the_best() -> None:
+    plane = np.zeros((8, 8), np.float32)
+    plane[:2] = 1
+    kept = allocate_map(plane, grid_of(plane), 16, floor=0.5)
+    assert kept.mask[4:].sum() >= 3
+    assert kept.mask[:2].sum() >= 8
+    assert allocate_map(plane, grid_of(plane), 16).mask[:2].all()
+
+
+@pytest.mark.parametrize("budget", [0, -3, 65, 10**9])
+def test_a_budget_outside_the_grid(budget: int) -> None:
+    with pytest.raises(BudgetError, match=f"budget={budget}") as caught:
+        allocate_map(np.zeros((8, 8)), Grid(8, 8, 64, 64), budget)
+    assert "64" in caught.value.expected
+
+
+@pytest.mark.parametrize("budget", [2.0, "3", None, True, float("nan")])
+def test_a_budget_that_is_no_whole_number(budget: object) -> None:
+    with pytest.raises(BudgetError, match=type(budget).__name__):
+        allocate_map(np.zeros((8, 8)), Grid(8, 8, 64, 64), budget)  # type: ignore[arg-type]
+
+
+def test_numpys_integers_are_whole_numbers() -> None:
+    assert len(allocate_map(np.zeros((8, 8)), Grid(8, 8, 64, 64), np.int32(5))) == 5  # type: ignore[arg-type]
+
+
+def test_a_map_of_another_shape_or_with_nan() -> None:
+    with pytest.raises(OptionError, match=r"\[4, 8\]"):
+        allocate_map(np.zeros((4, 8)), Grid(8, 4, 64, 64), 3)
+    with pytest.raises(OptionError, match="NaN"):
+        allocate_map(np.full((8, 4), np.nan), Grid(8, 4, 64, 64), 3)
+
+
+@pytest.mark.parametrize("floor", [-0.1, 1.1, float("nan")])
+def test_a_floor_out_of_range(floor: float) -> None:
+    with pytest.raises(OptionError, match="floor"):
+        allocate_map(np.zeros((8, 8)), Grid(8, 8, 64, 64), 3, floor=floor)

@@ -1,0 +1,106 @@
+"""Compression keeps scores: exact at full rank, bounded below it, and best in the metric of the questions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foveate.basis import compress, keep_all, query_metric
+from foveate.errors import OptionError
+
+WIDTH = 24
+
+
+def features(seed: int, n: int = 200, kinds: int = 10) -> np.ndarray:
+    """Unit features with structure: a few kinds of cells, and noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((kinds, WIDTH))[rng.integers(0, kinds, n)] + 0.3 * rng.standard_normal((n, WIDTH))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def queries(seed: int, n: int = 60) -> np.ndarray:
+    """Unit text vectors in a narrow cone, as real ones are."""
+    rng = np.random.default_rng(1000 + seed)
+    q = rng.standard_normal(WIDTH) * 2 + rng.standard_normal((n, WIDTH)) * np.linspace(2, 0.05, WIDTH)
+    return (q / np.linalg.norm(q, axis=1, keepdims=True)).astype(np.float32)
+
+
+def scores(small: object, q: np.ndarray) -> np.ndarray:
+    offset, weights = small.basis.project(q)  # type: ignore[attr-defined]
+    return np.asarray(weights @ small.z.T.astype(np.float32) + offset[:, None])  # type: ignore[attr-defined]
+
+
+@given(st.integers(0, 50), st.booleans())
+def test_full_rank_is_exact(seed: int, aware: bool) -> None:
+    x, q = features(seed), queries(seed)
+    small = compress(x, rank=WIDTH, metric=query_metric(q) if aware else None)
+    assert np.abs(scores(small, q) - q @ x.T).max() < 6e-3  # float16 storage is all that is lost
+    assert np.abs(scores(keep_all(x), q) - q @ x.T).max() < 2e-3
+
+
+@given(st.integers(0, 50), st.integers(1, WIDTH), st.booleans())
+def test_the_bound_holds_for_any_query(seed: int, rank: int, aware: bool) -> None:
+    x = features(seed)
+    small = compress(x, rank=rank, metric=query_metric(queries(seed)) if aware else None)
+    anything = np.random.default_rng(seed).standard_normal((40, WIDTH)).astype(np.float32)
+    bound = np.linalg.norm(anything, axis=1)[:, None] * small.residual.astype(np.float32)
+    assert (np.abs(scores(small, anything) - anything @ x.T) <= bound + 1e-4).all()
+
+
+@given(st.integers(0, 30), st.integers(1, 10))
+def test_query_aware_beats_plain_pca_on_the_queries_of_its_metric(seed: int, rank: int) -> None:
+    x, q = features(seed), queries(seed)
+    aware, plain = compress(x, rank=rank, metric=query_metric(q, ridge=1e-6)), compress(x, rank=rank)
+    error = [float(((scores(small, q) - q @ x.T) ** 2).mean()) for small in (aware, plain)]
+    assert error[0] <= error[1] * 1.02 + 1e-6  # Eckart-Young, up to storage in float16
+
+
+@given(st.integers(0, 20), st.sampled_from([0.5, 0.2, 0.05]))
+def test_an_error_target_is_met_by_the_smallest_rank(seed: int, error: float) -> None:
+    x, q = features(seed), queries(seed)
+    metric = query_metric(q, ridge=1e-6)
+
+    def achieved(rank: int) -> float:
+        full = q @ (x - x.mean(0)).T
+        left = scores(compress(x, rank=rank, metric=metric), q) - q @ x.T
+        return float(np.sqrt((left**2).mean() / (full**2).mean()))
+
+    rank = compress(x, error=error, metric=metric).basis.rank
+    assert achieved(rank) <= error * 1.05 + 2e-3
+    if rank > 1:
+        assert achieved(rank - 1) > error * 0.95 - 2e-3
+
+
+def test_scores_are_linear_so_they_commute_with_averaging() -> None:
+    x, q = features(3), queries(3)
+    small = compress(x, rank=8, metric=query_metric(q))
+    offset, weights = small.basis.project(q)
+    z = small.z.astype(np.float32)
+    assert np.allclose(weights @ z.mean(0) + offset, scores(small, q).mean(1), atol=1e-5)
+
+
+def test_the_same_features_give_the_same_bytes() -> None:
+    a, b = (compress(features(5), rank=8, metric=query_metric(queries(5))) for _ in range(2))
+    assert a.z.tobytes() == b.z.tobytes()
+    assert a.basis.rows.tobytes() == b.basis.rows.tobytes()
+
+
+@pytest.mark.parametrize("x", [np.zeros((50, WIDTH), np.float32), np.ones((1, WIDTH), np.float32) / np.sqrt(WIDTH)])
+def test_features_without_any_spread(x: np.ndarray) -> None:
+    small = compress(x, rank=16, metric=query_metric(queries(0)))
+    assert np.isfinite(small.z).all()
+    assert np.abs(scores(small, queries(0)) - queries(0) @ x.T).max() < 1e-3
+
+
+@pytest.mark.parametrize("rank", [0, -1, WIDTH + 1, 2.5, True])
+def test_a_rank_out_of_range(rank: int) -> None:
+    with pytest.raises(OptionError, match="rank"):
+        compress(features(0), rank=rank)
+
+
+@pytest.mark.parametrize("error", [0.0, 1.0, -0.1, float("nan")])
+def test_an_error_target_out_of_range(error: float) -> None:
+    with pytest.raises(OptionError, match="error"):
+        compress(features(0), error=error)

@@ -1,0 +1,281 @@
+"""The CLIP encoder on a tiny model of the real classes with random weights: code paths, not meaning."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import CLIPConfig, CLIPModel, CLIPTokenizer
+
+import foveate
+from foveate import Texture
+from foveate.encoders import Encoder, load_encoder
+from foveate.encoders.clip import Clip, neighbourhood
+from foveate.errors import EncoderFilesError, EncoderNameError, MissingExtraError, OptionError, TextureEncoderError
+
+PATCH = 8
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A local checkpoint: two blocks, patch 8, native 64 x 64, three heads of 16, 24-dimensional joint space."""
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("clip")
+    letters = [*"abcdefghijklmnopqrstuvwxyz.,'"]
+    words = [*letters, *(letter + "</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
+    (path / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(words)}))
+    (path / "merges.txt").write_text("#version: 0.2\n")
+    tokenizer = CLIPTokenizer(str(path / "vocab.json"), str(path / "merges.txt"))
+    tokenizer.save_pretrained(path)
+    end = words.index("<|endoftext|>")
+    config = CLIPConfig(
+        text_config={
+            "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+            "vocab_size": len(words), "max_position_embeddings": 77, "bos_token_id": end - 1, "eos_token_id": end,
+        },
+        vision_config={
+            "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 3,
+            "image_size": 64, "patch_size": PATCH,
+        },
+        projection_dim=24,
+    )  # fmt: skip
+    model = CLIPModel(config)
+    with torch.no_grad():  # the library's start is so near zero that errors would hide in it
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    model.save_pretrained(path)
+    (path / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]}))
+    return path
+
+
+@pytest.fixture(scope="session")
+def clip(folder: Path) -> Clip:
+    return Clip.from_pretrained(str(folder))
+
+
+def pixels(n: int, h: int, w: int) -> torch.Tensor:
+    return torch.randn(n, 3, h * PATCH, w * PATCH, generator=torch.Generator().manual_seed(1))
+
+
+def test_it_is_an_encoder(clip: Clip) -> None:
+    assert isinstance(clip, Encoder)
+    assert clip.width == 24
+
+
+@pytest.mark.parametrize(("h", "w"), [(8, 8), (5, 9), (9, 5), (3, 16)])
+def test_keeping_the_last_block_reproduces_the_librarys_own_output(folder: Path, h: int, w: int) -> None:
+    raw = Clip.from_pretrained(str(folder), dense="raw")
+    x = pixels(2, h, w)
+    with torch.no_grad():
+        ours = raw.last_block(raw.before_last_block(x), (h, w))
+        theirs = raw._model.vision_model(x, interpolate_pos_encoding=True).last_hidden_state
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_the_native_size_needs_no_interpolation(clip: Clip) -> None:
+    x = pixels(1, 8, 8)
+    with torch.no_grad():
+        theirs = clip._model.vision_model(x, output_hidden_states=True).hidden_states[-2]
+        torch.testing.assert_close(clip.before_last_block(x), theirs)
+
+
+def naclip_by_hand(clip: Clip, x: torch.Tensor, shape: tuple[int, int]) -> np.ndarray:
+    """The head written out in NumPy, token by token: the reference twin."""
+    block = clip._model.vision_model.encoder.layers[-1]
+    a = block.self_attn
+    z = block.layer_norm1(x)[0]
+    k, v = a.k_proj(z).numpy().reshape(-1, 3, 16), a.v_proj(z).numpy().reshape(-1, 3, 16)
+    at = [None, *((i // shape[1], i % shape[1]) for i in range(shape[0] * shape[1]))]
+    out = np.zeros_like(v)
+    for head in range(3):
+        for i, p in enumerate(at):
+            logits = k[:, head] @ k[i, head] / 4.0
+            for j, q in enumerate(at):
+                if p is not None and q is not None:
+                    logits[j] += np.exp(-((p[0] - q[0]) ** 2 + (p[1] - q[1]) ** 2) / (2 * 5.0**2))
+            weight = np.exp(logits - logits.max())
+            out[i, head] = weight / weight.sum() @ v[:, head]
+    return a.out_proj(torch.from_numpy(out.reshape(len(at), 48))).numpy()
+
+
+def test_naclip_equals_its_twin_on_a_grid_that_is_not_square(clip: Clip) -> None:
+    with torch.no_grad():
+        x = clip.before_last_block(pixels(1, 3, 5))
+        assert np.allclose(clip.last_block(x, (3, 5))[0].numpy(), naclip_by_hand(clip, x, (3, 5)), atol=1e-5)
+
+
+def test_maskclip_is_each_patchs_own_value(folder: Path) -> None:
+    mask = Clip.from_pretrained(str(folder), dense="maskclip")
+    with torch.no_grad():
+        x = mask.before_last_block(pixels(1, 3, 5))
+        block = mask._model.vision_model.encoder.layers[-1]
+        expected = block.self_attn.out_proj(block.self_attn.v_proj(block.layer_norm1(x)))
+        torch.testing.assert_close(mask.last_block(x, (3, 5)), expected)
+        changed = x.clone()
+        changed[:, 1:5] += 1
+        torch.testing.assert_close(mask.last_block(changed, (3, 5))[:, 5:], expected[:, 5:])  # no neighbour matters
+
+
+def test_the_neighbourhood_knows_rows_from_columns() -> None:
+    bias = neighbourhood((2, 3), sigma=1.0)
+    assert bias.shape == (7, 7)
+    assert bias[0].sum() == bias[:, 0].sum() == 0
+    assert bias[1, 2] == pytest.approx(np.exp(-0.5))  # (0, 0) and (0, 1)
+    assert bias[1, 3] == pytest.approx(np.exp(-2.0))  # (0, 0) and (0, 2)
+    assert bias[1, 4] == pytest.approx(np.exp(-0.5))  # (0, 0) and (1, 0)
+
+
+def test_a_batch_equals_single_images_whatever_their_shapes(clip: Clip) -> None:
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 256, (*size, 3), np.uint8) for size in ((40, 80), (80, 40), (40, 80), (64, 64))]
+    together = clip.encode_images(images, long_side=64)
+    for image, dense in zip(images, together, strict=True):
+        alone = clip.encode_image(image, long_side=64)
+        assert dense.grid == alone.grid
+        assert np.allclose(dense.features, alone.features, atol=1e-5)
+    assert [d.grid.shape for d in together] == [(4, 8), (8, 4), (4, 8), (8, 8)]
+
+
+def test_features_follow_the_image_when_it_is_mirrored_or_turned(folder: Path) -> None:
+    """Without position embeddings a patch's own value depends on its pixels alone: any swap of axes shows."""
+    mask = Clip.from_pretrained(str(folder), dense="maskclip")
+    model = mask._model
+    with torch.no_grad():
+        model.vision_model.embeddings.position_embedding.weight.zero_()
+    for layer in model.vision_model.encoder.layers[:-1]:
+        torch.nn.init.zeros_(layer.self_attn.out_proj.weight)  # nothing travels between patches
+    image = np.random.default_rng(0).integers(0, 256, (24, 56, 3), np.uint8)
+    f = mask.encode_image(image, long_side=56).features
+    assert f.shape == (3, 7, 24)
+    blocks = image.reshape(3, 8, 7, 8, 3)[:, :, ::-1].reshape(24, 56, 3)  # patches mirrored, pixels inside not
+    assert np.allclose(mask.encode_image(blocks, long_side=56).features, f[:, ::-1], atol=1e-5)
+
+
+def test_features_and_texts_are_unit_length(clip: Clip) -> None:
+    f = clip.encode_image(np.random.default_rng(0).integers(0, 256, (40, 72, 3), np.uint8), long_side=72).features
+    assert np.allclose(np.linalg.norm(f, axis=-1), 1, atol=1e-5)
+    t = clip.encode_text(["a dog", "two red cars", "a dog"])
+    assert np.allclose(np.linalg.norm(t, axis=1), 1, atol=1e-5)
+    assert np.allclose(t[0], t[2], atol=1e-6)
+    assert not np.allclose(t[0], t[1], atol=1e-3)
+
+
+def test_text_in_a_batch_equals_text_alone_and_long_text_is_cut(clip: Clip) -> None:
+    texts = ["a dog", "a much longer text about a dog", "word " * 200]
+    together = clip.encode_text(texts)
+    for i, text in enumerate(texts):
+        assert np.allclose(clip.encode_text([text])[0], together[i], atol=1e-5)
+    assert clip.encode_text([]).shape == (0, 24)
+
+
+def test_the_normalisation_of_the_checkpoint_is_used(clip: Clip) -> None:
+    x = clip._pixels(np.full((8, 16, 3), 255, np.uint8), (1, 2))
+    assert x.shape == (3, 8, 16)
+    assert np.allclose(x[:, 0, 0], [(1 - 0.5) / 0.2, (1 - 0.4) / 0.3, (1 - 0.3) / 0.4], atol=1e-5)
+
+
+def test_the_whole_path_with_a_local_folder(folder: Path, broccoli: Path, tmp_path: Path) -> None:
+    texture = foveate.encode(broccoli, encoder=f"clip:{folder}", long_side=80)
+    assert texture.grid.shape == (10, 8)
+    texture.save(tmp_path / "t.safetensors")
+    relevance = foveate.score(Texture.load(tmp_path / "t.safetensors"), "where is the dog?")
+    assert relevance.map.shape == (10, 8)
+    assert len(foveate.allocate(relevance, 20)) == 20
+
+
+def test_heads_by_name(folder: Path) -> None:
+    one = load_encoder(f"clip:{folder}#maskclip")
+    assert isinstance(one, Clip)
+    assert one.dense == "maskclip"
+    assert one.name.endswith("#maskclip")
+    assert load_encoder(f"clip:{folder}#maskclip") is one
+    with pytest.raises(EncoderNameError, match="sclip"):
+        load_encoder(f"clip:{folder}#sclip")
+
+
+def test_other_weights_are_another_revision(folder: Path, tmp_path: Path, noise: np.ndarray) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    texture = foveate.encode(noise, encoder=f"clip:{copy}", long_side=64)
+    model = CLIPModel.from_pretrained(copy)
+    with torch.no_grad():
+        model.text_projection.weight.mul_(-1)
+    model.save_pretrained(copy)
+    with pytest.raises(TextureEncoderError, match="revision"):
+        foveate.score(texture, "dog", encoder=Clip.from_pretrained(str(copy)))
+
+
+# --- what can go wrong ------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_missing_or_incomplete(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(EncoderFilesError, match="no folder"):
+        load_encoder(f"clip:{tmp_path}/nothing")
+    with pytest.raises(EncoderFilesError, match="whole CLIP checkpoint"):
+        load_encoder(f"clip:{tmp_path}")
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    with pytest.raises(EncoderFilesError, match="whole CLIP checkpoint"):
+        Clip.from_pretrained(str(tmp_path))
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(EncoderFilesError, match="whole CLIP checkpoint"):
+        Clip.from_pretrained(str(tmp_path))
+
+
+def test_missing_weights_are_an_error_not_random_numbers(tmp_path: Path, folder: Path) -> None:
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["visual_projection.weight"]
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(EncoderFilesError, match=r"visual_projection\.weight"):
+        Clip.from_pretrained(str(tmp_path))
+
+
+def test_another_architecture(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(EncoderNameError, match="bert"):
+        load_encoder(f"clip:{tmp_path}")
+
+
+OFFLINE = """
+import foveate
+try:
+    foveate.load_encoder("clip")
+except foveate.FoveateError as error:
+    print(type(error).__name__, "|", error)
+"""
+
+
+def test_offline_names_the_built_in_encoder_and_the_folder(tmp_path: Path) -> None:
+    environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    run = subprocess.run(
+        [sys.executable, "-c", OFFLINE], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert run.stdout.startswith("EncoderFilesError")
+    for words in ("openai/clip-vit-base-patch16", "nano", "clip:/path/to/folder", "HF_HUB_OFFLINE"):
+        assert words in run.stdout
+
+
+def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingExtraError, match="transformers") as caught:
+        Clip.from_pretrained(str(folder))
+    assert "pip install 'foveate[torch]'" in caught.value.fix
+    assert "nano" in caught.value.fix
+
+
+@pytest.mark.parametrize("side", [0, 7, 5000, 64.0, True])
+def test_a_working_size_out_of_range(clip: Clip, noise: np.ndarray, side: Any) -> None:
+    with pytest.raises(OptionError, match="long_side"):
+        clip.encode_image(noise, long_side=side)

@@ -1,0 +1,257 @@
+"""Everything a person may pass as an image, and what comes of it."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from foveate import errors
+from foveate.errors import (
+    ImageArrayError,
+    ImageDecodeError,
+    ImageFormatError,
+    ImageNotFoundError,
+    ImageTooLargeError,
+)
+from foveate.image import load_image
+
+LOSSLESS = ("PNG", "TIFF", "BMP")
+
+
+def encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+# --- what is accepted -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", LOSSLESS)
+def test_path_bytes_pil_and_array_give_the_same_pixels(kind: str, noise: np.ndarray, tmp_path: Path) -> None:
+    content = encoded(Image.fromarray(noise), kind)
+    path = tmp_path / "image.wrong-suffix"
+    path.write_bytes(content)
+    for source in (path, str(path), content, bytearray(content), Image.fromarray(noise), noise):
+        picture = load_image(source)
+        assert np.array_equal(picture.rgb, noise)
+        assert picture.valid is None
+        assert picture.size == (30, 50)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP", "GIF"])
+def test_lossy_formats_are_close(kind: str) -> None:
+    ramp = np.tile(np.linspace(0, 255, 64, dtype=np.uint8)[None, :, None], (32, 1, 3))
+    found = load_image(encoded(Image.fromarray(ramp), kind)).rgb
+    assert np.abs(found.astype(int) - ramp).mean() < 4
+
+
+def test_exif_orientation_is_applied(noise: np.ndarray) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # "rotate 90 degrees clockwise to view"
+    picture = load_image(encoded(Image.fromarray(noise), "PNG", exif=exif))
+    assert np.array_equal(picture.rgb, np.rot90(noise, -1))
+
+
+def test_alpha_is_laid_over_white_and_kept(noise: np.ndarray) -> None:
+    alpha = np.zeros((30, 50, 1), np.uint8)
+    alpha[:, 25:] = 255
+    alpha[:, 20:25] = 51
+    rgba = np.concatenate([noise, alpha], 2)
+    for source in (rgba, encoded(Image.fromarray(rgba), "PNG")):
+        picture = load_image(source)
+        assert (picture.rgb[:, :20] == 255).all()  # not the hidden colours
+        assert np.array_equal(picture.rgb[:, 25:], noise[:, 25:])
+        expected = np.rint(noise[:, 20:25] * 0.2 + 255 * 0.8)
+        assert np.abs(picture.rgb[:, 20:25].astype(int) - expected).max() <= 1
+        assert picture.valid is not None
+        assert np.array_equal(picture.valid, alpha[..., 0])
+
+
+def test_an_opaque_alpha_channel_is_no_alpha(noise: np.ndarray) -> None:
+    rgba = np.concatenate([noise, np.full((30, 50, 1), 255, np.uint8)], 2)
+    assert load_image(rgba).valid is None
+
+
+def test_a_palette_with_transparency(noise: np.ndarray) -> None:
+    palette = Image.new("P", (4, 2))
+    palette.putpalette([200, 0, 0, 0, 90, 0])
+    palette.putpixel((3, 1), 1)
+    picture = load_image(encoded(palette, "PNG", transparency=0))
+    assert picture.rgb[0, 0].tolist() == [255, 255, 255]
+    assert picture.rgb[1, 3].tolist() == [0, 90, 0]
+    assert picture.valid is not None
+    assert picture.valid.tolist() == [[0, 0, 0, 0], [0, 0, 0, 255]]
+
+
+def test_sixteen_bit_grey_is_scaled_not_truncated() -> None:
+    deep = (np.arange(256, dtype=np.uint16) * 257).reshape(16, 16)
+    for source in (deep, encoded(Image.fromarray(deep), "PNG"), encoded(Image.fromarray(deep), "TIFF")):
+        assert np.array_equal(load_image(source).rgb[..., 0].ravel(), np.arange(256))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB", "I;16"])
+def test_every_mode_becomes_rgb(mode: str) -> None:
+    picture = load_image(Image.new(mode, (5, 3)))
+    assert picture.rgb.shape == (3, 5, 3)
+    assert picture.rgb.dtype == np.uint8
+
+
+def test_cmyk_jpeg_keeps_its_colours() -> None:
+    red = Image.new("RGB", (32, 32), (220, 20, 30)).convert("CMYK")
+    found = load_image(encoded(red, "JPEG", quality=95)).rgb.mean((0, 1))
+    assert np.abs(found - [220, 20, 30]).max() < 8
+
+
+def test_floats_need_a_range(noise: np.ndarray) -> None:
+    unit = noise.astype(np.float64) / 255
+    assert np.array_equal(load_image(unit, value_range=(0, 1)).rgb, noise)
+    assert np.array_equal(load_image(unit * 2 - 1, value_range=(-1, 1)).rgb, noise)
+    with pytest.raises(ImageArrayError, match="no declared range"):
+        load_image(unit)
+    with pytest.raises(ImageArrayError, match="no declared range"):
+        load_image(encoded(Image.fromarray(unit[..., 0].astype(np.float32)), "TIFF"))
+
+
+def test_the_first_frame_of_an_animation() -> None:
+    frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "blue")]
+    content = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert load_image(content).rgb[0, 0, 0] > 200
+
+
+def test_the_result_does_not_share_memory_with_the_callers_array(noise: np.ndarray) -> None:
+    rgb = load_image(noise).rgb
+    before = rgb.copy()
+    noise[:] = 0
+    assert np.array_equal(rgb, before)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 4000), (4000, 1)])
+def test_extreme_shapes_load(shape: tuple[int, int]) -> None:
+    assert load_image(np.zeros(shape, np.uint8)).size == shape
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(ImageNotFoundError, match=r"nothing-here\.jpg"):
+        load_image(tmp_path / "nothing-here.jpg")
+    with pytest.raises(FileNotFoundError, match="is a directory"):
+        load_image(tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file permissions are POSIX")
+def test_a_name_that_no_file_can_have() -> None:
+    for name in ("a" * 5000 + ".jpg", "nul\0byte.jpg"):
+        with pytest.raises(ImageNotFoundError):
+            load_image(name)
+
+
+def test_an_empty_file_and_a_text_named_jpg(tmp_path: Path) -> None:
+    with pytest.raises(ImageFormatError, match="0 bytes"):
+        load_image(b"")
+    text = tmp_path / "notes.jpg"
+    text.write_text("these are only words")
+    with pytest.raises(ImageFormatError, match="these are on") as caught:
+        load_image(text)
+    assert "JPEG" in caught.value.expected
+
+
+def test_a_format_outside_the_list_is_refused_whatever_its_name(noise: np.ndarray) -> None:
+    with pytest.raises(ImageFormatError):
+        load_image(encoded(Image.fromarray(noise), "ICO", sizes=[(16, 16)]))
+    with pytest.raises(ImageFormatError):
+        load_image(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n")
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.9, 0.99])
+def test_a_truncated_jpeg_is_an_error_not_a_grey_half(share: float, broccoli: Path) -> None:
+    content = broccoli.read_bytes()
+    with pytest.raises((ImageDecodeError, ImageFormatError)):
+        load_image(content[: int(len(content) * share)])
+
+
+def test_a_decompression_bomb_is_refused_before_decoding() -> None:
+    bomb = encoded(Image.new("1", (20_000, 20_000)), "PNG")
+    assert len(bomb) < 100_000
+    with pytest.raises(ImageTooLargeError, match="decompression bomb"):
+        load_image(bomb)
+    nearly = encoded(Image.new("1", (9_000, 9_000)), "PNG")  # above our limit, below Pillow's
+    with pytest.raises(ImageTooLargeError, match=r"9,000 x 9,000"):
+        load_image(nearly)
+    assert load_image(encoded(Image.new("1", (300, 300)), "PNG"), max_pixels=90_000).size == (300, 300)
+
+
+def test_too_many_bytes(tmp_path: Path, noise: np.ndarray) -> None:
+    path = tmp_path / "image.png"
+    Image.fromarray(noise).save(path)
+    for source in (path, path.read_bytes()):
+        with pytest.raises(ImageTooLargeError, match="bytes"):
+            load_image(source, max_bytes=100)
+
+
+@pytest.mark.parametrize(
+    ("array", "says"),
+    [
+        (np.zeros((3, 20, 30), np.uint8), "transpose"),
+        (np.zeros((20, 30, 2), np.uint8), r"\[20, 30, 2\]"),
+        (np.zeros(5, np.uint8), r"\[5\]"),
+        (np.zeros((0, 5, 3), np.uint8), "0 x 5"),
+        (np.zeros((4, 4), np.int64), "int64"),
+        (np.full((4, 4), np.nan), "NaN"),
+        (np.array([["a"]]), "dtype"),
+    ],
+)
+def test_arrays_that_are_no_images(array: np.ndarray, says: str) -> None:
+    with pytest.raises(ImageArrayError, match=says):
+        load_image(array)
+
+
+@pytest.mark.parametrize("bounds", [(1, 0), (0, 0), (0, float("nan"))])
+def test_a_range_that_is_none(bounds: tuple[float, float]) -> None:
+    with pytest.raises(ImageArrayError, match="value_range"):
+        load_image(np.zeros((4, 4)), value_range=bounds)
+
+
+def test_something_else_entirely() -> None:
+    with pytest.raises(ImageArrayError, match="dict"):
+        load_image({"image": 1})  # type: ignore[arg-type]
+
+
+# --- fuzz -------------------------------------------------------------------------------------------------------------
+
+SEEDS = [encoded(Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 40, 3), np.uint8)), k) for k in
+         ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")]  # fmt: skip
+
+
+@given(st.sampled_from(SEEDS), st.data())
+def test_mutated_files_decode_or_raise_one_of_ours(seed: bytes, data: st.DataObject) -> None:
+    content = bytearray(seed)
+    for _ in range(data.draw(st.integers(1, 8))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        match data.draw(st.sampled_from(["flip", "cut", "grow", "drop"])):
+            case "flip":
+                content[at] = data.draw(st.integers(0, 255))
+            case "cut":
+                del content[at + 1 :]
+            case "grow":
+                content[at:at] = data.draw(st.binary(max_size=16))
+            case _:
+                del content[at : at + data.draw(st.integers(1, 16))]
+        if not content:
+            break
+    try:
+        picture = load_image(bytes(content), max_pixels=1_000_000)
+    except errors.FoveateError:
+        return  # any other exception fails this test
+    assert picture.rgb.dtype == np.uint8
+    assert picture.rgb.ndim == 3

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from foveate.errors import ChannelError
+from foveate.layout import CHANNELS, FULL40, Layout, channel_named
+
+
+def test_full40_is_the_published_order() -> None:
+    assert len(FULL40) == 40
+    where = {
+        "red": 0, "blue": 2, "edge_on": 3, "edge_off": 4, "high_pass": 5, "low_pass": 6, "motion": 7, "saliency": 8,
+        "x": 9, "eccentricity": 11, "cluster_id": 12, "cluster_size": 14, "prev_relevance": 15, "fixation": 17,
+        "embedding_0": 18, "embedding_15": 33, "edge_distance": 34, "attention_prev": 35, "gaze": 37, "boundary": 38,
+        "text": 39,
+    }  # fmt: skip
+    assert {name: FULL40.layer(name) for name in where} == where
+
+
+def test_neutral_values_lie_in_the_declared_range() -> None:
+    for channel in CHANNELS:
+        assert channel.low <= channel.neutral <= channel.high, channel.name
+
+
+def test_ids_and_masks_are_never_blended() -> None:
+    for name in ("cluster_id", "boundary", "text"):
+        assert channel_named(name).filter == "nearest"
+        assert channel_named(name).reduction in ("mode", "max")
+
+
+@pytest.mark.parametrize("wrong", ["salience", "Saliency", "", "embedding_16"])
+def test_an_unknown_name_lists_the_nearest_right_ones(wrong: str) -> None:
+    with pytest.raises(ChannelError) as caught:
+        channel_named(wrong)
+    assert repr(wrong) in str(caught.value)
+    if wrong.lower().startswith("salien"):
+        assert "saliency" in caught.value.expected
+
+
+def test_a_layout_that_names_a_channel_twice_is_refused() -> None:
+    with pytest.raises(ChannelError, match="red"):
+        Layout("mine", ("red", "green", "red"))
+
+
+def test_a_layout_of_ones_own_may_have_any_order() -> None:
+    assert Layout("mine", ("saliency", "red")).layer("red") == 1

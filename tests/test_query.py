@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import foveate
+from foveate.errors import FoveateError, QueryError
+from foveate.relevance.query import MAX_PHRASES, noun_phrases, prepare
+
+
+@pytest.mark.parametrize(
+    ("question", "phrases"),
+    [
+        ("broccoli", ["broccoli"]),
+        ("a child", ["child"]),
+        ("The Red Car", ["red car"]),
+        ("where is the red car?", ["red car"]),
+        ("What color is the bus?", ["bus"]),
+        ("How many people are there?", ["people"]),
+        ("Is there a dog on the red couch?", ["dog", "red couch"]),
+        ("What is the child holding?", ["child"]),
+        ("What does the sign say?", ["sign"]),
+        ("a cup of coffee next to the cake", ["cup of coffee", "cake"]),
+        ("What's the man's hat made of?", ["man hat"]),
+        ("a picture of a dog", ["dog"]),
+        ("Please count all the wine glasses.", ["wine glasses"]),
+        ('where is the "parking meter"?', ["parking meter"]),
+        ("dog, cat and bird", ["dog", "cat", "bird"]),
+        ("dog dog dog", ["dog dog dog"]),
+        ("a t-shirt", ["t-shirt"]),
+        ("What is this?", ["What is this?"]),  # nothing to look for: the whole text, as it is
+        ("roof of the house", ["roof of house"]),
+    ],
+)
+def test_noun_phrases(question: str, phrases: list[str]) -> None:
+    assert list(noun_phrases(question)) == phrases
+
+
+@given(st.text(min_size=1, max_size=200))
+def test_any_text_gives_some_phrase_or_a_clear_error(text: str) -> None:
+    try:
+        query = prepare(foveate.load_encoder("nano"), text)
+    except FoveateError as error:
+        assert isinstance(error, QueryError)  # noqa: PT017 - the point is which class
+        return
+    assert 1 <= len(query.phrases) <= MAX_PHRASES
+    assert all(query.phrases)
+    assert np.allclose(np.linalg.norm(query.vectors, axis=1), 1, atol=1e-4)
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n\t", "???", "...!"])
+def test_a_query_without_words(text: str) -> None:
+    with pytest.raises(QueryError):
+        prepare(foveate.load_encoder("nano"), text)
+
+
+def test_a_query_of_ten_thousand_characters() -> None:
+    with pytest.raises(QueryError, match="10,000 characters") as caught:
+        prepare(foveate.load_encoder("nano"), "dog and cat " * 833 + "dog ")
+    assert "1,000" in caught.value.expected
+
+
+@pytest.mark.parametrize("text", ["где собака", "犬はどこですか", "狗", "أين الكلب"])
+def test_a_language_that_nano_cannot_read(text: str) -> None:
+    with pytest.raises(QueryError, match="English"):
+        prepare(foveate.load_encoder("nano"), text)
+
+
+def test_one_word_that_can_be_read_is_enough() -> None:
+    assert prepare(foveate.load_encoder("nano"), "狗 dog").phrases
+
+
+def test_no_text_at_all() -> None:
+    with pytest.raises(QueryError, match="int"):
+        prepare(foveate.load_encoder("nano"), 3)  # type: ignore[arg-type]
+
+
+def test_the_same_question_is_prepared_once() -> None:
+    nano = foveate.load_encoder("nano")
+    assert prepare(nano, "a very particular dog") is prepare(nano, "a very particular dog")
+
+
+def test_vectors_are_read_only() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        prepare(foveate.load_encoder("nano"), "a dog").vectors[0] = 0

@@ -1,0 +1,174 @@
+"""The texture as a value: native resolution, named channels, sampling, mips, tables."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import foveate
+from foveate import Grid, Texture
+from foveate.errors import ChannelError, OptionError
+from foveate.grid import resize_map
+from foveate.layout import CHANNELS, FULL40, Layout, channel_named
+
+
+def test_channels_have_their_native_sizes_and_ranges(texture: Texture) -> None:
+    sizes = {"pixel": (640, 480), "quarter": (160, 120), "cell": (64, 48), "position": (64, 48)}
+    for channel in CHANNELS:
+        plane = texture.channel(channel.name)
+        assert plane.shape == sizes[channel.native], channel.name
+        assert plane.dtype == np.float32
+        assert np.isfinite(plane).all()
+        assert plane.min() >= channel.low
+        assert plane.max() <= channel.high
+
+
+def test_channels_nobody_built_answer_with_their_neutral_value(texture: Texture) -> None:
+    for channel in CHANNELS:
+        if channel.name not in texture.built:
+            assert (texture.channel(channel.name) == channel.neutral).all()
+            assert channel.name not in texture.planes
+    assert {"red", "edge_on", "saliency", "x", "embedding_0", "embedding_15", "edge_distance"} <= set(texture.built)
+    assert {"motion", "cluster_id", "text"}.isdisjoint(texture.built)
+
+
+def test_convention_x_runs_right_and_y_runs_down(texture: Texture) -> None:
+    assert np.allclose(texture.channel("x")[0], (np.arange(48) + 0.5) / 48)
+    assert np.allclose(texture.channel("y")[:, 0], (np.arange(64) + 0.5) / 64)
+    assert texture.sample([[0.0, 480.0]], ["x", "y", "eccentricity"])[0].tolist() == [1, 0, 1]
+
+
+def test_convention_sampling_is_y_before_x(texture: Texture) -> None:
+    for y, x in ((3, 471), (600, 20)):
+        read = texture.sample([[y + 0.5, x + 0.5]], ["red", "green", "blue"])[0]
+        assert np.allclose(read * 255, texture.pixel[y, x], atol=1e-3)
+
+
+@given(st.integers(0, 99), st.sampled_from(["saliency", "embedding_0", "low_pass", "edge_on"]))
+def test_sampling_at_pixel_centres_equals_upsampling_first(seed: int, name: str) -> None:
+    texture = _bus()
+    rng = np.random.default_rng(seed)
+    pixels = np.stack([rng.integers(0, texture.grid.height, 30), rng.integers(0, texture.grid.width, 30)], 1)
+    upsampled = resize_map(texture.channel(name), (texture.grid.height, texture.grid.width))
+    assert np.allclose(texture.sample(pixels + 0.5, [name])[:, 0], upsampled[pixels[:, 0], pixels[:, 1]], atol=1e-5)
+
+
+def _bus() -> Texture:
+    from tests.conftest import PHOTOS
+
+    if "bus" not in _KEPT:
+        _KEPT["bus"] = foveate.encode(PHOTOS / "yellow_bus.jpg")  # 427 x 640: neither side a multiple of 8
+    return _KEPT["bus"]
+
+
+_KEPT: dict[str, Texture] = {}
+
+
+def test_dense_holds_every_channel_at_every_pixel(noise: np.ndarray) -> None:
+    texture = foveate.encode(noise, long_side=64)
+    dense = texture.dense()
+    assert dense.shape == (40, 30, 50)
+    assert np.array_equal(np.rint(dense[:3] * 255), noise.transpose(2, 0, 1))
+    grid = np.stack(np.meshgrid(np.arange(30), np.arange(50), indexing="ij"), -1).reshape(-1, 2) + 0.5
+    for i, name in enumerate(FULL40.names):
+        assert np.allclose(dense[i].ravel(), texture.sample(grid, [name])[:, 0], atol=2e-3), name
+
+
+def test_the_token_table_has_one_row_a_cell(texture: Texture) -> None:
+    table = texture.tokens()
+    assert table.shape == (64 * 48, 40)
+    assert table.flags.c_contiguous
+    assert np.array_equal(table[:, FULL40.layer("saliency")], texture.channel("saliency").ravel())
+    red = texture.pixel[..., 0].reshape(64, 10, 48, 10).mean((1, 3)) / 255
+    assert np.allclose(table[:, 0], red.ravel(), atol=1e-5)
+
+
+def test_the_token_table_reduces_each_channel_by_its_own_rule(texture: Texture) -> None:
+    coarse = texture.tokens(Grid(8, 6, 640, 480))
+    blocks = {name: texture.channel(name).reshape(8, 20, 6, 20) for name in ("edge_on", "edge_distance", "low_pass")}
+    assert np.array_equal(coarse[:, 3], blocks["edge_on"].max((1, 3)).ravel())
+    assert np.array_equal(coarse[:, 34], blocks["edge_distance"].min((1, 3)).ravel())
+    assert np.allclose(coarse[:, 6], blocks["low_pass"].mean((1, 3)).ravel(), atol=1e-5)
+
+
+def test_a_layout_of_ones_own(texture: Texture) -> None:
+    mine = Layout("mine", ("saliency", "red"))
+    assert np.array_equal(texture.tokens(layout=mine), texture.tokens()[:, [8, 0]])
+    assert texture.dense(layout=mine).shape == (2, 640, 480)
+
+
+def test_mips_halve_by_each_channels_own_reduction(texture: Texture) -> None:
+    for name, function in (("edge_on", np.max), ("edge_distance", np.min), ("low_pass", np.mean)):
+        native, half = texture.mip(name, 0), texture.mip(name, 1)
+        assert half.shape == (80, 60)
+        assert np.allclose(half, function(native.reshape(80, 2, 60, 2), (1, 3)), atol=1e-5)
+    assert texture.mip("saliency", 16).shape == (1, 1)
+
+
+def test_sampling_at_a_level_reads_the_mip_of_that_footprint(texture: Texture) -> None:
+    at = [[100.0, 200.0]]
+    assert texture.sample(at, ["edge_on"], level=2)[0, 0] == texture.sample(at, ["edge_on"])[0, 0]  # native is 4 x 4
+    coarse = texture.sample(at, ["edge_on"], level=4)[0, 0]
+    plane = texture.mip("edge_on", 2)
+    y, x = 100 * plane.shape[0] / 640 - 0.5, 200 * plane.shape[1] / 480 - 0.5
+    corners = plane[int(y) : int(y) + 2, int(x) : int(x) + 2]
+    assert corners.min() <= coarse <= corners.max()
+
+
+def test_ids_are_read_without_blending(texture: Texture) -> None:
+    ids = np.zeros((64, 48), np.float16)
+    ids[:, 24:] = 7
+    planes = {**texture.planes, "cluster_id": ids}
+    clustered = dataclasses.replace(texture, planes=planes)
+    at = np.stack([np.full(200, 320.0), np.linspace(230, 250, 200)], 1)
+    assert set(clustered.sample(at, ["cluster_id"])[:, 0]) == {0.0, 7.0}
+    assert set(clustered.dense(Layout("ids", ("cluster_id",))).ravel()) == {0.0, 7.0}
+
+
+def test_a_texture_cannot_be_changed(texture: Texture) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        texture.name = "other"  # type: ignore[misc]
+    for array in (texture.pixel, texture.embedding, texture.tokens(), texture.channel("saliency")):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    with pytest.raises(TypeError):
+        texture.planes["saliency"] = texture.planes["saliency"]  # type: ignore[index]
+
+
+def test_a_megapixel_stays_small() -> None:
+    rgb = np.random.default_rng(0).integers(0, 256, (1024, 1024, 3), np.uint8)
+    texture = foveate.encode(rgb)
+    assert texture.grid.shape == (64, 64)
+    assert texture.nbytes <= 6.5e6
+    assert texture.query_nbytes <= 150e3
+
+
+def test_scores_of_compressed_cells_are_within_their_bound(broccoli: object) -> None:
+    small, full = (foveate.encode(broccoli, compression=c) for c in ("query", "full"))  # type: ignore[call-overload]
+    q = foveate.load_encoder("nano").encode_text(["a dog", "broccoli", "table"])
+    assert (np.abs(small.scores(q) - full.scores(q)) <= small.error_bound(q) + full.error_bound(q) + 1e-4).all()
+
+
+@pytest.mark.parametrize("positions", [[[1.0, 2.0, 3.0]], [1.0, 2.0], [[float("nan"), 0.0]]])
+def test_positions_that_are_none(texture: Texture, positions: object) -> None:
+    with pytest.raises(OptionError, match="positions"):
+        texture.sample(positions)  # type: ignore[arg-type]
+
+
+def test_unknown_channels_and_levels(texture: Texture) -> None:
+    with pytest.raises(ChannelError, match="salience"):
+        texture.channel("salience")
+    with pytest.raises(ChannelError, match="salience"):
+        texture.sample([[1.0, 1.0]], ["salience"])
+    with pytest.raises(OptionError, match="level"):
+        texture.mip("red", -1)
+    with pytest.raises(OptionError, match="level"):
+        texture.sample([[1.0, 1.0]], ["red"], level=float("nan"))
+
+
+def test_saliency_is_declared_as_it_is_built() -> None:
+    assert channel_named("saliency").native == "cell"

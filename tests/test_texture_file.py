@@ -1,0 +1,248 @@
+"""Textures on disk: what is written comes back; what is damaged is refused; what fails leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+import foveate
+from foveate import Texture
+from foveate.errors import FoveateError, OutputError, TextureEncoderError, TextureFileError, TextureVersionError
+
+GOLDEN = Path(__file__).parent / "golden" / "texture-v1.safetensors"
+
+
+def parts(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    with safe_open(path, "np") as file:
+        return load_file(path), json.loads(file.metadata()["foveate"])
+
+
+def rewrite(source: Path, target: Path, change: Any) -> Path:
+    """A copy of a texture file with `change(tensors, header)` applied."""
+    tensors, header = parts(source)
+    change(tensors, header)
+    save_file(tensors, target, {"foveate": json.dumps(header)})
+    return target
+
+
+@pytest.fixture(scope="module")
+def saved(texture: Texture, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("textures") / "broccoli.safetensors"
+    texture.save(path)
+    return path
+
+
+def same(a: Texture, b: Texture) -> bool:
+    values = [(x.pixel, x.embedding, x.residual, x.basis.mean, x.basis.rows) for x in (a, b)]
+    return (
+        all(np.array_equal(x, y) for x, y in zip(*values, strict=True))
+        and a.planes.keys() == b.planes.keys()
+        and all(np.array_equal(a.planes[k], b.planes[k]) for k in a.planes)
+        and (a.valid is None) == (b.valid is None)
+        and (a.valid is None or b.valid is None or np.array_equal(a.valid, b.valid))
+        and (a.grid, a.encoder, dict(a.preprocessing), a.name) == (b.grid, b.encoder, dict(b.preprocessing), b.name)
+    )
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.sampled_from([1, 5, 16, 40]), st.booleans())
+def test_round_trip(height: int, width: int, rank: int, alpha: bool) -> None:
+    import tempfile
+
+    rgba = np.random.default_rng(height * 41 + width).integers(0, 256, (height, width, 4 if alpha else 3), np.uint8)
+    texture = foveate.encode(rgba, rank=rank, long_side=64)
+    with tempfile.TemporaryDirectory() as folder:
+        texture.save(f"{folder}/t.safetensors")
+        assert same(texture, Texture.load(f"{folder}/t.safetensors"))
+        assert os.listdir(folder) == ["t.safetensors"]
+
+
+def test_a_loaded_texture_answers_as_the_original(texture: Texture, saved: Path) -> None:
+    loaded = Texture.load(saved)
+    for query in ("broccoli", "a child"):
+        a, b = foveate.score(texture, query), foveate.score(loaded, query)
+        assert np.array_equal(a.map, b.map)
+        assert np.array_equal(foveate.allocate(a).indices, foveate.allocate(b).indices)
+
+
+def test_the_same_texture_gives_the_same_bytes(texture: Texture, saved: Path, tmp_path: Path) -> None:
+    texture.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == saved.read_bytes()
+
+
+def test_golden_file_of_version_1() -> None:
+    """Written by release 0.1.0 from a 20 x 28 image; every later release must read exactly these values."""
+    texture = Texture.load(GOLDEN)
+    assert (texture.grid.shape, texture.grid.height, texture.grid.width) == ((6, 8), 20, 28)
+    assert texture.encoder.name == "golden"
+    assert texture.encoder.width == 12
+    assert texture.basis.rank == 4
+    assert set(texture.planes) == {"edge_distance", "edge_off", "edge_on", "high_pass", "low_pass", "saliency"}
+    assert texture.pixel.sum() == 213750
+    assert texture.valid is not None
+    assert int(texture.valid.sum()) == 69615
+    assert float(texture.embedding.astype(np.float64).sum()) == pytest.approx(-13.9384, abs=1e-3)
+    assert float(texture.channel("edge_distance").astype(np.float64).sum()) == pytest.approx(18.6296, abs=1e-3)
+    query = np.linspace(-1, 1, 12, dtype=np.float32)
+    assert float(texture.scores(query).sum()) == pytest.approx(-66.2324, abs=1e-2)
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def test_no_file_and_other_files(tmp_path: Path) -> None:
+    with pytest.raises(TextureFileError, match="no texture file"):
+        Texture.load(tmp_path / "nothing.safetensors")
+    other = tmp_path / "weights.safetensors"
+    save_file({"w": np.zeros(3)}, other)
+    with pytest.raises(TextureFileError, match="not a foveate texture"):
+        Texture.load(other)
+    for content in (b"", b"hello", b"\xff" * 100, b"\x08\0\0\0\0\0\0\0{}      "):
+        other.write_bytes(content)
+        with pytest.raises(TextureFileError):
+            Texture.load(other)
+
+
+def test_a_newer_version_says_so(saved: Path, tmp_path: Path) -> None:
+    path = rewrite(saved, tmp_path / "t.safetensors", lambda t, h: h.update(version=2))
+    with pytest.raises(TextureVersionError, match="version 2") as caught:
+        Texture.load(path)
+    assert "upgrade" in caught.value.fix
+
+
+def _nan(tensors: dict[str, np.ndarray], _: dict[str, Any]) -> None:
+    tensors["embedding"][3, 2, 1] = np.nan
+
+
+CHANGES = {
+    "a missing tensor": lambda t, h: t.pop("residual"),
+    "an extra tensor": lambda t, h: t.update(extra=np.zeros(2)),
+    "a plane the header does not list": lambda t, h: h["channels"].remove("saliency"),
+    "a channel nobody knows": lambda t, h: h["channels"].append("salience"),
+    "not a number": _nan,
+    "another dtype": lambda t, h: t.update(embedding=t["embedding"].astype(np.float32)),
+    "another shape": lambda t, h: t.update(pixel=t["pixel"][1:]),
+    "swapped axes": lambda t, h: t.update(embedding=t["embedding"].transpose(1, 0, 2).copy()),
+    "another grid": lambda t, h: h.update(grid=[48, 64]),
+    "no grid": lambda t, h: h.pop("grid"),
+    "an absurd grid": lambda t, h: h.update(grid=[0, "many"]),
+    "no encoder": lambda t, h: h.pop("encoder"),
+    "another width": lambda t, h: h["encoder"].update(width=3),
+    "version true": lambda t, h: h.update(version=True),
+    "version zero": lambda t, h: h.update(version=0),
+    "another format": lambda t, h: h.update(format="something"),
+    "channels of a wrong kind": lambda t, h: h.update(channels="saliency"),
+    "an empty basis": lambda t, h: t.update({"basis.rows": t["basis.rows"][:0]}),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_damage_is_refused(what: str, saved: Path, tmp_path: Path) -> None:
+    path = rewrite(saved, tmp_path / "t.safetensors", CHANGES[what])
+    with pytest.raises(TextureFileError) as caught:
+        Texture.load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_header_that_is_not_json(saved: Path, tmp_path: Path) -> None:
+    for text in ("{", "[]", "3", '"texture"'):
+        save_file(load_file(saved), tmp_path / "t.safetensors", {"foveate": text})
+        with pytest.raises(TextureFileError):
+            Texture.load(tmp_path / "t.safetensors")
+
+
+@given(st.data())
+def test_mutated_files_are_read_or_refused(data: st.DataObject) -> None:
+    import tempfile
+
+    content = bytearray(GOLDEN.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del content[data.draw(st.integers(0, len(content) - 1)) :]
+    with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
+        file.write(content)
+        file.flush()
+        try:
+            texture = Texture.load(file.name)
+        except FoveateError:
+            return  # any other exception fails this test
+        assert np.isfinite(texture.embedding).all()
+
+
+def test_a_texture_of_another_encoder_cannot_be_asked(saved: Path, tmp_path: Path) -> None:
+    path = rewrite(saved, tmp_path / "t.safetensors", lambda t, h: h["encoder"].update(revision="0123456789ab"))
+    with pytest.raises(TextureEncoderError, match="0123456789ab"):
+        foveate.score(Texture.load(path), "a dog")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unwritable_place(texture: Texture, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="could not be written"):
+        texture.save(tmp_path / "no" / "such" / "folder.safetensors")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError):
+        texture.save(tmp_path / "folder")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder"]
+
+
+FULL_DISK = """
+import resource, sys
+import foveate
+texture = foveate.Texture.load(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))  # the disk is full after 200 KB
+try:
+    texture.save(sys.argv[2])
+except foveate.FoveateError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="needs POSIX limits")
+def test_a_full_disk_leaves_the_old_file_and_no_half(saved: Path, tmp_path: Path) -> None:
+    target = tmp_path / "t.safetensors"
+    target.write_bytes(b"what was here before")
+    run = subprocess.run([sys.executable, "-c", FULL_DISK, saved, target], capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("OutputError")
+    assert "nothing was changed" in run.stdout
+    assert target.read_bytes() == b"what was here before"
+    assert [p.name for p in tmp_path.iterdir()] == ["t.safetensors"]
+
+
+KILLED = """
+import sys
+import foveate
+texture = foveate.Texture.load(sys.argv[1])
+print("ready", flush=True)
+while True:
+    texture.save(sys.argv[2])
+"""
+
+
+def test_a_killed_writer_leaves_a_whole_file(saved: Path, tmp_path: Path) -> None:
+    target = tmp_path / "t.safetensors"
+    for wait in (0.02, 0.05, 0.11):
+        process = subprocess.Popen([sys.executable, "-c", KILLED, saved, target], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(wait)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        if target.exists():
+            Texture.load(target)
+    assert target.exists()
