@@ -13,11 +13,14 @@ from foveate.errors import BudgetError, OptionError
 from foveate.relevance.allocate import allocate_map, even_order, top_cells
 
 # Few distinct values, so that ties are the rule.
-maps = hnp.arrays(np.float32, st.tuples(st.integers(1, 12), st.integers(1, 12)), elements=st.sampled_from([0, 0.25, 0.5, 1]))
+maps = hnp.arrays(
+    np.float32, st.tuples(st.integers(1, 12), st.integers(1, 12)), elements=st.sampled_from([0, 0.25, 0.5, 1])
+)
 
 
 def grid_of(plane: np.ndarray) -> Grid:
-    return Grid(*plane.shape, height=plane.shape[0] * 8, width=plane.shape[1] * 8)
+    h, w = plane.shape
+    return Grid(h, w, height=h * 8, width=w * 8)
 
 
 @given(maps, st.data())

@@ -50,7 +50,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     model.save_pretrained(path)
-    (path / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]}))
+    (path / "preprocessor_config.json").write_text(
+        json.dumps({"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]})
+    )
     return path
 
 

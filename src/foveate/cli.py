@@ -27,7 +27,7 @@ app = typer.Typer(
     'Then:        foveate look photo.jpg "the red car" "a dog" --budget 273',
 )
 bench = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Measure: every number in the README comes from here."
+    no_args_is_help=True, rich_markup_mode=None, help="Measure: the numbers of the README come from here."
 )
 app.add_typer(bench, name="bench")
 
@@ -72,7 +72,7 @@ def look(
     floor: Annotated[float, typer.Option(help="Share of the budget spread evenly, 0 to 1.")] = 0.0,
     long_side: LongSide = None,
 ) -> None:
-    """Ask an image questions: heat map, and exactly K kept tokens, for each."""
+    """Ask an image questions: a heat map and K kept tokens for each."""
     texture, seconds = _texture(image, encoder, long_side)
     _report(image, texture, seconds, query, budget, out, floor)
 
@@ -85,7 +85,7 @@ def encode(
     rank: Annotated[int, typer.Option(help="Numbers kept a cell.")] = 16,
     long_side: LongSide = None,
 ) -> None:
-    """Encode an image once and keep the texture, to be asked later with 'foveate look FILE'."""
+    """Encode an image once, keep the texture for 'foveate look FILE'."""
     import time
 
     from foveate.pipeline import encode as encode_image
@@ -137,7 +137,7 @@ def channels(
 
 @app.command()
 def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
-    """Run the main job on two bundled photographs, two questions each. Needs no network and no other file."""
+    """Run the main job on two bundled photographs, offline."""
     from importlib.resources import files
 
     records = []
@@ -165,7 +165,7 @@ def bench_query(
     image: Annotated[Path | None, typer.Argument(help="An image [default: a bundled photograph].")] = None,
     repeats: Annotated[int, typer.Option(help="Measurements of each row.")] = 200,
 ) -> None:
-    """Time the main path: a question, a new question, an image, an import; and the sizes of a texture."""
+    """Times of the main path, sizes of a texture."""
     from foveate.bench.query import measure
 
     report = measure(image, repeats)
@@ -183,7 +183,7 @@ def bench_compression(
     encoder: EncoderName = "nano",
     limit: Annotated[int, typer.Option(help="Images at most.")] = 128,
 ) -> None:
-    """Compare compressed with full maps, and with the seed documents' way (centred PCA and cosine)."""
+    """Compressed against full maps, and the seed documents' way."""
     from foveate.bench.compression import measure
 
     report = measure(data, encoder, limit)
@@ -199,7 +199,7 @@ def bench_relevance(
     limit: Annotated[int, typer.Option(help="Images at most.")] = 100_000,
     long_side: LongSide = None,
 ) -> None:
-    """Is the heat on the thing? Pointing, average precision and coverage against COCO masks, beside baselines."""
+    """Is the heat on the thing? Against COCO masks and baselines."""
     from foveate.bench.relevance import measure
 
     report = measure(data, encoder, limit, long_side)

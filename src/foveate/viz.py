@@ -43,8 +43,8 @@ def heat_over(rgb: Bytes, plane: NDArray[np.floating]) -> Bytes:
 def kept_over(rgb: Bytes, kept: Allocation) -> Bytes:
     """The image with dropped cells dimmed: each pixel follows the cell under it."""
     height, width = rgb.shape[:2]
-    rows = (np.arange(height) * kept.grid.h) // height
-    cols = (np.arange(width) * kept.grid.w) // width
+    rows = np.floor((np.arange(height) + 0.5) * kept.grid.h / height).astype(int)
+    cols = np.floor((np.arange(width) + 0.5) * kept.grid.w / width).astype(int)
     bright = kept.mask[rows][:, cols]
     faint = rgb.mean(-1, keepdims=True) * DIMMED + 12
     return np.where(bright[..., None], rgb, faint).astype(np.uint8)

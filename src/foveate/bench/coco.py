@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,15 +47,15 @@ def labelled_images(data: Path, limit: int) -> Iterator[Labelled]:
     for annotation in content["annotations"]:
         if annotation["category_id"] in names and not annotation.get("iscrowd"):
             by_image.setdefault(annotation["image_id"], []).append(annotation)
-    read = _reader(data)
     described = [image for image in content["images"] if image["id"] in by_image]
-    for image in described[:limit]:
-        rgb = load_image(read(image["file_name"])).rgb
-        masks: dict[str, NDArray[np.uint8]] = {}
-        for annotation in by_image[image["id"]]:
-            mask = masks.setdefault(names[annotation["category_id"]], np.zeros(rgb.shape[:2], np.uint8))
-            _fill(mask, annotation)
-        yield Labelled(image["file_name"], rgb, {name: _on_raster(mask) for name, mask in masks.items() if mask.any()})
+    with _opened(data) as read:
+        for image in described[:limit]:
+            rgb = load_image(read(image["file_name"])).rgb
+            masks: dict[str, NDArray[np.uint8]] = {}
+            for annotation in by_image[image["id"]]:
+                mask = masks.setdefault(names[annotation["category_id"]], np.zeros(rgb.shape[:2], np.uint8))
+                _fill(mask, annotation)
+            yield Labelled(image["file_name"], rgb, {name: _on_raster(m) for name, m in masks.items() if m.any()})
 
 
 def _fill(mask: NDArray[np.uint8], annotation: dict[str, Any]) -> None:
@@ -86,16 +87,18 @@ def _annotations(data: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def _reader(data: Path) -> Any:
-    """file name -> something that load_image takes."""
-    if (data / "images.tar").is_file():
-        archive = tarfile.open(data / "images.tar")  # noqa: SIM115 - closed with the process
+@contextmanager
+def _opened(data: Path) -> Iterator[Callable[[str], bytes | Path]]:
+    """A function from a file name to something that load_image takes."""
+    if not (data / "images.tar").is_file():
+        folder = data / "images" if (data / "images").is_dir() else data
+        yield lambda name: folder / name
+        return
+    with tarfile.open(data / "images.tar") as archive:
         inside = {Path(name).name: name for name in archive.getnames()}
 
         def read(name: str) -> bytes:
-            member = archive.extractfile(inside[name])
+            member = archive.extractfile(inside[name]) if name in inside else None
             return member.read() if member else b""
 
-        return read
-    folder = data / "images" if (data / "images").is_dir() else data
-    return lambda name: folder / name
+        yield read

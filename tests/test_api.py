@@ -1,0 +1,134 @@
+"""Promises about the package as a whole: its names, its imports, its floors, its files."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import foveate
+
+SOURCE = Path(foveate.__file__).parent
+ROOT = Path(__file__).parents[1]
+FLOORS = {
+    "errors": 0, "image": 0, "grid": 0, "layout": 0,
+    "texture": 1, "texture_file": 1, "basis": 1,
+    "encoders": 2, "channels": 2,
+    "relevance": 3,
+    "pipeline": 4,
+    "cli": 6, "look": 6, "viz": 6, "doctor": 6, "bench": 6,
+}  # fmt: skip
+
+
+def test_public_names_never_disappear_silently() -> None:
+    """Removing a name breaks users: change tests/api_surface.json in the same commit, and say so in CHANGELOG.md."""
+    assert sorted(foveate.__all__) == json.loads((ROOT / "tests" / "api_surface.json").read_text())
+    assert len(foveate.__all__) <= 15
+    for name in foveate.__all__:
+        assert getattr(foveate, name) is not None
+        assert name in dir(foveate)
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(AttributeError, match="encode"):
+        foveate.set_image  # noqa: B018
+
+
+IMPORTED = "import sys; {}; print(sorted(m.split('.')[0] for m in sys.modules))"
+HEAVY = ("torch", "transformers", "onnxruntime", "cv2", "tokenizers", "numpy")
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import foveate", HEAVY),
+        ("import foveate; foveate.encode; foveate.score", ("torch", "transformers", "onnxruntime")),
+        (
+            "from typer.testing import CliRunner; from foveate.cli import app; CliRunner().invoke(app, ['--help'])",
+            HEAVY,
+        ),
+    ],
+)
+def test_importing_does_nothing(statement: str, absent: tuple[str, ...]) -> None:
+    run = subprocess.run([sys.executable, "-c", IMPORTED.format(statement)], capture_output=True, text=True, check=True)
+    assert not set(absent) & set(ast.literal_eval(run.stdout))
+
+
+def test_the_main_job_needs_no_torch(tmp_path: Path) -> None:
+    blocked = (
+        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None; from foveate.cli import main; main()"
+    )
+    run = subprocess.run([sys.executable, "-c", blocked, "demo", "--out", tmp_path], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def modules() -> list[tuple[str, ast.Module]]:
+    return [
+        (str(path.relative_to(SOURCE).with_suffix("")), ast.parse(path.read_text("utf-8")))
+        for path in sorted(SOURCE.rglob("*.py"))
+        if path != SOURCE / "__init__.py"
+    ]
+
+
+def test_imports_point_downwards() -> None:
+    for name, tree in modules():
+        floor = FLOORS[name.split("/")[0]]
+        for node in tree.body:  # imports inside functions may be lazy doors upwards; there is one, Texture.save
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("foveate."):
+                assert FLOORS[node.module.split(".")[1]] <= floor, f"{name} imports {node.module}"
+
+
+def test_no_module_outgrows_a_reader() -> None:
+    for path in SOURCE.rglob("*.py"):
+        assert len(path.read_text("utf-8").splitlines()) <= 400, path
+
+
+def test_nothing_unpickles() -> None:
+    for name, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = {alias.name for alias in node.names} | {getattr(node, "module", None)}
+                assert not names & {"pickle", "joblib", "dill", "shelve"}, name
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                assert called not in ("torch.load", "np.load", "numpy.load", "eval", "exec"), name
+            if isinstance(node, ast.keyword):
+                assert node.arg not in ("allow_pickle", "trust_remote_code"), name
+
+
+def test_every_public_function_and_class_says_what_it_does() -> None:
+    for name, tree in modules():
+        assert ast.get_docstring(tree), name
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                documented = ast.get_docstring(node) or any(
+                    isinstance(d, ast.Name | ast.Attribute) and "overload" in ast.unparse(d)
+                    for d in node.decorator_list
+                )
+                small = name.startswith("bench") or len(node.body) <= 3
+                assert documented or small, f"{name}.{node.name}"
+
+
+def test_dependencies_have_no_upper_bounds_and_no_torch_in_the_base() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    everything = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
+    assert not [d for d in everything if re.search(r"<|==|~=", d)]
+    assert not [d for d in project["dependencies"] if re.match(r"torch|transformers|huggingface", d)]
+    assert "torchvision" not in " ".join(everything)
+    assert not [path for path in SOURCE.rglob("*.py") if "torchvision" in path.read_text("utf-8")]
+
+
+def test_the_shipped_files_stay_within_sixteen_megabytes() -> None:
+    assert sum(path.stat().st_size for path in (SOURCE / "assets").rglob("*") if path.is_file()) <= 16e6
+
+
+def test_ci_calls_make_test_and_nothing_else() -> None:
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert lines[-1].split()[-2:] == ["make", "test"]
+    assert len(lines) <= 4

@@ -1,0 +1,140 @@
+"""The built-in encoder: shapes and promises, and whether it is right on the bundled photographs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import foveate
+from foveate import Texture
+from foveate.encoders import Encoder, load_encoder
+from foveate.encoders.nano import FILES, Nano
+from foveate.errors import EncoderFilesError, EncoderNameError, OptionError
+
+# Boxes (y0, x0, y1, x1) in pixels, from COCO's annotations of these photographs (CC BY 4.0).
+BOXES = {
+    ("child_with_broccoli.jpg", "broccoli"): (257, 242, 501, 480),
+    ("child_with_broccoli.jpg", "a child"): (24, 91, 640, 480),
+    ("cake_and_coffee.jpg", "cake"): (264, 179, 405, 305),
+    ("cake_and_coffee.jpg", "a cup of coffee"): (221, 382, 346, 567),
+    ("yellow_bus.jpg", "the yellow bus"): (112, 121, 324, 581),
+}
+
+
+@pytest.fixture(scope="module")
+def nano() -> Nano:
+    return Nano.built_in()
+
+
+def test_it_is_an_encoder_and_made_once() -> None:
+    assert isinstance(load_encoder("nano"), Encoder)
+    assert load_encoder("nano") is load_encoder("nano")
+    assert len(load_encoder("nano").revision) == 12
+
+
+def test_its_files_are_small() -> None:
+    nano = Nano.built_in()
+    sizes = {name: (nano.folder / name).stat().st_size for name in FILES}
+    assert sizes["nano_image.onnx"] <= 8e6
+    assert sum(sizes.values()) <= 16e6
+
+
+@pytest.mark.parametrize(
+    ("size", "cells"),
+    [((512, 512), (64, 64)), ((640, 480), (64, 48)), ((427, 640), (43, 64)), ((1, 1), (64, 64)), ((1, 4000), (1, 64)),
+     ((4000, 1), (64, 1)), ((30, 50), (38, 64)), ((2000, 3000), (43, 64))],
+)  # fmt: skip
+def test_cells_cover_any_image_with_64_along_its_long_side(
+    size: tuple[int, int], cells: tuple[int, int], nano: Nano
+) -> None:
+    rgb = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+    dense = nano.encode_image(rgb)
+    assert dense.grid.shape == cells == dense.features.shape[:2]
+    assert (dense.grid.height, dense.grid.width) == size
+    assert np.isfinite(dense.features).all()
+    assert np.allclose(np.linalg.norm(dense.features, axis=-1), 1, atol=1e-4)
+
+
+def test_the_same_image_gives_the_same_bytes(nano: Nano, noise: np.ndarray) -> None:
+    assert nano.encode_image(noise).features.tobytes() == nano.encode_image(noise).features.tobytes()
+
+
+def test_a_mirrored_photograph_gives_about_the_mirrored_map(broccoli: Path) -> None:
+    rgb = foveate.load_image(broccoli).rgb
+    maps = [foveate.score(foveate.encode(image), "broccoli").map for image in (rgb, rgb[:, ::-1])]
+    assert np.corrcoef(maps[0].ravel(), maps[1][:, ::-1].ravel())[0, 1] > 0.9
+    assert np.corrcoef(maps[0].ravel(), maps[1].ravel())[0, 1] < 0.7
+
+
+def test_a_larger_working_size_has_more_cells(nano: Nano, noise: np.ndarray) -> None:
+    assert nano.encode_image(noise, long_side=1024).grid.shape == (77, 128)
+
+
+@pytest.mark.parametrize("side", [0, 31, 4097, 512.0, True])
+def test_a_working_size_out_of_range(nano: Nano, noise: np.ndarray, side: int) -> None:
+    with pytest.raises(OptionError, match="long_side"):
+        nano.encode_image(noise, long_side=side)
+
+
+def test_words_that_mean_the_same_are_close_and_others_are_not(nano: Nano) -> None:
+    texts = ["cat", "kitten", "car", "automobile", "airplane", "jet plane", "sky"]
+    c = (t := nano.encode_text(texts)) @ t.T
+    assert min(c[0, 1], c[2, 3], c[4, 5]) > 0.65
+    assert max(c[0, 2], c[1, 3], c[0, 6]) < 0.35
+
+
+def test_text_does_not_depend_on_case_or_on_its_neighbours(nano: Nano) -> None:
+    assert np.allclose(nano.encode_text(["A Red Car"]), nano.encode_text(["a red car", "dog"])[:1])
+
+
+def test_missing_files_say_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foveate.encoders.nano.FILES", (*FILES, "nano_extra.bin"))
+    with pytest.raises(EncoderFilesError, match=r"nano_extra\.bin"):
+        Nano.built_in()
+
+
+@pytest.mark.parametrize("name", ["", "nan0", "NANO", "nano:x", "siglip", "openai/clip-vit-base-patch16"])
+def test_an_unknown_encoder_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(EncoderNameError, match="no encoder named") as caught:
+        load_encoder(name)
+    assert "nano" in caught.value.expected
+
+
+# --- is it right? -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def textures() -> dict[str, Texture]:
+    from tests.conftest import PHOTOS
+
+    return {name: foveate.encode(PHOTOS / name) for name in {photo for photo, _ in BOXES}}
+
+
+@pytest.mark.parametrize(("photo", "query"), BOXES)
+def test_the_peak_lies_on_the_thing(photo: str, query: str, textures: dict[str, Texture]) -> None:
+    """The pointing test: it also fails when an encoder's sign is wrong or when axes are swapped."""
+    relevance = foveate.score(textures[photo], query)
+    y, x = relevance.grid.centres()[relevance.map.argmax()]
+    y0, x0, y1, x1 = BOXES[photo, query]
+    assert y0 <= y <= y1
+    assert x0 <= x <= x1
+    assert relevance.present
+
+
+def test_two_questions_look_in_two_places(textures: dict[str, Texture]) -> None:
+    for photo, queries in (
+        ("child_with_broccoli.jpg", ("broccoli", "a child")),
+        ("cake_and_coffee.jpg", ("cake", "a cup of coffee")),
+    ):
+        kept = [foveate.allocate(foveate.score(textures[photo], q)).mask for q in queries]
+        assert (kept[0] & kept[1]).sum() < 0.5 * 273
+
+
+@pytest.mark.parametrize("absent", ["an elephant", "a giraffe", "an airplane", "a toilet"])
+def test_a_thing_that_is_not_there_is_not_found(absent: str, textures: dict[str, Texture]) -> None:
+    for texture in textures.values():
+        relevance = foveate.score(texture, absent)
+        assert not relevance.present
+        assert relevance.confidence < 0.3

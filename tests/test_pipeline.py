@@ -1,0 +1,211 @@
+"""encode, score, allocate: the contract between them, and inputs at the edge."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import foveate
+from foveate import Grid, Texture
+from foveate.encoders import Calibration, DenseFeatures, Encoder
+from foveate.errors import BudgetError, EncoderNameError, OptionError, TextureEncoderError
+
+
+def test_the_three_lines_of_the_readme(broccoli: Path) -> None:
+    texture = foveate.encode(broccoli)
+    relevance = foveate.score(texture, "where is the broccoli?")
+    kept = foveate.allocate(relevance, budget=273)
+    assert len(kept) == 273
+    assert relevance.map.shape == kept.mask.shape == texture.grid.shape == (64, 48)
+    assert relevance.map.dtype == np.float32
+    assert 0 <= relevance.map.min() <= relevance.map.max() <= 1
+    assert texture.tokens()[kept.indices].shape == (273, 40)
+
+
+def test_every_kind_of_source_gives_the_same_texture(broccoli: Path, texture: Texture) -> None:
+    rgb = foveate.load_image(broccoli).rgb
+    for source in (str(broccoli), broccoli.read_bytes(), rgb):
+        assert np.array_equal(foveate.encode(source).embedding, texture.embedding)
+
+
+def test_a_list_of_questions_is_stacked_in_order(texture: Texture) -> None:
+    several = foveate.score(texture, ["broccoli", "a child", "a dog"])
+    assert several.map.shape == several.margin.shape == (3, 64, 48)
+    assert several.confidence.shape == (3,)
+    assert [r.query for r in several] == ["broccoli", "a child", "a dog"]
+    for i, query in enumerate(["broccoli", "a child", "a dog"]):
+        assert np.allclose(several[i].map, foveate.score(texture, query).map, atol=1e-6)
+    assert len(several[1:]) == 2
+    assert len(foveate.score(texture, [])) == 0
+
+
+def test_several_phrases_take_the_highest(texture: Texture) -> None:
+    both = foveate.score(texture, "is there a child with broccoli?")
+    assert list(both.parts) == ["child", "broccoli", "saliency"]
+    assert np.array_equal(both.map, np.maximum(both.parts["child"], both.parts["broccoli"]))
+
+
+def test_score_is_pure_and_works_from_many_threads(broccoli: Path) -> None:
+    texture = foveate.encode(broccoli)
+    queries = [f"{adjective} {noun}" for adjective in ("red", "old") for noun in ("dog", "child", "broccoli", "hat")]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda q: foveate.score(texture, q).map, queries * 4))
+    alone = [foveate.score(foveate.encode(broccoli), q).map for q in queries]
+    assert all(np.array_equal(a, alone[i % len(queries)]) for i, a in enumerate(together))
+
+
+def test_relevance_moves_to_another_grid(texture: Texture) -> None:
+    relevance = foveate.score(texture, "broccoli")
+    merged = relevance.on(Grid(23, 17, 640, 480))  # merged tokens of 28 pixels
+    assert merged.map.shape == merged.parts["saliency"].shape == (23, 17)
+    assert merged.map.mean() == pytest.approx(relevance.map.mean(), abs=0.02)
+    y, x = merged.grid.centres()[merged.map.argmax()]
+    far = relevance.grid.centres()[relevance.map.argmax()] - (y, x)
+    assert np.abs(far).max() < 60
+    assert len(foveate.allocate(merged, 100)) == 100
+    with pytest.raises(OptionError, match="480 x 640"):
+        relevance.on(Grid(23, 17, 480, 640))
+
+
+def test_an_absent_thing_gets_a_low_map_and_a_spread_budget(texture: Texture) -> None:
+    relevance = foveate.score(texture, "an elephant")
+    assert not relevance.present
+    assert relevance.map.max() < 0.5
+    kept = foveate.allocate(relevance, 273)
+    quarters = [half.sum() for rows in np.array_split(kept.mask, 2) for half in np.array_split(rows, 2, 1)]
+    assert min(quarters) >= 25
+
+
+# --- images at the edge -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0, 128, 255])
+def test_constant_images_give_a_flat_map_and_an_even_budget(value: int) -> None:
+    texture = foveate.encode(np.full((90, 140, 3), value, np.uint8))
+    relevance = foveate.score(texture, "a dog")
+    assert np.ptp(relevance.map) == 0
+    assert not relevance.present
+    assert np.isfinite(texture.dense()).all()
+    kept = foveate.allocate(relevance, 273)
+    quarters = [half.sum() for rows in np.array_split(kept.mask, 2) for half in np.array_split(rows, 2, 1)]
+    assert max(quarters) - min(quarters) <= 0.25 * 273
+    assert len(kept) == 273
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 4000), (4000, 1), (2, 3), (7, 500)])
+def test_extreme_shapes_go_all_the_way(size: tuple[int, int]) -> None:
+    rgb = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+    texture = foveate.encode(rgb)
+    relevance = foveate.score(texture, "a dog")
+    assert np.isfinite(relevance.map).all()
+    for budget in (1, texture.grid.count):
+        assert len(foveate.allocate(relevance, budget)) == budget
+
+
+def test_transparent_pixels_are_not_relevant(broccoli: Path) -> None:
+    rgb = foveate.load_image(broccoli).rgb
+    alpha = np.full((*rgb.shape[:2], 1), 255, np.uint8)
+    alpha[320:] = 0
+    texture = foveate.encode(np.concatenate([rgb, alpha], 2))
+    relevance = foveate.score(texture, "a child")
+    assert (relevance.map[32:] == 0).all()
+    assert relevance.map[:32].max() > 0.1
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def test_rank_and_error_and_full(broccoli: Path) -> None:
+    assert foveate.encode(broccoli, rank=5).embedding.shape == (64, 48, 5)
+    assert foveate.encode(broccoli, rank=40).embedding.shape == (64, 48, 40)
+    assert foveate.encode(broccoli, compression="full").embedding.shape == (64, 48, 256)
+    loose, tight = (foveate.encode(broccoli, error=e).basis.rank for e in (0.5, 0.1))
+    assert loose < tight
+    low = foveate.encode(broccoli, rank=5)
+    assert "embedding_4" in low.built
+    assert "embedding_5" not in low.built
+
+
+def test_compressed_maps_follow_the_full_ones(broccoli: Path) -> None:
+    full, small = (foveate.encode(broccoli, compression=c) for c in ("full", "query"))
+    for query in ("broccoli", "a child", "a dog", "a window"):
+        a, b = foveate.score(full, query).margin, foveate.score(small, query).margin
+        assert np.corrcoef(a.ravel(), b.ravel())[0, 1] > 0.97
+
+
+@pytest.mark.parametrize("budget", [0, -1, 3073, 2.5, "273", None])
+def test_budgets_that_cannot_be(texture: Texture, budget: object) -> None:
+    for query in ("broccoli", "an elephant"):  # found and not found
+        with pytest.raises(BudgetError, match="budget="):
+            foveate.allocate(foveate.score(texture, query), budget)  # type: ignore[arg-type]
+
+
+def test_options_that_do_not_exist(broccoli: Path) -> None:
+    with pytest.raises(OptionError, match="zip"):
+        foveate.encode(broccoli, compression="zip")  # type: ignore[arg-type]
+    with pytest.raises(EncoderNameError, match="nan0"):
+        foveate.encode(broccoli, encoder="nan0")
+    with pytest.raises(OptionError, match="rank=0"):
+        foveate.encode(broccoli, rank=0)
+
+
+# --- somebody's own encoder -------------------------------------------------------------------------------------------
+
+
+CALIBRATION = Calibration(temperature=10, rivalry=1, synonym=0.99, slope=8, offset=0, present=0.6)
+
+
+@dataclass(frozen=True)
+class Colours:
+    """Three dimensions: how red, green and blue a cell is. Small enough to know the right answer."""
+
+    name: str = "colours"
+    revision: str = "1"
+    width: int = 3
+    templates: tuple[str, ...] = ("{}", "a {}")
+    calibration: Calibration = CALIBRATION
+
+    def encode_image(self, rgb: np.ndarray, *, long_side: int | None = None) -> DenseFeatures:
+        h, w = rgb.shape[0] // 8, rgb.shape[1] // 8
+        mean = rgb.reshape(h, 8, w, 8, 3).mean((1, 3), np.float32) + 1
+        return DenseFeatures(mean / np.linalg.norm(mean, axis=-1, keepdims=True), Grid(h, w, *rgb.shape[:2]))
+
+    def encode_text(self, texts: object) -> np.ndarray:
+        out = np.array([[("red" in t) + 0.1, ("green" in t) + 0.1, ("blue" in t) + 0.1] for t in texts], np.float32)  # type: ignore[attr-defined]
+        return out / np.linalg.norm(out, axis=1, keepdims=True)
+
+
+def halves() -> np.ndarray:
+    rgb = np.zeros((64, 96, 3), np.uint8)
+    rgb[:, :48, 0] = 255
+    rgb[:, 48:, 2] = 255
+    return rgb
+
+
+def test_an_encoder_of_ones_own() -> None:
+    own = Colours()
+    assert isinstance(own, Encoder)
+    texture = foveate.encode(halves(), encoder=own, rank=3)
+    red, blue = foveate.score(texture, ["red", "blue"], encoder=own)
+    assert red.map[:, :6].min() > red.map[:, 6:].max()
+    assert blue.map[:, 6:].min() > blue.map[:, :6].max()
+    assert red.present
+    assert foveate.allocate(red, 48).mask[:, :6].all()
+
+
+def test_a_texture_of_ones_own_encoder_wants_it_back() -> None:
+    texture = foveate.encode(halves(), encoder=Colours(), rank=3)
+    with pytest.raises(EncoderNameError, match="colours"):
+        foveate.score(texture, "red")
+    with pytest.raises(TextureEncoderError, match="revision 1"):
+        foveate.score(texture, "red", encoder=Colours(revision="2"))
+
+
+def test_relevance_can_travel_between_processes(texture: Texture) -> None:
+    kept = foveate.allocate(foveate.score(texture, "broccoli"))
+    assert np.array_equal(pickle.loads(pickle.dumps(kept)).indices, kept.indices)

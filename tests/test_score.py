@@ -1,0 +1,56 @@
+"""From scores to relevance: the formula, checked against its plain definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import foveate
+from foveate import Texture
+from foveate.encoders import Calibration
+from foveate.relevance.query import prepare
+from foveate.relevance.score import Rivals, relevance_of
+
+
+def with_rivalry(rivalry: float, synonym: float = 0.6) -> Calibration:
+    return Calibration(temperature=20.0, rivalry=rivalry, synonym=synonym, slope=10.0, offset=-1.0, present=0.3)
+
+
+@pytest.fixture(scope="module")
+def bank() -> Rivals:
+    return Rivals(
+        foveate.load_encoder("nano").encode_text(["table", "house", "child", "tree", "puppy", "window", "hat"])
+    )
+
+
+def test_without_rivals_it_is_a_sigmoid_of_the_score(texture: Texture) -> None:
+    query = prepare(foveate.load_encoder("nano"), "broccoli")
+    found = relevance_of(texture, query, with_rivalry(0))
+    score = texture.scores(query.vectors)[0]
+    assert np.allclose(found.margin, score, atol=1e-6)
+    assert np.allclose(found.map, 1 / (1 + np.exp(-(10 * score - 1))), atol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["broccoli", "a dog", "a kid"])  # the bank holds synonyms of the last two
+def test_rivals_equal_their_definition(text: str, texture: Texture, bank: Rivals) -> None:
+    query = prepare(foveate.load_encoder("nano"), text)
+    found = relevance_of(texture, query, with_rivalry(0.7), bank)
+    others = bank.vectors[bank.vectors @ query.vectors[0] <= 0.6]
+    assert (len(others) < len(bank.vectors)) == (text != "broccoli")
+    level = np.log(np.exp(20 * texture.scores(others).astype(np.float64)).mean(0)) / 20
+    assert np.allclose(found.margin, texture.scores(query.vectors)[0] - 0.7 * level, atol=1e-4)
+
+
+def test_when_every_rival_is_a_synonym_nothing_breaks(texture: Texture, bank: Rivals) -> None:
+    query = prepare(foveate.load_encoder("nano"), "broccoli")
+    found = relevance_of(texture, query, with_rivalry(1, synonym=-1), bank)
+    assert np.isfinite(found.map).all()
+
+
+def test_confidence_is_the_mean_of_the_highest_cells(texture: Texture) -> None:
+    found = foveate.score(texture, "broccoli")
+    assert found.confidence == pytest.approx(np.sort(found.map.ravel())[-12:].mean(), abs=1e-6)  # 64 x 48 / 256
+
+
+def test_the_map_is_not_stretched_to_full_contrast(texture: Texture) -> None:
+    assert foveate.score(texture, "an elephant").map.max() < 0.5

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import numpy as np
+from PIL import ImageFont
+
+import foveate
+from foveate import Texture
+from foveate.viz import _fitted, contact_sheet, heat_colours, heat_over, kept_over, panels
+
+
+def test_heat_gets_lighter_all_the_way() -> None:
+    light = heat_colours(np.linspace(0, 1, 256)).astype(float) @ [0.299, 0.587, 0.114]
+    assert (np.diff(light) >= -0.5).all()
+    assert light[-1] - light[0] > 180
+    assert np.array_equal(heat_colours(np.array([-3.0, 9.0])), heat_colours(np.array([0.0, 1.0])))
+
+
+def test_heat_is_drawn_where_the_map_is_high(texture: Texture) -> None:
+    plane = np.zeros(texture.grid.shape, np.float32)
+    plane[:8, 40:] = 1
+    drawn = heat_over(texture.pixel, plane).astype(int)
+    assert drawn[:60, 420:].mean() > drawn[400:, :200].mean() + 60
+
+
+def test_dropped_cells_are_grey_and_dim(wide: Texture) -> None:
+    kept = foveate.allocate(foveate.score(wide, "cake"), 100)
+    drawn = kept_over(wide.pixel, kept).astype(int)
+    index = kept.grid.index_at(np.argwhere(np.ones((wide.grid.height, wide.grid.width))) + 0.5)
+    shown = kept.mask.ravel()[index].reshape(wide.grid.height, wide.grid.width)
+    assert np.array_equal(drawn[shown], wide.pixel[shown])
+    assert (drawn[~shown].max(-1) == drawn[~shown].min(-1)).all()
+    assert drawn[~shown].max() < 80
+
+
+def test_pictures_of_upright_and_wide_images_have_three_panels(texture: Texture, wide: Texture) -> None:
+    for one in (texture, wide):
+        relevance = foveate.score(one, "a dog")
+        page = panels(one, relevance, foveate.allocate(relevance, 50))
+        assert page.width > 2.5 * page.height * one.grid.width / one.grid.height * 0.8
+
+
+def test_extreme_shapes_can_be_drawn() -> None:
+    for size in ((1, 1), (1, 900), (900, 1)):
+        one = foveate.encode(np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8))
+        relevance = foveate.score(one, "a dog")
+        panels(one, relevance, foveate.allocate(relevance, 1))
+        contact_sheet(one)
+
+
+def test_long_captions_are_cut_and_strange_ones_drawn() -> None:
+    font = ImageFont.load_default(16)
+    for text in ("w" * 500, "une très longue question " * 30, "“quoted”\nand broken", "犬", ""):
+        assert font.getlength(_fitted(text, 200, font)) <= 200
