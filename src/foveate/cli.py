@@ -115,8 +115,7 @@ def channels(
     import io
 
     from foveate.layout import FULL40, channel_named
-    from foveate.look import make_folder
-    from foveate.texture_file import write_whole
+    from foveate.output import make_folder, write_whole
     from foveate.viz import contact_sheet
 
     texture, seconds = _texture(image, encoder, None)

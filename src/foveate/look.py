@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from foveate.encoders import Encoder
-from foveate.errors import OutputError
+from foveate.output import make_folder, write_whole
 from foveate.pipeline import allocate, score
 from foveate.texture import Texture
-from foveate.texture_file import write_whole
 from foveate.viz import panels
 
 
@@ -73,18 +72,6 @@ def look(
         write_whole(Path(record["json"]), json.dumps(content).encode())
         records.append(record)
     return records
-
-
-def make_folder(path: Path) -> None:
-    """Create an output folder. Raises OutputError with the cause."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as cause:
-        raise OutputError(
-            f"the output folder '{path}' cannot be made ({cause.strerror or cause})",
-            expected="a folder, or a place where one can be made",
-            fix="choose another place with --out",
-        ) from cause
 
 
 def slug(query: str) -> str:

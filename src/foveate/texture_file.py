@@ -6,10 +6,8 @@ safetensors itself checks none of the last three.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from foveate.basis import Basis
-from foveate.errors import OutputError, TextureFileError, TextureVersionError
+from foveate.errors import TextureFileError, TextureVersionError
 from foveate.grid import Grid
 from foveate.layout import BY_NAME, FULL40
+from foveate.output import write_whole
 from foveate.texture import EncoderStamp, Texture
 
 FORMAT = "foveate-texture"
@@ -57,29 +56,6 @@ def save_texture(texture: Texture, path: str | os.PathLike[str]) -> None:
         tensors["valid"] = texture.valid
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     write_whole(Path(path), to_bytes(contiguous, {"foveate": json.dumps(header, sort_keys=True)}))
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that readers, and a crash at any moment, see the old content or the new, never a part.
-
-    A sibling temporary file is written, flushed to disk and renamed. Raises OutputError with the cause; the temporary
-    file is then removed.
-    """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as cause:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise OutputError(
-            f"'{path}' could not be written ({cause.strerror or cause})",
-            expected=f"a writable folder with {len(content) / 1e6:.1f} MB free",
-            fix="choose another place, or make room; nothing was changed",
-        ) from cause
 
 
 def load_texture(path: str | os.PathLike[str]) -> Texture:
