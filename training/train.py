@@ -36,10 +36,11 @@ from torch.nn import functional as F
 from tower import Tower, load_detector
 from words import Vocabulary
 
-PHOTOGRAPHS, MOSAICS = 7, 1  # a step
+PHOTOGRAPHS, MOSAICS = 6, 2  # a step
 SIDE = 320
 COCO, IMAGENET = slice(0, 80), slice(80, 1080)
-WEIGHT = {"detector": 1.0, "rivals": 0.5, "blocks": 0.3, "boxes": 0.3, "absent": 0.2}
+WEIGHT = {"detector": 1.0, "rivals": 0.5, "blocks": 0.5, "boxes": 0.7, "absent": 0.2}
+USUAL_CELLS = 64  # a thing of this size has weight 1; smaller ones more, or the large ones would be all that counts
 WARM = 200  # steps
 # The trunk waits until the new layers make sense. Its learning rate is relative (see tower.Conv).
 TRUNK_WAITS, TRUNK_PEAK, NEW_PEAK = 400, 3e-4, 2e-3
@@ -68,16 +69,20 @@ def losses(
     """f: unit features [n, 256, h, w]; text [1280, 256]; near bool [1280, 1280]; nouns [m, 256]; noun_ok [n, m]."""
     out = {}
     soft, valid = batch["soft"], batch["valid"]
+    soft = soft * valid[:, None]
+    size = soft.sum((2, 3), keepdim=True)
+    weight = (size / USUAL_CELLS).clamp(min=1e-3).rsqrt().clamp(0.5, 4)  # [n, 80, 1, 1]
     cosine = torch.einsum("ndhw,kd->nkhw", f, text[COCO])
-    focal = quality_focal(scales.absolute(cosine), soft) * valid[:, None]
-    out["detector"] = focal.sum() / (soft * valid[:, None]).sum().clamp(min=50)
+    focal = quality_focal(scales.absolute(cosine), soft) * (1 + (weight - 1) * soft) * valid[:, None]
+    out["detector"] = focal.sum() / (weight * soft).sum().clamp(min=50)
 
     cells = f.permute(0, 2, 3, 1)
-    mass = (soft * valid[:, None]).permute(0, 2, 3, 1)  # [n, h, w, 80]
+    mass = soft.permute(0, 2, 3, 1)  # [n, h, w, 80]
     sure = mass.amax(-1) > 0.2
     target = torch.zeros(int(sure.sum()), len(text))
     target[:, COCO] = mass[sure]
-    out["rivals"] = competition(cells[sure], target, text, near, scales)
+    importance = (weight * soft).amax(1)[sure]
+    out["rivals"] = competition(cells[sure], target, text, near, scales, importance)
 
     boxed = batch["label"] != NOTHING
     hot = F.one_hot(batch["label"][boxed], len(text)).float()
@@ -91,17 +96,18 @@ def losses(
 
     strange = scales.absolute(torch.einsum("ndhw,md->nmhw", f, nouns))
     strange = quality_focal(strange, torch.zeros_like(strange))
-    out["absent"] = (strange * (noun_ok[:, :, None, None] * valid[:, None])).sum() / (
-        soft * valid[:, None]
-    ).sum().clamp(min=50)
+    asked = noun_ok[:, :, None, None] * valid[:, None]
+    out["absent"] = (strange * asked).sum() / soft.sum().clamp(min=50)
     return out
 
 
-def competition(f: Tensor, target: Tensor, text: Tensor, near: Tensor, scales: Scales) -> Tensor:
+def competition(
+    f: Tensor, target: Tensor, text: Tensor, near: Tensor, scales: Scales, weight: Tensor | None = None
+) -> Tensor:
     """Weighted cross-entropy of softmax(t f.text) to target rows; names near a target's, if no target, are left out."""
     if not len(f):
         return torch.zeros(())
-    weight = target.sum(1).clamp(max=1)
+    weight = target.sum(1).clamp(max=1) if weight is None else weight
     involved = target > 0.1 * target.amax(1, keepdim=True)
     excluded = ((involved.float() @ near.float()) > 0) & ~involved
     logits = (scales.log_t.exp() * f @ text.T).masked_fill(excluded, -1e4)

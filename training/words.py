@@ -11,6 +11,11 @@ import numpy as np
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
+ADJECTIVES = """
+red orange yellow green blue purple pink brown black white grey silver golden dark bright small large big tiny little
+tall long short old new young wooden metal plastic glass stone striped spotted round square empty full open closed
+broken clean dirty wet parked standing sitting
+""".split()
 NEAR = 0.6  # names closer than this may describe the same thing, so neither is a negative of the other
 
 
@@ -44,6 +49,9 @@ class Vocabulary:
         vector = dict(zip(texts, self.encode(texts), strict=True))
         self.groups = [np.stack([vector[t] for t in g]) for g in groups]
         self.first = np.stack([g[0] for g in self.groups])
+        self.described = [
+            self.encode([f"{a} {n}" for a in ADJECTIVES for n in (name, *here[name][:2])]) for name in coco
+        ]
         self.near = self.first @ self.first.T > NEAR
         nouns = {
             n
@@ -53,11 +61,21 @@ class Vocabulary:
         self.nouns = self.encode(sorted(clean(n) for n in nouns))
         self.noun_near = self.nouns @ self.first.T > 0.45
 
-    def sample(self, rng: random.Random, other: float = 0.5) -> np.ndarray:
-        """One text a class, its first name or (with probability `other`) another: unit vectors [1280, 256]."""
-        return np.stack(
-            [g[rng.randrange(len(g))] if len(g) > 1 and rng.random() < other else g[0] for g in self.groups]
-        )
+    def sample(self, rng: random.Random, other: float = 0.5, adjective: float = 0.25) -> np.ndarray:
+        """One text a class, its first name or (with probability `other`) another: unit vectors [1280, 256].
+
+        With probability `adjective`, one of the detector's classes is called "small dog" or "red bus", whatever it is:
+        the tower learns that such a phrase still means the noun. It does not learn what the adjective means.
+        """
+        out = np.stack([g[rng.randrange(len(g))] if rng.random() < other else g[0] for g in self.groups])
+        for i, texts in enumerate(self.described):
+            if rng.random() < adjective:
+                out[i] = rng.choice(texts)
+        return out
+
+
+def described(*names: str) -> list[str]:
+    return [f"{adjective} {name}" for adjective in ADJECTIVES for name in names]
 
 
 def english(line: str) -> list[str]:

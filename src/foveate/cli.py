@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,7 +92,8 @@ def encode(
     from foveate.pipeline import encode as encode_image
 
     start = time.perf_counter()
-    texture = encode_image(image, encoder=encoder, rank=rank, long_side=long_side)
+    with _waiting(f"encoding {image} with {encoder}"):
+        texture = encode_image(image, encoder=encoder, rank=rank, long_side=long_side)
     seconds = time.perf_counter() - start
     texture.save(output)
     _table(f"{image} -> {output}", ("what", "value"), _facts(texture, seconds))
@@ -221,8 +223,23 @@ def _texture(path: Path, encoder: str, long_side: int | None) -> tuple[Texture, 
     if path.suffix == ".safetensors":
         texture = Texture.load(path)
     else:
-        texture = encode_image(path, encoder=encoder, long_side=long_side)
+        with _waiting(f"encoding {path} with {encoder}"):
+            texture = encode_image(path, encoder=encoder, long_side=long_side)
     return texture, time.perf_counter() - start
+
+
+@contextmanager
+def _waiting(what: str) -> Iterator[None]:
+    """A spinner on stderr, for people only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    if "clip" in what:
+        what += " (the first use of a Hub checkpoint downloads it: 600 MB for ViT-B/16)"
+    with Console(stderr=True).status(what):
+        yield
 
 
 def _report(
