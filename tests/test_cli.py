@@ -189,8 +189,43 @@ def test_bad_places(tmp_path: Path, broccoli: Path) -> None:
     fails(run("encode", broccoli, "-o", "no/such/t.safetensors", cwd=tmp_path), "t.safetensors")
 
 
+def test_an_image_is_never_written_over(tmp_path: Path, broccoli: Path) -> None:
+    photo = tmp_path / "photo.jpg"
+    photo.write_bytes(broccoli.read_bytes())
+    fails(run("encode", photo, "-o", photo, cwd=tmp_path), "photo.safetensors")
+    assert photo.read_bytes() == broccoli.read_bytes()
+
+
+def test_results_of_other_images_and_budgets_are_not_written_over(tmp_path: Path, broccoli: Path, cake: Path) -> None:
+    for name, source in (("one", broccoli), ("two", cake)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "img.jpg").write_bytes(source.read_bytes())
+    pngs = [
+        last(run("look", f"{name}/img.jpg", "cake", "-k", budget, cwd=tmp_path))["queries"][0]["png"]
+        for name, budget in (("one", 50), ("two", 50), ("one", 60), ("one", 50))
+    ]
+    assert len(set(pngs)) == 3
+    assert pngs[3] == pngs[0]  # the same again takes the same place
+
+
+def test_options_that_a_texture_cannot_take(tmp_path: Path, broccoli: Path) -> None:
+    run("encode", broccoli, "-o", "t.safetensors", cwd=tmp_path)
+    fails(run("look", "t.safetensors", "dog", "--long-side", 256, cwd=tmp_path), "--long-side 256")
+    fails(run("look", "t.safetensors", "dog", "--encoder", "nonsense", cwd=tmp_path), "nonsense")
+
+
+def test_doctor_finds_what_is_broken(tmp_path: Path) -> None:
+    for module in ("cv2", "onnxruntime", "tokenizers"):
+        code = f"import sys; sys.modules[{module!r}] = None; from foveate.cli import main; main()"
+        done = subprocess.run([sys.executable, "-c", code, "doctor"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert json.loads(done.stdout.splitlines()[-1])["ok"] is False
+        assert "BROKEN" in done.stdout
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_a_closed_pipe_is_no_traceback(tmp_path: Path, broccoli: Path) -> None:
     script = f"{COMMAND} channels {broccoli} | head -1"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
-    assert "Traceback" not in done.stderr
+    assert done.stdout
+    assert done.stderr == ""

@@ -186,7 +186,11 @@ def test_the_whole_path_with_a_local_folder(folder: Path, broccoli: Path, tmp_pa
     texture = foveate.encode(broccoli, encoder=f"clip:{folder}", long_side=80)
     assert texture.grid.shape == (10, 8)
     texture.save(tmp_path / "t.safetensors")
-    relevance = foveate.score(Texture.load(tmp_path / "t.safetensors"), "where is the dog?")
+    loaded = Texture.load(tmp_path / "t.safetensors")
+    assert str(folder.parent) not in loaded.encoder.name  # textures travel, folders do not
+    with pytest.raises(TextureEncoderError, match="does not load"):
+        foveate.score(loaded, "where is the dog?")
+    relevance = foveate.score(loaded, "where is the dog?", encoder=f"clip:{folder}")
     assert relevance.map.shape == (10, 8)
     assert len(foveate.allocate(relevance, 20)) == 20
 
@@ -242,6 +246,37 @@ def test_missing_weights_are_an_error_not_random_numbers(tmp_path: Path, folder:
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(EncoderFilesError, match=r"visual_projection\.weight"):
         Clip.from_pretrained(str(tmp_path))
+
+
+def test_folders_with_odd_names_and_moved_ones(folder: Path, tmp_path: Path, noise: np.ndarray) -> None:
+    import shutil
+
+    for name in ("user@corp", "a#b"):
+        shutil.copytree(folder, tmp_path / name)
+        texture = foveate.encode(noise, encoder=f"clip:{tmp_path}/{name}", long_side=64)
+        foveate.score(texture, "a dog", encoder=f"clip:{folder}")  # the same weights elsewhere
+
+
+def test_a_checkpoint_cannot_bring_code(folder: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(EncoderFilesError):
+        Clip.from_pretrained(str(tmp_path))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_another_tokenizer_is_another_revision(folder: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    before = Clip.from_pretrained(str(tmp_path)).revision
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
+    assert Clip.from_pretrained(str(tmp_path)).revision != before
 
 
 def test_another_architecture(tmp_path: Path) -> None:

@@ -199,6 +199,34 @@ def test_too_many_bytes(tmp_path: Path, noise: np.ndarray) -> None:
             load_image(source, max_bytes=100)
 
 
+def test_a_device_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(ImageNotFoundError, match="regular file"):
+        load_image("/dev/zero")
+
+
+def test_a_pil_image_is_taken_as_it_stands() -> None:
+    frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "blue")]
+    animation = Image.open(io.BytesIO(encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])))
+    animation.seek(1)
+    assert load_image(animation).rgb[0, 0, 2] > 200
+    assert animation.tell() == 1
+
+
+def test_thirty_two_bit_integers_need_a_range() -> None:
+    deep = Image.fromarray(np.arange(256, dtype=np.int32).reshape(16, 16))
+    with pytest.raises(ImageArrayError, match="no declared range"):
+        load_image(encoded(deep, "TIFF"))
+    assert np.array_equal(load_image(encoded(deep, "TIFF"), value_range=(0, 255)).rgb[..., 0].ravel(), np.arange(256))
+
+
+def test_a_picture_is_returned_as_it_is_so_that_limits_can_be_lifted() -> None:
+    large = encoded(Image.new("L", (300, 300)), "PNG")
+    with pytest.raises(ImageTooLargeError, match="load_image"):
+        load_image(large, max_pixels=1000)
+    picture = load_image(large)
+    assert load_image(picture) is picture
+
+
 @pytest.mark.parametrize(
     ("array", "says"),
     [
@@ -207,6 +235,7 @@ def test_too_many_bytes(tmp_path: Path, noise: np.ndarray) -> None:
         (np.zeros(5, np.uint8), r"\[5\]"),
         (np.zeros((0, 5, 3), np.uint8), "0 x 5"),
         (np.zeros((4, 4), np.int64), "int64"),
+        (np.zeros((4, 4), complex), "complex"),
         (np.full((4, 4), np.nan), "NaN"),
         (np.array([["a"]]), "dtype"),
     ],
@@ -216,8 +245,8 @@ def test_arrays_that_are_no_images(array: np.ndarray, says: str) -> None:
         load_image(array)
 
 
-@pytest.mark.parametrize("bounds", [(1, 0), (0, 0), (0, float("nan"))])
-def test_a_range_that_is_none(bounds: tuple[float, float]) -> None:
+@pytest.mark.parametrize("bounds", [(1, 0), (0, 0), (0, float("nan")), 3, (1, 2, 3), "ab"])
+def test_a_range_that_is_none(bounds: Any) -> None:
     with pytest.raises(ImageArrayError, match="value_range"):
         load_image(np.zeros((4, 4)), value_range=bounds)
 

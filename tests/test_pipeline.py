@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,15 @@ import pytest
 import foveate
 from foveate import Grid, Texture
 from foveate.encoders import Calibration, DenseFeatures, Encoder
-from foveate.errors import BudgetError, EncoderNameError, OptionError, TextureEncoderError
+from foveate.errors import (
+    BudgetError,
+    EncoderNameError,
+    EncoderOutputError,
+    ImageNotFoundError,
+    OptionError,
+    QueryError,
+    TextureEncoderError,
+)
 
 
 def test_the_three_lines_of_the_readme(broccoli: Path) -> None:
@@ -46,7 +56,7 @@ def test_a_list_of_questions_is_stacked_in_order(texture: Texture) -> None:
 
 def test_several_phrases_take_the_highest(texture: Texture) -> None:
     both = foveate.score(texture, "is there a child with broccoli?")
-    assert list(both.parts) == ["child", "broccoli", "saliency"]
+    assert list(both.parts) == ["child", "broccoli"]
     assert np.array_equal(both.map, np.maximum(both.parts["child"], both.parts["broccoli"]))
 
 
@@ -62,7 +72,7 @@ def test_score_is_pure_and_works_from_many_threads(broccoli: Path) -> None:
 def test_relevance_moves_to_another_grid(texture: Texture) -> None:
     relevance = foveate.score(texture, "broccoli")
     merged = relevance.on(Grid(23, 17, 640, 480))  # merged tokens of 28 pixels
-    assert merged.map.shape == merged.parts["saliency"].shape == (23, 17)
+    assert merged.map.shape == merged.saliency.shape == merged.parts["broccoli"].shape == (23, 17)
     assert merged.map.mean() == pytest.approx(relevance.map.mean(), abs=0.02)
     y, x = merged.grid.centres()[merged.map.argmax()]
     far = relevance.grid.centres()[relevance.map.argmax()] - (y, x)
@@ -138,11 +148,44 @@ def test_compressed_maps_follow_the_full_ones(broccoli: Path) -> None:
         assert np.corrcoef(a.ravel(), b.ravel())[0, 1] > 0.97
 
 
-@pytest.mark.parametrize("budget", [0, -1, 3073, 2.5, "273", None])
-def test_budgets_that_cannot_be(texture: Texture, budget: object) -> None:
+@pytest.mark.parametrize("budget", [0, -1, 3073, 2.5, "273", True])
+def test_budgets_that_cannot_be(texture: Texture, budget: Any) -> None:
     for query in ("broccoli", "an elephant"):  # found and not found
         with pytest.raises(BudgetError, match="budget="):
-            foveate.allocate(foveate.score(texture, query), budget)  # type: ignore[arg-type]
+            foveate.allocate(foveate.score(texture, query), budget)
+
+
+def test_no_budget_keeps_273_or_half_of_a_small_grid(texture: Texture, noise: np.ndarray) -> None:
+    assert len(foveate.allocate(foveate.score(texture, "broccoli"))) == 273
+    small = foveate.encode(noise, long_side=64)
+    assert len(foveate.allocate(foveate.score(small, "a dog"))) == 20  # of 5 x 8
+
+
+def test_several_questions_are_allocated_in_order(texture: Texture) -> None:
+    both = foveate.allocate(foveate.score(texture, ["broccoli", "a child"]), 50)
+    assert isinstance(both, tuple)
+    assert np.array_equal(both[1].indices, foveate.allocate(foveate.score(texture, "a child"), 50).indices)
+
+
+def test_less_certain_means_more_spread_without_a_cliff(texture: Texture) -> None:
+    found = foveate.score(texture, "broccoli")
+    kept = [foveate.allocate(replace(found, confidence=c)).mask for c in (0.9, 0.5, 0.499, 0.25, 0.0)]
+    assert np.array_equal(kept[0], kept[1])
+    assert (kept[1] & kept[2]).sum() >= 270
+    shares = [(kept[0] & mask).sum() for mask in kept]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] < 0.5 * 273
+
+
+def test_transparent_cells_are_kept_last(broccoli: Path) -> None:
+    rgb = foveate.load_image(broccoli).rgb
+    alpha = np.full((*rgb.shape[:2], 1), 255, np.uint8)
+    alpha[320:] = 0
+    texture = foveate.encode(np.concatenate([rgb, alpha], 2))
+    for query in ("a child", "an elephant"):
+        relevance = foveate.score(texture, query)
+        assert not foveate.allocate(relevance, 273).mask[32:].any()
+        assert foveate.allocate(relevance, 32 * 48 + 5).mask[:32].all()
 
 
 def test_options_that_do_not_exist(broccoli: Path) -> None:
@@ -157,7 +200,7 @@ def test_options_that_do_not_exist(broccoli: Path) -> None:
 # --- somebody's own encoder -------------------------------------------------------------------------------------------
 
 
-CALIBRATION = Calibration(temperature=10, rivalry=1, synonym=0.99, slope=8, offset=0, present=0.6)
+CALIBRATION = Calibration(temperature=10, rivalry=1, synonym=0.99, slope=8, offset=0)
 
 
 @dataclass(frozen=True)
@@ -190,7 +233,7 @@ def halves() -> np.ndarray:
 def test_an_encoder_of_ones_own() -> None:
     own = Colours()
     assert isinstance(own, Encoder)
-    texture = foveate.encode(halves(), encoder=own, rank=3)
+    texture = foveate.encode(halves(), encoder=own)  # three dimensions: all are kept
     red, blue = foveate.score(texture, ["red", "blue"], encoder=own)
     assert red.map[:, :6].min() > red.map[:, 6:].max()
     assert blue.map[:, 6:].min() > blue.map[:, :6].max()
@@ -199,13 +242,107 @@ def test_an_encoder_of_ones_own() -> None:
 
 
 def test_a_texture_of_ones_own_encoder_wants_it_back() -> None:
-    texture = foveate.encode(halves(), encoder=Colours(), rank=3)
-    with pytest.raises(EncoderNameError, match="colours"):
+    texture = foveate.encode(halves(), encoder=Colours())
+    with pytest.raises(TextureEncoderError, match="colours") as caught:
         foveate.score(texture, "red")
+    assert "encoder=" in caught.value.fix
     with pytest.raises(TextureEncoderError, match="revision 1"):
         foveate.score(texture, "red", encoder=Colours(revision="2"))
 
 
-def test_relevance_can_travel_between_processes(texture: Texture) -> None:
-    kept = foveate.allocate(foveate.score(texture, "broccoli"))
-    assert np.array_equal(pickle.loads(pickle.dumps(kept)).indices, kept.indices)
+class Broken(Colours):
+    """Colours, with one thing wrong with its features or texts."""
+
+    def __init__(self, wrong: str) -> None:
+        super().__init__(revision=wrong)
+
+    def encode_image(self, rgb: np.ndarray, *, long_side: int | None = None) -> DenseFeatures:
+        dense = super().encode_image(rgb)
+        f, grid = dense.features, dense.grid
+        match self.revision:
+            case "nan":
+                f[1, 2, 0] = np.nan
+            case "long":
+                f = f * 1e6
+            case "narrow":
+                f = f[..., :2]
+            case "grid":
+                grid = Grid(grid.h, grid.w, 7, 7)
+            case "axes":
+                f = f.transpose(1, 0, 2)
+        return DenseFeatures(f, grid)
+
+    def encode_text(self, texts: object) -> np.ndarray:
+        out = super().encode_text(texts)
+        return out * np.nan if self.revision == "text" else out
+
+
+@pytest.mark.parametrize("wrong", ["nan", "long", "narrow", "grid", "axes"])
+def test_features_that_break_the_contract_are_refused_at_once(wrong: str) -> None:
+    with pytest.raises(EncoderOutputError, match="colours"):
+        foveate.encode(halves(), encoder=Broken(wrong))
+
+
+def test_texts_that_break_the_contract_are_refused() -> None:
+    own = Broken("text")
+    with pytest.raises(EncoderOutputError, match="text vectors"):
+        foveate.score(foveate.encode(halves(), encoder=Colours(revision="text")), "red", encoder=own)
+
+
+def test_an_encoder_that_cannot_be_hashed_or_is_none() -> None:
+    class Changing(Colours):
+        __hash__ = None  # type: ignore[assignment]
+
+    with pytest.raises(EncoderNameError):
+        foveate.encode(halves(), encoder=Changing())  # type: ignore[arg-type]
+    with pytest.raises(EncoderNameError, match="int"):
+        foveate.encode(halves(), encoder=3)  # type: ignore[arg-type]
+
+
+def test_a_file_does_not_choose_what_is_loaded(texture: Texture) -> None:
+    stamp = replace(texture.encoder, name="clip:somebody/anything")
+    with pytest.raises(TextureEncoderError, match="does not load what a file names"):
+        foveate.score(replace(texture, encoder=stamp), "a dog")
+
+
+@pytest.mark.parametrize("query", [None, 3, b"a dog"])
+def test_queries_that_are_no_texts(texture: Texture, query: Any) -> None:
+    with pytest.raises(QueryError, match="type"):
+        foveate.score(texture, query)
+
+
+# --- values travel ----------------------------------------------------------------------------------------------------
+
+
+def test_values_travel_between_processes(texture: Texture) -> None:
+    relevance = foveate.score(texture, "broccoli")
+    kept = foveate.allocate(relevance)
+    for value in (texture, relevance, kept):
+        again = pickle.loads(pickle.dumps(value))
+        assert type(again) is type(value)
+    again = pickle.loads(pickle.dumps(texture))
+    assert np.array_equal(foveate.score(again, "broccoli").map, relevance.map)
+    with pytest.raises(ValueError, match="read-only"):
+        again.pixel[0] = 0
+
+
+def test_errors_travel_between_processes(tmp_path: Path, broccoli: Path) -> None:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        bad, good = pool.submit(foveate.encode, tmp_path / "none.jpg"), pool.submit(foveate.encode, broccoli)
+        with pytest.raises(ImageNotFoundError, match=r"none\.jpg"):
+            bad.result(60)
+        assert good.result(60).grid.shape == (64, 48)
+
+
+def test_results_are_read_only(texture: Texture) -> None:
+    relevance = foveate.score(texture, "is there a child with broccoli?")
+    for array in (relevance.map, relevance.margin, relevance.saliency, *relevance.parts.values()):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+    with pytest.raises(TypeError):
+        relevance.parts["child"] = relevance.map  # type: ignore[index]
+
+
+def test_a_phrase_may_be_called_saliency(texture: Texture) -> None:
+    assert list(foveate.score(texture, "saliency").parts) == ["saliency"]
+    assert not np.array_equal(foveate.score(texture, "saliency").parts["saliency"], texture.channel("saliency"))

@@ -32,6 +32,15 @@ from foveate.relevance.query import MAX_PHRASES, noun_phrases, prepare
         ("a t-shirt", ["t-shirt"]),
         ("What is this?", ["What is this?"]),  # nothing to look for: the whole text, as it is
         ("roof of the house", ["roof of house"]),
+        ("the top of the mountain", ["mountain"]),
+        ("a man in a top hat on the left", ["man", "top hat"]),
+        ("What is to the left of the car?", ["car"]),
+        ("Where is the woman's face?", ["woman face"]),
+        ("a bar stand and drinks", ["bar stand", "drinks"]),
+        ("show me the big old house", ["big old house"]),
+        ("the picture on the wall", ["picture", "wall"]),
+        ("कुत्ता", ["कुत्ता"]),
+        ("cafe\u0301", ["café"]),
     ],
 )
 def test_noun_phrases(question: str, phrases: list[str]) -> None:
@@ -68,8 +77,9 @@ def test_a_language_that_nano_cannot_read(text: str) -> None:
         prepare(foveate.load_encoder("nano"), text)
 
 
-def test_one_word_that_can_be_read_is_enough() -> None:
-    assert prepare(foveate.load_encoder("nano"), "狗 dog").phrases
+def test_one_phrase_that_can_be_read_is_enough() -> None:
+    assert prepare(foveate.load_encoder("nano"), "狗 dog").phrases == ("狗 dog",)
+    assert prepare(foveate.load_encoder("nano"), "犬, a dog").phrases == ("dog",)
 
 
 def test_no_text_at_all() -> None:

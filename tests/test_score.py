@@ -13,7 +13,7 @@ from foveate.relevance.score import Rivals, relevance_of
 
 
 def with_rivalry(rivalry: float, synonym: float = 0.6) -> Calibration:
-    return Calibration(temperature=20.0, rivalry=rivalry, synonym=synonym, slope=10.0, offset=-1.0, present=0.3)
+    return Calibration(temperature=20.0, rivalry=rivalry, synonym=synonym, slope=10.0, offset=-1.0)
 
 
 @pytest.fixture(scope="module")

@@ -160,6 +160,24 @@ def test_positions_that_are_none(texture: Texture, positions: object) -> None:
         texture.sample(positions)  # type: ignore[arg-type]
 
 
+def test_a_grid_over_another_image(texture: Texture) -> None:
+    with pytest.raises(OptionError, match="999 x 111"):
+        texture.tokens(Grid(8, 8, 999, 111))
+
+
+def test_the_footprint_is_the_longer_side_of_a_sample() -> None:
+    strip = foveate.encode(np.random.default_rng(0).integers(0, 256, (1, 4000, 3), np.uint8))  # cells of 1 x 62 pixels
+    at = [[0.5, 1000.0]]
+    assert strip.sample(at, ["embedding_0"], level=6) == strip.sample(at, ["embedding_0"], level=0)
+
+
+def test_full_size_planes_are_not_kept() -> None:
+    texture = foveate.encode(np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8))
+    texture.sample([[1.0, 1.0]], ["red"])
+    texture.channel("green")
+    assert not [key for key in texture._derived if isinstance(key, tuple) and key[1] in ("red", "green")]
+
+
 def test_unknown_channels_and_levels(texture: Texture) -> None:
     with pytest.raises(ChannelError, match="salience"):
         texture.channel("salience")

@@ -143,6 +143,10 @@ CHANGES = {
     "version zero": lambda t, h: h.update(version=0),
     "another format": lambda t, h: h.update(format="something"),
     "channels of a wrong kind": lambda t, h: h.update(channels="saliency"),
+    "infinity in the grid": lambda t, h: h.update(grid=[float("inf"), 4]),
+    "another layout": lambda t, h: h.update(layout="part28"),
+    "a name that is no text": lambda t, h: h["image"].update(name="a\0b"),
+    "a name that moves the cursor": lambda t, h: h["image"].update(name="\x1b[2Ja"),
     "an empty basis": lambda t, h: t.update({"basis.rows": t["basis.rows"][:0]}),
 }
 
@@ -155,8 +159,24 @@ def test_damage_is_refused(what: str, saved: Path, tmp_path: Path) -> None:
     assert str(path) in str(caught.value)
 
 
+def test_dtypes_that_numpy_does_not_have(tmp_path: Path) -> None:
+    for dtype, size in (("BF16", 2), ("F8_E4M3", 1)):
+        tensors = {"pixel": {"dtype": dtype, "shape": [2], "data_offsets": [0, 2 * size]}}
+        ours = {"format": "foveate-texture", "version": 1, "layout": "full40", "channels": []}
+        header = json.dumps({"__metadata__": {"foveate": json.dumps(ours)}, **tensors}).encode()
+        path = tmp_path / f"{dtype}.safetensors"
+        path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 2 * size)
+        with pytest.raises(TextureFileError):
+            Texture.load(path)
+
+
+def test_a_path_that_no_file_can_have() -> None:
+    with pytest.raises(TextureFileError, match="no texture file"):
+        Texture.load("a" * 5000)
+
+
 def test_a_header_that_is_not_json(saved: Path, tmp_path: Path) -> None:
-    for text in ("{", "[]", "3", '"texture"'):
+    for text in ("{", "[]", "3", '"texture"', "[" * 100_000):
         save_file(load_file(saved), tmp_path / "t.safetensors", {"foveate": text})
         with pytest.raises(TextureFileError):
             Texture.load(tmp_path / "t.safetensors")
@@ -187,6 +207,16 @@ def test_a_texture_of_another_encoder_cannot_be_asked(saved: Path, tmp_path: Pat
         foveate.score(Texture.load(path), "a dog")
 
 
+def test_values_that_no_reader_accepts_are_not_written(texture: Texture, tmp_path: Path) -> None:
+    import dataclasses
+
+    broken = texture.embedding.copy()
+    broken[0, 0, 0] = np.inf
+    with pytest.raises(TextureFileError, match="embedding"):
+        dataclasses.replace(texture, embedding=broken).save(tmp_path / "t.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
@@ -194,8 +224,9 @@ def test_an_unwritable_place(texture: Texture, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="could not be written"):
         texture.save(tmp_path / "no" / "such" / "folder.safetensors")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OutputError):
-        texture.save(tmp_path / "folder")
+    for impossible in (tmp_path / "folder", "", ".", "a\0b", tmp_path / ("n" * 300)):
+        with pytest.raises(OutputError):
+            texture.save(impossible)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder"]
 
 

@@ -19,7 +19,7 @@ from foveate.bench.coco import labelled_images, thing_names
 from foveate.bench.relevance import agreement
 from foveate.encoders import Calibration, load_encoder
 from foveate.grid import resize_map
-from foveate.pipeline import rivals_of
+from foveate.relevance.bank import bank_of
 from foveate.relevance.query import Query
 from foveate.relevance.score import PEAK_SHARE, relevance_of
 from foveate.texture import EncoderStamp, Texture
@@ -36,7 +36,7 @@ def main() -> None:
     tower, names = load_encoder(args.encoder), thing_names(args.data)
     vectors = tower.encode_text([tower.templates[0].format(name) for name in names])
     queries = [Query(name, (name,), vector[None]) for name, vector in zip(names, vectors, strict=True)]
-    variants = [Calibration(t, r, tower.calibration.synonym, 1, 0, 0.5) for r, t in VARIANTS]
+    variants = [Calibration(t, r, tower.calibration.synonym, 1, 0) for r, t in VARIANTS]
     agreements: list[list] = [[] for _ in variants]
     peaks: list[list] = [[] for _ in variants]
     present: list[bool] = []
@@ -46,7 +46,7 @@ def main() -> None:
         present += [name in item.masks for name in names]
         for i, calibration in enumerate(variants):
             for query in queries:
-                margin = relevance_of(texture, query, calibration, rivals_of(tower)).margin
+                margin = relevance_of(texture, query, calibration, bank_of(tower)).margin
                 best = np.sort(margin.ravel())[-max(1, margin.size // PEAK_SHARE) :]
                 peaks[i].append(float(best.mean()))
                 if query.text in item.masks:

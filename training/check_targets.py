@@ -35,8 +35,12 @@ def main() -> None:
         maps, things = teacher.look(small, raster)
         filled = detector.filled(small, things, raster)
         boxes = filled_boxes(small, things, raster)
-        ways = {"one pass at 416, full size": once, "two sizes, mirrored, at 256": maps,
-                "  with boxes": np.maximum(maps, boxes), "  with boxes and outlines (the targets)": np.maximum(maps, filled)}  # fmt: skip
+        ways = {
+            "one pass at 416, full size": once,
+            "two sizes, mirrored, at 256": maps,
+            "  with boxes": np.maximum(maps, boxes),
+            "  with boxes and outlines (the targets)": np.maximum(maps, filled),
+        }
         for name, mask in item.masks.items():
             for way, planes in ways.items():
                 found.setdefault(way, []).append(agreement(planes[..., names.index(name)], mask))

@@ -113,9 +113,9 @@ class Tiny:
 
 
 def warp(plane: np.ndarray, zoom: float, y: float, x: float, side: int, border: object) -> np.ndarray:
-    """Zoom about the corner, then cut `side` x `side` from (y, x); pixel centres at +0.5 as everywhere."""
+    """Zoom about the corner, then cut `side` x `side` from (y, x); pixel centres at +0.5 as everywhere. Bilinear."""
     matrix = np.array([[zoom, 0, 0.5 * zoom - 0.5 - x], [0, zoom, 0.5 * zoom - 0.5 - y]])
-    flags = cv2.INTER_AREA if zoom < 1 else cv2.INTER_LINEAR
+    flags = cv2.INTER_LINEAR
     return cv2.warpAffine(plane, matrix, (side, side), flags=flags, borderMode=cv2.BORDER_CONSTANT, borderValue=border)
 
 

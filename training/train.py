@@ -224,6 +224,7 @@ def main() -> None:
     start, checkpoint = 0, args.out / "checkpoint.safetensors"
     if checkpoint.exists():
         start, average = resume(checkpoint, tower, scales, optimizer)
+        average = {k: v.to(device) for k, v in average.items()}
         print(f"continuing at step {start}")
     photos, tiny = Photographs(args.data, args.cache), Tiny(args.data, vocabulary.tiny)
     source = batches(photos, tiny, vocabulary, args.seed, start, args.steps)

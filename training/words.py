@@ -74,10 +74,6 @@ class Vocabulary:
         return out
 
 
-def described(*names: str) -> list[str]:
-    return [f"{adjective} {name}" for adjective in ADJECTIVES for name in names]
-
-
 def english(line: str) -> list[str]:
     """The synonyms of a WordNet line, without Latin names ("goldfish, Carassius auratus" -> ["goldfish"])."""
     names = [clean(n) for n in line.split(",")]

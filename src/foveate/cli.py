@@ -32,14 +32,19 @@ bench = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 
-EncoderName = Annotated[str, typer.Option("--encoder", help="nano (built in), clip, or clip:NAME_OR_FOLDER.")]
-Budget = Annotated[int, typer.Option("--budget", "-k", help="Cells to keep, exactly.")]
+EncoderName = Annotated[
+    str | None, typer.Option("--encoder", help="nano, clip, or clip:NAME_OR_FOLDER [default: nano; a texture's own].")
+]
+Budget = Annotated[
+    int | None, typer.Option("--budget", "-k", help="Cells to keep, exactly [default: 273, or half of a small grid].")
+]
 LongSide = Annotated[
     int | None, typer.Option(help="Working size of the encoder in pixels [default: the encoder's own].")
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder for pictures and JSON; made if needed.")]
 CocoData = Annotated[Path, typer.Option("--data", help="Folder with annotations.json (COCO) and its images.")]
 
+TEXTURE = ".safetensors"
 DEMO = (
     ("child_with_broccoli.jpg", ("broccoli", "a child")),
     ("cake_and_coffee.jpg", ("where is the cake?", "a cup of coffee")),
@@ -67,33 +72,38 @@ def _root(
 def look(
     image: Annotated[Path, typer.Argument(help="An image, or a texture written by 'foveate encode' (.safetensors).")],
     query: Annotated[list[str], typer.Argument(help="Questions or noun phrases, each in quotes.")],
-    budget: Budget = 273,
-    encoder: EncoderName = "nano",
+    budget: Budget = None,
+    encoder: EncoderName = None,
     out: Out = Path("foveate-out"),
     floor: Annotated[float, typer.Option(help="Share of the budget spread evenly, 0 to 1.")] = 0.0,
     long_side: LongSide = None,
 ) -> None:
     """Ask an image questions: a heat map and K kept tokens for each."""
     texture, seconds = _texture(image, encoder, long_side)
-    _report(image, texture, seconds, query, budget, out, floor)
+    _report(image, texture, seconds, query, budget, out, floor, encoder)
 
 
 @app.command()
 def encode(
     image: Annotated[Path, typer.Argument(help="An image.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Texture file to write (.safetensors).")],
-    encoder: EncoderName = "nano",
+    encoder: EncoderName = None,
     rank: Annotated[int, typer.Option(help="Numbers kept a cell.")] = 16,
     long_side: LongSide = None,
 ) -> None:
     """Encode an image once, keep the texture for 'foveate look FILE'."""
     import time
 
+    from foveate.errors import OptionError
     from foveate.pipeline import encode as encode_image
 
+    if output.suffix.lower() != TEXTURE:
+        raise OptionError(
+            f"--output {output}", expected=f"a name that ends in {TEXTURE}", fix=f"write -o {image.stem}{TEXTURE}"
+        )
     start = time.perf_counter()
-    with _waiting(f"encoding {image} with {encoder}"):
-        texture = encode_image(image, encoder=encoder, rank=rank, long_side=long_side)
+    with _waiting(f"encoding {image}", encoder):
+        texture = encode_image(image, encoder=encoder or "nano", rank=rank, long_side=long_side)
     seconds = time.perf_counter() - start
     texture.save(output)
     _table(f"{image} -> {output}", ("what", "value"), _facts(texture, seconds))
@@ -110,7 +120,7 @@ def encode(
 @app.command()
 def channels(
     image: Annotated[Path, typer.Argument(help="An image or a texture file.")],
-    encoder: EncoderName = "nano",
+    encoder: EncoderName = None,
     out: Out = Path("foveate-out"),
 ) -> None:
     """Draw all 40 channels of an image on one sheet."""
@@ -144,8 +154,8 @@ def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
     records = []
     for name, queries in DEMO:
         photograph = Path(str(files("foveate") / "assets" / "photos" / name))
-        texture, seconds = _texture(photograph, "nano", None)
-        records.append(_report(photograph, texture, seconds, list(queries), budget, out, 0.0, quiet=True))
+        texture, seconds = _texture(photograph, None, None)
+        records.append(_report(photograph, texture, seconds, list(queries), budget, out, 0.0, None, quiet=True))
     _last(demo=records)
 
 
@@ -181,13 +191,13 @@ def bench_query(
 @bench.command("compression")
 def bench_compression(
     data: CocoData,
-    encoder: EncoderName = "nano",
+    encoder: EncoderName = None,
     limit: Annotated[int, typer.Option(help="Images at most.")] = 128,
 ) -> None:
     """Compressed against full maps, and the seed documents' way."""
     from foveate.bench.compression import measure
 
-    report = measure(data, encoder, limit)
+    report = measure(data, encoder or "nano", limit)
     header = ("rank", "per image, query-aware", "per image, PCA + dot", "shared, centred PCA + cosine")
     _table(report["title"], header, [tuple(row["cells"]) for row in report["rows"]])
     _last(**report)
@@ -196,14 +206,14 @@ def bench_compression(
 @bench.command("relevance")
 def bench_relevance(
     data: CocoData,
-    encoder: EncoderName = "nano",
+    encoder: EncoderName = None,
     limit: Annotated[int, typer.Option(help="Images at most.")] = 100_000,
     long_side: LongSide = None,
 ) -> None:
     """Is the heat on the thing? Against COCO masks and baselines."""
     from foveate.bench.relevance import measure
 
-    report = measure(data, encoder, limit, long_side)
+    report = measure(data, encoder or "nano", limit, long_side)
     header = ("map", "pointing", "average precision", "coverage at 10 %")
     _table(report["title"], header, [tuple(row["cells"]) for row in report["rows"]])
     _last(**report)
@@ -212,31 +222,38 @@ def bench_relevance(
 # --- shared by the commands ------------------------------------------------------------------------------------------
 
 
-def _texture(path: Path, encoder: str, long_side: int | None) -> tuple[Texture, float]:
+def _texture(path: Path, encoder: str | None, long_side: int | None) -> tuple[Texture, float]:
     """A texture from an image (encoded) or from a texture file (read), and the seconds it took."""
     import time
 
+    from foveate.errors import OptionError
     from foveate.pipeline import encode as encode_image
     from foveate.texture import Texture
 
     start = time.perf_counter()
-    if path.suffix == ".safetensors":
+    if path.suffix.lower() == TEXTURE:
+        if long_side is not None:
+            raise OptionError(
+                f"--long-side {long_side} for the texture '{path}'",
+                expected="no such option: its image is encoded already",
+                fix="leave it out, or encode the image again with it",
+            )
         texture = Texture.load(path)
     else:
-        with _waiting(f"encoding {path} with {encoder}"):
-            texture = encode_image(path, encoder=encoder, long_side=long_side)
+        with _waiting(f"encoding {path}", encoder):
+            texture = encode_image(path, encoder=encoder or "nano", long_side=long_side)
     return texture, time.perf_counter() - start
 
 
 @contextmanager
-def _waiting(what: str) -> Iterator[None]:
+def _waiting(what: str, encoder: str | None) -> Iterator[None]:
     """A spinner on stderr, for people only."""
     if not sys.stderr.isatty():
         yield
         return
     from rich.console import Console
 
-    if "clip" in what:
+    if (encoder or "").startswith("clip"):
         what += " (the first use of a Hub checkpoint downloads it: 600 MB for ViT-B/16)"
     with Console(stderr=True).status(what):
         yield
@@ -247,14 +264,24 @@ def _report(
     texture: Texture,
     seconds: float,
     queries: list[str],
-    budget: int,
+    budget: int | None,
     out: Path,
     floor: float,
+    encoder: str | None,
     quiet: bool = False,
 ) -> dict[str, Any]:
     from foveate.look import look as look_at
 
-    records = look_at(texture, queries, budget=budget, out=out, floor=floor)
+    made_here = image.suffix.lower() != TEXTURE
+    records = look_at(
+        texture,
+        queries,
+        budget=budget,
+        out=out,
+        floor=floor,
+        source=str(image.absolute()),
+        encoder=encoder or ("nano" if made_here else None),
+    )
     rows = [
         (r["query"], " + ".join(r["phrases"]), f"{r['confidence']:.2f}" + ("" if r["present"] else " (not found)"),
          f"{r['budget']} of {texture.grid.count}", f"{r['score_seconds'] * 1e3:.2f} ms", r["png"])

@@ -7,6 +7,8 @@ A message has three parts: what came, what was expected, and what to do about it
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class FoveateError(Exception):
     """Base of all errors that foveate raises on purpose.
@@ -18,11 +20,18 @@ class FoveateError(Exception):
     """
 
     def __init__(self, received: str, *, expected: str, fix: str) -> None:
-        super().__init__(received, expected, fix)
+        super().__init__(received)
         self.received, self.expected, self.fix = received, expected, fix
 
     def __str__(self) -> str:
         return f"{self.received}\n  expected: {self.expected}\n  fix: {self.fix}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.received, self.expected, self.fix)  # so that worker processes can raise it
+
+
+def _rebuilt(kind: type[FoveateError], received: str, expected: str, fix: str) -> FoveateError:
+    return kind(received, expected=expected, fix=fix)
 
 
 # --- images (image.py) ------------------------------------------------------------------------------------------------
@@ -78,6 +87,10 @@ class EncoderNameError(FoveateError, ValueError):
 
 class EncoderFilesError(FoveateError, OSError):
     """The files of a known encoder are missing, incomplete or cannot be downloaded."""
+
+
+class EncoderOutputError(FoveateError, ValueError):
+    """An encoder returned features or vectors that break its contract: wrong shape, not finite, not unit length."""
 
 
 class MissingExtraError(FoveateError, ImportError):

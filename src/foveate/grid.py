@@ -12,9 +12,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, reduce
-from typing import Literal
+from functools import reduce
+from typing import Any, Literal
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -83,47 +84,27 @@ class Grid:
         return np.concatenate([centres - half, centres + half], 1)
 
 
-def resize_map(plane: NDArray[np.floating] | NDArray[np.integer], shape: tuple[int, int]) -> Floats:
+def resize_map(plane: NDArray[Any], shape: tuple[int, int]) -> Floats:
     """Move a map to another grid over the same image: [h, w] or [h, w, c] -> the same at `shape`, float32.
 
     Along an axis that becomes finer: linear interpolation between cell centres, clamped at the border. Along an axis
     that becomes coarser: the exact mean over the area of each new cell. Both are linear maps, so this commutes with
     any linear score, and a constant stays the same constant.
     """
-    plane = np.asarray(plane, np.float32)
-    if plane.shape[:2] == tuple(shape):
-        return plane
-    rows, cols = _axis_weights(plane.shape[0], shape[0]), _axis_weights(plane.shape[1], shape[1])
-    if plane.ndim == 2:
-        return np.asarray(rows @ plane @ cols.T, np.float32)
-    return np.asarray(np.einsum("Yy,yxc,Xx->YXc", rows, plane, cols, optimize=True), np.float32)
-
-
-@lru_cache(maxsize=64)
-def _axis_weights(old: int, new: int) -> Floats:
-    """Weights [new, old] of one axis; every row sums to 1."""
-    out = np.zeros((new, old), np.float64)
-    if new >= old:
-        at = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
-        low = np.minimum(np.floor(at).astype(int), max(old - 2, 0))
-        fraction = at - low
-        out[np.arange(new), low] += 1 - fraction
-        out[np.arange(new), np.minimum(low + 1, old - 1)] += fraction
-    else:
-        edges = np.arange(new + 1) * old / new  # new cell i covers old coordinates [edges[i], edges[i + 1]]
-        cell = np.arange(old)
-        overlap = np.minimum(edges[1:, None], cell + 1) - np.maximum(edges[:-1, None], cell)
-        out = np.maximum(overlap, 0)
-        out /= out.sum(1, keepdims=True)
-    weights = out.astype(np.float32)
-    weights.setflags(write=False)
-    return weights
+    out: Floats = np.asarray(plane, np.float32)
+    for axis in (0, 1):
+        if out.shape[axis] != shape[axis]:
+            size = [out.shape[1], out.shape[0]]  # OpenCV's order
+            size[1 - axis] = shape[axis]
+            method = cv2.INTER_AREA if shape[axis] < out.shape[axis] else cv2.INTER_LINEAR
+            out = cv2.resize(out, size, interpolation=method).reshape(size[1], size[0], *out.shape[2:])  # type: ignore[assignment]
+    return out
 
 
 def reduce_plane(plane: Floats, shape: tuple[int, int], reduction: Reduction) -> Floats:
     """[h, w] -> `shape` over the same area: each new sample reduces all old samples that its area touches.
 
-    Where the new grid is finer than the old one, a sample takes the value under its centre.
+    Where the new grid is finer than the old one, a sample takes the value under its centre ("mean": resize_map).
     """
     if reduction == "mean":
         return resize_map(plane, shape)
@@ -163,14 +144,16 @@ def _commonest(plane: Floats, shape: tuple[int, int]) -> Floats:
     return out
 
 
-def sample_nearest(plane: NDArray[np.generic], y: NDArray[np.floating], x: NDArray[np.floating]) -> NDArray[np.generic]:
+def sample_nearest(plane: NDArray[Any], y: NDArray[np.floating], x: NDArray[np.floating]) -> NDArray[Any]:
     """Read [h, w, c] (or [h, w]) at cell coordinates y, x [n]; outside is clamped. -> [n, c] (or [n])."""
     rows = np.clip(np.floor(y), 0, plane.shape[0] - 1).astype(np.int64)
     cols = np.clip(np.floor(x), 0, plane.shape[1] - 1).astype(np.int64)
     return plane[rows, cols]
 
 
-def sample_linear(plane: NDArray[np.floating], y: NDArray[np.floating], x: NDArray[np.floating]) -> Floats:
+def sample_linear(
+    plane: NDArray[np.floating] | NDArray[np.integer], y: NDArray[np.floating], x: NDArray[np.floating]
+) -> Floats:
     """Bilinear reading of [h, w, c] (or [h, w]) at cell coordinates y, x [n], clamped at the border. -> float32."""
     h, w = plane.shape[:2]
     y, x = np.clip(np.asarray(y) - 0.5, 0, h - 1), np.clip(np.asarray(x) - 0.5, 0, w - 1)

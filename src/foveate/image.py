@@ -5,10 +5,12 @@ What is notable
 * Limits on bytes and pixels come before decoding, so a decompression bomb costs nothing.
 * EXIF orientation is applied; every coordinate in foveate is in the upright frame.
 * Alpha is composited over white and kept as validity. Pillow's plain conversion would show the hidden colours.
-* 16-bit grey is scaled by 1/257, not truncated. Floats need a declared range: guessing one turns pictures black.
+* 16-bit grey is scaled by 1/257, not truncated. Floats and 32-bit integers need a declared range: guessing one turns
+  pictures black.
 
 Not covered: 16-bit *colour* files are reduced to 8 bits by Pillow itself (v >> 8, at most one level off); colour
-profiles are ignored; of animations and multi-page files, the first frame is read.
+profiles and the transparent value of a 16-bit grey PNG are ignored; of animations and multi-page files, the first
+frame is read (of a PIL image, the frame it stands at).
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from foveate.errors import (
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 MAX_BYTES = 256 * 2**20
 MAX_PIXELS = 64_000_000
+PILLOWS_LIMIT = 178_956_970
 
-ImageSource: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | NDArray[np.generic]
 Bytes = NDArray[np.uint8]
 
 
@@ -59,6 +61,9 @@ class Picture:
         return self.rgb.shape[0], self.rgb.shape[1]
 
 
+ImageSource: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | NDArray[np.generic] | Picture
+
+
 def load_image(
     source: ImageSource,
     *,
@@ -73,19 +78,24 @@ def load_image(
 
     Args:
         source: path; bytes of a file; PIL image; array [H, W], [H, W, 1], [H, W, 3] or [H, W, 4] of uint8, uint16
-            (scaled by 1/257) or, with `value_range`, float.
-        value_range: (black, white) of float pixels; values outside are clipped.
-        max_bytes, max_pixels: limits, checked before anything is decoded.
+            (scaled by 1/257) or, with `value_range`, any other number; or a Picture, which is returned as it is.
+        value_range: (black, white) of pixels that are neither uint8 nor uint16; values outside are clipped.
+        max_bytes, max_pixels: limits, checked before anything is decoded. Pillow's own limit of 179 million pixels for
+            files stays in force.
 
     Raises:
         ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, ImageArrayError.
     """
+    if isinstance(source, Picture):
+        return source
     if isinstance(source, Image.Image):
         return _from_pil(source, "PIL image", value_range, max_pixels)
     if isinstance(source, bytes | bytearray | memoryview):
         return _from_bytes(bytes(source), "bytes", value_range, max_bytes, max_pixels)
     if isinstance(source, str | os.PathLike):
-        return _from_bytes(_read(Path(source), max_bytes), Path(source).name, value_range, max_bytes, max_pixels)
+        path = Path(source)
+        name = path.name.encode("utf-8", "replace").decode()  # a name that is no text must not break messages
+        return _from_bytes(_read(path, max_bytes), name, value_range, max_bytes, max_pixels)
     if hasattr(source, "__array__"):
         return _from_array(np.asarray(source), value_range, max_pixels)
     raise ImageArrayError(
@@ -98,8 +108,12 @@ def load_image(
 def _read(path: Path, max_bytes: int) -> bytes:
     try:
         found, folder = path.exists(), path.is_dir()
-        size = path.stat().st_size if found and not folder else 0
-        content = path.read_bytes() if found and not folder and size <= max_bytes else b""
+        content = b""
+        if path.is_file():  # not a device or a pipe, which may never end
+            with path.open("rb") as file:
+                content = file.read(max_bytes + 1)
+        elif found and not folder:
+            raise OSError("it is not a regular file")
     except (OSError, ValueError) as cause:  # ValueError: a name with a null byte
         raise ImageNotFoundError(
             f"'{path}' cannot be read ({cause})",
@@ -116,16 +130,15 @@ def _read(path: Path, max_bytes: int) -> bytes:
         raise ImageNotFoundError(
             f"'{path}' is a directory", expected="an image file", fix="pass one file; loop over the directory's files"
         )
-    _check_bytes(size, str(path), max_bytes)
     return content
 
 
 def _check_bytes(size: int, name: str, max_bytes: int) -> None:
     if size > max_bytes:
         raise ImageTooLargeError(
-            f"'{name}' has {size:,} bytes",
+            f"'{name}' has more than {max_bytes:,} bytes",
             expected=f"at most {max_bytes:,}",
-            fix="pass max_bytes= if you trust the file",
+            fix="if you trust it: foveate.encode(foveate.load_image(source, max_bytes=...))",
         )
 
 
@@ -135,7 +148,7 @@ def _check_pixels(size: tuple[int, int], name: str, max_pixels: int) -> None:
         raise ImageTooLargeError(
             f"'{name}' is {height:,} x {width:,} = {height * width / 1e6:,.1f} million pixels",
             expected=f"at most {max_pixels / 1e6:,.1f} million (a guard against decompression bombs)",
-            fix="shrink it, or pass max_pixels= if you trust the file",
+            fix="shrink it; or, if you trust it: foveate.encode(foveate.load_image(source, max_pixels=...))",
         )
     if height < 1 or width < 1:
         raise ImageArrayError(
@@ -163,8 +176,8 @@ def _from_bytes(
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as cause:
         raise ImageTooLargeError(
             f"'{name}' is a decompression bomb by Pillow's measure ({cause})",
-            expected=f"at most {max_pixels / 1e6:,.1f} million pixels",
-            fix="shrink it with a tool you trust",
+            expected=f"at most {min(max_pixels, PILLOWS_LIMIT) / 1e6:,.1f} million pixels",
+            fix="shrink it with a tool you trust, or pass its pixels as an array",
         ) from None
     except (ImageArrayError, ImageDecodeError, ImageTooLargeError):
         raise
@@ -183,32 +196,21 @@ def _undecodable(name: str, cause: Exception) -> ImageDecodeError:
 def _from_pil(image: Image.Image, name: str, value_range: tuple[float, float] | None, max_pixels: int) -> Picture:
     _check_pixels((image.height, image.width), name, max_pixels)
     try:
-        image.seek(0)
         image.load()
         upright = ImageOps.exif_transpose(image)
+        if upright.mode.startswith("I;16"):
+            return _from_array(np.asarray(upright).astype(np.uint16), value_range, max_pixels, name)
+        if upright.mode in ("I", "F"):
+            return _from_array(np.asarray(upright), value_range, max_pixels, name)
+        if upright.mode == "1":
+            upright = upright.convert("L")
+        if upright.has_transparency_data:
+            return _over_white(np.asarray(upright.convert("RGBA")), name)
+        return Picture(np.array(upright.convert("RGB")), None, name)
+    except ImageArrayError:
+        raise
     except Exception as cause:
         raise _undecodable(name, cause) from cause
-    if upright.mode.startswith("I") or upright.mode == "F":
-        return _from_array(_deep_array(upright, name), value_range, max_pixels, name)
-    if upright.mode == "1":
-        upright = upright.convert("L")
-    if upright.has_transparency_data:
-        return _over_white(np.asarray(upright.convert("RGBA")), name)
-    return Picture(np.array(upright.convert("RGB")), None, name)
-
-
-def _deep_array(image: Image.Image, name: str) -> NDArray[np.generic]:
-    """Integer and float modes of Pillow as arrays: 'I' (int32) counts as 16-bit where its values fit."""
-    array = np.asarray(image)
-    if image.mode == "F":
-        return array
-    if array.size and (array.min() < 0 or array.max() > 65535):
-        raise ImageArrayError(
-            f"'{name}' has integer pixels from {array.min()} to {array.max()}",
-            expected="8-bit or 16-bit pixels",
-            fix="scale them to 0..255 yourself; the right range is not in the file",
-        )
-    return array.astype(np.uint16)
 
 
 def _from_array(
@@ -241,10 +243,10 @@ def _to_uint8(array: NDArray[np.generic], value_range: tuple[float, float] | Non
         return np.rint(array.astype(np.float32) / 257).astype(np.uint8)
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * np.uint8(255)
-    if not np.issubdtype(array.dtype, np.floating):
+    if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
         raise ImageArrayError(
             f"'{name}' has dtype {array.dtype}",
-            expected="uint8, uint16, or float with a declared range",
+            expected="uint8, uint16, or other numbers with a declared range",
             fix="convert it, for example with array.astype(np.uint8)",
         )
     finite = np.isfinite(array)
@@ -257,10 +259,13 @@ def _to_uint8(array: NDArray[np.generic], value_range: tuple[float, float] | Non
     if value_range is None:
         raise ImageArrayError(
             f"'{name}' has {array.dtype} pixels from {array.min():.4g} to {array.max():.4g}, with no declared range",
-            expected="value_range=(black, white) for float images",
+            expected="value_range=(black, white) for pixels that are neither uint8 nor uint16",
             fix="pass value_range=(0, 1) or (0, 255), whichever is true",
         )
-    black, white = value_range
+    try:
+        black, white = (float(bound) for bound in value_range)
+    except (TypeError, ValueError):
+        black, white = 0.0, 0.0  # refused below
     if not np.isfinite([black, white]).all() or not white > black:
         raise ImageArrayError(
             f"value_range=({black}, {white})",

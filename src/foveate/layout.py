@@ -8,12 +8,13 @@ value instead of storing a plane of it.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from foveate.errors import ChannelError
 from foveate.grid import Reduction
+from foveate.readonly import ReadOnly
 
 Native = Literal["pixel", "quarter", "cell", "position"]
 Filter = Literal["linear", "nearest"]
@@ -87,7 +88,7 @@ CHANNELS: tuple[Channel, ...] = (
     _mask("text", "text regions; not built yet"),
 )
 
-BY_NAME = MappingProxyType({channel.name: channel for channel in CHANNELS})
+BY_NAME = ReadOnly({channel.name: channel for channel in CHANNELS})
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,6 @@ class Layout:
 
     name: str
     names: tuple[str, ...]
-    _layers: MappingProxyType[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(set(self.names)) != len(self.names):
@@ -108,10 +108,13 @@ class Layout:
             raise ChannelError(
                 f"layout '{self.name}' names {twice} twice", expected="each channel once", fix="remove the duplicates"
             )
-        object.__setattr__(self, "_layers", MappingProxyType({name: i for i, name in enumerate(self.names)}))
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @cached_property
+    def _layers(self) -> ReadOnly[str, int]:
+        return ReadOnly({name: i for i, name in enumerate(self.names)})
 
     def layer(self, name: str) -> int:
         """Layer number of a channel. Raises ChannelError with the nearest right names."""

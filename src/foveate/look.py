@@ -25,14 +25,16 @@ def look(
     texture: Texture,
     queries: Sequence[str],
     *,
-    budget: int,
+    budget: int | None,
     out: Path,
     floor: float = 0.0,
-    encoder: Encoder | None = None,
+    source: str = "",
+    encoder: str | Encoder | None = None,
 ) -> list[dict[str, Any]]:
     """Score and allocate each query; write `<image>--<query>.png` and `.json` into `out`. -> one record a query.
 
-    All queries are scored before anything is written, so a bad one leaves no files behind.
+    All queries are scored before anything is written, so a bad one leaves no files behind. A file is written over only
+    by the same question to the same `source` with the same budget; others get a number behind their name.
 
     Raises:
         QueryError, BudgetError, OptionError, OutputError.
@@ -44,24 +46,26 @@ def look(
         kept = allocate(relevance, budget, floor=floor)
         results.append((relevance, kept, time.perf_counter() - start))
     make_folder(out)
-    records, used = [], set[str]()
+    records = []
     for query, (relevance, kept, seconds) in zip(queries, results, strict=True):
-        path = out / f"{Path(texture.name).stem}--{_unused(slug(query), used)}"
+        identity = {"source": source, "query": query, "budget": len(kept)}
+        path = _place(out / f"{Path(texture.name).stem}--{slug(query)}", identity)
         record = {
             "query": query,
-            "phrases": [part for part in relevance.parts if part != "saliency"],
+            "phrases": list(relevance.parts),
             "budget": len(kept),
             "indices": kept.indices.tolist(),
             "confidence": round(relevance.confidence, 4),
             "present": relevance.present,
             "score_seconds": round(seconds, 6),
-            "png": str(path.with_name(path.name + ".png")),
-            "json": str(path.with_name(path.name + ".json")),
+            "png": f"{path}.png",
+            "json": f"{path}.json",
         }
         picture = io.BytesIO()
         panels(texture, relevance, kept).save(picture, "PNG")
         write_whole(Path(record["png"]), picture.getvalue())
         content = record | {
+            "source": source,
             "image": texture.name,
             "size": [texture.grid.height, texture.grid.width],
             "grid": list(texture.grid.shape),
@@ -80,9 +84,16 @@ def slug(query: str) -> str:
     return words[:60].rstrip("-") or hashlib.sha256(query.encode()).hexdigest()[:12]
 
 
-def _unused(name: str, used: set[str]) -> str:
-    number, candidate = 2, name
-    while candidate in used:
-        candidate, number = f"{name}-{number}", number + 1
-    used.add(candidate)
+def _place(path: Path, identity: dict[str, Any]) -> Path:
+    """The path without suffix, or the first `path-2`, `path-3`, ... that is free or holds this very result already."""
+    number, candidate = 1, path
+    while (file := Path(f"{candidate}.json")).exists():
+        try:
+            there = json.loads(file.read_text("utf-8"))
+            if all(there.get(key) == value for key, value in identity.items()):
+                break
+        except (OSError, ValueError, AttributeError):
+            pass  # not ours: leave it alone
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
     return candidate

@@ -16,19 +16,23 @@ def write_whole(path: Path, content: bytes) -> None:
     A sibling temporary file is written, flushed to disk and renamed. Raises OutputError with the cause; the temporary
     file is then removed.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    temporary = path.parent / f".{secrets.token_hex(8)}.part"  # short: the name itself may be as long as names can be
     try:
+        if not path.name:
+            raise IsADirectoryError("that is a folder")
         with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError as cause:
-        with contextlib.suppress(OSError):
+    except BaseException as cause:  # an interrupt must not leave a part behind either
+        with contextlib.suppress(OSError, ValueError):
             temporary.unlink()
+        if not isinstance(cause, OSError | ValueError):  # ValueError: a name with a null byte
+            raise
         raise OutputError(
-            f"'{path}' could not be written ({cause.strerror or cause})",
-            expected=f"a writable folder with {len(content) / 1e6:.1f} MB free",
+            f"'{path}' could not be written ({getattr(cause, 'strerror', None) or cause})",
+            expected=f"the name of a file in a writable folder with {len(content) / 1e6:.1f} MB free",
             fix="choose another place, or make room; nothing was changed",
         ) from cause
 
@@ -37,9 +41,9 @@ def make_folder(path: Path) -> None:
     """Create an output folder. Raises OutputError with the cause."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as cause:
+    except (OSError, ValueError) as cause:
         raise OutputError(
-            f"the output folder '{path}' cannot be made ({cause.strerror or cause})",
+            f"the output folder '{path}' cannot be made ({getattr(cause, 'strerror', None) or cause})",
             expected="a folder, or a place where one can be made",
             fix="choose another place with --out",
         ) from cause

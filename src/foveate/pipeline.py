@@ -8,34 +8,34 @@ take about a hundred microseconds together; they can be called from any thread, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-from importlib.resources import files
+from collections.abc import Iterable, Sequence
 from typing import Literal, overload
 
 import numpy as np
 
-from foveate.basis import DEFAULT_RANK, Metric, compress, keep_all, query_metric
+from foveate.basis import DEFAULT_RANK, compress, keep_all
 from foveate.channels.saliency import spectral_residual
 from foveate.channels.visual import visual_planes
-from foveate.encoders import Encoder, load_encoder
-from foveate.errors import OptionError, TextureEncoderError
+from foveate.encoders import Encoder
+from foveate.encoders.contract import check_features, encoder_given, encoder_of
+from foveate.errors import OptionError
 from foveate.image import ImageSource, load_image
 from foveate.relevance.allocate import Allocation, allocate_map
+from foveate.relevance.bank import bank_of, query_metric_of
 from foveate.relevance.query import prepare
-from foveate.relevance.score import Relevance, Relevances, Rivals, relevance_of
+from foveate.relevance.score import PRESENT, Relevance, Relevances, relevance_of
 from foveate.texture import EncoderStamp, Texture
 
 Compression = Literal["query", "pca", "full"]
 DEFAULT_BUDGET = 273  # of 64 x 64 cells: one in fifteen, 6.7 %
-ABSENT_FLOOR = 0.5  # of the budget spread evenly when the thing asked for is not there
+ABSENT_FLOOR = 0.5  # of the budget is spread evenly when the thing asked for is certainly not there
 
 
 def encode(
     image: ImageSource,
     *,
     encoder: str | Encoder = "nano",
-    rank: int = DEFAULT_RANK,
+    rank: int | None = None,
     error: float | None = None,
     compression: Compression = "query",
     long_side: int | None = None,
@@ -46,21 +46,24 @@ def encode(
     >>> texture = encode("photo.jpg")                                           # doctest: +SKIP
 
     Args:
-        image: path, encoded bytes, PIL image, or array [H, W, 3] (see image.load_image).
+        image: path, encoded bytes, PIL image, array [H, W, 3], or what `load_image` returned.
         encoder: "nano" (built in), "clip", "clip:NAME_OR_FOLDER", or an object with the members of `Encoder`.
-        rank: numbers kept a cell.
+        rank: numbers kept a cell; None is 16, or all of an encoder that has fewer.
         error: or the rank by an error target: allowed share of the scores' spread (see basis.compress).
         compression: "query" minimises the error of scores, "pca" that of features (for comparison), "full" keeps all.
         long_side: working size of the encoder in pixels; None is its default (512 for nano: 64 cells).
         value_range: (black, white) of float arrays.
 
     Raises:
-        ImageError and its kin for the image, EncoderNameError, MissingExtraError, EncoderFilesError, OptionError.
+        The five Image...Errors for the image; EncoderNameError, MissingExtraError, EncoderFilesError and
+        EncoderOutputError for the encoder; OptionError for anything else.
     """
-    _check_compression(compression)
-    tower = load_encoder(encoder) if isinstance(encoder, str) else encoder
+    if compression not in ("query", "pca", "full"):
+        raise OptionError(f"compression={compression!r}", expected="'query', 'pca' or 'full'", fix="leave it out")
+    tower = encoder_given(encoder)
     picture = load_image(image, value_range=value_range)
     dense = tower.encode_image(picture.rgb, long_side=long_side)
+    check_features(tower, dense, picture.size)
     grid, flat = dense.grid, dense.features.reshape(dense.grid.count, -1)
     if _is_constant(picture.rgb):
         flat = np.zeros_like(flat)  # nothing in it: what a tower says then is only how it treats borders
@@ -68,7 +71,9 @@ def encode(
         small = keep_all(flat)
     else:
         metric = query_metric_of(tower) if compression == "query" else None
-        small = compress(flat, rank=rank, error=error, metric=metric)
+        small = compress(
+            flat, rank=min(DEFAULT_RANK, tower.width) if rank is None else rank, error=error, metric=metric
+        )
     planes = visual_planes(picture.rgb) | {"saliency": spectral_residual(picture.rgb, grid.shape)}
     return Texture(
         grid=grid,
@@ -85,10 +90,12 @@ def encode(
 
 
 @overload  # a str is a sequence of str too; the first signature wins
-def score(texture: Texture, query: str, *, encoder: Encoder | None = None) -> Relevance: ...  # type: ignore[overload-overlap]
+def score(texture: Texture, query: str, *, encoder: str | Encoder | None = None) -> Relevance: ...  # type: ignore[overload-overlap]
 @overload
-def score(texture: Texture, query: Sequence[str], *, encoder: Encoder | None = None) -> Relevances: ...
-def score(texture: Texture, query: str | Sequence[str], *, encoder: Encoder | None = None) -> Relevance | Relevances:
+def score(texture: Texture, query: Sequence[str], *, encoder: str | Encoder | None = None) -> Relevances: ...
+def score(
+    texture: Texture, query: str | Sequence[str], *, encoder: str | Encoder | None = None
+) -> Relevance | Relevances:
     """Where a question looks in a texture: pure, about a hundred microseconds once its words are known.
 
     >>> relevance = score(texture, "where is the red car?")                     # doctest: +SKIP
@@ -96,80 +103,53 @@ def score(texture: Texture, query: str | Sequence[str], *, encoder: Encoder | No
     Args:
         texture: from `encode` or `Texture.load`.
         query: a question or noun phrase; a list of them gives Relevances with maps stacked [q, h, w].
-        encoder: only for a texture made by an encoder object of your own.
+        encoder: the one that made the texture. Needed only for an encoder that does not come with foveate: a
+            checkpoint of your choice, or an object of your own.
 
     Raises:
         QueryError: empty, too long or unreadable. TextureEncoderError: the texture is from another encoder.
     """
-    tower = _encoder_of(texture, encoder)
-    rivals = rivals_of(tower) if tower.calibration.rivalry > 0 else None
-    texts = [query] if isinstance(query, str) else list(query)
-    found = tuple(relevance_of(texture, prepare(tower, text), tower.calibration, rivals) for text in texts)
-    return found[0] if isinstance(query, str) else Relevances(found)
+    tower = encoder_of(texture.encoder, encoder)
+    rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
+    if isinstance(query, str) or not isinstance(query, Iterable):
+        return relevance_of(texture, prepare(tower, query), tower.calibration, rivals)
+    return Relevances(tuple(relevance_of(texture, prepare(tower, text), tower.calibration, rivals) for text in query))
 
 
-def allocate(relevance: Relevance, budget: int = DEFAULT_BUDGET, *, floor: float = 0.0) -> Allocation:
+@overload
+def allocate(relevance: Relevance, budget: int | None = None, *, floor: float = 0.0) -> Allocation: ...
+@overload
+def allocate(relevance: Relevances, budget: int | None = None, *, floor: float = 0.0) -> tuple[Allocation, ...]: ...
+def allocate(
+    relevance: Relevance | Relevances, budget: int | None = None, *, floor: float = 0.0
+) -> Allocation | tuple[Allocation, ...]:
     """Keep exactly `budget` cells.
 
     >>> kept = allocate(relevance, budget=273)                                  # doctest: +SKIP
 
-    A thing that is there gets the cells where it is most relevant. For one that is not, half of the budget is spread
-    evenly and half follows saliency; in a featureless image all of it is spread evenly.
+    A thing that is there (confidence 0.5 and above) gets the cells where it is most relevant. The less likely it is,
+    the more of the budget follows saliency instead, and the more is spread evenly: half of it for a thing that is
+    certainly not there, all of it in a featureless image. Transparent cells come last.
 
     Args:
+        relevance: from `score`; of several questions, one allocation each.
+        budget: cells to keep. None keeps 273, or half of the cells of a grid too small for that.
         floor: share of the budget that is spread evenly whatever the map says.
 
     Raises:
         BudgetError: not a whole number from 1 to the number of cells. OptionError: floor outside [0, 1].
     """
-    if relevance.present:
-        return allocate_map(relevance.map, relevance.grid, budget, floor=floor)
-    saliency = relevance.parts["saliency"]
-    spread = 1.0 if np.ptp(saliency) == 0 else max(floor, ABSENT_FLOOR)
-    kept = allocate_map(saliency, relevance.grid, budget, floor=spread)
-    return Allocation(kept.indices, relevance.map.ravel()[kept.indices], kept.grid)
-
-
-# --- what belongs to an encoder and is made once a process -----------------------------------------------------------
-
-
-def nouns() -> tuple[str, ...]:
-    """The bank of nouns that stands for what people ask."""
-    return tuple((files("foveate") / "assets" / "nouns.txt").read_text("utf-8").split("\n")[:-1])
-
-
-@lru_cache(maxsize=4)
-def _bank(encoder: Encoder) -> Rivals:
-    prompt = encoder.templates[0]
-    return Rivals(encoder.encode_text([prompt.format(noun) for noun in nouns()]))
-
-
-@lru_cache(maxsize=4)
-def query_metric_of(encoder: Encoder) -> Metric:
-    """The metric in which the basis is fitted: second moments of the encoder's noun vectors."""
-    return query_metric(_bank(encoder).vectors)
-
-
-def rivals_of(encoder: Encoder) -> Rivals:
-    """The nouns that a question competes with."""
-    return _bank(encoder)
-
-
-def _encoder_of(texture: Texture, encoder: Encoder | None) -> Encoder:
-    stamp = texture.encoder
-    tower = load_encoder(stamp.name) if encoder is None else encoder
-    if (tower.name, tower.revision, tower.width) != (stamp.name, stamp.revision, stamp.width):
-        raise TextureEncoderError(
-            f"texture '{texture.name}' was made by encoder '{stamp.name}', revision {stamp.revision}",
-            expected=f"'{tower.name}', revision {tower.revision}",
-            fix="encode the image again, or install the foveate release that made the texture",
-        )
-    return tower
-
-
-def _check_compression(compression: str) -> None:
-    if compression not in ("query", "pca", "full"):
-        raise OptionError(f"compression={compression!r}", expected="'query', 'pca' or 'full'", fix="leave it out")
+    if isinstance(relevance, Relevances):
+        return tuple(allocate(one, budget, floor=floor) for one in relevance)
+    grid, likely = relevance.grid, min(1.0, relevance.confidence / PRESENT)
+    key = relevance.map
+    if likely < 1:
+        key = likely * key / max(float(key.max()), 1e-9) + (1 - likely) * relevance.saliency
+    spread = 1.0 if np.ptp(key) == 0 else max(floor, (1 - likely) * ABSENT_FLOOR)
+    eligible = None if relevance.valid is None else relevance.valid > 0
+    wanted = min(DEFAULT_BUDGET, -(-grid.count // 2)) if budget is None else budget
+    kept = allocate_map(key, grid, wanted, floor=spread, eligible=eligible)
+    return Allocation(kept.indices, relevance.map.ravel()[kept.indices], grid)
 
 
 def _is_constant(rgb: np.ndarray) -> bool:

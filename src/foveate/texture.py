@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,6 +26,7 @@ from foveate.basis import Basis
 from foveate.errors import OptionError
 from foveate.grid import Grid, reduce_plane, resize_map, sample_linear, sample_nearest
 from foveate.layout import EMBEDDING_CHANNELS, FULL40, Channel, Layout, channel_named
+from foveate.readonly import ReadOnly
 
 Floats = NDArray[np.float32]
 T = TypeVar("T")
@@ -73,9 +73,17 @@ class Texture:
     _derived: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "planes", MappingProxyType(dict(self.planes)))
-        object.__setattr__(self, "preprocessing", MappingProxyType(dict(self.preprocessing)))
+        object.__setattr__(self, "planes", ReadOnly(self.planes))
+        object.__setattr__(self, "preprocessing", ReadOnly(self.preprocessing))
         for array in self._arrays():
+            array.setflags(write=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_derived": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for array in self._arrays():  # NumPy forgets on the way that they were read-only
             array.setflags(write=False)
 
     def __repr__(self) -> str:
@@ -115,6 +123,9 @@ class Texture:
         if isinstance(level, bool) or not isinstance(level, int | np.integer) or not 0 <= level <= MAX_LEVEL:
             raise OptionError(f"mip level {level!r}", expected=f"a whole number, 0 to {MAX_LEVEL}", fix="0 is native")
 
+        if level == 0 and channel.native == "pixel":
+            return self._native(channel)  # too large to keep, and quick to make
+
         def make() -> Floats:
             if level == 0:
                 return self._native(channel)
@@ -150,10 +161,13 @@ class Texture:
             if not self._stores(name):
                 out[:, i] = channel.neutral
                 continue
-            steps = max(0, round(level - np.log2(self.grid.height / self._native_shape(channel)[0])))
-            plane = self.mip(name, steps)
+            h, w = self._native_shape(channel)
+            steps = max(0, round(level - np.log2(max(self.grid.height / h, self.grid.width / w))))
+            raw = steps == 0 and channel.native == "pixel"  # read the bytes; a whole float plane for a few is a waste
+            plane = self.pixel[..., COLOURS.index(name)] if raw else self.mip(name, steps)
             y, x = yx[:, 0] * plane.shape[0] / self.grid.height, yx[:, 1] * plane.shape[1] / self.grid.width
-            out[:, i] = sample_nearest(plane, y, x) if channel.filter == "nearest" else sample_linear(plane, y, x)
+            read = sample_nearest(plane, y, x) if channel.filter == "nearest" else sample_linear(plane, y, x)
+            out[:, i] = read / 255 if raw else read
         return out
 
     def tokens(self, grid: Grid | None = None, layout: Layout = FULL40) -> Floats:
@@ -162,6 +176,12 @@ class Texture:
         Each channel is reduced over a cell's area by its own rule, or interpolated where the grid is finer than it.
         The default grid is the texture's own. The table is kept, and is read-only.
         """
+        if grid is not None and (grid.height, grid.width) != (self.grid.height, self.grid.width):
+            raise OptionError(
+                f"a grid over {grid.height} x {grid.width} pixels",
+                expected=f"one over this image, {self.grid.height} x {self.grid.width} pixels",
+                fix="make it with Grid(h, w, texture.grid.height, texture.grid.width)",
+            )
         shape = (grid or self.grid).shape
 
         def make() -> Floats:

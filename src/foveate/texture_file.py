@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save as to_bytes
 
 from foveate.basis import Basis
-from foveate.errors import TextureFileError, TextureVersionError
+from foveate.errors import FoveateError, TextureFileError, TextureVersionError
 from foveate.grid import Grid
 from foveate.layout import BY_NAME, FULL40
 from foveate.output import write_whole
@@ -54,6 +54,13 @@ def save_texture(texture: Texture, path: str | os.PathLike[str]) -> None:
     }
     if texture.valid is not None:
         tensors["valid"] = texture.valid
+    broken = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
+    if broken:
+        raise TextureFileError(
+            f"a texture whose {broken} hold NaN or infinite values",
+            expected="finite values: no reader would accept the file",
+            fix="look at what made the texture; foveate.encode refuses such features",
+        )
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     write_whole(Path(path), to_bytes(contiguous, {"foveate": json.dumps(header, sort_keys=True)}))
 
@@ -61,7 +68,11 @@ def save_texture(texture: Texture, path: str | os.PathLike[str]) -> None:
 def load_texture(path: str | os.PathLike[str]) -> Texture:
     """Read and check a texture file. Raises TextureFileError, TextureVersionError."""
     file = Path(path)
-    if not file.is_file():
+    try:
+        found = file.is_file()
+    except (OSError, ValueError):
+        found = False
+    if not found:
         raise TextureFileError(
             f"no texture file at '{file}'", expected="a file written by foveate encode", fix="check the path"
         )
@@ -70,10 +81,11 @@ def load_texture(path: str | os.PathLike[str]) -> Texture:
             header = _header(content.metadata(), file)
             names = set(content.keys())
             _check_names(names, header, file)
-            tensors = {name: content.get_tensor(name) for name in names}
-    except (SafetensorError, OSError) as cause:
-        raise _damaged(file, f"not a whole safetensors file ({cause})") from cause
-    return _build(header, tensors, file)
+            return _build(header, {name: content.get_tensor(name) for name in names}, file)
+    except FoveateError:
+        raise
+    except Exception as cause:  # a hostile file fails in many ways: no JSON, absurd numbers, dtypes NumPy lacks
+        raise _damaged(file, f"not a whole texture ({type(cause).__name__}: {cause})") from cause
 
 
 def _damaged(file: Path, what: str) -> TextureFileError:
@@ -109,6 +121,8 @@ def _check_names(names: set[str], header: dict[str, Any], file: Path) -> None:
     unknown = sorted(set(channels) - set(BY_NAME))
     if unknown:
         raise _damaged(file, f"unknown channels {unknown}")
+    if header.get("layout") != FULL40.name:
+        raise _damaged(file, f"layout {header.get('layout')!r}")
     wanted = {"pixel", "embedding", "residual", "basis.mean", "basis.rows", *(PLANE + c for c in channels)}
     if names - {"valid"} != wanted:
         raise _damaged(
@@ -117,14 +131,13 @@ def _check_names(names: set[str], header: dict[str, Any], file: Path) -> None:
 
 
 def _build(header: dict[str, Any], tensors: dict[str, NDArray[Any]], file: Path) -> Texture:
-    try:
-        height, width = int(header["image"]["height"]), int(header["image"]["width"])
-        grid = Grid(int(header["grid"][0]), int(header["grid"][1]), height, width)
-        stamp = header["encoder"]
-        encoder = EncoderStamp(str(stamp["name"]), str(stamp["revision"]), int(stamp["width"]))
-        preprocessing, name = dict(header["preprocessing"]), str(header["image"]["name"])
-    except (KeyError, IndexError, TypeError, ValueError) as cause:
-        raise _damaged(file, f"the header is incomplete ({type(cause).__name__}: {cause})") from None
+    height, width = int(header["image"]["height"]), int(header["image"]["width"])
+    grid = Grid(int(header["grid"][0]), int(header["grid"][1]), height, width)
+    stamp = header["encoder"]
+    encoder = EncoderStamp(str(stamp["name"]), str(stamp["revision"]), int(stamp["width"]))
+    preprocessing, name = dict(header["preprocessing"]), str(header["image"]["name"])
+    if not name.isprintable():
+        raise _damaged(file, f"the image's name is no text: {name!r}")
     rank = tensors["basis.rows"].shape[0] if tensors["basis.rows"].ndim == 2 else 0
     if rank < 1:
         raise _damaged(file, "an empty basis")

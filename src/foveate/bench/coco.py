@@ -55,13 +55,16 @@ def labelled_images(data: Path, limit: int) -> Iterator[Labelled]:
             for annotation in by_image[image["id"]]:
                 mask = masks.setdefault(names[annotation["category_id"]], np.zeros(rgb.shape[:2], np.uint8))
                 _fill(mask, annotation)
-            yield Labelled(image["file_name"], rgb, {name: _on_raster(m) for name, m in masks.items() if m.any()})
+            found = {name: _on_raster(mask) for name, mask in masks.items() if mask.any()}
+            if found:
+                yield Labelled(image["file_name"], rgb, found)
 
 
 def _fill(mask: NDArray[np.uint8], annotation: dict[str, Any]) -> None:
     polygons = annotation.get("segmentation")
     if isinstance(polygons, list) and polygons:
-        cv2.fillPoly(mask, [np.round(np.reshape(p, (-1, 2))).astype(np.int32) for p in polygons], [1.0])
+        for polygon in polygons:  # each on its own: together, overlapping parts would become holes
+            cv2.fillPoly(mask, [np.round(np.reshape(polygon, (-1, 2))).astype(np.int32)], [1.0])
     else:
         x, y, w, h = annotation["bbox"]
         mask[max(0, int(y)) : int(np.ceil(y + h)), max(0, int(x)) : int(np.ceil(x + w))] = 1

@@ -20,7 +20,8 @@ from foveate.basis import compress
 from foveate.bench import circumstances
 from foveate.bench.coco import labelled_images, thing_names
 from foveate.encoders import load_encoder
-from foveate.pipeline import query_metric_of
+from foveate.errors import OptionError
+from foveate.relevance.bank import query_metric_of
 
 RANKS = (4, 8, 16, 32, 64)
 SHARE = 273 / 4096
@@ -33,10 +34,12 @@ def measure(data: Path, encoder: str, limit: int) -> dict[str, Any]:
     names = thing_names(data)
     text = tower.encode_text([tower.templates[0].format(name) for name in names])
     metric = query_metric_of(tower)
-    images = []
+    images: list[Floats] = []
     for item in labelled_images(data, limit):
         features = tower.encode_image(item.rgb).features
         images.append(features.reshape(-1, features.shape[-1]))
+    if not images:
+        raise OptionError(f"no labelled image in '{data}'", expected="at least one thing", fix="check annotations.json")
     mean, directions = _shared_pca(images)
     totals: dict[int, list[list[tuple[float, float]]]] = {rank: [[], [], []] for rank in RANKS}
     for x in images:

@@ -19,8 +19,9 @@ import numpy as np
 from foveate.bench import circumstances
 from foveate.encoders import load_encoder
 from foveate.image import load_image
-from foveate.pipeline import DEFAULT_BUDGET, allocate, encode, nouns, score
+from foveate.pipeline import DEFAULT_BUDGET, allocate, encode, score
 from foveate.relevance.allocate import top_cells
+from foveate.relevance.bank import nouns
 
 SIDE = 512  # 64 x 64 cells
 ADJECTIVES = ("red", "small", "wooden", "old", "striped", "shiny", "tall", "broken")

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -25,6 +26,7 @@ from foveate.errors import EncoderNameError
 from foveate.grid import Grid
 
 Floats = NDArray[np.float32]
+CLIP_DEFAULT = "openai/clip-vit-base-patch16"
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class Calibration:
         temperature: of the softmax against rival nouns; CLIP cosines need about 40, see docs/architecture.md.
         rivalry: how much of the rivals' level is taken off the score, 0 (absolute score) to 1 (pure contrast).
         synonym: rivals whose text vector has a higher cosine with the question's are no rivals.
-        slope, offset: relevance = sigmoid(slope * margin + offset).
-        present: smallest confidence at which the thing counts as present.
+        slope, offset: relevance = sigmoid(slope * margin + offset), such that a map that peaks at 0.5 is as likely of a
+            thing that is there as of one that is not.
     """
 
     temperature: float
@@ -52,12 +54,11 @@ class Calibration:
     synonym: float
     slope: float
     offset: float
-    present: float
 
 
 @runtime_checkable
 class Encoder(Protocol):
-    """What foveate asks of an encoder. It must be hashable, as any plain object is: what is made of it is cached by it.
+    """What foveate asks of an encoder. It must be hashable (a plain class is; a dataclass needs frozen=True).
 
     Attributes:
         name: as passed to `load_encoder`, stored in textures.
@@ -95,6 +96,12 @@ def load_encoder(name: str) -> Encoder:
     >>> load_encoder("nano").width
     256
     """
+    if not isinstance(name, str):
+        raise EncoderNameError(
+            f"an encoder given as {type(name).__name__}",
+            expected="a name, or an object with all members of foveate.encoders.Encoder",
+            fix="use 'nano', or see docs/encoders.md for an encoder of your own",
+        )
     kind, _, checkpoint = name.partition(":")
     if kind not in ("nano", "clip") or (kind == "nano" and checkpoint):
         raise EncoderNameError(
@@ -105,13 +112,21 @@ def load_encoder(name: str) -> Encoder:
     return _load(kind, checkpoint)
 
 
+def comes_with_foveate(name: str) -> bool:
+    """Whether a name found in a file may be loaded without being asked for: nano, and the default CLIP checkpoint.
+
+    Any other name would let the file choose what is downloaded and read.
+    """
+    return name.partition("#")[0] in ("nano", f"clip:{CLIP_DEFAULT}")
+
+
 @lru_cache(maxsize=4)
 def _load(kind: str, checkpoint: str) -> Encoder:
     if kind == "nano":
         from foveate.encoders.nano import Nano
 
         return Nano.built_in()
-    from foveate.encoders.clip import DEFAULT, Clip
+    from foveate.encoders.clip import Clip
 
-    source, _, dense = checkpoint.partition("#")
-    return Clip.from_pretrained(source or DEFAULT, dense=dense or "naclip")
+    source, _, dense = (checkpoint, "", "") if Path(checkpoint).is_dir() else checkpoint.partition("#")
+    return Clip.from_pretrained(source or CLIP_DEFAULT, dense=dense or "naclip")

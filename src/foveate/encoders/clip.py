@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -28,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from foveate.encoders import Calibration, DenseFeatures, Floats
+from foveate.encoders import CLIP_DEFAULT, Calibration, DenseFeatures, Floats
 from foveate.errors import EncoderFilesError, EncoderNameError, MissingExtraError, OptionError
 from foveate.grid import Grid
 
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
     import torch
 
 Dense = Literal["naclip", "maskclip", "raw"]
-DEFAULT = "openai/clip-vit-base-patch16"
-LONG_SIDE, MAX_LONG_SIDE = 448, 2048
+LONG_SIDE, MAX_LONG_SIDE = 448, 1024  # attention needs 0.8 GB at 1024 pixels and patch 16
 SIGMA = 5.0  # patches; NACLIP's value
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # OpenAI's
 TEXT_BATCH = 64
@@ -56,7 +56,7 @@ class Clip:
     """A CLIP model with a dense head. Make it with `from_pretrained`; it never changes afterwards."""
 
     templates = TEMPLATES
-    calibration = Calibration(temperature=40.0, rivalry=1.0, synonym=0.9, slope=60.0, offset=-3.0, present=0.3)
+    calibration = Calibration(temperature=40.0, rivalry=1.0, synonym=0.9, slope=60.0, offset=-3.0)
 
     def __init__(
         self, model: Any, tokenizer: Any, *, name: str, revision: str, dense: Dense, mean: Any = MEAN, std: Any = STD
@@ -68,7 +68,9 @@ class Clip:
         self._mean, self._std = np.array(mean, np.float32), np.array(std, np.float32)
 
     @classmethod
-    def from_pretrained(cls, checkpoint: str = DEFAULT, *, dense: str = "naclip", device: str | None = None) -> Clip:
+    def from_pretrained(
+        cls, checkpoint: str = CLIP_DEFAULT, *, dense: str = "naclip", device: str | None = None
+    ) -> Clip:
         """A checkpoint by Hub name, `name@revision`, or local folder.
 
         Raises:
@@ -83,7 +85,9 @@ class Clip:
                 fix="write clip:NAME#maskclip, for example",
             )
         torch, transformers = _libraries()
-        source, _, pinned = checkpoint.partition("@")
+        source, pinned = checkpoint, ""
+        if not Path(checkpoint).expanduser().is_dir():  # folders may have an @ in their names
+            source, _, pinned = checkpoint.partition("@")
         folder = Path(source).expanduser()
         local = folder.is_dir()
         if source.startswith((".", "/", "~")) and not local:
@@ -93,30 +97,30 @@ class Clip:
                 fix="check the path",
             )
         where = str(folder.resolve()) if local else source
-        options: dict[str, Any] = {"revision": pinned} if pinned and not local else {}
+        options: dict[str, Any] = {"revision": pinned} if pinned else {}
+        code = {"trust_remote_code": False}  # and never ask: a checkpoint is data
         try:
-            config = transformers.AutoConfig.from_pretrained(where, **options)
+            config = transformers.AutoConfig.from_pretrained(where, **code, **options)
             if config.model_type != "clip":
                 raise EncoderNameError(
                     f"'{checkpoint}' is a {config.model_type} model",
                     expected="a CLIP model (model_type 'clip')",
-                    fix=f"use '{DEFAULT}' or an OpenCLIP checkpoint converted to transformers format",
+                    fix=f"use '{CLIP_DEFAULT}' or an OpenCLIP checkpoint converted to transformers format",
                 )
             model, report = transformers.CLIPModel.from_pretrained(
                 where, use_safetensors=True, output_loading_info=True, **options
             )
             if report["missing_keys"]:  # the library would fill them with random numbers and only warn
                 raise ValueError(f"weights are missing: {sorted(report['missing_keys'])[:3]}")
-            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **code, **options)
             mean, std = _normalisation(where, options, transformers)
         except (OSError, ValueError, RuntimeError, SafetensorError) as cause:
             if isinstance(cause, EncoderNameError):
                 raise
             raise _unavailable(checkpoint, local, cause) from cause
         revision = _digest(folder) if local else str(getattr(config, "_commit_hash", None) or pinned or "unknown")
-        name = f"clip:{where}{'@' + pinned if pinned and not local else ''}" + (
-            "" if dense == "naclip" else f"#{dense}"
-        )
+        label = folder.name if local else checkpoint  # a folder's name only: textures travel, folders do not
+        name = f"clip:{label}" + ("" if dense == "naclip" else f"#{dense}")
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
         kind: Any = dense
         return cls(model.to(place), tokenizer, name=name, revision=revision[:12], dense=kind, mean=mean, std=std)
@@ -178,7 +182,7 @@ class Clip:
 
     def _grid(self, height: int, width: int, long_side: int | None) -> Grid:
         side = LONG_SIDE if long_side is None else long_side
-        if isinstance(side, bool) or not isinstance(side, int) or not self.patch <= side <= MAX_LONG_SIDE:
+        if isinstance(side, bool) or not isinstance(side, int | np.integer) or not self.patch <= side <= MAX_LONG_SIDE:
             raise OptionError(
                 f"long_side={long_side!r}",
                 expected=f"a whole number of pixels from {self.patch} to {MAX_LONG_SIDE}",
@@ -219,6 +223,7 @@ class Clip:
         return np.concatenate(out) if out else np.empty((0, self.width), np.float32)
 
 
+@lru_cache(maxsize=2)
 def neighbourhood(shape: tuple[int, int], sigma: float = SIGMA) -> torch.Tensor:
     """NACLIP's bias on attention: exp(-d^2 / 2 sigma^2) of the distance in patches, 0 for the class token.
 
@@ -274,7 +279,7 @@ def _normalisation(where: str, options: dict[str, Any], transformers: Any) -> tu
 
 def _digest(folder: Path) -> str:
     digest = hashlib.sha256()
-    for file in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
+    for file in sorted(f for kind in ("json", "safetensors", "txt") for f in folder.glob(f"*.{kind}")):
         digest.update(file.name.encode())
         with file.open("rb") as content:
             while block := content.read(1 << 20):

@@ -73,8 +73,12 @@ def top_cells(scores: NDArray[np.floating], budget: int) -> Indices:
     return kept[above]
 
 
-def allocate_map(scores: ArrayLike, grid: Grid, budget: int, *, floor: float = 0.0) -> Allocation:
+def allocate_map(
+    scores: ArrayLike, grid: Grid, budget: int, *, floor: float = 0.0, eligible: NDArray[np.bool_] | None = None
+) -> Allocation:
     """Keep exactly `budget` cells of a map [h, w]: evenly spread ones for the floor's share, the best for the rest.
+
+    Cells that are not `eligible` (bool [h, w]) are kept only when all others are.
 
     Raises:
         BudgetError: not a whole number from 1 to the number of cells.
@@ -91,13 +95,16 @@ def allocate_map(scores: ArrayLike, grid: Grid, budget: int, *, floor: float = 0
         raise OptionError(f"floor={floor!r}", expected="a share from 0 to 1", fix="0.1 spreads a tenth of the budget")
     if np.isnan(flat.min()):
         raise OptionError("a map with NaN", expected="finite scores", fix="replace them with np.nan_to_num")
+    ranked, order = flat, even_order(*grid.shape)
+    if eligible is not None:
+        allowed = eligible.ravel()
+        ranked = np.where(allowed, flat, -np.inf).astype(np.float32)
+        order = np.concatenate([order[allowed[order]], order[~allowed[order]]])
     spread = math.floor(budget * floor + 1e-9)
     if spread:
-        raised = flat.copy()
-        raised[even_order(*grid.shape)[:spread]] = np.inf
-        kept = top_cells(raised, int(budget))
-    else:
-        kept = top_cells(flat, int(budget))
+        ranked = ranked.copy()
+        ranked[order[:spread]] = np.inf
+    kept = top_cells(ranked, int(budget))
     return Allocation(kept, flat[kept], grid)
 
 

@@ -4,14 +4,16 @@ What is notable
 * Dense text-aligned features answer to *things*, not to sentences: "what colour is the bus?" as a whole points nowhere,
   "bus" points at the bus. So question words, verbs and words about the answer ("colour", "how many") are dropped, and
   what remains is cut where they stood: "is there a dog on the red couch?" asks for "dog" and "red couch".
-* The cutter is a list of words, not a parser. It cannot know that "watch" is a verb here and a thing there. Quotes
-  say it exactly: `the "parking meter"`. Whatever it drops, the query keeps the phrases it used, for everyone to see.
+* The cutter is a list of words, not a parser: a word that may be a thing stays ("watch", "face", "drinks"), at the cost
+  of phrases like "man stands". Quotes say it exactly: `the "parking meter"`. The query keeps the phrases it used, for
+  everyone to see.
 * Text vectors are kept in a small cache: the same question asked again costs a lookup.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,48 +21,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.encoders import Encoder
-from foveate.errors import QueryError
+from foveate.errors import EncoderOutputError, QueryError
 
 MAX_CHARACTERS = 1000
 MAX_PHRASES = 8
 REMEMBERED = 1024
 
-# Words that cut: articles, pronouns, prepositions, conjunctions, auxiliaries, question words.
+# Always cut: articles, pronouns, prepositions, conjunctions, auxiliaries, question words.
 _FUNCTION = """
 a an the this that these those some any every each all both either neither no none other another such same
 i you he she it we they me him her us them my your his its our their mine yours hers ours theirs one ones
 who whom whose which what where when why how there here
 in on at by for from to into onto upon with without within about above below under over between among behind beside
-besides next near around across against along through toward towards off out up down inside outside front back
-left right top bottom middle center centre corner side
-and or but nor so than then as if whether because while during not only also too very just still yet
+besides next near around across against along through toward towards off out up down inside outside
+and or but nor so than then as if whether because while during not only also too very just still yet of
 is are was were be been being am isn't aren't wasn't weren't do does did doing done don't doesn't didn't
 has have had having can could will would shall should may might must let's please
 how's what's where's who's there's that's it's he's she's
-""".split()
-
-# Verbs of looking and asking, and what people and things do in pictures.
+"""
+# Always cut: what people and things do in pictures, and asking. Only forms that are hardly ever names of things.
 _VERBS = """
-see sees seen look looks looking find finds found show shows shown showing tell tells say says said saying
-describe describes count counts name names identify locate located detect point points pointing give gives
-hold holds holding held wear wears wearing worn carry carries carrying use uses using eat eats eating drink drinks
-drinking sit sits sitting stand stands standing lie lies lying lay laying walk walks walking run runs running ride
-rides riding drive drives driving play plays playing throw throws throwing catch catches catching hang hangs hanging
-make makes making made take takes taking taken put puts putting get gets getting go goes going come comes coming
-happen happens happening appear appears appearing contain contains containing belong belongs cover covers covered
-covering face faces facing attached placed visible present written printed read reads
-""".split()
+see sees seen look looks looking find finds found show showing shown tell tells say says said saying describe describes
+identify locate located detect give gives holding held wear wears wearing worn carry carries carrying using eat eats
+eating drinking sit sits sitting standing lying laying walking running riding driving playing throw throws throwing
+catching hanging making made taking taken put puts putting get gets getting go goes going come comes coming
+happen happens happening appear appears appearing contain contains containing belong belongs covered covering facing
+attached placed visible written printed object objects thing things something anything everything nothing
+"""
+# Cut where they are commands: at the beginning, after "please" or "can you".
+_COMMANDS = "count name point mark highlight list read segment mask crop zoom"
+# Cut where they only say where: "on the left", but not in "the left hand" or "a top hat".
+_PLACES = "left right top bottom middle center centre corner side front back foreground background"
+# Cut after what, which or how, and before "of": words about the answer. "What colour is it", "a picture of a dog".
+_ANSWERS = """
+color colour colors colours kind kinds type types sort sorts number amount many much long tall big old far high wide
+picture pictures photo photos photograph image images view part side top bottom left right front back middle end
+"""
 
-# Words about the answer, not about the picture.
-_ANSWER = """
-color colour colors colours kind kinds type types sort sorts number amount many much long tall big old time
-picture pictures photo photos photograph image images scene screenshot shot view object objects thing things item items
-something anything everything nothing
-""".split()
-
-_CUTS = frozenset(_FUNCTION + _VERBS + _ANSWER)
-_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*|[^\s]")
+_CUTS = frozenset((_FUNCTION + _VERBS).split())
+_AT_START, _PLACE, _ANSWER = (frozenset(words.split()) for words in (_COMMANDS, _PLACES, _ANSWERS))
+_ASKING = frozenset("what which how what's".split())
 _QUOTED = re.compile(r"[\"“”]([^\"“”]+)[\"“”]")
+_CUT = None  # stands for a cut in a list of words
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,26 +94,50 @@ def noun_phrases(text: str) -> tuple[str, ...]:
     >>> noun_phrases("a cup of coffee next to the cake")
     ('cup of coffee', 'cake')
     """
+    text = unicodedata.normalize("NFC", text)
     quoted = tuple(dict.fromkeys(p for p in (q.strip() for q in _QUOTED.findall(text)) if p))
     if quoted:
         return quoted[:MAX_PHRASES]
+    words = _words(text)
+    kept = [_CUT if _cuts(words, i) else word for i, word in enumerate(words)]
     phrases: list[list[str]] = [[]]
-    for word in _WORD.findall(text.lower().replace("’", "'")):
-        if word == "of" and phrases[-1]:
-            phrases[-1].append(word)  # "cup of coffee" is one thing
-        elif word in ("a", "an", "the") and phrases[-1][-1:] == ["of"]:
-            continue
-        elif word in _CUTS or not word[0].isalnum() or word.isdigit() or word == "of":
-            phrases.append([])
-        else:
+    for i, word in enumerate(kept):
+        if word is not _CUT:
             phrases[-1].append(word.removesuffix("'s"))
-    joined = (" ".join(_without_hanging_of(words)) for words in phrases)
-    found = tuple(dict.fromkeys(phrase for phrase in joined if phrase))
+        elif _joins(words, kept, i):
+            phrases[-1].append(words[i])
+        elif words[i] not in ("a", "an", "the") or phrases[-1][-1:] != ["of"]:
+            phrases.append([])
+    found = tuple(dict.fromkeys(" ".join(phrase) for phrase in phrases if phrase))
     return found[:MAX_PHRASES] or (" ".join(text.split()),)
 
 
-def _without_hanging_of(words: list[str]) -> list[str]:
-    return words[:-1] if words[-1:] == ["of"] else words
+def _words(text: str) -> list[str]:
+    """Lower-case words, and every other visible character as a word of its own."""
+    spaced = []
+    for character in text.lower().replace("’", "'"):
+        inside = character.isalnum() or character in "'-" or unicodedata.category(character).startswith("M")
+        spaced.append(character if inside else f" {character} ")
+    return [word.strip("'-") or word for word in "".join(spaced).split()]
+
+
+def _cuts(words: list[str], i: int) -> bool:
+    word, before, after = words[i], words[i - 1] if i else "", words[i + 1] if i + 1 < len(words) else ""
+    if word in _CUTS or not any(c.isalnum() for c in word) or word.isdigit():
+        return True
+    if word in _AT_START and before in ("", "please", "you", "to", "and") and after:
+        return True
+    if word in _ANSWER and (after == "of" or before in _ASKING):
+        return True
+    return word in _PLACE and (after in _CUTS or not any(c.isalnum() for c in after))
+
+
+def _joins(words: list[str], kept: list[str | None], i: int) -> bool:
+    """Whether this is the "of" of "cup of coffee": between two words that stay, perhaps with an article."""
+    if words[i] != "of" or i == 0 or kept[i - 1] is _CUT:
+        return False
+    following = i + 2 if words[i + 1 : i + 2] and words[i + 1] in ("a", "an", "the") else i + 1
+    return following < len(kept) and kept[following] is not _CUT
 
 
 def _check(text: str) -> None:
@@ -133,9 +159,24 @@ def _check(text: str) -> None:
 
 @lru_cache(maxsize=REMEMBERED)
 def _prepare(encoder: Encoder, text: str) -> Query:
-    phrases = noun_phrases(text)
-    prompts = [template.format(phrase) for phrase in phrases for template in encoder.templates]
-    vectors = encoder.encode_text(prompts).reshape(len(phrases), len(encoder.templates), -1).mean(1)
-    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
-    vectors.setflags(write=False)
-    return Query(text, phrases, vectors)
+    readable, vectors, refused = [], [], None
+    for phrase in noun_phrases(text):
+        try:
+            prompts = encoder.encode_text([template.format(phrase) for template in encoder.templates])
+        except QueryError as error:
+            refused = error  # one phrase that cannot be read is no reason to refuse the others
+            continue
+        if prompts.shape != (len(encoder.templates), encoder.width) or not np.isfinite(prompts).all():
+            raise EncoderOutputError(
+                f"encoder '{encoder.name}' returned text vectors of shape {list(prompts.shape)}, or not finite",
+                expected=f"finite vectors [{len(encoder.templates)}, {encoder.width}]",
+                fix="return one unit vector of the encoder's width for each text",
+            )
+        mean = prompts.mean(0)
+        readable.append(phrase)
+        vectors.append(mean / max(float(np.linalg.norm(mean)), 1e-9))
+    if refused is not None and not readable:
+        raise refused
+    stacked = np.stack(vectors).astype(np.float32)
+    stacked.setflags(write=False)
+    return Query(text, tuple(readable), stacked)

@@ -8,7 +8,8 @@ For a phrase with unit vector q and a cell with unit feature x (compressed, see 
     relevance  p = sigmoid(slope m + offset)                        in [0, 1]; of several phrases the highest
 
 The five numbers are the encoder's `Calibration`. Confidence is the mean of the highest 1/256 of the map: a thing that
-is not there gives a low map everywhere, and a low confidence. It is never stretched to full contrast.
+is not there gives a low map everywhere, and a low confidence. It is never stretched to full contrast. From 0.5 on the
+thing counts as present.
 
 What is notable
 * The bank's level depends on the image and not on the question, so it is computed once a texture. Nouns like the
@@ -20,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import overload
 
 import numpy as np
@@ -29,10 +29,13 @@ from numpy.typing import NDArray
 from foveate.encoders import Calibration
 from foveate.errors import OptionError
 from foveate.grid import Grid, resize_map
+from foveate.readonly import ReadOnly
 from foveate.relevance.query import Query
 from foveate.texture import Texture
 
 Floats = NDArray[np.float32]
+PRESENT = 0.5
+CHUNK = 128  # nouns scored at a time: the bank has 1,585, an image thousands of cells
 PEAK_SHARE = 256  # confidence is the mean of the best 1/256 of the cells: one cell of 16 x 16, 16 of 64 x 64
 
 
@@ -45,8 +48,9 @@ class Relevance:
         map: relevance of each cell, float32 [h, w] in [0, 1].
         margin: the raw score behind it, float32 [h, w]; what to compare across cells when the map is low everywhere.
         confidence: in [0, 1], how sure the map is that the thing is in the image.
-        present: confidence reaches the encoder's threshold.
-        parts: why: the map of each phrase by its text, and "saliency", which fills in for a thing that is not there.
+        parts: why: the map of each phrase, by the phrase.
+        saliency: what stands out whatever is asked, float32 [h, w]; fills in for a thing that is not there.
+        valid: opaque share of each cell, float32 [h, w]; None for an image without alpha.
         grid: the cells.
     """
 
@@ -54,9 +58,15 @@ class Relevance:
     map: Floats
     margin: Floats
     confidence: float
-    present: bool
     parts: Mapping[str, Floats]
+    saliency: Floats
+    valid: Floats | None
     grid: Grid
+
+    @property
+    def present(self) -> bool:
+        """Whether the thing counts as being in the image: confidence is at least 0.5."""
+        return self.confidence >= PRESENT
 
     def on(self, grid: Grid) -> Relevance:
         """The same relevance on another grid over the same image: area means where coarser, linear where finer."""
@@ -68,9 +78,11 @@ class Relevance:
             )
         return replace(
             self,
-            map=resize_map(self.map, grid.shape),
-            margin=resize_map(self.margin, grid.shape),
-            parts=MappingProxyType({name: resize_map(part, grid.shape) for name, part in self.parts.items()}),
+            map=_fixed(resize_map(self.map, grid.shape)),
+            margin=_fixed(resize_map(self.margin, grid.shape)),
+            parts=ReadOnly({name: _fixed(resize_map(part, grid.shape)) for name, part in self.parts.items()}),
+            saliency=_fixed(resize_map(self.saliency, grid.shape)),
+            valid=None if self.valid is None else _fixed(resize_map(self.valid, grid.shape)),
             grid=grid,
         )
 
@@ -122,9 +134,12 @@ class Rivals:
 
     def level(self, texture: Texture, temperature: float) -> NDArray[np.float64]:
         """Sum over the bank of exp(t s_j) at each cell, float64 [cells]. Kept with the texture."""
-        return texture.derive(
-            ("rivals", self, temperature), lambda: np.exp(temperature * self._scores(texture, self.vectors)).sum(0)
-        )
+
+        def make() -> NDArray[np.float64]:
+            chunks = (self.vectors[i : i + CHUNK] for i in range(0, len(self.vectors), CHUNK))
+            return np.sum([np.exp(temperature * self._scores(texture, chunk)).sum(0) for chunk in chunks], 0)
+
+        return texture.derive(("rivals", self, temperature), make)
 
     def against(self, texture: Texture, vector: Floats, calibration: Calibration) -> Floats:
         """r of the module's formula for one text vector [D]: float32 [cells]."""
@@ -154,19 +169,24 @@ def relevance_of(texture: Texture, query: Query, calibration: Calibration, rival
         maps *= valid
     best = maps[0] if len(maps) == 1 else maps.max(0)
     confidence = _peak(best)
-    shape = texture.grid.shape
-    parts = {phrase: part.reshape(shape) for phrase, part in zip(query.phrases, maps, strict=True)}
-    parts["saliency"] = texture.channel("saliency")
     margin = margins[0] if len(margins) == 1 else margins.max(0)
+    shape = texture.grid.shape
+    _fixed(maps)
     return Relevance(
         query=query.text,
-        map=best.reshape(shape),
-        margin=margin.reshape(shape),
+        map=_fixed(best.reshape(shape)),
+        margin=_fixed(margin.reshape(shape)),
         confidence=confidence,
-        present=confidence >= calibration.present,
-        parts=MappingProxyType(parts),
+        parts=ReadOnly({phrase: part.reshape(shape) for phrase, part in zip(query.phrases, maps, strict=True)}),
+        saliency=texture.channel("saliency"),
+        valid=None if valid is None else valid.reshape(shape),
         grid=texture.grid,
     )
+
+
+def _fixed(array: Floats) -> Floats:
+    array.setflags(write=False)
+    return array
 
 
 def _peak(values: Floats) -> float:
