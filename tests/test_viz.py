@@ -5,7 +5,7 @@ from PIL import ImageFont
 
 import foveate
 from foveate import Texture
-from foveate.viz import _fitted, contact_sheet, heat_colours, heat_over, kept_over, panels
+from foveate.viz import contact_sheet, fitted, heat_colours, heat_over, kept_over, panels
 
 
 def test_heat_gets_lighter_all_the_way() -> None:
@@ -50,4 +50,4 @@ def test_extreme_shapes_can_be_drawn() -> None:
 def test_long_captions_are_cut_and_strange_ones_drawn() -> None:
     font = ImageFont.load_default(16)
     for text in ("w" * 500, "une très longue question " * 30, "“quoted”\nand broken", "犬", ""):
-        assert font.getlength(_fitted(text, 200, font)) <= 200
+        assert font.getlength(fitted(text, 200, font)) <= 200

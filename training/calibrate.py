@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from foveate.basis import Basis
+from foveate.bench.agreement import Agreement, agreement, auroc
 from foveate.bench.coco import labelled_images, thing_names
-from foveate.bench.relevance import agreement
 from foveate.encoders import Calibration, load_encoder
 from foveate.grid import resize_map
 from foveate.relevance.bank import bank_of
@@ -55,10 +55,10 @@ def main() -> None:
     there = np.array(present)
     print("rivalry temperature  pointing  precision  coverage  presence AUROC")
     for calibration, found, peak in zip(variants, agreements, peaks, strict=True):
-        pointing, precision, coverage = np.mean(found, 0)
+        mean = Agreement(*np.mean(found, 0))
         area = auroc(np.array(peak), there)
-        print(f"{calibration.rivalry:7.1f} {calibration.temperature:11.0f}  {pointing:8.3f}  {precision:9.3f}  "
-              f"{coverage:8.3f}  {area:14.3f}")  # fmt: skip
+        numbers = f"{mean.pointing:8.3f}  {mean.precision:9.3f}  {mean.coverage_10:8.3f}  {area:14.3f}"
+        print(f"{calibration.rivalry:7.1f} {calibration.temperature:11.0f}  {numbers}")
     slope, offset = logistic(np.array(peaks[0]), there)
     print(f"absolute score: slope={slope:.2f}, offset={offset:.2f}")
     confidence = 1 / (1 + np.exp(-(slope * np.array(peaks[0]) + offset)))
@@ -74,14 +74,6 @@ def uncompressed(rgb: np.ndarray, dense: object, stamp: EncoderStamp) -> Texture
     identity = Basis(np.zeros(width, np.float32), np.eye(width, dtype=np.float16))
     return Texture(dense.grid, rgb, None, {}, dense.features.astype(np.float16), identity, np.zeros((h, w), np.float16),
                    stamp, {})  # fmt: skip
-
-
-def auroc(score: np.ndarray, positive: np.ndarray) -> float:
-    """Area under the ROC curve: the chance that a positive scores above a negative."""
-    rank = np.empty(len(score))
-    rank[np.argsort(score)] = np.arange(len(score))
-    n, m = positive.sum(), (~positive).sum()
-    return float((rank[positive].sum() - n * (n - 1) / 2) / (n * m))
 
 
 def logistic(score: np.ndarray, positive: np.ndarray) -> tuple[float, float]:

@@ -15,8 +15,8 @@ import cv2
 import detector
 import numpy as np
 
+from foveate.bench.agreement import Agreement, agreement
 from foveate.bench.coco import labelled_images, thing_names
-from foveate.bench.relevance import agreement
 
 
 def main() -> None:
@@ -45,8 +45,10 @@ def main() -> None:
             for way, planes in ways.items():
                 found.setdefault(way, []).append(agreement(planes[..., names.index(name)], mask))
     for way, values in found.items():
-        print(f"{way:42s} pointing {np.mean(values, 0)[0]:.3f}  precision {np.mean(values, 0)[1]:.3f}  "
-              f"coverage {np.mean(values, 0)[2]:.3f}")  # fmt: skip
+        mean = Agreement(*np.mean(values, 0))
+        print(
+            f"{way:42s} pointing {mean.pointing:.3f}  precision {mean.precision:.3f}  coverage {mean.coverage_10:.3f}"
+        )
 
 
 def filled_boxes(rgb: np.ndarray, things: list[detector.Found], raster: tuple[int, int]) -> np.ndarray:

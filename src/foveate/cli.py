@@ -6,14 +6,14 @@ printed to stderr with what came, what was expected and what to do; the exit sta
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from foveate.bench.command import bench
+from foveate.terminal import EncoderName, LongSide, last_line, table, waiting
 
 if TYPE_CHECKING:
     from foveate.texture import Texture
@@ -27,22 +27,12 @@ app = typer.Typer(
     "Start with:  foveate demo\n\n"
     'Then:        foveate look photo.jpg "the red car" "a dog" --budget 273',
 )
-bench = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Measure: the numbers of the README come from here."
-)
 app.add_typer(bench, name="bench")
 
-EncoderName = Annotated[
-    str | None, typer.Option("--encoder", help="nano, clip, or clip:NAME_OR_FOLDER [default: nano; a texture's own].")
-]
 Budget = Annotated[
     int | None, typer.Option("--budget", "-k", help="Cells to keep, exactly [default: 273, or half of a small grid].")
 ]
-LongSide = Annotated[
-    int | None, typer.Option(help="Working size of the encoder in pixels [default: the encoder's own].")
-]
 Out = Annotated[Path, typer.Option("--out", help="Folder for pictures and JSON; made if needed.")]
-CocoData = Annotated[Path, typer.Option("--data", help="Folder with annotations.json (COCO) and its images.")]
 
 TEXTURE = ".safetensors"
 DEMO = (
@@ -102,12 +92,12 @@ def encode(
             f"--output {output}", expected=f"a name that ends in {TEXTURE}", fix=f"write -o {image.stem}{TEXTURE}"
         )
     start = time.perf_counter()
-    with _waiting(f"encoding {image}", encoder):
+    with waiting(f"encoding {image}", encoder):
         texture = encode_image(image, encoder=encoder or "nano", rank=rank, long_side=long_side)
     seconds = time.perf_counter() - start
     texture.save(output)
-    _table(f"{image} -> {output}", ("what", "value"), _facts(texture, seconds))
-    _last(
+    table(f"{image} -> {output}", ("what", "value"), _facts(texture, seconds))
+    last_line(
         image=str(image),
         texture=str(output),
         encoder=texture.encoder.name,
@@ -141,9 +131,9 @@ def channels(
         plane = texture.channel(name)
         values = f"{plane.min():.3f} .. {plane.max():.3f}" if name in built else f"neutral {plane.flat[0]:g}"
         rows.append((str(layer), name, f"{plane.shape[0]} x {plane.shape[1]}", values, channel_named(name).about))
-    _table(str(image), ("layer", "channel", "native size", "values", "how"), rows)
+    table(str(image), ("layer", "channel", "native size", "values", "how"), rows)
     typer.echo(f"sheet: {path}")
-    _last(image=str(image), png=str(path), built=list(texture.built), encode_seconds=round(seconds, 4))
+    last_line(image=str(image), png=str(path), built=list(texture.built), encode_seconds=round(seconds, 4))
 
 
 @app.command()
@@ -156,7 +146,7 @@ def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
         photograph = Path(str(files("foveate") / "assets" / "photos" / name))
         texture, seconds = _texture(photograph, None, None)
         records.append(_report(photograph, texture, seconds, list(queries), budget, out, 0.0, None, quiet=True))
-    _last(demo=records)
+    last_line(demo=records)
 
 
 @app.command()
@@ -165,58 +155,10 @@ def doctor() -> None:
     from foveate.doctor import examine
 
     report = examine()
-    _table("foveate doctor", ("what", "state"), [(row["what"], row["state"]) for row in report["rows"]])
-    _last(**report)
+    table("foveate doctor", ("what", "state"), [(row["what"], row["state"]) for row in report["rows"]])
+    last_line(**report)
     if not report["ok"]:
         raise typer.Exit(1)
-
-
-@bench.command("query")
-def bench_query(
-    image: Annotated[Path | None, typer.Argument(help="An image [default: a bundled photograph].")] = None,
-    repeats: Annotated[int, typer.Option(help="Measurements of each row.")] = 200,
-) -> None:
-    """Times of the main path, sizes of a texture."""
-    from foveate.bench.query import measure
-
-    report = measure(image, repeats)
-    _table(
-        report["title"],
-        ("what", "measured", "target"),
-        [(r["what"], r["measured"], r["target"]) for r in report["rows"]],
-    )
-    _last(**report)
-
-
-@bench.command("compression")
-def bench_compression(
-    data: CocoData,
-    encoder: EncoderName = None,
-    limit: Annotated[int, typer.Option(help="Images at most.")] = 128,
-) -> None:
-    """Compressed against full maps, and the seed documents' way."""
-    from foveate.bench.compression import measure
-
-    report = measure(data, encoder or "nano", limit)
-    header = ("rank", "per image, query-aware", "per image, PCA + dot", "shared, centred PCA + cosine")
-    _table(report["title"], header, [tuple(row["cells"]) for row in report["rows"]])
-    _last(**report)
-
-
-@bench.command("relevance")
-def bench_relevance(
-    data: CocoData,
-    encoder: EncoderName = None,
-    limit: Annotated[int, typer.Option(help="Images at most.")] = 100_000,
-    long_side: LongSide = None,
-) -> None:
-    """Is the heat on the thing? Against COCO masks and baselines."""
-    from foveate.bench.relevance import measure
-
-    report = measure(data, encoder or "nano", limit, long_side)
-    header = ("map", "pointing", "average precision", "coverage at 10 %")
-    _table(report["title"], header, [tuple(row["cells"]) for row in report["rows"]])
-    _last(**report)
 
 
 # --- shared by the commands ------------------------------------------------------------------------------------------
@@ -240,23 +182,9 @@ def _texture(path: Path, encoder: str | None, long_side: int | None) -> tuple[Te
             )
         texture = Texture.load(path)
     else:
-        with _waiting(f"encoding {path}", encoder):
+        with waiting(f"encoding {path}", encoder):
             texture = encode_image(path, encoder=encoder or "nano", long_side=long_side)
     return texture, time.perf_counter() - start
-
-
-@contextmanager
-def _waiting(what: str, encoder: str | None) -> Iterator[None]:
-    """A spinner on stderr, for people only."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    if (encoder or "").startswith("clip"):
-        what += " (the first use of a Hub checkpoint downloads it: 600 MB for ViT-B/16)"
-    with Console(stderr=True).status(what):
-        yield
 
 
 def _report(
@@ -288,7 +216,7 @@ def _report(
         for r in records
     ]  # fmt: skip
     title = f"{image}  {texture.grid.h} x {texture.grid.w} cells, {texture.encoder.name}, {seconds * 1e3:.0f} ms"
-    _table(title, ("query", "looks for", "confidence", "kept", "time", "picture"), rows)
+    table(title, ("query", "looks for", "confidence", "kept", "time", "picture"), rows)
     result = {
         "image": str(image),
         "encoder": texture.encoder.name,
@@ -297,7 +225,7 @@ def _report(
         "queries": records,
     }
     if not quiet:
-        _last(**result)
+        last_line(**result)
     return result
 
 
@@ -311,26 +239,6 @@ def _facts(texture: Texture, seconds: float) -> list[tuple[str, str]]:
         ("size", f"{texture.nbytes / 1e6:.2f} MB, {texture.query_nbytes / 1e3:.0f} KB of it answers questions"),
         ("time", f"{seconds * 1e3:.0f} ms"),
     ]
-
-
-def _table(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title), title_justify="left", box=None, header_style="bold", pad_edge=False)
-    for name in header:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text, not markup: file names may hold brackets
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)
-    console.print(table)
-
-
-def _last(**values: Any) -> None:
-    typer.echo(json.dumps(values))
 
 
 def main() -> None:

@@ -66,7 +66,7 @@ def panels(texture: Texture, relevance: Relevance, kept: Allocation) -> Image.Im
     draw, font = ImageDraw.Draw(page), ImageFont.load_default(16)
     for i, (picture, caption) in enumerate(parts):
         left = MARGIN + i * (column + MARGIN)
-        draw.text((left, MARGIN), _fitted(caption, column, font), fill=INK, font=font)
+        draw.text((left, MARGIN), fitted(caption, column, font), fill=INK, font=font)
         page.paste(Image.fromarray(picture), (left, MARGIN + CAPTION))
     return page
 
@@ -82,7 +82,7 @@ def contact_sheet(texture: Texture, columns: int = 8, tile: int = 168) -> Image.
     for i, name in enumerate(FULL40.names):
         left, top = MARGIN + (i % columns) * cell[0], MARGIN + (i // columns) * cell[1]
         label = f"{i} {name}" + ("" if name in built else " (neutral)")
-        draw.text((left, top), _fitted(label, tile, font), fill=INK if name in built else QUIET, font=font)
+        draw.text((left, top), fitted(label, tile, font), fill=INK if name in built else QUIET, font=font)
         picture = Image.fromarray(heat_colours(_shown(texture, name)))
         page.paste(picture.resize(size, Image.Resampling.NEAREST), (left, top + 16))
     return page
@@ -97,7 +97,7 @@ def _shown(texture: Texture, name: str) -> NDArray[np.floating]:
     return (plane - low) / max(high - low, 1e-9)
 
 
-def _fitted(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+def fitted(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
     """The text, cut with an ellipsis where it is wider than `width` pixels."""
     text = " ".join(text.split())
     if font.getlength(text) <= width:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +35,13 @@ def thing_names(data: Path) -> list[str]:
     return [c["name"] for c in _annotations(data)["categories"] if c.get("isthing", 1)]
 
 
-def labelled_images(data: Path, limit: int) -> Iterator[Labelled]:
-    """The images of the folder that have at least one thing, at most `limit` of them.
+def image_count(data: Path) -> int:
+    """How many images of the folder have an annotation: what a progress bar counts to."""
+    return len({annotation["image_id"] for annotation in _annotations(data)["annotations"]})
+
+
+def labelled_images(data: Path, limit: int, only: Container[str] | None = None) -> Iterator[Labelled]:
+    """The images of the folder that have at least one thing, at most `limit` of them; `only` those of these names.
 
     A mask is the union of the polygons of a thing's category, or of its boxes where there are no polygons; crowds are
     left out. A sample is True where at least half of it is covered; of a thing too small for that, the fullest one.
@@ -47,7 +52,9 @@ def labelled_images(data: Path, limit: int) -> Iterator[Labelled]:
     for annotation in content["annotations"]:
         if annotation["category_id"] in names and not annotation.get("iscrowd"):
             by_image.setdefault(annotation["image_id"], []).append(annotation)
-    described = [image for image in content["images"] if image["id"] in by_image]
+    described = [
+        image for image in content["images"] if image["id"] in by_image and (only is None or image["file_name"] in only)
+    ]
     with _opened(data) as read:
         for image in described[:limit]:
             rgb = load_image(read(image["file_name"])).rgb

@@ -1,22 +1,23 @@
-"""Do compressed maps equal full ones? At several ranks, beside the way of the seed documents.
+"""Do compressed maps equal full ones? Five ways to compress, at several ranks.
 
     foveate bench compression --data FOLDER
 
 For every image, the names of all things of the folder are asked of the full features and of compressed ones:
-Spearman correlation of the two maps, and overlap of their top 6.7 % (273 of 4096 cells). The seed documents' way is a
-basis shared by all images (centred PCA, here even fitted on the images it is tested on), the text centred with the
-image mean, and cosine in the compressed space.
+Spearman correlation of the two maps, and overlap of their top 6.7 % (273 of 4096 cells). A basis is fitted to each
+image or shared by all (here even fitted to the very images it is tested on), and made for questions or for features
+(PCA). The seed documents' way is the shared PCA with the text centred with the mean, and cosine in 16 dimensions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.basis import compress
+from foveate.basis import Metric, compress
 from foveate.bench import circumstances
 from foveate.bench.coco import labelled_images, thing_names
 from foveate.encoders import load_encoder
@@ -24,43 +25,59 @@ from foveate.errors import OptionError
 from foveate.relevance.bank import query_metric_of
 
 RANKS = (4, 8, 16, 32, 64)
+WAYS = {
+    "query_aware": "per image, query-aware",
+    "pca": "per image, PCA",
+    "shared_query_aware": "shared, query-aware",
+    "shared_pca": "shared, PCA",
+    "seed_documents": "shared, centred PCA + cosine",
+}
 SHARE = 273 / 4096
 Floats = NDArray[np.float32]
 
 
-def measure(data: Path, encoder: str, limit: int) -> dict[str, Any]:
-    """-> report with one row per rank: mean Spearman and overlap of three ways to compress."""
+def measure(
+    data: Path,
+    encoder: str,
+    limit: int,
+    long_side: int | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> dict[str, Any]:
+    """-> report with one row a rank: mean Spearman and overlap of each of WAYS. Keeps all features in memory."""
     tower = load_encoder(encoder)
     names = thing_names(data)
     text = tower.encode_text([tower.templates[0].format(name) for name in names])
     metric = query_metric_of(tower)
-    images: list[Floats] = []
+    images: list[NDArray[np.float16]] = []
     for item in labelled_images(data, limit):
-        features = tower.encode_image(item.rgb).features
-        images.append(features.reshape(-1, features.shape[-1]))
+        features = tower.encode_image(item.rgb, long_side=long_side).features
+        images.append(features.reshape(-1, features.shape[-1]).astype(np.float16))
+        progress(len(images))
     if not images:
         raise OptionError(f"no labelled image in '{data}'", expected="at least one thing", fix="check annotations.json")
-    mean, directions = _shared_pca(images)
-    totals: dict[int, list[list[tuple[float, float]]]] = {rank: [[], [], []] for rank in RANKS}
-    for x in images:
+    mean, covariance = _moments(images)
+    aware, plain = _directions(covariance, metric), _directions(covariance, None)
+    ranks = [rank for rank in RANKS if rank <= tower.width]
+    totals: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    for half in images:
+        x = half.astype(np.float32)
         full = text @ x.T
-        for rank in RANKS:
-            for way, m in enumerate((metric, None)):
-                small = compress(x, rank=rank, metric=m)
-                offset, weights = small.basis.project(text)
-                totals[rank][way].append(likeness(full, weights @ small.z.T.astype(np.float32) + offset[:, None]))
-            totals[rank][2].append(likeness(full, _seed_scores(x, text, mean, directions[:, :rank])))
+        for rank in ranks:
+            ways = (
+                _own(x, text, rank, metric),
+                _own(x, text, rank, None),
+                _shared(x, text, mean, aware[0][:, :rank], aware[1][:, :rank]),
+                _shared(x, text, mean, plain[0][:, :rank], plain[1][:, :rank]),
+                _seed_scores(x, text, mean, plain[0][:, :rank]),
+            )
+            for way, scores in zip(WAYS, ways, strict=True):
+                totals.setdefault((rank, way), []).append(likeness(full, scores))
     rows = []
-    for rank in RANKS:
-        pairs = [tuple(float(v) for v in np.mean(way, 0)) for way in totals[rank]]
-        rows.append(
-            {
-                "cells": [str(rank), *(f"{spearman:.3f} / {overlap:.3f}" for spearman, overlap in pairs)],
-                "rank": rank,
-                **dict(zip(("query_aware", "pca_dot", "seed_documents"), pairs, strict=True)),
-            }
-        )
-    title = f"Spearman / overlap of the top 6.7 %, {len(images)} images, {len(names)} queries each"
+    for rank in ranks:
+        pairs = {way: tuple(float(v) for v in np.mean(totals[rank, way], 0)) for way in WAYS}
+        cells = [str(rank), *(f"{spearman:.3f} / {overlap:.3f}" for spearman, overlap in pairs.values())]
+        rows.append({"cells": cells, "rank": rank, **pairs})
+    title = f"Spearman / overlap of the top 6.7 %, {len(images)} images, {len(names)} questions each"
     return {"title": title, "rows": rows, "data": str(data), "encoder": encoder, **circumstances()}
 
 
@@ -74,11 +91,34 @@ def likeness(full: Floats, other: Floats) -> tuple[float, float]:
     return float(spearman.mean()), float(overlap.mean())
 
 
-def _shared_pca(images: list[Floats]) -> tuple[Floats, Floats]:
-    x = np.concatenate(images)
-    mean = x.mean(0)
-    values, vectors = np.linalg.eigh(np.cov((x - mean).T))
-    return mean.astype(np.float32), vectors[:, np.argsort(-values)].astype(np.float32)
+def _own(x: Floats, text: Floats, rank: int, metric: Metric | None) -> Floats:
+    small = compress(x, rank=rank, metric=metric)
+    offset, weights = small.basis.project(text)
+    return np.asarray(weights @ small.z.T.astype(np.float32) + offset[:, None], np.float32)
+
+
+def _shared(x: Floats, text: Floats, mean: Floats, inward: Floats, outward: Floats) -> Floats:
+    return np.asarray(text @ outward @ ((x - mean) @ inward).T + (text @ mean)[:, None], np.float32)
+
+
+def _moments(images: list[NDArray[np.float16]]) -> tuple[Floats, NDArray[np.float64]]:
+    """Mean and covariance of the cells of all images, summed in float64."""
+    width, count = images[0].shape[1], sum(len(x) for x in images)
+    first, second = np.zeros(width), np.zeros((width, width))
+    for half in images:
+        x = half.astype(np.float64)
+        first += x.sum(0)
+        second += x.T @ x
+    mean = first / count
+    return mean.astype(np.float32), second / count - np.outer(mean, mean)
+
+
+def _directions(covariance: NDArray[np.float64], metric: Metric | None) -> tuple[Floats, Floats]:
+    """Directions inwards and outwards, most important first: x ~ mean + outward inward^T (x - mean). See basis.py."""
+    if metric is not None:
+        covariance = metric.root @ covariance @ metric.root
+    vectors = np.linalg.eigh(covariance)[1][:, ::-1].astype(np.float32)
+    return (vectors, vectors) if metric is None else (metric.root @ vectors, metric.inverse_root @ vectors)
 
 
 def _seed_scores(x: Floats, text: Floats, mean: Floats, directions: Floats) -> Floats:

@@ -1,0 +1,101 @@
+"""`foveate bench ...`: the commands that make the numbers of the README. See terminal.py for what they share."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from foveate.terminal import EncoderName, LongSide, counting, last_line, table
+
+bench = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Measure: the numbers of the README come from here."
+)
+CocoData = Annotated[Path, typer.Option("--data", help="Folder with annotations.json (COCO) and its images.")]
+COMPRESSED = 128  # images at most for the table of compression: it keeps the features of all of them
+
+
+@bench.command("query")
+def bench_query(
+    image: Annotated[Path | None, typer.Argument(help="An image [default: a bundled photograph].")] = None,
+    repeats: Annotated[int, typer.Option(help="Measurements of each row.")] = 200,
+) -> None:
+    """Times of the main path, sizes of a texture."""
+    from foveate.bench.query import measure
+
+    report = measure(image, repeats)
+    table(
+        report["title"],
+        ("what", "measured", "target"),
+        [(r["what"], r["measured"], r["target"]) for r in report["rows"]],
+    )
+    last_line(**report)
+
+
+@bench.command("compression")
+def bench_compression(
+    data: CocoData,
+    encoder: EncoderName = None,
+    limit: Annotated[int, typer.Option(help="Images at most; their features are kept in memory.")] = COMPRESSED,
+    long_side: LongSide = None,
+) -> None:
+    """Compressed against full maps, in five ways, one of them the seed documents'."""
+    report = _compression(data, encoder or "nano", limit, long_side)
+    last_line(**report)
+
+
+@bench.command("relevance")
+def bench_relevance(
+    data: CocoData,
+    encoder: EncoderName = None,
+    limit: Annotated[int, typer.Option(help="Images at most.")] = 100_000,
+    long_side: LongSide = None,
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for report.json, pairs.jsonl and cases.png; made if needed.")
+    ] = Path("foveate-bench"),
+) -> None:
+    """Is the heat on the thing? Against COCO masks and baselines, with intervals and pictures."""
+    from foveate.bench.agreement import Agreement
+    from foveate.bench.coco import image_count
+    from foveate.bench.gallery import page
+    from foveate.bench.relevance import measure
+    from foveate.output import make_folder, write_whole
+
+    make_folder(out)  # before the minutes of work
+    name = encoder or "nano"
+    with counting("relevance", min(limit, image_count(data))) as progress:
+        report, pairs = measure(data, name, limit, long_side, progress)
+    metrics = tuple(field.replace("_", " at ") + (" %" if "_" in field else "") for field in Agreement._fields)
+    table(report["title"], ("map", *metrics), [tuple(row["cells"]) for row in report["rows"]])
+    table(
+        f"\n{name}, by the thing's share of the image: up to 1 %, up to 10 %, more",
+        ("things", *metrics),
+        [tuple(row["cells"]) for row in report["sizes"]],
+    )
+    presence = report["presence"]
+    typer.echo(
+        f"\nprecision of the right question over that of another thing in the image: {report['objectness']['text']}\n"
+        f"presence AUROC of confidence, {presence['asked']} questions: {presence['text']}; present is True for "
+        f"{presence['found_when_there']} of the things that are there and {presence['found_when_not']} of the others\n"
+    )
+    report["compression"] = _compression(data, name, min(limit, COMPRESSED), long_side)["rows"]
+    picture = io.BytesIO()
+    page(data, name, pairs, long_side).save(picture, "PNG")
+    write_whole(out / "cases.png", picture.getvalue())
+    write_whole(out / "pairs.jsonl", "".join(json.dumps(pair.record()) + "\n" for pair in pairs).encode())
+    write_whole(out / "report.json", json.dumps(report, indent=1).encode())
+    typer.echo(f"\npictures of the best, worst and random cases: {out / 'cases.png'}; each pair: {out / 'pairs.jsonl'}")
+    last_line(**report)
+
+
+def _compression(data: Path, encoder: str, limit: int, long_side: int | None) -> dict[str, Any]:
+    from foveate.bench.coco import image_count
+    from foveate.bench.compression import WAYS, measure
+
+    with counting("compression", min(limit, image_count(data))) as progress:
+        report = measure(data, encoder, limit, long_side, progress)
+    table(report["title"], ("rank", *WAYS.values()), [tuple(row["cells"]) for row in report["rows"]])
+    return report
