@@ -177,9 +177,9 @@ def test_text_in_a_batch_equals_text_alone_and_long_text_is_cut(clip: Clip) -> N
 
 
 def test_the_normalisation_of_the_checkpoint_is_used(clip: Clip) -> None:
-    x = clip._pixels(np.full((8, 16, 3), 255, np.uint8), (1, 2))
-    assert x.shape == (3, 8, 16)
-    assert np.allclose(x[:, 0, 0], [(1 - 0.5) / 0.2, (1 - 0.4) / 0.3, (1 - 0.3) / 0.4], atol=1e-5)
+    x = clip._resized(np.full((8, 16, 3), 255, np.uint8), (1, 2))
+    assert x.shape == (8, 16, 3)
+    assert np.allclose(x[0, 0], [(1 - 0.5) / 0.2, (1 - 0.4) / 0.3, (1 - 0.3) / 0.4], atol=1e-5)
 
 
 def test_the_whole_path_with_a_local_folder(folder: Path, broccoli: Path, tmp_path: Path) -> None:
@@ -316,3 +316,24 @@ def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch, f
 def test_a_working_size_out_of_range(clip: Clip, noise: np.ndarray, side: Any) -> None:
     with pytest.raises(OptionError, match="long_side"):
         clip.encode_image(noise, long_side=side)
+
+
+def test_beyond_three_times_the_native_size_windows_take_over(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native is 8 cells: 24 fit into one pass, 30 do not; windows are of 16 cells and see the details."""
+    seen: list[tuple[int, ...]] = []
+    plain = clip.dense_features
+
+    def watched(pixels: torch.Tensor) -> torch.Tensor:
+        seen.append(tuple(pixels.shape))
+        return plain(pixels)
+
+    monkeypatch.setattr(clip, "dense_features", watched)
+    rgb = np.random.default_rng(0).integers(0, 256, (200, 240, 3), np.uint8)
+    assert clip.encode_image(rgb, long_side=24 * PATCH).grid.shape == (20, 24)
+    assert seen == [(1, 3, 20 * PATCH, 24 * PATCH)]
+    dense = clip.encode_image(rgb, long_side=30 * PATCH)
+    assert dense.features.shape == (25, 30, 24)
+    assert np.allclose(np.linalg.norm(dense.features, axis=-1), 1, atol=1e-5)
+    assert seen[1] == (1, 3, 20 * PATCH, 24 * PATCH)  # the overview
+    assert set(seen[2:]) == {(1, 3, 16 * PATCH, 16 * PATCH)}
+    assert len(seen) == 2 + 3 * 3

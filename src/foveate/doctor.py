@@ -32,7 +32,7 @@ def examine() -> dict[str, Any]:
     working, state = _try_nano()
     rows.append(("encoder nano", state))
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    rows.append(("hub", "offline by HF_HUB_OFFLINE" if offline else "allowed; only encoder='clip:...' uses it"))
+    rows.append(("hub", "offline by HF_HUB_OFFLINE" if offline else "allowed; only clip, siglip and tips use it"))
     ok = working and all(_version(name) for name in BASE)
     return {"ok": ok, "rows": [{"what": what, "state": state} for what, state in rows]}
 

@@ -14,7 +14,11 @@ from typing import Annotated, Any
 import typer
 
 EncoderName = Annotated[
-    str | None, typer.Option("--encoder", help="nano, clip, or clip:NAME_OR_FOLDER [default: nano; a texture's own].")
+    str | None,
+    typer.Option(
+        "--encoder",
+        help="nano; clip, siglip or tips, alone or as clip:NAME_OR_FOLDER [default: nano; a texture's own].",
+    ),
 ]
 LongSide = Annotated[
     int | None, typer.Option(help="Working size of the encoder in pixels [default: the encoder's own].")
@@ -51,8 +55,8 @@ def waiting(what: str, encoder: str | None) -> Iterator[None]:
         return
     from rich.console import Console
 
-    if (encoder or "").startswith("clip"):
-        what += " (the first use of a Hub checkpoint downloads it: 600 MB for ViT-B/16)"
+    if (encoder or "").startswith(("clip", "siglip", "tips")):
+        what += " (the first use of a Hub checkpoint downloads it: 0.6 to 4 GB, see docs/encoders.md)"
     with Console(stderr=True).status(what):
         yield
 

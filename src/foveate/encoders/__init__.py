@@ -3,8 +3,8 @@
 An encoder is any object with the members of `Encoder`. `load_encoder` finds the built-in ones by name:
 
 * `nano` (nano.py): ours, inside the package, offline, no torch. The default.
-* `clip`, `clip:NAME_OR_FOLDER`, `clip:NAME_OR_FOLDER#maskclip` (clip.py): CLIP checkpoints in transformers format, with
-  one of three dense heads; needs the extra `[torch]`.
+* `clip`, `siglip`, `tips`, alone or with `:NAME_OR_FOLDER`, or with `:NAME_OR_FOLDER#HEAD` for another dense head
+  (clip.py, siglip.py, tips.py): checkpoints in transformers format; needs the extra `[torch]`.
 
 What an encoder owes its callers: features are unit length or zero; the score q.x is *linear* in the features and
 larger means more alike (some towers are inverted: the pointing test in tests/ catches a wrong sign); encode_text
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,14 @@ from numpy.typing import NDArray
 from foveate.errors import EncoderNameError
 from foveate.grid import Grid
 
+if TYPE_CHECKING:
+    from foveate.encoders.hub import HubEncoder
+
 Floats = NDArray[np.float32]
 CLIP_DEFAULT = "openai/clip-vit-base-patch16"
+SIGLIP_DEFAULT = "google/siglip2-base-patch16-naflex"
+TIPS_DEFAULT = "google/tipsv2-l14"
+FROM_HUB = {"clip": CLIP_DEFAULT, "siglip": SIGLIP_DEFAULT, "tips": TIPS_DEFAULT}
 
 
 @dataclass(frozen=True)
@@ -103,21 +109,21 @@ def load_encoder(name: str) -> Encoder:
             fix="use 'nano', or see docs/encoders.md for an encoder of your own",
         )
     kind, _, checkpoint = name.partition(":")
-    if kind not in ("nano", "clip") or (kind == "nano" and checkpoint):
+    if kind not in ("nano", *FROM_HUB) or (kind == "nano" and checkpoint):
         raise EncoderNameError(
             f"no encoder named {name!r}",
-            expected="'nano' (built in, offline), 'clip', or 'clip:NAME_OR_FOLDER' for a CLIP checkpoint",
+            expected="'nano' (built in, offline), or 'clip', 'siglip' or 'tips', alone or with ':NAME_OR_FOLDER'",
             fix="use 'nano', or a folder that holds config.json and model.safetensors: 'clip:/path/to/folder'",
         )
     return _load(kind, checkpoint)
 
 
 def comes_with_foveate(name: str) -> bool:
-    """Whether a name found in a file may be loaded without being asked for: nano, and the default CLIP checkpoint.
+    """Whether a name found in a file may be loaded without being asked for: nano, and the default checkpoints.
 
     Any other name would let the file choose what is downloaded and read.
     """
-    return name.partition("#")[0] in ("nano", f"clip:{CLIP_DEFAULT}")
+    return name.partition("#")[0] in ("nano", *(f"{kind}:{default}" for kind, default in FROM_HUB.items()))
 
 
 @lru_cache(maxsize=4)
@@ -126,7 +132,19 @@ def _load(kind: str, checkpoint: str) -> Encoder:
         from foveate.encoders.nano import Nano
 
         return Nano.built_in()
+    source, _, dense = (checkpoint, "", "") if Path(checkpoint).is_dir() else checkpoint.partition("#")
+    return _family(kind).from_pretrained(source, dense=dense)
+
+
+def _family(kind: str) -> type[HubEncoder]:
+    if kind == "siglip":
+        from foveate.encoders.siglip import Siglip
+
+        return Siglip
+    if kind == "tips":
+        from foveate.encoders.tips import Tips
+
+        return Tips
     from foveate.encoders.clip import Clip
 
-    source, _, dense = (checkpoint, "", "") if Path(checkpoint).is_dir() else checkpoint.partition("#")
-    return Clip.from_pretrained(source or CLIP_DEFAULT, dense=dense or "naclip")
+    return Clip

@@ -1,0 +1,282 @@
+"""What all encoders from the Hub share: loading a checkpoint, presenting images, reading texts (extra `[torch]`).
+
+A family (clip.py, siglip.py, tips.py) is a subclass of `HubEncoder` that says which checkpoints it takes, how patch
+features are made and how texts are tokenised. Here is the rest.
+
+What is notable
+* A checkpoint is data: weights are read as safetensors only, code that comes with it never runs, and weights that are
+  missing are an error (the library would fill them with random numbers and only warn).
+* One pass at any height and width while the long side stays below three times the size the tower was trained at; beyond
+  that overlapping windows, see windows.py.
+* What is downloaded: with a Hub name and nothing in the cache, the checkpoint, once; docs/encoders.md has the sizes. A
+  local folder downloads nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+from foveate.encoders import Calibration, DenseFeatures, Floats
+from foveate.encoders.windows import blended, cells_within
+from foveate.errors import EncoderFilesError, EncoderNameError, MissingExtraError, OptionError
+from foveate.grid import Grid
+
+if TYPE_CHECKING:
+    import torch
+
+LONG_SIDE, MAX_LONG_SIDE = 448, 2048
+ONE_PASS = 3  # times the native grid; facts: prefer one interpolated pass at 2 to 3 times, windows only beyond
+TEXT_BATCH = 64
+TEMPLATES = (
+    "a photo of a {}.",
+    "a photo of the {}.",
+    "a photo of a small {}.",
+    "a photo of a large {}.",
+    "a bad photo of a {}.",
+    "a close-up photo of a {}.",
+    "there is a {} in the scene.",
+)
+
+
+class HubEncoder:
+    """A text-image model in transformers format with a dense head. It never changes after it is made.
+
+    Attributes:
+        kind: the first part of the encoder's name.
+        default: the checkpoint meant by the kind alone.
+        model_types: what config.json may say.
+        heads: dense heads that `dense` may name, the default first.
+        normalisation: mean and standard deviation of pixels, for a checkpoint that has no preprocessor_config.json.
+    """
+
+    kind: ClassVar[str]
+    default: ClassVar[str]
+    model_types: ClassVar[tuple[str, ...]]
+    heads: ClassVar[tuple[str, ...]]
+    normalisation: ClassVar[tuple[Any, Any]] = ((0.5,) * 3, (0.5,) * 3)
+    templates: ClassVar[tuple[str, ...]] = TEMPLATES
+    # Set by hand from published margins: no trained weights could be run where this was written.
+    calibration: ClassVar[Calibration] = Calibration(
+        temperature=40.0, rivalry=1.0, synonym=0.9, slope=60.0, offset=-3.0
+    )
+
+    def __init__(
+        self, model: Any, tokenizer: Any, *, name: str, revision: str, dense: str, mean: Any = None, std: Any = None
+    ) -> None:
+        self.name, self.revision, self.dense = name, revision, dense
+        self._model, self._tokenizer = model.eval(), tokenizer
+        usual = self.normalisation
+        self._mean = np.array(usual[0] if mean is None else mean, np.float32)
+        self._std = np.array(usual[1] if std is None else std, np.float32)
+        vision = model.config.vision_config
+        self.patch = int(vision.patch_size)
+        self.native = self.native_cells(vision)
+
+    # --- what a family says -------------------------------------------------------------------------------------------
+
+    @property
+    def width(self) -> int:
+        """D of the space that patches and texts share."""
+        raise NotImplementedError
+
+    def native_cells(self, vision: Any) -> int:
+        """Cells along a side that the tower was trained at."""
+        return int(vision.image_size) // int(vision.patch_size)
+
+    def dense_features(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Normalised pixels [n, 3, h * patch, w * patch] -> unit features [n, h, w, D]; differentiable."""
+        raise NotImplementedError
+
+    def text_inputs(self, texts: list[str]) -> dict[str, Any]:
+        """Texts -> arguments of the model's get_text_features."""
+        raise NotImplementedError
+
+    # --- loading ------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_pretrained(cls, checkpoint: str = "", *, dense: str = "", device: str | None = None) -> Self:
+        """A checkpoint by Hub name, `name@revision`, or local folder; empty strings mean the family's defaults.
+
+        Raises:
+            MissingExtraError: torch or transformers is not installed.
+            EncoderNameError: an unknown dense head, or a checkpoint of another family.
+            EncoderFilesError: not in the folder, or not to be downloaded.
+        """
+        checkpoint, dense = checkpoint or cls.default, dense or cls.heads[0]
+        if dense not in cls.heads:
+            raise EncoderNameError(
+                f"dense head {dense!r} of {cls.kind}",
+                expected=" or ".join(cls.heads),
+                fix=f"write {cls.kind}:NAME#{cls.heads[-1]}, for example",
+            )
+        torch, transformers = _libraries(cls.kind)
+        source, pinned = checkpoint, ""
+        if not Path(checkpoint).expanduser().is_dir():  # folders may have an @ in their names
+            source, _, pinned = checkpoint.partition("@")
+        folder = Path(source).expanduser()
+        local = folder.is_dir()
+        if source.startswith((".", "/", "~")) and not local:
+            raise EncoderFilesError(
+                f"no folder '{folder}'",
+                expected="a folder with config.json and model.safetensors",
+                fix="check the path",
+            )
+        where = str(folder.resolve()) if local else source
+        options: dict[str, Any] = {"revision": pinned} if pinned else {}
+        code = {"trust_remote_code": False}  # and never ask: a checkpoint is data
+        try:
+            config = transformers.AutoConfig.from_pretrained(where, **code, **options)
+            if config.model_type not in cls.model_types:
+                raise EncoderNameError(
+                    f"'{checkpoint}' is a {config.model_type} model",
+                    expected=f"a {cls.kind.upper()} model (model_type {' or '.join(map(repr, cls.model_types))})",
+                    fix=f"use '{cls.default}', or another kind of encoder: clip, siglip, tips",
+                )
+            model, report = transformers.AutoModel.from_pretrained(
+                where, config=config, use_safetensors=True, output_loading_info=True, **code, **options
+            )
+            if report["missing_keys"]:  # the library would fill them with random numbers and only warn
+                raise ValueError(f"weights are missing: {sorted(report['missing_keys'])[:3]}")
+            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **code, **options)
+            mean, std = _normalisation(where, options, transformers)
+        except (OSError, ValueError, RuntimeError, SafetensorError) as cause:
+            if isinstance(cause, EncoderNameError):
+                raise
+            raise _unavailable(cls.kind, checkpoint, local, cause) from cause
+        revision = _digest(folder) if local else str(getattr(config, "_commit_hash", None) or pinned or "unknown")
+        label = folder.name if local else checkpoint  # a folder's name only: textures travel, folders do not
+        name = f"{cls.kind}:{label}" + ("" if dense == cls.heads[0] else f"#{dense}")
+        place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        return cls(model.to(place), tokenizer, name=name, revision=revision[:12], dense=dense, mean=mean, std=std)
+
+    # --- images -------------------------------------------------------------------------------------------------------
+
+    def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
+        """uint8 [H, W, 3] -> unit features float32 [h, w, D] on the patch grid (28 cells along 448 pixels for /16)."""
+        return self.encode_images([rgb], long_side=long_side)[0]
+
+    def encode_images(
+        self, images: Sequence[NDArray[np.uint8]], *, long_side: int | None = None
+    ) -> list[DenseFeatures]:
+        """Several images; those that share a grid go through the tower together. Same numbers as one by one."""
+        grids = [self._grid(rgb.shape[0], rgb.shape[1], long_side) for rgb in images]
+        out: dict[int, DenseFeatures] = {}
+        for shape in sorted({grid.shape for grid in grids}):
+            members = [i for i, grid in enumerate(grids) if grid.shape == shape]
+            if max(shape) > ONE_PASS * self.native:
+                found = [self._in_windows(images[i], shape) for i in members]
+            else:
+                found = list(self._features([self._resized(images[i], shape) for i in members]))
+            out |= {i: DenseFeatures(f, grids[i]) for i, f in zip(members, found, strict=True)}
+        return [out[i] for i in range(len(images))]
+
+    def _in_windows(self, rgb: NDArray[np.uint8], shape: tuple[int, int]) -> Floats:
+        """Windows of twice the native size over the whole image, and one look at all of it: see windows.py."""
+        cells, patch = 2 * self.native, self.patch
+        large = self._resized(rgb, shape)
+
+        def look(y: int, x: int, h: int, w: int) -> Floats:
+            crop = large[y * patch : (y + h) * patch, x * patch : (x + w) * patch]
+            return np.asarray(self._features([crop])[0])
+
+        overview = self._features([self._resized(rgb, cells_within(shape, ONE_PASS * self.native))])[0]
+        return blended(look, overview, shape, cells)
+
+    def _features(self, pictures: Sequence[Floats]) -> Floats:
+        """Normalised pictures of one size [h * patch, w * patch, 3] -> features [n, h, w, D]."""
+        import torch
+
+        pixels = torch.from_numpy(np.ascontiguousarray(np.stack(pictures).transpose(0, 3, 1, 2)))
+        with torch.inference_mode():
+            return np.asarray(self.dense_features(pixels.to(self._model.device)).float().cpu().numpy())
+
+    def _grid(self, height: int, width: int, long_side: int | None) -> Grid:
+        side = LONG_SIDE if long_side is None else long_side
+        if isinstance(side, bool) or not isinstance(side, int | np.integer) or not self.patch <= side <= MAX_LONG_SIDE:
+            raise OptionError(
+                f"long_side={long_side!r}",
+                expected=f"a whole number of pixels from {self.patch} to {MAX_LONG_SIDE}",
+                fix=f"leave it out for the default of {LONG_SIDE}",
+            )
+        cells = side / self.patch / max(height, width)
+        return Grid(max(1, round(height * cells)), max(1, round(width * cells)), height, width)
+
+    def _resized(self, rgb: NDArray[np.uint8], shape: tuple[int, int]) -> Floats:
+        """-> normalised float32 [h * patch, w * patch, 3]; the grid covers the image exactly."""
+        size = (shape[1] * self.patch, shape[0] * self.patch)
+        method = cv2.INTER_AREA if size[1] < rgb.shape[0] else cv2.INTER_CUBIC
+        resized = cv2.resize(rgb, size, interpolation=method).astype(np.float32) / 255
+        return np.asarray((resized - self._mean) / self._std, np.float32)
+
+    # --- texts --------------------------------------------------------------------------------------------------------
+
+    def encode_text(self, texts: Sequence[str]) -> Floats:
+        """Texts -> unit vectors float32 [n, D]; longer ones than the tower's context are cut."""
+        import torch
+        from torch.nn.functional import normalize
+
+        out = []
+        for start in range(0, len(texts), TEXT_BATCH):
+            inputs = self.text_inputs(list(texts[start : start + TEXT_BATCH]))
+            with torch.inference_mode():
+                placed = {key: value.to(self._model.device) for key, value in inputs.items()}
+                vectors = self._model.get_text_features(**placed).pooler_output
+                out.append(normalize(vectors.float(), dim=-1).cpu().numpy())
+        return np.concatenate(out) if out else np.empty((0, self.width), np.float32)
+
+
+def _libraries(kind: str) -> tuple[Any, Any]:
+    try:
+        import torch
+        import transformers
+    except ImportError as cause:
+        raise MissingExtraError(
+            f"the encoder '{kind}' needs {cause.name}, which is not installed",
+            expected="the extra [torch] (on Linux, PyPI's torch brings 5 GB of CUDA packages)",
+            fix="pip install 'foveate[torch]'; for a CPU-only machine first: "
+            "pip install torch --index-url https://download.pytorch.org/whl/cpu; the built-in 'nano' needs neither",
+        ) from cause
+    return torch, transformers
+
+
+def _unavailable(kind: str, checkpoint: str, local: bool, cause: Exception) -> EncoderFilesError:
+    reason = str(cause).strip().split("\n")[0][:200]
+    if local:
+        return EncoderFilesError(
+            f"the folder '{checkpoint}' does not hold a whole {kind.upper()} checkpoint ({reason})",
+            expected="config.json, model.safetensors and the tokenizer's files, in transformers format",
+            fix="save it again with model.save_pretrained(folder) and tokenizer.save_pretrained(folder)",
+        )
+    return EncoderFilesError(
+        f"the checkpoint '{checkpoint}' is not in the local cache and cannot be downloaded ({reason})",
+        expected="a network and a right name, or a checkpoint in the cache (HF_HUB_OFFLINE=1 forbids the network)",
+        fix=f"use the built-in encoder 'nano', which is offline, or a local folder: '{kind}:/path/to/folder'",
+    )
+
+
+def _normalisation(where: str, options: dict[str, Any], transformers: Any) -> tuple[Any, Any]:
+    """Mean and standard deviation from preprocessor_config.json, or None where a checkpoint does not say."""
+    file = transformers.utils.cached_file(
+        where, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False, **options
+    )
+    content = json.loads(Path(file).read_text("utf-8")) if file else {}
+    return content.get("image_mean"), content.get("image_std")
+
+
+def _digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(f for kind in ("json", "safetensors", "txt") for f in folder.glob(f"*.{kind}")):
+        digest.update(file.name.encode())
+        with file.open("rb") as content:
+            while block := content.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()

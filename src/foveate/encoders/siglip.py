@@ -1,0 +1,112 @@
+"""SigLIP and SigLIP 2 checkpoints in transformers format as dense encoders (extra `[torch]`).
+
+What is notable
+* Their last hidden state is *not* in the space of texts: a pooling head attends over all tokens, then applies an MLP.
+  `value` (default) sends each token alone through that head: value and output projection, then the MLP. That is what
+  the head would return if its attention saw this token only. `naclip` also replaces the tower's last block by attention
+  from keys to keys among neighbours (see clip.py); `raw` is the hidden state, for comparison.
+* SigLIP 2 comes in two shapes: fixed size (model type `siglip`) and NaFlex (`siglip2`), which takes patches and a grid.
+  Both are fed any height and width here.
+* Texts are lower-cased and padded to the full context without a mask: that is how these towers were trained, and
+  anything else gives slightly wrong vectors without an error.
+
+Not covered: no published training-free numbers are known for these heads, and none could be measured here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from foveate.encoders import SIGLIP_DEFAULT
+from foveate.encoders.clip import neighbourhood, neighbourly, repaired
+from foveate.encoders.hub import HubEncoder
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Siglip(HubEncoder):
+    """A SigLIP or SigLIP 2 model with a dense head. Make it with `from_pretrained`."""
+
+    kind: ClassVar[str] = "siglip"
+    default: ClassVar[str] = SIGLIP_DEFAULT
+    model_types: ClassVar[tuple[str, ...]] = ("siglip", "siglip2")
+    heads: ClassVar[tuple[str, ...]] = ("value", "naclip", "raw")
+
+    @property
+    def width(self) -> int:
+        """D of the space that patches and texts share: 768 for base, 1024 for large, 1152 for so400m."""
+        return int(self._model.config.vision_config.hidden_size)
+
+    @property
+    def naflex(self) -> bool:
+        """Whether the tower takes patches and a grid instead of pixels."""
+        return bool(self._model.config.model_type == "siglip2")
+
+    def native_cells(self, vision: Any) -> int:
+        """Cells along a side that the tower was trained at; NaFlex names their number instead of a size."""
+        if hasattr(vision, "num_patches"):
+            return round(float(vision.num_patches) ** 0.5)
+        return super().native_cells(vision)
+
+    def dense_features(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Normalised pixels [n, 3, h * patch, w * patch] -> unit features [n, h, w, D]; differentiable."""
+        from torch.nn.functional import normalize
+
+        h, w = pixels.shape[2] // self.patch, pixels.shape[3] // self.patch
+        vision = self._model.vision_model
+        x = self.last_block(self.before_last_block(pixels), (h, w))
+        x = vision.post_layernorm(x)
+        if self.dense != "raw":
+            x = value_path(vision.head, x)
+        return normalize(x, dim=-1).reshape(len(pixels), h, w, -1)
+
+    def before_last_block(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Pixels -> input of the tower's last block [n, h w, width]; these towers have no class token."""
+        vision = self._model.vision_model
+        if self.naflex:
+            patches, grid = patchified(pixels, self.patch)
+            x = vision.embeddings(patches, grid)
+        else:
+            x = vision.embeddings(pixels, interpolate_pos_encoding=True)
+        for block in vision.encoder.layers[:-1]:
+            x = block(x, None)
+        return x
+
+    def last_block(self, x: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+        """The last block as it was, or for `naclip` the one that replaces it: [n, h w, width] -> the same shape."""
+        block = self._model.vision_model.encoder.layers[-1]
+        if self.dense != "naclip":
+            return block(x, None)
+        attention, z = block.self_attn, block.layer_norm1(repaired(x, shape, extra=0))
+        bias = neighbourhood(shape, extra=0)
+        return attention.out_proj(neighbourly(attention.k_proj(z), attention.v_proj(z), attention.num_heads, bias))
+
+    def text_inputs(self, texts: list[str]) -> dict[str, Any]:
+        """Token ids, padded to the whole context, without a mask."""
+        limit = int(self._model.config.text_config.max_position_embeddings)
+        lower = [text.lower() for text in texts]
+        batch = self._tokenizer(lower, padding="max_length", truncation=True, max_length=limit, return_tensors="pt")
+        return {"input_ids": batch["input_ids"]}
+
+
+def value_path(head: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """Each token alone through a multi-head attention pooling head: [n, tokens, width] -> the same shape."""
+    from torch.nn.functional import linear
+
+    weight, bias = (t.chunk(3)[2] for t in (head.attention.in_proj_weight, head.attention.in_proj_bias))
+    x = head.attention.out_proj(linear(tokens, weight, bias))
+    return x + head.mlp(head.layernorm(x))
+
+
+def patchified(pixels: torch.Tensor, patch: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pixels [n, 3, h * patch, w * patch] -> (patches [n, h w, patch * patch * 3], grid [n, 2]), as NaFlex wants them.
+
+    A patch runs along its rows, with the three colours of a pixel beside each other.
+    """
+    import torch
+
+    n, colours, height, width = pixels.shape
+    h, w = height // patch, width // patch
+    x = pixels.reshape(n, colours, h, patch, w, patch).permute(0, 2, 4, 3, 5, 1)
+    return x.reshape(n, h * w, patch * patch * colours), torch.tensor([[h, w]] * n)

@@ -1,0 +1,67 @@
+"""TIPSv2 checkpoints in transformers format as dense encoders (extra `[torch]`).
+
+What is notable
+* Patches and texts of TIPSv2 share one space without a projection, and were trained to; of the towers with weights one
+  can name, `google/tipsv2-l14` has the best published training-free segmentation (ADE20K: 24.7 mIoU).
+* `value` (default) is its authors' own recipe: in the last block each token keeps its own value instead of attending;
+  residual, MLP and the final norm stay. `raw` is the tower as it is.
+* Pixels stay in [0, 1]: these towers take no normalisation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from foveate.encoders import TIPS_DEFAULT
+from foveate.encoders.hub import HubEncoder
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Tips(HubEncoder):
+    """A TIPSv2 model with a dense head. Make it with `from_pretrained`."""
+
+    kind: ClassVar[str] = "tips"
+    default: ClassVar[str] = TIPS_DEFAULT
+    model_types: ClassVar[tuple[str, ...]] = ("tipsv2",)
+    heads: ClassVar[tuple[str, ...]] = ("value", "raw")
+    normalisation: ClassVar[tuple[Any, Any]] = ((0.0,) * 3, (1.0,) * 3)
+
+    @property
+    def width(self) -> int:
+        """D of the space that patches and texts share: 768 for B, 1024 for L."""
+        return int(self._model.config.vision_config.hidden_size)
+
+    def dense_features(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Normalised pixels [n, 3, h * patch, w * patch] -> unit features [n, h, w, D]; differentiable."""
+        from torch.nn.functional import normalize
+
+        h, w = pixels.shape[2] // self.patch, pixels.shape[3] // self.patch
+        vision = self._model.vision_model
+        x = vision.layernorm(self.last_block(self.before_last_block(pixels)))
+        in_front = 1 + int(vision.config.num_register_tokens)  # class token and registers
+        return normalize(x[:, in_front:], dim=-1).reshape(len(pixels), h, w, -1)
+
+    def before_last_block(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Pixels -> input of the tower's last block [n, 1 + registers + h w, width]."""
+        vision = self._model.vision_model
+        x = vision.embeddings(pixels)
+        for block in vision.encoder.layer[:-1]:
+            x = block(x)
+        return x
+
+    def last_block(self, x: torch.Tensor) -> torch.Tensor:
+        """The last block as it was (`raw`), or without attending: [n, tokens, width] -> the same shape."""
+        block = self._model.vision_model.encoder.layer[-1]
+        if self.dense == "raw":
+            return block(x)
+        value = block.attention.o_proj(block.attention.v_proj(block.norm1(x)))
+        x = x + block.layer_scale1(value)
+        return x + block.layer_scale2(block.mlp(block.norm2(x)))
+
+    def text_inputs(self, texts: list[str]) -> dict[str, Any]:
+        """Token ids and mask, padded to the whole context; the mask decides what is averaged."""
+        limit = int(self._model.config.text_config.max_position_embeddings)
+        batch = self._tokenizer(texts, padding="max_length", truncation=True, max_length=limit, return_tensors="pt")
+        return {key: batch[key] for key in ("input_ids", "attention_mask")}

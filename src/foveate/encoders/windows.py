@@ -1,0 +1,73 @@
+"""An image much larger than what a tower was trained on: overlapping windows, blended, and one look at the whole.
+
+Windows see details, the overview knows the context. Windows overlap by half; where they do, their unit features are
+averaged with weights that fall to zero at a window's border (half a sine wave), so that no seam shows. The overview,
+made at the largest size that is seen in one pass, is interpolated and has the same weight as the windows together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import cv2
+import numpy as np
+
+from foveate.encoders import Floats
+
+CHANNELS = 4  # cv2.resize takes no more at a time
+
+
+def blended(
+    look: Callable[[int, int, int, int], Floats], overview: Floats, shape: tuple[int, int], size: int
+) -> Floats:
+    """Features of windows and of the whole -> unit features [h, w, D].
+
+    Args:
+        look: (top, left, height, width) in cells -> unit features [height, width, D] of that part of the image.
+        overview: unit features of the whole image on a coarser grid.
+        shape: (h, w) of the result.
+        size: cells along a side of a window; windows are smaller only where the image is.
+    """
+    h, w = shape
+    tall, wide = min(size, h), min(size, w)
+    weight = np.outer(_half_sine(tall), _half_sine(wide)).astype(np.float32)
+    total, sure = np.zeros((h, w, overview.shape[-1]), np.float32), np.zeros((h, w, 1), np.float32)
+    for y in starts(h, tall):
+        for x in starts(w, wide):
+            place = slice(y, y + tall), slice(x, x + wide)
+            total[place] += look(y, x, tall, wide) * weight[..., None]
+            sure[place] += weight[..., None]
+    return _unit(_unit(total / sure) + _unit(_interpolated(overview, shape)))
+
+
+def starts(cells: int, size: int) -> list[int]:
+    """First cells of windows that cover `cells` from end to end and overlap by half at least.
+
+    >>> starts(10, 4)
+    [0, 2, 4, 6]
+    """
+    count = 1 + math.ceil((cells - size) / max(1, size // 2))
+    return [round(i * (cells - size) / max(1, count - 1)) for i in range(count)]
+
+
+def cells_within(shape: tuple[int, int], limit: int) -> tuple[int, int]:
+    """The shape scaled down to a long side of `limit` cells."""
+    ratio = min(1.0, limit / max(shape))
+    return max(1, round(shape[0] * ratio)), max(1, round(shape[1] * ratio))
+
+
+def _half_sine(n: int) -> Floats:
+    return np.sin(np.pi * (np.arange(n, dtype=np.float32) + 0.5) / n)
+
+
+def _interpolated(features: Floats, shape: tuple[int, int]) -> Floats:
+    parts = [
+        cv2.resize(features[..., c : c + CHANNELS], shape[::-1], interpolation=cv2.INTER_LINEAR).reshape(*shape, -1)
+        for c in range(0, features.shape[-1], CHANNELS)
+    ]
+    return np.concatenate(parts, -1).astype(np.float32)
+
+
+def _unit(x: Floats) -> Floats:
+    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12), np.float32)

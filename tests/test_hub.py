@@ -1,0 +1,253 @@
+"""SigLIP, SigLIP 2 and TIPSv2 on tiny models of the real classes with random weights: code paths, not meaning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    PreTrainedTokenizerFast,
+    Siglip2Config,
+    Siglip2Model,
+    SiglipConfig,
+    SiglipModel,
+    Tipsv2Config,
+    Tipsv2Model,
+)
+
+import foveate
+from foveate.encoders import Encoder, load_encoder
+from foveate.encoders.clip import Clip, repaired
+from foveate.encoders.hub import HubEncoder
+from foveate.encoders.siglip import Siglip, patchified
+from foveate.encoders.tips import Tips
+from foveate.errors import EncoderFilesError, EncoderNameError
+
+PATCH, WIDTH = 8, 32
+WORDS = ["<pad>", "<unk>", *"a photo of dog cat the small large bad close-up there is in scene . red".split()]
+VISION = {"hidden_size": WIDTH, "num_hidden_layers": 3, "num_attention_heads": 4, "patch_size": PATCH}
+TEXT = {
+    "hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "vocab_size": len(WORDS), "max_position_embeddings": 16, "pad_token_id": 0, "bos_token_id": None,
+    "eos_token_id": None,
+}  # fmt: skip
+
+
+def tiny(kind: str) -> Any:
+    """A model of the real class whose weights are far enough from zero that errors show."""
+    torch.manual_seed(0)
+    siglip_text = {**TEXT, "projection_size": WIDTH}
+    if kind == "siglip":
+        vision = {**VISION, "intermediate_size": 48, "image_size": 64}
+        model: Any = SiglipModel(SiglipConfig(text_config=siglip_text, vision_config=vision))
+    elif kind == "siglip2":
+        vision = {**VISION, "intermediate_size": 48, "num_patches": 64}
+        model = Siglip2Model(Siglip2Config(text_config=siglip_text, vision_config=vision))
+    else:
+        vision = {**VISION, "mlp_ratio": 2, "image_size": 64, "num_register_tokens": 1}
+        model = Tipsv2Model(Tipsv2Config(text_config=TEXT, vision_config=vision))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Local checkpoints of the three model types."""
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=words, pad_token="<pad>", unk_token="<unk>"
+    )
+    out = {}
+    for kind in ("siglip", "siglip2", "tipsv2"):
+        out[kind] = tmp_path_factory.mktemp(kind)
+        tiny(kind).save_pretrained(out[kind])
+        tokenizer.save_pretrained(out[kind])
+    return out
+
+
+def load(folder: Path, kind: str, dense: str = "") -> HubEncoder:
+    family: type[HubEncoder] = Tips if kind == "tipsv2" else Siglip
+    return family.from_pretrained(str(folder), dense=dense)
+
+
+def pixels(n: int, h: int, w: int) -> torch.Tensor:
+    return torch.randn(n, 3, h * PATCH, w * PATCH, generator=torch.Generator().manual_seed(1))
+
+
+def image(h: int, w: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (h, w, 3), np.uint8)
+
+
+KINDS = pytest.mark.parametrize("kind", ["siglip", "siglip2", "tipsv2"])
+
+
+@KINDS
+def test_they_are_encoders(folders: dict[str, Path], kind: str) -> None:
+    encoder = load(folders[kind], kind)
+    assert isinstance(encoder, Encoder)
+    assert encoder.width == WIDTH
+    assert encoder.native == 8
+    dense = encoder.encode_image(image(50, 90), long_side=72)
+    assert dense.grid.shape == (5, 9)
+    assert np.allclose(np.linalg.norm(dense.features, axis=-1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(("h", "w"), [(8, 8), (5, 9), (3, 16)])
+def test_the_raw_head_is_the_librarys_own_output(folders: dict[str, Path], h: int, w: int) -> None:
+    x = pixels(2, h, w)
+    for kind in folders:
+        encoder = load(folders[kind], kind, "raw")
+        vision = encoder._model.vision_model
+        with torch.no_grad():
+            ours = encoder.dense_features(x).reshape(2, h * w, -1)
+            if kind == "siglip2":
+                patches, grid = patchified(x, PATCH)
+                theirs = vision(patches, torch.ones(2, h * w), grid).last_hidden_state
+            elif kind == "siglip":
+                theirs = vision(x, interpolate_pos_encoding=True).last_hidden_state
+            else:
+                theirs = vision(x).last_hidden_state[:, 2:]
+        torch.testing.assert_close(ours, torch.nn.functional.normalize(theirs, dim=-1))
+
+
+@pytest.mark.parametrize("kind", ["siglip", "siglip2"])
+def test_an_image_of_one_patch_is_what_the_pooling_head_says(folders: dict[str, Path], kind: str) -> None:
+    """With one token the head's attention is certain, so the value path must give its very output."""
+    encoder = load(folders[kind], kind)
+    x = pixels(1, 1, 1)
+    with torch.no_grad():
+        if kind == "siglip2":
+            patches, grid = patchified(x, PATCH)
+            pooled = encoder._model.vision_model(patches, torch.ones(1, 1), grid).pooler_output
+        else:
+            pooled = encoder._model.vision_model(x, interpolate_pos_encoding=True).pooler_output
+        ours = encoder.dense_features(x)[0, 0, 0]
+    torch.testing.assert_close(ours, torch.nn.functional.normalize(pooled[0], dim=-1))
+
+
+def test_patches_are_cut_as_the_librarys_processor_cuts_them() -> None:
+    from transformers.models.siglip2.image_processing_pil_siglip2 import convert_image_to_patches
+
+    x = pixels(2, 3, 5)
+    patches, grid = patchified(x, PATCH)
+    assert grid.tolist() == [[3, 5], [3, 5]]
+    for ours, picture in zip(patches, x, strict=True):
+        theirs = convert_image_to_patches(picture.numpy(), PATCH)
+        assert np.array_equal(ours.numpy(), theirs)
+
+
+def test_the_value_head_of_tips_is_the_last_block_with_every_token_alone(folders: dict[str, Path]) -> None:
+    encoder = load(folders["tipsv2"], "tipsv2")
+    assert isinstance(encoder, Tips)
+    with torch.no_grad():
+        x = encoder.before_last_block(pixels(2, 3, 5))
+        alone = torch.full((x.shape[1],) * 2, float("-inf")).fill_diagonal_(0)[None, None]
+        expected = encoder._model.vision_model.encoder.layer[-1](x, attention_mask=alone)
+        torch.testing.assert_close(encoder.last_block(x), expected)
+
+
+@pytest.mark.parametrize(("kind", "dense"), [("siglip", "naclip"), ("siglip", "value"), ("siglip2", "naclip"),
+                                             ("siglip2", "value"), ("tipsv2", "value"), ("tipsv2", "raw")])  # fmt: skip
+def test_a_batch_equals_single_images(folders: dict[str, Path], kind: str, dense: str) -> None:
+    encoder = load(folders[kind], kind, dense)
+    images = [image(40, 80), image(80, 40), image(40, 80)[::-1].copy()]
+    for together, one in zip(encoder.encode_images(images, long_side=64), images, strict=True):
+        alone = encoder.encode_image(one, long_side=64)
+        assert together.grid == alone.grid
+        assert np.allclose(together.features, alone.features, atol=1e-5)
+
+
+@KINDS
+def test_text_is_what_the_library_says_whatever_its_neighbours(folders: dict[str, Path], kind: str) -> None:
+    encoder = load(folders[kind], kind)
+    texts = ["a photo of a dog .", "cat", "a " * 40]
+    together = encoder.encode_text(texts)
+    assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
+    for i, text in enumerate(texts):
+        assert np.allclose(encoder.encode_text([text])[0], together[i], atol=1e-5)
+    ids = encoder._tokenizer(texts[0])["input_ids"]
+    assert 0 < len(ids) < 16
+    fill = [0] * (16 - len(ids))
+    left = encoder._tokenizer.padding_side == "left"
+    padded = torch.tensor([fill + ids if left else ids + fill])
+    mask = {"attention_mask": torch.tensor([[1] * len(ids) + fill])} if kind == "tipsv2" else {}
+    with torch.no_grad():
+        expected = encoder._model.get_text_features(input_ids=padded, **mask).pooler_output[0].numpy()
+    assert np.allclose(together[0], expected / np.linalg.norm(expected), atol=1e-5)
+
+
+def test_siglip_reads_capitals_as_small_letters(folders: dict[str, Path]) -> None:
+    encoder = load(folders["siglip"], "siglip")
+    assert np.array_equal(encoder.encode_text(["A Red DOG"]), encoder.encode_text(["a red dog"]))
+
+
+@KINDS
+def test_the_whole_path_by_name(folders: dict[str, Path], kind: str, broccoli: Path) -> None:
+    family = "tips" if kind == "tipsv2" else "siglip"
+    name = f"{family}:{folders[kind]}"
+    texture = foveate.encode(broccoli, encoder=name, long_side=80)
+    relevance = foveate.score(texture, "a dog", encoder=name)
+    assert relevance.map.shape == (10, 8)
+    assert len(foveate.allocate(relevance, 7)) == 7
+    assert load_encoder(f"{name}#raw").revision == load_encoder(name).revision
+    assert load_encoder(f"{name}#raw").name.endswith("#raw")
+
+
+def test_a_checkpoint_of_another_family_says_which_it_is(folders: dict[str, Path]) -> None:
+    with pytest.raises(EncoderNameError, match="tipsv2 model") as caught:
+        load_encoder(f"siglip:{folders['tipsv2']}")
+    assert "siglip" in str(caught.value)
+    with pytest.raises(EncoderNameError, match="siglip model"):
+        load_encoder(f"clip:{folders['siglip']}")
+    with pytest.raises(EncoderNameError, match="naclip"):
+        load_encoder(f"tips:{folders['tipsv2']}#naclip")
+    with pytest.raises(EncoderFilesError, match="no folder"):
+        load_encoder("tips:./nowhere")
+
+
+@KINDS
+def test_missing_weights_are_an_error(folders: dict[str, Path], kind: str, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    for file in folders[kind].iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    weights = load_file(tmp_path / "model.safetensors")
+    gone = min(key for key in weights if "vision" in key and key.endswith("weight"))
+    save_file({k: v for k, v in weights.items() if k != gone}, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(EncoderFilesError, match="missing"):
+        load(tmp_path, kind)
+
+
+# --- tokens that are not what is at their place -----------------------------------------------------------------------
+
+
+def test_an_anomalous_token_becomes_the_mean_of_its_ordinary_neighbours() -> None:
+    x = torch.randn(2, 1 + 12, 6, generator=torch.Generator().manual_seed(0))
+    x = x / x.norm(dim=-1, keepdim=True)
+    x[0, 1 + 5] *= 50  # row 1, column 1 of 3 x 4
+    x[0, 1 + 6] *= 40
+    out = repaired(x, (3, 4), extra=1)
+    cells = x[0, 1:].reshape(3, 4, 6)
+    around = [cells[y, c] for y in range(3) for c in range(3) if (y, c) not in ((1, 1), (1, 2))]
+    torch.testing.assert_close(out[0, 1 + 5], torch.stack(around).mean(0))
+    untouched = [i for i in range(13) if i not in (6, 7)]
+    assert torch.equal(out[0, untouched], x[0, untouched])
+    assert torch.equal(out[1], x[1])
+
+
+def test_the_class_token_is_never_repaired() -> None:
+    x = torch.ones(1, 1 + 4, 3)
+    x[0, 0] = 1000
+    assert torch.equal(repaired(x, (2, 2), extra=1), x)
+
+
+def test_the_families_share_nothing_that_changes() -> None:
+    assert (Clip.kind, Siglip.kind, Tips.kind) == ("clip", "siglip", "tips")
+    assert len({Clip.default, Siglip.default, Tips.default}) == 3
