@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foveate.bench import compression, gallery, relevance
+from foveate.bench import compression, gallery, query, relevance
 from foveate.bench.agreement import agreement, auroc, mean_estimate, ratio_estimate
-from foveate.bench.coco import labelled_images, thing_names
-from foveate.errors import OptionError
+from foveate.bench.coco import read_folder
+from foveate.errors import ImageFormatError, OptionError
 from foveate.viz import PAPER
 
 SQUARE = [[120, 80, 320, 80, 320, 240, 120, 240]]
@@ -46,20 +46,20 @@ def folder(tmp_path: Path, broccoli: Path) -> Path:
 
 
 def test_masks_come_from_polygons_or_boxes_and_never_from_crowds(folder: Path) -> None:
-    (item,) = labelled_images(folder, 10)
+    (item,) = read_folder(folder).labelled(10)
     assert list(item.masks) == ["person", "broccoli"]
     assert item.masks["person"].shape == (80, 60)
     assert item.masks["person"].sum() == pytest.approx(389 * 616 / 64, rel=0.03)
     rows, cols = np.nonzero(item.masks["broccoli"])
     assert (rows.min(), rows.max(), cols.min(), cols.max()) == (10, 29, 15, 39)
-    assert thing_names(folder) == ["person", "broccoli"]
+    assert read_folder(folder).names == ("person", "broccoli")
 
 
 def test_images_may_lie_in_a_tar(folder: Path) -> None:
     with tarfile.open(folder / "images.tar", "w") as archive:
         archive.add(folder / "a.jpg", "coco/a.jpg")
     (folder / "a.jpg").unlink()
-    assert len(list(labelled_images(folder, 10))) == 1
+    assert len(list(read_folder(folder).labelled(10))) == 1
 
 
 def test_agreement_of_a_perfect_and_of_an_inverted_map() -> None:
@@ -134,7 +134,7 @@ def two_images(folder: Path) -> Path:
 
 
 def test_the_relevance_report_has_the_baselines_beside_the_encoder(two_images: Path) -> None:
-    report, pairs = relevance.measure(two_images, "nano", 10)
+    report, pairs = relevance.measure(read_folder(two_images), "nano", 10)
     rows = {row["map"]: row for row in report["rows"]}
     assert list(rows) == ["nano", relevance.OTHER_THING, relevance.FOREIGN_QUESTION, relevance.FOREIGN_MAP,
                           "saliency", "centre", "uniform", "random"]  # fmt: skip
@@ -150,8 +150,8 @@ def test_the_relevance_report_has_the_baselines_beside_the_encoder(two_images: P
 
 
 def test_the_page_shows_every_case(two_images: Path) -> None:
-    _, pairs = relevance.measure(two_images, "nano", 10)
-    sheet = np.asarray(gallery.page(two_images, "nano", pairs))
+    _, pairs = relevance.measure(read_folder(two_images), "nano", 10)
+    sheet = np.asarray(gallery.page(read_folder(two_images), "nano", pairs))
     columns = [(sheet[:, x : x + 240] != np.array(PAPER)).any() for x in range(12, 12 + 3 * 252, 252)]
     assert columns == [True] * 3
     assert (np.abs(sheet.astype(int) - gallery.OUTLINE).sum(-1) == 0).sum() > 100
@@ -182,23 +182,159 @@ def test_likeness_of_equal_reversed_and_unrelated_maps() -> None:
 
 
 def test_compression_keeps_more_with_more_numbers(folder: Path) -> None:
-    report = compression.measure(folder, "nano", 5)
+    report = compression.measure(read_folder(folder), "nano", 5)
     aware = [row["query_aware"] for row in report["rows"]]
     assert [row["rank"] for row in report["rows"]] == [4, 8, 16, 32, 64]
     assert all(a[0] <= b[0] + 1e-3 for a, b in pairwise(aware))
     assert aware[2][0] > report["rows"][2]["seed_documents"][0]
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"images": 3, "annotations": [], "categories": []}', "[]"])
+# --- folders that are not as they should be ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", '{"images": 3, "annotations": [], "categories": []}', "[]", "[" * 200_000]
+)
 def test_a_folder_without_annotations(tmp_path: Path, content: str) -> None:
     with pytest.raises(OptionError, match=r"annotations\.json"):
-        thing_names(tmp_path)
+        read_folder(tmp_path)
     (tmp_path / "annotations.json").write_text(content)
     with pytest.raises(OptionError, match="COCO"):
-        relevance.measure(tmp_path, "nano", 1)
+        read_folder(tmp_path)
 
 
 def test_a_folder_without_anything_labelled(tmp_path: Path) -> None:
     (tmp_path / "annotations.json").write_text('{"images": [], "annotations": [], "categories": []}')
-    with pytest.raises(OptionError, match="no labelled image"):
-        relevance.measure(tmp_path, "nano", 1)
+    for measure in (relevance.measure, compression.measure):
+        with pytest.raises(OptionError, match="no labelled image"):
+            measure(read_folder(tmp_path), "nano", 1)
+
+
+def edited(folder: Path, part: str, **changes: object) -> Path:
+    """The folder with the first entry of a part changed; a value of None takes the key out."""
+    content = json.loads((folder / "annotations.json").read_text())
+    entry = content[part][0]
+    entry.update(changes)
+    content[part][0] = {key: value for key, value in entry.items() if value is not None}
+    (folder / "annotations.json").write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "named"),
+    [
+        ("images", {"id": None}, r"images\[0\].*id"),
+        ("images", {"id": [7]}, r"images\[0\]"),
+        ("images", {"file_name": None}, r"images\[0\].*file_name"),
+        ("images", {"file_name": 5}, r"images\[0\].*file_name"),
+        ("images", {"width": "wide"}, r"images\[0\].*'wide'"),
+        ("images", {"id": 8}, r"images\[1\].*twice"),
+        ("images", {"file_name": "gone.jpg"}, r"images\[1\].*twice"),
+        ("categories", {"name": None}, r"categories\[0\].*name"),
+        ("categories", {"name": "  "}, r"categories\[0\].*name"),
+        ("categories", {"name": "broccoli"}, r"categories\[1\].*twice"),
+        ("categories", {"id": 2}, r"categories\[1\].*twice"),
+        ("annotations", {"image_id": None}, r"annotations\[0\].*image_id"),
+        ("annotations", {"bbox": None}, r"annotations\[0\].*bbox"),
+        ("annotations", {"bbox": [1, 2, 3]}, r"annotations\[0\]"),
+        ("annotations", {"bbox": [1, 2, "3", 4]}, r"annotations\[0\].*'3'"),
+        ("annotations", {"bbox": [1, 2, float("nan"), 4]}, r"annotations\[0\].*nan"),
+        ("annotations", {"bbox": [10, 10, -30, -30]}, r"annotations\[0\].*negative"),
+        ("annotations", {"segmentation": [[1, 2, 3]]}, r"annotations\[0\]"),
+        ("annotations", {"segmentation": [1, 2, 3]}, r"annotations\[0\]"),
+        ("annotations", {"segmentation": ["abc"]}, r"annotations\[0\].*'a'"),
+        ("annotations", {"segmentation": [[1, 2, float("inf"), 4, 5, 6]]}, r"annotations\[0\].*inf"),
+    ],
+)  # fmt: skip
+def test_a_broken_entry_is_named(folder: Path, part: str, changes: dict[str, object], named: str) -> None:
+    with pytest.raises(OptionError, match=named):
+        read_folder(edited(folder, part, **changes))
+
+
+@pytest.mark.parametrize("entry", [None, "text", 5, []])
+def test_an_entry_that_is_no_object_is_named(folder: Path, entry: object) -> None:
+    content = json.loads((folder / "annotations.json").read_text())
+    for part in ("images", "categories", "annotations"):
+        (folder / "annotations.json").write_text(json.dumps(content | {part: [entry]}))
+        with pytest.raises(OptionError, match=rf"{part}\[0\].*no JSON object"):
+            read_folder(folder)
+
+
+@pytest.mark.parametrize("segmentation", [[], [[]], [[1, 2, 3, 4]], {"counts": "abc", "size": [640, 480]}])
+def test_without_a_polygon_the_box_serves(folder: Path, segmentation: object) -> None:
+    (item,) = read_folder(edited(folder, "annotations", segmentation=segmentation)).labelled()
+    assert item.masks["person"].sum() == pytest.approx(389 * 616 / 64, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("box", "cells"), [([-50, 10, 20, 20], 0), ([-20, -20, 100, 100], 100), ([400, 600, 1e300, 1e300], 50)]
+)
+def test_a_box_beyond_the_border_ends_there(folder: Path, box: list[float], cells: int) -> None:
+    (item,) = read_folder(edited(folder, "annotations", bbox=box)).labelled()
+    assert (item.masks["person"].sum() if "person" in item.masks else 0) == cells
+
+
+def test_annotations_of_a_larger_copy_are_scaled(folder: Path) -> None:
+    (right,) = read_folder(folder).labelled()
+    content = json.loads((folder / "annotations.json").read_text())
+    content["images"][0].update(width=4800, height=6400)
+    for annotation in content["annotations"]:
+        annotation["bbox"] = [10 * v for v in annotation["bbox"]]
+        if "segmentation" in annotation:
+            annotation["segmentation"] = [[10 * v for v in p] for p in annotation["segmentation"]]
+    (folder / "annotations.json").write_text(json.dumps(content))
+    (large,) = read_folder(folder).labelled()
+    assert all((large.masks[name] == right.masks[name]).all() for name in right.masks)
+
+
+def test_annotations_of_a_turned_image_are_refused(folder: Path) -> None:
+    with pytest.raises(OptionError, match="480 x 640 pixels, annotated at 640 x 480"):
+        list(read_folder(edited(folder, "images", width=640, height=480)).labelled())
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_below_one(folder: Path, limit: int) -> None:
+    with pytest.raises(OptionError, match="limit"):
+        relevance.measure(read_folder(folder), "nano", limit)
+
+
+@pytest.mark.parametrize("name", ["\u72ac", "dog " * 300])
+def test_a_category_that_cannot_be_asked_is_named(folder: Path, name: str) -> None:
+    with pytest.raises(OptionError, match="category"):
+        relevance.measure(read_folder(edited(folder, "categories", name=name)), "nano", 1)
+
+
+def test_quotes_in_a_name_do_not_split_it(folder: Path) -> None:
+    report, _ = relevance.measure(read_folder(edited(folder, "categories", name='a 5" "tall" man')), "nano", 1)
+    assert report["pairs"] == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"not a tar", b"\x1f\x8b\x08\x00cut"])
+def test_a_tar_that_is_none(folder: Path, content: bytes) -> None:
+    (folder / "images.tar").write_bytes(content)
+    with pytest.raises(OptionError, match=r"images\.tar"):
+        list(read_folder(folder).labelled())
+
+
+def test_images_in_a_tar_are_found_by_their_whole_name_first(folder: Path) -> None:
+    with tarfile.open(folder / "images.tar", "w") as archive:
+        archive.add(folder / "annotations.json", "b/a.jpg")
+        archive.add(folder / "a.jpg", "c/a.jpg")
+    assert len(list(read_folder(edited(folder, "images", file_name="c/a.jpg")).labelled())) == 1
+    with pytest.raises(OptionError, match=r"holds no 'a\.jpg'"):  # there are two, so neither
+        list(read_folder(edited(folder, "images", file_name="a.jpg")).labelled())
+    with pytest.raises(ImageFormatError, match=r"'b/a\.jpg' in"):
+        list(read_folder(edited(folder, "images", file_name="b/a.jpg")).labelled())
+
+
+def test_results_are_kept_when_nobody_reads_the_table(two_images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = f"{sys.executable} -m foveate.cli bench relevance --data {two_images} --out {out} | true"
+    subprocess.run(command, shell=True, check=True, capture_output=True)
+    assert {file.name for file in out.iterdir()} == {"report.json", "pairs.jsonl", "cases.png"}
+
+
+@pytest.mark.parametrize("repeats", [0, -5, 20_000])
+def test_repeats_out_of_range(repeats: int) -> None:
+    with pytest.raises(OptionError, match="repeats"):
+        query.measure(None, repeats)

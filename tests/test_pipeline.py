@@ -51,7 +51,8 @@ def test_a_list_of_questions_is_stacked_in_order(texture: Texture) -> None:
     for i, query in enumerate(["broccoli", "a child", "a dog"]):
         assert np.allclose(several[i].map, foveate.score(texture, query).map, atol=1e-6)
     assert len(several[1:]) == 2
-    assert len(foveate.score(texture, [])) == 0
+    with pytest.raises(QueryError, match="empty list"):
+        foveate.score(texture, [])
 
 
 def test_several_phrases_take_the_highest(texture: Texture) -> None:

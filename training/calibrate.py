@@ -16,7 +16,7 @@ import numpy as np
 
 from foveate.basis import Basis
 from foveate.bench.agreement import Agreement, agreement, auroc
-from foveate.bench.coco import labelled_images, thing_names
+from foveate.bench.coco import read_folder
 from foveate.encoders import Calibration, load_encoder
 from foveate.grid import resize_map
 from foveate.relevance.bank import bank_of
@@ -33,14 +33,15 @@ def main() -> None:
     parser.add_argument("--encoder", default="nano")
     parser.add_argument("--limit", type=int, default=100_000)
     args = parser.parse_args()
-    tower, names = load_encoder(args.encoder), thing_names(args.data)
+    folder, tower = read_folder(args.data), load_encoder(args.encoder)
+    names = folder.names
     vectors = tower.encode_text([tower.templates[0].format(name) for name in names])
     queries = [Query(name, (name,), vector[None]) for name, vector in zip(names, vectors, strict=True)]
     variants = [Calibration(t, r, tower.calibration.synonym, 1, 0) for r, t in VARIANTS]
     agreements: list[list] = [[] for _ in variants]
     peaks: list[list] = [[] for _ in variants]
     present: list[bool] = []
-    for item in labelled_images(args.data, args.limit):
+    for item in folder.labelled(args.limit):
         dense = tower.encode_image(item.rgb)
         texture = uncompressed(item.rgb, dense, EncoderStamp(tower.name, tower.revision, tower.width))
         present += [name in item.masks for name in names]

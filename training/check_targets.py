@@ -16,7 +16,7 @@ import detector
 import numpy as np
 
 from foveate.bench.agreement import Agreement, agreement
-from foveate.bench.coco import labelled_images, thing_names
+from foveate.bench.coco import read_folder
 
 
 def main() -> None:
@@ -25,9 +25,10 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=128)
     args = parser.parse_args()
     teacher = detector.Detector(str(args.data / "teachers/yolox_nano.onnx"), threads=2)
-    names = thing_names(args.data / "dev/coco128")
+    folder = read_folder(args.data / "dev/coco128")
+    names = folder.names
     found: dict[str, list] = {}
-    for item in labelled_images(args.data / "dev/coco128", args.limit):
+    for item in folder.labelled(args.limit):
         ratio = 256 / min(item.rgb.shape[:2])
         small = cv2.resize(item.rgb, None, fx=ratio, fy=ratio, interpolation=cv2.INTER_AREA)
         raster = next(iter(item.masks.values())).shape

@@ -18,7 +18,7 @@ import numpy as np
 
 import foveate
 from foveate.bench.agreement import Agreement, agreement
-from foveate.bench.coco import labelled_images
+from foveate.bench.coco import read_folder
 from foveate.grid import resize_map
 
 SYNONYMS = {
@@ -42,7 +42,7 @@ def main() -> None:
     args = parser.parse_args()
     found: dict[str, list[Agreement]] = {}
     nonsense: list[float] = []
-    for item in labelled_images(args.data, 10**6):
+    for item in read_folder(args.data).labelled():
         texture = foveate.encode(item.rgb)
         nonsense += list(foveate.score(texture, [f'"{word}"' for word in NONSENSE]).confidence)
         for name, mask in item.masks.items():

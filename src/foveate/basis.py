@@ -147,7 +147,7 @@ def _check(rank: int, error: float | None, width: int) -> None:
         raise OptionError(
             f"rank={rank!r}", expected=f"a whole number from 1 to {width}", fix="leave it out for the default of 16"
         )
-    if error is not None and not 0 < error < 1:
+    if error is not None and (not isinstance(error, int | float | np.number) or not 0 < error < 1):
         raise OptionError(
             f"error={error!r}",
             expected="a share between 0 and 1",

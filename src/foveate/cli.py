@@ -6,6 +6,9 @@ printed to stderr with what came, what was expected and what to do; the exit sta
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -245,14 +248,24 @@ def main() -> None:
     """Entry point: turns foveate's errors into messages and a full pipe into silence."""
     from foveate.errors import FoveateError
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a question may hold what a terminal cannot show
     try:
         app()
+        sys.stdout.flush()
     except FoveateError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        typer.echo("error: the output cannot be written: the disk is full; files already written are whole", err=True)
+        sys.stderr.flush()
+        os._exit(1)  # the usual exit would try to write the rest once more, and show that as a traceback
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -128,7 +128,7 @@ FULL40 = Layout("full40", tuple(channel.name for channel in CHANNELS))
 
 def channel_named(name: str) -> Channel:
     """The table's entry for a name. Raises ChannelError with the nearest right names."""
-    if name not in BY_NAME:
+    if not isinstance(name, str) or name not in BY_NAME:
         raise unknown_channel(name, tuple(BY_NAME))
     return BY_NAME[name]
 

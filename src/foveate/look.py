@@ -87,9 +87,9 @@ def slug(query: str) -> str:
 def _place(path: Path, identity: dict[str, Any]) -> Path:
     """The path without suffix, or the first `path-2`, `path-3`, ... that is free or holds this very result already."""
     number, candidate = 1, path
-    while (file := Path(f"{candidate}.json")).exists():
+    while any(Path(f"{candidate}.{kind}").exists() for kind in ("json", "png")):
         try:
-            there = json.loads(file.read_text("utf-8"))
+            there = json.loads(Path(f"{candidate}.json").read_text("utf-8"))
             if all(there.get(key) == value for key, value in identity.items()):
                 break
         except (OSError, ValueError, AttributeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import tempfile
 from pathlib import Path
 
 from foveate.errors import OutputError
@@ -38,12 +39,14 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create an output folder. Raises OutputError with the cause."""
+    """Create an output folder and make sure that files can be written there. Raises OutputError with the cause."""
     try:
         path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
     except (OSError, ValueError) as cause:
         raise OutputError(
-            f"the output folder '{path}' cannot be made ({getattr(cause, 'strerror', None) or cause})",
-            expected="a folder, or a place where one can be made",
+            f"the output folder '{path}' cannot be made or written to ({getattr(cause, 'strerror', None) or cause})",
+            expected="a writable folder, or a place where one can be made",
             fix="choose another place with --out",
         ) from cause

@@ -18,9 +18,9 @@ from foveate.channels.saliency import spectral_residual
 from foveate.channels.visual import visual_planes
 from foveate.encoders import Encoder
 from foveate.encoders.contract import check_features, encoder_given, encoder_of
-from foveate.errors import OptionError
+from foveate.errors import OptionError, QueryError
 from foveate.image import ImageSource, load_image
-from foveate.relevance.allocate import Allocation, allocate_map
+from foveate.relevance.allocate import Allocation, allocate_map, check_floor
 from foveate.relevance.bank import bank_of, query_metric_of
 from foveate.relevance.query import prepare
 from foveate.relevance.score import PRESENT, Relevance, Relevances, relevance_of
@@ -84,7 +84,7 @@ def encode(
         basis=small.basis,
         residual=small.residual.reshape(grid.shape),
         encoder=EncoderStamp(tower.name, tower.revision, tower.width),
-        preprocessing={"long_side": long_side, "compression": compression},
+        preprocessing={"long_side": None if long_side is None else int(long_side), "compression": compression},
         name=picture.name,
     )
 
@@ -113,7 +113,10 @@ def score(
     rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
     if isinstance(query, str) or not isinstance(query, Iterable):
         return relevance_of(texture, prepare(tower, query), tower.calibration, rivals)
-    return Relevances(tuple(relevance_of(texture, prepare(tower, text), tower.calibration, rivals) for text in query))
+    queries = [prepare(tower, text) for text in query]
+    if not queries:
+        raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
+    return Relevances(tuple(relevance_of(texture, each, tower.calibration, rivals) for each in queries))
 
 
 @overload
@@ -141,6 +144,7 @@ def allocate(
     """
     if isinstance(relevance, Relevances):
         return tuple(allocate(one, budget, floor=floor) for one in relevance)
+    check_floor(floor)
     grid, likely = relevance.grid, min(1.0, relevance.confidence / PRESENT)
     key = relevance.map
     if likely < 1:

@@ -1,9 +1,15 @@
-"""A mapping that cannot be changed and can travel between processes (types.MappingProxyType cannot)."""
+"""Values that stay as they are, also after a journey between processes.
+
+`ReadOnly` is a mapping that cannot be changed (types.MappingProxyType cannot be pickled). `freeze` makes the arrays of
+an object read-only: NumPy forgets that they were when it unpickles them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
+
+import numpy as np
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -32,3 +38,11 @@ class ReadOnly(Mapping[K, V]):
 
     def __repr__(self) -> str:
         return f"ReadOnly({self._items!r})"
+
+
+def freeze(value: object) -> None:
+    """Make arrays read-only that are attributes of an object, or values of a mapping among its attributes."""
+    for attribute in vars(value).values():
+        for array in attribute.values() if isinstance(attribute, Mapping) else (attribute,):
+            if isinstance(array, np.ndarray):
+                array.setflags(write=False)

@@ -143,14 +143,17 @@ class Texture:
             level: log2 of the footprint's side in pixels. A channel whose native samples are already that coarse is
                 read as it is; others from the nearest mip level.
         """
-        yx = np.asarray(positions, np.float64)
+        try:
+            yx = np.asarray(positions, np.float64)
+        except (TypeError, ValueError):
+            yx = np.empty(0)  # no numbers at all: the shape is wrong too
         if yx.ndim != 2 or yx.shape[1] != 2 or not np.isfinite(yx).all():
             raise OptionError(
                 f"positions of shape {list(yx.shape)}" + ("" if np.isfinite(yx).all() else " with NaN or infinity"),
                 expected="finite (y, x) pairs in pixels, [n, 2]",
                 fix="stack them with np.stack([y, x], -1)",
             )
-        if not 0 <= level <= MAX_LEVEL:
+        if not isinstance(level, int | float | np.number) or not 0 <= level <= MAX_LEVEL:
             raise OptionError(f"level={level!r}", expected=f"0 to {MAX_LEVEL}", fix="0 reads the native planes")
         out = np.empty((len(yx), len(channels)), np.float32)
         for i, name in enumerate(channels):

@@ -62,7 +62,12 @@ def save_texture(texture: Texture, path: str | os.PathLike[str]) -> None:
             fix="look at what made the texture; foveate.encode refuses such features",
         )
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    write_whole(Path(path), to_bytes(contiguous, {"foveate": json.dumps(header, sort_keys=True)}))
+    write_whole(Path(path), to_bytes(contiguous, {"foveate": json.dumps(header, sort_keys=True, default=_number)}))
+
+
+def _number(value: Any) -> Any:
+    """NumPy's numbers, which an encoder of one's own may put into a grid, as Python's."""
+    return value.item()
 
 
 def load_texture(path: str | os.PathLike[str]) -> Texture:
@@ -132,6 +137,8 @@ def _check_names(names: set[str], header: dict[str, Any], file: Path) -> None:
 
 def _build(header: dict[str, Any], tensors: dict[str, NDArray[Any]], file: Path) -> Texture:
     height, width = int(header["image"]["height"]), int(header["image"]["width"])
+    if min(height, width, *header["grid"]) < 1:
+        raise _damaged(file, f"an image of {height} x {width} pixels in {header['grid']} cells")
     grid = Grid(int(header["grid"][0]), int(header["grid"][1]), height, width)
     stamp = header["encoder"]
     encoder = EncoderStamp(str(stamp["name"]), str(stamp["revision"]), int(stamp["width"]))
@@ -154,6 +161,8 @@ def _build(header: dict[str, Any], tensors: dict[str, NDArray[Any]], file: Path)
     check("pixel", np.uint8, height, width, 3)
     check("embedding", np.float16, *grid.shape, rank)
     check("residual", np.float16, *grid.shape)
+    if (tensors["residual"] < 0).any():
+        raise _damaged(file, "tensor 'residual' has negative lengths")
     check("basis.mean", np.float32, encoder.width)
     check("basis.rows", np.float16, rank, encoder.width)
     if "valid" in tensors:
@@ -166,6 +175,9 @@ def _build(header: dict[str, Any], tensors: dict[str, NDArray[Any]], file: Path)
             raise _damaged(file, f"channel '{channel}' is never stored as a plane")
         check(PLANE + channel, np.float16, *shape)
         planes[channel] = tensors[PLANE + channel]
+        low, high = BY_NAME[channel].low, BY_NAME[channel].high
+        if planes[channel].size and not low <= planes[channel].min() <= planes[channel].max() <= high:
+            raise _damaged(file, f"channel '{channel}' leaves its range, {low:g} to {high:g}")
     return Texture(
         grid=grid,
         pixel=tensors["pixel"],

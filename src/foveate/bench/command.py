@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foveate.terminal import EncoderName, LongSide, counting, last_line, table
+
+if TYPE_CHECKING:
+    from foveate.bench.coco import Folder
 
 bench = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Measure: the numbers of the README come from here."
@@ -43,7 +46,10 @@ def bench_compression(
     long_side: LongSide = None,
 ) -> None:
     """Compressed against full maps, in five ways, one of them the seed documents'."""
-    report = _compression(data, encoder or "nano", limit, long_side)
+    from foveate.bench.coco import read_folder
+
+    report = _compression(read_folder(data), encoder or "nano", limit, long_side)
+    _show_compression(report)
     last_line(**report)
 
 
@@ -58,16 +64,32 @@ def bench_relevance(
     ] = Path("foveate-bench"),
 ) -> None:
     """Is the heat on the thing? Against COCO masks and baselines, with intervals and pictures."""
-    from foveate.bench.agreement import Agreement
-    from foveate.bench.coco import image_count
+    from foveate.bench.coco import read_folder
     from foveate.bench.gallery import page
     from foveate.bench.relevance import measure
     from foveate.output import make_folder, write_whole
 
-    make_folder(out)  # before the minutes of work
-    name = encoder or "nano"
-    with counting("relevance", min(limit, image_count(data))) as progress:
-        report, pairs = measure(data, name, limit, long_side, progress)
+    name, folder = encoder or "nano", read_folder(data)
+    make_folder(out)  # before the minutes of work; and every result is written before anything is printed
+    with counting("relevance", min(limit, len(folder.images))) as progress:
+        report, pairs = measure(folder, name, limit, long_side, progress)
+    write_whole(out / "pairs.jsonl", "".join(json.dumps(pair.record()) + "\n" for pair in pairs).encode())
+    write_whole(out / "report.json", json.dumps(report, indent=1).encode())
+    compression = _compression(folder, name, min(limit, COMPRESSED), long_side)
+    report["compression"] = compression["rows"]
+    write_whole(out / "report.json", json.dumps(report, indent=1).encode())
+    picture = io.BytesIO()
+    page(folder, name, pairs, long_side).save(picture, "PNG")
+    write_whole(out / "cases.png", picture.getvalue())
+    _show_relevance(name, report)
+    _show_compression(compression)
+    typer.echo(f"\npictures of the best, worst and random cases: {out / 'cases.png'}; each pair: {out / 'pairs.jsonl'}")
+    last_line(**report)
+
+
+def _show_relevance(name: str, report: dict[str, Any]) -> None:
+    from foveate.bench.agreement import Agreement
+
     metrics = tuple(field.replace("_", " at ") + (" %" if "_" in field else "") for field in Agreement._fields)
     table(report["title"], ("map", *metrics), [tuple(row["cells"]) for row in report["rows"]])
     table(
@@ -81,21 +103,16 @@ def bench_relevance(
         f"presence AUROC of confidence, {presence['asked']} questions: {presence['text']}; present is True for "
         f"{presence['found_when_there']} of the things that are there and {presence['found_when_not']} of the others\n"
     )
-    report["compression"] = _compression(data, name, min(limit, COMPRESSED), long_side)["rows"]
-    picture = io.BytesIO()
-    page(data, name, pairs, long_side).save(picture, "PNG")
-    write_whole(out / "cases.png", picture.getvalue())
-    write_whole(out / "pairs.jsonl", "".join(json.dumps(pair.record()) + "\n" for pair in pairs).encode())
-    write_whole(out / "report.json", json.dumps(report, indent=1).encode())
-    typer.echo(f"\npictures of the best, worst and random cases: {out / 'cases.png'}; each pair: {out / 'pairs.jsonl'}")
-    last_line(**report)
 
 
-def _compression(data: Path, encoder: str, limit: int, long_side: int | None) -> dict[str, Any]:
-    from foveate.bench.coco import image_count
-    from foveate.bench.compression import WAYS, measure
+def _compression(folder: Folder, encoder: str, limit: int, long_side: int | None) -> dict[str, Any]:
+    from foveate.bench.compression import measure
 
-    with counting("compression", min(limit, image_count(data))) as progress:
-        report = measure(data, encoder, limit, long_side, progress)
+    with counting("compression", min(limit, len(folder.images))) as progress:
+        return measure(folder, encoder, limit, long_side, progress)
+
+
+def _show_compression(report: dict[str, Any]) -> None:
+    from foveate.bench.compression import WAYS
+
     table(report["title"], ("rank", *WAYS.values()), [tuple(row["cells"]) for row in report["rows"]])
-    return report

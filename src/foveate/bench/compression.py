@@ -11,7 +11,6 @@ image or shared by all (here even fitted to the very images it is tested on), an
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,8 @@ from numpy.typing import NDArray
 
 from foveate.basis import Metric, compress
 from foveate.bench import circumstances
-from foveate.bench.coco import labelled_images, thing_names
+from foveate.bench.coco import Folder
 from foveate.encoders import load_encoder
-from foveate.errors import OptionError
 from foveate.relevance.bank import query_metric_of
 
 RANKS = (4, 8, 16, 32, 64)
@@ -37,7 +35,7 @@ Floats = NDArray[np.float32]
 
 
 def measure(
-    data: Path,
+    folder: Folder,
     encoder: str,
     limit: int,
     long_side: int | None = None,
@@ -45,16 +43,14 @@ def measure(
 ) -> dict[str, Any]:
     """-> report with one row a rank: mean Spearman and overlap of each of WAYS. Keeps all features in memory."""
     tower = load_encoder(encoder)
-    names = thing_names(data)
+    names = folder.names
     text = tower.encode_text([tower.templates[0].format(name) for name in names])
     metric = query_metric_of(tower)
     images: list[NDArray[np.float16]] = []
-    for item in labelled_images(data, limit):
+    for item in folder.labelled(limit):
         features = tower.encode_image(item.rgb, long_side=long_side).features
         images.append(features.reshape(-1, features.shape[-1]).astype(np.float16))
         progress(len(images))
-    if not images:
-        raise OptionError(f"no labelled image in '{data}'", expected="at least one thing", fix="check annotations.json")
     mean, covariance = _moments(images)
     aware, plain = _directions(covariance, metric), _directions(covariance, None)
     ranks = [rank for rank in RANKS if rank <= tower.width]
@@ -78,7 +74,7 @@ def measure(
         cells = [str(rank), *(f"{spearman:.3f} / {overlap:.3f}" for spearman, overlap in pairs.values())]
         rows.append({"cells": cells, "rank": rank, **pairs})
     title = f"Spearman / overlap of the top 6.7 %, {len(images)} images, {len(names)} questions each"
-    return {"title": title, "rows": rows, "data": str(data), "encoder": encoder, **circumstances()}
+    return {"title": title, "rows": rows, "data": str(folder.path), "encoder": encoder, **circumstances()}
 
 
 def likeness(full: Floats, other: Floats) -> tuple[float, float]:

@@ -7,14 +7,13 @@ confidence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import cv2
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from foveate.bench.agreement import SEED
-from foveate.bench.coco import Labelled, labelled_images
+from foveate.bench.coco import Folder, Labelled
 from foveate.bench.relevance import Pair
 from foveate.pipeline import encode, score
 from foveate.viz import INK, MARGIN, PAPER, fitted, heat_over
@@ -23,7 +22,7 @@ CASES, TILE, CAPTION = 7, 240, 22
 OUTLINE = (64, 255, 96)
 
 
-def page(data: Path, encoder: str, pairs: Sequence[Pair], long_side: int | None = None) -> Image.Image:
+def page(folder: Folder, encoder: str, pairs: Sequence[Pair], long_side: int | None = None) -> Image.Image:
     """Three rows of cases: best, worst, random, by average precision."""
     ranked = sorted(pairs, key=lambda pair: -pair.found[encoder].precision)
     drawn = np.random.default_rng(SEED).permutation(len(pairs))[:CASES]
@@ -33,7 +32,7 @@ def page(data: Path, encoder: str, pairs: Sequence[Pair], long_side: int | None 
         "random": [pairs[i] for i in drawn],
     }
     wanted = {pair.image for group in groups.values() for pair in group}
-    images = {item.name: item for item in labelled_images(data, 10**9, wanted)}
+    images = {item.name: item for item in folder.labelled(only=wanted)}
     height = 2 * TILE + 2 * CAPTION + MARGIN
     sheet = Image.new("RGB", (CASES * (TILE + MARGIN) + MARGIN, len(groups) * height + MARGIN), PAPER)
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(14)

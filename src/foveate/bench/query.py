@@ -18,17 +18,21 @@ import numpy as np
 
 from foveate.bench import circumstances
 from foveate.encoders import load_encoder
+from foveate.errors import OptionError
 from foveate.image import load_image
 from foveate.pipeline import DEFAULT_BUDGET, allocate, encode, score
 from foveate.relevance.allocate import top_cells
 from foveate.relevance.bank import nouns
 
+MOST = 10_000  # texts that were never asked before run out after 12,680
 SIDE = 512  # 64 x 64 cells
 ADJECTIVES = ("red", "small", "wooden", "old", "striped", "shiny", "tall", "broken")
 
 
 def measure(image: Path | None, repeats: int) -> dict[str, Any]:
     """Measure everything. `repeats`: of the quick rows; slow ones are measured a tenth as often."""
+    if not 1 <= repeats <= MOST:
+        raise OptionError(f"--repeats {repeats}", expected=f"1 to {MOST}", fix="leave it out for 200")
     path = image or Path(str(files("foveate") / "assets" / "photos" / "child_with_broccoli.jpg"))
     square = _square(path, SIDE)
     texture = encode(square)

@@ -18,9 +18,8 @@ Presence: every name of the folder is asked of every image; does confidence tell
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,14 +36,16 @@ from foveate.bench.agreement import (
     mean_estimate,
     ratio_estimate,
 )
-from foveate.bench.coco import Labelled, labelled_images, thing_names
+from foveate.bench.coco import Folder, Labelled
 from foveate.encoders import load_encoder
-from foveate.errors import OptionError
+from foveate.errors import OptionError, QueryError
 from foveate.grid import resize_map
 from foveate.pipeline import encode, score
 from foveate.relevance.allocate import even_order
+from foveate.relevance.query import prepare
 from foveate.relevance.score import PRESENT
 
+QUOTES = str.maketrans('"“”', "   ")  # inside a question they would end it
 SIZES = {"small": 0.01, "medium": 0.10, "large": 1.0}  # a thing's share of the image, up to
 OTHER_THING, FOREIGN_QUESTION, FOREIGN_MAP = (
     "another thing in the image",
@@ -87,7 +88,7 @@ class Asked:
 
 
 def measure(
-    data: Path,
+    folder: Folder,
     encoder: str,
     limit: int,
     long_side: int | None = None,
@@ -95,25 +96,23 @@ def measure(
 ) -> tuple[dict[str, Any], list[Pair]]:
     """-> (report, pairs). The report has one row a map, rows by size of the encoder's, presence, and objectness.
 
-    Raises OptionError for a folder that is not COCO-style or has nothing labelled, EncoderNameError and its kin.
+    Raises OptionError for a folder without anything labelled or with a name that cannot be asked; EncoderNameError.
     """
-    names = thing_names(data)
+    questions = _questions(folder, encoder)
     random = np.random.default_rng(SEED)
     pairs: list[Pair] = []
     asked, before = Asked(), None
-    for number, item in enumerate(labelled_images(data, limit)):
-        found, before = _one_image(number, item, names, encoder, long_side, random, before, asked)
+    for number, item in enumerate(folder.labelled(limit)):
+        found, before = _one_image(number, item, questions, encoder, long_side, random, before, asked)
         pairs += found
         progress(number + 1)
-    if not pairs:
-        raise OptionError(f"no labelled image in '{data}'", expected="at least one thing", fix="check annotations.json")
-    return _report(data, encoder, long_side, pairs, asked), pairs
+    return _report(folder, encoder, long_side, pairs, asked), pairs
 
 
 def _one_image(
     number: int,
     item: Labelled,
-    names: Sequence[str],
+    questions: Mapping[str, str],
     encoder: str,
     long_side: int | None,
     random: np.random.Generator,
@@ -122,7 +121,8 @@ def _one_image(
 ) -> tuple[list[Pair], Floats]:
     """-> (one pair a thing, the first thing's map for the next image)."""
     texture = encode(item.rgb, encoder=encoder, long_side=long_side)
-    everything = dict(zip(names, score(texture, [f'"{name}"' for name in names], encoder=encoder), strict=True))
+    names = list(questions)
+    everything = dict(zip(names, score(texture, list(questions.values()), encoder=encoder), strict=True))
     asked.confidence += [relevance.confidence for relevance in everything.values()]
     asked.there += [name in item.masks for name in names]
     asked.image += [number] * len(names)
@@ -150,7 +150,23 @@ def _one_image(
     return pairs, next(iter(maps.values()))
 
 
-def _report(data: Path, encoder: str, long_side: int | None, pairs: list[Pair], asked: Asked) -> dict[str, Any]:
+def _questions(folder: Folder, encoder: str) -> dict[str, str]:
+    """Each thing's name as a question that is asked as it stands. Raises OptionError for one that cannot be asked."""
+    tower, questions = load_encoder(encoder), {}
+    for name in folder.names:
+        questions[name] = '"' + name.translate(QUOTES) + '"'
+        try:
+            prepare(tower, questions[name])
+        except QueryError as error:
+            raise OptionError(
+                f"the category {name[:40]!r} in '{folder.path}' cannot be asked: {error.received}",
+                expected="names of things that the encoder can read",
+                fix=f"rename it in annotations.json ({error.fix})",
+            ) from None
+    return questions
+
+
+def _report(folder: Folder, encoder: str, long_side: int | None, pairs: list[Pair], asked: Asked) -> dict[str, Any]:
     images = len({pair.number for pair in pairs})
     there, confidence = np.array(asked.there), np.array(asked.confidence)
     called = confidence >= PRESENT
@@ -173,7 +189,7 @@ def _report(data: Path, encoder: str, long_side: int | None, pairs: list[Pair], 
             "found_when_not": _plain(called[~there].mean()) if not there.all() else None,
             "asked": len(there),
         },
-        "data": str(data),
+        "data": str(folder.path),
         "encoder": {"name": encoder, "revision": load_encoder(encoder).revision, "long_side": long_side},
         "pairs": len(pairs),
         "seed": SEED,

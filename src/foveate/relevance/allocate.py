@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.errors import BudgetError, OptionError
 from foveate.grid import Grid
+from foveate.readonly import freeze
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
@@ -37,6 +39,13 @@ class Allocation:
     indices: Indices
     scores: Floats
     grid: Grid
+
+    def __post_init__(self) -> None:
+        freeze(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        freeze(self)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -91,8 +100,7 @@ def allocate_map(
         )
     flat = flat.ravel()
     check_budget(budget, grid)
-    if not 0 <= floor <= 1:
-        raise OptionError(f"floor={floor!r}", expected="a share from 0 to 1", fix="0.1 spreads a tenth of the budget")
+    check_floor(floor)
     if np.isnan(flat.min()):
         raise OptionError("a map with NaN", expected="finite scores", fix="replace them with np.nan_to_num")
     ranked, order = flat, even_order(*grid.shape)
@@ -121,6 +129,11 @@ def check_budget(budget: int, grid: Grid) -> None:
             expected=f"1 to {grid.count} (this image has {grid.h} x {grid.w} cells)",
             fix=f"pass {min(max(int(budget), 1), grid.count)}, or encode with a larger long_side for more cells",
         )
+
+
+def check_floor(floor: float) -> None:
+    if isinstance(floor, bool) or not isinstance(floor, int | float | np.number) or not 0 <= floor <= 1:
+        raise OptionError(f"floor={floor!r}", expected="a share from 0 to 1", fix="0.1 spreads a tenth of the budget")
 
 
 @lru_cache(maxsize=32)

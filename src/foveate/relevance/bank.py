@@ -7,6 +7,7 @@ from importlib.resources import files
 
 from foveate.basis import Metric, query_metric
 from foveate.encoders import Encoder
+from foveate.encoders.contract import text_vectors
 from foveate.relevance.score import Rivals
 
 
@@ -20,7 +21,7 @@ def nouns() -> tuple[str, ...]:
 def bank_of(encoder: Encoder) -> Rivals:
     """The nouns' vectors: what a question competes with. Made once a process and encoder."""
     prompt = encoder.templates[0]
-    return Rivals(encoder.encode_text([prompt.format(noun) for noun in nouns()]))
+    return Rivals(text_vectors(encoder, [prompt.format(noun) for noun in nouns()]))
 
 
 @lru_cache(maxsize=4)

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.encoders import Encoder
-from foveate.errors import EncoderOutputError, QueryError
+from foveate.encoders.contract import text_vectors
+from foveate.errors import QueryError
 
 MAX_CHARACTERS = 1000
 MAX_PHRASES = 8
@@ -153,6 +154,8 @@ def _check(text: str) -> None:
             expected=f"at most {MAX_CHARACTERS:,}",
             fix="ask for the thing you look for in a few words; one query per thing",
         )
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise QueryError(f"{text!r} is no valid Unicode", expected="a text", fix="write the query again, in UTF-8")
     if not any(character.isalnum() for character in text):
         raise QueryError(f"{text!r} has no letter", expected="a question or a noun phrase", fix='ask "a dog", say')
 
@@ -162,16 +165,10 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     readable, vectors, refused = [], [], None
     for phrase in noun_phrases(text):
         try:
-            prompts = encoder.encode_text([template.format(phrase) for template in encoder.templates])
+            prompts = text_vectors(encoder, [template.format(phrase) for template in encoder.templates])
         except QueryError as error:
             refused = error  # one phrase that cannot be read is no reason to refuse the others
             continue
-        if prompts.shape != (len(encoder.templates), encoder.width) or not np.isfinite(prompts).all():
-            raise EncoderOutputError(
-                f"encoder '{encoder.name}' returned text vectors of shape {list(prompts.shape)}, or not finite",
-                expected=f"finite vectors [{len(encoder.templates)}, {encoder.width}]",
-                fix="return one unit vector of the encoder's width for each text",
-            )
         mean = prompts.mean(0)
         readable.append(phrase)
         vectors.append(mean / max(float(np.linalg.norm(mean)), 1e-9))

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from foveate.encoders import Calibration
 from foveate.errors import OptionError
 from foveate.grid import Grid, resize_map
-from foveate.readonly import ReadOnly
+from foveate.readonly import ReadOnly, freeze
 from foveate.relevance.query import Query
 from foveate.texture import Texture
 
@@ -62,6 +62,10 @@ class Relevance:
     saliency: Floats
     valid: Floats | None
     grid: Grid
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        freeze(self)
 
     @property
     def present(self) -> bool:
