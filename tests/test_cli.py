@@ -209,6 +209,27 @@ def test_results_of_other_images_and_budgets_are_not_written_over(tmp_path: Path
     assert pngs[3] == pngs[0]  # the same again takes the same place
 
 
+def test_a_picture_of_somebody_elses_is_not_written_over(tmp_path: Path, broccoli: Path) -> None:
+    (tmp_path / "foveate-out").mkdir()
+    mine = tmp_path / "foveate-out" / f"{broccoli.stem}--a-dog.png"
+    mine.write_text("mine")
+    assert last(run("look", broccoli, "a dog", cwd=tmp_path))["queries"][0]["png"].endswith("--a-dog-2.png")
+    assert mine.read_text() == "mine"
+
+
+def test_a_terminal_that_cannot_show_a_question(tmp_path: Path, broccoli: Path) -> None:
+    done = run("look", broccoli, "犬 dog", cwd=tmp_path, PYTHONIOENCODING="cp1252")
+    assert last(done)["queries"][0]["phrases"] == ["犬 dog"]
+
+
+def test_a_full_disk_behind_stdout_is_no_traceback(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m foveate.cli doctor > /dev/full"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "disk is full" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_options_that_a_texture_cannot_take(tmp_path: Path, broccoli: Path) -> None:
     run("encode", broccoli, "-o", "t.safetensors", cwd=tmp_path)
     fails(run("look", "t.safetensors", "dog", "--long-side", 256, cwd=tmp_path), "--long-side 256")

@@ -17,6 +17,7 @@ from foveate import Grid, Texture
 from foveate.encoders import Calibration, DenseFeatures, Encoder
 from foveate.errors import (
     BudgetError,
+    ChannelError,
     EncoderNameError,
     EncoderOutputError,
     ImageNotFoundError,
@@ -290,6 +291,70 @@ def test_texts_that_break_the_contract_are_refused() -> None:
         foveate.score(foveate.encode(halves(), encoder=Colours(revision="text")), "red", encoder=own)
 
 
+class Strange(Colours):
+    """Colours whose methods return what they are told to."""
+
+    def __init__(self, image: Any = None, text: Any = None) -> None:
+        super().__init__(revision="strange")
+        self.image, self.text = image, text
+
+    def encode_image(self, rgb: np.ndarray, *, long_side: int | None = None) -> Any:
+        dense = super().encode_image(rgb)
+        return dense if self.image is None else self.image(dense)
+
+    def encode_text(self, texts: Any) -> Any:
+        return super().encode_text(texts) if self.text is None else self.text(super().encode_text(texts))
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        lambda dense: 5,
+        lambda dense: (dense.features, dense.grid),
+        lambda dense: dense.features,
+        lambda dense: DenseFeatures(dense.features.tolist(), dense.grid),
+        lambda dense: DenseFeatures(dense.features, None),  # type: ignore[arg-type]
+        lambda dense: DenseFeatures(dense.features.astype(object), dense.grid),
+        lambda dense: DenseFeatures(dense.features.astype(complex), dense.grid),
+    ],
+)  # fmt: skip
+def test_what_is_no_features_at_all_is_refused(image: Any) -> None:
+    with pytest.raises(EncoderOutputError, match="returned"):
+        foveate.encode(halves(), encoder=Strange(image=image))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [lambda v: 0, lambda v: v.tolist(), lambda v: v[0], lambda v: v[:, :2], lambda v: v * 0, lambda v: v * 1e20,
+     lambda v: v * np.nan],
+)  # fmt: skip
+def test_what_is_no_text_vectors_is_refused_before_a_basis_is_made_of_it(text: Any) -> None:
+    with pytest.raises(EncoderOutputError, match="text vectors"):
+        foveate.encode(halves(), encoder=Strange(text=text))
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [("name", None), ("revision", 3), ("width", 0), ("calibration", None), ("templates", ()), ("templates", ("{",)),
+     ("templates", ("a {x}",)), ("templates", ("a thing",)), ("templates", None)],
+)  # fmt: skip
+def test_a_member_that_is_wrong_is_named(member: str, value: object) -> None:
+    own = Strange()
+    object.__setattr__(own, member, value)
+    with pytest.raises(EncoderNameError, match=member):
+        foveate.encode(halves(), encoder=own)
+
+
+def test_an_encoder_may_count_in_numpys_integers(tmp_path: Path) -> None:
+    def count(dense: DenseFeatures) -> DenseFeatures:
+        return DenseFeatures(dense.features, Grid(*np.array([*dense.grid.shape, dense.grid.height, dense.grid.width])))
+
+    own = Strange(image=count)
+    foveate.encode(halves(), encoder=own).save(tmp_path / "t.safetensors")
+    assert Texture.load(tmp_path / "t.safetensors").grid == foveate.encode(halves(), encoder=own).grid
+    foveate.encode(halves(), long_side=np.int64(64)).save(tmp_path / "t.safetensors")  # type: ignore[arg-type]
+
+
 def test_an_encoder_that_cannot_be_hashed_or_is_none() -> None:
     class Changing(Colours):
         __hash__ = None  # type: ignore[assignment]
@@ -342,6 +407,35 @@ def test_results_are_read_only(texture: Texture) -> None:
             array[0] = 0
     with pytest.raises(TypeError):
         relevance.parts["child"] = relevance.map  # type: ignore[index]
+
+
+def test_results_stay_read_only_on_their_way(texture: Texture) -> None:
+    relevances = foveate.score(texture, ["broccoli", "a child"])
+    kept = foveate.allocate(relevances[0])
+    again, allocation = pickle.loads(pickle.dumps((relevances, kept)))
+    relevance = again[0]
+    arrays = [relevance.map, relevance.margin, relevance.saliency, *relevance.parts.values()]
+    for array in (*arrays, kept.indices, kept.scores, allocation.indices, allocation.scores):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+@pytest.mark.parametrize("floor", [-0.1, 1.1, "a", None, float("nan"), True])
+def test_a_floor_out_of_range(texture: Texture, floor: Any) -> None:
+    with pytest.raises(OptionError, match="floor"):
+        foveate.allocate(foveate.score(texture, "broccoli"), 5, floor=floor)
+
+
+def test_arguments_of_another_type(texture: Texture) -> None:
+    wrong: Any = "abc"
+    with pytest.raises(OptionError, match="error"):
+        foveate.encode(halves(), error=wrong)
+    with pytest.raises(OptionError, match="positions"):
+        texture.sample(wrong)
+    with pytest.raises(OptionError, match="level"):
+        texture.sample([[1, 1]], level=wrong)
+    with pytest.raises(ChannelError):
+        texture.channel([])  # type: ignore[arg-type]
 
 
 def test_a_phrase_may_be_called_saliency(texture: Texture) -> None:

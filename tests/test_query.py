@@ -95,3 +95,9 @@ def test_the_same_question_is_prepared_once() -> None:
 def test_vectors_are_read_only() -> None:
     with pytest.raises(ValueError, match="read-only"):
         prepare(foveate.load_encoder("nano"), "a dog").vectors[0] = 0
+
+
+@pytest.mark.parametrize("text", ["caf\ud8e9", '"\udcff"', "a dog \udfff"])
+def test_half_a_character_is_refused(text: str) -> None:
+    with pytest.raises(QueryError, match="Unicode"):
+        prepare(foveate.load_encoder("nano"), text)

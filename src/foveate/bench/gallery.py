@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from foveate.bench.agreement import SEED
 from foveate.bench.coco import Folder, Labelled
-from foveate.bench.relevance import Pair
+from foveate.bench.relevance import Pair, question
 from foveate.pipeline import encode, score
 from foveate.viz import INK, MARGIN, PAPER, fitted, heat_over
 
@@ -33,13 +33,15 @@ def page(folder: Folder, encoder: str, pairs: Sequence[Pair], long_side: int | N
     }
     wanted = {pair.image for group in groups.values() for pair in group}
     images = {item.name: item for item in folder.labelled(only=wanted)}
-    height = 2 * TILE + 2 * CAPTION + MARGIN
+    height = 2 * TILE + 3 * CAPTION + MARGIN
     sheet = Image.new("RGB", (CASES * (TILE + MARGIN) + MARGIN, len(groups) * height + MARGIN), PAPER)
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(14)
     for row, (title, group) in enumerate(groups.items()):
+        heading = f"{title} (captions: average precision / confidence)"
+        draw.text((MARGIN, MARGIN + row * height), heading, fill=INK, font=font)
         for column, pair in enumerate(group):
-            left, top = MARGIN + column * (TILE + MARGIN), MARGIN + row * height
-            caption = f"{title}: {pair.thing}, {pair.found[encoder].precision:.2f}, confidence {pair.confidence:.2f}"
+            left, top = MARGIN + column * (TILE + MARGIN), MARGIN + row * height + CAPTION
+            caption = f"{pair.thing} {pair.found[encoder].precision:.2f} / {pair.confidence:.2f}"
             draw.text((left, top), fitted(caption, TILE, font), fill=INK, font=font)
             for i, picture in enumerate(_case(images[pair.image], pair, encoder, long_side)):
                 sheet.paste(picture, (left, top + CAPTION + i * (TILE + 4)))
@@ -48,7 +50,7 @@ def page(folder: Folder, encoder: str, pairs: Sequence[Pair], long_side: int | N
 
 def _case(item: Labelled, pair: Pair, encoder: str, long_side: int | None) -> tuple[Image.Image, Image.Image]:
     """-> (photograph with outline, heat), each at most TILE pixels a side."""
-    relevance = score(encode(item.rgb, encoder=encoder, long_side=long_side), f'"{pair.thing}"', encoder=encoder)
+    relevance = score(encode(item.rgb, encoder=encoder, long_side=long_side), question(pair.thing), encoder=encoder)
     ratio = TILE / max(item.rgb.shape[:2])
     size = (max(1, round(item.rgb.shape[1] * ratio)), max(1, round(item.rgb.shape[0] * ratio)))
     small = cv2.resize(item.rgb, size, interpolation=cv2.INTER_AREA).astype(np.uint8)

@@ -150,11 +150,16 @@ def _one_image(
     return pairs, next(iter(maps.values()))
 
 
+def question(name: str) -> str:
+    """The question that asks for a name as it stands, whatever words it is made of."""
+    return '"' + name.translate(QUOTES) + '"'
+
+
 def _questions(folder: Folder, encoder: str) -> dict[str, str]:
     """Each thing's name as a question that is asked as it stands. Raises OptionError for one that cannot be asked."""
     tower, questions = load_encoder(encoder), {}
     for name in folder.names:
-        questions[name] = '"' + name.translate(QUOTES) + '"'
+        questions[name] = question(name)
         try:
             prepare(tower, questions[name])
         except QueryError as error:

@@ -86,7 +86,7 @@ def check_features(encoder: Encoder, dense: DenseFeatures, size: tuple[int, int]
         problem = f"features on a grid over {grid.height} x {grid.width} pixels"
         expected = f"a grid over {size[0]} x {size[1]} pixels, as the image"
     else:
-        length = np.linalg.norm(features, axis=-1)
+        length = _length(features)
         if not np.isfinite(length).all():
             problem = "features that are NaN or infinite"
         elif ((np.abs(length - 1) > UNIT) & (length > UNIT)).any():
@@ -100,6 +100,11 @@ def check_features(encoder: Encoder, dense: DenseFeatures, size: tuple[int, int]
     )
 
 
+def _length(vectors: Floats) -> Floats:
+    with np.errstate(over="ignore", invalid="ignore"):  # an infinite length is refused like any other wrong one
+        return np.asarray(np.linalg.norm(vectors, axis=-1))
+
+
 def text_vectors(encoder: Encoder, texts: Sequence[str]) -> Floats:
     """The encoder's vectors of texts, checked: float32 [n, width], finite, of length 1. Raises EncoderOutputError."""
     vectors = encoder.encode_text(texts)
@@ -108,7 +113,7 @@ def text_vectors(encoder: Encoder, texts: Sequence[str]) -> Floats:
         problem = f"a {type(vectors).__name__} as text vectors"
     elif vectors.shape != shape:
         problem = f"text vectors of shape {list(vectors.shape)}"
-    elif not (np.abs(np.linalg.norm(vectors, axis=1) - 1) <= UNIT).all():  # NaN is not either
+    elif not (np.abs(_length(vectors) - 1) <= UNIT).all():  # NaN is not either
         problem = "text vectors that are not finite and of length 1"
     else:
         return np.asarray(vectors, np.float32)
