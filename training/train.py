@@ -1,4 +1,4 @@
-"""Train the image side of nano (about an hour on two cores; minutes on a GPU).
+"""Train the image side of nano (about 70 minutes on two cores).
 
     python training/train.py --data ../shared/data --cache training/cache --out training/run
 
@@ -34,6 +34,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tower import Tower, load_detector
+from tqdm import tqdm
 from words import Vocabulary
 
 PHOTOGRAPHS, MOSAICS = 6, 2  # a step
@@ -231,7 +232,8 @@ def main() -> None:
     source = batches(photos, tiny, vocabulary, args.seed, start, args.steps)
 
     began, history = time.time(), {}
-    for step in range(start, args.steps):
+    steps = range(start, args.steps)
+    for step in tqdm(steps, desc="training", initial=start, total=args.steps, mininterval=5):
         batch, text, nouns, ok = (
             {k: v.to(device) for k, v in x.items()} if isinstance(x, dict) else x.to(device) for x in source.get()
         )
