@@ -97,7 +97,7 @@ def test_demo_runs_from_anywhere_and_offline(tmp_path: Path) -> None:
     assert sum(len(r["queries"]) for r in records) == 4
     for q in (q for r in records for q in r["queries"]):
         assert q["png"] in done.stdout.replace("\n", "")
-        assert len(q["indices"]) == 273
+        assert len(json.loads((tmp_path / q["json"]).read_text())["indices"]) == 273
         assert (tmp_path / q["png"]).stat().st_size > 50_000
 
 
@@ -228,6 +228,11 @@ def test_a_full_disk_behind_stdout_is_no_traceback(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "disk is full" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_second_image_is_no_question(tmp_path: Path, broccoli: Path) -> None:
+    shutil.copy(broccoli, tmp_path / "other.jpg")
+    fails(run("look", broccoli, "other.jpg", "a dog", cwd=tmp_path), "is a file")
 
 
 def test_options_that_a_texture_cannot_take(tmp_path: Path, broccoli: Path) -> None:

@@ -441,3 +441,13 @@ def test_arguments_of_another_type(texture: Texture) -> None:
 def test_a_phrase_may_be_called_saliency(texture: Texture) -> None:
     assert list(foveate.score(texture, "saliency").parts) == ["saliency"]
     assert not np.array_equal(foveate.score(texture, "saliency").parts["saliency"], texture.channel("saliency"))
+
+
+def test_steps_out_of_order_say_what_comes_first(texture: Texture) -> None:
+    wrong: Any = "photo.jpg"
+    with pytest.raises(OptionError, match="score"):
+        foveate.score(wrong, "a dog")
+    with pytest.raises(OptionError, match="allocate"):
+        foveate.allocate(wrong, 5)
+    with pytest.raises(OptionError, match="grid"):
+        foveate.score(texture, "a dog").on((24, 24))  # type: ignore[arg-type]

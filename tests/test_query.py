@@ -30,7 +30,6 @@ from foveate.relevance.query import MAX_PHRASES, noun_phrases, prepare
         ("dog, cat and bird", ["dog", "cat", "bird"]),
         ("dog dog dog", ["dog dog dog"]),
         ("a t-shirt", ["t-shirt"]),
-        ("What is this?", ["What is this?"]),  # nothing to look for: the whole text, as it is
         ("roof of the house", ["roof of house"]),
         ("the top of the mountain", ["mountain"]),
         ("a man in a top hat on the left", ["man", "top hat"]),
@@ -101,3 +100,14 @@ def test_vectors_are_read_only() -> None:
 def test_half_a_character_is_refused(text: str) -> None:
     with pytest.raises(QueryError, match="Unicode"):
         prepare(foveate.load_encoder("nano"), text)
+
+
+@pytest.mark.parametrize("text", ["the", "where is it?", "what is this", "of the", "is there any?"])
+def test_a_question_that_names_no_thing(text: str) -> None:
+    with pytest.raises(QueryError, match="names no thing"):
+        prepare(foveate.load_encoder("nano"), text)
+
+
+@pytest.mark.parametrize("text", ["can", '"the"', "walking", "left", "42"])
+def test_a_word_that_may_be_a_name_is_asked(text: str) -> None:
+    assert noun_phrases(text) == (text.strip('"'),)

@@ -245,11 +245,11 @@ except foveate.FoveateError as error:
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="needs POSIX limits")
 def test_a_full_disk_leaves_the_old_file_and_no_half(saved: Path, tmp_path: Path) -> None:
     target = tmp_path / "t.safetensors"
-    target.write_bytes(b"what was here before")
+    target.write_bytes(before := saved.read_bytes())
     run = subprocess.run([sys.executable, "-c", FULL_DISK, saved, target], capture_output=True, text=True, check=True)
     assert run.stdout.startswith("OutputError")
     assert "nothing was changed" in run.stdout
-    assert target.read_bytes() == b"what was here before"
+    assert target.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["t.safetensors"]
 
 
@@ -277,3 +277,16 @@ def test_a_killed_writer_leaves_a_whole_file(saved: Path, tmp_path: Path) -> Non
         if target.exists():
             Texture.load(target)
     assert target.exists()
+
+
+def test_a_file_that_is_no_texture_is_never_replaced(texture: Texture, tmp_path: Path, broccoli: Path) -> None:
+    victim, weights = tmp_path / "victim.jpg", tmp_path / "weights.safetensors"
+    victim.write_bytes(broccoli.read_bytes())
+    save_file({"a": np.zeros(3)}, weights)
+    for file in (victim, weights):
+        before = file.read_bytes()
+        with pytest.raises(OutputError, match="no texture"):
+            texture.save(file)
+        assert file.read_bytes() == before
+    texture.save(tmp_path / "t.safetensors")
+    texture.save(tmp_path / "t.safetensors")  # a texture is

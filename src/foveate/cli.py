@@ -72,6 +72,7 @@ def look(
     long_side: LongSide = None,
 ) -> None:
     """Ask an image questions: a heat map and K kept tokens for each."""
+    _no_files(query)
     texture, seconds = _texture(image, encoder, long_side)
     _report(image, texture, seconds, query, budget, out, floor, encoder)
 
@@ -148,7 +149,10 @@ def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
     for name, queries in DEMO:
         photograph = Path(str(files("foveate") / "assets" / "photos" / name))
         texture, seconds = _texture(photograph, None, None)
-        records.append(_report(photograph, texture, seconds, list(queries), budget, out, 0.0, None, quiet=True))
+        record = _report(photograph, texture, seconds, list(queries), budget, out, 0.0, None, quiet=True)
+        for one in record["queries"]:
+            del one["indices"]  # a wall of numbers; the JSON files have them
+        records.append(record)
     last_line(demo=records)
 
 
@@ -165,6 +169,18 @@ def doctor() -> None:
 
 
 # --- shared by the commands ------------------------------------------------------------------------------------------
+
+
+def _no_files(queries: list[str]) -> None:
+    from foveate.errors import QueryError
+
+    files = [query for query in queries if Path(query).suffix and Path(query).is_file()]
+    if files:
+        raise QueryError(
+            f"the query '{files[0]}' is a file",
+            expected="one image, then questions",
+            fix='run the command once for each image: for f in *.jpg; do foveate look "$f" "a dog"; done',
+        )
 
 
 def _texture(path: Path, encoder: str | None, long_side: int | None) -> tuple[Texture, float]:

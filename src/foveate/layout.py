@@ -134,9 +134,10 @@ def channel_named(name: str) -> Channel:
 
 
 def unknown_channel(name: str, known: tuple[str, ...]) -> ChannelError:
-    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
+    near = [other for other in known if str(name) in other] if name else []
+    near = near or difflib.get_close_matches(str(name), known, n=3, cutoff=0.6)
     return ChannelError(
         f"no channel named {name!r}",
-        expected="one of " + ", ".join(near or known),
+        expected=("perhaps " + " or ".join(near) + "; " if near else "") + "the channels are " + ", ".join(known),
         fix="run 'foveate channels IMAGE' to see all channels, or read docs/architecture.md",
     )

@@ -109,6 +109,8 @@ def score(
     Raises:
         QueryError: empty, too long or unreadable. TextureEncoderError: the texture is from another encoder.
     """
+    if not isinstance(texture, Texture):
+        raise _misplaced("score", texture, "a Texture", "texture = encode(image), or Texture.load(file), comes first")
     tower = encoder_of(texture.encoder, encoder)
     rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
     if isinstance(query, str) or not isinstance(query, Iterable):
@@ -144,6 +146,8 @@ def allocate(
     """
     if isinstance(relevance, Relevances):
         return tuple(allocate(one, budget, floor=floor) for one in relevance)
+    if not isinstance(relevance, Relevance):
+        raise _misplaced("allocate", relevance, "a Relevance", "relevance = score(texture, query) comes first")
     check_floor(floor)
     grid, likely = relevance.grid, min(1.0, relevance.confidence / PRESENT)
     key = relevance.map
@@ -154,6 +158,10 @@ def allocate(
     wanted = min(DEFAULT_BUDGET, -(-grid.count // 2)) if budget is None else budget
     kept = allocate_map(key, grid, wanted, floor=spread, eligible=eligible)
     return Allocation(kept.indices, relevance.map.ravel()[kept.indices], grid)
+
+
+def _misplaced(function: str, value: object, expected: str, fix: str) -> OptionError:
+    return OptionError(f"{function}() of a {type(value).__name__}", expected=expected, fix=fix)
 
 
 def _is_constant(rgb: np.ndarray) -> bool:

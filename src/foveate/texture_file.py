@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.numpy import save as to_bytes
 
 from foveate.basis import Basis
-from foveate.errors import FoveateError, TextureFileError, TextureVersionError
+from foveate.errors import FoveateError, OutputError, TextureFileError, TextureVersionError
 from foveate.grid import Grid
 from foveate.layout import BY_NAME, FULL40
 from foveate.output import write_whole
@@ -29,7 +29,11 @@ PLANE = "plane."
 
 
 def save_texture(texture: Texture, path: str | os.PathLike[str]) -> None:
-    """Write `path` (a .safetensors file by custom). Raises OutputError; then the path is as it was before."""
+    """Write `path` (a .safetensors file by custom). Raises OutputError; then the path is as it was before.
+
+    A texture that is there is replaced; any other file is not.
+    """
+    _refuse_to_replace(Path(path))
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -68,6 +72,22 @@ def save_texture(texture: Texture, path: str | os.PathLike[str]) -> None:
 def _number(value: Any) -> Any:
     """NumPy's numbers, which an encoder of one's own may put into a grid, as Python's."""
     return value.item()
+
+
+def _refuse_to_replace(path: Path) -> None:
+    try:
+        if not path.is_file() or not path.stat().st_size:
+            return
+        with safe_open(path, framework="np") as content:
+            if "foveate" in (content.metadata() or {}):
+                return
+    except Exception:
+        pass  # no safetensors file, or one that cannot be read: not ours
+    raise OutputError(
+        f"'{path}' exists and is no texture",
+        expected="a new name, or the name of a texture, which is then replaced",
+        fix=f"save it as '{path.with_suffix('.safetensors').name}', or remove the file first",
+    )
 
 
 def load_texture(path: str | os.PathLike[str]) -> Texture:

@@ -100,7 +100,8 @@ def read_folder(data: Path) -> Folder:
         if not all(isinstance(entries, list) for entries in lists):
             raise TypeError("not lists")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as cause:
-        raise _wrong(file, f"no COCO annotation file ({type(cause).__name__}: {str(cause)[:100]})") from None
+        why = getattr(cause, "strerror", None) or f"{type(cause).__name__}: {str(cause)[:100]}"
+        raise _wrong(file, f"no COCO annotation file ({why})") from None
     images, names = _images(lists[0], file), _names(lists[2], file)
     for number, entry in enumerate(lists[1]):
         with _reading(file, f"annotations[{number}]", entry):

@@ -60,6 +60,7 @@ picture pictures photo photos photograph image images view part side top bottom 
 """
 
 _CUTS = frozenset((_FUNCTION + _VERBS).split())
+_NAMELESS = frozenset(_FUNCTION.split()) - {"can", "will", "must", "down"}  # a can, a will, ...
 _AT_START, _PLACE, _ANSWER = (frozenset(words.split()) for words in (_COMMANDS, _PLACES, _ANSWERS))
 _ASKING = frozenset("what which how what's".split())
 _QUOTED = re.compile(r"[\"“”]([^\"“”]+)[\"“”]")
@@ -88,7 +89,9 @@ def prepare(encoder: Encoder, text: str) -> Query:
 
 
 def noun_phrases(text: str) -> tuple[str, ...]:
-    """The noun phrases of a question or phrase; the whole text where nothing else remains.
+    """The noun phrases of a question or phrase; the whole text where nothing else remains, if it can name a thing.
+
+    Raises QueryError for a text of articles, pronouns and the like: "where is it?".
 
     >>> noun_phrases("Where is the red car?")
     ('red car',)
@@ -110,6 +113,12 @@ def noun_phrases(text: str) -> tuple[str, ...]:
         elif words[i] not in ("a", "an", "the") or phrases[-1][-1:] != ["of"]:
             phrases.append([])
     found = tuple(dict.fromkeys(" ".join(phrase) for phrase in phrases if phrase))
+    if not found and all(word in _NAMELESS or not word.isalnum() for word in words):
+        raise QueryError(
+            f"{text!r} names no thing",
+            expected="a question or phrase with a noun in it",
+            fix='ask for the thing: "where is the dog?"; quotes around words keep them as they are',
+        )
     return found[:MAX_PHRASES] or (" ".join(text.split()),)
 
 

@@ -74,6 +74,10 @@ class Relevance:
 
     def on(self, grid: Grid) -> Relevance:
         """The same relevance on another grid over the same image: area means where coarser, linear where finer."""
+        if not isinstance(grid, Grid):
+            raise OptionError(
+                f"{grid!r} as a grid", expected="a Grid", fix="make it with Grid(h, w, image height, image width)"
+            )
         if (grid.height, grid.width) != (self.grid.height, self.grid.width):
             raise OptionError(
                 f"a grid over {grid.height} x {grid.width} pixels",
