@@ -230,6 +230,11 @@ def test_a_full_disk_behind_stdout_is_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_question_longer_than_any_file_name(tmp_path: Path, broccoli: Path) -> None:
+    done = run("look", broccoli, "is there a dog. " * 30, cwd=tmp_path)
+    assert last(done)["queries"][0]["phrases"] == ["dog"]
+
+
 def test_a_second_image_is_no_question(tmp_path: Path, broccoli: Path) -> None:
     shutil.copy(broccoli, tmp_path / "other.jpg")
     fails(run("look", broccoli, "other.jpg", "a dog", cwd=tmp_path), "is a file")

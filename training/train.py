@@ -1,4 +1,4 @@
-"""Train the image side of nano (about 70 minutes on two cores).
+"""Train the image side of nano (78 minutes on two cores, with other work beside it).
 
     python training/train.py --data ../shared/data --cache training/cache --out training/run
 

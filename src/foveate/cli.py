@@ -174,13 +174,20 @@ def doctor() -> None:
 def _no_files(queries: list[str]) -> None:
     from foveate.errors import QueryError
 
-    files = [query for query in queries if Path(query).suffix and Path(query).is_file()]
+    files = [query for query in queries if Path(query).suffix and _is_file(query)]
     if files:
         raise QueryError(
             f"the query '{files[0]}' is a file",
             expected="one image, then questions",
             fix='run the command once for each image: for f in *.jpg; do foveate look "$f" "a dog"; done',
         )
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # a question longer than a file's name can be
+        return False
 
 
 def _texture(path: Path, encoder: str | None, long_side: int | None) -> tuple[Texture, float]:

@@ -134,7 +134,7 @@ def channel_named(name: str) -> Channel:
 
 
 def unknown_channel(name: str, known: tuple[str, ...]) -> ChannelError:
-    near = [other for other in known if str(name) in other] if name else []
+    near = [other for other in known if str(name) in other][:3] if name else []
     near = near or difflib.get_close_matches(str(name), known, n=3, cutoff=0.6)
     return ChannelError(
         f"no channel named {name!r}",

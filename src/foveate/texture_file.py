@@ -86,7 +86,7 @@ def _refuse_to_replace(path: Path) -> None:
     raise OutputError(
         f"'{path}' exists and is no texture",
         expected="a new name, or the name of a texture, which is then replaced",
-        fix=f"save it as '{path.with_suffix('.safetensors').name}', or remove the file first",
+        fix="choose another name (textures end in .safetensors by custom), or remove the file first",
     )
 
 
