@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 from foveate.errors import OptionError
 
 Floats = NDArray[np.float32]
+Boundary = Literal["clamp", "wrap", "zero"]
 Reduction = Literal["mean", "max", "min", "mode"]
+FAR = 2.0**40  # cells; positions beyond it are as good as infinite
 
 
 @dataclass(frozen=True)
@@ -134,34 +136,56 @@ def _spans(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _commonest(plane: Floats, shape: tuple[int, int]) -> Floats:
-    rows, cols = (zip(*_spans(plane.shape[axis], shape[axis]), strict=True) for axis in (0, 1))
-    columns = list(cols)
-    out = np.empty(shape, np.float32)
-    for i, (top, bottom) in enumerate(rows):
-        for j, (left, right) in enumerate(columns):
-            values, counts = np.unique(plane[top:bottom, left:right], return_counts=True)
-            out[i, j] = values[counts.argmax()]  # ties: the lower id
+    (top, bottom), (left, right) = (_spans(plane.shape[axis], shape[axis]) for axis in (0, 1))
+    out, most = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
+    for value in np.unique(plane):  # ids are few; of equally common ones the lowest wins, as it comes first
+        sums = np.zeros((plane.shape[0] + 1, plane.shape[1] + 1), np.int64)
+        sums[1:, 1:] = (plane == value).cumsum(0).cumsum(1)
+        count = sums[bottom][:, right] - sums[top][:, right] - sums[bottom][:, left] + sums[top][:, left]
+        more = count > most
+        out[more], most[more] = value, count[more]
     return out
 
 
-def sample_nearest(plane: NDArray[Any], y: NDArray[np.floating], x: NDArray[np.floating]) -> NDArray[Any]:
-    """Read [h, w, c] (or [h, w]) at cell coordinates y, x [n]; outside is clamped. -> [n, c] (or [n])."""
-    rows = np.clip(np.floor(y), 0, plane.shape[0] - 1).astype(np.int64)
-    cols = np.clip(np.floor(x), 0, plane.shape[1] - 1).astype(np.int64)
-    return plane[rows, cols]
+def sample_nearest(
+    plane: NDArray[Any], y: NDArray[np.floating], x: NDArray[np.floating], boundary: Boundary = "clamp"
+) -> NDArray[Any]:
+    """Read [h, w, c] (or [h, w]) at cell coordinates y, x [n] -> [n, c] (or [n]).
+
+    Outside, "clamp" repeats the border, "wrap" the plane, and "zero" is 0.
+    """
+    (rows, in_y), (cols, in_x) = (_inside(np.floor(v), n, boundary) for v, n in zip((y, x), plane.shape, strict=False))
+    read = plane[rows, cols]
+    return read if boundary != "zero" else read * _column(in_y & in_x, plane.ndim).astype(plane.dtype)
 
 
 def sample_linear(
-    plane: NDArray[np.floating] | NDArray[np.integer], y: NDArray[np.floating], x: NDArray[np.floating]
+    plane: NDArray[np.floating] | NDArray[np.integer],
+    y: NDArray[np.floating],
+    x: NDArray[np.floating],
+    boundary: Boundary = "clamp",
 ) -> Floats:
-    """Bilinear reading of [h, w, c] (or [h, w]) at cell coordinates y, x [n], clamped at the border. -> float32."""
+    """Bilinear reading of [h, w, c] (or [h, w]) at cell coordinates y, x [n] -> float32; outside as sample_nearest."""
     h, w = plane.shape[:2]
-    y, x = np.clip(np.asarray(y) - 0.5, 0, h - 1), np.clip(np.asarray(x) - 0.5, 0, w - 1)
-    y0, x0 = np.minimum(y.astype(np.int64), max(h - 2, 0)), np.minimum(x.astype(np.int64), max(w - 2, 0))
-    y1, x1 = np.minimum(y0 + 1, h - 1), np.minimum(x0 + 1, w - 1)
-    extra = (1,) * (plane.ndim - 2)
-    fy = (y - y0).astype(np.float32).reshape(-1, *extra)
-    fx = (x - x0).astype(np.float32).reshape(-1, *extra)
-    top = plane[y0, x0] * (1 - fx) + plane[y0, x1] * fx
-    bottom = plane[y1, x0] * (1 - fx) + plane[y1, x1] * fx
-    return np.asarray(top * (1 - fy) + bottom * fy, np.float32)
+    y, x = np.asarray(y, np.float64) - 0.5, np.asarray(x, np.float64) - 0.5
+    if boundary == "clamp":
+        y, x = np.clip(y, 0, h - 1), np.clip(x, 0, w - 1)
+    y0, x0 = np.floor(y), np.floor(x)
+    out: Any = 0
+    for row, weight_y in ((y0, 1 - (y - y0)), (y0 + 1, y - y0)):
+        for col, weight_x in ((x0, 1 - (x - x0)), (x0 + 1, x - x0)):
+            (rows, in_y), (cols, in_x) = _inside(row, h, boundary), _inside(col, w, boundary)
+            weight = weight_y * weight_x * (in_y & in_x if boundary == "zero" else 1)
+            out = out + plane[rows, cols] * _column(weight, plane.ndim).astype(np.float32)
+    return np.asarray(out, np.float32)
+
+
+def _inside(index: NDArray[np.floating], n: int, boundary: Boundary) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Whole indices -> indices in 0..n-1 by the boundary's rule, and which were inside."""
+    whole = np.clip(index, -FAR, FAR).astype(np.int64)
+    moved = whole % n if boundary == "wrap" else np.clip(whole, 0, n - 1)
+    return moved, (whole >= 0) & (whole < n)
+
+
+def _column(values: NDArray[Any], ndim: int) -> NDArray[Any]:
+    return values.reshape(-1, *(1,) * (ndim - 2))

@@ -2,8 +2,9 @@
 
 What is notable
 * Three groups of stored planes: "pixel" (uint8, the image), "quarter" and "cell" (float16), and the compressed
-  embedding with its basis. x, y and eccentricity are computed; a channel nobody built answers with its neutral value.
-  A 1024 x 1024 image takes about 5 MB so, against 168 MB for forty float32 planes.
+  embedding with its basis. Positions and gradients are computed; a channel nobody built answers with its neutral value.
+  A 1024 x 1024 image takes about 4 MB so, against 168 MB for forty float32 planes.
+* `with_channel` adds a plane of one's own, or fills one of the forty, and shares everything else.
 * Every plane spans the whole image, whatever its resolution. Reading the coarse plane at a pixel's centre is the same
   as upsampling it first, so nothing is ever stored upsampled.
 * Mip levels are made when first read, each channel with its own reduction: means for smooth planes, maxima for edges,
@@ -16,22 +17,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate import sampling
 from foveate.basis import Basis
+from foveate.derived import derived_plane, positions
 from foveate.errors import OptionError
-from foveate.grid import Grid, reduce_plane, resize_map, sample_linear, sample_nearest
-from foveate.layout import EMBEDDING_CHANNELS, FULL40, Channel, Layout, channel_named
+from foveate.grid import Boundary, Grid, reduce_plane, resize_map
+from foveate.layout import (
+    DERIVED,
+    EMBEDDING_CHANNELS,
+    EVERY_NAME,
+    FULL40,
+    Channel,
+    Description,
+    Layout,
+    Native,
+    channel_named,
+    layout_named,
+    unknown_channel,
+)
+from foveate.planes import checked_plane, quarter_shape
 from foveate.readonly import ReadOnly
+from foveate.sampling import MAX_LEVEL, FilterMode
 
 Floats = NDArray[np.float32]
 T = TypeVar("T")
 COLOURS = ("red", "green", "blue")
-MAX_LEVEL = 16
+COMPUTED = (*COLOURS, "x", "y", "eccentricity")
 
 
 @dataclass(frozen=True)
@@ -52,29 +69,33 @@ class Texture:
         pixel: uint8 [H, W, 3], the upright RGB image.
         valid: uint8 [H, W], 255 where the image is opaque; None for an image without alpha.
         planes: stored planes by channel name, float16 [h, w] at their native resolution.
-        embedding: float16 [h, w, r], compressed coordinates z of the unit features.
+        embedding: float16 or int8 [h, w, r], compressed coordinates z of the unit features.
         basis: turns text vectors into weights for z (see basis.py).
         residual: float16 [h, w], length of what compression dropped; bounds every score's error.
         encoder: name, revision and width of the encoder.
         preprocessing: how the image was presented to the encoder (long side, cells, ...).
         name: of the image, for messages.
+        made_by: how channels were computed, by name, where there is more than one way.
+        extra: planes of one's own, described by name.
     """
 
     grid: Grid
     pixel: NDArray[np.uint8]
     valid: NDArray[np.uint8] | None
     planes: Mapping[str, NDArray[np.float16]]
-    embedding: NDArray[np.float16]
+    embedding: NDArray[np.float16] | NDArray[np.int8]
     basis: Basis
     residual: NDArray[np.float16]
     encoder: EncoderStamp
     preprocessing: Mapping[str, Any]
     name: str = "image"
+    made_by: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, Channel] = field(default_factory=dict)
     _derived: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "planes", ReadOnly(self.planes))
-        object.__setattr__(self, "preprocessing", ReadOnly(self.preprocessing))
+        for name in ("planes", "preprocessing", "made_by", "extra"):
+            object.__setattr__(self, name, ReadOnly(getattr(self, name)))
         for array in self._arrays():
             array.setflags(write=False)
 
@@ -106,10 +127,30 @@ class Texture:
 
     @property
     def built(self) -> tuple[str, ...]:
-        """Names of the channels that were computed for this image, in the order of the full40 layout."""
-        stored = {*COLOURS, "x", "y", "eccentricity", *self.planes}
-        stored |= {f"embedding_{i}" for i in range(min(EMBEDDING_CHANNELS, self.basis.rank))}
-        return tuple(name for name in FULL40.names if name in stored)
+        """Names of the channels that were computed for this image: the order of full40, then others by name."""
+
+        def make() -> tuple[str, ...]:
+            stored = {*COMPUTED, *self.planes, *(f"embedding_{i}" for i in range(min(EMBEDDING_CHANNELS, self.rank)))}
+            return *(n for n in FULL40.names if n in stored), *sorted(stored - set(FULL40.names))
+
+        return self.derive("built", make)
+
+    @property
+    def rank(self) -> int:
+        """Numbers of the embedding that are kept a cell."""
+        return self.basis.rank
+
+    def describe(self, name: str) -> Channel:
+        """Range, native resolution, filter and reduction of a channel. Raises ChannelError for an unknown name."""
+        if isinstance(name, str) and name in self.extra:
+            return self.extra[name]
+        if self.extra and name not in EVERY_NAME:
+            raise unknown_channel(name, (*self.extra, *EVERY_NAME))
+        return channel_named(name)
+
+    def has(self, name: str) -> bool:
+        """Whether a channel holds values of this image, computed or derived, and not its neutral value."""
+        return name in self.built or any(name == channel.name for channel in DERIVED)
 
     # --- planes -------------------------------------------------------------------------------------------------------
 
@@ -119,7 +160,7 @@ class Texture:
 
     def mip(self, name: str, level: int) -> Floats:
         """A channel after `level` halvings of its native resolution, by its own reduction: float32 [h, w]."""
-        channel = channel_named(name)
+        channel = self.describe(name)
         if isinstance(level, bool) or not isinstance(level, int | np.integer) or not 0 <= level <= MAX_LEVEL:
             raise OptionError(f"mip level {level!r}", expected=f"a whole number, 0 to {MAX_LEVEL}", fix="0 is native")
 
@@ -134,46 +175,71 @@ class Texture:
 
         return self.derive(("mip", name, int(level)), make)
 
-    def sample(self, positions: ArrayLike, channels: Sequence[str] = FULL40.names, level: float = 0.0) -> Floats:
+    def sample(
+        self,
+        positions: ArrayLike,
+        channels: Sequence[str] = FULL40.names,
+        level: ArrayLike = 0.0,
+        *,
+        footprint: ArrayLike | None = None,
+        filter_mode: FilterMode = "linear-mipmap-nearest",
+        boundary_mode: Boundary = "clamp",
+    ) -> Floats:
         """Read channels at positions: (y, x) in pixels of the image, [n, 2] -> float32 [n, len(channels)].
 
         Args:
-            positions: continuous coordinates; the centre of the first pixel is (0.5, 0.5). Outside is clamped.
+            positions: continuous coordinates; the centre of the first pixel is (0.5, 0.5).
             channels: names; the default is all of full40 in layer order.
-            level: log2 of the footprint's side in pixels. A channel whose native samples are already that coarse is
-                read as it is; others from the nearest mip level.
+            level: log2 of the footprint's side in pixels, one for all or [n]. A channel whose native samples are
+                already that coarse is read as it is.
+            footprint: sides in pixels [n], or Jacobians d(y, x)/d(row, column) [n, 2, 2]; gives the level, to which
+                `level` is added.
+            filter_mode: "nearest" and "linear" read native planes; "linear-mipmap-nearest" the nearest level,
+                "linear-mipmap-linear" between two. Ids and masks are never blended.
+            boundary_mode: outside the image, "clamp" repeats the border, "wrap" the image, "zero" is 0.
         """
-        try:
-            yx = np.asarray(positions, np.float64)
-        except (TypeError, ValueError):
-            yx = np.empty(0)  # no numbers at all: the shape is wrong too
-        if yx.ndim != 2 or yx.shape[1] != 2 or not np.isfinite(yx).all():
-            raise OptionError(
-                f"positions of shape {list(yx.shape)}" + ("" if np.isfinite(yx).all() else " with NaN or infinity"),
-                expected="finite (y, x) pairs in pixels, [n, 2]",
-                fix="stack them with np.stack([y, x], -1)",
-            )
-        if not isinstance(level, int | float | np.number) or not 0 <= level <= MAX_LEVEL:
-            raise OptionError(f"level={level!r}", expected=f"0 to {MAX_LEVEL}", fix="0 reads the native planes")
-        out = np.empty((len(yx), len(channels)), np.float32)
-        for i, name in enumerate(channels):
-            channel = channel_named(name)
-            if channel.native == "position":
-                out[:, i] = _position(name, yx[:, 0] / self.grid.height, yx[:, 1] / self.grid.width)
-                continue
-            if not self._stores(name):
-                out[:, i] = channel.neutral
-                continue
-            h, w = self._native_shape(channel)
-            steps = max(0, round(level - np.log2(max(self.grid.height / h, self.grid.width / w))))
-            raw = steps == 0 and channel.native == "pixel"  # read the bytes; a whole float plane for a few is a waste
-            plane = self.pixel[..., COLOURS.index(name)] if raw else self.mip(name, steps)
-            y, x = yx[:, 0] * plane.shape[0] / self.grid.height, yx[:, 1] * plane.shape[1] / self.grid.width
-            read = sample_nearest(plane, y, x) if channel.filter == "nearest" else sample_linear(plane, y, x)
-            out[:, i] = read / 255 if raw else read
-        return out
+        yx = sampling.checked_positions(positions)
+        sampling.checked_modes(filter_mode, boundary_mode)
+        wanted = sampling.levels(level, footprint, len(yx))
+        if isinstance(channels, str):
+            channels = (channels,)
+        read = [sampling.read(self, self.describe(c), yx, wanted, filter_mode, boundary_mode) for c in channels]
+        return np.stack(read, -1) if read else np.empty((len(yx), 0), np.float32)
 
-    def tokens(self, grid: Grid | None = None, layout: Layout = FULL40) -> Floats:
+    def with_channel(
+        self,
+        name: str,
+        plane: ArrayLike,
+        *,
+        made_by: str = "",
+        native: Native | None = None,
+        **said: Unpack[Description],
+    ) -> Texture:
+        """A new texture with one plane more (or another one), which shares everything else.
+
+        >>> texture.with_channel("gaze", plane).channel("gaze")                 # doctest: +SKIP
+
+        Args:
+            name: one of the table that is stored as a plane (its range and resolution are known), or a new one.
+            plane: numbers [h, w] at the channel's native resolution; kept as float16.
+            made_by: a few words for `Texture.made_by`.
+            native: resolution of a new channel: "cell", "quarter" or "pixel"; None takes it from the plane's shape.
+            said: of a new channel: filter, reduction, low, high, neutral, about, as in `foveate.layout.Channel`.
+
+        Raises:
+            ChannelError: the name cannot be a plane. OptionError: wrong shape, NaN, or values outside the range.
+        """
+        channel, kept = checked_plane(self, name, plane, native, said)
+        known = name in EVERY_NAME
+        made = {k: v for k, v in self.made_by.items() if k != name} | ({name: made_by} if made_by else {})
+        return replace(
+            self,
+            planes={**self.planes, name: kept},
+            made_by=made,
+            extra=self.extra if known else {**self.extra, name: channel},
+        )
+
+    def tokens(self, grid: Grid | None = None, layout: Layout | str = FULL40) -> Floats:
         """The token table: one contiguous row of all channels per cell, float32 [grid.count, len(layout)].
 
         Each channel is reduced over a cell's area by its own rule, or interpolated where the grid is finer than it.
@@ -185,20 +251,24 @@ class Texture:
                 expected=f"one over this image, {self.grid.height} x {self.grid.width} pixels",
                 fix="make it with Grid(h, w, texture.grid.height, texture.grid.width)",
             )
-        shape = (grid or self.grid).shape
+        shape, wanted = (grid or self.grid).shape, layout_named(layout)
 
         def make() -> Floats:
-            planes = [self._at(channel_named(name), shape) for name in layout.names]
-            return np.stack(planes, -1).reshape(-1, len(layout))
+            planes = [self._at(self.describe(name), shape) for name in wanted.names]
+            return np.stack(planes, -1).reshape(-1, len(wanted))
 
-        return self.derive(("tokens", shape, layout), make)
+        return self.derive(("tokens", shape, wanted), make)
 
-    def dense(self, layout: Layout = FULL40) -> Floats:
-        """All channels at the image's resolution: float32 [len(layout), H, W]. 168 MB a megapixel: rarely needed."""
-        shape = (self.grid.height, self.grid.width)
-        out = np.empty((len(layout), *shape), np.float32)
-        for i, name in enumerate(layout.names):
-            out[i] = self._at(channel_named(name), shape)
+    def dense(self, layout: Layout | str = FULL40) -> Floats:
+        """All channels of a layout as a stack of images: float32 [len(layout), H, W].
+
+        The image's resolution, or the layout's own ("grid13": 32 x 32). 168 MB a megapixel for full40: rarely needed.
+        """
+        wanted = layout_named(layout)
+        shape = wanted.shape or (self.grid.height, self.grid.width)
+        out = np.empty((len(wanted), *shape), np.float32)
+        for i, name in enumerate(wanted.names):
+            out[i] = self._at(self.describe(name), shape)
         return out
 
     # --- scores -------------------------------------------------------------------------------------------------------
@@ -259,51 +329,38 @@ class Texture:
         ]
         return own if self.valid is None else [*own, self.valid]
 
-    def _stores(self, name: str) -> bool:
-        return name in self.built
-
-    def _native_shape(self, channel: Channel) -> tuple[int, int]:
-        if channel.native == "pixel":
+    def native_shape(self, channel: Channel) -> tuple[int, int]:
+        """(h, w) of a channel's plane in this texture; positions answer at the cells."""
+        if channel.native in ("pixel", "derived"):
             return self.grid.height, self.grid.width
-        if channel.native == "quarter":
-            return -(-self.grid.height // 4), -(-self.grid.width // 4)
-        return self.grid.shape
+        return quarter_shape(self.grid) if channel.native == "quarter" else self.grid.shape
+
+    def stored(self, channel: Channel, level: int) -> NDArray[Any]:
+        """What is read from: a mip level, or the bytes of a colour: a whole float plane for a few reads is a waste."""
+        if level == 0 and channel.name in COLOURS:
+            return self.pixel[..., COLOURS.index(channel.name)]
+        return self.mip(channel.name, level)
 
     def _native(self, channel: Channel) -> Floats:
         if channel.native == "position":
-            return _positions(channel.name, self.grid.shape)
+            return positions(channel.name, self.grid.shape)
+        if channel.native == "derived":
+            return derived_plane(channel.name, self.pixel)
         if channel.name in COLOURS:
             return self.pixel[..., COLOURS.index(channel.name)].astype(np.float32) / np.float32(255)
         if channel.name in self.planes:
             return self.planes[channel.name].astype(np.float32)
-        if channel.name.startswith("embedding_"):
-            number = int(channel.name.removeprefix("embedding_"))
-            if number < self.basis.rank:
-                return self.embedding[..., number].astype(np.float32)
-        return np.full(self._native_shape(channel), channel.neutral, np.float32)
+        if channel.name.startswith("embedding_") and channel.name in self.built:
+            return self.embedding[..., int(channel.name.removeprefix("embedding_"))].astype(np.float32)
+        return np.full(self.native_shape(channel), channel.neutral, np.float32)
 
     def _at(self, channel: Channel, shape: tuple[int, int]) -> Floats:
         if channel.native == "position":
-            return _positions(channel.name, shape)
-        if not self._stores(channel.name):
+            return positions(channel.name, shape)
+        if not self.has(channel.name):
             return np.full(shape, channel.neutral, np.float32)
         plane = self._native(channel)
         coarser = plane.shape[0] > shape[0] or plane.shape[1] > shape[1]
         if channel.filter == "nearest" or (coarser and channel.reduction != "mean"):
             return reduce_plane(plane, shape, channel.reduction)
         return resize_map(plane, shape)
-
-
-def _position(name: str, y: NDArray[np.floating], x: NDArray[np.floating]) -> Floats:
-    """The three computed channels at relative coordinates in [0, 1]."""
-    y, x = np.clip(y, 0, 1), np.clip(x, 0, 1)
-    if name == "x":
-        return x.astype(np.float32)
-    if name == "y":
-        return y.astype(np.float32)
-    return (np.hypot(y - 0.5, x - 0.5) / np.sqrt(0.5)).astype(np.float32)
-
-
-def _positions(name: str, shape: tuple[int, int]) -> Floats:
-    y, x = ((np.arange(n) + 0.5) / n for n in shape)
-    return _position(name, *np.broadcast_arrays(y[:, None], x[None]))

@@ -14,13 +14,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.derived import gradients, luma, steepness
 from foveate.grid import reduce_plane
 
 Floats = NDArray[np.float32]
 
 SURROUND_SIGMA = 4.0  # pixels; splits luma into low and high frequencies, and is the surround of edge_on / edge_off
-SOBEL_PEAK = 4.0  # |Sobel| of a full-height vertical or horizontal step of luma in [0, 1]
-EDGE = 0.15  # of SOBEL_PEAK: where edge_distance is 0
+EDGE = 0.15  # of a full step: where edge_distance is 0
 
 
 def visual_planes(rgb: NDArray[np.uint8]) -> dict[str, Floats]:
@@ -28,21 +28,17 @@ def visual_planes(rgb: NDArray[np.uint8]) -> dict[str, Floats]:
 
     All in [0, 1]. A constant image has no edges: edge planes are 0 and edge_distance is 1.
     """
-    luma = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY).astype(np.float32) / 255
-    low = cv2.GaussianBlur(luma, (0, 0), SURROUND_SIGMA, borderType=cv2.BORDER_REPLICATE)
-    magnitude = cv2.magnitude(
-        cv2.Sobel(luma, cv2.CV_32F, 1, 0, borderType=cv2.BORDER_REPLICATE),
-        cv2.Sobel(luma, cv2.CV_32F, 0, 1, borderType=cv2.BORDER_REPLICATE),
-    )
-    magnitude = np.minimum(magnitude / SOBEL_PEAK, 1)
-    brighter = luma >= low
+    bright = luma(rgb)
+    low = cv2.GaussianBlur(bright, (0, 0), SURROUND_SIGMA, borderType=cv2.BORDER_REPLICATE)
+    magnitude = steepness(*gradients(bright))
+    brighter = bright >= low
     quarter = (-(-rgb.shape[0] // 4), -(-rgb.shape[1] // 4))
     edge_on = reduce_plane(np.where(brighter, magnitude, 0), quarter, "max")
     edge_off = reduce_plane(np.where(brighter, 0, magnitude), quarter, "max")
     return {
         "edge_on": edge_on,
         "edge_off": edge_off,
-        "high_pass": shrink(np.abs(luma - low), quarter),
+        "high_pass": shrink(np.abs(bright - low), quarter),
         "low_pass": shrink(low, quarter),
         "edge_distance": edge_distance(np.maximum(edge_on, edge_off) > EDGE),
     }
