@@ -1,4 +1,4 @@
-"""Compression that keeps scores: unit features x ~ mean + z B, and score(q) = q.mean + (B q).z.
+"""Compression that keeps scores: features x ~ mean + z B, and score(q) = q.mean + (B q).z.
 
 What is notable
 * The text vector q is never centred and nothing is re-normalised after compression. Centring q with the image mean
@@ -89,7 +89,7 @@ def compress(
     """Fit a basis to the cells of one image and compress them with it.
 
     Args:
-        features: unit vectors [n, D] (any length works; scores are what is approximated).
+        features: vectors [n, D] of any length; scores are what is approximated.
         rank: numbers a cell, 1 to D.
         error: choose the rank instead: the smallest whose root mean square score error over the metric's queries is
             at most this share of the scores' spread (0 < error < 1); never above D.

@@ -90,7 +90,7 @@ class EncoderFilesError(FoveateError, OSError):
 
 
 class EncoderOutputError(FoveateError, ValueError):
-    """An encoder returned features or vectors that break its contract: wrong shape, not finite, not unit length."""
+    """An encoder returned features or vectors that break its contract: wrong shape, not finite, too long."""
 
 
 class MissingExtraError(FoveateError, ImportError):

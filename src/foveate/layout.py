@@ -117,7 +117,6 @@ KNOWN_EXTRAS: tuple[Channel, ...] = (
     Channel("flow_x", "cell", "linear", "mean", float("-inf"), float("inf"), 0.0, "motion right, pixels a frame"),
 )
 
-BY_NAME = ReadOnly({channel.name: channel for channel in CHANNELS})
 EVERY_NAME = ReadOnly({channel.name: channel for channel in (*CHANNELS, *DERIVED, *KNOWN_EXTRAS)})
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -143,7 +142,7 @@ def extra_channel(name: str, native: Native, **said: Unpack[Description]) -> Cha
             expected="lower-case letters, digits and underscores, beginning with a letter, at most 63",
             fix="name it like relevance_of_the_dog",
         )
-    if name in EVERY_NAME:
+    if name in EVERY_NAME or name.startswith("embedding_"):
         raise ChannelError(
             f"a new channel named {name!r}", expected="a name that is not taken", fix=f"call it my_{name}"
         )

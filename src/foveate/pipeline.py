@@ -9,7 +9,7 @@ take about a hundred microseconds together; they can be called from any thread, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, overload
+from typing import Literal, Unpack, overload
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from foveate.relevance.allocate import Allocation, allocate_map, check_floor
 from foveate.relevance.bank import bank_of, query_metric_of
 from foveate.relevance.query import prepare
 from foveate.relevance.score import PRESENT, Relevance, Relevances, relevance_of
+from foveate.relevance.weighing import AS_ASKED, Scoring, weighing_given
 from foveate.texture import EncoderStamp, Texture
 
 Compression = Literal["query", "pca", "full"]
@@ -90,12 +91,10 @@ def encode(
 
 
 @overload  # a str is a sequence of str too; the first signature wins
-def score(texture: Texture, query: str, *, encoder: str | Encoder | None = None) -> Relevance: ...  # type: ignore[overload-overlap]
+def score(texture: Texture, query: str, **how: Unpack[Scoring]) -> Relevance: ...  # type: ignore[overload-overlap]
 @overload
-def score(texture: Texture, query: Sequence[str], *, encoder: str | Encoder | None = None) -> Relevances: ...
-def score(
-    texture: Texture, query: str | Sequence[str], *, encoder: str | Encoder | None = None
-) -> Relevance | Relevances:
+def score(texture: Texture, query: Sequence[str], **how: Unpack[Scoring]) -> Relevances: ...
+def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) -> Relevance | Relevances:
     """Where a question looks in a texture: pure, about a hundred microseconds once its words are known.
 
     >>> relevance = score(texture, "where is the red car?")                     # doctest: +SKIP
@@ -105,20 +104,29 @@ def score(
         query: a question or noun phrase; a list of them gives Relevances with maps stacked [q, h, w].
         encoder: the one that made the texture. Needed only for an encoder that does not come with foveate: a
             checkpoint of your choice, or an object of your own.
+        balance: "participation" (default: the question alone), "linear", "part28", or an object of your own
+            (relevance/scorers.py): the question against what is in the pixels and what stands out.
+        weights: of the formulas of those two.
+        cues: False keeps words like "red" and "written" from using their channels (relevance/cues.py).
+        prior: what was relevant before, to be mixed in: a Relevance of this texture, the name of a plane (an earlier
+            pass, "attention_prev", "gaze"), or a map [h, w] in [0, 1] on its cells.
+        prior_weight: share of the prior, 0 to 1; default 0.3.
 
     Raises:
         QueryError: empty, too long or unreadable. TextureEncoderError: the texture is from another encoder.
+        ChannelError, OptionError: a prior or balance that is none.
     """
     if not isinstance(texture, Texture):
         raise _misplaced("score", texture, "a Texture", "texture = encode(image), or Texture.load(file), comes first")
-    tower = encoder_of(texture.encoder, encoder)
+    tower = encoder_of(texture.encoder, how.get("encoder"))
     rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
+    weighing = weighing_given(texture, how) if how else AS_ASKED
     if isinstance(query, str) or not isinstance(query, Iterable):
-        return relevance_of(texture, prepare(tower, query), tower.calibration, rivals)
+        return relevance_of(texture, prepare(tower, query), tower.calibration, rivals, weighing)
     queries = [prepare(tower, text) for text in query]
     if not queries:
         raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
-    return Relevances(tuple(relevance_of(texture, each, tower.calibration, rivals) for each in queries))
+    return Relevances(tuple(relevance_of(texture, each, tower.calibration, rivals, weighing) for each in queries))
 
 
 @overload

@@ -20,6 +20,12 @@ def quarter_shape(grid: Grid) -> tuple[int, int]:
     return -(-grid.height // 4), -(-grid.width // 4)
 
 
+def is_stored(channel: Channel) -> bool:
+    """Whether a channel can be a plane; others follow from coordinates, from pixels, or from the embedding."""
+    colour, embedding = channel.name in ("red", "green", "blue"), channel.name.startswith("embedding_")
+    return channel.native not in ("position", "derived") and not colour and not embedding
+
+
 def checked_plane(
     texture: Texture, name: str, plane: ArrayLike, native: Native | None, said: Description
 ) -> tuple[Channel, NDArray[np.float16]]:
@@ -73,7 +79,7 @@ def _native_of(array: NDArray[Any], grid: Grid) -> Native:
 
 def _stored(texture: Texture, name: str) -> Channel:
     channel = texture.extra.get(name) or channel_named(name)
-    if channel.native in ("position", "derived") or name in ("red", "green", "blue") or name.startswith("embedding_"):
+    if not is_stored(channel):
         raise ChannelError(
             f"a plane for '{name}'",
             expected="a channel that is stored: this one follows from the image",

@@ -69,7 +69,7 @@ class Texture:
         pixel: uint8 [H, W, 3], the upright RGB image.
         valid: uint8 [H, W], 255 where the image is opaque; None for an image without alpha.
         planes: stored planes by channel name, float16 [h, w] at their native resolution.
-        embedding: float16 or int8 [h, w, r], compressed coordinates z of the unit features.
+        embedding: float16 or int8 [h, w, r], compressed coordinates z of the features.
         basis: turns text vectors into weights for z (see basis.py).
         residual: float16 [h, w], length of what compression dropped; bounds every score's error.
         encoder: name, revision and width of the encoder.
@@ -278,7 +278,7 @@ class Texture:
         return self.derive("coordinates", lambda: self.embedding.reshape(-1, self.basis.rank).astype(np.float32))
 
     def scores(self, queries: NDArray[np.floating]) -> Floats:
-        """Scores of text vectors [n, D] at every cell: float32 [n, h, w]; approximately q.x for unit features x."""
+        """Scores of text vectors [n, D] at every cell: float32 [n, h, w]; approximately q.x for features x."""
         offset, weights = self.basis.project(np.atleast_2d(queries))
         return (weights @ self.coordinates().T + offset[:, None]).reshape(-1, *self.grid.shape)
 

@@ -7,7 +7,9 @@ safetensors itself checks none of the last three.
 from __future__ import annotations
 
 import json
+import math
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,13 @@ from safetensors.numpy import save as to_bytes
 from foveate.basis import Basis
 from foveate.errors import FoveateError, OutputError, TextureFileError, TextureVersionError
 from foveate.grid import Grid
-from foveate.layout import BY_NAME, FULL40
+from foveate.layout import EVERY_NAME, FULL40, Channel, extra_channel
 from foveate.output import write_whole
+from foveate.planes import is_stored, quarter_shape
 from foveate.texture import EncoderStamp, Texture
 
 FORMAT = "foveate-texture"
-VERSION = 1
+VERSION = 2  # 2: planes of one's own, and how channels were made
 PLANE = "plane."
 
 
@@ -41,6 +44,8 @@ def save_texture(texture: Texture, path: str | os.PathLike[str]) -> None:
         "image": {"name": texture.name, "height": texture.grid.height, "width": texture.grid.width},
         "grid": list(texture.grid.shape),
         "channels": sorted(texture.planes),
+        "made_by": dict(texture.made_by),
+        "extra": {name: _described(channel) for name, channel in texture.extra.items()},
         "encoder": {
             "name": texture.encoder.name,
             "revision": texture.encoder.revision,
@@ -67,6 +72,12 @@ def save_texture(texture: Texture, path: str | os.PathLike[str]) -> None:
         )
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     write_whole(Path(path), to_bytes(contiguous, {"foveate": json.dumps(header, sort_keys=True, default=_number)}))
+
+
+def _described(channel: Channel) -> dict[str, Any]:
+    """JSON has no infinity: a range without end has no key."""
+    said = {key: value for key, value in asdict(channel).items() if key not in ("name", "low", "high")}
+    return said | {key: getattr(channel, key) for key in ("low", "high") if math.isfinite(getattr(channel, key))}
 
 
 def _number(value: Any) -> Any:
@@ -143,8 +154,8 @@ def _check_names(names: set[str], header: dict[str, Any], file: Path) -> None:
     channels = header.get("channels")
     if not isinstance(channels, list) or not all(isinstance(c, str) for c in channels):
         raise _damaged(file, "the header does not list its channels")
-    unknown = sorted(set(channels) - set(BY_NAME))
-    if unknown:
+    unknown = sorted(set(channels) - set(EVERY_NAME) - set(header.get("extra", {})))
+    if unknown or len(set(channels)) < len(channels):
         raise _damaged(file, f"unknown channels {unknown}")
     if header.get("layout") != FULL40.name:
         raise _damaged(file, f"layout {header.get('layout')!r}")
@@ -155,6 +166,20 @@ def _check_names(names: set[str], header: dict[str, Any], file: Path) -> None:
         )
 
 
+def _extras(header: dict[str, Any], file: Path) -> dict[str, Channel]:
+    """Channels of one's own, by the rules for making them. Raises TextureFileError."""
+    out = {}
+    for name, said in header.get("extra", {}).items():
+        if name not in header["channels"]:
+            raise _damaged(file, f"channel '{name}' is described but not there")
+        description = {"low": -math.inf, "high": math.inf, **said}
+        try:
+            out[name] = extra_channel(name, description.pop("native"), **description)
+        except (FoveateError, KeyError, TypeError) as cause:
+            raise _damaged(file, f"channel '{name}' is described as {said}") from cause
+    return out
+
+
 def _build(header: dict[str, Any], tensors: dict[str, NDArray[Any]], file: Path) -> Texture:
     height, width = int(header["image"]["height"]), int(header["image"]["width"])
     if min(height, width, *header["grid"]) < 1:
@@ -162,9 +187,9 @@ def _build(header: dict[str, Any], tensors: dict[str, NDArray[Any]], file: Path)
     grid = Grid(int(header["grid"][0]), int(header["grid"][1]), height, width)
     stamp = header["encoder"]
     encoder = EncoderStamp(str(stamp["name"]), str(stamp["revision"]), int(stamp["width"]))
-    preprocessing, name = dict(header["preprocessing"]), str(header["image"]["name"])
-    if not name.isprintable():
-        raise _damaged(file, f"the image's name is no text: {name!r}")
+    preprocessing, image = dict(header["preprocessing"]), str(header["image"]["name"])
+    if not image.isprintable():
+        raise _damaged(file, f"the image's name is no text: {image!r}")
     rank = tensors["basis.rows"].shape[0] if tensors["basis.rows"].ndim == 2 else 0
     if rank < 1:
         raise _damaged(file, "an empty basis")
@@ -187,17 +212,16 @@ def _build(header: dict[str, Any], tensors: dict[str, NDArray[Any]], file: Path)
     check("basis.rows", np.float16, rank, encoder.width)
     if "valid" in tensors:
         check("valid", np.uint8, height, width)
-    planes = {}
-    for channel in header["channels"]:
-        native = BY_NAME[channel].native
-        shape = grid.shape if native == "cell" else (-(-height // 4), -(-width // 4))
-        if native not in ("cell", "quarter"):
-            raise _damaged(file, f"channel '{channel}' is never stored as a plane")
-        check(PLANE + channel, np.float16, *shape)
-        planes[channel] = tensors[PLANE + channel]
-        low, high = BY_NAME[channel].low, BY_NAME[channel].high
-        if planes[channel].size and not low <= planes[channel].min() <= planes[channel].max() <= high:
-            raise _damaged(file, f"channel '{channel}' leaves its range, {low:g} to {high:g}")
+    planes, extra = {}, _extras(header, file)
+    shapes = {"cell": grid.shape, "quarter": quarter_shape(grid), "pixel": (height, width)}
+    for name in header["channels"]:
+        channel = extra.get(name) or EVERY_NAME[name]
+        if not is_stored(channel):
+            raise _damaged(file, f"channel '{name}' is never stored as a plane")
+        check(PLANE + name, np.float16, *shapes[channel.native])
+        planes[name] = tensors[PLANE + name]
+        if planes[name].size and not channel.low <= planes[name].min() <= planes[name].max() <= channel.high:
+            raise _damaged(file, f"channel '{name}' leaves its range, {channel.low:g} to {channel.high:g}")
     return Texture(
         grid=grid,
         pixel=tensors["pixel"],
@@ -208,5 +232,7 @@ def _build(header: dict[str, Any], tensors: dict[str, NDArray[Any]], file: Path)
         residual=tensors["residual"],
         encoder=encoder,
         preprocessing=preprocessing,
-        name=name,
+        name=image,
+        made_by={str(k): str(v) for k, v in header.get("made_by", {}).items()},
+        extra=extra,
     )

@@ -1,4 +1,4 @@
-"""Encoders: image -> dense unit features in a space that text vectors share.
+"""Encoders: image -> dense features in a space that text vectors share.
 
 An encoder is any object with the members of `Encoder`. `load_encoder` finds the built-in ones by name:
 
@@ -6,7 +6,7 @@ An encoder is any object with the members of `Encoder`. `load_encoder` finds the
 * `clip`, `siglip`, `tips`, alone or with `:NAME_OR_FOLDER`, or with `:NAME_OR_FOLDER#HEAD` for another dense head
   (clip.py, siglip.py, tips.py): checkpoints in transformers format; needs the extra `[torch]`.
 
-What an encoder owes its callers: features are unit length or zero; the score q.x is *linear* in the features and
+What an encoder owes its callers: features are at most 1 long; the score q.x is *linear* in the features and
 larger means more alike (some towers are inverted: the pointing test in tests/ catches a wrong sign); encode_text
 returns unit vectors; the same input gives the same output.
 """
@@ -37,7 +37,7 @@ FROM_HUB = {"clip": CLIP_DEFAULT, "siglip": SIGLIP_DEFAULT, "tips": TIPS_DEFAULT
 
 @dataclass(frozen=True)
 class DenseFeatures:
-    """Unit features float32 [h, w, D] on a grid of cells over the image."""
+    """Features float32 [h, w, D] on a grid of cells over the image."""
 
     features: Floats
     grid: Grid

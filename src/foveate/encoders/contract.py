@@ -12,7 +12,7 @@ from foveate.errors import EncoderNameError, EncoderOutputError, TextureEncoderE
 from foveate.grid import Grid
 from foveate.texture import EncoderStamp
 
-UNIT = 1e-2  # how far from 1 the length of a feature may be
+UNIT = 1e-2  # how far from 1 the length of a text vector may be, and above 1 that of a feature
 
 
 def encoder_given(given: str | Encoder) -> Encoder:
@@ -74,8 +74,8 @@ def encoder_of(stamp: EncoderStamp, given: str | Encoder | None) -> Encoder:
 
 
 def check_features(encoder: Encoder, dense: DenseFeatures, size: tuple[int, int]) -> None:
-    """Features must be finite floats [h, w, width] of length 1 or 0 over the image. Raises EncoderOutputError."""
-    expected = "finite float features [h, w, width] of length 1 (or 0), as DenseFeatures with their Grid"
+    """Features must be finite floats [h, w, width], at most 1 long, over the image. Raises EncoderOutputError."""
+    expected = "finite float features [h, w, width] of length 1 at most, as DenseFeatures with their Grid"
     grid, features = getattr(dense, "grid", None), getattr(dense, "features", None)
     if not isinstance(grid, Grid) or not isinstance(features, np.ndarray):
         problem = f"a {type(dense).__name__}"
@@ -89,14 +89,14 @@ def check_features(encoder: Encoder, dense: DenseFeatures, size: tuple[int, int]
         length = _length(features)
         if not np.isfinite(length).all():
             problem = "features that are NaN or infinite"
-        elif ((np.abs(length - 1) > UNIT) & (length > UNIT)).any():
+        elif (length > 1 + UNIT).any():
             problem = f"features of length {length.min():.3g} to {length.max():.3g}"
         else:
             return
     raise EncoderOutputError(
         f"encoder '{encoder.name}' returned {problem}",
         expected=expected,
-        fix="divide features by their norm; foveate.encoders has the contract",
+        fix="divide features by their norm, or all of them by the largest; foveate.encoders has the contract",
     )
 
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from foveate.encoders import Encoder
 from foveate.encoders.contract import text_vectors
 from foveate.errors import QueryError
+from foveate.relevance.cues import Cue, cues
 
 MAX_CHARACTERS = 1000
 MAX_PHRASES = 8
@@ -75,11 +76,13 @@ class Query:
         text: as asked.
         phrases: the noun phrases it was reduced to, in order.
         vectors: unit text vectors, float32 [phrases, D].
+        cues: channels that its words speak of (cues.py).
     """
 
     text: str
     phrases: tuple[str, ...]
     vectors: NDArray[np.float32]
+    cues: tuple[Cue, ...] = ()
 
 
 def prepare(encoder: Encoder, text: str) -> Query:
@@ -185,4 +188,4 @@ def _prepare(encoder: Encoder, text: str) -> Query:
         raise refused
     stacked = np.stack(vectors).astype(np.float32)
     stacked.setflags(write=False)
-    return Query(text, tuple(readable), stacked)
+    return Query(text, tuple(readable), stacked, cues(text, tuple(readable)))

@@ -7,6 +7,10 @@ For a phrase with unit vector q and a cell with unit feature x (compressed, see 
     margin     m = s - rivalry r
     relevance  p = sigmoid(slope m + offset)                        in [0, 1]; of several phrases the highest
 
+Then the words of the question that speak of a channel have their say (cues.py), a prior is mixed in if one is given,
+and a balance weighs the result against what is in the pixels and what stands out (scorers.py); by default the question
+alone counts.
+
 The five numbers are the encoder's `Calibration`. Confidence is the mean of the highest 1/256 of the map: a thing that
 is not there gives a low map everywhere, and a low confidence. It is never stretched to full contrast. From 0.5 on the
 thing counts as present.
@@ -31,6 +35,7 @@ from foveate.errors import OptionError
 from foveate.grid import Grid, resize_map
 from foveate.readonly import ReadOnly, freeze
 from foveate.relevance.query import Query
+from foveate.relevance.weighing import AS_ASKED, Weighing, weighed
 from foveate.texture import Texture
 
 Floats = NDArray[np.float32]
@@ -48,7 +53,9 @@ class Relevance:
         map: relevance of each cell, float32 [h, w] in [0, 1].
         margin: the raw score behind it, float32 [h, w]; what to compare across cells when the map is low everywhere.
         confidence: in [0, 1], how sure the map is that the thing is in the image.
-        parts: why: the map of each phrase, by the phrase.
+        parts: the map of each phrase, by the phrase.
+        reasons: why: every plane that entered the map, by name: "participation" (the phrases' highest), channels that
+            the question speaks of, "prior", "information", "perspective".
         saliency: what stands out whatever is asked, float32 [h, w]; fills in for a thing that is not there.
         valid: opaque share of each cell, float32 [h, w]; None for an image without alpha.
         grid: the cells.
@@ -59,6 +66,7 @@ class Relevance:
     margin: Floats
     confidence: float
     parts: Mapping[str, Floats]
+    reasons: Mapping[str, Floats]
     saliency: Floats
     valid: Floats | None
     grid: Grid
@@ -88,7 +96,8 @@ class Relevance:
             self,
             map=_fixed(resize_map(self.map, grid.shape)),
             margin=_fixed(resize_map(self.margin, grid.shape)),
-            parts=ReadOnly({name: _fixed(resize_map(part, grid.shape)) for name, part in self.parts.items()}),
+            parts=_moved(self.parts, grid),
+            reasons=_moved(self.reasons, grid),
             saliency=_fixed(resize_map(self.saliency, grid.shape)),
             valid=None if self.valid is None else _fixed(resize_map(self.valid, grid.shape)),
             grid=grid,
@@ -165,7 +174,13 @@ class Rivals:
         return texture.scores(vectors).reshape(len(vectors), -1).astype(np.float64)
 
 
-def relevance_of(texture: Texture, query: Query, calibration: Calibration, rivals: Rivals | None = None) -> Relevance:
+def relevance_of(
+    texture: Texture,
+    query: Query,
+    calibration: Calibration,
+    rivals: Rivals | None = None,
+    weighing: Weighing = AS_ASKED,
+) -> Relevance:
     """The relevance of one prepared question. `rivals` is needed where the calibration's rivalry is above 0."""
     margins = texture.scores(query.vectors).reshape(len(query.phrases), -1)
     if calibration.rivalry > 0 and rivals is not None:
@@ -176,20 +191,28 @@ def relevance_of(texture: Texture, query: Query, calibration: Calibration, rival
     if valid is not None:
         maps *= valid
     best = maps[0] if len(maps) == 1 else maps.max(0)
-    confidence = _peak(best)
     margin = margins[0] if len(margins) == 1 else margins.max(0)
     shape = texture.grid.shape
     _fixed(maps)
+    reasons = {"participation": _fixed(best.reshape(shape))}
+    final = weighed(texture, query.cues, reasons, weighing)
+    if valid is not None and len(reasons) > 1:
+        final = final * valid.reshape(shape)
     return Relevance(
         query=query.text,
-        map=_fixed(best.reshape(shape)),
+        map=_fixed(final),
         margin=_fixed(margin.reshape(shape)),
-        confidence=confidence,
+        confidence=_peak(best),
         parts=ReadOnly({phrase: part.reshape(shape) for phrase, part in zip(query.phrases, maps, strict=True)}),
+        reasons=ReadOnly(reasons),
         saliency=texture.channel("saliency"),
         valid=None if valid is None else valid.reshape(shape),
         grid=texture.grid,
     )
+
+
+def _moved(planes: Mapping[str, Floats], grid: Grid) -> ReadOnly[str, Floats]:
+    return ReadOnly({name: _fixed(resize_map(plane, grid.shape)) for name, plane in planes.items()})
 
 
 def _fixed(array: Floats) -> Floats:

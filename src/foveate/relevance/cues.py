@@ -1,0 +1,132 @@
+"""Words of a question that speak of a channel: "what does the sign say" wants writing, "the red car" red cells.
+
+A small table and a rule for each of two kinds of cue, applied to the map p of the question's phrases:
+
+    raise   p <- 1 - (1 - p)(1 - w c)    a channel c in [0, 1] that is reason enough to look: text, motion, nearness
+    favour  p <- p (1 - w (1 - c))       a property c of the thing asked for: its colour
+
+What is notable
+* It is a list of words, and it is meant to stay one: what it does to a question can be read here and is shown in
+  `Relevance.reasons`. A channel that a texture does not hold changes nothing.
+* Colour words count where they stand before a noun ("the red car"); alone they may be things ("an orange"). Favouring
+  is mild: calling a thing by a wrong colour must not hide it.
+* Colours are fuzzy regions of hue, saturation and value with the eleven basic names of Berlin and Kay (1969). They are
+  read from each cell's mean, so small patterns blur.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.layout import Layout
+from foveate.texture import Texture
+
+Floats = NDArray[np.float32]
+RAISE, FAVOUR = 0.5, 0.3
+_RGB = Layout("rgb", ("red", "green", "blue"))
+
+
+@dataclass(frozen=True)
+class Cue:
+    """A channel that a question speaks of: its name, the rule, and its weight w."""
+
+    channel: str
+    rule: Literal["raise", "favour"]
+    weight: float
+
+
+# Words that ask for a channel, wherever they stand outside of quotes.
+WORDS: dict[str, tuple[str, ...]] = {
+    "text": tuple(
+        "say says read reads written write writing text word words letters label title headline caption sign spell "
+        "spelled number plate logo brand inscription".split()
+    ),
+    "motion": tuple("moving moves move motion running flying falling jumping driving fast".split()),
+    "depth": ("how far", "how near", "how close", "nearest", "closest", "nearby", "in front", "foreground", "distance"),
+}
+# "sign", "number", "plate", "label", "logo" and "brand" name things as well; they ask for writing only with a word
+# that asks ("what does the sign say", "which number is on the shirt", "read the label").
+_THINGS_TOO = frozenset("sign number plate label logo brand title".split())
+_ASKS = frozenset("what which whose read reads say says written spell spelled".split())
+
+# Hue in degrees (from, to), least saturation, least and most value; None: any hue, and `saturation` is the most.
+COLOURS: dict[str, tuple[tuple[float, float] | None, float, float, float]] = {
+    "red": ((345, 375), 0.35, 0.2, 1.0),
+    "orange": ((14, 42), 0.45, 0.45, 1.0),
+    "yellow": ((42, 70), 0.35, 0.45, 1.0),
+    "green": ((70, 170), 0.2, 0.15, 1.0),
+    "blue": ((180, 260), 0.25, 0.15, 1.0),
+    "purple": ((255, 310), 0.2, 0.15, 1.0),
+    "pink": ((300, 345), 0.15, 0.55, 1.0),
+    "brown": ((8, 45), 0.25, 0.1, 0.6),
+    "black": (None, 1.0, 0.0, 0.25),
+    "white": (None, 0.2, 0.75, 1.0),
+    "grey": (None, 0.2, 0.2, 0.8),
+}
+SPELLED = {"gray": "grey", "golden": "yellow", "silver": "grey", "violet": "purple"}
+SOFT_HUE, SOFT = 12.0, 0.1  # degrees, and share of saturation or value, over which membership falls from 1 to 0
+
+
+def cues(text: str, phrases: tuple[str, ...]) -> tuple[Cue, ...]:
+    """The cues of a question: of its words outside quotes, and of colours before nouns in its phrases.
+
+    >>> cues("what does the sign say?", ("sign",))
+    (Cue(channel='text', rule='raise', weight=0.5),)
+    >>> cues("the red car", ("red car",))
+    (Cue(channel='colour:red', rule='favour', weight=0.3),)
+    """
+    said = re.sub(r"[\"“”][^\"“”]*[\"“”]", " ", text.lower())
+    words = set(re.findall(r"[a-z]+", said))
+    out = []
+    for channel, asked in WORDS.items():
+        hits = {w for w in asked if (w in said if " " in w else w in words)}
+        if hits - _THINGS_TOO or (hits and words & _ASKS):
+            out.append(Cue(channel, "raise", RAISE))
+    for phrase in phrases:
+        said_of = (SPELLED.get(word, word) for word in phrase.lower().split()[:-1])
+        out += [Cue(f"colour:{colour}", "favour", FAVOUR) for colour in said_of if colour in COLOURS]
+    return tuple(dict.fromkeys(out))
+
+
+def plane_of(texture: Texture, channel: str) -> Floats | None:
+    """The plane a cue speaks of on the cell grid, float32 [h, w] in [0, 1]; None if this texture does not hold it."""
+    if channel.startswith("colour:"):
+        return colour_plane(texture, channel.removeprefix("colour:"))
+    if not texture.has(channel):
+        return None
+    return texture.tokens(layout=Layout(channel, (channel,))).reshape(texture.grid.shape)
+
+
+def colour_plane(texture: Texture, colour: str) -> Floats:
+    """How much each cell's mean colour deserves a basic name: float32 [h, w] in [0, 1]. Kept with the texture."""
+
+    def make() -> Floats:
+        rgb = texture.tokens(layout=_RGB).reshape(*texture.grid.shape, 3)
+        hue, saturation, value = np.moveaxis(cv2.cvtColor(rgb, cv2.COLOR_RGB2HSV), -1, 0)
+        hues, edge, low, high = COLOURS[colour]
+        inside = _above(value, low) * _above(1 - value, 1 - high)
+        if hues is None:
+            return np.asarray(inside * _above(1 - saturation, 1 - edge), np.float32)
+        middle, half = sum(hues) / 2, (hues[1] - hues[0]) / 2
+        off = np.abs((hue - middle + 180) % 360 - 180) - half
+        return np.asarray(inside * _above(saturation, edge) * np.clip(1 - off / SOFT_HUE, 0, 1), np.float32)
+
+    return texture.derive(("colour", colour), make)
+
+
+def _above(values: Floats, edge: float) -> Floats:
+    return np.clip((values - edge) / SOFT + 1, 0, 1)
+
+
+def follow(relevance: Floats, cue: Cue, plane: Floats) -> Floats:
+    """The map after one cue, by the rule at the top of this file."""
+    w = np.float32(cue.weight)
+    if cue.rule == "raise":
+        return 1 - (1 - relevance) * (1 - w * plane)
+    return relevance * (1 - w * (1 - plane))

@@ -1,0 +1,127 @@
+"""A question's map beside everything else that has a say: channels its words speak of, a prior, a balance.
+
+The order is fixed: cues (cues.py) work on the map of the question's phrases, the prior is mixed in, and the balance
+(scorers.py) weighs the result against what is in the pixels and what stands out. What entered is kept, plane by plane,
+in `Relevance.reasons`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from foveate.encoders import Encoder
+from foveate.errors import OptionError
+from foveate.layout import Layout
+from foveate.relevance.cues import Cue, follow, plane_of
+from foveate.relevance.scorers import (
+    BALANCES,
+    WEIGHTS,
+    Balance,
+    ScorerWeights,
+    balance_given,
+    information,
+    perspective,
+)
+from foveate.texture import Texture
+
+if TYPE_CHECKING:
+    from foveate.relevance.score import Relevance
+
+Floats = NDArray[np.float32]
+
+
+class Scoring(TypedDict, total=False):
+    """Keywords of `foveate.score`, which says what they mean."""
+
+    encoder: str | Encoder | None
+    balance: str | Balance
+    weights: ScorerWeights
+    cues: bool
+    prior: str | Relevance | ArrayLike | None
+    prior_weight: float
+
+
+@dataclass(frozen=True, eq=False)
+class Weighing:
+    """What makes a map out of a question's score.
+
+    Attributes:
+        balance: the question against what is in the pixels and what stands out.
+        weights: of the formulas of information and perspective.
+        cues: whether words like "red" or "written" may use their channels.
+        prior: a plane on the cell grid, float32 [h, w] in [0, 1], mixed in with `prior_weight`; None for none.
+        prior_weight: its share, 0 to 1.
+    """
+
+    balance: Balance = BALANCES["participation"]
+    weights: ScorerWeights = WEIGHTS
+    cues: bool = True
+    prior: Floats | None = None
+    prior_weight: float = 0.3
+
+
+AS_ASKED = Weighing()
+
+
+def weighing_given(texture: Texture, how: Scoring) -> Weighing:
+    """Keywords of `score` -> Weighing. Raises OptionError, ChannelError."""
+    share = how.get("prior_weight", AS_ASKED.prior_weight)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise OptionError(f"prior_weight={share!r}", expected="a share from 0 to 1", fix="leave it out for 0.3")
+    return Weighing(
+        balance=balance_given(how.get("balance", "participation")),
+        weights=how.get("weights", WEIGHTS),
+        cues=how.get("cues", True),
+        prior=_prior(texture, how.get("prior")),
+        prior_weight=share,
+    )
+
+
+def _prior(texture: Texture, prior: object) -> Floats | None:
+    if prior is None:
+        return None
+    if isinstance(prior, str):
+        plane = texture.tokens(layout=Layout(prior, (prior,))).reshape(texture.grid.shape)
+    elif hasattr(prior, "on"):  # a Relevance, made one module further up
+        plane = prior.on(texture.grid).map
+    else:
+        plane = np.asarray(prior, np.float32)
+    if plane.shape != texture.grid.shape or not (plane.min() >= 0 and plane.max() <= 1):
+        values = f" with values from {plane.min():.3g} to {plane.max():.3g}" if plane.size else ""
+        raise OptionError(
+            f"a prior of shape {list(plane.shape)}{values}",
+            expected=f"{list(texture.grid.shape)}, the cells of this texture, in [0, 1]",
+            fix="move a map with foveate.grid.resize_map, and scale it",
+        )
+    return plane
+
+
+def weighed(texture: Texture, spoken: tuple[Cue, ...], reasons: dict[str, Floats], weighing: Weighing) -> Floats:
+    """The question's map after cues, prior and balance; what entered is added to `reasons`."""
+    found = reasons["participation"]
+    for cue in spoken if weighing.cues else ():
+        plane = plane_of(texture, cue.channel)
+        if plane is not None:
+            reasons[cue.channel] = plane
+            found = follow(found, cue, plane)
+    if weighing.prior is not None:
+        reasons["prior"] = weighing.prior
+        share = np.float32(weighing.prior_weight)
+        found = (1 - share) * found + share * weighing.prior
+    if weighing.balance.name == "participation":
+        return found
+    reasons["information"] = information(texture, weighing.weights)
+    reasons["perspective"] = perspective(texture, weighing.weights)
+    balanced = np.asarray(weighing.balance.weigh(reasons["information"], reasons["perspective"], found), np.float32)
+    if balanced.shape != found.shape or not np.isfinite(balanced).all():
+        raise OptionError(
+            f"the balance '{weighing.balance.name}' returned shape {list(balanced.shape)}"
+            + ("" if np.isfinite(balanced).all() else " with NaN or infinity"),
+            expected=f"finite numbers {list(found.shape)}, like its arguments",
+            fix="see foveate.relevance.scorers.Linear for an example",
+        )
+    return np.clip(balanced, 0, 1)

@@ -1,0 +1,92 @@
+"""Words that speak of a channel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import foveate
+from foveate import Texture
+from foveate.relevance.cues import COLOURS, Cue, colour_plane, cues, follow
+from foveate.relevance.query import noun_phrases
+
+
+def spoken(question: str) -> list[str]:
+    return [cue.channel for cue in cues(question, noun_phrases(question))]
+
+
+@pytest.mark.parametrize(
+    ("question", "channels"),
+    [
+        ("what does the sign say", ["text"]),
+        ("read the label", ["text"]),
+        ("what is written on the shirt?", ["text"]),
+        ("where is the stop sign?", []),  # a thing, not what it says
+        ("a license plate", []),
+        ('the "text message"', []),  # quotes keep words as they are
+        ("is the car moving?", ["motion"]),
+        ("how far is the car", ["depth"]),
+        ("the red car", ["colour:red"]),
+        ("an orange", []),  # a fruit
+        ("the orange cat", ["colour:orange"]),
+        ("gray horse and white dog", ["colour:grey", "colour:white"]),
+        ("a dog", []),
+    ],
+)
+def test_which_words_speak_of_which_channel(question: str, channels: list[str]) -> None:
+    assert spoken(question) == channels
+
+
+PAINT = {
+    "red": (200, 20, 20), "orange": (250, 140, 20), "yellow": (240, 220, 40), "green": (40, 160, 60),
+    "blue": (40, 70, 200), "purple": (130, 40, 170), "pink": (250, 150, 190), "brown": (110, 70, 30),
+    "black": (15, 15, 15), "white": (245, 245, 245), "grey": (128, 128, 128),
+}  # fmt: skip
+
+
+def test_each_colour_is_called_by_its_own_name() -> None:
+    assert set(PAINT) == set(COLOURS)
+    cells = np.repeat(np.array(list(PAINT.values()), np.uint8), 32, axis=0)
+    texture = foveate.encode(np.repeat(cells[:, None], 32, axis=1), long_side=32 * len(PAINT))
+    rows = {name: slice(4 * i + 1, 4 * i + 3) for i, name in enumerate(PAINT)}  # away from borders between colours
+    for name in PAINT:
+        plane = colour_plane(texture, name)
+        means = {other: float(plane[rows[other]].mean()) for other in PAINT}
+        assert means[name] > 0.9, name
+        assert max(means, key=lambda other: means[other]) == name, means
+
+
+@given(st.lists(st.floats(0, 1, width=32), min_size=2, max_size=9), st.floats(0, 1, width=32), st.data())
+def test_rules_keep_the_map_in_range_and_do_what_they_say(p: list[float], w: float, data: st.DataObject) -> None:
+    c = data.draw(st.lists(st.floats(0, 1, width=32), min_size=len(p), max_size=len(p)))
+    before, plane = np.array(p, np.float32), np.array(c, np.float32)
+    raised, favoured = (follow(before, Cue("x", rule, w), plane) for rule in ("raise", "favour"))
+    assert (raised >= before - 1e-6).all()
+    assert (raised <= 1 + 1e-6).all()
+    assert (favoured <= before + 1e-6).all()
+    assert (favoured >= before * (1 - w) - 1e-6).all()
+    assert np.allclose(follow(before, Cue("x", "raise", w), np.zeros_like(plane)), before, atol=1e-6)
+    assert np.allclose(follow(before, Cue("x", "favour", w), np.ones_like(plane)), before, atol=1e-6)
+
+
+def test_a_question_about_writing_uses_the_text_channel(texture: Texture) -> None:
+    question = "what does the sign say?"
+    assert "text" not in foveate.score(texture, question).reasons  # nobody looked for writing in this texture
+    mask = np.zeros((160, 120))
+    mask[10:20, 50:75] = 1  # cells of 10 pixels: rows 4 to 8, columns 20 to 30
+    read = texture.with_channel("text", mask)
+    found, plain = foveate.score(read, question), foveate.score(read, question, cues=False)
+    assert found.reasons["text"][4:8, 20:30].min() == 1
+    assert found.reasons["text"].sum() == 40
+    assert (found.map[4:8, 20:30] >= 0.5).all()
+    assert np.allclose(found.map[8:], plain.map[8:], atol=1e-6)
+
+
+def test_the_colour_of_a_thing_is_mild(texture: Texture) -> None:
+    plain, green, red = (foveate.score(texture, q) for q in ("broccoli", "green broccoli", "red broccoli"))
+    assert set(green.reasons) == {"participation", "colour:green"}
+    assert red.map.max() >= 0.7 * red.reasons["participation"].max() - 1e-6
+    leaf = np.unravel_index(plain.map.argmax(), plain.map.shape)
+    assert green.map[leaf] / green.reasons["participation"][leaf] > red.map[leaf] / red.reasons["participation"][leaf]

@@ -1,0 +1,271 @@
+"""The words of graphics: filters, boundaries, levels, footprints. Planes of one's own. Published layouts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import foveate
+from foveate import Texture
+from foveate.errors import ChannelError, OptionError
+from foveate.grid import sample_linear, sample_nearest
+from foveate.layout import FULL40, GRID13, LAYOUTS, MVP13
+
+coordinate = st.floats(-40, 40, width=32)
+
+
+def bilinear(plane: np.ndarray, y: float, x: float, boundary: str) -> float:
+    """One reading, the slow way."""
+    h, w = plane.shape
+
+    def at(i: int, j: int) -> float:
+        if boundary == "wrap":
+            return float(plane[i % h, j % w])
+        if boundary == "zero" and not (0 <= i < h and 0 <= j < w):
+            return 0.0
+        return float(plane[min(max(i, 0), h - 1), min(max(j, 0), w - 1)])
+
+    i, j = int(np.floor(y - 0.5)), int(np.floor(x - 0.5))
+    a, b = y - 0.5 - i, x - 0.5 - j
+    return (1 - a) * ((1 - b) * at(i, j) + b * at(i, j + 1)) + a * ((1 - b) * at(i + 1, j) + b * at(i + 1, j + 1))
+
+
+@given(st.integers(1, 6), st.integers(1, 7), coordinate, coordinate, st.sampled_from(["clamp", "wrap", "zero"]))
+def test_boundaries_against_one_reading_at_a_time(h: int, w: int, y: float, x: float, boundary: str) -> None:
+    plane = np.random.default_rng(h * 8 + w).random((h, w)).astype(np.float32)
+    at = np.array([y]), np.array([x])
+    assert np.allclose(sample_linear(plane, *at, boundary)[0], bilinear(plane, y, x, boundary), atol=2e-5)  # type: ignore[arg-type]
+    i, j = int(np.floor(y)), int(np.floor(x))
+    inside = 0 <= i < h and 0 <= j < w
+    expected = {
+        "clamp": plane[min(max(i, 0), h - 1), min(max(j, 0), w - 1)],
+        "wrap": plane[i % h, j % w],
+        "zero": plane[i, j] if inside else 0,
+    }[boundary]
+    assert sample_nearest(plane, *at, boundary)[0] == expected  # type: ignore[arg-type]
+
+
+def test_between_two_levels_lies_their_mix(texture: Texture) -> None:
+    at = np.random.default_rng(0).uniform(0, 480, (50, 2))
+    near = [texture.sample(at, ["saliency"], level=level) for level in (4.0, 5.0)]
+    mixed = texture.sample(at, ["saliency"], level=4.25, filter_mode="linear-mipmap-linear")
+    native = np.log2(10)  # a cell is 10 pixels: level 4 of the image is 0.68 of the cells' own
+    steps = [texture.sample(at, ["saliency"], level=native + step) for step in (0, 1)]
+    part = 4.25 - native
+    assert np.allclose(mixed, (1 - part) * steps[0] + part * steps[1], atol=1e-5)
+    assert np.array_equal(near[0], steps[1])  # the nearest level
+    assert np.array_equal(texture.sample(at, ["saliency"], level=9, filter_mode="linear"), steps[0])
+
+
+def test_each_position_may_have_its_level(texture: Texture) -> None:
+    at = np.random.default_rng(1).uniform(0, 480, (6, 2))
+    levels = np.array([0, 2, 3.4, 5, 7, 16])
+    together = texture.sample(at, ["red", "edge_on", "saliency"], level=levels)
+    for i, level in enumerate(levels):
+        assert np.array_equal(
+            together[i], texture.sample(at[i : i + 1], ["red", "edge_on", "saliency"], level=level)[0]
+        )
+
+
+def test_a_footprint_becomes_a_level(texture: Texture) -> None:
+    at = np.random.default_rng(2).uniform(0, 480, (5, 2))
+    expected = texture.sample(at, ["low_pass"], level=4)
+    assert np.array_equal(texture.sample(at, ["low_pass"], footprint=np.full(5, 16.0)), expected)
+    turned = np.array([[0.0, 16.0], [-3.0, 0.0]])  # d(y, x)/d(row, column): a quarter turn, 16 pixels a column
+    assert np.array_equal(texture.sample(at, ["low_pass"], footprint=np.stack([turned] * 5)), expected)
+    assert np.array_equal(texture.sample(at, ["low_pass"], footprint=np.full(5, 8.0), level=1), expected)
+
+
+def test_ids_are_never_blended(texture: Texture) -> None:
+    ids = np.random.default_rng(3).choice([0, 7, 49], texture.grid.shape)
+    marked = texture.with_channel("cluster_id", ids)
+    at = np.random.default_rng(4).uniform(0, 480, (200, 2))
+    for mode in ("nearest", "linear", "linear-mipmap-nearest", "linear-mipmap-linear"):
+        for level in (0, 4.5, 6):
+            read = marked.sample(at, ["cluster_id"], level=level, filter_mode=mode)
+            assert set(np.unique(read)) <= {0, 7, 49}
+    for level in (1, 2, 3):
+        assert set(np.unique(marked.mip("cluster_id", level))) <= {0, 7, 49}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"level": "high"},
+        {"level": [1, 2]},
+        {"level": -1},
+        {"footprint": np.zeros((3, 3))},
+        {"footprint": np.array([np.nan])},
+        {"filter_mode": "cubic"},
+        {"boundary_mode": "mirror"},
+    ],
+)
+def test_unusable_sampling_arguments_say_so(texture: Texture, wrong: dict[str, object]) -> None:
+    with pytest.raises(OptionError):
+        texture.sample([[5.0, 5.0]], ["red"], **wrong)  # type: ignore[arg-type]
+
+
+# --- planes of one's own ----------------------------------------------------------------------------------------------
+
+
+def test_a_new_plane_shares_the_rest(texture: Texture, tmp_path: Path) -> None:
+    plane = np.linspace(-2, 2, texture.grid.count).reshape(texture.grid.shape)
+    more = texture.with_channel("temperature", plane, low=-2, high=2, reduction="max", made_by="a camera", about="heat")
+    assert "temperature" not in texture.built
+    assert more.built == (*texture.built, "temperature")
+    assert more.pixel is texture.pixel
+    assert np.allclose(more.channel("temperature"), plane, atol=2e-3)
+    assert np.allclose(more.mip("temperature", 1), plane.reshape(32, 2, 24, 2).max((1, 3)), atol=2e-3)
+    assert more.made_by["temperature"] == "a camera"
+    assert more.sample([[5, 5]], ["temperature"])[0, 0] == pytest.approx(-2, abs=1e-3)
+    more.save(tmp_path / "t.safetensors")
+    loaded = Texture.load(tmp_path / "t.safetensors")
+    assert loaded.describe("temperature") == more.describe("temperature")
+    assert np.array_equal(loaded.channel("temperature"), more.channel("temperature"))
+    assert dict(loaded.made_by) == dict(more.made_by)
+    with pytest.raises(ChannelError, match="perhaps temperature"):
+        more.channel("temprature")
+
+
+def test_a_plane_of_the_table_keeps_its_description(texture: Texture) -> None:
+    gaze = np.zeros(texture.grid.shape)
+    gaze[3, 4] = 1
+    assert texture.with_channel("gaze", gaze).tokens()[3 * 48 + 4, FULL40.layer("gaze")] == 1
+    depth = texture.with_channel("depth", np.full((160, 120), 0.5))
+    assert depth.describe("depth").native == "quarter"
+    assert texture.with_channel("mine", np.zeros((160, 120))).describe("mine").native == "quarter"
+    assert texture.with_channel("mine", np.zeros((640, 480))).describe("mine").native == "pixel"
+
+
+@pytest.mark.parametrize(
+    ("name", "plane", "said", "error"),
+    [
+        ("gaze", np.zeros((3, 3)), {}, OptionError),
+        ("gaze", np.full((64, 48), 1.5), {}, OptionError),
+        ("gaze", np.full((64, 48), np.nan), {}, OptionError),
+        ("gaze", "a plane", {}, OptionError),
+        ("gaze", np.zeros((64, 48)), {"low": -1.0}, OptionError),
+        ("cluster_id", np.full((64, 48), 0.5), {}, OptionError),
+        ("cluster_id", np.full((64, 48), 50), {}, OptionError),
+        ("red", np.zeros((640, 480)), {}, ChannelError),
+        ("embedding_3", np.zeros((64, 48)), {}, ChannelError),
+        ("embedding_16", np.zeros((64, 48)), {}, ChannelError),
+        ("gradient", np.zeros((640, 480)), {}, ChannelError),
+        ("My Plane", np.zeros((64, 48)), {}, ChannelError),
+        (7, np.zeros((64, 48)), {}, ChannelError),
+        ("mine", np.zeros((5, 5)), {}, OptionError),
+        ("mine", np.zeros((64, 48)), {"low": 1.0, "high": 0.0}, OptionError),
+        ("mine", np.zeros((64, 48)), {"filter": "nearest"}, OptionError),  # a mean of ids is no id
+        ("mine", np.zeros((64, 48)), {"neutral": 3.0}, OptionError),
+        ("mine", np.full((64, 48), 1e6), {"high": 1e9}, OptionError),  # float16 ends at 65504
+    ],
+)
+def test_planes_that_cannot_be(
+    texture: Texture, name: str, plane: object, said: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        texture.with_channel(name, plane, **said)  # type: ignore[arg-type]
+
+
+# --- layouts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(LAYOUTS))
+def test_every_published_layout_materialises(texture: Texture, name: str) -> None:
+    dense, layout = texture.dense(layout=name), LAYOUTS[name]
+    assert dense.shape == (len(layout), *(layout.shape or (640, 480)))
+    assert np.isfinite(dense).all()
+    assert {"full40": 40, "part28": 40, "mvp13": 13, "grid13": 13}[name] == len(layout)
+
+
+def test_part28_has_embeddings_at_17_to_32() -> None:
+    assert LAYOUTS["part28"].names[17:33] == tuple(f"embedding_{i}" for i in range(16))
+    assert set(LAYOUTS["part28"].names) == set(FULL40.names)
+
+
+def test_an_unknown_layout_lists_the_known_ones(texture: Texture) -> None:
+    with pytest.raises(ChannelError, match="part28") as caught:
+        texture.dense(layout="ful40")
+    assert "perhaps full40" in caught.value.expected
+
+
+def sobel(luma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """d/dy and d/dx, each over 4; the border repeated."""
+    p = np.pad(luma, 1, mode="edge")
+    smooth_x, smooth_y = p[:, :-2] + 2 * p[:, 1:-1] + p[:, 2:], p[:-2] + 2 * p[1:-1] + p[2:]
+    return (smooth_x[2:] - smooth_x[:-2]) / 4, (smooth_y[:, 2:] - smooth_y[:, :-2]) / 4
+
+
+def grid13(rgb: np.ndarray, saliency: np.ndarray) -> np.ndarray:
+    """The 13 planes at 32 x 32 in a few lines of NumPy, for an image whose sides are multiples of 128."""
+    x = rgb / 255.0
+    luma = np.rint(rgb @ [0.299, 0.587, 0.114]) / 255
+    dy, dx = sobel(luma)
+    magnitude = np.minimum(np.hypot(dy, dx), 1)
+
+    def mean(plane: np.ndarray) -> np.ndarray:
+        return plane.reshape(32, len(plane) // 32, 32, -1).mean((1, 3))
+
+    def most(plane: np.ndarray) -> np.ndarray:
+        return plane.reshape(32, len(plane) // 32, 32, -1).max((1, 3))
+
+    brighter = luma >= blurred(luma)
+    y, z = np.mgrid[:32, :32]
+    return np.stack([*(mean(x[..., c]) for c in range(3)), (y + 0.5) / 32, (z + 0.5) / 32, mean(dx), mean(dy),
+                     mean(magnitude), mean(saliency), most(magnitude * brighter), most(magnitude * ~brighter),
+                     mean(x.var(2)), mean(x.mean(2))])  # fmt: skip
+
+
+def blurred(luma: np.ndarray, sigma: float = 4.0) -> np.ndarray:
+    reach = 16  # OpenCV's size for float planes: 4 sigma to either side
+    kernel = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
+    kernel /= kernel.sum()
+    for axis in (0, 1):
+        wide = np.pad(luma, [(reach, reach) if a == axis else (0, 0) for a in (0, 1)], mode="edge")
+        luma = sum(k * np.take(wide, range(i, i + luma.shape[axis]), axis) for i, k in enumerate(kernel))
+    return luma
+
+
+def test_grid13_against_a_few_lines_of_numpy(broccoli: Path) -> None:
+    rgb = foveate.load_image(broccoli).rgb[100:612, 100:356]  # 512 x 256
+    texture = foveate.encode(rgb)
+    dense, expected = texture.dense(layout=GRID13), grid13(rgb, texture.channel("saliency"))
+    for name, plane, twin in zip(GRID13.names, dense, expected, strict=True):
+        off = np.abs(plane - twin)
+        if name in (
+            "edge_on",
+            "edge_off",
+            "saliency",
+        ):  # float16; a pixel as bright as its surround may fall either way
+            assert (off > 2e-3).mean() < 0.01, name
+        else:
+            assert off.max() < 5e-3, name
+
+
+def test_mvp13_against_a_few_lines_of_numpy(broccoli: Path) -> None:
+    rgb = foveate.load_image(broccoli).rgb[100:356, 50:434]
+    texture = foveate.encode(rgb, long_side=384)
+    dense = texture.dense(layout="mvp13")
+    h, w = rgb.shape[:2]
+    y, x = (np.mgrid[:h, :w] + 0.5) / np.array([h, w]).reshape(2, 1, 1)
+    luma = np.rint(rgb @ [0.299, 0.587, 0.114]) / 255
+    low = blurred(luma)
+    quarter = {
+        "high_pass": np.abs(luma - low).reshape(h // 4, 4, w // 4, 4).mean((1, 3)),
+        "low_pass": low.reshape(h // 4, 4, w // 4, 4).mean((1, 3)),
+    }
+    expected = {
+        "red": rgb[..., 0] / 255, "green": rgb[..., 1] / 255, "blue": rgb[..., 2] / 255, "y": y, "x": x,
+        "eccentricity": np.hypot(y - 0.5, x - 0.5) / np.hypot(0.5, 0.5), "motion": np.zeros((h, w)),
+    }  # fmt: skip
+    for name, plane in expected.items():
+        assert np.abs(dense[MVP13.layer(name)] - plane).max() < 1e-3, name
+    at = np.stack(np.meshgrid(np.arange(2, h, 37) + 0.5, np.arange(1, w, 41) + 0.5, indexing="ij"), -1).reshape(-1, 2)
+    for name, plane in quarter.items():
+        read = dense[MVP13.layer(name)][tuple((at - 0.5).astype(int).T)]
+        assert np.allclose(read, [bilinear(plane, p / 4, q / 4, "clamp") for p, q in at], atol=2e-3), name

@@ -1,0 +1,127 @@
+"""Information, perspective, participation; what a balance does with them; priors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import foveate
+from foveate import Texture
+from foveate.errors import ChannelError, OptionError
+from foveate.relevance.scorers import BALANCES, Linear, Participation, ScorerWeights, Tensions, information, perspective
+
+unit = st.floats(0, 1, width=32)
+
+
+def column(texture: Texture, name: str) -> np.ndarray:
+    return texture.tokens()[:, foveate.layout.FULL40.layer(name)].reshape(texture.grid.shape).astype(np.float64)
+
+
+def test_the_formulas_word_for_word(texture: Texture) -> None:
+    names = ("edge_on", "edge_off", "high_pass", "edge_distance", "saliency", "motion", "eccentricity")
+    c = {name: column(texture, name) for name in names}
+    info = 0.4 * np.maximum(c["edge_on"], c["edge_off"]) + 0.3 * c["high_pass"] + 0.3 * (1.0 - c["edge_distance"])
+    persp = (0.6 * c["saliency"] + 0.4 * c["motion"]) * (1.0 - 0.5 * c["eccentricity"])
+    assert np.allclose(information(texture), info, atol=1e-6)
+    assert np.allclose(perspective(texture), persp, atol=1e-6)
+
+
+def test_motion_counts_where_it_is_known(texture: Texture) -> None:
+    moving = np.zeros(texture.grid.shape)
+    moving[10, 20] = 1
+    more = perspective(texture.with_channel("motion", moving)) - perspective(texture)
+    assert np.flatnonzero(more > 1e-6).tolist() == [10 * texture.grid.w + 20]
+
+
+def tensions(info: float, persp: float, partic: float) -> float:
+    """The seed documents' function, literally."""
+    compression_bias = 0.5 + 0.5 * (1.0 - partic)
+    exploitation = persp
+    exploration = info
+    focus_score = partic * exploitation
+    diversify_score = info * exploration
+    return compression_bias * focus_score + (1 - compression_bias) * diversify_score
+
+
+@given(unit, unit, unit)
+def test_the_three_tensions_are_the_published_ones(a: float, b: float, c: float) -> None:
+    planes = (np.full((2, 3), v, np.float32) for v in (a, b, c))
+    assert np.allclose(Tensions().weigh(*planes), tensions(a, b, c), atol=1e-5)
+
+
+@given(unit, unit, unit, st.floats(0, 5), st.floats(0, 5), st.floats(0.1, 5))
+def test_a_linear_balance_is_a_weighted_mean(a: float, b: float, c: float, i: float, p: float, q: float) -> None:
+    planes = [np.full((2, 3), v, np.float32) for v in (a, b, c)]
+    found = Linear(i, p, q).weigh(*planes)
+    assert np.allclose(found, np.average([a, b, c], weights=[i, p, q]), atol=1e-5)
+
+
+@pytest.mark.parametrize("balance", list(BALANCES))
+def test_every_balance_gives_a_map_with_its_reasons(texture: Texture, balance: str) -> None:
+    plain, relevance = foveate.score(texture, "broccoli"), foveate.score(texture, "broccoli", balance=balance)
+    expected = BALANCES[balance].weigh(information(texture), perspective(texture), plain.map)
+    assert np.allclose(relevance.map, expected, atol=1e-6)
+    assert relevance.confidence == plain.confidence  # whether it is there is the question's business alone
+    assert np.array_equal(relevance.reasons["participation"], plain.map)
+    others = set() if balance == "participation" else {"information", "perspective"}
+    assert set(relevance.reasons) == {"participation"} | others
+    moved = relevance.on(foveate.Grid(8, 6, texture.grid.height, texture.grid.width))
+    assert all(plane.shape == (8, 6) for plane in moved.reasons.values())
+
+
+def test_a_balance_of_ones_own(texture: Texture) -> None:
+    class Upside:
+        name = "upside"
+
+        def weigh(self, information: np.ndarray, perspective: np.ndarray, participation: np.ndarray) -> np.ndarray:
+            return 1 - participation
+
+    found = foveate.score(texture, "broccoli", balance=Upside())
+    assert np.allclose(found.map, 1 - foveate.score(texture, "broccoli").map)
+
+    class Broken(Upside):
+        def weigh(self, information: np.ndarray, perspective: np.ndarray, participation: np.ndarray) -> np.ndarray:
+            return participation[:3]
+
+    with pytest.raises(OptionError, match="returned shape"):
+        foveate.score(texture, "broccoli", balance=Broken())
+
+
+def test_a_prior_is_mixed_in(texture: Texture) -> None:
+    first, plain = foveate.score(texture, "a child"), foveate.score(texture, "broccoli")
+    noted = texture.with_channel("pass_1", first.map)
+    for prior in (first, first.map, "pass_1"):
+        found = foveate.score(noted, "broccoli", prior=prior, prior_weight=0.25)
+        assert np.allclose(found.map, 0.75 * plain.map + 0.25 * first.map, atol=1e-3)  # the plane is float16
+        assert set(found.reasons) == {"participation", "prior"}
+    several = foveate.score(noted, ["broccoli", "a child"], prior="pass_1")
+    assert np.array_equal(several[0].map, foveate.score(noted, "broccoli", prior="pass_1").map)
+
+
+def test_unusable_arguments_say_so(texture: Texture) -> None:
+    with pytest.raises(OptionError, match="balance='linaer'"):
+        foveate.score(texture, "broccoli", balance="linaer")
+    with pytest.raises(ChannelError, match="pass_9"):
+        foveate.score(texture, "broccoli", prior="pass_9")
+    with pytest.raises(OptionError, match="a prior of shape"):
+        foveate.score(texture, "broccoli", prior=np.zeros((3, 3)))
+    with pytest.raises(OptionError, match="a prior of shape"):
+        foveate.score(texture, "broccoli", prior=np.full(texture.grid.shape, np.nan))
+    with pytest.raises(OptionError, match="prior_weight"):
+        foveate.score(texture, "broccoli", prior=np.zeros(texture.grid.shape), prior_weight=2.0)
+    with pytest.raises(OptionError, match="not all 0"):
+        Linear(0, 0, 0)
+    with pytest.raises(OptionError, match="edges"):
+        ScorerWeights(edges=-1)
+    assert Participation().name == "participation"
+
+
+def test_transparent_cells_stay_irrelevant_whatever_the_balance() -> None:
+    rgba = np.random.default_rng(0).integers(0, 256, (64, 64, 4), np.uint8)
+    rgba[:32, :, 3] = 0
+    texture = foveate.encode(rgba, long_side=64)
+    found = foveate.score(texture, "a dog", balance=Linear(1, 1, 1), prior=np.ones(texture.grid.shape))
+    assert (found.map[:4] == 0).all()
+    assert (found.map[4:] > 0).any()
