@@ -94,7 +94,7 @@ class Nano:
             raise _damaged(f"{FILES[1]}' or '{FILES[2]}", cause) from cause
 
     def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
-        """uint8 [H, W, 3] -> features float32 [h, w, 256], at most 1 long, h/w about H/W, 64 cells along the default long side."""
+        """uint8 [H, W, 3] -> features float32 [h, w, 256], at most 1 long; 64 cells along the default long side."""
         height, width = rgb.shape[:2]
         h, w = cells_for(height, width, LONG_SIDE if long_side is None else long_side)
         shrinks = h * STRIDE < height
