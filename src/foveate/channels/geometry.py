@@ -54,11 +54,11 @@ def normals(depth: ArrayLike, *, relief: float = 1.0) -> Floats:
         raise OptionError(f"relief={relief!r}", expected="a number above 0", fix="leave it out for 1")
     plane = _plane(depth)
     scale = float(relief) * max(plane.shape)  # samples a long side
-    slopes = [
-        np.gradient(plane, axis=axis) * scale if plane.shape[axis] > 1 else np.zeros(plane.shape) for axis in (0, 1)
-    ]
-    n = np.stack([-slopes[0], -slopes[1], np.ones(plane.shape)], -1)
-    return np.asarray((n / np.linalg.norm(n, axis=-1, keepdims=True) + 1) / 2, np.float32)
+    dy, dx = (np.gradient(plane, axis=axis) * scale if plane.shape[axis] > 1 else 0.0 for axis in (0, 1))
+    half = 0.5 / np.sqrt(1 + np.square(dx) + np.square(dy))
+    out = np.empty((*plane.shape, 3), np.float32)
+    out[..., 0], out[..., 1], out[..., 2] = 0.5 - half * dy, 0.5 - half * dx, 0.5 + half
+    return out
 
 
 def occlusion_edges(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> Floats:
@@ -95,9 +95,7 @@ def object_ids(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> Ints:
     """
     plane, segments = _planes(depth, ids)
     limit = _jump(jump)
-    left, right = _pairs(segments.shape)
-    same = segments.flat[left] == segments.flat[right]
-    parts = _components(segments.size, left[same], right[same])
+    parts = _parts(segments).ravel()
     first, second, rises = _borders(plane, segments)
     low, high = np.minimum(parts[first], parts[second]), np.maximum(parts[first], parts[second])
     borders, which, lengths = np.unique(low * parts.size + high, return_inverse=True, return_counts=True)
@@ -107,24 +105,26 @@ def object_ids(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> Ints:
     return objects[parts].reshape(plane.shape)
 
 
-def _pairs(shape: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """Flat indices of all neighbours: (left, right) pairs, then (upper, lower) ones."""
-    index = np.arange(shape[0] * shape[1]).reshape(shape)
-    first = np.concatenate([index[:, :-1].ravel(), index[:-1].ravel()])
-    return first, np.concatenate([index[:, 1:].ravel(), index[1:].ravel()])
+def _parts(ids: Ints) -> Ints:
+    """4-connected pieces of equal ids, numbered by first appearance: int64 [h, w]."""
+    starts = np.ones(ids.shape, bool)
+    starts[:, 1:] = ids[:, 1:] != ids[:, :-1]
+    runs = starts.cumsum().reshape(ids.shape) - 1  # along rows first: far fewer nodes than samples
+    same = ids[:-1] == ids[1:]
+    return _components(int(runs[-1, -1]) + 1, runs[:-1][same], runs[1:][same])[runs]
 
 
 def _borders(depth: Doubles, ids: Ints) -> tuple[Ints, Ints, Doubles]:
     """Flat indices of neighbours in different segments, and the range of depth over the four samples around each."""
-    ranges = []
-    for axis in (1, 0):
-        lines = np.pad(depth.T if axis == 0 else depth, [(0, 0), (1, 1)], mode="edge")
-        four = np.stack([lines[:, i : lines.shape[1] - 3 + i] for i in range(4)])  # of each pair of neighbours
-        rises = four.max(0) - four.min(0)
-        ranges.append((rises.T if axis == 0 else rises).ravel())
-    first, second = _pairs(depth.shape)
-    differ = ids.flat[first] != ids.flat[second]
-    return first[differ], second[differ], np.concatenate(ranges)[differ]
+    index = np.arange(ids.size).reshape(ids.shape)
+    firsts, seconds, rises = [], [], []
+    for values, numbers, where in ((depth, ids, index), (depth.T, ids.T, index.T)):
+        line, at = np.nonzero(numbers[:, :-1] != numbers[:, 1:])
+        four = [values[line, np.clip(at + step, 0, values.shape[1] - 1)] for step in (-1, 0, 1, 2)]
+        firsts.append(where[line, at])
+        seconds.append(where[line, at + 1])
+        rises.append(np.max(four, axis=0) - np.min(four, axis=0))
+    return np.concatenate(firsts), np.concatenate(seconds), np.concatenate(rises)
 
 
 def _components(count: int, first: Ints, second: Ints) -> Ints:
@@ -134,11 +134,13 @@ def _components(count: int, first: Ints, second: Ints) -> Ints:
     shortened until every node points at its root.
     """
     root = np.arange(count)
-    while (root[first] != root[second]).any():
-        a, b = root[first], root[second]
-        np.minimum.at(root, np.maximum(a, b), np.minimum(a, b))
+    while len(first):
+        np.minimum.at(root, np.maximum(first, second), np.minimum(first, second))
         while (root != root[root]).any():
             root = root[root]
+        first, second = root[first], root[second]
+        apart = first != second
+        first, second = first[apart], second[apart]
     return np.unique(root, return_inverse=True)[1]
 
 
