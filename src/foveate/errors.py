@@ -97,6 +97,13 @@ class MissingExtraError(FoveateError, ImportError):
     """A feature needs an optional dependency that is not installed."""
 
 
+# --- channels (channels/) ---------------------------------------------------------------------------------------------
+
+
+class ModelFilesError(FoveateError, OSError):
+    """The files of a model that makes a channel (depth) are missing, incomplete, of another kind, or not to be had."""
+
+
 # --- questions and budgets (relevance/) -------------------------------------------------------------------------------
 
 

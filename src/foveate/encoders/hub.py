@@ -147,12 +147,12 @@ class HubEncoder:
             if report["missing_keys"]:  # the library would fill them with random numbers and only warn
                 raise ValueError(f"weights are missing: {sorted(report['missing_keys'])[:3]}")
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **code, **options)
-            mean, std = _normalisation(where, options, transformers)
+            mean, std = normalisation_of(where, options, transformers)
         except (OSError, ValueError, RuntimeError, SafetensorError) as cause:
             if isinstance(cause, EncoderNameError):
                 raise
             raise _unavailable(cls.kind, checkpoint, local, cause) from cause
-        revision = _digest(folder) if local else str(getattr(config, "_commit_hash", None) or pinned or "unknown")
+        revision = digest_of(folder) if local else str(getattr(config, "_commit_hash", None) or pinned or "unknown")
         label = folder.name if local else checkpoint  # a folder's name only: textures travel, folders do not
         name = f"{cls.kind}:{label}" + ("" if dense == cls.heads[0] else f"#{dense}")
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -263,7 +263,7 @@ def _unavailable(kind: str, checkpoint: str, local: bool, cause: Exception) -> E
     )
 
 
-def _normalisation(where: str, options: dict[str, Any], transformers: Any) -> tuple[Any, Any]:
+def normalisation_of(where: str, options: dict[str, Any], transformers: Any) -> tuple[Any, Any]:
     """Mean and standard deviation from preprocessor_config.json, or None where a checkpoint does not say."""
     file = transformers.utils.cached_file(
         where, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False, **options
@@ -272,7 +272,8 @@ def _normalisation(where: str, options: dict[str, Any], transformers: Any) -> tu
     return content.get("image_mean"), content.get("image_std")
 
 
-def _digest(folder: Path) -> str:
+def digest_of(folder: Path) -> str:
+    """SHA-256 over the names and bytes of a checkpoint's files: changes whenever its numbers may."""
     digest = hashlib.sha256()
     for file in sorted(f for kind in ("json", "safetensors", "txt") for f in folder.glob(f"*.{kind}")):
         digest.update(file.name.encode())

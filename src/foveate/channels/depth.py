@@ -1,0 +1,217 @@
+"""Depth from one image by a model in transformers format (extra `[torch]`); geometry.py has what follows from it.
+
+What is notable
+* The model is Depth Anything V2 (Yang et al., "Depth Anything V2", NeurIPS 2024) in transformers format. It gives
+  relative inverse depth: larger is nearer, up to an unknown scale and shift. So the plane is stretched from 0 to 1
+  within each image, and planes of different images cannot be compared. Metric checkpoints are refused: in those larger
+  is farther.
+* Small is Apache-2.0. Base and Large have the same format, and a licence that forbids commercial use.
+* Pixels are presented as the stock processor (DPTImageProcessor, 518 pixels, multiples of 14, bicubic, ImageNet
+  statistics) does, with two differences: the long side stops at 1036 pixels (a strip would
+  become millions of them), and no side is shorter than one patch (the stock processor makes it 0).
+* The plane is linear, or the mean over an area, where the stock post-processing is bicubic and may overshoot.
+* A checkpoint is data: safetensors only, its code never runs, missing weights are an error.
+
+Not covered: absolute distances, things thinner than about 4 pixels, several images at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors import SafetensorError
+
+from foveate.encoders.hub import digest_of, normalisation_of
+from foveate.errors import EncoderOutputError, ImageArrayError, MissingExtraError, ModelFilesError
+from foveate.grid import resize_map
+
+Floats = NDArray[np.float32]
+
+DEFAULT = "depth-anything/Depth-Anything-V2-Small-hf"
+SIDE = 518  # pixels that one side is brought to: the size it was trained at
+LONGEST = 2 * SIDE  # pixels of the long side at most
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+EVEN = 1e-5  # of the largest value: a map that varies less has no depth in it
+
+
+@dataclass(frozen=True, eq=False)
+class DepthModel:
+    """A loaded Depth Anything model. Make one with `DepthModel.from_pretrained`.
+
+    Attributes:
+        name: the checkpoint, or the name of the local folder.
+        revision: changes whenever the numbers change.
+        patch: sides of what the model sees are multiples of this.
+        mean, std: of pixels in [0, 1], three numbers each.
+    """
+
+    name: str
+    revision: str
+    patch: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    _network: Any
+
+    @classmethod
+    def from_pretrained(cls, checkpoint: str = DEFAULT, *, device: str | None = None) -> Self:
+        """A checkpoint by Hub name, `name@revision`, or local folder with config.json and model.safetensors.
+
+        With a Hub name and nothing in the cache this downloads the checkpoint once; a folder downloads nothing.
+
+        Raises:
+            MissingExtraError: torch or transformers is not installed.
+            ModelFilesError: no such folder, not a depth model of this kind, not whole, or not to be downloaded.
+        """
+        torch, transformers = _libraries()
+        folder = Path(checkpoint).expanduser()
+        local = folder.is_dir()
+        if checkpoint.startswith((".", "/", "~")) and not local:
+            raise ModelFilesError(
+                f"no folder '{folder}'",
+                expected="a folder with config.json and model.safetensors",
+                fix="check the path",
+            )
+        source, _, pinned = (str(folder.resolve()), "", "") if local else checkpoint.partition("@")
+        options: dict[str, Any] = {"revision": pinned} if pinned else {}
+        code = {"trust_remote_code": False}
+        try:
+            config = transformers.AutoConfig.from_pretrained(source, **code, **options)
+            _check_kind(checkpoint, config)
+            with _quiet(transformers):
+                network, report = transformers.AutoModelForDepthEstimation.from_pretrained(
+                    source, config=config, use_safetensors=True, output_loading_info=True, **code, **options
+                )
+            if report["missing_keys"]:  # the library would fill them with random numbers and only warn
+                raise ValueError(f"weights are missing: {sorted(report['missing_keys'])[:3]}")
+            mean, std = normalisation_of(source, options, transformers)
+        except (OSError, ValueError, RuntimeError, SafetensorError) as cause:
+            if isinstance(cause, ModelFilesError):
+                raise
+            raise _unavailable(checkpoint, local, cause) from cause
+        revision = digest_of(folder) if local else str(getattr(config, "_commit_hash", None) or pinned or "unknown")
+        return cls(
+            name=folder.resolve().name if local else checkpoint,
+            revision=revision[:12],
+            patch=int(config.patch_size),
+            mean=tuple(mean or IMAGENET[0]),
+            std=tuple(std or IMAGENET[1]),
+            _network=network.eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+        )
+
+    def working_size(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) that an image of this size is brought to: multiples of `patch`, about the same aspect.
+
+        The side that then changes least becomes 518 pixels (the short one of large images), unless the long side
+        would exceed 1036.
+        """
+        scale = min((SIDE / height, SIDE / width), key=lambda s: abs(1 - s))
+        scale = min(scale, LONGEST / max(height, width))
+        fitted = (max(1, round(scale * side / self.patch)) * self.patch for side in (height, width))
+        return next(fitted), next(fitted)
+
+    def inverse_depth(self, rgb: NDArray[np.uint8]) -> Floats:
+        """uint8 [H, W, 3] -> what the model says: float32 [h, w] at the working size, larger is nearer, no unit.
+
+        Raises:
+            ImageArrayError: not a uint8 RGB array. EncoderOutputError: the model returned NaN or infinity.
+        """
+        import torch
+
+        if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or 0 in rgb.shape:
+            raise ImageArrayError(
+                f"an array of {rgb.dtype} {list(rgb.shape)}",
+                expected="uint8 [H, W, 3]",
+                fix="foveate.image.load_image(source).rgb makes one of any image",
+            )
+        size = self.working_size(rgb.shape[0], rgb.shape[1])
+        resized = Image.fromarray(rgb).resize(size[::-1], Image.Resampling.BICUBIC)
+        pixels = np.asarray(resized, np.float32) / 255
+        pixels = (pixels - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
+        batch = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))[None]
+        with torch.inference_mode():
+            depth = self._network(pixel_values=batch.to(self._network.device)).predicted_depth[0].float().cpu().numpy()
+        if not np.isfinite(depth).all():
+            raise EncoderOutputError(
+                f"the depth model '{self.name}' returned NaN or infinity",
+                expected="finite numbers",
+                fix="check the checkpoint's weights; half precision overflows in some",
+            )
+        return np.asarray(depth, np.float32)
+
+
+def depth_plane(rgb: NDArray[np.uint8], model: DepthModel) -> Floats:
+    """uint8 [H, W, 3] -> relative inverse depth, float32 [ceil(H/4), ceil(W/4)] in [0, 1]: 1 nearest, 0 farthest.
+
+    Stretched to the full range within the image. An image of one colour, or a map that is even, is 0 everywhere: the
+    channel's neutral value.
+    """
+    shape = (-(-rgb.shape[0] // 4), -(-rgb.shape[1] // 4))
+    found = model.inverse_depth(rgb)
+    if (rgb == rgb[0, 0]).all():  # nothing in it: what a model says then is only how it treats borders
+        return np.zeros(shape, np.float32)
+    plane = resize_map(found, shape)
+    low, high = float(plane.min()), float(plane.max())
+    if high - low <= EVEN * max(abs(low), abs(high)):
+        return np.zeros(shape, np.float32)
+    return np.clip((plane - np.float32(low)) / np.float32(high - low), 0, 1)
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        import torch
+        import transformers
+    except ImportError as cause:
+        raise MissingExtraError(
+            f"depth needs {cause.name}, which is not installed",
+            expected="the extra [torch] (on Linux, PyPI's torch brings 5 GB of CUDA packages)",
+            fix="pip install 'foveate[torch]'; for a CPU-only machine first: "
+            "pip install torch --index-url https://download.pytorch.org/whl/cpu; all other channels need neither",
+        ) from cause
+    return torch, transformers
+
+
+def _check_kind(checkpoint: str, config: Any) -> None:
+    kind = config.model_type
+    if kind == "depth_anything" and config.depth_estimation_type != "relative":
+        kind = f"{config.depth_estimation_type} {kind}"
+    if kind != "depth_anything":
+        raise ModelFilesError(
+            f"'{checkpoint}' is a {kind} model",
+            expected="a relative Depth Anything model (model_type 'depth_anything')",
+            fix=f"use '{DEFAULT}', or a folder with such a checkpoint",
+        )
+
+
+def _unavailable(checkpoint: str, local: bool, cause: Exception) -> ModelFilesError:
+    reason = str(cause).strip().split("\n")[0][:200]
+    if local:
+        return ModelFilesError(
+            f"the folder '{checkpoint}' does not hold a whole depth model ({reason})",
+            expected="config.json and model.safetensors, in transformers format",
+            fix="save it again with model.save_pretrained(folder)",
+        )
+    return ModelFilesError(
+        f"the depth model '{checkpoint}' is not in the local cache and cannot be downloaded ({reason})",
+        expected="a network and a right name, or a checkpoint in the cache (HF_HUB_OFFLINE=1 forbids the network)",
+        fix="leave depth out, or pass a local folder with config.json and model.safetensors",
+    )
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """No progress bar while weights are read; the library's switch is put back as it was."""
+    switch = transformers.utils.logging
+    shown = switch.is_progress_bar_enabled()
+    switch.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            switch.enable_progress_bar()

@@ -1,0 +1,316 @@
+"""Gaze, attention and the dialogue so far: literal twins of the formulas, known scenes, and every refusal."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foveate.channels.attention import DEGREE, SINK, accumulated, attention_plane, gaze_plane
+from foveate.errors import OptionError
+from foveate.grid import Grid, resize_map
+
+WIDE = Grid(6, 9, height=200, width=300)
+SQUARE = Grid(8, 8, height=512, width=512)
+
+
+def literal_gaze(fixations: np.ndarray, grid: Grid, sigma: float) -> np.ndarray:
+    """The formula, cell by cell and fixation by fixation."""
+    out = np.zeros(grid.shape)
+
+    def below(border: float, centre: float) -> float:
+        return 0.5 * (1 + math.erf((border - centre) / (sigma * math.sqrt(2))))
+
+    for i in range(grid.h):
+        for j in range(grid.w):
+            top, bottom = i * grid.height / grid.h, (i + 1) * grid.height / grid.h
+            left, right = j * grid.width / grid.w, (j + 1) * grid.width / grid.w
+            for y, x, duration in fixations:
+                rows, columns = below(bottom, y) - below(top, y), below(right, x) - below(left, x)
+                out[i, j] += duration * rows * columns
+    return out / out.max() if out.max() > 0 else out
+
+
+@st.composite
+def looks(draw: st.DrawFn) -> tuple[np.ndarray, Grid, float]:
+    height, width = draw(st.integers(1, 400)), draw(st.integers(1, 400))
+    grid = Grid(draw(st.integers(1, 9)), draw(st.integers(1, 9)), height, width)
+    share = st.floats(0, 1)
+    rows = draw(st.lists(st.tuples(share, share, st.floats(0, 5)), max_size=5))
+    fixations = np.array([(y * height, x * width, d) for y, x, d in rows]).reshape(-1, 3)
+    return fixations, grid, draw(st.floats(0.5, 200))
+
+
+@given(looks())
+def test_gaze_is_its_formula(case: tuple[np.ndarray, Grid, float]) -> None:
+    fixations, grid, sigma = case
+    plane = gaze_plane(fixations, grid, sigma=sigma)
+    assert plane.dtype == np.float32
+    assert plane.shape == grid.shape
+    assert plane.min() >= 0
+    assert plane.max() == (1 if (fixations[:, 2] > 0).any() else 0)
+    assert np.allclose(plane, literal_gaze(fixations, grid, sigma), atol=1e-5)
+
+
+def test_convention_a_fixation_lights_the_cell_it_is_in() -> None:
+    for y in range(WIDE.h):
+        for x in range(WIDE.w):
+            centre = WIDE.centres()[y * WIDE.w + x]
+            plane = gaze_plane([(*centre, 0.2)], WIDE)
+            assert plane.argmax() == y * WIDE.w + x
+
+
+def test_a_sigma_far_below_a_cell_loses_nothing() -> None:
+    plane = gaze_plane([(10, 10, 1), (150, 250, 2)], WIDE, sigma=0.01)
+    expected = np.zeros(WIDE.shape)
+    expected[0, 0], expected[4, 7] = 0.5, 1
+    assert np.allclose(plane, expected)
+    assert np.allclose(gaze_plane([(10, 10, 1)], WIDE, sigma=1e-6), [[1] + [0] * 8] + [[0] * 9] * 5)
+
+
+def test_the_coarse_plane_is_the_mean_of_the_fine_one() -> None:
+    fixations = np.random.default_rng(0).uniform(0, (200, 300, 1), (7, 3))
+    fine = resize_map(gaze_plane(fixations, Grid(60, 90, 200, 300)), WIDE.shape)
+    assert np.allclose(gaze_plane(fixations, WIDE), fine / fine.max(), atol=1e-5)
+
+
+def test_only_ratios_of_durations_count_and_one_degree_is_the_default() -> None:
+    fixations = np.array([(20, 30, 0.2), (100, 280, 0.7)])
+    plane = gaze_plane(fixations, WIDE)
+    assert np.allclose(plane, gaze_plane(fixations * (1, 1, 1000), WIDE))
+    assert np.allclose(plane, gaze_plane(fixations * (1, 1, 1e300), WIDE))
+    assert np.array_equal(plane, gaze_plane(fixations, WIDE, sigma=DEGREE * math.hypot(200, 300)))
+    assert plane[0, 0] < plane[3, 8] == 1
+
+
+@pytest.mark.parametrize("nothing", [[], np.empty((0, 3)), [(5, 5, 0)]])
+def test_no_fixation_is_the_neutral_plane(nothing: Any) -> None:
+    plane = gaze_plane(nothing, WIDE)
+    assert plane.shape == WIDE.shape
+    assert not plane.any()
+
+
+@pytest.mark.parametrize(
+    ("fixations", "words"),
+    [
+        ([(10, 250, 1), (210, 20, 1)], "outside the image (1 of 2 are)"),
+        ([(10, 250, 1), (-1, 20, 1)], "screen's coordinates"),
+        ([(250, 10, 1), (30, 190, 1)], "fixations[:, [1, 0, 2]]"),
+        ([(10, 10, -0.1)], "lasts -0.1"),
+        ([(10, np.nan, 1)], "NaN"),
+        ([(10, 10, np.inf)], "NaN or infinity"),
+        ([(10, 10)], "shape [1, 2]"),
+        ((10, 10, 1), "shape [3]"),
+        (np.empty((0, 2)), "shape [0, 2]"),
+        ([(10, 10, 1), (3,)], "given as list"),
+        ("here", "given as str"),
+        (np.ones((2, 3), complex), "complex128"),
+    ],
+)
+def test_fixations_that_are_refused(fixations: Any, words: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        gaze_plane(fixations, WIDE)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("sigma", [0, -3, np.nan, np.inf, True, "wide"])
+def test_a_sigma_that_is_refused(sigma: Any) -> None:
+    with pytest.raises(OptionError, match="sigma"):
+        gaze_plane([(1, 1, 1)], WIDE, sigma=sigma)
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.integers(1, 5), st.integers(0, 99)
+)
+def test_attention_is_the_mean_over_all_but_the_tokens(
+    layers: int, heads: int, queries: int, h: int, w: int, seed: int
+) -> None:
+    weights = np.random.default_rng(seed).dirichlet(np.ones(h * w), (layers, heads, queries))
+    total = np.zeros((h, w))
+    for layer in range(layers):
+        for head in range(heads):
+            for query in range(queries):
+                for token in range(h * w):
+                    total[token // w, token % w] += weights[layer, head, query, token]
+    grid = Grid(h, w, 37 * h, 20 * w)
+    expected = total / total.max()
+    assert np.allclose(attention_plane(weights, grid), expected, atol=1e-6)
+    few = attention_plane(weights[:, :, :1], grid, layers=[-1])
+    assert np.allclose(few, attention_plane(weights[-1, :, 0], grid, tokens_grid=(h, w)), atol=1e-6)
+    low, span = expected.min(), np.ptp(expected)
+    stretched = (expected - low) / span if span > 1e-5 else np.zeros((h, w))
+    assert np.allclose(attention_plane(weights, grid, scale="minmax"), stretched, atol=1e-4 / max(span, 1e-3))
+
+
+def test_it_moves_to_the_textures_grid_as_every_map_does() -> None:
+    tokens = np.random.default_rng(0).random((4, 6))
+    plane = attention_plane(tokens.ravel(), Grid(12, 18, 400, 600), tokens_grid=(4, 6))
+    moved = resize_map(tokens, (12, 18))
+    assert np.allclose(plane, moved / moved.max(), atol=1e-6)
+    assert plane.max() == 1
+    coarse = attention_plane(tokens, Grid(2, 3, 400, 600), tokens_grid=(4, 6))
+    means = tokens.reshape(2, 2, 3, 2).mean((1, 3))
+    assert np.allclose(coarse, means / means.max(), atol=1e-6)
+
+
+def test_the_token_grid_is_guessed_only_where_one_answer_is_left() -> None:
+    grid = Grid(30, 45, 400, 600)
+    hot = np.eye(35)[8]  # of 5 x 7 tokens: row 1, column 1
+    for weights in (hot, hot.reshape(5, 7), np.tile(hot, (16, 1)), np.tile(hot, (2, 3, 5, 1))):
+        peak = divmod(int(attention_plane(weights, grid).argmax()), 45)
+        assert (peak[0] * 5 // 30, peak[1] * 7 // 45) == (1, 1)
+    assert attention_plane(np.diag(np.eye(8)[2]), SQUARE).argmax() == 2 * 8 + 2  # the texture's own grid is a map
+    square = Grid(28, 28, 448, 448)
+    for weights in (np.ones(600), np.ones((16, 16)), np.ones((3, 7)), np.ones(577), np.ones((2, 2, 2, 577))):
+        with pytest.raises(OptionError, match="shape") as caught:  # 24 x 25 or 25 x 24; a map or 16 heads; neither
+            attention_plane(weights, square)
+        assert "tokens_grid" in str(caught.value)
+    assert attention_plane(np.eye(16), square, tokens_grid=(16, 16)).max() == 1
+    by_heads = attention_plane(np.tile(np.eye(16)[3], (16, 1)), square, tokens_grid=(4, 4))
+    assert by_heads.argmax() < 28
+    assert by_heads.argmax() % 28 >= 21
+
+
+def test_a_given_token_grid_is_taken_at_its_word() -> None:
+    hot = np.eye(24)[23]
+    plane = attention_plane(hot, SQUARE, tokens_grid=(2, 12))
+    assert plane[7, 7] == 1
+    assert plane[0].max() == 0
+    for given_grid in ((4, 5), (24, 24)):
+        with pytest.raises(OptionError, match=r"shape \[24\] with tokens_grid"):
+            attention_plane(hot, SQUARE, tokens_grid=given_grid)
+    for wrong in ((0, 24), (4.0, 6.0), 24, (2, 3, 4), (True, 24)):
+        with pytest.raises(OptionError, match="tokens_grid="):
+            attention_plane(hot, SQUARE, tokens_grid=wrong)  # type: ignore[arg-type]
+
+
+def test_even_attention_and_none() -> None:
+    for n in (64, 16, 256):
+        assert np.allclose(attention_plane(np.full(n, 1 / n), SQUARE), 1)
+        assert not attention_plane(np.full(n, 1 / n), SQUARE, scale="minmax").any()
+        assert not attention_plane(np.zeros(n), SQUARE).any()
+        assert not attention_plane(np.zeros(n), SQUARE, scale="minmax").any()
+
+
+def test_low_precision_is_summed_in_high() -> None:
+    weights = np.full((40, 40, 5, 64), 1e-4, np.float16)
+    weights[..., 9] = 2e-4
+    plane = attention_plane(weights, SQUARE)
+    assert plane.argmax() == 9
+    assert plane[0, 0] == pytest.approx(0.5, abs=0.01)
+    assert np.array_equal(plane, attention_plane(torch.from_numpy(weights), SQUARE))
+
+
+def literal_sinks(tokens: np.ndarray) -> list[tuple[int, int]]:
+    found = []
+    for y in range(tokens.shape[0]):
+        for x in range(tokens.shape[1]):
+            near = [
+                tokens[j, i]
+                for j in range(max(y - 1, 0), min(y + 2, tokens.shape[0]))
+                for i in range(max(x - 1, 0), min(x + 2, tokens.shape[1]))
+                if (j, i) != (y, x)
+            ]
+            if tokens[y, x] > SINK * tokens.mean() and tokens[y, x] > SINK * np.median(near):
+                found.append((y, x))
+    return found
+
+
+def test_sinks_are_taken_out_on_demand_and_objects_are_not() -> None:
+    rng = np.random.default_rng(0)
+    tokens = rng.uniform(0.5, 1.0, (16, 16))
+    tokens[3:6, 8:12] += 8  # what the model looks at
+    clean = attention_plane(tokens, SQUARE, tokens_grid=(16, 16))
+    spoilt = tokens.copy()
+    spoilt[0, 0] = spoilt[12, 5] = 400
+    assert literal_sinks(spoilt) == [(0, 0), (12, 5)]
+    kept = attention_plane(spoilt, SQUARE, tokens_grid=(16, 16))
+    assert kept[0, 0] > 0.9
+    healed = attention_plane(spoilt, SQUARE, tokens_grid=(16, 16), drop_sinks=True)
+    assert np.abs(healed - clean).max() < 0.05
+    assert np.array_equal(attention_plane(tokens, SQUARE, tokens_grid=(16, 16), drop_sinks=True), clean)
+
+
+def test_no_more_than_a_few_sinks_and_the_heaviest_first() -> None:
+    tokens = np.zeros((8, 8))
+    tokens[1, 1], tokens[6, 6] = 5, 7  # 2 % of 64 is one
+    assert attention_plane(tokens, SQUARE, drop_sinks=True).argmax() == 9
+    tokens[6, 6] = 5
+    assert attention_plane(tokens, SQUARE, drop_sinks=True).argmax() == 54  # of two alike, the first goes
+    assert attention_plane([3.0], Grid(1, 1, 9, 9), drop_sinks=True)[0, 0] == 1
+
+
+@pytest.mark.parametrize(
+    ("weights", "options", "words"),
+    [
+        (np.ones(64) * -1, {}, "from -1 to -1"),
+        (np.r_[np.nan, np.ones(63)], {}, "nan"),
+        (np.r_[np.inf, np.ones(63)], {}, "inf"),
+        (np.ones((4, 4, 64)), {}, "weights[None]"),
+        (np.ones((0, 64)), {}, "none of them 0"),
+        (np.float32(3), {}, "shape []"),
+        ([[1, 2], [3]], {}, "given as list"),
+        (torch.ones(64, dtype=torch.bfloat16), {}, "detach"),
+        (np.ones(64), {"scale": "softmax"}, "scale='softmax'"),
+        (np.ones(64), {"layers": [0]}, "layers=[0]"),
+        (np.ones((2, 2, 2, 64)), {"layers": [2]}, "-2 to 1"),
+        (np.ones((2, 2, 2, 64)), {"layers": []}, "each once"),
+        (np.ones((2, 2, 2, 64)), {"layers": [0, -2]}, "each once"),
+        (np.ones((2, 2, 2, 64)), {"layers": 1}, "layers=1"),
+        (np.ones((2, 2, 2, 64)), {"layers": [True]}, "layers=[True]"),
+    ],
+)
+def test_attention_that_is_refused(weights: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        attention_plane(weights, SQUARE, **options)
+    assert words in str(caught.value)
+
+
+# --- the dialogue so far ----------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 10), min_size=1, max_size=6), st.floats(0, 1))
+def test_the_dialogue_is_an_exponential_mean(turns: list[int], decay: float) -> None:
+    plane = np.zeros((2, 3), np.float32)
+    maps = [np.random.default_rng(seed).random((2, 3)) for seed in turns]
+    for now in maps:
+        plane = accumulated(plane, now, decay)
+        assert plane.dtype == np.float32
+        assert plane.min() >= 0
+        assert plane.max() <= 1
+    n = len(maps)
+    literal = sum((1 - decay) * decay ** (n - 1 - i) * now for i, now in enumerate(maps))
+    assert np.allclose(plane, literal, atol=1e-5)
+
+
+@given(st.floats(0, 1))
+def test_the_dialogue_stays_in_range_at_its_ends(decay: float) -> None:
+    assert (accumulated(np.ones((2, 2)), np.ones((2, 2)), decay) == 1).all()
+    assert (accumulated(np.zeros((2, 2)), np.zeros((2, 2)), decay) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("previous", "now", "decay", "words"),
+    [
+        (np.zeros((2, 3)), np.zeros((2, 3)), 1.1, "decay=1.1"),
+        (np.zeros((2, 3)), np.zeros((2, 3)), -0.1, "decay=-0.1"),
+        (np.zeros((2, 3)), np.zeros((2, 3)), np.nan, "decay=nan"),
+        (np.zeros((2, 3)), np.zeros((2, 3)), True, "decay=True"),
+        (np.zeros((2, 3)), np.zeros((3, 2)), 0.5, "resize_map"),
+        (np.zeros((2, 3)), np.full((2, 3), 1.5), 0.5, "'now' from 1.5"),
+        (np.full((2, 3), np.nan), np.zeros((2, 3)), 0.5, "'previous' from nan"),
+        (None, np.zeros((2, 3)), 0.5, "'previous' given as NoneType"),
+    ],
+)
+def test_turns_that_are_refused(previous: Any, now: Any, decay: Any, words: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        accumulated(previous, now, decay)
+    assert words in str(caught.value)

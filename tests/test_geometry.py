@@ -1,0 +1,265 @@
+"""Normals, occlusion edges and objects on scenes whose right answer is known, and against literal twins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from foveate.channels.geometry import JUMP, normals, object_ids, occlusion_edges
+from foveate.errors import OptionError
+
+SHAPES = st.tuples(st.integers(1, 7), st.integers(1, 7))
+
+
+def two_planes(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    shape = draw(SHAPES)
+    return (
+        draw(arrays(np.float32, shape, elements=st.sampled_from([0.0, 0.05, 0.5, 0.55, 1.0]))),
+        draw(arrays(np.int64, shape, elements=st.integers(0, 3))),
+    )
+
+
+SCENES = st.composite(two_planes)()
+
+
+# --- normals ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(2, 9), st.integers(2, 9), st.floats(-3, 3), st.floats(-3, 3), st.floats(0.1, 4))
+def test_normals_of_planes_are_exact(h: int, w: int, slope_y: float, slope_x: float, relief: float) -> None:
+    y, x = np.mgrid[:h, :w] / max(h, w)  # in long sides
+    out = normals(slope_y * y + slope_x * x, relief=relief)
+    n = np.array([-relief * slope_y, -relief * slope_x, 1])
+    n /= np.linalg.norm(n)
+    assert out.shape == (h, w, 3)
+    assert out.dtype == np.float32
+    assert np.allclose(out, (n + 1) / 2, atol=1e-6)
+
+
+@given(arrays(np.float32, SHAPES, elements=st.floats(0, 1, width=32)))
+def test_normals_are_the_cross_product_of_the_tangents(depth: np.ndarray) -> None:
+    h, w = depth.shape
+    out = normals(depth) * 2 - 1
+    assert np.allclose(np.linalg.norm(out, axis=-1), 1, atol=1e-5)
+    assert (out[..., 2] > 0).all()
+    step = 1 / max(h, w)
+    for y in range(h):
+        for x in range(w):
+            up, down, left, right = max(y - 1, 0), min(y + 1, h - 1), max(x - 1, 0), min(x + 1, w - 1)
+            along_x = [(right - left) * step or 1, 0, float(depth[y, right]) - float(depth[y, left])]  # (x, y, z)
+            along_y = [0, (down - up) * step or 1, float(depth[down, x]) - float(depth[up, x])]
+            n = np.cross(along_x, along_y)
+            n /= np.linalg.norm(n)
+            assert np.allclose(out[y, x], n[[1, 0, 2]], atol=1e-5)
+
+
+def test_convention_which_way_normals_point() -> None:
+    y, x = np.mgrid[:20, :30] / 30
+    facing, right, floor = normals(np.full((20, 30), 0.3)), normals(x), normals(y)
+    assert np.allclose(facing, (0.5, 0.5, 1))
+    lean = (1 - np.sqrt(0.5)) / 2  # rising to 1 along the long side: 45 degrees
+    assert np.allclose(right, (0.5, lean, 1 - lean))
+    assert np.allclose(floor, (lean, 0.5, 1 - lean))
+
+
+def test_normals_do_not_depend_on_the_resolution() -> None:
+    def slope(h: int, w: int) -> np.ndarray:
+        y, x = (np.mgrid[:h, :w] + 0.5) / max(h, w)
+        return normals(0.4 * y + 0.3 * x, relief=0.5)
+
+    assert np.allclose(slope(10, 16)[0, 0], slope(80, 128)[5, 9], atol=1e-5)
+
+
+def test_normals_of_a_sphere_point_away_from_its_centre() -> None:
+    y, x = (np.mgrid[:201, :201] - 100) / 201
+    inside = np.hypot(y, x) < 0.25
+    z = np.sqrt(np.maximum(0.35**2 - y**2 - x**2, 0))
+    expected = np.stack([y, x, z], -1) / 0.35
+    assert np.abs(normals(z) * 2 - 1 - expected)[inside].max() < 1e-3
+
+
+# --- occlusion edges --------------------------------------------------------------------------------------------------
+
+
+def rise(depth: np.ndarray, y: int, x: int, axis: int) -> float:
+    """Range of depth over the four samples around the border between (y, x) and the next one along the axis."""
+    line, at = (depth[:, x], y) if axis == 0 else (depth[y], x)
+    four = [float(line[min(max(i, 0), len(line) - 1)]) for i in range(at - 1, at + 3)]
+    return max(four) - min(four)
+
+
+def neighbours(shape: tuple[int, ...]) -> Iterator[tuple[int, int, int, int, int]]:
+    for y in range(shape[0]):
+        for x in range(shape[1]):
+            if x + 1 < shape[1]:
+                yield y, x, y, x + 1, 1
+            if y + 1 < shape[0]:
+                yield y, x, y + 1, x, 0
+
+
+@given(SCENES)
+def test_occlusion_edges_are_their_definition(scene: tuple[np.ndarray, np.ndarray]) -> None:
+    depth, ids = scene
+    expected = np.zeros(depth.shape)
+    for y, x, v, u, axis in neighbours(depth.shape):
+        if ids[y, x] != ids[v, u] and rise(depth, y, x, axis) > JUMP:
+            expected[y, x] = expected[v, u] = 1
+    out = occlusion_edges(depth, ids)
+    assert out.dtype == np.float32
+    assert np.array_equal(out, expected)
+
+
+def box_before_a_wall() -> tuple[np.ndarray, np.ndarray]:
+    """A near box in the middle; the wall has a shadow on its left (segment 2), without a jump of depth."""
+    depth, ids = np.full((12, 16), 0.2), np.zeros((12, 16), int)
+    ids[:, :4] = 2
+    depth[4:8, 6:12] = 0.9
+    ids[4:8, 6:12] = 7
+    return depth, ids
+
+
+def test_a_box_has_occlusion_edges_and_a_shadow_has_none() -> None:
+    depth, ids = box_before_a_wall()
+    expected = np.zeros((12, 16))
+    expected[3:9, 6:12] = expected[4:8, 5:13] = 1
+    expected[5:7, 7:11] = 0
+    assert np.array_equal(occlusion_edges(depth, ids), expected)
+    assert not occlusion_edges(depth, np.zeros_like(ids)).any()
+    assert not occlusion_edges(np.zeros((12, 16)), ids).any()
+    assert occlusion_edges(depth, ids, jump=0.69).any()
+    assert not occlusion_edges(depth, ids, jump=0.71).any()
+
+
+def test_a_border_one_sample_off_the_jump_is_still_an_edge() -> None:
+    depth = np.tile(np.repeat([0.0, 1.0], [5, 5]), (3, 1))
+    for first, found in ((3, False), (4, True), (5, True), (6, True), (7, False)):
+        ids = np.tile(np.repeat([0, 1], [first, 10 - first]), (3, 1))
+        assert occlusion_edges(depth, ids).any() == found
+
+
+def test_a_pole_one_sample_wide_and_a_sloping_floor() -> None:
+    depth, ids = np.zeros((9, 9)), np.zeros((9, 9), int)
+    depth[:, 4] = ids[:, 4] = 1
+    edges = occlusion_edges(depth, ids)
+    assert np.array_equal(edges, np.tile([0, 0, 0, 1, 1, 1, 0, 0, 0], (9, 1)))
+    floor = np.tile(np.linspace(0, 1, 60)[:, None], (1, 20))
+    assert not occlusion_edges(floor, np.arange(60)[:, None] // 10 * np.ones((1, 20))).any()
+
+
+# --- objects ----------------------------------------------------------------------------------------------------------
+
+
+def literal_objects(depth: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Flood fill to parts, count jumps along each border, union-find over parts, numbers by first appearance."""
+    parts = np.full(ids.shape, -1)
+    count = 0
+    for start in np.ndindex(ids.shape):
+        if parts[start] >= 0:
+            continue
+        stack = [start]
+        while stack:
+            y, x = stack.pop()
+            if parts[y, x] < 0:
+                parts[y, x] = count
+                around = ((y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1))
+                inside = [(v, u) for v, u in around if 0 <= v < ids.shape[0] and 0 <= u < ids.shape[1]]
+                stack += [q for q in inside if ids[q] == ids[y, x]]
+        count += 1
+    seen: dict[tuple[int, int], list[bool]] = {}
+    for y, x, v, u, axis in neighbours(ids.shape):
+        if ids[y, x] != ids[v, u]:
+            pair = (min(parts[y, x], parts[v, u]), max(parts[y, x], parts[v, u]))
+            seen.setdefault(pair, []).append(rise(depth, y, x, axis) > JUMP)
+    parent = list(range(count))
+
+    def find(i: int) -> int:
+        while parent[i] != i:
+            i = parent[i]
+        return i
+
+    for (a, b), jumps in seen.items():
+        if sum(jumps) <= len(jumps) / 2:
+            parent[find(b)] = find(a)
+    names: dict[int, int] = {}
+    return np.array([names.setdefault(find(p), len(names)) for p in parts.ravel()]).reshape(ids.shape)
+
+
+@given(SCENES)
+def test_objects_are_their_definition(scene: tuple[np.ndarray, np.ndarray]) -> None:
+    depth, ids = scene
+    out = object_ids(depth, ids)
+    assert out.dtype == np.int64
+    assert np.array_equal(out, literal_objects(depth, ids))
+    assert np.array_equal(out, object_ids(depth.astype(np.float16), 9 - 2 * ids))  # only which ids are equal counts
+
+
+def test_a_box_is_one_object_and_the_wall_with_its_shadow_another() -> None:
+    depth, ids = box_before_a_wall()
+    expected = np.zeros((12, 16))
+    expected[4:8, 6:12] = 1
+    assert np.array_equal(object_ids(depth, ids), expected)
+    ids[4:8, 9:12] = 3  # two segments on the box
+    assert np.array_equal(object_ids(depth, ids), expected)
+    ids[4:8, 9:12] = 2  # with the shadow's number, elsewhere
+    assert np.array_equal(object_ids(depth, ids), expected)
+
+
+def test_two_things_of_one_segment_are_two_objects() -> None:
+    depth, ids = np.zeros((6, 11)), np.zeros((6, 11), int)
+    depth[2:4, 1:4] = depth[2:4, 7:10] = ids[2:4, 1:4] = ids[2:4, 7:10] = 1
+    out = object_ids(depth, ids)
+    assert [out[0, 0], out[2, 2], out[2, 8]] == [0, 1, 2]
+
+
+def test_a_long_winding_part_is_one() -> None:
+    ids = np.zeros((41, 41), int)
+    for row in range(1, 41, 2):
+        ids[row] = 1
+        ids[row, 0 if row % 4 == 1 else -1] = 0
+    out = object_ids(np.where(ids, 1.0, 0.0), ids)
+    assert len(np.unique(out)) == 1 + 20
+    assert (out[ids == 0] == 0).all()
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+PLANE, IDS = np.zeros((3, 4)), np.zeros((3, 4), int)
+
+
+@pytest.mark.parametrize(
+    ("depth", "ids", "options", "words"),
+    [
+        (PLANE, IDS.T, {}, "[3, 4] and segment ids of shape [4, 3]"),
+        (PLANE, IDS + 0.5, {}, "not whole numbers"),
+        (PLANE, np.full((3, 4), np.nan), {}, "not whole numbers"),
+        (PLANE, np.full((3, 4), np.inf), {}, "not whole numbers"),
+        (PLANE, "ids", {}, "segment ids given as str"),
+        (PLANE * np.nan, IDS, {}, "NaN or infinity"),
+        (PLANE + 1e300, IDS, {}, "NaN or infinity"),
+        (PLANE[None], IDS, {}, "depth of shape [1, 3, 4]"),
+        (PLANE[:0], IDS[:0], {}, "depth of shape [0, 4]"),
+        ([[1, 2], [3]], IDS, {}, "depth given as list"),
+        (PLANE, IDS, {"jump": 0}, "jump=0"),
+        (PLANE, IDS, {"jump": np.nan}, "jump=nan"),
+        (PLANE, IDS, {"jump": True}, "jump=True"),
+    ],
+)
+def test_scenes_that_are_refused(depth: Any, ids: Any, options: dict[str, Any], words: str) -> None:
+    for function in (occlusion_edges, object_ids):
+        with pytest.raises(OptionError) as caught:
+            function(depth, ids, **options)
+        assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("relief", [0, -1, np.inf, np.nan, True, "deep"])
+def test_a_relief_that_is_refused(relief: Any) -> None:
+    with pytest.raises(OptionError, match="relief"):
+        normals(PLANE, relief=relief)
+    with pytest.raises(OptionError, match="depth of shape"):
+        normals(np.zeros(5))
