@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from foveate.errors import MissingExtraError, OptionError
 from foveate.grid import Grid, resize_map
-from foveate.readonly import ReadOnly
+from foveate.readonly import ReadOnly, freeze
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -138,12 +138,12 @@ class Slic:
     """SLIC superpixels of scikit-image (extra `[segments]`), on four samples along a cell's side; colours only."""
 
     count: int = MOST
-    compactness: float = LAB_UNIT
+    compactness: float = 2 * LAB_UNIT
 
     def __post_init__(self) -> None:
         _check_count(self.count)
         if not (np.isfinite(self.compactness) and self.compactness > 0):
-            raise OptionError(f"compactness={self.compactness}", expected="above 0", fix="leave it out for 10")
+            raise OptionError(f"compactness={self.compactness}", expected="above 0", fix="leave it out for 20")
 
     @property
     def name(self) -> str:
@@ -160,8 +160,6 @@ class Slic:
             ) from cause
         shape = (features.shape[0], features.shape[1])
         fine = np.clip(resize_map(rgb, (shape[0] * FINE, shape[1] * FINE)) / 255, 0, 1)
-        if np.ptp(fine, (0, 1)).max() == 0:
-            return np.zeros(shape, np.int64)  # scikit-image divides by the range
         return commonest(slic(fine, n_segments=self.count, compactness=self.compactness, start_label=0), shape)
 
 
@@ -225,6 +223,9 @@ class Segments:
     centroids: Floats
     planes: ReadOnly[str, Floats]
 
+    def __post_init__(self) -> None:
+        freeze(self)
+
     @property
     def count(self) -> int:
         """k, the number of segments."""
@@ -261,10 +262,7 @@ def segments(rgb: Bytes, features: Floats, provider: Provider | None = None) -> 
         "cluster_size": sizes[ids],
         "boundary": borders(ids, (-(-size[0] // 4), -(-size[1] // 4))),
     }
-    table = centroids.astype(np.float32)
-    for array in (ids, sizes, table, *planes.values()):
-        array.flags.writeable = False
-    return Segments(made_by.name, ids, sizes, table, ReadOnly(planes))
+    return Segments(made_by.name, ids, sizes, centroids.astype(np.float32), ReadOnly(planes))
 
 
 def merged(ids: NDArray[np.integer], most: int = MOST) -> Ids:
