@@ -66,7 +66,7 @@ def measure(folder: Path) -> dict[str, Any]:
             for group in {ALL, source}:
                 before = counts.setdefault(group, {}).get(label, np.zeros(3, np.int64))
                 counts[group][label] = before + np.array([(cells & truth).sum(), (cells & counted).sum(), number])
-    false = {detector: _without_writing(detector) for detector in detectors}
+    false: dict[str, float] = {detector: _without_writing(detector) for detector in detectors}
     groups = list(counts) if len(counts) > 2 else [ALL]
     return {
         "title": f"{images} images, cells of 1/{CELLS} of the long side; median times of one process",

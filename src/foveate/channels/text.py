@@ -138,7 +138,7 @@ def stroke_boxes(rgb: Bytes) -> Floats:
     luma = cv2.resize(luma, (w, h), interpolation=cv2.INTER_AREA) if scale < 1 else luma
     kernel = np.ones((STROKE, STROKE), np.uint8)
     found = [
-        rows_of(letters(cv2.morphologyEx(luma, kind, kernel, borderType=cv2.BORDER_REPLICATE)))
+        rows_of(letters(cv2.morphologyEx(luma, kind, kernel, borderType=cv2.BORDER_REPLICATE).astype(np.uint8)))
         for kind in (cv2.MORPH_BLACKHAT, cv2.MORPH_TOPHAT)
     ]
     y0, x0, y1, x1 = (np.concatenate(found) * np.tile([height / h, width / w], 2)).T
