@@ -77,7 +77,7 @@ class Folder:
             raise OptionError(
                 f"no labelled image in '{self.path}'", expected="at least one thing", fix="check annotations.json"
             )
-        with _opened(self.path) as read:
+        with opened(self.path) as read:
             for image in self.images[:limit]:
                 if only is not None and image.file not in only:
                     continue
@@ -214,7 +214,7 @@ def _on_raster(mask: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 @contextmanager
-def _opened(data: Path) -> Iterator[Callable[[str], NDArray[np.uint8]]]:
+def opened(data: Path) -> Iterator[Callable[[str], NDArray[np.uint8]]]:
     """A function from a file name to an image [H, W, 3]."""
     tar = data / "images.tar"
     if not tar.is_file():

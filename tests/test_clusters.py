@@ -1,0 +1,309 @@
+"""Segments: the same whatever computes them, complete, compact, and of things."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foveate import Texture
+from foveate.channels.clusters import (
+    MOST,
+    KMeans,
+    Provider,
+    Seeds,
+    Segments,
+    Slic,
+    borders,
+    commonest,
+    lloyd,
+    merged,
+    nearest,
+    seeds,
+    segments,
+)
+from foveate.errors import MissingExtraError, OptionError
+from foveate.image import load_image
+
+SIZES = st.integers(1, 40)
+
+
+def case(height: int, width: int, h: int, w: int, r: int, seed: int, constant: bool) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    rgb = rng.integers(0, 256, (height, width, 3), np.uint8)
+    features = rng.standard_normal((h, w, r), np.float32)
+    return (np.full_like(rgb, 90), np.zeros_like(features)) if constant else (rgb, features)
+
+
+class Fixed:
+    """A provider that returns what it was given."""
+
+    def __init__(self, ids: Any, name: str = "fixed") -> None:
+        self.ids, self.name = ids, name
+
+    def __call__(self, rgb: Any, features: Any) -> Any:
+        return self.ids
+
+
+def features_of(texture: Texture) -> np.ndarray:
+    return texture.coordinates().reshape(*texture.grid.shape, -1)
+
+
+def check(found: Segments, rgb: np.ndarray, shape: tuple[int, int]) -> None:
+    """Everything that is promised of any Segments."""
+    planes = found.planes
+    assert found.ids.shape == shape
+    assert 1 <= found.count <= MOST
+    counts = np.bincount(found.ids.ravel(), minlength=found.count)
+    assert len(counts) == found.count
+    assert (counts > 0).all()
+    assert (np.diff(counts) <= 0).all()
+    assert np.allclose(found.sizes, counts / found.ids.size)
+    assert found.centroids.shape == (found.count, 2)
+    assert ((found.centroids > 0) & (found.centroids < 1)).all()
+    quarter = (-(-rgb.shape[0] // 4), -(-rgb.shape[1] // 4))
+    for name, plane in planes.items():
+        assert plane.dtype == np.float32
+        assert plane.shape == (quarter if name == "boundary" else shape)
+        assert not plane.flags.writeable
+        assert plane.min() >= 0
+        assert name == "cluster_id" or plane.max() <= 1
+    assert (planes["cluster_id"] == found.ids).all()
+    assert set(np.unique(planes["boundary"])) <= {0, 1}
+    for y, x in {(0, 0), (shape[0] - 1, shape[1] - 1), (shape[0] // 2, shape[1] // 3)}:  # by hand
+        own = found.ids == found.ids[y, x]
+        centre = np.argwhere(own).mean(0) + 0.5
+        away = (np.array([y, x]) + 0.5 - centre) / shape * rgb.shape[:2]
+        assert planes["cluster_distance"][y, x] == pytest.approx(np.hypot(*away) / np.hypot(*rgb.shape[:2]), abs=1e-5)
+        assert planes["cluster_size"][y, x] == pytest.approx(own.mean())
+
+
+@given(SIZES, SIZES, SIZES, SIZES, st.integers(0, 5), st.integers(0, 99), st.booleans(), st.integers(1, MOST))
+def test_any_image_has_segments(
+    height: int, width: int, h: int, w: int, r: int, seed: int, constant: bool, count: int
+) -> None:
+    rgb, features = case(height, width, h, w, r, seed, constant)
+    found = segments(rgb, features, KMeans(count=count))
+    assert found.count <= count
+    check(found, rgb, (h, w))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 64), (64, 1), (2, 3)])
+@pytest.mark.parametrize("size", [(1, 1), (1, 500), (500, 1), (7, 9)])
+def test_strips_and_single_pixels(shape: tuple[int, int], size: tuple[int, int]) -> None:
+    for constant in (True, False):
+        rgb, features = case(*size, *shape, 3, 0, constant)
+        check(segments(rgb, features), rgb, shape)
+
+
+def test_kmeans_is_whole_numbers_so_no_order_of_sums_matters(texture: Texture) -> None:
+    """Twin: the same in integers, which cannot round, on cells in another order."""
+    points = KMeans().points(texture.pixel, features_of(texture))
+    assert (points == np.round(points)).all()
+    assert (points**2).sum(1).max() * 4 < 2**53
+    centres = points[seeds(texture.grid.shape, MOST)]
+    ids = lloyd(points, centres, 3)
+    whole, middle = points.astype(np.int64), centres.astype(np.int64)
+    for _ in range(3):
+        distance = ((whole[:, None] - middle[None]) ** 2).sum(-1)
+        twin = distance.argmin(1)
+        for k in range(len(middle)):
+            if (twin == k).any():
+                middle[k] = np.round(whole[twin == k].sum(0) / (twin == k).sum())
+    assert (ids == twin).all()
+    order = np.random.default_rng(0).permutation(len(points))
+    assert (lloyd(points[order], centres, 3) == ids[order]).all()
+
+
+def test_threads_and_repeats_change_nothing(texture: Texture) -> None:
+    features = features_of(texture)
+    threads = cv2.getNumThreads()
+    try:
+        cv2.setNumThreads(1)
+        one = segments(texture.pixel, features)
+        cv2.setNumThreads(4)
+        many = segments(texture.pixel, features)
+    finally:
+        cv2.setNumThreads(threads)
+    assert all((one.planes[name] == many.planes[name]).all() for name in one.planes)
+
+
+def test_nearest_takes_the_lower_of_two_as_near() -> None:
+    assert nearest(np.array([[1.0], [5.0]]), np.array([[2.0], [0.0], [2.0]])).tolist() == [0, 0]
+
+
+@given(SIZES, SIZES, st.integers(1, MOST))
+def test_seeds_are_different_cells_and_never_too_many(h: int, w: int, count: int) -> None:
+    found = seeds((h, w), count)
+    assert 1 <= len(found) <= count
+    assert len(set(found.tolist())) == len(found)
+    assert 0 <= found.min() <= found.max() < h * w
+
+
+def test_a_photograph_falls_apart_into_compact_segments(texture: Texture) -> None:
+    found = segments(texture.pixel, features_of(texture))
+    check(found, texture.pixel, texture.grid.shape)
+    assert 30 <= found.count <= MOST
+    whole = 0
+    for k in range(found.count):
+        _, _, stats, _ = cv2.connectedComponentsWithStats((found.ids == k).astype(np.uint8), connectivity=4)
+        whole += stats[1:, cv2.CC_STAT_AREA].max()
+    assert whole > 0.85 * found.ids.size
+    assert found.planes["cluster_distance"].mean() < 0.1
+
+
+def test_borders_follow_a_thing_of_another_colour_or_another_embedding() -> None:
+    rgb, features = np.full((96, 128, 3), 60, np.uint8), np.zeros((24, 32, 4), np.float32)
+    rgb[:, 44:] = (220, 180, 40)
+    by_colour = segments(rgb, features, KMeans(count=8))
+    assert not set(by_colour.ids[:, :11].ravel()) & set(by_colour.ids[:, 11:].ravel())
+    features[:, 11:, 1] = 0.01  # any scale: it is measured by its own spread
+    by_embedding = segments(np.full_like(rgb, 60), features, KMeans(count=8))
+    assert not set(by_embedding.ids[:, :11].ravel()) & set(by_embedding.ids[:, 11:].ravel())
+    assert (by_embedding.planes["boundary"][:, 10:12] == 1).all()
+
+
+@given(SIZES, SIZES, SIZES, SIZES, st.integers(0, 99))
+def test_borders_are_where_neighbours_differ(h: int, w: int, height: int, width: int, seed: int) -> None:
+    ids = np.random.default_rng(seed).integers(0, 3, (h, w))
+    plane = borders(ids, (height, width))
+    y, x = (((np.arange(n) + 0.5) * old / n).astype(int) for n, old in ((height, h), (width, w)))
+    fine = np.pad(ids[y[:, None], x], 1, mode="edge")
+    middle = fine[1:-1, 1:-1]
+    around = (fine[:-2, 1:-1], fine[2:, 1:-1], fine[1:-1, :-2], fine[1:-1, 2:])
+    assert (plane == np.any([side != middle for side in around], 0)).all()
+
+
+@given(SIZES, SIZES, st.integers(1, 2000), st.integers(0, 99))
+def test_at_most_fifty_are_left_and_the_rest_is_merged(h: int, w: int, many: int, seed: int) -> None:
+    ids = np.random.default_rng(seed).integers(0, many, (h, w)) * 7 + 3
+    out = merged(ids)
+    assert len(np.unique(out)) == min(MOST, len(np.unique(ids))) == out.max() + 1
+    assert all(len(np.unique(out[ids == k])) == 1 for k in np.unique(ids))  # whole segments move
+
+
+def test_the_smallest_goes_to_the_nearest() -> None:
+    ids = np.zeros((6, 20), np.int64)
+    ids[:, 10:] = 1
+    ids[2:4, 13:17] = 9  # in the middle of the right half
+    out = merged(ids, most=2)
+    assert out.tolist() == [[0] * 10 + [1] * 10] * 6
+    assert merged(np.arange(4096).reshape(64, 64)).max() == MOST - 1
+
+
+@pytest.mark.parametrize(
+    ("returned", "what"),
+    [
+        (None, "nothing"),
+        (np.zeros((0, 0), int), "nothing"),
+        (np.zeros((4, 5), int), "shape"),
+        (np.zeros(30, int), "shape"),
+        (np.full((5, 6), -1), "negative"),
+        (np.full((5, 6), np.nan), "NaN"),
+        (np.zeros((5, 6)), "float64"),
+        ("cat", "shape"),
+        (np.full((5, 6), "a"), "type"),
+    ],
+)
+def test_what_a_provider_must_not_return(returned: Any, what: str) -> None:
+    rgb, features = case(20, 24, 5, 6, 2, 0, False)
+    with pytest.raises(OptionError, match=what) as error:
+        segments(rgb, features, Fixed(returned))
+    assert "fixed" in str(error.value)
+
+
+def test_any_whole_numbers_are_ids() -> None:
+    rgb, features = case(20, 24, 5, 6, 0, 0, False)
+    ids = np.full((5, 6), 2**62, np.uint64)
+    ids[0] = 5
+    found = segments(rgb, features, Fixed(ids))
+    assert found.ids[:, 0].tolist() == [1, 0, 0, 0, 0]
+    assert found.provider == "fixed"
+    assert isinstance(Fixed(None), Provider)
+
+
+def test_what_is_no_provider_no_image_and_no_features() -> None:
+    rgb, features = case(20, 24, 5, 6, 2, 0, False)
+    wrong: list[tuple[Any, Any, Any]] = [
+        (rgb, features, "kmeans"),
+        (rgb, features, lambda rgb, features: None),
+        (rgb.astype(np.float32), features, None),
+        (rgb[..., 0], features, None),
+        (rgb[:0], features, None),
+        (rgb, features[0], None),
+        (rgb, features.astype(int), None),
+        (rgb, features[:0], None),
+        (rgb, np.full_like(features, np.inf), None),
+        (None, None, None),
+    ]
+    for arguments in wrong:
+        with pytest.raises(OptionError):
+            segments(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"count": 0}, {"count": 51}, {"count": True}, {"count": 2.5}, {"colour": -1}, {"embedding": np.nan}, {"steps": 0}],
+)
+def test_options_of_kmeans(arguments: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        KMeans(**arguments)
+
+
+def test_commonest_votes_and_takes_the_lower_of_two_as_common() -> None:
+    labels = np.zeros((4, 8), np.int64)
+    labels[:2, :4], labels[2:, :4] = 7, 5
+    labels[:, 4:] = 9
+    labels[0, 4:] = 1
+    assert commonest(labels, (1, 2)).tolist() == [[5, 9]]
+
+
+def test_slic_of_a_photograph(cake: Path) -> None:
+    pytest.importorskip("skimage")
+    rgb = load_image(cake).rgb
+    features = np.zeros((24, 32, 0), np.float32)
+    found = segments(rgb, features, Slic())
+    check(found, rgb, (24, 32))
+    assert found.provider == "slic"
+    assert found.count > 15
+    assert (found.ids == segments(rgb, features, Slic()).ids).all()
+    check(segments(np.full_like(rgb, 9), features, Slic()), rgb, (24, 32))
+    for size in ((1, 1), (1, 50), (50, 1)):
+        thin, cells = case(*size, *size, 1, 0, False)
+        check(segments(thin, cells, Slic()), thin, size)
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    rgb, features = case(20, 24, 5, 6, 2, 0, False)
+    monkeypatch.setitem(sys.modules, "skimage.segmentation", None)
+    with pytest.raises(MissingExtraError, match=r"foveate\[segments\]"):
+        segments(rgb, features, Slic())
+    monkeypatch.delattr(cv2, "ximgproc", raising=False)
+    with pytest.raises(MissingExtraError, match="ximgproc"):
+        segments(rgb, features, Seeds())
+
+
+def test_seeds_asks_opencv_for_four_samples_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The contrib wheel cannot stand beside the headless one, so a stand-in with its signatures serves here."""
+
+    class Superpixels:
+        def __init__(self, width: int, height: int, channels: int, count: int, levels: int) -> None:
+            assert (width, height, channels, count) == (24, 20, 3, 50)
+
+        def iterate(self, image: np.ndarray, steps: int) -> None:
+            assert image.shape == (20, 24, 3)
+            assert image.dtype == np.uint8
+
+        def getLabels(self) -> np.ndarray:  # noqa: N802
+            return np.repeat(np.arange(20, dtype=np.int32)[:, None] // 4, 24, 1)
+
+    stand_in = type("ximgproc", (), {"createSuperpixelSEEDS": Superpixels})
+    monkeypatch.setattr(cv2, "ximgproc", stand_in, raising=False)
+    rgb, features = case(20, 24, 5, 6, 2, 0, False)
+    assert segments(rgb, features, Seeds()).ids.tolist() == [[k] * 6 for k in range(5)]

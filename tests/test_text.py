@@ -1,0 +1,250 @@
+"""Writing is found where it stands, and where there is none, none is found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from foveate.bench import text as bench
+from foveate.channels import text
+from foveate.channels.text import FAILED, letters, painted, row_names, rows_of, stroke_boxes, text_regions
+from foveate.errors import MissingExtraError, OptionError
+from foveate.image import load_image
+
+DETECTORS = [
+    "opencv",
+    pytest.param("rapidocr", marks=pytest.mark.skipif(not find_spec("rapidocr"), reason="rapidocr is not installed")),
+]
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """The engine is kept between calls; these tests must not see or leave one."""
+    text._engine.cache_clear()
+    yield
+    text._engine.cache_clear()
+
+
+def sign(dark: bool = True) -> np.ndarray:
+    """Two lines of writing in the right half of a sheet: uint8 [240, 480, 3]."""
+    rgb = np.full((240, 480, 3), 235 if dark else 25, np.uint8)
+    for line, y in (("Platform 9", 90), ("to London", 150)):
+        cv2.putText(rgb, line, (250, y), cv2.FONT_HERSHEY_SIMPLEX, 1.1, (20, 20, 20) if dark else (240,) * 3, 3)
+    return rgb
+
+
+@pytest.mark.parametrize("detector", DETECTORS)
+@pytest.mark.parametrize("dark", [True, False])
+def test_written_words_are_found_where_they_stand(detector: Any, dark: bool) -> None:
+    rgb = sign(dark)
+    mask, name = text_regions(rgb, detector)
+    ink = np.abs(rgb.astype(int) - rgb[0, 0]).max(2) > 100
+    ink = ink.reshape(60, 4, 120, 4).any((1, 3))
+    assert name == detector
+    assert mask.dtype == np.float32
+    assert mask.shape == (60, 120)
+    assert set(np.unique(mask)) == {0, 1}
+    assert mask[ink].mean() > 0.85
+    assert mask[:, :55].max() == 0
+    assert mask.mean() < 0.35
+    assert (text_regions(rgb, detector)[0] == mask).all()
+
+
+@pytest.mark.parametrize("detector", DETECTORS)
+@pytest.mark.parametrize("size", [(1, 1), (1, 700), (700, 1), (3, 5), (31, 5000), (200, 300)])
+def test_a_blank_sheet_holds_no_writing(detector: Any, size: tuple[int, int]) -> None:
+    for value in (0, 128, 255):
+        mask, name = text_regions(np.full((*size, 3), value, np.uint8), detector)
+        assert mask.shape == (-(-size[0] // 4), -(-size[1] // 4))
+        assert mask.max() == 0
+        assert name == detector
+
+
+@given(st.integers(1, 90), st.integers(1, 90), st.integers(0, 99))
+def test_any_image_has_a_mask(height: int, width: int, seed: int) -> None:
+    rgb = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    mask, _ = text_regions(rgb, "opencv")
+    assert mask.shape == (-(-height // 4), -(-width // 4))
+    assert set(np.unique(mask)) <= {0, 1}
+    assert (mask == text_regions(rgb, "opencv")[0]).all()
+
+
+@pytest.mark.skipif(not find_spec("rapidocr"), reason="rapidocr is not installed")
+@settings(max_examples=15)
+@given(st.integers(1, 90), st.integers(1, 90), st.integers(0, 99))
+def test_any_image_goes_through_rapidocr(height: int, width: int, seed: int) -> None:
+    rgb = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    mask, name = text_regions(rgb, "rapidocr")
+    assert name == "rapidocr"
+    assert mask.shape == (-(-height // 4), -(-width // 4))
+    assert set(np.unique(mask)) <= {0, 1}
+
+
+@pytest.mark.skipif(not find_spec("rapidocr"), reason="rapidocr is not installed")
+def test_rapidocr_loads_its_detector_only_says_nothing_and_asks_no_network(
+    fresh: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import socket
+
+    def forbidden(*arguments: Any) -> None:
+        raise AssertionError("a connection")
+
+    monkeypatch.setattr(socket.socket, "connect", forbidden)
+    text_regions(sign(), "rapidocr")
+    engine = text._engine()
+    assert engine.text_det is not None
+    assert engine.text_rec is None
+    assert engine.text_cls is None
+    out = capfd.readouterr()
+    assert out.out == out.err == ""
+
+
+@pytest.mark.parametrize("detector", DETECTORS)
+def test_photographs_without_writing_stay_nearly_empty(detector: Any, broccoli: Path) -> None:
+    shares = [
+        text_regions(load_image(photo).rgb, detector)[0].mean() for photo in sorted(broccoli.parent.glob("*.jpg"))
+    ]
+    assert len(shares) == 3
+    assert np.mean(shares) < 0.03
+
+
+def test_without_the_extra_auto_takes_opencv_and_says_so(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rapidocr", None)
+    mask, name = text_regions(sign(), "auto")
+    assert name == "opencv"
+    assert (mask == text_regions(sign(), "opencv")[0]).all()
+    with pytest.raises(MissingExtraError, match=r"foveate\[text\]"):
+        text_regions(sign(), "rapidocr")
+
+
+@pytest.mark.parametrize("boxes", [RuntimeError("out of paper"), np.full((1, 4, 2), np.nan)])
+def test_where_rapidocr_fails_nothing_is_called_empty(boxes: Any, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __init__(self, params: dict[str, Any]) -> None:
+            self.boxes = boxes
+
+        def __call__(self, image: np.ndarray) -> Broken:
+            if isinstance(self.boxes, Exception):
+                raise self.boxes
+            return self
+
+    monkeypatch.setitem(sys.modules, "rapidocr", type("rapidocr", (), {"RapidOCR": Broken}))
+    with pytest.raises(OptionError, match="RapidOCR failed"):
+        text_regions(sign(), "rapidocr")
+    mask, name = text_regions(sign(), "auto")
+    assert name == FAILED
+    assert mask.max() == 1
+
+
+def test_boxes_of_a_shrunken_and_padded_image_come_back_to_the_image(
+    fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[np.ndarray] = []
+
+    class Whole:
+        boxes = np.array([[[480, 0], [960, 0], [960, 240], [480, 240]]], np.float32)  # (x, y): the right half
+
+        def __init__(self, params: dict[str, Any]) -> None: ...
+
+        def __call__(self, image: np.ndarray) -> Whole:
+            seen.append(image)
+            return self
+
+    monkeypatch.setitem(sys.modules, "rapidocr", type("rapidocr", (), {"RapidOCR": Whole}))
+    rgb = np.zeros((500, 2000, 3), np.uint8)
+    rgb[..., 0] = 200
+    mask, _ = text_regions(rgb, "rapidocr")
+    assert seen[0].shape == (256, 960, 3)  # 240 rows and padding to 32
+    assert (seen[0][..., 2] == 200).all()  # blue first
+    assert mask[:, 251:].min() == 1
+    assert mask[:, :249].max() == 0
+
+
+@pytest.mark.parametrize(
+    ("rgb", "detector"),
+    [
+        (np.zeros((4, 4, 3), np.uint8), "tesseract"),
+        (np.zeros((4, 4, 3)), "opencv"),
+        (np.zeros((4, 4), np.uint8), "opencv"),
+        (np.zeros((0, 4, 3), np.uint8), "opencv"),
+        (None, "auto"),
+    ],
+)
+def test_bad_arguments_are_refused(rgb: Any, detector: Any) -> None:
+    with pytest.raises(OptionError):
+        text_regions(rgb, detector)
+
+
+def test_letters_are_believed_in_rows_of_three() -> None:
+    row = np.array([[10, x, 30, x + 12, 90] for x in (0, 16, 32)], float)
+    far = np.array([[10, 200, 30, 212, 90], [60, 0, 64, 3, 90]], float)
+    assert len(rows_of(np.concatenate([row[:2], far]))) == 0
+    boxes = rows_of(np.concatenate([far, row]))
+    assert {tuple(box) for box in boxes.tolist()} == {(10, 0, 30, 28), (10, 16, 30, 44)}
+    assert rows_of(row[:0]).shape == (0, 4)
+    assert letters(np.zeros((5, 5), np.uint8)).shape == (0, 5)
+    assert stroke_boxes(np.zeros((5, 5, 3), np.uint8)).shape == (0, 4, 2)
+
+
+@given(st.integers(1, 30), st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=60))
+def test_rows_are_connected_components(count: int, pairs: list[tuple[int, int]]) -> None:
+    pairs = [(a % count, b % count) for a, b in pairs]
+    first, second = (np.array([pair[i] for pair in pairs], np.int64) for i in (0, 1))
+    twin = list(range(count))
+    for _ in range(count):
+        for a, b in pairs:
+            twin[a] = twin[b] = min(twin[a], twin[b])
+    assert row_names(count, first, second).tolist() == twin
+
+
+def test_painting_covers_what_a_box_touches() -> None:
+    quad = np.array([[[8, 4], [8, 15], [19, 15], [19, 4]]], np.float32)  # rows 8-19, columns 4-15
+    plane = painted(quad, np.zeros((32, 24, 3), np.uint8))
+    assert np.argwhere(plane).min(0).tolist() == [2, 1]
+    assert np.argwhere(plane).max(0).tolist() == [4, 3]
+    assert plane.sum() == 9
+    assert painted(quad + 1000, np.zeros((32, 24, 3), np.uint8)).sum() <= 1
+
+
+def test_the_measurement_counts_cells_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The right quarter is text, the left quarter to be ignored, the detector finds the right half."""
+    monkeypatch.setattr(bench, "DETECTORS", ("opencv",))
+
+    def right_half(rgb: np.ndarray, detector: str) -> tuple[np.ndarray, str]:
+        mask = np.zeros((rgb.shape[0] // 4, rgb.shape[1] // 4), np.float32)
+        mask[:, mask.shape[1] // 2 :] = 1
+        return mask, detector
+
+    monkeypatch.setattr(bench, "text_regions", right_half)
+    Image.fromarray(np.zeros((128, 256, 3), np.uint8)).save(tmp_path / "a.png")
+    outlines = [
+        {"polygon": [192, 0, 255, 0, 255, 127, 192, 127], "ignore": False},
+        {"polygon": [0, 0, 63, 0, 63, 127, 0, 127], "ignore": True},
+    ]
+    note = {"images": [{"file": "a.png", "instances": outlines}]}
+    (tmp_path / "annotations.json").write_text(json.dumps(note))
+    report = bench.measure(tmp_path)
+    row = next(row for row in report["rows"] if row["cells"][0] == "opencv")
+    assert (row["recall"], row["precision"]) == (1, 0.5)
+    assert row["false_share"] == pytest.approx(0.5, abs=0.02)
+    assert all(len(row["cells"]) == len(bench.COLUMNS) for row in report["rows"])
+    assert report["missing"] == []
+    json.dumps(report)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"images": []}', '{"images": [{"file": "a.png", "instances": [{}]}]}'])
+def test_a_folder_that_is_none_is_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / "annotations.json").write_text(content)
+    with pytest.raises(OptionError, match=r"annotations\.json"):
+        bench.measure(tmp_path)
