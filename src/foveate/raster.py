@@ -192,7 +192,7 @@ def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
         return _tiled(path, None)
     except Exception as cause:
         raise _broken(path.name, cause) from cause
-    if image.format == "TIFF" and 322 in image.tag_v2:  # TileWidth
+    if image.format == "TIFF" and 322 in getattr(image, "tag_v2", ()):  # TileWidth
         return _tiled(path, image)
     return _decoded(image, path)
 
