@@ -9,7 +9,7 @@ take about a hundred microseconds together; they can be called from any thread, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -20,13 +20,16 @@ from foveate.encoders import Encoder
 from foveate.encoders.contract import check_features, encoder_given, encoder_of
 from foveate.errors import OptionError, QueryError
 from foveate.image import ImageSource, load_image
-from foveate.relevance.allocate import Allocation, allocate_map, check_floor
+from foveate.relevance.allocate import BEST, Allocation, allocate_map, check_floor, nearest_budget
 from foveate.relevance.bank import bank_of, query_metric_of
+from foveate.relevance.budget import auto_budget, usual_bounds
+from foveate.relevance.policies import Policy
 from foveate.relevance.query import prepare
 from foveate.relevance.score import PRESENT, Relevance, Relevances, relevance_of
 from foveate.texture import EncoderStamp, Texture
 
 Compression = Literal["query", "pca", "full"]
+Budget = int | Literal["auto"] | None
 DEFAULT_BUDGET = 273  # of 64 x 64 cells: one in fifteen, 6.7 %
 ABSENT_FLOOR = 0.5  # of the budget is spread evenly when the thing asked for is certainly not there
 
@@ -122,11 +125,33 @@ def score(
 
 
 @overload
-def allocate(relevance: Relevance, budget: int | None = None, *, floor: float = 0.0) -> Allocation: ...
-@overload
-def allocate(relevance: Relevances, budget: int | None = None, *, floor: float = 0.0) -> tuple[Allocation, ...]: ...
 def allocate(
-    relevance: Relevance | Relevances, budget: int | None = None, *, floor: float = 0.0
+    relevance: Relevance,
+    budget: Budget = None,
+    *,
+    floor: float = 0.0,
+    policy: Policy = BEST,
+    protected: np.ndarray | None = None,
+    whole: tuple[int, int] | None = None,
+) -> Allocation: ...
+@overload
+def allocate(
+    relevance: Relevances,
+    budget: Budget = None,
+    *,
+    floor: float = 0.0,
+    policy: Policy = BEST,
+    protected: np.ndarray | None = None,
+    whole: tuple[int, int] | None = None,
+) -> tuple[Allocation, ...]: ...
+def allocate(
+    relevance: Relevance | Relevances,
+    budget: Budget = None,
+    *,
+    floor: float = 0.0,
+    policy: Policy = BEST,
+    protected: np.ndarray | None = None,
+    whole: tuple[int, int] | None = None,
 ) -> Allocation | tuple[Allocation, ...]:
     """Keep exactly `budget` cells.
 
@@ -138,14 +163,21 @@ def allocate(
 
     Args:
         relevance: from `score`; of several questions, one allocation each.
-        budget: cells to keep. None keeps 273, or half of the cells of a grid too small for that.
+        budget: cells to keep. None keeps 273, or half of the cells of a grid too small for that. "auto" takes a number
+            from the map's mass, between a 64th and a quarter of the cells (relevance/budget.py). Where `whole` is
+            given, both are moved to the nearest number that whole windows add up to.
         floor: share of the budget that is spread evenly whatever the map says.
+        policy: which cells: TopK(), Coverage(), Proportional() of relevance/policies.py.
+        protected: bool [h, w], cells to keep before all others (those with text, say), the best first.
+        whole: (rows, columns): keep only whole windows of so many cells; (2, 2) for towers that merge tokens.
 
     Raises:
-        BudgetError: not a whole number from 1 to the number of cells. OptionError: floor outside [0, 1].
+        BudgetError: not a whole number from 1 to the number of cells, or no sum of whole windows.
+        OptionError: floor outside [0, 1], protected of another shape or type, no policy, no window.
     """
     if isinstance(relevance, Relevances):
-        return tuple(allocate(one, budget, floor=floor) for one in relevance)
+        each: dict[str, Any] = {"floor": floor, "policy": policy, "protected": protected, "whole": whole}
+        return tuple(allocate(one, budget, **each) for one in relevance)
     if not isinstance(relevance, Relevance):
         raise _misplaced("allocate", relevance, "a Relevance", "relevance = score(texture, query) comes first")
     check_floor(floor)
@@ -154,10 +186,28 @@ def allocate(
     if likely < 1:
         key = likely * key / max(float(key.max()), 1e-9) + (1 - likely) * relevance.saliency
     spread = 1.0 if np.ptp(key) == 0 else max(floor, (1 - likely) * ABSENT_FLOOR)
-    eligible = None if relevance.valid is None else relevance.valid > 0
-    wanted = min(DEFAULT_BUDGET, -(-grid.count // 2)) if budget is None else budget
-    kept = allocate_map(key, grid, wanted, floor=spread, eligible=eligible)
+    kept = allocate_map(
+        key,
+        grid,
+        _wanted(relevance, budget, whole),
+        policy=policy,
+        floor=spread,
+        eligible=None if relevance.valid is None else relevance.valid > 0,
+        protected=protected,
+        whole=whole,
+        features=relevance.features,
+    )
     return Allocation(kept.indices, relevance.map.ravel()[kept.indices], grid)
+
+
+def _wanted(relevance: Relevance, budget: Budget, whole: tuple[int, int] | None) -> int:
+    """The number of cells to keep; what a person named stays as it is."""
+    grid = relevance.grid
+    if budget is None:
+        return nearest_budget(min(DEFAULT_BUDGET, -(-grid.count // 2)), grid, whole)
+    if isinstance(budget, str) and budget == "auto":
+        return nearest_budget(auto_budget(relevance.map, *usual_bounds(grid.count)), grid, whole)
+    return budget  # whatever it is: allocate_map checks it
 
 
 def _misplaced(function: str, value: object, expected: str, fix: str) -> OptionError:

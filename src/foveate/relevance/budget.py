@@ -2,10 +2,10 @@
 
     K = SHARE sqrt(N m),   m = sum of the map over its N cells, the mass
 
-m is how many cells the map takes for relevant, so K lies between a fixed share of the image and a share of the thing: it
-is the geometric mean of the two, times a constant. K grows with every cell of the map, so a map that is nowhere lower
-never gets a smaller budget. The root is there because what a large thing gains from one more cell is less than what a
-small one does; SHARE was set on dev/coco128 (docs/log.md has what other powers and constants do).
+m is how many cells the map takes for relevant, so K lies between a fixed share of the image and a share of the thing:
+it is the geometric mean of the two, times a constant. K grows with every cell of the map, so a map that is nowhere
+lower never gets a smaller budget. The root is there because what a large thing gains from one more cell is less than
+what a small one does; SHARE was set on dev/coco128 (docs/log.md has what other powers do).
 
 Not covered: how many tokens a question needs. Counting takes more than naming; the map does not know.
 """

@@ -1,16 +1,16 @@
 """Levels of detail: regions of the picture, each cropped and resized to as many tokens as its relevance earns.
 
-How regions are found. Cells above a level (half of the map's range at first) form connected components, cells that touch
-at a corner included; each component's bounding box is a region. Components and not peaks, because a component says how large the
-thing is and a peak does not. Components with less than a tenth of the largest one's mass are left out. If the total
-needs more regions than there are, the one with the most mass is cut in two at the middle of its mass, along its longer side;
-if all are too small to be cut, the level is lowered. If the total allows only fewer, those with the most mass are kept.
+How regions are found. Cells above a level (half of the map's range at first) form connected components, cells that
+touch at a corner included; each component's bounding box is a region. Components and not peaks, because a component
+says how large the thing is and a peak does not. Components with less than a tenth of the largest one's mass are left
+out. If the total needs more regions than there are, the one with the most mass is cut in two at the middle of its mass,
+along its longer side; if all are too small to be cut, the level is lowered. If the total allows only fewer, those with
+the most mass are kept.
 
 How many tokens. In proportion to mass, by largest remainder within the bounds (shares.py). A crop has rows x columns of
 tokens, so these numbers are then moved, as little as possible and without changing the total, to numbers that are
-products of two with an aspect near the box's (dynamic programming over the sum of the moves). The aspect of a crop is at
-most 4: a prime number of tokens would be a strip. So a few small totals cannot be met (67, say), and the error names those
-next to them that can.
+products of two with an aspect near the box's, 4 at most (sizes.py). So a few small totals cannot be met (67, say), and
+the error names those next to them that can.
 
 The box takes the aspect of its tokens by growing, never by squeezing the picture; only where the image ends it shrinks.
 
@@ -19,9 +19,7 @@ Not covered: crops finer than the photograph. A box of 20 pixels is enlarged lik
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import cv2
@@ -32,14 +30,13 @@ from foveate.errors import BudgetError, ImageArrayError, OptionError
 from foveate.grid import Grid
 from foveate.readonly import freeze
 from foveate.relevance.shares import apportion
+from foveate.relevance.sizes import crop_sizes, region_numbers
 
 Indices = NDArray[np.int64]
 Box = tuple[int, int, int, int]
 LEVELS = (0.5, 0.25, 0.1, 0.0)  # of the map's range
 FAINT = 0.1  # of the largest component's mass: below, a component is no region
 MARGIN = 1  # cells around a component: half of the peak is inside of the thing's border
-WIDEST = 4.0  # aspect of a crop
-REACH = 8  # tokens that a share may be moved at first; doubled until the total fits
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +118,7 @@ def regions(
             fix="pass relevance.map and relevance.grid",
         )
     low, high = _checked(total, budgets, cell)
-    possible = _numbers(int(total), low, high)
+    possible = region_numbers(int(total), low, high)
     cores, wanted = _cores(plane, min(possible))
     number = min(possible, key=lambda n: (abs(n - wanted), n))
     cores = _cut(plane, cores, number)
@@ -130,7 +127,7 @@ def regions(
     cores, mass = [cores[i] for i in order], mass[order]
     frames = [_frame(core, grid) for core in cores]
     shares = apportion(mass, int(total), low, high)
-    sizes = _sizes(shares, np.array([(y1 - y0) / (x1 - x0) for y0, x0, y1, x1 in frames]), low, high)
+    sizes = crop_sizes(shares, np.array([(y1 - y0) / (x1 - x0) for y0, x0, y1, x1 in frames]), low, high)
     boxes = [_fitted(frame, rows / columns, grid) for frame, (rows, columns) in zip(frames, sizes, strict=True)]
     part = mass / mass.sum() if mass.sum() > 0 else np.full(number, 1 / number)
     return Regions(np.array(boxes), sizes.prod(1), sizes, part.astype(np.float32), int(cell), grid)
@@ -202,93 +199,6 @@ def _fitted(frame: tuple[float, float, float, float], aspect: float, grid: Grid)
     top = min(max(0, round((y0 + y1 - rows) / 2)), grid.height - rows)
     left = min(max(0, round((x0 + x1 - columns) / 2)), grid.width - columns)
     return top, left, top + rows, left + columns
-
-
-# --- how many ---------------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=16)
-def _products(low: int, high: int) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Numbers of tokens from low to high that are rows x columns of an aspect up to WIDEST, with all those ways."""
-    ways = {
-        n: tuple((r, n // r) for r in range(1, n + 1) if n % r == 0 and max(r * r, n * n // (r * r)) <= WIDEST * n)
-        for n in range(low, high + 1)
-    }
-    return {n: found for n, found in ways.items() if found}
-
-
-def _sums(total: int, low: int, high: int) -> list[int]:
-    """The i-th number has bit s set if i + 1 regions can have s tokens in all, s <= total."""
-    step, mask, found = sum(1 << n for n in _products(low, high)), (1 << (total + 1)) - 1, []
-    numbers = [n for n in range(step.bit_length()) if step >> n & 1]
-    reached = 1
-    for _ in range(total // low):
-        after = 0
-        for n in numbers:
-            after |= reached << n
-        reached = after & mask
-        found.append(reached)
-    return found
-
-
-@lru_cache(maxsize=64)
-def _numbers(total: int, low: int, high: int) -> tuple[int, ...]:
-    """How many regions can have `total` tokens in all. Raises BudgetError where no number can."""
-    numbers = tuple(i + 1 for i, sums in enumerate(_sums(total, low, high)) if sums >> total & 1)
-    if numbers:
-        return numbers
-    every = 0
-    for sums in _sums(total + high + low, low, high):
-        every |= sums
-    near = [
-        next((n for n in side if every >> n & 1), None)
-        for side in (range(total, 0, -1), range(total, every.bit_length()))
-    ]
-    raise BudgetError(
-        f"a total of {total} tokens in regions of {low} to {high}",
-        expected=f"a sum of such numbers, each rows x columns with an aspect up to {WIDEST:g}",
-        fix="pass " + " or ".join(str(n) for n in near if n) if any(near) else "wider budgets, 64 to 400 say",
-    )
-
-
-def _sizes(shares: Indices, aspects: NDArray[np.float64], low: int, high: int) -> Indices:
-    """(rows, columns) of each region, int64 [R, 2]: near its share and its aspect, the total unchanged."""
-    reach = REACH
-    while True:
-        found = _moved(shares, aspects, low, high, reach)
-        if found is not None:
-            return found
-        reach *= 2  # ends: `_numbers` has said that there is a way
-
-
-def _moved(shares: Indices, aspects: NDArray[np.float64], low: int, high: int, reach: int) -> Indices | None:
-    """The cheapest moves that add up to 0, none beyond `reach`; None where there are none."""
-    products, limit = _products(low, high), reach * (len(shares) if reach > high - low else 4)
-    cost = np.full(2 * limit + 1, np.inf)  # of what was moved so far, from -limit to limit
-    cost[limit] = 0
-    chosen = []
-    for share, aspect in zip(shares.tolist(), aspects.tolist(), strict=True):
-        after, move, shape = np.full_like(cost, np.inf), np.zeros(len(cost), np.int64), {}
-        for tokens in range(max(low, share - reach), min(high, share + reach) + 1):
-            if tokens not in products:
-                continue
-            unlike = [abs(math.log(r / c / min(max(aspect, 1 / WIDEST), WIDEST))) for r, c in products[tokens]]
-            price, step = min(unlike) + abs(tokens - share) / share, tokens - share
-            shape[step] = products[tokens][unlike.index(min(unlike))]
-            shifted = np.full_like(cost, np.inf)
-            shifted[max(step, 0) : len(cost) + min(step, 0)] = cost[max(-step, 0) : len(cost) - max(step, 0)] + price
-            better = shifted < after
-            after[better], move[better] = shifted[better], step
-        cost = after
-        chosen.append((move, shape))
-    if not np.isfinite(cost[limit]):
-        return None
-    place, sizes = limit, []
-    for move, shape in reversed(chosen):
-        step = int(move[place])
-        sizes.append(shape[step])
-        place -= step
-    return np.array(sizes[::-1], np.int64)
 
 
 def _checked(total: int, budgets: tuple[int, int], cell: int) -> tuple[int, int]:

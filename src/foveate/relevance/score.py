@@ -52,6 +52,7 @@ class Relevance:
         saliency: what stands out whatever is asked, float32 [h, w]; fills in for a thing that is not there.
         valid: opaque share of each cell, float32 [h, w]; None for an image without alpha.
         grid: the cells.
+        features: the cells' embedding, float32 [h, w, r], for policies that look at it; None where nobody gave it.
     """
 
     query: str
@@ -62,6 +63,7 @@ class Relevance:
     saliency: Floats
     valid: Floats | None
     grid: Grid
+    features: Floats | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -92,6 +94,7 @@ class Relevance:
             saliency=_fixed(resize_map(self.saliency, grid.shape)),
             valid=None if self.valid is None else _fixed(resize_map(self.valid, grid.shape)),
             grid=grid,
+            features=None if self.features is None else _fixed(_resize_features(self.features, grid.shape)),
         )
 
 
@@ -189,7 +192,14 @@ def relevance_of(texture: Texture, query: Query, calibration: Calibration, rival
         saliency=texture.channel("saliency"),
         valid=None if valid is None else valid.reshape(shape),
         grid=texture.grid,
+        features=texture.coordinates().reshape(*shape, -1),
     )
+
+
+def _resize_features(features: Floats, shape: tuple[int, int]) -> Floats:
+    """resize_map of [h, w, r]: OpenCV takes means over areas of at most four planes at once."""
+    parts = [resize_map(features[..., i : i + 4], shape) for i in range(0, features.shape[-1], 4)]
+    return np.concatenate([part.reshape(*shape, -1) for part in parts], -1)
 
 
 def _fixed(array: Floats) -> Floats:
