@@ -310,6 +310,9 @@ def test_shares_by_hand() -> None:
     assert apportion([9, 0, 0], 5, upper=3).tolist() == [3, 1, 1]
     with pytest.raises(BudgetError, match="a total of 7 for 2 parts"):
         apportion([1, 1], 7, upper=3)
+    for wrong in (-1, np.nan, np.inf):
+        with pytest.raises(OptionError, match="weights"):
+            apportion([1, wrong], 3)
 
 
 # --- wrong input ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -146,10 +146,16 @@ def test_regions_stay_as_they_are_also_between_processes() -> None:
 @given(st.lists(st.tuples(st.integers(64, 400), st.floats(0.1, 10)), min_size=2, max_size=6))
 def test_shares_are_moved_little(parts: list[tuple[int, float]]) -> None:
     shares, aspects = (np.array(column) for column in zip(*parts, strict=True))
+    assume(len(shares) in region_numbers(int(shares.sum()), 64, 400))
     sizes = crop_sizes(shares, aspects, 64, 400)
     assert sizes.prod(1).sum() == shares.sum()
     assert np.abs(sizes.prod(1) - shares).max() <= 32
     assert (sizes.max(1) <= 4 * sizes.min(1)).all()
+
+
+def test_a_number_of_regions_that_cannot_have_the_sum() -> None:
+    with pytest.raises(BudgetError, match="2 regions of 64 to 400 tokens, 797 in all"):  # 397 is prime, 398 is 2 x 199
+        crop_sizes(np.array([400, 397]), np.ones(2), 64, 400)
 
 
 # --- wrong input ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.errors import BudgetError
+from foveate.errors import BudgetError, OptionError
 
 Indices = NDArray[np.int64]
 ROUNDING = 1e-9  # a share this close below a whole number is that number
@@ -30,9 +30,13 @@ def apportion(weights: ArrayLike, total: int, lower: ArrayLike = 0, upper: Array
     array([5, 3, 2])
 
     Raises:
-        BudgetError: the bounds do not hold the total.
+        BudgetError: the bounds do not hold the total. OptionError: weights that are none.
     """
     weight = np.asarray(weights, np.float64)
+    if not np.isfinite(weight).all() or (weight < 0).any():
+        raise OptionError(
+            "weights with NaN, infinity or below 0", expected="finite, at least 0", fix="np.maximum(w, 0)"
+        )
     low = np.broadcast_to(np.asarray(lower, np.int64), weight.shape)
     high = np.broadcast_to(np.asarray(total if upper is None else upper, np.int64), weight.shape)
     if (low > high).any() or not low.sum() <= total <= high.sum():
@@ -58,7 +62,8 @@ def exact_shares(weight: NDArray[np.float64], total: float, low: Indices, high: 
     free = np.ones(len(weight), bool)
     while free.any():
         rest, sum_free = total - share[~free].sum(), weight[free].sum()
-        raw = weight * (rest / sum_free) if sum_free > 0 else np.full(len(weight), rest / free.sum())
+        part = np.where(free, weight, 0.0) / sum_free if sum_free > 0 else np.full(len(weight), 1 / free.sum())
+        raw = part * rest
         clipped = np.clip(raw, low, high)
         share[free] = clipped[free]
         excess = (clipped - raw)[free].sum()

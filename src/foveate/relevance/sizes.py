@@ -69,8 +69,15 @@ def region_numbers(total: int, low: int, high: int) -> tuple[int, ...]:
 def crop_sizes(shares: Indices, aspects: NDArray[np.float64], low: int, high: int) -> Indices:
     """(rows, columns) of each region, int64 [R, 2]: near its share and its aspect (height / width), the sum unchanged.
 
-    The number of regions must be one that `region_numbers` gave for the sum.
+    Raises BudgetError where so many regions cannot have that sum: `region_numbers` gives the numbers that can.
     """
+    possible = region_numbers(int(shares.sum()), low, high)
+    if len(shares) not in possible:
+        raise BudgetError(
+            f"{len(shares)} regions of {low} to {high} tokens, {int(shares.sum())} in all",
+            expected=f"{' or '.join(map(str, possible))} regions for that total",
+            fix="change the number of regions or the total",
+        )
     reach = REACH
     while True:
         found = _moved(shares, aspects, low, high, reach)
