@@ -34,7 +34,9 @@ def test_channels_nobody_built_answer_with_their_neutral_value(texture: Texture)
             assert (texture.channel(channel.name) == channel.neutral).all()
             assert channel.name not in texture.planes
     assert {"red", "edge_on", "saliency", "x", "embedding_0", "embedding_15", "edge_distance"} <= set(texture.built)
-    assert {"motion", "cluster_id", "text"}.isdisjoint(texture.built)
+    assert {"cluster_id", "boundary"} <= set(texture.built)
+    assert {"motion", "text", "gaze"}.isdisjoint(texture.built)
+    assert texture.made_by["cluster_id"].startswith("kmeans")
 
 
 def test_convention_x_runs_right_and_y_runs_down(texture: Texture) -> None:

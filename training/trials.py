@@ -2,13 +2,15 @@
 
     python training/trials.py --data DATA/dev/coco128 looks      # several long sides, the mirror image, sums of them
     python training/trials.py --data DATA/dev/coco128 ranks      # weighted cells and questions, an oracle, int8
+    python training/trials.py --data DATA/dev/coco128 policies   # which cells, and how many: policies and auto budgets
 
-Both use uncompressed features of nano as the reference. Run it with foveate installed.
+The first two use uncompressed features of nano as the reference. Run it with foveate installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 
 import cv2
@@ -18,9 +20,13 @@ from foveate.basis import query_metric
 from foveate.bench.agreement import Agreement, agreement
 from foveate.bench.coco import Folder, read_folder
 from foveate.bench.compression import likeness
+from foveate.bench.relevance import question
 from foveate.encoders import load_encoder
-from foveate.grid import resize_map
+from foveate.grid import Grid, resize_map
+from foveate.pipeline import encode, score
 from foveate.relevance.bank import bank_of
+from foveate.relevance.budget import auto_budget, usual_bounds
+from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, usual_distance
 
 SIDES = (384, 512, 640, 768)
 FLOOR = 1e-3  # of the mean spread of scores: a question that says nothing here must not get all the weight
@@ -87,6 +93,58 @@ def ranks(folder: Folder) -> None:
         print(f"{key[0]:24s} rank {key[1]}: {spearman:.3f} / {overlap:.3f}, pointing {pointing:.3f}")
 
 
+def policies(folder: Folder) -> None:
+    """Coverage of the thing and mean distance of the kept cells at a tenth of them; budgets from the map; times."""
+    ways: dict[str, Policy] = {"TopK": TopK(), "Proportional": Proportional()}
+    ways |= {f"Coverage({d})": Coverage(d) for d in (0.1, 0.25, 0.5, 0.75)}
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    sizes, ranked, absent = [], [], []
+    for number, item in enumerate(folder.labelled()):
+        texture = encode(item.rgb)
+        grid, z = texture.grid, texture.coordinates()
+        others = [name for name in folder.names if name not in item.masks]
+        foreign = [score(texture, question(others[(number + i) % len(others)])).map for i in (0, 40)]
+        absent += [auto_budget(plane, *usual_bounds(grid.count)) / grid.count for plane in foreign]
+        for name, mask in item.masks.items():
+            relevance, thing = score(texture, question(name)).map, resize_map(mask, grid.shape).ravel()
+            for way, policy in ways.items():
+                kept = policy.select(relevance.ravel(), round(grid.count / 10), grid, z)
+                found[way].append((thing[kept].sum() / thing.sum(), apart(z[kept]) / usual_distance(z)))
+            sizes.append((auto_budget(relevance, *usual_bounds(grid.count)), grid.count, thing.sum()))
+            ranked.append(np.cumsum(thing[np.argsort(-relevance.ravel(), kind="stable")]) / thing.sum())
+    for way, values in found.items():
+        coverage, distance = np.mean(values, 0)
+        print(f"{way:16s} coverage {coverage:.3f}, distance {distance:.3f}, {timed(ways[way]):.2f} ms")
+    auto, cells, area = np.array(sizes).T
+    share, both = (auto / cells).mean(), np.concatenate([auto / cells, absent]).mean()
+    print(
+        f"auto: {share:.3f} of the cells where the thing is there, {np.mean(absent):.3f} where not, {both:.3f} in all"
+    )
+    for label, budget in (("auto", auto), ("fixed, there", cells * share), ("fixed, in all", cells * both)):
+        covered = np.array([each[round(k) - 1] for each, k in zip(ranked, budget, strict=True)])
+        pooled = (covered * area).sum() / area.sum()
+        print(f"{label:16s} mean {budget.mean():.0f}, coverage {covered.mean():.3f}, of all cells {pooled:.3f}")
+
+
+def apart(points: np.ndarray) -> float:
+    """Mean distance of two of the points [n, r]."""
+    squares = (points.astype(np.float64) ** 2).sum(1)
+    between = np.sqrt(np.maximum(squares[:, None] + squares - 2 * points.astype(np.float64) @ points.T, 0))
+    return float(between.sum() / (len(points) * (len(points) - 1)))
+
+
+def timed(policy: Policy, cells: int = 64, budget: int = 273) -> float:
+    """Median CPU milliseconds of one selection (not of the clock on the wall: other work may run beside it)."""
+    random, grid, times = np.random.default_rng(0), Grid(cells, cells, 512, 512), []
+    scores = cv2.GaussianBlur(random.random((cells, cells), np.float32), (0, 0), 3).ravel()
+    z = random.standard_normal((cells * cells, 16), np.float32)
+    for _ in range(50):
+        start = time.process_time()
+        policy.select(scores, budget, grid, z)
+        times.append(time.process_time() - start)
+    return float(np.median(times) * 1e3)
+
+
 def spread(questions: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     """Standard deviation of each question's scores over the cells: [n, 1]."""
     variance = np.einsum("jd,de,je->j", questions, covariance, questions)
@@ -96,9 +154,10 @@ def spread(questions: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("trial", choices=("looks", "ranks"))
+    trials = {trial.__name__: trial for trial in (looks, ranks, policies)}
+    parser.add_argument("trial", choices=trials)
     args = parser.parse_args()
-    (looks if args.trial == "looks" else ranks)(read_folder(args.data))
+    trials[args.trial](read_folder(args.data))
 
 
 if __name__ == "__main__":

@@ -32,8 +32,24 @@ app = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 
+
+def _budget(text: str | int) -> int | str:
+    """The value of --budget: a whole number or "auto". typer passes defaults through it as well."""
+    try:
+        return "auto" if text == "auto" else int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a whole number nor 'auto'") from None
+
+
 Budget = Annotated[
-    int | None, typer.Option("--budget", "-k", help="Cells to keep, exactly [default: 273, or half of a small grid].")
+    Any,
+    typer.Option(
+        "--budget",
+        "-k",
+        parser=_budget,
+        metavar="INTEGER|auto",
+        help="Cells to keep, exactly; auto: by the map's mass [default: 273, or half of a small grid].",
+    ),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder for pictures and JSON; made if needed.")]
 
@@ -218,7 +234,7 @@ def _report(
     texture: Texture,
     seconds: float,
     queries: list[str],
-    budget: int | None,
+    budget: Any,
     out: Path,
     floor: float,
     encoder: str | None,

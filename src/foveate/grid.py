@@ -99,7 +99,11 @@ def resize_map(plane: NDArray[Any], shape: tuple[int, int]) -> Floats:
             size = [out.shape[1], out.shape[0]]  # OpenCV's order
             size[1 - axis] = shape[axis]
             method = cv2.INTER_AREA if shape[axis] < out.shape[axis] else cv2.INTER_LINEAR
-            out = cv2.resize(out, size, interpolation=method).reshape(size[1], size[0], *out.shape[2:])  # type: ignore[assignment]
+            rest = out.shape[2:]
+            planes = out.reshape(*out.shape[:2], -1)
+            parts = [planes[..., i : i + 4] for i in range(0, planes.shape[2], 4)]  # OpenCV's limit for area means
+            moved = [cv2.resize(part, size, interpolation=method).reshape(size[1], size[0], -1) for part in parts]
+            out = np.asarray(np.concatenate(moved, -1), np.float32).reshape(size[1], size[0], *rest)
     return out
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from foveate.encoders import Encoder
 from foveate.output import make_folder, write_whole
-from foveate.pipeline import allocate, score
+from foveate.pipeline import Budget, allocate, score
 from foveate.texture import Texture
 from foveate.viz import panels
 
@@ -25,7 +25,7 @@ def look(
     texture: Texture,
     queries: Sequence[str],
     *,
-    budget: int | None,
+    budget: Budget,
     out: Path,
     floor: float = 0.0,
     source: str = "",

@@ -9,25 +9,31 @@ take about a hundred microseconds together; they can be called from any thread, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 
 from foveate.basis import DEFAULT_RANK, compress, keep_all
-from foveate.channels.saliency import spectral_residual
-from foveate.channels.visual import visual_planes
+from foveate.channels.build import Preset, build, channels_named
+from foveate.channels.clusters import Provider
+from foveate.channels.depth import DepthModel
+from foveate.channels.text import Detector
 from foveate.encoders import Encoder
 from foveate.encoders.contract import check_features, encoder_given, encoder_of
 from foveate.errors import OptionError, QueryError
 from foveate.image import ImageSource, load_image
-from foveate.relevance.allocate import Allocation, allocate_map, check_floor
+from foveate.readonly import ReadOnly
+from foveate.relevance.allocate import BEST, Allocation, allocate_map, check_floor, nearest_budget
 from foveate.relevance.bank import bank_of, query_metric_of
+from foveate.relevance.budget import auto_budget, usual_bounds
+from foveate.relevance.policies import Policy
 from foveate.relevance.query import prepare
 from foveate.relevance.score import PRESENT, Relevance, Relevances, relevance_of
 from foveate.relevance.weighing import AS_ASKED, Scoring, weighing_given
 from foveate.texture import EncoderStamp, Texture
 
 Compression = Literal["query", "pca", "full"]
+Budget = int | Literal["auto"] | None
 DEFAULT_BUDGET = 273  # of 64 x 64 cells: one in fifteen, 6.7 %
 ABSENT_FLOOR = 0.5  # of the budget is spread evenly when the thing asked for is certainly not there
 
@@ -41,6 +47,10 @@ def encode(
     compression: Compression = "query",
     long_side: int | None = None,
     value_range: tuple[float, float] | None = None,
+    channels: Preset | Sequence[str] = "standard",
+    segments: Provider | None = None,
+    text: Detector = "auto",
+    depth: str | DepthModel | None = None,
 ) -> Texture:
     """Encode an image once, for any number of questions.
 
@@ -54,13 +64,19 @@ def encode(
         compression: "query" minimises the error of scores, "pca" that of features (for comparison), "full" keeps all.
         long_side: working size of the encoder in pixels; None is its default (512 for nano: 64 cells).
         value_range: (black, white) of float arrays.
+        channels: "fast" (edges, frequencies, saliency), "standard" (and segments), "all" (and writing), or a list of
+            names; depth and what follows from it are computed when they are named.
+        segments: who segments: KMeans() (default), Slic(), Seeds() of channels/clusters.py, or an object of your own.
+        text: who looks for writing: "rapidocr" (extra `text`), "opencv", or whichever there is.
+        depth: a depth model's name or folder, or a DepthModel; None is Depth Anything V2-Small.
 
     Raises:
         The five Image...Errors for the image; EncoderNameError, MissingExtraError, EncoderFilesError and
-        EncoderOutputError for the encoder; OptionError for anything else.
+        EncoderOutputError for the encoder; ChannelError for the channels; OptionError for anything else.
     """
     if compression not in ("query", "pca", "full"):
         raise OptionError(f"compression={compression!r}", expected="'query', 'pca' or 'full'", fix="leave it out")
+    names = channels_named(channels)
     tower = encoder_given(encoder)
     picture = load_image(image, value_range=value_range)
     dense = tower.encode_image(picture.rgb, long_side=long_side)
@@ -75,18 +91,20 @@ def encode(
         small = compress(
             flat, rank=min(DEFAULT_RANK, tower.width) if rank is None else rank, error=error, metric=metric
         )
-    planes = visual_planes(picture.rgb) | {"saliency": spectral_residual(picture.rgb, grid.shape)}
+    z = small.z.reshape(*grid.shape, -1)
+    planes, made_by = build(names, picture.rgb, z, provider=segments, detector=text, depth=depth)
     return Texture(
         grid=grid,
         pixel=picture.rgb,
         valid=picture.valid,
         planes={name: plane.astype(np.float16) for name, plane in planes.items()},
-        embedding=small.z.reshape(*grid.shape, -1),
+        embedding=z,
         basis=small.basis,
         residual=small.residual.reshape(grid.shape),
         encoder=EncoderStamp(tower.name, tower.revision, tower.width),
         preprocessing={"long_side": None if long_side is None else int(long_side), "compression": compression},
         name=picture.name,
+        made_by=made_by,
     )
 
 
@@ -130,11 +148,33 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
 
 
 @overload
-def allocate(relevance: Relevance, budget: int | None = None, *, floor: float = 0.0) -> Allocation: ...
-@overload
-def allocate(relevance: Relevances, budget: int | None = None, *, floor: float = 0.0) -> tuple[Allocation, ...]: ...
 def allocate(
-    relevance: Relevance | Relevances, budget: int | None = None, *, floor: float = 0.0
+    relevance: Relevance,
+    budget: Budget = None,
+    *,
+    floor: float = 0.0,
+    policy: Policy = BEST,
+    protected: np.ndarray | None = None,
+    whole: tuple[int, int] | None = None,
+) -> Allocation: ...
+@overload
+def allocate(
+    relevance: Relevances,
+    budget: Budget = None,
+    *,
+    floor: float = 0.0,
+    policy: Policy = BEST,
+    protected: np.ndarray | None = None,
+    whole: tuple[int, int] | None = None,
+) -> tuple[Allocation, ...]: ...
+def allocate(
+    relevance: Relevance | Relevances,
+    budget: Budget = None,
+    *,
+    floor: float = 0.0,
+    policy: Policy = BEST,
+    protected: np.ndarray | None = None,
+    whole: tuple[int, int] | None = None,
 ) -> Allocation | tuple[Allocation, ...]:
     """Keep exactly `budget` cells.
 
@@ -146,14 +186,21 @@ def allocate(
 
     Args:
         relevance: from `score`; of several questions, one allocation each.
-        budget: cells to keep. None keeps 273, or half of the cells of a grid too small for that.
+        budget: cells to keep. None keeps 273, or half of the cells of a grid too small for that. "auto" takes a number
+            from the map's mass, between a 64th and a quarter of the cells (relevance/budget.py). Where `whole` is
+            given, both are moved to the nearest number that whole windows add up to.
         floor: share of the budget that is spread evenly whatever the map says.
+        policy: which cells: TopK(), Coverage(), Proportional() of relevance/policies.py.
+        protected: bool [h, w], cells to keep before all others (those with text, say), the best first.
+        whole: (rows, columns): keep only whole windows of so many cells; (2, 2) for towers that merge tokens.
 
     Raises:
-        BudgetError: not a whole number from 1 to the number of cells. OptionError: floor outside [0, 1].
+        BudgetError: not a whole number from 1 to the number of cells, or no sum of whole windows.
+        OptionError: floor outside [0, 1], protected of another shape or type, no policy, no window.
     """
     if isinstance(relevance, Relevances):
-        return tuple(allocate(one, budget, floor=floor) for one in relevance)
+        each: dict[str, Any] = {"floor": floor, "policy": policy, "protected": protected, "whole": whole}
+        return tuple(allocate(one, budget, **each) for one in relevance)
     if not isinstance(relevance, Relevance):
         raise _misplaced("allocate", relevance, "a Relevance", "relevance = score(texture, query) comes first")
     check_floor(floor)
@@ -162,10 +209,29 @@ def allocate(
     if likely < 1:
         key = likely * key / max(float(key.max()), 1e-9) + (1 - likely) * relevance.saliency
     spread = 1.0 if np.ptp(key) == 0 else max(floor, (1 - likely) * ABSENT_FLOOR)
-    eligible = None if relevance.valid is None else relevance.valid > 0
-    wanted = min(DEFAULT_BUDGET, -(-grid.count // 2)) if budget is None else budget
-    kept = allocate_map(key, grid, wanted, floor=spread, eligible=eligible)
-    return Allocation(kept.indices, relevance.map.ravel()[kept.indices], grid)
+    kept = allocate_map(
+        key,
+        grid,
+        _wanted(relevance, budget, whole),
+        policy=policy,
+        floor=spread,
+        eligible=None if relevance.valid is None else relevance.valid > 0,
+        protected=protected,
+        whole=whole,
+        features=relevance.features,
+    )
+    reasons = ReadOnly({name: plane.ravel()[kept.indices] for name, plane in relevance.reasons.items()})
+    return Allocation(kept.indices, relevance.map.ravel()[kept.indices], grid, reasons)
+
+
+def _wanted(relevance: Relevance, budget: Budget, whole: tuple[int, int] | None) -> int:
+    """The number of cells to keep; what a person named stays as it is."""
+    grid = relevance.grid
+    if budget is None:
+        return nearest_budget(min(DEFAULT_BUDGET, -(-grid.count // 2)), grid, whole)
+    if isinstance(budget, str) and budget == "auto":
+        return nearest_budget(auto_budget(relevance.map, *usual_bounds(grid.count)), grid, whole)
+    return budget  # whatever it is: allocate_map checks it
 
 
 def _misplaced(function: str, value: object, expected: str, fix: str) -> OptionError:

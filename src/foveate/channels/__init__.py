@@ -4,7 +4,10 @@
 * `saliency`: where an image is unlike itself (spectral residual), on the cell grid.
 * `clusters`: segments on the cell grid (cluster_id, cluster_distance, cluster_size) and their borders.
 * `text`: where there is writing (RapidOCR's detector, or strokes in rows).
+* `depth`: Depth Anything V2 (`[torch]`); `geometry`: normals, occlusion edges and objects that follow from depth.
+* `attention`: an eye tracker's fixations, a language model's attention, the dialogue so far, as planes.
+* `build`: which of them an image gets, and how each was made.
 
-Position (x, y, eccentricity) is computed in `texture.py` when it is read; the embedding comes from `encoders/` and
-`basis.py`. Channels that are declared in `layout.py` and not built here answer with their neutral value.
+Positions and gradients are computed when they are read (`derived.py`); the embedding comes from `encoders/` and
+`basis.py`. Channels that are declared in `layout.py` and were not computed answer with their neutral value.
 """

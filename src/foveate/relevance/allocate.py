@@ -6,12 +6,15 @@ What is notable
 * One partial sort and one comparison: about 10 microseconds for 4096 cells.
 * `floor` gives a share of the budget to cells spread evenly over the image, so that a wrong map cannot starve the
   model of the rest of the picture.
+* Protected cells, the floor, transparency and whole windows compose with every policy: they reach it as scores of plus
+  and minus infinity (policies.py), windows as cells of a coarser grid (whole.py).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -20,10 +23,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from foveate.errors import BudgetError, OptionError
 from foveate.grid import Grid
-from foveate.readonly import freeze
+from foveate.readonly import ReadOnly, freeze
+from foveate.relevance.policies import Policy, TopK
+from foveate.relevance.policies import top_cells as top_cells
+from foveate.relevance.whole import Windows, windows_of
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+BEST = TopK()
+LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +43,13 @@ class Allocation:
         indices: flat cell indices (y * w + x), int64 [K], ascending.
         scores: the map's value at each kept cell, float32 [K].
         grid: the cells the indices count.
+        reasons: what entered the score, by name, at each kept cell: float32 [K] each.
     """
 
     indices: Indices
     scores: Floats
     grid: Grid
+    reasons: Mapping[str, Floats] = field(default_factory=lambda: ReadOnly({}))
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -59,39 +70,53 @@ class Allocation:
 
     @property
     def budgets(self) -> Indices:
-        """Tokens of each kept region, int64 [K]. One each: regions are cells until levels of detail are built."""
+        """Tokens of each kept cell, int64 [K]: one each. Regions with more are made by `relevance.regions`."""
         return np.ones(len(self.indices), np.int64)
 
+    def why(self, number: int) -> dict[str, float]:
+        """What entered the score of the kept cell `number` (0 to K - 1), by name, the largest first.
 
-def top_cells(scores: NDArray[np.floating], budget: int) -> Indices:
-    """Indices of the `budget` largest of scores [n], ascending; of equal scores, the lower indices.
-
-    >>> top_cells(np.array([1.0, 3.0, 2.0, 3.0]), 3)
-    array([1, 2, 3])
-    """
-    n = len(scores)
-    if budget == n:
-        return np.arange(n)
-    threshold = np.partition(scores, n - budget)[n - budget]
-    kept = np.flatnonzero(scores >= threshold)
-    if len(kept) == budget:
-        return kept
-    above = scores[kept] > threshold  # ties at the threshold: too many were kept
-    equal = np.flatnonzero(~above)[: budget - int(above.sum())]
-    above[equal] = True
-    return kept[above]
+        >>> kept.why(0)                                                         # doctest: +SKIP
+        {'participation': 0.93, 'text': 0.0}
+        """
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < len(self):
+            raise OptionError(f"kept cell {number!r}", expected=f"0 to {len(self) - 1}", fix="see Allocation.indices")
+        found = {name: round(float(values[number]), 4) for name, values in self.reasons.items()}
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def allocate_map(
-    scores: ArrayLike, grid: Grid, budget: int, *, floor: float = 0.0, eligible: NDArray[np.bool_] | None = None
+    scores: ArrayLike,
+    grid: Grid,
+    budget: int,
+    *,
+    policy: Policy = BEST,
+    floor: float = 0.0,
+    eligible: Bools | None = None,
+    protected: Bools | None = None,
+    whole: tuple[int, int] | None = None,
+    features: Floats | None = None,
 ) -> Allocation:
-    """Keep exactly `budget` cells of a map [h, w]: evenly spread ones for the floor's share, the best for the rest.
+    """Keep exactly `budget` cells of a map [h, w].
 
-    Cells that are not `eligible` (bool [h, w]) are kept only when all others are.
+    In this order, until the budget is used up: protected cells, the best first; evenly spread cells for the floor's
+    share; what the policy chooses. Protected cells count towards the floor where they lie on its places.
+
+    Args:
+        scores: the map, [h, w].
+        grid: its cells.
+        budget: how many to keep.
+        policy: `TopK()`, `Coverage()`, `Proportional()`, or an object of your own with their method.
+        floor: share of the budget that is spread evenly whatever the map says.
+        eligible: bool [h, w]; other cells are kept only when all of these are, protected or not.
+        protected: bool [h, w], cells to keep first (those with text, say).
+        whole: (rows, columns): keep only whole windows of so many cells (whole.py). A window counts as protected or as
+            eligible if one of its cells is; the floor gets the windows that fit into its share.
+        features: [n, r] or [h, w, r], where the policy asks for them.
 
     Raises:
-        BudgetError: not a whole number from 1 to the number of cells.
-        OptionError: a floor outside [0, 1], a map of another shape than the grid, or with NaN.
+        BudgetError: not a whole number from 1 to the number of cells, or no sum of whole windows.
+        OptionError: a floor outside [0, 1], arrays of another shape than the grid or with NaN, no policy.
     """
     flat = np.asarray(scores, np.float32)
     if flat.shape != grid.shape:
@@ -103,17 +128,120 @@ def allocate_map(
     check_floor(floor)
     if np.isnan(flat.min()):
         raise OptionError("a map with NaN", expected="finite scores", fix="replace them with np.nan_to_num")
-    ranked, order = flat, even_order(*grid.shape)
-    if eligible is not None:
-        allowed = eligible.ravel()
-        ranked = np.where(allowed, flat, -np.inf).astype(np.float32)
-        order = np.concatenate([order[allowed[order]], order[~allowed[order]]])
-    spread = math.floor(budget * floor + 1e-9)
-    if spread:
-        ranked = ranked.copy()
-        ranked[order[:spread]] = np.inf
-    kept = top_cells(ranked, int(budget))
+    if not isinstance(policy, Policy) or isinstance(policy, type):
+        raise OptionError(f"policy={policy!r}", expected="an object with the method select", fix="pass TopK()")
+    budget, spread = int(budget), math.floor(budget * floor + 1e-9)
+    allowed = None if eligible is None else _cells(eligible, "eligible", grid)
+    first = None if protected is None else _cells(protected, "protected", grid)
+    if allowed is not None and first is not None:
+        first = first & allowed
+    vectors = None if features is None else _vectors(features, grid)
+    ranked = np.clip(flat, -LARGEST, LARGEST)  # infinity has a meaning for policies
+    if whole is None:
+        keys = _keys(ranked, budget, grid, spread, first, allowed)
+        kept = _chosen(policy, keys, budget, grid, vectors)
+    else:
+        kept = _whole(ranked, budget, windows_of(grid, whole), policy, spread, first, allowed, vectors)
     return Allocation(kept, flat[kept], grid)
+
+
+def nearest_budget(wanted: int, grid: Grid, whole: tuple[int, int] | None) -> int:
+    """The number of cells nearest to `wanted` that whole windows add up to; of two equally near, the lower."""
+    if whole is None:
+        return wanted
+    return min(windows_of(grid, whole).nearest(wanted), key=lambda n: (abs(n - wanted), n))
+
+
+def _keys(scores: Floats, budget: int, grid: Grid, spread: int, first: Bools | None, allowed: Bools | None) -> Floats:
+    """Scores with +infinity at the cells to keep before others, and -infinity at those to keep after all others."""
+    keys = scores if allowed is None else np.where(allowed, scores, np.float32(-np.inf))
+    if first is None and not spread:
+        return keys
+    keys, used = keys.copy(), 0
+    if first is not None:
+        inside = np.flatnonzero(first)
+        used = min(len(inside), budget)
+        if used:
+            keys[inside[top_cells(scores[inside], used)]] = np.inf
+    places = _even(grid, allowed)[:spread]
+    keys[places[keys[places] < np.inf][: budget - used]] = np.inf
+    return keys
+
+
+def _whole(
+    scores: Floats,
+    budget: int,
+    windows: Windows,
+    policy: Policy,
+    spread: int,
+    first: Bools | None,
+    allowed: Bools | None,
+    vectors: Floats | None,
+) -> Indices:
+    """The same with windows in the place of cells."""
+    count = len(windows.sizes)
+    last = np.zeros(count, bool)
+    if allowed is not None:
+        last = ~windows.any(allowed)
+        scores = np.where(allowed, scores, scores[allowed].min(initial=LARGEST))  # so that they raise no window
+    spread_ones = np.zeros(count, bool)
+    places = _even(windows.grid, ~last)
+    spread_ones[places[np.cumsum(windows.sizes[places]) <= spread]] = True
+    urgent = (spread_ones,) if first is None else (windows.any(first), spread_ones)
+    pooled = None if vectors is None else windows.mean(vectors).astype(np.float32)
+
+    def choose(keys: Floats, number: int) -> Indices:
+        return _chosen(policy, keys, number, windows.grid, pooled)
+
+    return windows.cells(windows.select(budget, windows.mean(scores).astype(np.float32), urgent, last, choose))
+
+
+def _chosen(policy: Policy, keys: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
+    """What the policy selects, checked: a policy may be anyone's."""
+    kept = np.asarray(policy.select(keys, budget, grid, features))
+    if kept.shape != (budget,) or kept.dtype != np.int64 or kept[0] < 0 or kept[-1] >= grid.count:
+        raise OptionError(
+            f"{kept.dtype} {list(kept.shape)} from {type(policy).__name__}.select",
+            expected=f"int64 [{budget}], indices from 0 to {grid.count - 1}",
+            fix="see relevance.policies.Policy",
+        )
+    if (kept[1:] <= kept[:-1]).any():
+        raise OptionError(
+            f"indices from {type(policy).__name__}.select that do not ascend", expected="each once", fix="np.unique"
+        )
+    return kept
+
+
+def _cells(mask: Bools, name: str, grid: Grid) -> Bools:
+    array = np.asarray(mask)
+    if array.dtype != np.bool_ or array.shape != grid.shape:
+        raise OptionError(
+            f"{name}: {array.dtype} {list(array.shape)}",
+            expected=f"bool {list(grid.shape)}, one for each cell",
+            fix="compare a plane on this grid with a threshold",
+        )
+    return array.ravel()
+
+
+def _vectors(features: Floats, grid: Grid) -> Floats:
+    array = np.asarray(features)
+    if array.ndim == 3 and array.shape[:2] == grid.shape:
+        array = array.reshape(grid.count, -1)
+    if array.ndim != 2 or len(array) != grid.count or array.dtype.kind != "f" or not np.isfinite(array).all():
+        raise OptionError(
+            f"features: {array.dtype} {list(array.shape)}",
+            expected=f"finite float32 [{grid.count}, r], one row for each cell",
+            fix="pass texture.coordinates()",
+        )
+    return array.astype(np.float32, copy=False)
+
+
+def _even(grid: Grid, allowed: Bools | None) -> Indices:
+    """All cells, evenly spread ones first; those that are not allowed at the end."""
+    order = even_order(*grid.shape)
+    if allowed is None:
+        return order
+    return np.concatenate([order[allowed[order]], order[~allowed[order]]])
 
 
 def check_budget(budget: int, grid: Grid) -> None:

@@ -59,6 +59,7 @@ class Relevance:
         saliency: what stands out whatever is asked, float32 [h, w]; fills in for a thing that is not there.
         valid: opaque share of each cell, float32 [h, w]; None for an image without alpha.
         grid: the cells.
+        features: the cells' embedding, float32 [h, w, r], for policies that look at it; None where nobody gave it.
     """
 
     query: str
@@ -70,6 +71,7 @@ class Relevance:
     saliency: Floats
     valid: Floats | None
     grid: Grid
+    features: Floats | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -101,6 +103,7 @@ class Relevance:
             saliency=_fixed(resize_map(self.saliency, grid.shape)),
             valid=None if self.valid is None else _fixed(resize_map(self.valid, grid.shape)),
             grid=grid,
+            features=None if self.features is None else _fixed(resize_map(self.features, grid.shape)),
         )
 
 
@@ -208,6 +211,7 @@ def relevance_of(
         saliency=texture.channel("saliency"),
         valid=None if valid is None else valid.reshape(shape),
         grid=texture.grid,
+        features=texture.coordinates().reshape(*shape, -1),
     )
 
 

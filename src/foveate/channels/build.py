@@ -1,0 +1,127 @@
+"""Which channels an image gets, and how each was made.
+
+    fast       edges, frequencies, distance to edges, saliency
+    standard   fast, and segments with their borders
+    all        standard, and regions with writing
+
+or a list of names. Colours, positions and the embedding are always there; depth and what follows from it are computed
+when they are named (extra `torch`); motion, temporal channels, attention and gaze come from elsewhere, by
+`Texture.with_channel`. What takes a choice (who segmented, who looked for writing) is said in `Texture.made_by`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.channels.clusters import Provider, segments
+from foveate.channels.depth import DepthModel, depth_plane
+from foveate.channels.geometry import normals, object_ids, occlusion_edges
+from foveate.channels.saliency import spectral_residual
+from foveate.channels.text import Detector, text_regions
+from foveate.channels.visual import visual_planes
+from foveate.errors import ChannelError
+from foveate.grid import reduce_plane
+from foveate.layout import EVERY_NAME, channel_named
+from foveate.planes import is_stored
+
+Floats = NDArray[np.float32]
+Preset = Literal["fast", "standard", "all"]
+
+VISUAL = ("edge_on", "edge_off", "high_pass", "low_pass", "edge_distance")
+SEGMENTS = ("cluster_id", "cluster_distance", "cluster_size", "boundary")
+NORMALS = ("normal_y", "normal_x", "normal_z")
+GEOMETRY = ("depth", *NORMALS, "occlusion", "object_id")
+PRESETS: dict[str, tuple[str, ...]] = {
+    "fast": (*VISUAL, "saliency"),
+    "standard": (*VISUAL, "saliency", *SEGMENTS),
+    "all": (*VISUAL, "saliency", *SEGMENTS, "text"),
+}
+COMPUTABLE = (*PRESETS["all"], *GEOMETRY)
+
+
+def channels_named(channels: str | Sequence[str]) -> tuple[str, ...]:
+    """A preset or names -> names of planes to compute. Raises ChannelError for what is unknown or not computed here.
+
+    Saliency is always among them: it takes over where a question finds nothing.
+    """
+    if isinstance(channels, str):
+        if channels in PRESETS:
+            return PRESETS[channels]
+        near = difflib.get_close_matches(channels, PRESETS, n=1, cutoff=0.4)
+        raise ChannelError(
+            f"channels={channels!r}",
+            expected=("perhaps " + repr(near[0]) + "; " if near else "")
+            + "'fast', 'standard', 'all', or a list of names",
+            fix=f"for a single channel pass a list: channels=[{channels!r}]",
+        )
+    wanted = {"saliency"}
+    for name in channels:
+        channel = channel_named(name)  # refuses unknown names, with the nearest right ones
+        if is_stored(channel) and name not in COMPUTABLE:
+            raise ChannelError(
+                f"the channel '{name}' of a single image",
+                expected="one that is computed from pixels: " + ", ".join(COMPUTABLE),
+                fix=f"add what you have with texture.with_channel('{name}', plane)",
+            )
+        if is_stored(channel):
+            wanted.add(name)
+    return tuple(name for name in EVERY_NAME if name in wanted)
+
+
+def build(
+    names: Sequence[str],
+    rgb: NDArray[np.uint8],
+    z: NDArray[np.floating],
+    *,
+    provider: Provider | None = None,
+    detector: Detector = "auto",
+    depth: str | DepthModel | None = None,
+) -> tuple[dict[str, Floats], dict[str, str]]:
+    """Planes by name, float32 at their native resolution, and who made those that had a choice.
+
+    Args:
+        names: from `channels_named`.
+        rgb: uint8 [H, W, 3].
+        z: compressed features [h, w, r], which segments follow.
+        provider: of segments; None is k-means.
+        detector: of writing: "auto", "rapidocr" or "opencv".
+        depth: a model, or the name or folder of one; None is Depth Anything V2-Small.
+    """
+    planes: dict[str, Floats] = {}
+    made: dict[str, str] = {}
+    if set(names) & set(VISUAL):
+        planes |= visual_planes(rgb)
+    if "saliency" in names:
+        planes["saliency"] = spectral_residual(rgb, z.shape[:2])
+    flat = bool((rgb == rgb[0, 0]).all())
+    parts = None
+    if set(names) & {*SEGMENTS, "occlusion", "object_id"} and not flat:  # an image of one colour is one segment
+        parts = segments(rgb, np.asarray(z, np.float32), provider)
+        planes |= parts.planes
+        made |= dict.fromkeys(SEGMENTS, parts.provider)
+    if "text" in names:
+        planes["text"], made["text"] = text_regions(rgb, detector)
+    if set(names) & set(GEOMETRY):
+        model = depth if isinstance(depth, DepthModel) else _depth_model(depth)
+        near = planes["depth"] = depth_plane(rgb, model)
+        planes |= dict(zip(NORMALS, np.moveaxis(normals(near), -1, 0), strict=True))
+        if parts is not None:
+            ids = reduce_plane(parts.planes["cluster_id"], near.shape, "mode").astype(np.int64)
+            planes["occlusion"] = occlusion_edges(near, ids)
+            objects = object_ids(near, ids)
+            if objects.max() <= EVERY_NAME["object_id"].high:  # beyond that a texture cannot number them: neutral
+                planes["object_id"] = reduce_plane(objects.astype(np.float32), z.shape[:2], "mode")
+        made |= dict.fromkeys(GEOMETRY, f"{model.name} {model.revision}")
+    kept = {name: plane for name, plane in planes.items() if name in names}
+    return kept, {name: by for name, by in made.items() if name in kept}
+
+
+@lru_cache(maxsize=1)
+def _depth_model(checkpoint: str | None) -> DepthModel:
+    return DepthModel.from_pretrained() if checkpoint is None else DepthModel.from_pretrained(checkpoint)

@@ -1,0 +1,196 @@
+"""Which cells a budget keeps: policies, each a frozen dataclass with one method, `select`.
+
+* `TopK`: the highest scores.
+* `Coverage`: high scores that differ from each other in the embedding.
+* `Proportional`: every window of the image by its share of the relevance.
+
+All work on plain arrays and know nothing of floors, protected cells or transparency. Those arrive as scores
+(`allocate.py` makes them so): a score of +infinity is kept before all others, one of -infinity after all others. So
+every policy composes with every floor, and Coverage also looks for what differs from the cells that are kept anyway.
+
+Coverage is a greedy max-min choice (like DivPrune's, CVPR 2025) in which relevance takes part. Of the cells not yet
+kept, the next is the one with the highest
+
+    g_i = (1 - diversity) r_i + diversity u_i,     u_i = min(1, min over kept j of |z_i - z_j| / s)
+
+r is the score, moved and scaled to [0, 1] over the image; s the root of the mean of |z_i - z_j|^2 over all pairs of
+cells, so u is 1 for a cell as far from all kept ones as two cells usually are, and 0 for a copy of a kept one. Of equal
+g, the higher score, then the lower index. Only the SHORT x budget best cells by score take part: that bounds both the
+time and how irrelevant a kept cell may be. The coordinates z are those of the query metric (basis.py), so two cells are
+close when no question tells them apart. `docs/log.md` has the product of both and facility location beside this sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.errors import OptionError
+from foveate.grid import Grid
+from foveate.relevance.shares import apportion
+
+Floats = NDArray[np.float32]
+Indices = NDArray[np.int64]
+SHORT = 3  # Coverage looks at this many candidates for each cell that it keeps
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Anything with this method may be given to `allocate_map`."""
+
+    def select(self, scores: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
+        """Exactly `budget` of the cells, 1 <= budget <= n: int64 [budget], ascending.
+
+        Args:
+            scores: float32 [n], no NaN. +infinity: keep first. -infinity: keep last.
+            budget: how many.
+            grid: of the n cells, row-major.
+            features: float32 [n, r], finite; None where there are none.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class TopK:
+    """The highest scores; of equal ones, the lower indices."""
+
+    def select(self, scores: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
+        """See Policy.select."""
+        return top_cells(scores, budget)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """High scores that differ from each other in the embedding (the module has the formula).
+
+    Attributes:
+        diversity: in [0, 1]. 0 is TopK; 1 looks at scores only to make the short list and to break ties.
+    """
+
+    diversity: float = 0.25
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.diversity, int | float | np.number) and not isinstance(self.diversity, bool)
+        if not number or not 0 <= self.diversity <= 1:
+            raise OptionError(
+                f"diversity={self.diversity!r}", expected="a number from 0 to 1", fix="0 keeps the highest scores"
+            )
+
+    def select(self, scores: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
+        """See Policy.select. Raises OptionError without features."""
+        if features is None:
+            raise OptionError(
+                "Coverage without features",
+                expected="the cells' embedding, float32 [n, r]",
+                fix="pass features=texture.coordinates(), or use TopK()",
+            )
+        first, free = scores == np.inf, np.isfinite(scores)
+        rest, open_cells = budget - int(first.sum()), int(free.sum())
+        if not 0 < rest < open_cells:
+            return top_cells(scores, budget)
+        short = top_cells(np.where(free, scores, np.float32(-np.inf)), min(SHORT * rest, open_cells))
+        short = short[np.argsort(-scores[short], kind="stable")]  # so that argmax finds the higher score among equals
+        relevance = unit_range(scores[free], scores[short])
+        scale = usual_distance(features)
+        points = features * np.float32(1 / scale) if scale > 0 else np.zeros_like(features)
+        picked = self._greedy(relevance, points[short], points[first], rest)
+        return np.sort(np.concatenate([np.flatnonzero(first), short[picked]]))
+
+    def _greedy(self, relevance: Floats, points: Floats, kept: Floats, count: int) -> Indices:
+        """Positions of `count` candidates [m], beside points that are kept already [f, r]."""
+        columns = np.ascontiguousarray(points.T)  # whole rows of cells: the same sum, in the same order, for each cell
+        far = np.ones(len(relevance), np.float32)
+        work, distance = np.empty_like(columns), np.empty_like(far)
+
+        def approach(point: Floats) -> None:
+            np.subtract(columns, point[:, None], out=work)
+            np.multiply(work, work, out=work)
+            np.add.reduce(work, axis=0, out=distance)
+            np.sqrt(distance, out=distance)
+            np.minimum(far, distance, out=far)
+
+        for point in kept:
+            approach(point)
+        plain = relevance * np.float32(1 - self.diversity)
+        gain, picked = np.empty_like(far), np.empty(count, np.int64)
+        for step in range(count):
+            np.multiply(far, np.float32(self.diversity), out=gain)
+            np.add(gain, plain, out=gain)
+            best = int(gain.argmax())
+            picked[step] = best
+            plain[best] = -np.inf
+            approach(columns[:, best])
+        return picked
+
+
+@dataclass(frozen=True)
+class Proportional:
+    """Every window of the image gets a share of the budget in proportion to its mass of relevance.
+
+    Largest remainder (shares.py), never more than its cells; within a window the highest scores. Scores below 0 are
+    moved up so that the lowest is 0. Cells that are kept first take no part: the rest of the budget goes by the rest of
+    the mass. With whole windows, `window` counts those.
+
+    Attributes:
+        window: side of a window in cells; those at the lower and right edge may be smaller.
+    """
+
+    window: int = 8
+
+    def __post_init__(self) -> None:
+        if isinstance(self.window, bool) or not isinstance(self.window, int | np.integer) or self.window < 1:
+            raise OptionError(
+                f"window={self.window!r}", expected="a whole number of cells, at least 1", fix="8 is the default"
+            )
+
+    def select(self, scores: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
+        """See Policy.select."""
+        first, free = scores == np.inf, np.flatnonzero(np.isfinite(scores))
+        rest = budget - int(first.sum())
+        if not 0 < rest < len(free):
+            return top_cells(scores, budget)
+        columns = -(-grid.w // self.window)
+        window = free // grid.w // self.window * columns + free % grid.w // self.window
+        score = scores[free].astype(np.float64)
+        cells = np.bincount(window)
+        share = apportion(np.bincount(window, score - min(0.0, score.min())), rest, upper=cells)
+        order = np.lexsort((-score, window))  # window by window, best first; of equal scores the lower index
+        rank = np.arange(len(free)) - (np.cumsum(cells) - cells)[window[order]]
+        kept = first.copy()
+        kept[free[order[rank < share[window[order]]]]] = True
+        return np.flatnonzero(kept)
+
+
+def top_cells(scores: NDArray[np.floating], budget: int) -> Indices:
+    """Indices of the `budget` largest of scores [n], ascending; of equal scores, the lower indices.
+
+    >>> top_cells(np.array([1.0, 3.0, 2.0, 3.0]), 3)
+    array([1, 2, 3])
+    """
+    n = len(scores)
+    if budget == n:
+        return np.arange(n)
+    threshold = np.partition(scores, n - budget)[n - budget]
+    kept = np.flatnonzero(scores >= threshold)
+    if len(kept) == budget:
+        return kept
+    above = scores[kept] > threshold  # ties at the threshold: too many were kept
+    equal = np.flatnonzero(~above)[: budget - int(above.sum())]
+    above[equal] = True
+    return kept[above]
+
+
+def unit_range(all_scores: Floats, scores: Floats) -> Floats:
+    """Some scores, moved and scaled so that all scores lie in [0, 1]; 1 where all are equal."""
+    low, high = float(all_scores.min()), float(all_scores.max())
+    if high == low:
+        return np.ones(len(scores), np.float32)
+    return ((scores.astype(np.float64) - low) / (high - low)).astype(np.float32)
+
+
+def usual_distance(features: Floats) -> float:
+    """Root of the mean of |z_i - z_j|^2 over all pairs of cells of [n, r]: the square is twice the total variance."""
+    return float(np.sqrt(2 * np.var(features, axis=0, dtype=np.float64).sum()))

@@ -1,0 +1,367 @@
+"""Which cells: every policy with every floor, whole windows, and a budget from the map."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import foveate
+from foveate import Grid, Texture
+from foveate.errors import BudgetError, OptionError
+from foveate.relevance.allocate import allocate_map, nearest_budget
+from foveate.relevance.budget import auto_budget
+from foveate.relevance.policies import SHORT, Coverage, Policy, Proportional, TopK, usual_distance
+from foveate.relevance.shares import apportion
+from foveate.relevance.whole import windows_of
+
+VALUES = st.sampled_from([0, 0.25, 0.5, 1])  # few, so that ties are the rule
+maps = hnp.arrays(np.float32, st.tuples(st.integers(1, 10), st.integers(1, 10)), elements=VALUES)
+policies = st.sampled_from([TopK(), Coverage(), Coverage(0.0), Coverage(1), Proportional(), Proportional(3)])
+FLAT = Grid(8, 8, 64, 64)
+
+
+def grid_of(plane: np.ndarray) -> Grid:
+    h, w = plane.shape
+    return Grid(h, w, height=h * 8, width=w * 8)
+
+
+def features_of(plane: np.ndarray, seed: int = 0) -> np.ndarray:
+    """On a coarse lattice, so that copies and equal distances are common."""
+    return np.random.default_rng(seed).integers(0, 3, (plane.size, 3)).astype(np.float32)
+
+
+# --- the slow, literal twins ------------------------------------------------------------------------------------------
+
+
+def slow_coverage(scores: np.ndarray, budget: int, features: np.ndarray, diversity: float) -> list[int]:
+    """The formula of relevance/policies.py, one cell and one distance at a time."""
+    kept = [i for i, s in enumerate(scores) if s == np.inf]
+    free = [i for i, s in enumerate(scores) if np.isfinite(s)]
+    rest = budget - len(kept)
+    by_score = sorted(free, key=lambda i: (-scores[i], i))
+    if not 0 < rest < len(free):
+        order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
+        return sorted(order[:budget])
+    low, high = float(scores[free].min()), float(scores[free].max())
+    candidates = by_score[: SHORT * rest]
+    scale = usual_distance(features)
+    points = features * np.float32(1 / scale) if scale > 0 else features * 0
+
+    def gain(i: int) -> np.float32:
+        relevance = np.float32(1) if high == low else np.float32((float(scores[i]) - low) / (high - low))
+        far = np.float32(1)
+        for j in kept:
+            total = np.float32(0)
+            for a, b in zip(points[i], points[j], strict=True):
+                total += (a - b) * (a - b)
+            far = min(far, np.sqrt(total))
+        return far * np.float32(diversity) + relevance * np.float32(1 - diversity)
+
+    for _ in range(rest):
+        best = candidates[int(np.argmax([gain(i) for i in candidates]))]
+        candidates.remove(best)
+        kept.append(best)
+    return sorted(kept)
+
+
+def slow_proportional(scores: np.ndarray, budget: int, grid: Grid, window: int) -> list[int]:
+    """Window by window: its share, then its best cells. Finite scores >= 0 only."""
+    spans = [range(0, n, window) for n in grid.shape]
+    windows = [
+        [y * grid.w + x for y in range(top, min(top + window, grid.h)) for x in range(left, min(left + window, grid.w))]
+        for top, left in itertools.product(*spans)
+    ]
+    share = apportion([float(scores[w].sum()) for w in windows], budget, upper=[len(w) for w in windows])
+    best = [sorted(w, key=lambda i: (-scores[i], i))[:n] for w, n in zip(windows, share, strict=True)]
+    return sorted(itertools.chain(*best))
+
+
+@settings(max_examples=60)
+@given(maps, st.data(), st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.integers(0, 5))
+def test_coverage_equals_its_literal_twin(plane: np.ndarray, data: st.DataObject, diversity: float, seed: int) -> None:
+    budget = data.draw(st.integers(1, min(plane.size, 25)))
+    scores, features = plane.ravel().copy(), features_of(plane, seed)
+    for value in (np.inf, -np.inf):
+        scores[data.draw(st.lists(st.integers(0, plane.size - 1), max_size=3))] = value
+    kept = Coverage(diversity).select(scores, budget, grid_of(plane), features)
+    assert kept.tolist() == slow_coverage(scores, budget, features, diversity)
+
+
+@pytest.mark.parametrize("question", ["broccoli", "an elephant"])
+def test_coverage_equals_its_literal_twin_on_a_photograph(texture: Texture, question: str) -> None:
+    scores, z = foveate.score(texture, question).map.ravel(), texture.coordinates()
+    assert Coverage(0.5).select(scores, 20, texture.grid, z).tolist() == slow_coverage(scores, 20, z, 0.5)
+
+
+@given(maps, st.data(), st.integers(1, 11))
+def test_proportional_equals_its_literal_twin(plane: np.ndarray, data: st.DataObject, window: int) -> None:
+    budget = data.draw(st.integers(1, plane.size))
+    kept = Proportional(window).select(plane.ravel(), budget, grid_of(plane), None)
+    assert kept.tolist() == slow_proportional(plane.ravel(), budget, grid_of(plane), window)
+
+
+# --- what each policy promises ----------------------------------------------------------------------------------------
+
+
+def test_no_diversity_is_the_best_and_so_are_windows_of_one_image(texture: Texture) -> None:
+    scores, z = foveate.score(texture, "a child").map.ravel(), texture.coordinates()
+    best = TopK().select(scores, 273, texture.grid, z)
+    assert np.array_equal(Coverage(0).select(scores, 273, texture.grid, z), best)
+    assert np.array_equal(Proportional(64).select(scores, 273, texture.grid, None), best)
+
+
+def test_more_diversity_keeps_cells_that_lie_further_apart(texture: Texture) -> None:
+    scores, z = foveate.score(texture, "a child").map.ravel(), texture.coordinates()
+
+    def apart(diversity: float) -> float:
+        return usual_distance(z[Coverage(diversity).select(scores, 200, texture.grid, z)])
+
+    assert apart(0) < 0.97 * apart(0.25) < 0.97 * apart(1)
+
+
+def test_coverage_takes_one_of_each_kind_before_a_second_of_any() -> None:
+    scores, kinds = np.linspace(1, 0.9, 12, dtype=np.float32), np.arange(12) // 4
+    features = np.eye(3, dtype=np.float32)[kinds]
+    assert Coverage(1).select(scores, 4, Grid(3, 4, 30, 40), features).tolist() == [0, 1, 4, 8]
+    scores[4] = np.inf  # kept anyway: its kind is there, whatever comes next
+    assert Coverage(1).select(scores, 4, Grid(3, 4, 30, 40), features).tolist() == [0, 1, 4, 8]
+    scores[5] = np.inf
+    assert Coverage(1).select(scores, 5, Grid(3, 4, 30, 40), features).tolist() == [0, 1, 4, 5, 8]
+
+
+def test_proportional_gives_each_window_its_share() -> None:
+    plane = np.zeros((8, 16), np.float32)
+    plane[:, :8], plane[:, 8:] = 0.75, 0.25
+    kept = allocate_map(plane, grid_of(plane), 16, policy=Proportional(8)).mask
+    assert (kept[:, :8].sum(), kept[:, 8:].sum()) == (12, 4)
+    full = allocate_map(plane, grid_of(plane), 100, policy=Proportional(8)).mask
+    assert (full[:, :8].sum(), full[:, 8:].sum()) == (64, 36)  # three quarters would be more than it has
+
+
+def test_proportional_moves_negative_scores_up() -> None:
+    plane = np.full((4, 8), -3, np.float32)
+    plane[:, 4:] = -1
+    assert allocate_map(plane, grid_of(plane), 8, policy=Proportional(4)).mask[:, 4:].sum() == 8
+
+
+# --- all together -----------------------------------------------------------------------------------------------------
+
+
+@given(maps, policies, st.data(), st.sampled_from([0.0, 0.3, 1.0]), st.booleans(), st.booleans())
+def test_everything_composes_to_exactly_k(
+    plane: np.ndarray, policy: Policy, data: st.DataObject, floor: float, with_windows: bool, with_masks: bool
+) -> None:
+    grid, masks = grid_of(plane), hnp.arrays(bool, plane.shape)
+    whole = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 4))) if with_windows else None
+    budget = nearest_budget(data.draw(st.integers(1, plane.size)), grid, whole)
+    eligible, protected = (data.draw(masks), data.draw(masks)) if with_masks else (None, None)
+    given_all: dict[str, Any] = {"floor": floor, "eligible": eligible, "protected": protected, "whole": whole}
+    kept = allocate_map(plane, grid, budget, policy=policy, features=features_of(plane), **given_all)
+    assert len(kept) == budget == len(set(kept.indices.tolist()))
+    assert (np.diff(kept.indices) > 0).all()
+    assert np.array_equal(kept.scores, plane.ravel()[kept.indices])
+    if whole is not None:
+        windows = windows_of(grid, whole)
+        held = np.bincount(windows.of_cell[kept.indices], minlength=len(windows.sizes))
+        assert ((held == 0) | (held == windows.sizes)).all()
+    elif eligible is not None and protected is not None:
+        first = protected & eligible
+        assert (kept.mask & first).sum() == min(budget, first.sum())
+        assert (kept.mask & eligible).sum() == min(budget, eligible.sum())
+        if first.sum() > budget:
+            assert plane[kept.mask].min() >= plane[first & ~kept.mask].max()
+
+
+@given(maps.filter(lambda plane: plane.size <= 36), st.data())
+def test_the_best_whole_windows_are_the_best_of_all_sets_of_windows(plane: np.ndarray, data: st.DataObject) -> None:
+    grid, whole = grid_of(plane), data.draw(st.sampled_from([(2, 2), (2, 3), (3, 2), (3, 4)]))
+    windows = windows_of(grid, whole)
+    sums = np.bincount(windows.of_cell, plane.ravel())
+    sets = [np.array(chosen) for chosen in itertools.product([0, 1], repeat=len(sums))] if len(sums) <= 9 else []
+    for budget in range(1, plane.size + 1):
+        possible = [float(chosen @ sums) for chosen in sets if chosen @ windows.sizes == budget]
+        if possible:
+            kept = allocate_map(plane, grid, budget, whole=whole)
+            assert kept.scores.sum() == pytest.approx(max(possible), abs=1e-5)
+        elif sets:
+            with pytest.raises(BudgetError, match=f"budget={budget} in whole windows"):
+                allocate_map(plane, grid, budget, whole=whole)
+
+
+def test_a_budget_between_windows_names_the_nearest_that_can_be() -> None:
+    with pytest.raises(BudgetError, match="273") as caught:
+        allocate_map(np.zeros((64, 64)), Grid(64, 64, 512, 512), 273, whole=(2, 2))
+    assert "272 or 276" in caught.value.fix
+    with pytest.raises(BudgetError) as caught:
+        allocate_map(np.zeros((8, 8)), FLAT, 3, whole=(2, 2))
+    assert caught.value.fix == "pass 4"
+    assert nearest_budget(273, Grid(64, 64, 512, 512), (2, 2)) == 272
+    assert nearest_budget(2, FLAT, (2, 2)) == 4
+    assert len(allocate_map(np.zeros((64, 63)), Grid(64, 63, 512, 504), 274, whole=(2, 2))) == 274  # edges have 2
+
+
+def test_windows_of_the_edge_are_kept_for_their_own_scores() -> None:
+    plane = np.zeros((4, 5), np.float32)
+    plane[:, 4] = 1
+    assert allocate_map(plane, grid_of(plane), 4, whole=(2, 2)).mask[:, 4].all()
+
+
+def test_protected_cells_come_first_also_in_windows() -> None:
+    plane, text = np.zeros((8, 8), np.float32), np.zeros((8, 8), bool)
+    plane[:4], text[6, 1] = 1, True
+    for policy in (TopK(), Proportional()):
+        assert allocate_map(plane, FLAT, 8, policy=policy, protected=text).mask[6, 1]
+        assert allocate_map(plane, FLAT, 8, policy=policy, protected=text, whole=(2, 2)).mask[6:, :2].all()
+    assert allocate_map(plane, FLAT, 1, protected=text, floor=1).indices.tolist() == [49]
+
+
+def test_infinite_scores_do_not_displace_protected_cells() -> None:
+    plane, text = np.full((8, 8), np.inf, np.float32), np.zeros((8, 8), bool)
+    text[7, 7] = True
+    kept = allocate_map(plane, FLAT, 2, protected=text)
+    assert kept.indices.tolist() == [0, 63]
+    assert np.isinf(kept.scores).all()
+
+
+# --- the main path ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [TopK(), Coverage(), Proportional()])
+def test_the_main_path_takes_policies_windows_and_protected_cells(texture: Texture, policy: Policy) -> None:
+    relevance, text = foveate.score(texture, "broccoli"), np.zeros(texture.grid.shape, bool)
+    text[0, :5] = True
+    kept = foveate.allocate(relevance, 200, policy=policy, protected=text)
+    assert len(kept) == 200
+    assert kept.mask[0, :5].all()
+    assert foveate.allocate(relevance, policy=policy, whole=(2, 2)).mask.reshape(32, 2, 24, 2).sum((1, 3)).max() == 4
+    several = foveate.allocate(foveate.score(texture, ["broccoli", "a child"]), 200, policy=policy, protected=text)
+    assert np.array_equal(several[0].indices, kept.indices)
+
+
+def test_policies_follow_the_map_to_another_grid(texture: Texture) -> None:
+    for h, w in ((17, 30), (70, 60), (16, 12)):
+        moved = foveate.score(texture, "broccoli").on(Grid(h, w, texture.grid.height, texture.grid.width))
+        assert moved.features is not None
+        assert moved.features.shape == (h, w, texture.basis.rank)
+        assert not moved.features.flags.writeable
+        assert len(foveate.allocate(moved, 20, policy=Coverage())) == 20
+        if h == 16:  # means over whole blocks keep the mean
+            assert np.allclose(moved.features.mean((0, 1)), texture.coordinates().mean(0), atol=1e-5)
+
+
+# --- a budget from the map --------------------------------------------------------------------------------------------
+
+unit_maps = hnp.arrays(np.float32, (6, 7), elements=st.floats(0, 1, width=32))
+
+
+@given(unit_maps, unit_maps, st.integers(1, 42), st.integers(1, 42))
+def test_a_map_that_is_nowhere_lower_gets_no_smaller_budget(a: np.ndarray, b: np.ndarray, k: int, m: int) -> None:
+    lower, upper = min(k, m), max(k, m)
+    small, large = auto_budget(a, lower, upper), auto_budget(np.maximum(a, b), lower, upper)
+    assert lower <= small <= large <= upper
+
+
+def test_auto_keeps_more_of_what_fills_the_image_and_little_of_what_is_not_there(texture: Texture) -> None:
+    there, absent = (foveate.score(texture, text) for text in ("a child", "an elephant"))
+    cells = texture.grid.count
+    assert cells / 64 <= len(foveate.allocate(absent, "auto")) < len(foveate.allocate(there, "auto")) <= cells / 4
+    assert len(foveate.allocate(there, "auto", whole=(2, 2))) % 4 == 0
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(0, 5), (6, 5), (1, 50), (1.0, 5), (True, 5), ("1", 5)])
+def test_bounds_that_cannot_be(lower: Any, upper: Any) -> None:
+    with pytest.raises(BudgetError, match="lower="):
+        auto_budget(np.zeros((6, 7)), lower, upper)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, np.nan])
+def test_a_map_that_is_no_relevance_has_no_budget(value: float) -> None:
+    with pytest.raises(OptionError, match="outside"):
+        auto_budget(np.full((6, 7), value), 1, 9)
+
+
+# --- shares -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12), st.data())
+def test_shares_add_up_within_bounds_and_near_the_proportion(
+    parts: list[tuple[float, int, int]], data: st.DataObject
+) -> None:
+    weights, low, more = (np.array(column) for column in zip(*parts, strict=True))
+    total = data.draw(st.integers(int(low.sum()), int((low + more).sum())))
+    share = apportion(weights, total, low, low + more)
+    assert share.sum() == total
+    assert (share >= low).all()
+    assert (share <= low + more).all()
+    inner = (share > low + 1) & (share < low + more - 1) & (weights > 1e-3)
+    if inner.sum() > 1:  # one constant for all whose bounds do not hold them
+        assert max((share[inner] - 1) / weights[inner]) <= min((share[inner] + 1) / weights[inner]) * (1 + 1e-6)
+
+
+def test_shares_by_hand() -> None:
+    assert apportion([1, 1, 1], 5).tolist() == [2, 2, 1]
+    assert apportion([0, 0], 3).tolist() == [2, 1]
+    assert apportion([9, 0, 0], 5, upper=3).tolist() == [3, 1, 1]
+    with pytest.raises(BudgetError, match="a total of 7 for 2 parts"):
+        apportion([1, 1], 7, upper=3)
+    for wrong in (-1, np.nan, np.inf):
+        with pytest.raises(OptionError, match="weights"):
+            apportion([1, wrong], 3)
+
+
+# --- wrong input ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("diversity", [-0.1, 1.1, float("nan"), "much", True, None])
+def test_diversity_that_cannot_be(diversity: Any) -> None:
+    with pytest.raises(OptionError, match="diversity="):
+        Coverage(diversity)
+
+
+@pytest.mark.parametrize("window", [0, -1, 2.0, "8", True])
+def test_windows_that_cannot_be(window: Any) -> None:
+    with pytest.raises(OptionError, match="window="):
+        Proportional(window)
+
+
+class Wrong:
+    """A policy that says whatever it was told."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def select(self, scores: np.ndarray, budget: int, grid: Grid, features: np.ndarray | None) -> Any:
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("given_all", "words"),
+    [
+        ({"policy": "top"}, "policy='top'"),
+        ({"policy": TopK}, "policy="),
+        ({"policy": Coverage()}, "without features"),
+        ({"policy": Wrong([0.0, 1, 2])}, "from Wrong.select"),
+        ({"policy": Wrong([0, 1])}, r"int64 \[2\]"),
+        ({"policy": Wrong([0, 1, 1])}, "do not ascend"),
+        ({"policy": Wrong([0, 1, 64])}, "from Wrong.select"),
+        ({"whole": 2}, "whole=2"),
+        ({"whole": (2, 0)}, r"whole=\(2, 0\)"),
+        ({"whole": (2.0, 2)}, "whole="),
+        ({"whole": (1, 1, 1)}, "whole="),
+        ({"protected": np.zeros((8, 8))}, "protected: float64"),
+        ({"protected": np.zeros((4, 8), bool)}, r"protected: bool \[4, 8\]"),
+        ({"eligible": np.zeros(64, bool)}, "eligible"),
+        ({"features": np.zeros((63, 4), np.float32)}, "features: float32"),
+        ({"features": np.zeros((64, 4), np.int64)}, "features: int64"),
+        ({"features": np.full((64, 4), np.nan, np.float32)}, "features"),
+    ],
+)
+def test_wrong_input_is_named(given_all: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        allocate_map(np.zeros((8, 8)), FLAT, 3, **given_all)
