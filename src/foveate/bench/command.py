@@ -87,6 +87,57 @@ def bench_relevance(
     last_line(**report)
 
 
+@bench.command("balance")
+def bench_balance(
+    data: CocoData,
+    encoder: EncoderName = None,
+    limit: Annotated[int, typer.Option(help="Images at most.")] = 100_000,
+) -> None:
+    """Does anything beside the question help? Balances, single channels, segments, a cascade."""
+    from foveate.bench.balance import COLUMNS, measure
+    from foveate.bench.coco import read_folder
+
+    folder = read_folder(data)
+    with counting("balance", min(limit, len(folder.images))) as progress:
+        report = measure(folder, encoder or "nano", limit, progress)
+    table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
+    found = report["cascade"]
+    typer.echo(
+        f"\ncascade: looks at {found['looked']:.0%} of the cells, keeps {found['same_cells']:.0%} of those that scoring\n"
+        f"everything keeps; coverage of the thing {found['coverage']:.3f} against "
+        f"{found['coverage_of_scoring_everything']:.3f}"
+    )
+    last_line(**report)
+
+
+@bench.command("channels")
+def bench_channels(
+    image: Annotated[Path | None, typer.Argument(help="An image [default: a bundled photograph].")] = None,
+    repeats: Annotated[int, typer.Option(help="Measurements of each row.")] = 20,
+) -> None:
+    """What each channel, scorer and policy costs."""
+    from foveate.bench.channels import measure
+
+    report = measure(image, repeats)
+    rows = [(r["what"], r["measured"], r["target"]) for r in report["rows"]]
+    table(report["title"], ("what", "measured", "target"), rows)
+    last_line(**report)
+
+
+@bench.command("text")
+def bench_text(
+    data: Annotated[Path, typer.Option("--data", help="Folder with annotations.json (polygons) and its images.")],
+) -> None:
+    """Is the text mask where the writing is? Beside edge density and random cells."""
+    from foveate.bench.text import COLUMNS, measure
+
+    report = measure(data)
+    table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
+    for source, rows in report["sources"].items():
+        table(f"\n{source}", COLUMNS, [tuple(row["cells"]) for row in rows])
+    last_line(**report)
+
+
 def _show_relevance(name: str, report: dict[str, Any]) -> None:
     from foveate.bench.agreement import Agreement
 

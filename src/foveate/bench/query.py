@@ -34,8 +34,8 @@ def measure(image: Path | None, repeats: int) -> dict[str, Any]:
     if not 1 <= repeats <= MOST:
         raise OptionError(f"--repeats {repeats}", expected=f"1 to {MOST}", fix="leave it out for 200")
     path = image or Path(str(files("foveate") / "assets" / "photos" / "child_with_broccoli.jpg"))
-    square = _square(path, SIDE)
-    texture = encode(square)
+    photograph = square(path, SIDE)
+    texture = encode(photograph)
     z, table = texture.coordinates(), texture.tokens()
     weights = np.ascontiguousarray(np.random.default_rng(0).standard_normal(z.shape[1], np.float32))
 
@@ -52,20 +52,20 @@ def measure(image: Path | None, repeats: int) -> dict[str, Any]:
 
     tower = load_encoder("nano")
     few = max(5, repeats // 10)
-    whole, only_tower = paired(lambda: encode(square), lambda: tower.encode_image(square), few)
-    large = encode(_square(path, 1024))
+    whole, only_tower = paired(lambda: encode(photograph), lambda: tower.encode_image(photograph), few)
+    large = encode(square(path, 1024))
     imported = _process("-c", "import foveate", repeats=few)
     started = _process("-c", "pass", repeats=few)
     helped = _process("-m", "foveate.cli", "--help", repeats=few)
     rows = [
-        _row("score 4096 x 16, top 273, gather 40 channels", timed(inside, repeats), 1e6, "µs", 40),
-        _row("the same through score() and allocate(), text known", timed(public, repeats), 1e6, "µs", 150),
-        _row("score() of a new text, text encoding included", timed(new_text, repeats), 1e3, "ms", 1),
-        _row("encode() a 512 x 512 image, all channels", whole, 1e3, "ms", 120),
-        _row("  of which the tower", only_tower, 1e3, "ms", None),
-        _row("  of which everything else", whole - only_tower, 1e3, "ms", 40),
-        _row("import foveate (above a bare Python)", imported - np.median(started), 1, "s", 0.15),
-        _row("foveate --help", helped, 1, "s", 0.5),
+        row("score 4096 x 16, top 273, gather 40 channels", timed(inside, repeats), 1e6, "µs", 40),
+        row("the same through score() and allocate(), text known", timed(public, repeats), 1e6, "µs", 150),
+        row("score() of a new text, text encoding included", timed(new_text, repeats), 1e3, "ms", 1),
+        row("encode() a 512 x 512 image, all channels", whole, 1e3, "ms", 120),
+        row("  of which the tower", only_tower, 1e3, "ms", None),
+        row("  of which everything else", whole - only_tower, 1e3, "ms", 40),
+        row("import foveate (above a bare Python)", imported - np.median(started), 1, "s", 0.15),
+        row("foveate --help", helped, 1, "s", 0.5),
         _size("texture of a 1024 x 1024 image", large.nbytes / 1e6, "MB", 6.5),
         _size("  of which answers questions", large.query_nbytes / 1e3, "KB", 150),
     ]
@@ -104,7 +104,7 @@ def _process(*arguments: str, repeats: int) -> np.ndarray:
     return timed(run, repeats)
 
 
-def _square(path: Path, side: int) -> np.ndarray:
+def square(path: Path, side: int) -> np.ndarray:
     """The middle of an image, `side` pixels square."""
     import cv2
 
@@ -115,7 +115,7 @@ def _square(path: Path, side: int) -> np.ndarray:
     return cv2.resize(crop, (side, side), interpolation=cv2.INTER_AREA if short > side else cv2.INTER_CUBIC)
 
 
-def _row(what: str, seconds: np.ndarray, factor: float, unit: str, target: float | None) -> dict[str, Any]:
+def row(what: str, seconds: np.ndarray, factor: float, unit: str, target: float | None) -> dict[str, Any]:
     median, slow = float(np.median(seconds)) * factor, float(np.percentile(seconds, 95)) * factor
     return {
         "what": what,
