@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,7 +29,7 @@ from foveate.errors import ImageDecodeError, ImageFormatError, ImageNotFoundErro
 from foveate.image import FORMATS
 
 Bytes = NDArray[np.uint8]
-MAX_DECODED = 200_000_000  # pixels: 800 MB in Pillow
+MAX_DECODED = 178_956_970  # pixels: 716 MB in Pillow, whose own limit this is
 MAX_TILED = 40_000_000_000
 
 
@@ -99,21 +100,21 @@ class TiledTiff:
     """A tiled TIFF of which only the tiles asked for are read."""
 
     path: Path
-    shape: tuple[int, int, int]  # H, W, samples
+    size: tuple[int, int]
     tile: tuple[int, int]
-    name: str
-    _file: Any = field(repr=False)
+    places: tuple[tuple[int, int], ...] = field(repr=False)  # offset and length of each tile in the file
+    decode: Callable[..., Any] = field(repr=False)  # (bytes, number of the tile) -> pixels and where they belong
 
     @property
-    def size(self) -> tuple[int, int]:
-        """(H, W) in pixels."""
-        return self.shape[0], self.shape[1]
+    def name(self) -> str:
+        """Of the file, for messages."""
+        return self.path.name
 
     def overview(self, long_side: int) -> Bytes:
         """One pass over all tiles: each is reduced to its place before the next is read."""
         (h, w), (height, width) = _fitted(self.size, long_side), self.size
         total, weight = np.zeros((h, w, 3), np.float32), np.zeros((h, w, 1), np.float32)
-        for top, left, pixels in self._tiles(range(self._count)):
+        for top, left, pixels in self._tiles(range(len(self.places))):
             rows = ((np.arange(pixels.shape[0]) + top + 0.5) * h / height).astype(int)
             cols = ((np.arange(pixels.shape[1]) + left + 0.5) * w / width).astype(int)
             block = np.add.reduceat(pixels.astype(np.float32), _starts(rows), 0)
@@ -127,7 +128,7 @@ class TiledTiff:
     def region(self, y0: int, x0: int, y1: int, x1: int) -> Bytes:
         """Reads the tiles that the box touches."""
         out = np.zeros((y1 - y0, x1 - x0, 3), np.uint8)
-        across = -(-self.shape[1] // self.tile[1])
+        across = -(-self.size[1] // self.tile[1])
         tall, wide = self.tile
         rows, cols = range(y0 // tall, -(-y1 // tall)), range(x0 // wide, -(-x1 // wide))
         for top, left, pixels in self._tiles([r * across + c for r in rows for c in cols]):
@@ -136,21 +137,20 @@ class TiledTiff:
             out[a - y0 : b - y0, c - x0 : d - x0] = pixels[a - top : b - top, c - left : d - left]
         return out
 
-    @property
-    def _count(self) -> int:
-        return -(-self.shape[0] // self.tile[0]) * -(-self.shape[1] // self.tile[1])
-
-    def _tiles(self, numbers: Any) -> Iterator[tuple[int, int, Bytes]]:
+    def _tiles(self, numbers: Iterable[int]) -> Iterator[tuple[int, int, Bytes]]:
         """(top, left, uint8 [h, w, 3]) of tiles by number, cut to the image."""
-        page, across = self._file.pages[0], -(-self.shape[1] // self.tile[1])
+        across = -(-self.size[1] // self.tile[1])
         with open(self.path, "rb") as stream:
             for number in numbers:
-                stream.seek(page.dataoffsets[number])
-                data = stream.read(page.databytecounts[number])
+                offset, length = self.places[number]
+                stream.seek(offset)
+                data = stream.read(length)
                 top, left = number // across * self.tile[0], number % across * self.tile[1]
-                h, w = min(self.tile[0], self.shape[0] - top), min(self.tile[1], self.shape[1] - left)
+                h, w = min(self.tile[0], self.size[0] - top), min(self.tile[1], self.size[1] - left)
                 try:
-                    decoded = page.decode(data, number, jpegtables=page.jpegtables)[0] if data else None
+                    if len(data) < length:
+                        raise EOFError(f"tile {number} ends after {len(data)} of {length} bytes")
+                    decoded = self.decode(data, number)[0] if data else None
                 except Exception as cause:  # codecs fail in many ways
                     raise _broken(self.name, cause) from cause
                 if decoded is None:
@@ -188,8 +188,12 @@ def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
         raise ImageFormatError(
             f"'{path.name}' is not an image that foveate reads", expected=", ".join(FORMATS), fix="convert it"
         ) from None
-    except Image.DecompressionBombError:
-        return _tiled(path, None)
+    except Image.DecompressionBombError as bomb:
+        with path.open("rb") as stream:
+            start = stream.read(4)
+        if start in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):  # TIFF and BigTIFF
+            return _tiled(path, None)
+        raise _too_large(path.name, str(bomb)) from None
     except Exception as cause:
         raise _broken(path.name, cause) from cause
     if image.format == "TIFF" and 322 in getattr(image, "tag_v2", ()):  # TileWidth
@@ -199,12 +203,14 @@ def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
 
 def _decoded(image: Image.Image, path: Path) -> Decoded:
     if image.width * image.height > MAX_DECODED:
-        raise _too_large(path.name, image.height, image.width)
+        image.close()
+        raise _too_large(path.name, f"{image.height:,} x {image.width:,} pixels")
     try:
         image.load()
         if image.mode not in ("RGB", "L"):
             image = image.convert("RGB")
     except Exception as cause:
+        image.close()
         raise _broken(path.name, cause) from cause
     return Decoded(image, path.name)
 
@@ -221,15 +227,14 @@ def _tiled(path: Path, image: Image.Image | None) -> Raster:
             fix="pip install 'foveate[large]'",
         ) from None
     try:
-        file = tifffile.TiffFile(path)
-        page: Any = file.pages[0]
-        known = (
-            page.is_tiled and page.dtype == np.uint8 and page.planarconfig == 1 and page.samplesperpixel in (1, 3, 4)
-        )
+        with tifffile.TiffFile(path) as file:
+            page: Any = file.pages[0]
+            known = page.is_tiled and page.dtype == np.uint8 and page.planarconfig == 1
+            known = known and page.samplesperpixel in (1, 3, 4)
+            tables, decode = page.jpegtables if known else None, page.decode  # read while the file is open
     except Exception as cause:
         raise _broken(path.name, cause) from cause
     if not known:
-        file.close()
         if image is not None:
             return _decoded(image, path)
         raise ImageFormatError(
@@ -237,10 +242,14 @@ def _tiled(path: Path, image: Image.Image | None) -> Raster:
             expected="tiled, 8 bits, one plane",
             fix="vips tiffsave IN OUT.tif --tile, say",
         )
-    if page.imagelength * page.imagewidth > MAX_TILED:
-        raise _too_large(path.name, page.imagelength, page.imagewidth)
-    shape = page.imagelength, page.imagewidth, page.samplesperpixel
-    return TiledTiff(path, shape, (page.tilelength, page.tilewidth), path.name, file)
+    if image is not None:
+        image.close()
+    height, width = page.imagelength, page.imagewidth
+    if height * width > MAX_TILED:
+        raise _too_large(path.name, f"{height:,} x {width:,} pixels")
+    places = tuple(zip(page.dataoffsets, page.databytecounts, strict=True))
+    tile = page.tilelength, page.tilewidth
+    return TiledTiff(path, (height, width), tile, places, partial(decode, jpegtables=tables))
 
 
 def _fitted(size: tuple[int, int], long_side: int) -> tuple[int, int]:
@@ -267,9 +276,9 @@ def _broken(name: str, cause: Exception) -> ImageDecodeError:
     )
 
 
-def _too_large(name: str, height: int, width: int) -> ImageTooLargeError:
+def _too_large(name: str, what: str) -> ImageTooLargeError:
     return ImageTooLargeError(
-        f"'{name}' is {height:,} x {width:,} pixels",
+        f"'{name}' is too large: {what}",
         expected=f"at most {MAX_DECODED:,} for files that are decoded whole, {MAX_TILED:,} for tiled TIFF",
         fix="convert it to tiled TIFF (vips tiffsave IN OUT.tif --tile), or shrink it",
     )

@@ -103,8 +103,8 @@ def bench_balance(
     table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
     found = report["cascade"]
     typer.echo(
-        f"\ncascade: looks at {found['looked']:.0%} of the cells, keeps {found['same_cells']:.0%} of those that scoring\n"
-        f"everything keeps; coverage of the thing {found['coverage']:.3f} against "
+        f"\ncascade: looks at {found['looked']:.0%} of the cells, keeps {found['same_cells']:.0%} of those that\n"
+        f"scoring everything keeps; coverage of the thing {found['coverage']:.3f} against "
         f"{found['coverage_of_scoring_everything']:.3f}"
     )
     last_line(**report)

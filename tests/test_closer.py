@@ -1,0 +1,182 @@
+"""Large images: read in parts, looked at closer where a question makes it worth while."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import foveate
+from foveate import closer
+from foveate.errors import ImageDecodeError, ImageFormatError, ImageNotFoundError, ImageTooLargeError, OptionError
+from foveate.raster import Pixels, TiledTiff, open_raster
+from tests.conftest import PHOTOS
+
+BUS = 2310, 3150, 107, 160  # y, x, height, width in the large image
+
+
+def large(height: int = 3000, width: int = 4000) -> np.ndarray:
+    """A smooth hilly picture with a small bus in it."""
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(60, 200, (12, 16, 3)).astype(np.uint8)
+    picture = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+    y, x, h, w = BUS
+    bus = cv2.resize(foveate.load_image(PHOTOS / "yellow_bus.jpg").rgb, (w, h), interpolation=cv2.INTER_AREA)
+    picture[y : y + h, x : x + w] = bus
+    return picture
+
+
+@pytest.fixture(scope="module")
+def picture() -> np.ndarray:
+    return large()
+
+
+@pytest.fixture(scope="module")
+def files(picture: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    import tifffile
+
+    folder = tmp_path_factory.mktemp("large")
+    Image.fromarray(picture).save(folder / "large.png", compress_level=1)
+    tifffile.imwrite(folder / "tiled.tif", picture, tile=(256, 192), photometric="rgb")
+    tifffile.imwrite(folder / "jpeg.tif", picture, tile=(256, 256), photometric="rgb", compression="jpeg")
+    tifffile.imwrite(folder / "grey.tif", picture[..., 1], tile=(256, 256))
+    return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["large.png", "tiled.tif"])
+def test_regions_are_the_pixels(name: str, files: dict[str, Path], picture: np.ndarray) -> None:
+    raster = open_raster(files[name])
+    assert isinstance(raster, TiledTiff) == name.endswith("tif")
+    assert raster.size == picture.shape[:2]
+    for y0, x0, y1, x1 in ((0, 0, 10, 10), (2990, 3990, 3000, 4000), (250, 180, 270, 200), (2310, 3150, 2417, 3310)):
+        assert np.array_equal(raster.region(y0, x0, y1, x1), picture[y0:y1, x0:x1])
+
+
+def test_overviews_agree_however_they_were_read(files: dict[str, Path], picture: np.ndarray) -> None:
+    expected = cv2.resize(picture, (400, 300), interpolation=cv2.INTER_AREA).astype(int)
+    for name in ("large.png", "tiled.tif", "jpeg.tif"):
+        found = open_raster(files[name]).overview(400)
+        assert found.shape == (300, 400, 3)
+        assert np.abs(found - expected).mean() < (2 if name == "jpeg.tif" else 0.51), name
+    assert np.abs(Pixels(picture).overview(400) - expected).max() <= 1
+    assert np.ptp(open_raster(files["grey.tif"]).overview(100), axis=2).max() == 0
+
+
+def test_a_small_thing_is_found_by_looking_closer(files: dict[str, Path]) -> None:
+    scene = closer.survey(files["tiled.tif"])
+    rows, cols = scene.counts
+    look = closer.look(scene, "a bus")
+    y, x = look.peak
+    assert BUS[0] - 16 <= y <= BUS[0] + BUS[2] + 16
+    assert BUS[1] - 16 <= x <= BUS[1] + BUS[3] + 16
+    assert look.relevance.present
+    assert 1 <= look.encoded <= max(1, 0.09 * rows * cols)
+    assert scene.tiles == {}  # a scene is a value
+    again = closer.look(look.scene, "a bus")
+    assert again.encoded == 0
+    assert again.places == look.places
+    assert np.array_equal(again.relevance.map, look.relevance.map)
+    assert look.relevance.reasons["looked"].mean() == pytest.approx(look.encoded / (rows * cols), abs=0.1)
+    kept = foveate.allocate(look.relevance, 100)
+    assert len(kept) == 100
+    inside = look.relevance.grid.centres()[kept.indices]
+    hits = (np.abs(inside[:, 0] - BUS[0] - BUS[2] / 2) < 80) & (np.abs(inside[:, 1] - BUS[1] - BUS[3] / 2) < 110)
+    assert hits.mean() > 0.3
+
+
+def test_no_share_means_the_survey_alone(picture: np.ndarray) -> None:
+    scene = closer.survey(picture[:700, :900])
+    look = closer.look(scene, "a bus", share=0)
+    assert look.encoded == 0
+    assert look.places == ()
+    assert not look.relevance.reasons["looked"].any()
+    assert closer.look(scene, "a bus", share=1).encoded == scene.counts[0] * scene.counts[1]
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from([64, 100, 512]))
+def test_tiles_cover_the_image(height: int, width: int, side: int) -> None:
+    rows, cols = closer.counts_of((height, width), side)
+    covered_y, covered_x = np.zeros(height, bool), np.zeros(width, bool)
+    for row in range(rows):
+        y0, _, y1, _ = closer.box_of((row, 0), (height, width), side)
+        assert 0 <= y0 < y1 <= height
+        assert y1 - y0 == min(side, height)
+        covered_y[y0:y1] = True
+    for col in range(cols):
+        _, x0, _, x1 = closer.box_of((0, col), (height, width), side)
+        covered_x[x0:x1] = True
+    assert covered_y.all()
+    assert covered_x.all()
+    if rows > 1:
+        assert not covered_y.all() or closer.box_of((rows - 2, 0), (height, width), side)[2] < height  # none too many
+
+
+def test_unusable_input_says_so(tmp_path: Path, files: dict[str, Path], picture: np.ndarray) -> None:
+    with pytest.raises(ImageNotFoundError):
+        closer.survey(tmp_path / "nothing.tif")
+    (tmp_path / "text.tif").write_text("hello")
+    with pytest.raises(ImageFormatError):
+        closer.survey(tmp_path / "text.tif")
+    cut = tmp_path / "cut.png"
+    cut.write_bytes(files["large.png"].read_bytes()[:200_000])
+    with pytest.raises(ImageDecodeError):
+        closer.survey(cut)
+    half = tmp_path / "half.tif"
+    half.write_bytes(files["jpeg.tif"].read_bytes()[:-50_000])
+    with pytest.raises(ImageDecodeError):
+        closer.survey(half)
+    with pytest.raises(ImageFormatError):
+        closer.survey(picture[..., 0])
+    with pytest.raises(OptionError, match="tile"):
+        closer.survey(picture, tile=8)
+    scene = closer.survey(picture[:300, :300])
+    with pytest.raises(OptionError, match="share"):
+        closer.look(scene, "a bus", share=15)
+
+
+def test_bombs_are_refused_before_they_are_decoded(tmp_path: Path) -> None:
+    Image.new("1", (20_000, 10_001)).save(tmp_path / "bomb.png")
+    with pytest.raises(ImageTooLargeError, match="decoded whole"):
+        closer.survey(tmp_path / "bomb.png")
+
+
+MEASURE = """
+import resource, sys
+import numpy as np
+from foveate import closer
+base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+look = closer.look(closer.survey(sys.argv[1]), "a bus")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, look.encoded, *look.peak)
+"""
+
+
+def test_a_tiled_tiff_never_fills_the_memory(tmp_path: Path) -> None:
+    """12,000 x 9,000 pixels are 324 MB as an array; the promise is 1.5 GB, tiles need far less."""
+    import tifffile
+
+    def tiles() -> Iterator[np.ndarray]:
+        """Rows of tiles from a small pattern, so that this test needs no memory either."""
+        pattern = large()[:256, :256]
+        bus = cv2.resize(foveate.load_image(PHOTOS / "yellow_bus.jpg").rgb, (200, 134), interpolation=cv2.INTER_AREA)
+        marked = pattern.copy()
+        marked[60:194, 30:230] = bus
+        for number in range(36 * 47):
+            yield marked if number == 20 * 47 + 30 else pattern
+
+    path = tmp_path / "huge.tif"
+    tifffile.imwrite(path, tiles(), shape=(9000, 12000, 3), dtype=np.uint8, tile=(256, 256), photometric="rgb",
+                     compression="jpeg")  # fmt: skip
+    run = subprocess.run([sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True)
+    megabytes, encoded, y, x = map(float, run.stdout.split())
+    assert megabytes < 1000
+    assert encoded <= 0.15 * 540
+    assert abs(y - (20 * 256 + 127)) < 100
+    assert abs(x - (30 * 256 + 130)) < 130

@@ -1,0 +1,102 @@
+"""Maps as planes for later questions; the cascade; which channels are built."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import foveate
+from foveate import Texture
+from foveate.channels.build import COMPUTABLE, channels_named
+from foveate.channels.clusters import KMeans, Slic
+from foveate.encoders import load_encoder
+from foveate.errors import BudgetError, ChannelError, OptionError
+from foveate.relevance.allocate import allocate_map
+from foveate.relevance.cascade import cascade
+from foveate.relevance.memory import noted, remembered, words
+from foveate.relevance.query import prepare
+from tests.conftest import PHOTOS
+
+
+def test_a_pass_can_be_read_by_the_next(texture: Texture) -> None:
+    first = foveate.score(texture, "a child")
+    kept = noted(texture, first, "pass_1")
+    assert np.allclose(kept.channel("pass_1"), first.map, atol=1e-3)
+    assert kept.made_by["pass_1"] == "a child"
+    again = noted(kept, foveate.score(kept, "broccoli", prior="pass_1"), "pass_1")  # the second pass replaces the first
+    assert again.made_by["pass_1"] == "broccoli"
+
+
+def test_every_phrase_becomes_a_plane(texture: Texture) -> None:
+    found = foveate.score(texture, "a cup of coffee next to the cake")
+    kept = words(texture, found)
+    assert {"word_cup_of_coffee", "word_cake"} <= set(kept.built)
+    assert np.allclose(kept.channel("word_cake"), found.parts["cake"], atol=1e-3)
+
+
+def test_a_dialogue_fades_and_readmits(texture: Texture) -> None:
+    child, broccoli = foveate.score(texture, "a child"), foveate.score(texture, "broccoli")
+    once = remembered(texture, child, decay=0.6)
+    twice = remembered(once, broccoli, decay=0.6)
+    assert np.allclose(once.channel("attention_prev"), 0.4 * child.map, atol=1e-3)
+    assert np.allclose(twice.channel("attention_prev"), 0.24 * child.map + 0.4 * broccoli.map, atol=2e-3)
+    later = foveate.score(twice, "a child", prior="attention_prev")  # what the second question dropped comes back
+    assert set(foveate.allocate(later).indices) & set(foveate.allocate(child).indices)
+    with pytest.raises(OptionError, match="decay"):
+        remembered(texture, child, decay=1.5)
+
+
+@pytest.mark.parametrize("query", ["broccoli", "a child", "a window"])
+def test_a_cascade_with_all_the_slack_is_exact(texture: Texture, query: str) -> None:
+    prepared = prepare(load_encoder("nano"), query)
+    exact = allocate_map(texture.scores(prepared.vectors).max(0), texture.grid, 273)
+    full = cascade(texture, prepared, 273, slack=1e9)
+    quick = cascade(texture, prepared, 273)
+    assert len(quick.kept) == 273
+    assert quick.looked.ravel()[quick.kept.indices].all()
+    assert quick.looked.mean() < 0.5
+    near = texture.channel("edge_distance").max() < 0.06  # then nothing is culled
+    if near:
+        assert np.array_equal(full.kept.indices, exact.indices)
+    shared = len(np.intersect1d(quick.kept.indices, exact.indices))
+    assert shared >= 0.5 * 273
+    assert np.isin(quick.kept.scores, texture.scores(prepared.vectors).max(0)).mean() > 0.99
+
+
+def test_a_cascade_needs_segments_and_a_budget(texture: Texture) -> None:
+    query = prepare(load_encoder("nano"), "a dog")
+    fast = foveate.encode(PHOTOS / "yellow_bus.jpg", channels="fast")
+    with pytest.raises(OptionError, match="without segments"):
+        cascade(fast, query, 273)
+    with pytest.raises(BudgetError):
+        cascade(texture, query, 0)
+    with pytest.raises(OptionError, match="slack"):
+        cascade(texture, query, 273, slack=0.5)
+
+
+def test_presets_and_lists_of_channels() -> None:
+    photo = PHOTOS / "yellow_bus.jpg"
+    fast = foveate.encode(photo, channels="fast")
+    assert "cluster_id" not in fast.built
+    assert dict(fast.made_by) == {}
+    named = foveate.encode(photo, channels=["boundary", "text", "red"], text="opencv", segments=KMeans(count=9))
+    assert set(named.planes) == {"saliency", "boundary", "text"}
+    assert named.made_by["text"] == "opencv"
+    slic = foveate.encode(photo, segments=Slic(count=20))
+    assert slic.made_by["cluster_id"].startswith("slic")
+    assert slic.channel("cluster_id").max() <= 49
+
+
+@pytest.mark.parametrize("wrong", ["standart", ["motion"], ["gaze", "red"], ["salience"], ["mine"]])
+def test_channels_that_cannot_be_built_say_so(wrong: str | list[str]) -> None:
+    with pytest.raises(ChannelError) as caught:
+        channels_named(wrong)
+    assert caught.value.expected
+
+
+def test_an_image_of_one_colour_is_one_segment() -> None:
+    plain = foveate.encode(np.full((80, 100, 3), 90, np.uint8), channels="all")
+    assert plain.channel("cluster_id").max() == 0
+    assert plain.channel("cluster_size").min() == 1
+    assert not plain.channel("boundary").any()
+    assert set(channels_named(list(COMPUTABLE))) == set(COMPUTABLE)
