@@ -15,7 +15,9 @@ import pytest
 from PIL import Image
 
 from foveate import Texture
+from foveate.image import load_image
 from foveate.look import slug
+from tests.conftest import PHOTOS
 
 COMMAND = Path(sys.executable).parent / "foveate"
 
@@ -261,3 +263,31 @@ def test_a_closed_pipe_is_no_traceback(tmp_path: Path, broccoli: Path) -> None:
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout
     assert done.stderr == ""
+
+
+# --- large images, channels -------------------------------------------------------------------------------------------
+
+
+def test_zoom_finds_and_draws(tmp_path: Path) -> None:
+    rgb = load_image(PHOTOS / "yellow_bus.jpg").rgb[::4, ::4]
+    wide = np.full((1400, 2000, 3), 120, np.uint8)
+    wide[900 : 900 + len(rgb), 1500 : 1500 + rgb.shape[1]] = rgb
+    Image.fromarray(wide).save(tmp_path / "wide.png")
+    found = last(run("zoom", "wide.png", "a bus", "a giraffe", "--out", "out", cwd=tmp_path))
+    assert found["size"] == [1400, 2000]
+    bus, giraffe = found["queries"]
+    assert 880 <= bus["peak"][0] <= 1030
+    assert 1480 <= bus["peak"][1] <= 1680
+    assert bus["confidence"] > giraffe["confidence"]
+    for record in found["queries"]:
+        assert (tmp_path / record["png"]).stat().st_size > 1000
+        assert json.loads((tmp_path / record["json"]).read_text())["peak"] == record["peak"]
+    fails(run("zoom", "none.tif", "a bus", cwd=tmp_path), "none.tif")
+    fails(run("zoom", "wide.png", "a bus", "--share", 15, cwd=tmp_path), "share")
+
+
+def test_channels_by_name(tmp_path: Path, broccoli: Path) -> None:
+    last(run("encode", broccoli, "-o", "t.safetensors", "--channels", "boundary,edge_on", cwd=tmp_path))
+    assert set(Texture.load(tmp_path / "t.safetensors").planes) == {"boundary", "edge_on", "saliency"}
+    fails(run("encode", broccoli, "-o", "u.safetensors", "--channels", "boundry", cwd=tmp_path), "boundary")
+    fails(run("encode", broccoli, "-o", "u.safetensors", "--channels", "gaze", cwd=tmp_path), "with_channel")

@@ -53,6 +53,11 @@ Budget = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder for pictures and JSON; made if needed.")]
 
+ChannelNames = Annotated[
+    str,
+    typer.Option("--channels", help="fast, standard or all; or names, with commas between: text,boundary,depth."),
+]
+
 TEXTURE = ".safetensors"
 DEMO = (
     ("child_with_broccoli.jpg", ("broccoli", "a child")),
@@ -100,6 +105,7 @@ def encode(
     encoder: EncoderName = None,
     rank: Annotated[int, typer.Option(help="Numbers kept a cell.")] = 16,
     long_side: LongSide = None,
+    channels: ChannelNames = "standard",
 ) -> None:
     """Encode an image once, keep the texture for 'foveate look FILE'."""
     import time
@@ -113,7 +119,9 @@ def encode(
         )
     start = time.perf_counter()
     with waiting(f"encoding {image}", encoder):
-        texture = encode_image(image, encoder=encoder or "nano", rank=rank, long_side=long_side)
+        texture = encode_image(
+            image, encoder=encoder or "nano", rank=rank, long_side=long_side, channels=_names(channels)
+        )
     seconds = time.perf_counter() - start
     texture.save(output)
     table(f"{image} -> {output}", ("what", "value"), _facts(texture, seconds))
@@ -132,6 +140,7 @@ def channels(
     image: Annotated[Path, typer.Argument(help="An image or a texture file.")],
     encoder: EncoderName = None,
     out: Out = Path("foveate-out"),
+    names: ChannelNames = "all",
 ) -> None:
     """Draw all 40 channels of an image on one sheet."""
     import io
@@ -140,7 +149,7 @@ def channels(
     from foveate.output import make_folder, write_whole
     from foveate.viz import contact_sheet
 
-    texture, seconds = _texture(image, encoder, None)
+    texture, seconds = _texture(image, encoder, None, names)
     sheet = io.BytesIO()
     contact_sheet(texture).save(sheet, "PNG")
     make_folder(out)
@@ -150,10 +159,48 @@ def channels(
     for layer, name in enumerate(FULL40.names):
         plane = texture.channel(name)
         values = f"{plane.min():.3f} .. {plane.max():.3f}" if name in built else f"neutral {plane.flat[0]:g}"
-        rows.append((str(layer), name, f"{plane.shape[0]} x {plane.shape[1]}", values, channel_named(name).about))
+        about = channel_named(name).about + (f" ({texture.made_by[name]})" if name in texture.made_by else "")
+        rows.append((str(layer), name, f"{plane.shape[0]} x {plane.shape[1]}", values, about))
     table(str(image), ("layer", "channel", "native size", "values", "how"), rows)
     typer.echo(f"sheet: {path}")
     last_line(image=str(image), png=str(path), built=list(texture.built), encode_seconds=round(seconds, 4))
+
+
+@app.command()
+def zoom(
+    image: Annotated[Path, typer.Argument(help="A large image: tiled TIFF, JPEG, PNG, ...")],
+    query: Annotated[list[str], typer.Argument(help="Questions or noun phrases, each in quotes.")],
+    share: Annotated[float, typer.Option(help="Share of the tiles that a question may look at, 0 to 1.")] = 0.09,
+    encoder: EncoderName = None,
+    out: Out = Path("foveate-out"),
+) -> None:
+    """Find small things in a large image: encode only the tiles that a question makes promising."""
+    import time
+
+    from foveate.closer import survey
+    from foveate.terminal import counting
+    from foveate.zoom import zoom as look_closer
+
+    _no_files(query)
+    start = time.perf_counter()
+    with waiting(f"surveying {image}", encoder):
+        scene = survey(image, encoder=encoder or "nano")
+    seconds = time.perf_counter() - start
+    tiles = scene.counts[0] * scene.counts[1]
+    with counting("looking closer", max(1, int(tiles * share)) * len(query)) as progress:
+        done = iter(range(1, 10**9))
+        scene, records = look_closer(
+            scene, query, share=share, out=out, source=str(image.absolute()), progress=lambda *_: progress(next(done))
+        )
+    rows = [
+        (r["query"], f"{r['confidence']:.2f}" + ("" if r["present"] else " (not found)"),
+         f"y {r['peak'][0]:.0f}, x {r['peak'][1]:.0f}", f"{r['encoded']} of {tiles}", f"{r['seconds']:.1f} s", r["png"])
+        for r in records
+    ]  # fmt: skip
+    height, width = scene.raster.size
+    title = f"{image}  {height} x {width} px, surveyed in {seconds:.1f} s"
+    table(title, ("query", "confidence", "where", "tiles encoded", "time", "picture"), rows)
+    last_line(image=str(image), size=[height, width], survey_seconds=round(seconds, 3), queries=records)
 
 
 @app.command()
@@ -206,7 +253,16 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _texture(path: Path, encoder: str | None, long_side: int | None) -> tuple[Texture, float]:
+def _names(channels: str) -> Any:
+    """--channels: a preset as it is, names as a list."""
+    from foveate.channels.build import PRESETS
+
+    return channels if channels in PRESETS else [name.strip() for name in channels.split(",")]
+
+
+def _texture(
+    path: Path, encoder: str | None, long_side: int | None, channels: str = "standard"
+) -> tuple[Texture, float]:
     """A texture from an image (encoded) or from a texture file (read), and the seconds it took."""
     import time
 
@@ -225,7 +281,7 @@ def _texture(path: Path, encoder: str | None, long_side: int | None) -> tuple[Te
         texture = Texture.load(path)
     else:
         with waiting(f"encoding {path}", encoder):
-            texture = encode_image(path, encoder=encoder or "nano", long_side=long_side)
+            texture = encode_image(path, encoder=encoder or "nano", long_side=long_side, channels=_names(channels))
     return texture, time.perf_counter() - start
 
 
