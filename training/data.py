@@ -22,6 +22,7 @@ from tqdm import tqdm
 CELL, BLOCK = STRIDE, 32
 GREY = 114
 ZOOM = (0.9, 2.2)  # a photograph of short side 256 at the library's 512-pixel default is zoomed by about 1.5
+FAR = (0.4, 1.1)  # in mosaics of photographs: small things, seen sharply, that the teachers saw at a larger size
 NOTHING = -1
 
 
@@ -45,10 +46,20 @@ class Photographs:
                 content = archives[archive].extractfile(name).read()
                 self.items.append((content, {key: answer[key] for key in answer.files}))
 
-    def sample(self, rng: random.Random, index: int, side: int) -> Sample:
-        content, answer = self.items[index]
+    def mosaic(self, rng: random.Random, side: int) -> Sample:
+        """Four photographs from afar."""
+        parts = [self.sample(rng, side // 2, FAR) for _ in range(4)]
+        joined = {}
+        for key in Sample.__annotations__:
+            a, b, c, d = (getattr(p, key) for p in parts)
+            rows, cols = (1, 2) if key == "soft" else (0, 1)
+            joined[key] = np.concatenate([np.concatenate([a, b], cols), np.concatenate([c, d], cols)], rows)
+        return Sample(**joined)
+
+    def sample(self, rng: random.Random, side: int, zooms: tuple[float, float] = ZOOM) -> Sample:
+        content, answer = rng.choice(self.items)
         rgb = np.array(Image.open(io.BytesIO(content)).convert("RGB"))
-        zoom = np.exp(rng.uniform(*np.log(ZOOM)))
+        zoom = np.exp(rng.uniform(*np.log(zooms)))
         if rng.random() < 0.5:
             rgb, answer = mirror(rgb, answer)
         free = np.array(rgb.shape[:2]) * zoom - side

@@ -1,4 +1,4 @@
-"""Trained tower -> src/foveate/assets/nano_image.onnx (uint8 [n, H, W, 3] in, unit features [n, H/8, W/8, 256] out).
+"""Trained tower -> src/foveate/assets/nano_image.onnx (uint8 [n, H, W, 3] in, features [n, H/8, W/8, 256] out).
 
     python training/export.py --run training/run
 
@@ -16,10 +16,9 @@ import onnxruntime
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.nn import functional as F
 from tower import Tower
 
-AGREE = 2e-3  # largest difference of a unit feature's component
+AGREE = 2e-3  # largest difference of a feature's component
 
 
 class Shipped(nn.Module):
@@ -30,8 +29,7 @@ class Shipped(nn.Module):
         self.tower = tower
 
     def forward(self, rgb: Tensor) -> Tensor:
-        f = self.tower.features(rgb.permute(0, 3, 1, 2).float()).permute(0, 2, 3, 1)
-        return F.normalize(f, dim=-1)
+        return self.tower(rgb.permute(0, 3, 1, 2).float()).permute(0, 2, 3, 1)
 
 
 def load(path: Path) -> tuple[Tower, dict[str, float]]:

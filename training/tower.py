@@ -1,10 +1,13 @@
-"""The image side of nano: a fully convolutional tower, stride 8, unit features in the space of the text table.
+"""The image side of nano: a fully convolutional tower, stride 8, features in the space of the text table.
 
 What is notable
-* The trunk has the shape of YOLOX-nano (CSPDarknet, PAFPN, decoupled head) and *starts from its weights*
-  (Apache-2.0, trained on COCO train2017): a detector already knows where things are; what it lacks is language.
-* Everything after the trunk is new: three levels are summed at stride 8, two large-kernel blocks spread evidence over
-  whole objects, a 1x1 convolution maps to the text space, and each cell is scaled to unit length.
+* The trunk is YOLOX-nano (CSPDarknet, PAFPN, decoupled head; Apache-2.0, trained on COCO train2017), *as it is*: a
+  detector already knows where things are; what it lacks is language. Training it further made it worse (docs/log.md).
+* Its class scores are carried over too: `say` turns them into vectors whose products with the 80 class names give the
+  scores back. So the tower starts as good as the detector for its names, and learns the rest.
+* Everything else is new: three levels are summed at stride 8, two large-kernel blocks spread evidence over
+  whole objects, a 1x1 convolution maps to the text space, and this new part is scaled to a fixed length.
+* The sum of both is *not* scaled to unit length: where little is said, little should be heard.
 * One small attention block at stride 32 sees the whole picture. It starts as the identity.
 
 Not covered: boxes. The box predictors of the detector are dropped; their features are kept.
@@ -17,32 +20,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 TEXT_WIDTH = 256
+NAMES = 80  # of the detector
+RIDGE = 0.1  # near-synonyms (fork, knife) would otherwise get huge opposite vectors
+LOUD, NEW = 3.0, 0.4  # length of what `say` says of a sure thing, and of the new part
+LONGEST = LOUD + NEW  # of both together; features are divided by it, so that they are 1 long at most
 STRIDE = 8
 COARSEST_STRIDE = 32
 
 
 class Conv(nn.Module):
-    """Convolution and SiLU. Names follow YOLOX so that its weights load by name.
-
-    The batch norms of YOLOX are folded into its weights, whose channels differ in size by orders of magnitude: one
-    learning rate for all destroyed the trunk within a few hundred steps, even at 5e-5. So a weight is kept as
-    gain x weight, with a fixed gain per output channel and weights of mean square 1: steps are then relative.
-    """
+    """Convolution and SiLU, batch norm folded in. Names follow YOLOX so that its weights load by name."""
 
     def __init__(self, c_in: int, c_out: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> None:
         super().__init__()
         self.conv = nn.Conv2d(c_in, c_out, kernel, stride, (kernel - 1) // 2, groups=groups)
-        self.gain: Tensor
-        self.register_buffer("gain", torch.ones(c_out, 1, 1, 1))
-
-    def set(self, weight: Tensor, bias: Tensor) -> None:
-        self.gain.copy_(weight.square().mean((1, 2, 3), keepdim=True).sqrt().clamp(min=1e-8))
-        self.conv.weight.data.copy_(weight / self.gain)
-        self.conv.bias.data.copy_(bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        c = self.conv
-        return F.silu(F.conv2d(x, c.weight * self.gain, c.bias, c.stride, c.padding, groups=c.groups))
+        return F.silu(self.conv(x))
 
 
 class DWConv(nn.Module):
@@ -133,7 +127,7 @@ class Pafpn(nn.Module):
 
 
 class Head(nn.Module):
-    """The detector's decoupled head, without its predictors: [n, c, h, w] -> class and box features [n, 64, h, w]."""
+    """The detector's decoupled head: [n, c, h, w] -> class and box features [n, 128, h, w], scores [n, 80, h, w]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,14 +135,22 @@ class Head(nn.Module):
         self.cls_convs, self.reg_convs = (
             nn.ModuleList(nn.Sequential(DWConv(64, 64), DWConv(64, 64)) for _ in range(3)) for _ in range(2)
         )
+        self.cls_preds = nn.ModuleList(nn.Conv2d(64, NAMES, 1) for _ in range(3))
+        self.obj_preds = nn.ModuleList(nn.Conv2d(64, 1, 1) for _ in range(3))
 
-    def forward(self, level: int, p: Tensor) -> Tensor:
+    def forward(self, level: int, p: Tensor) -> tuple[Tensor, Tensor]:
         x = self.stems[level](p)
-        return torch.cat([self.cls_convs[level](x), self.reg_convs[level](x)], 1)
+        kind, place = self.cls_convs[level](x), self.reg_convs[level](x)
+        scores = self.cls_preds[level](kind).sigmoid() * self.obj_preds[level](place).sigmoid()
+        return torch.cat([kind, place], 1), scores
 
 
 def double(x: Tensor) -> Tensor:
     return F.interpolate(x, scale_factor=2, mode="nearest")
+
+
+def resized(x: Tensor, size: tuple[int, int]) -> Tensor:
+    return x if x.shape[-2:] == size else F.interpolate(x, size=size, mode="bilinear", align_corners=False)
 
 
 class Context(nn.Module):
@@ -189,7 +191,7 @@ class Spread(nn.Module):
 
 
 class Tower(nn.Module):
-    """[n, 3, H, W] RGB in 0..255, H and W multiples of 32 -> unit features [n, 256, H/8, W/8]."""
+    """[n, 3, H, W] RGB in 0..255, H and W multiples of 32 -> features of length 1 at most [n, 256, H/8, W/8]."""
 
     def __init__(self, width: int = 128) -> None:
         super().__init__()
@@ -198,18 +200,33 @@ class Tower(nn.Module):
         self.level = nn.ModuleList(nn.Conv2d(c + 128, width, 1) for c in (64, 128, 256))
         self.spread = nn.Sequential(Spread(width), Spread(width))
         self.out = nn.Conv2d(width, TEXT_WIDTH, 1)
+        self.say = nn.Conv2d(NAMES, TEXT_WIDTH, 1, bias=False)
+
+    def teach(self, names: Tensor) -> None:
+        """Start `say` as LOUD times the ridge pseudo-inverse of the names' unit vectors [80, 256]."""
+        gram = names @ names.T + RIDGE * torch.eye(NAMES)
+        self.say.weight.data.copy_(LOUD * (names.T @ torch.linalg.inv(gram))[:, :, None, None])
+
+    def freeze(self) -> None:
+        """What came from the detector learns nothing."""
+        for module in (self.backbone, self.head, self.say):
+            module.requires_grad_(False)
 
     def features(self, rgb: Tensor) -> Tensor:
-        p3, p4, p5 = self.backbone(rgb.flip(1))
-        p5 = self.context(p5)
-        pyramid = (p3, p4, p5)
-        levels = [self.level[i](torch.cat([p, self.head(i, p)], 1)) for i, p in enumerate(pyramid)]
-        size = levels[0].shape[-2:]
-        x = levels[0] + sum(F.interpolate(y, size=size, mode="bilinear", align_corners=False) for y in levels[1:])
-        return self.out(self.spread(F.silu(x)))
+        pyramid = self.backbone(rgb.flip(1))
+        size = pyramid[0].shape[-2:]
+        x: Tensor | float = 0.0
+        scores: Tensor | float = 0.0
+        for i, p in enumerate(pyramid):
+            features, score = self.head(i, p)  # of the trunk as it is: the context must not shift the scores
+            seen = self.context(p) if i == 2 else p
+            x = x + resized(self.level[i](torch.cat([seen, features], 1)), size)
+            scores = scores + resized(score, size)
+        return NEW * F.normalize(self.out(self.spread(F.silu(x))), dim=1) + self.say(scores)
 
     def forward(self, rgb: Tensor) -> Tensor:
-        return F.normalize(self.features(rgb), dim=1)
+        x = self.features(rgb)
+        return x / x.norm(dim=1, keepdim=True).clamp(min=LONGEST)
 
 
 def load_detector(tower: Tower, path: str) -> int:
@@ -234,9 +251,9 @@ def load_detector(tower: Tower, path: str) -> int:
                 dotted[-1] = part
             else:
                 dotted.append(part)
-        module = modules.get(".".join(dotted[:-1]))  # the last part is "conv", inside our Conv
-        if not isinstance(module, Conv):
-            continue
-        module.set(*(torch.from_numpy(tensors[name].copy()) for name in node.input[1:3]))
-        found += 1
+        weight, bias = (torch.from_numpy(tensors[name].copy()) for name in node.input[1:3])
+        if isinstance(module := modules.get(".".join(dotted)), nn.Conv2d):
+            module.weight.data.copy_(weight)
+            module.bias.data.copy_(bias)
+            found += 1
     return found
