@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foveate.bench import compression, gallery, query, relevance
+import foveate
+from foveate.bench import balance, channels, compression, gallery, query, relevance
 from foveate.bench.agreement import agreement, auroc, mean_estimate, ratio_estimate
 from foveate.bench.coco import read_folder
 from foveate.errors import ImageFormatError, OptionError
@@ -338,3 +339,32 @@ def test_results_are_kept_when_nobody_reads_the_table(two_images: Path, tmp_path
 def test_repeats_out_of_range(repeats: int) -> None:
     with pytest.raises(OptionError, match="repeats"):
         query.measure(None, repeats)
+
+
+# --- balance, channels ------------------------------------------------------------------------------------------------
+
+
+def test_balance_compares_every_way_with_the_question_alone(folder: Path) -> None:
+    report = balance.measure(read_folder(folder), "nano", 10)
+    first, *others = report["rows"]
+    assert first["way"] == balance.ALONE
+    assert len(others) >= 10
+    assert all(0 <= row[metric] <= 1 for row in report["rows"] for metric in balance.METRICS)
+    assert 0 < report["cascade"]["looked"] < 1
+    json.dumps(report)
+
+
+def test_the_mean_of_a_segment_is_its_mean(broccoli: Path) -> None:
+    texture = foveate.encode(broccoli)
+    p = foveate.score(texture, "broccoli").map
+    means, ids = balance.segment_means(texture, p), texture.channel("cluster_id")
+    for number in (0, 7, int(ids.max())):
+        assert np.allclose(means[ids == number], p[ids == number].mean(), atol=1e-5)
+
+
+def test_channels_have_a_price() -> None:
+    report = channels.measure(None, 1)
+    assert len(report["rows"]) >= 14
+    assert all(row["median"] > 0 for row in report["rows"])
+    with pytest.raises(OptionError, match="repeats"):
+        channels.measure(None, 0)

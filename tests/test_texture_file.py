@@ -98,6 +98,18 @@ def test_golden_file_of_version_1() -> None:
     assert float(texture.scores(query).sum()) == pytest.approx(-66.2324, abs=1e-2)
 
 
+def test_golden_file_of_version_2() -> None:
+    """The same with planes of one's own, written on 2026-11-21."""
+    texture = Texture.load(GOLDEN.with_name("texture-v2.safetensors"))
+    assert dict(texture.made_by) == {"cluster_id": "kmeans", "temperature": "a camera"}
+    heat = texture.describe("temperature")
+    assert (heat.native, heat.reduction, heat.low, heat.high, heat.about) == ("pixel", "max", -40, 60, "heat")
+    assert texture.describe("unbounded").high == float("inf")
+    assert float(texture.channel("temperature").sum()) == pytest.approx(5426.24, abs=0.1)
+    assert float(texture.channel("gaze").sum()) == pytest.approx(24.8936, abs=1e-3)
+    assert int(texture.channel("cluster_id").sum()) == 113
+
+
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 
@@ -147,6 +159,20 @@ CHANGES = {
     "another layout": lambda t, h: h.update(layout="part28"),
     "a name that is no text": lambda t, h: h["image"].update(name="a\0b"),
     "a name that moves the cursor": lambda t, h: h["image"].update(name="\x1b[2Ja"),
+    "an extra that is not there": lambda t, h: h.update(extra={"heat": {"native": "cell"}}),
+    "an extra that is no object": lambda t, h: h.update(extra=7),
+    "an extra that is badly described": lambda t, h: (
+        h["channels"].append("heat"),
+        h.update(extra={"heat": {"native": "everywhere"}}),
+        t.update({"plane.heat": t["plane.saliency"]}),
+    ),
+    "an extra that takes a known name": lambda t, h: (
+        h["channels"].append("gaze"),
+        h.update(extra={"gaze": {"native": "cell", "high": 9.0}}),
+        t.update({"plane.gaze": t["plane.saliency"] * 9}),
+    ),
+    "makers that are no object": lambda t, h: h.update(made_by=["kmeans"]),
+    "a segment that no layout has": lambda t, h: t.update({"plane.cluster_id": t["plane.cluster_id"] + 50}),
     "an empty basis": lambda t, h: t.update({"basis.rows": t["basis.rows"][:0]}),
 }
 
