@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("training/*.md")])
@@ -23,7 +25,8 @@ def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brocco
     shutil.copy(broccoli, tmp_path / "photo.jpg")
     monkeypatch.chdir(tmp_path)
     code = "\n".join(blocks(README, "python"))
-    names: dict[str, object] = {}
+    Image.open(broccoli).save(tmp_path / "city.tif")
+    names: dict[str, object] = {"plane": np.zeros((64, 48)), "mask": np.zeros((64, 48), bool)}
     exec(code, names)
     assert len(names["kept"].indices) == 273  # type: ignore[attr-defined]
     assert names["tokens"].shape == (273, 40)  # type: ignore[attr-defined]

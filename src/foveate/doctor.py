@@ -13,7 +13,12 @@ from typing import Any
 from foveate import __version__
 
 BASE = ("numpy", "opencv-python-headless", "pillow", "onnxruntime", "tokenizers", "safetensors", "typer", "rich")
-EXTRAS = {"torch": ("torch", "transformers")}
+EXTRAS = {
+    "torch": ("torch", "transformers"),
+    "text": ("rapidocr",),
+    "segments": ("scikit-image",),
+    "large": ("tifffile", "imagecodecs"),
+}
 AGAIN = "pip install --force-reinstall foveate"
 
 
