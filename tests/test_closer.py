@@ -180,3 +180,23 @@ def test_a_tiled_tiff_never_fills_the_memory(tmp_path: Path) -> None:
     assert encoded <= 0.15 * 540
     assert abs(y - (20 * 256 + 127)) < 100
     assert abs(x - (30 * 256 + 130)) < 130
+
+
+@pytest.mark.parametrize("kind", ["separated", "miniswhite", "palette", "uint16"])
+def test_unusual_tiffs_are_read_right_or_refused(kind: str, tmp_path: Path) -> None:
+    """Their samples are not red, green, blue: read as such they would be wrong without an error."""
+    import tifffile
+
+    path, shape = tmp_path / "odd.tif", (128, 128)
+    if kind == "separated":
+        tifffile.imwrite(path, np.full((*shape, 4), (55, 225, 225, 0), np.uint8), tile=(64, 64), photometric=kind)
+    elif kind == "uint16":
+        tifffile.imwrite(path, np.full(shape, 5000, np.uint16), tile=(64, 64))
+        with pytest.raises(ImageFormatError, match="8 bits"):
+            open_raster(path)
+        return
+    else:
+        colours = {"colormap": np.arange(768, dtype=np.uint16).reshape(3, 256) * 64} if kind == "palette" else {}
+        tifffile.imwrite(path, np.full(shape, 55, np.uint8), tile=(64, 64), photometric=kind, **colours)  # type: ignore[arg-type]
+    expected = foveate.load_image(path).rgb[:2, :2].astype(int)
+    assert np.abs(open_raster(path).region(0, 0, 2, 2).astype(int) - expected).max() <= 1

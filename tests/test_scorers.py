@@ -125,3 +125,28 @@ def test_transparent_cells_stay_irrelevant_whatever_the_balance() -> None:
     found = foveate.score(texture, "a dog", balance=Linear(1, 1, 1), prior=np.ones(texture.grid.shape))
     assert (found.map[:4] == 0).all()
     assert (found.map[4:] > 0).any()
+
+
+def test_half_transparent_cells_are_halved_once() -> None:
+    rgba = np.random.default_rng(0).integers(0, 256, (64, 64, 4), np.uint8)
+    rgba[..., 3] = 128
+    texture = foveate.encode(rgba, long_side=64)
+    mixed = foveate.score(texture, "a dog", prior=np.zeros(texture.grid.shape), prior_weight=0.0)
+    assert np.allclose(mixed.map, foveate.score(texture, "a dog").map, atol=1e-6)
+
+
+def test_misspelt_and_misplaced_arguments_are_no_defaults(texture: Texture) -> None:
+    for wrong in ({"blance": "linear"}, {"weights": None}, {"cues": "no"}, {"balance": Linear}, {"prior": object()}):
+        with pytest.raises(OptionError):
+            foveate.score(texture, "a dog", **wrong)
+    with pytest.raises(OptionError, match="filtr"):
+        texture.with_channel("mine", np.zeros(texture.grid.shape), filtr="nearest")  # type: ignore[call-arg]
+
+
+def test_a_prior_is_copied(texture: Texture) -> None:
+    prior = np.zeros(texture.grid.shape, np.float32)
+    found = foveate.score(texture, "a dog", prior=prior)
+    prior[:] = 1
+    assert not found.reasons["prior"].any()
+    with pytest.raises(ValueError, match="read-only"):
+        found.reasons["prior"][:] = 1

@@ -26,6 +26,7 @@ from foveate.relevance.score import PEAK_SHARE, relevance_of
 from foveate.texture import EncoderStamp, Texture
 
 OTHERS, UNLIKE = 100, 0.5  # nouns, and the largest cosine that they have with any class
+STEEPEST = 18.0  # a steeper sigmoid rounds to 1 in float32 at the scores of sure things, and equal cells have no order
 VARIANTS = ((0.0, 20.0), (0.3, 10.0), (1.0, 20.0))
 
 
@@ -70,6 +71,8 @@ def main() -> None:
     score = np.array(peaks[0])
     groups = (score[there], score[~there], np.array(others))
     slope, offset = logistic(groups[0], groups[1:])
+    if slope > STEEPEST:
+        slope, offset = STEEPEST, logistic(groups[0], groups[1:], STEEPEST)[1]
     print(f"absolute score: slope={slope:.2f}, offset={offset:.2f}")
     for threshold in (0.3, 0.4, 0.5, 0.6):
         rates = [float((1 / (1 + np.exp(-slope * g - offset)) >= threshold).mean()) for g in groups]
@@ -86,20 +89,23 @@ def uncompressed(rgb: np.ndarray, dense: object, stamp: EncoderStamp) -> Texture
                    stamp, {})  # fmt: skip
 
 
-def logistic(positive: np.ndarray, negative: tuple[np.ndarray, ...]) -> tuple[float, float]:
-    """Slope and offset of the logistic regression of positives against groups of negatives, all groups weighing the
-    same, by Newton's method."""
+def logistic(positive: np.ndarray, negative: tuple[np.ndarray, ...], slope: float | None = None) -> tuple[float, float]:
+    """Slope (unless it is given) and offset of the logistic regression of positives against groups of negatives, all
+    groups weighing the same, by Newton's method."""
     groups = (positive, *negative)
     score = np.concatenate(groups)
     target = np.concatenate([np.full(len(g), i == 0) for i, g in enumerate(groups)])
     weight = np.concatenate([np.full(len(g), 1 / len(g)) for g in groups])
     x = np.stack([score, np.ones_like(score)], 1)
-    theta = np.zeros(2)
+    theta = np.array([0.0 if slope is None else slope, 0.0])
     for _ in range(50):
         p = 1 / (1 + np.exp(-x @ theta))
         gradient = x.T @ (weight * (target - p))
         hessian = (x * (weight * p * (1 - p))[:, None]).T @ x + 1e-9 * np.eye(2)
-        theta += np.linalg.solve(hessian, gradient)
+        if slope is None:
+            theta += np.linalg.solve(hessian, gradient)
+        else:
+            theta[1] += gradient[1] / hessian[1, 1]
     return float(theta[0]), float(theta[1])
 
 

@@ -177,11 +177,12 @@ def zoom(
     """Find small things in a large image: encode only the tiles that a question makes promising."""
     import time
 
-    from foveate.closer import survey
+    from foveate.closer import check_share, survey
     from foveate.terminal import counting
     from foveate.zoom import zoom as look_closer
 
     _no_files(query)
+    check_share(share)
     start = time.perf_counter()
     with waiting(f"surveying {image}", encoder):
         scene = survey(image, encoder=encoder or "nano")

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.encoders import Encoder
-from foveate.errors import OptionError
+from foveate.errors import OptionError, QueryError
 from foveate.grid import Grid, reduce_plane, resize_map
 from foveate.pipeline import encode, score
 from foveate.raster import Bytes, Pixels, Raster, open_raster
@@ -154,8 +154,9 @@ def look(
         share: of all tiles that may be looked at for this question, 0 to 1; at least one unless it is 0.
         progress: is told how many tiles were looked at, and how many may be.
     """
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-        raise OptionError(f"share={share!r}", expected="0 to 1", fix=f"leave it out for {SHARE}")
+    check_share(share)
+    if not isinstance(query, str):
+        raise QueryError(f"a query of type {type(query).__name__}", expected="one text", fix="call look once for each")
 
     def asked(texture: Texture) -> Relevance:
         return score(texture, query, encoder=None if scene.encoder == "nano" else scene.encoder)
@@ -178,6 +179,12 @@ def look(
     fine = [(scene.box(place), found.get(place) or asked(texture)) for place, texture in tiles.items()]
     relevance = merged(scene.raster.size, whole, surveyed, fine)
     return Look(replace(scene, tiles=ReadOnly(tiles)), relevance, tuple(found), encoded)
+
+
+def check_share(share: float) -> None:
+    """Raises OptionError for a share of the tiles that is none."""
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise OptionError(f"share={share!r}", expected="0 to 1", fix=f"leave it out for {SHARE}")
 
 
 def promising(scene: Scene, coarse: Floats) -> list[Place]:
@@ -211,7 +218,8 @@ def merged(
         known = np.isfinite(fine)
         looked = known.astype(np.float32)
         planes[name] = np.where(known, FINE * np.where(known, fine, 0) + (1 - FINE) * base, base).astype(np.float32)
-    for plane in (*planes.values(), looked):
+    saliency = resize_map(whole.saliency, grid.shape)
+    for plane in (*planes.values(), looked, saliency):
         plane.setflags(write=False)
     return Relevance(
         query=whole.query,
@@ -220,7 +228,7 @@ def merged(
         confidence=max(r.confidence for r in (whole, *(r for _, r in (*windows, *tiles)))),
         parts=ReadOnly({}),
         reasons=ReadOnly({"participation": planes["map"], "looked": looked}),
-        saliency=resize_map(whole.saliency, grid.shape),
+        saliency=saliency,
         valid=None,
         grid=grid,
     )

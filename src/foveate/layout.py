@@ -134,6 +134,14 @@ class Description(TypedDict, total=False):
 
 def extra_channel(name: str, native: Native, **said: Unpack[Description]) -> Channel:
     """A channel of one's own. Raises ChannelError for a name that is taken or unreadable, OptionError for the rest."""
+    unknown = sorted(set(said) - set(Description.__annotations__))
+    numbers = [said[key] for key in ("low", "high", "neutral") if key in said]
+    if unknown or not all(isinstance(v, int | float) for v in numbers) or not isinstance(said.get("about", ""), str):
+        raise OptionError(
+            f"a channel described by {dict(said)}",
+            expected="filter, reduction and about as texts; low, high and neutral as numbers",
+            fix="check the spelling",
+        )
     filter, reduction = said.get("filter", "linear"), said.get("reduction", "mean")
     low, high = said.get("low", 0.0), said.get("high", 1.0)
     if not isinstance(name, str) or not NAME.fullmatch(name):

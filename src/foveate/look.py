@@ -49,7 +49,7 @@ def look(
     records = []
     for query, (relevance, kept, seconds) in zip(queries, results, strict=True):
         identity = {"source": source, "query": query, "budget": len(kept)}
-        path = _place(out / f"{Path(texture.name).stem}--{slug(query)}", identity)
+        path = place(out / f"{Path(texture.name).stem}--{slug(query)}", identity)
         record = {
             "query": query,
             "phrases": list(relevance.parts),
@@ -84,7 +84,7 @@ def slug(query: str) -> str:
     return words[:60].rstrip("-") or hashlib.sha256(query.encode()).hexdigest()[:12]
 
 
-def _place(path: Path, identity: dict[str, Any]) -> Path:
+def place(path: Path, identity: dict[str, Any]) -> Path:
     """The path without suffix, or the first `path-2`, `path-3`, ... that is free or holds this very result already."""
     number, candidate = 1, path
     while any(Path(f"{candidate}.{kind}").exists() for kind in ("json", "png")):

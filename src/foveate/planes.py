@@ -47,6 +47,10 @@ def checked_plane(
         _stored(texture, name) if known else extra_channel(name, native or _native_of(array, texture.grid), **said)
     )
     shape = texture.native_shape(channel)
+    if channel.reduction == "mode" and channel.filter != "nearest":
+        raise OptionError(
+            "reduction='mode' of a blended channel", expected="filter='nearest'", fix="ids are not blended"
+        )
     if array.shape != shape:
         raise OptionError(
             f"a plane of shape {list(array.shape)} for '{name}'",

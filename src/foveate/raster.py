@@ -31,6 +31,8 @@ from foveate.image import FORMATS
 Bytes = NDArray[np.uint8]
 MAX_DECODED = 178_956_970  # pixels: 716 MB in Pillow, whose own limit this is
 MAX_TILED = 40_000_000_000
+YCBCR, JPEG = 6, 7
+PHOTOMETRIC = ((1, 1), (2, 3), (2, 4), (YCBCR, 3))  # TIFF's: grey with black 0, RGB, RGB and alpha, JPEG's YCbCr
 
 
 class Raster(Protocol):
@@ -172,12 +174,14 @@ def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
                 expected="uint8 [H, W, 3]",
                 fix="foveate.load_image(array).rgb makes one",
             )
-        return Pixels(source)
-    path = Path(source)
+        if not source.size:
+            raise ImageFormatError(f"an array {list(source.shape)}", expected="at least 1 x 1", fix="check the crop")
+        return Pixels(source.copy())
     try:
+        path = Path(source)
         found = path.is_file()
-    except (OSError, ValueError):
-        found = False
+    except (OSError, TypeError, ValueError):
+        path, found = Path(str(source)[:200]), False
     if not found:
         raise ImageNotFoundError(f"no file at '{path}'", expected="the path of an image", fix="check the spelling")
     try:
@@ -205,6 +209,13 @@ def _decoded(image: Image.Image, path: Path) -> Decoded:
     if image.width * image.height > MAX_DECODED:
         image.close()
         raise _too_large(path.name, f"{image.height:,} x {image.width:,} pixels")
+    if image.mode.startswith(("I", "F")):
+        image.close()
+        raise ImageFormatError(
+            f"'{path.name}' has pixels of mode {image.mode}, not of 8 bits",
+            expected="8 bits a sample; what is black and white in others must be known",
+            fix="foveate.load_image(path, value_range=(black, white)).rgb makes an array that closer.survey takes",
+        )
     try:
         image.load()
         if image.mode not in ("RGB", "L"):
@@ -230,7 +241,8 @@ def _tiled(path: Path, image: Image.Image | None) -> Raster:
         with tifffile.TiffFile(path) as file:
             page: Any = file.pages[0]
             known = page.is_tiled and page.dtype == np.uint8 and page.planarconfig == 1
-            known = known and page.samplesperpixel in (1, 3, 4)
+            known = known and (int(page.photometric), page.samplesperpixel) in PHOTOMETRIC
+            known = known and (int(page.photometric) != YCBCR or int(page.compression) == JPEG)
             tables, decode = page.jpegtables if known else None, page.decode  # read while the file is open
     except Exception as cause:
         raise _broken(path.name, cause) from cause

@@ -99,9 +99,10 @@ def read(
         outside = (y < 0) | (y > 1) | (x < 0) | (x > 1)
         return np.where(outside, 0, value).astype(np.float32) if boundary == "zero" else value
     if not texture.has(channel.name):
-        return np.full(len(yx), channel.neutral, np.float32)
+        outside = (y < 0) | (y > 1) | (x < 0) | (x > 1)
+        return np.where(outside & (boundary == "zero"), 0, channel.neutral).astype(np.float32)
     h, w = texture.native_shape(channel)
-    above = np.maximum(0, level - np.log2(max(texture.grid.height / h, texture.grid.width / w)))
+    above = np.clip(level - np.log2(max(texture.grid.height / h, texture.grid.width / w, 1)), 0, MAX_LEVEL)
     blended = channel.filter == "linear"
     if not filter_mode.startswith("linear-mipmap"):
         above = np.zeros_like(above)

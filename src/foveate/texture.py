@@ -196,7 +196,8 @@ class Texture:
                 `level` is added.
             filter_mode: "nearest" and "linear" read native planes; "linear-mipmap-nearest" the nearest level,
                 "linear-mipmap-linear" between two. Ids and masks are never blended.
-            boundary_mode: outside the image, "clamp" repeats the border, "wrap" the image, "zero" is 0.
+            boundary_mode: outside the image, "clamp" repeats the border, "wrap" the image, "zero" is 0
+                (blended over half a sample at the border, as zeros lie beyond it).
         """
         yx = sampling.checked_positions(positions)
         sampling.checked_modes(filter_mode, boundary_mode)

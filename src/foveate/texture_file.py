@@ -37,6 +37,12 @@ def save_texture(texture: Texture, path: str | os.PathLike[str]) -> None:
     A texture that is there is replaced; any other file is not.
     """
     _refuse_to_replace(Path(path))
+    if not texture.name.isprintable():
+        raise TextureFileError(
+            f"a texture whose image is called {texture.name!r}",
+            expected="a name that can be printed: no reader would accept the file",
+            fix="dataclasses.replace(texture, name='photo')",
+        )
     header = {
         "format": FORMAT,
         "version": VERSION,

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from foveate import closer
-from foveate.look import slug
+from foveate.look import place, slug
 from foveate.output import make_folder, write_whole
 from foveate.viz import CAPTION, INK, MARGIN, PANEL, PAPER, fitted, heat_over
 
@@ -41,13 +41,13 @@ def zoom(
             progress=lambda done, most, query=query: progress(query, done, most),  # type: ignore[misc]
         )
         scene, (y, x) = found.scene, found.peak
-        path = out / f"{Path(scene.raster.name).stem}--{slug(query)}--zoom"
+        path = place(out / f"{Path(scene.raster.name).stem}--{slug(query)}--zoom", {"source": source, "query": query})
         record = {
             "query": query,
             "confidence": round(found.relevance.confidence, 4),
             "present": found.relevance.present,
             "peak": [round(y, 1), round(x, 1)],
-            "looked": [list(scene.box(place)) for place in found.places],
+            "looked": [list(scene.box(tile)) for tile in found.places],
             "encoded": found.encoded,
             "tiles": scene.counts[0] * scene.counts[1],
             "seconds": round(time.perf_counter() - start, 3),
@@ -71,8 +71,8 @@ def drawn(found: closer.Look, query: str) -> Image.Image:
     small = np.asarray(Image.fromarray(scene.overview.pixel).resize(size, Image.Resampling.LANCZOS))
     whole = Image.fromarray(heat_over(small, found.relevance.map))
     pen = ImageDraw.Draw(whole)
-    for place in found.places:
-        y0, x0, y1, x1 = (side * ratio for side in scene.box(place))
+    for tile in found.places:
+        y0, x0, y1, x1 = (side * ratio for side in scene.box(tile))
         pen.rectangle((x0, y0, x1 - 1, y1 - 1), outline=LOOKED)
     side = min(scene.side, height, width)
     top, left = (int(np.clip(p - side / 2, 0, n - side)) for p, n in ((y, height), (x, width)))

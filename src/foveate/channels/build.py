@@ -12,7 +12,7 @@ when they are named (extra `torch`); motion, temporal channels, attention and ga
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -59,6 +59,10 @@ def channels_named(channels: str | Sequence[str]) -> tuple[str, ...]:
             expected=("perhaps " + repr(near[0]) + "; " if near else "")
             + "'fast', 'standard', 'all', or a list of names",
             fix=f"for a single channel pass a list: channels=[{channels!r}]",
+        )
+    if not isinstance(channels, Iterable):
+        raise ChannelError(
+            f"channels={channels!r}", expected="'fast', 'standard', 'all', or a list of names", fix="leave it out"
         )
     wanted = {"saliency"}
     for name in channels:

@@ -29,9 +29,13 @@ def noted(texture: Texture, relevance: Relevance, name: str = "pass_1") -> Textu
 
 def words(texture: Texture, relevance: Relevance) -> Texture:
     """Keep the map of each phrase of a question as a plane: "red car" becomes `word_red_car`."""
-    moved = relevance.on(texture.grid)
+    moved, taken = relevance.on(texture.grid), set[str]()
     for phrase, part in moved.parts.items():
         name = "word_" + (re.sub(r"[^a-z0-9]+", "_", phrase.lower()).strip("_") or "unnamed")[:50]
+        number = 2
+        while name in taken:  # "red-car" and "red car" are two phrases
+            name, number = f"{name.rstrip('0123456789_')}_{number}", number + 1
+        taken.add(name)
         said = {} if name in texture.extra else {"about": phrase}
         texture = texture.with_channel(name, part, made_by=relevance.query, **said)  # type: ignore[arg-type]
     return texture

@@ -96,7 +96,7 @@ class Relevance:
             )
         return replace(
             self,
-            map=_fixed(resize_map(self.map, grid.shape)),
+            map=_fixed(np.clip(resize_map(self.map, grid.shape), 0, 1)),
             margin=_fixed(resize_map(self.margin, grid.shape)),
             parts=_moved(self.parts, grid),
             reasons=_moved(self.reasons, grid),
@@ -199,8 +199,8 @@ def relevance_of(
     _fixed(maps)
     reasons = {"participation": _fixed(best.reshape(shape))}
     final = weighed(texture, query.cues, reasons, weighing)
-    if valid is not None and len(reasons) > 1:
-        final = final * valid.reshape(shape)
+    if valid is not None and len(reasons) > 1:  # what entered knows nothing of transparency; the question's map does
+        final = np.minimum(final, valid.reshape(shape))
     return Relevance(
         query=query.text,
         map=_fixed(final),

@@ -114,7 +114,8 @@ class Linear:
 
     def __post_init__(self) -> None:
         weights = (self.information, self.perspective, self.participation)
-        if not all(np.isfinite(w) and w >= 0 for w in weights) or sum(weights) <= 0:
+        numbers = all(isinstance(w, int | float) and np.isfinite(w) and w >= 0 for w in weights)
+        if not numbers or sum(weights) <= 0:
             raise OptionError(f"weights {weights}", expected="three numbers from 0 on, not all 0", fix="leave them out")
 
     def weigh(self, information: Floats, perspective: Floats, participation: Floats) -> Floats:
@@ -148,7 +149,7 @@ def balance_given(balance: str | Balance) -> Balance:
     """A balance by name, or the balance itself. Raises OptionError with the known names."""
     if isinstance(balance, str) and balance in BALANCES:
         return BALANCES[balance]
-    if isinstance(balance, Balance) and not isinstance(balance, str):
+    if isinstance(balance, Balance) and not isinstance(balance, str | type):
         return balance
     raise OptionError(
         f"balance={balance!r}",

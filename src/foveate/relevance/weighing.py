@@ -21,6 +21,7 @@ from foveate.relevance.scorers import (
     BALANCES,
     WEIGHTS,
     Balance,
+    Participation,
     ScorerWeights,
     balance_given,
     information,
@@ -69,13 +70,23 @@ AS_ASKED = Weighing()
 
 def weighing_given(texture: Texture, how: Scoring) -> Weighing:
     """Keywords of `score` -> Weighing. Raises OptionError, ChannelError."""
+    unknown = sorted(set(how) - set(Scoring.__annotations__))
+    if unknown:
+        raise OptionError(f"keywords {unknown}", expected=", ".join(Scoring.__annotations__), fix="check the spelling")
+    weights, spoken = how.get("weights", WEIGHTS), how.get("cues", True)
+    if not isinstance(weights, ScorerWeights) or not isinstance(spoken, bool):
+        raise OptionError(
+            f"weights={weights!r}, cues={spoken!r}",
+            expected="ScorerWeights(...), and True or False",
+            fix="leave them out",
+        )
     share = how.get("prior_weight", AS_ASKED.prior_weight)
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
         raise OptionError(f"prior_weight={share!r}", expected="a share from 0 to 1", fix="leave it out for 0.3")
     return Weighing(
         balance=balance_given(how.get("balance", "participation")),
-        weights=how.get("weights", WEIGHTS),
-        cues=how.get("cues", True),
+        weights=weights,
+        cues=spoken,
         prior=_prior(texture, how.get("prior")),
         prior_weight=share,
     )
@@ -84,12 +95,16 @@ def weighing_given(texture: Texture, how: Scoring) -> Weighing:
 def _prior(texture: Texture, prior: object) -> Floats | None:
     if prior is None:
         return None
+    plane: NDArray[np.float32]
     if isinstance(prior, str):
         plane = texture.tokens(layout=Layout(prior, (prior,))).reshape(texture.grid.shape)
-    elif hasattr(prior, "on"):  # a Relevance, made one module further up
+    elif hasattr(prior, "on") and hasattr(prior, "grid"):  # a Relevance, made one module further up
         plane = prior.on(texture.grid).map
     else:
-        plane = np.asarray(prior, np.float32)
+        try:
+            plane = np.array(prior, np.float32)  # a copy: what is kept as a reason must not change
+        except (TypeError, ValueError):
+            plane = np.empty(0, np.float32)
     if plane.shape != texture.grid.shape or not (plane.min() >= 0 and plane.max() <= 1):
         values = f" with values from {plane.min():.3g} to {plane.max():.3g}" if plane.size else ""
         raise OptionError(
@@ -97,6 +112,7 @@ def _prior(texture: Texture, prior: object) -> Floats | None:
             expected=f"{list(texture.grid.shape)}, the cells of this texture, in [0, 1]",
             fix="move a map with foveate.grid.resize_map, and scale it",
         )
+    plane.setflags(write=False)
     return plane
 
 
@@ -112,7 +128,7 @@ def weighed(texture: Texture, spoken: tuple[Cue, ...], reasons: dict[str, Floats
         reasons["prior"] = weighing.prior
         share = np.float32(weighing.prior_weight)
         found = (1 - share) * found + share * weighing.prior
-    if weighing.balance.name == "participation":
+    if isinstance(weighing.balance, Participation):
         return found
     reasons["information"] = information(texture, weighing.weights)
     reasons["perspective"] = perspective(texture, weighing.weights)
