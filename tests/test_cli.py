@@ -169,7 +169,7 @@ def test_bad_budgets(tmp_path: Path, broccoli: Path) -> None:
     usage = run("look", broccoli, "dog", "--budget", "many", cwd=tmp_path)
     assert usage.returncode == 2
     assert "--budget" in usage.stderr
-    assert "integer" in usage.stderr
+    assert "auto" in usage.stderr
 
 
 def test_bad_queries_leave_nothing_behind(tmp_path: Path, broccoli: Path) -> None:

@@ -16,8 +16,10 @@ import onnxruntime
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from tower import Tower
+from tower import NAMES, Tower
+from words import Vocabulary
 
+SYNONYM = 0.1  # weight of a class's other names beside its first: "child" is a person too (docs/log.md)
 AGREE = 2e-3  # largest difference of a feature's component
 
 
@@ -43,8 +45,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, default=Path("training/run"))
     parser.add_argument("--out", type=Path, default=Path("src/foveate/assets/nano_image.onnx"))
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--assets", type=Path, help="Folder of the text table [default: where --out lies].")
     args = parser.parse_args()
     tower, scales = load(args.run / "tower.safetensors")
+    groups = Vocabulary(args.data, args.out.parent if args.assets is None else args.assets).groups[:NAMES]
+    classes = torch.tensor([i for i, group in enumerate(groups) for _ in group])
+    weights = torch.tensor([SYNONYM if n else 1.0 for group in groups for n in range(len(group))])
+    tower.teach(torch.from_numpy(np.concatenate(groups)), classes, weights)
     shipped = Shipped(tower).eval()
     temporary = args.out.with_suffix(".part")
     with warnings.catch_warnings():

@@ -202,10 +202,15 @@ class Tower(nn.Module):
         self.out = nn.Conv2d(width, TEXT_WIDTH, 1)
         self.say = nn.Conv2d(NAMES, TEXT_WIDTH, 1, bias=False)
 
-    def teach(self, names: Tensor) -> None:
-        """Start `say` as LOUD times the ridge pseudo-inverse of the names' unit vectors [80, 256]."""
-        gram = names @ names.T + RIDGE * torch.eye(NAMES)
-        self.say.weight.data.copy_(LOUD * (names.T @ torch.linalg.inv(gram))[:, :, None, None])
+    def teach(self, names: Tensor, classes: Tensor, weights: Tensor) -> None:
+        """Make `say` answer LOUD to the names of a class and 0 to those of others, by weighted ridge regression.
+
+        names: unit vectors [n, 256]; classes: the class of each, int64 [n] below 80; weights [n].
+        """
+        weighted = (names * weights[:, None]).T
+        gram = weighted @ names + RIDGE * torch.eye(TEXT_WIDTH)
+        answer = torch.linalg.solve(gram, weighted @ F.one_hot(classes, NAMES).float())
+        self.say.weight.data.copy_(LOUD * answer[:, :, None, None])
 
     def freeze(self) -> None:
         """What came from the detector learns nothing."""
