@@ -9,8 +9,8 @@ texture. A balance combines the three; the formulas and their weights are those 
 from, and the weights are data.
 
 What is notable
-* The default balance is `Participation`: on dev/coco128 every other one scored lower (docs/log.md has the table;
-  `foveate bench balance` makes it). The others are here for scenes where the question is not everything.
+* The default balance is `Participation`. `foveate bench balance` compares the others with it (docs/log.md has the
+  table): a little of everything helps or hurts by a point or two, the seed documents' tensions lose eight.
 * A balance is any frozen object with a name and a `weigh` method: a learned one fits in.
 """
 
