@@ -63,18 +63,18 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """What a method may look at: one image.
+    """What a method may look at: one image, or one video.
 
     Attributes:
         placement: its cells.
-        relevance: of the question, over the image.
+        relevance: of the question, over the image; over each picture of a video.
         features: gives the model's features of all cells, float32 [cells, D], when called.
         policy, floor, protected, whole: for "relevance", as of `foveate.allocate`.
         seed: for "random".
     """
 
     placement: Placement
-    relevance: Relevance
+    relevance: Sequence[Relevance]
     features: Callable[[], Floats]
     policy: Policy = BEST
     floor: float = 0.0
@@ -84,7 +84,7 @@ class Candidates:
 
     def panes(self) -> list[Relevance]:
         """The question's relevance on each pane."""
-        return [seen_through(self.relevance, pane) for pane in self.placement.panes]
+        return [seen_through(self.relevance[pane.picture], pane) for pane in self.placement.panes]
 
 
 def choose(method: Method, image: Candidates, budget: int) -> Choice:
@@ -141,13 +141,13 @@ def _by_relevance(image: Candidates, budget: int, policy: Policy) -> Choice:
 def _protected(image: Candidates, pane: Pane) -> NDArray[np.bool_]:
     """The image's protected cells on a pane: those under the centre of a cell."""
     assert image.protected is not None
-    size = image.relevance.grid.height, image.relevance.grid.width
+    grid = image.relevance[pane.picture].grid
     y0, x0, y1, x1 = pane.box
     y = y0 + (np.arange(pane.h) + 0.5) * (y1 - y0) / pane.h
     x = x0 + (np.arange(pane.w) + 0.5) * (x1 - x0) / pane.w
     centres = np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2)
-    grid = Grid(image.protected.shape[0], image.protected.shape[1], *size)
-    return image.protected.ravel()[grid.index_at(centres)].reshape(pane.h, pane.w)
+    mask = Grid(image.protected.shape[0], image.protected.shape[1], grid.height, grid.width)
+    return image.protected.ravel()[mask.index_at(centres)].reshape(pane.h, pane.w)
 
 
 def _downsampled(image: Candidates, budget: int) -> Choice:

@@ -39,6 +39,7 @@ class Pane:
         box: (y0, x0, y1, x1) in pixels of the image; may reach beyond it.
         first: feature row of the first cell.
         line: feature rows from one line of cells to the next: w, or w + 1 where a row ends each line.
+        picture: which of the pictures of its placement the pane shows; above 0 in a video only.
     """
 
     h: int
@@ -46,6 +47,7 @@ class Pane:
     box: Box
     first: int = 0
     line: int = 0
+    picture: int = 0
 
     @property
     def count(self) -> int:
@@ -76,7 +78,7 @@ class Pane:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the feature rows of one image lie.
+    """Where the feature rows of one image lie, or of one video, whose pictures share a budget.
 
     Attributes:
         panes: grids of cells.
@@ -87,6 +89,11 @@ class Placement:
     panes: tuple[Pane, ...]
     count: int
     always: tuple[int, ...] = ()
+
+    @property
+    def pictures(self) -> int:
+        """How many pictures the panes show: 1, or the frames of a video."""
+        return 1 + max(pane.picture for pane in self.panes)
 
     @property
     def cells(self) -> int:
