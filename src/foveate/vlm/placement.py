@@ -21,6 +21,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.errors import OptionError
 from foveate.grid import Grid
 from foveate.readonly import ReadOnly
 from foveate.relevance.score import Relevance
@@ -144,6 +145,19 @@ def seen_through(relevance: Relevance, pane: Pane) -> Relevance:
         grid=pane.grid,
         features=None if relevance.features is None else moved(relevance.features),
     )
+
+
+def touched(mask: NDArray[np.bool_], size: tuple[int, int], pane: Pane) -> NDArray[np.bool_]:
+    """Cells of a pane that touch a True cell of a mask over the image of (height, width) pixels: bool [h, w]."""
+    if mask.dtype != bool or mask.ndim != 2:
+        raise OptionError(
+            f"protected cells of shape {list(mask.shape)} and type {mask.dtype}",
+            expected="a bool mask [h, w] over the image",
+            fix='pass texture.channel("text") > 0.5, say',
+        )
+    down, across = (_reading(mask.shape[i], size[i], pane.box[i], pane.box[i + 2], (pane.h, pane.w)[i]) > 0
+                    for i in (0, 1))  # fmt: skip
+    return (down.astype(np.int64) @ mask.astype(np.int64) @ across.T.astype(np.int64)) > 0
 
 
 @lru_cache(maxsize=64)
