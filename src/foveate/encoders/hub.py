@@ -81,6 +81,11 @@ class HubEncoder:
         self.patch = int(vision.patch_size)
         self.native = self.native_cells(vision)
 
+    @property
+    def device(self) -> Any:
+        """Where the model is: a torch.device."""
+        return self._model.device
+
     # --- what a family says -------------------------------------------------------------------------------------------
 
     @property

@@ -44,10 +44,12 @@ class Encoded:
     Attributes:
         rows: for each image, [n, D].
         levels: DeepStack's further features, for each level and image, [n, D]; empty for most families.
+        before_last: what went into the last block of a CLIP tower, [images, 1 + n, width], where the model kept it.
     """
 
     rows: tuple[torch.Tensor, ...]
     levels: tuple[tuple[torch.Tensor, ...], ...] = ()
+    before_last: torch.Tensor | None = None
 
     def kept(self, rows: Sequence[Indices]) -> Encoded:
         """Only these rows of each image, at every level. An image that is kept whole is not copied."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from foveate.vlm.family import Encoded
 from foveate.vlm.placement import Placement
 from foveate.vlm.prompt import ids_of, spans_of, special_tokens, text_of
 from foveate.vlm.scene import Mode, Scene
+from foveate.vlm.tower import Tower
 
 if TYPE_CHECKING:
     from foveate.vlm.model import VLM
@@ -41,13 +43,18 @@ def see_images(vlm: VLM, images: Sequence[Any], mode: Mode) -> Scene:
     placements = vlm.family.placements(vlm.model, processor, inputs, sizes, spans)
     _check_counts(spans, placements, vlm.model.config.image_token_id)
     inputs, features = _encoded(vlm, inputs, placements, mode)
+    images = tuple(picture.rgb for picture in pictures)
+    if isinstance(vlm.encoder, Tower):
+        images, textures, placements = vlm.encoder.textures(images, placements, features)
+    else:
+        textures = tuple(encode(picture, encoder=vlm.encoder) for picture in pictures)
     return Scene(
         model=vlm.model,
-        images=tuple(picture.rgb for picture in pictures),
-        textures=tuple(encode(picture, encoder=vlm.encoder) for picture in pictures),
+        images=images,
+        textures=textures,
         placements=placements,
         spans=spans,
-        features=features,
+        features=None if features is None else replace(features, before_last=None),
         inputs=ReadOnly(inputs),
     )
 
