@@ -2,7 +2,8 @@
 
 What is notable
 * A provider is any callable object with a name. `KMeans` is the default and needs nothing; `Slic` needs scikit-image
-  (extra `[segments]`), `Seeds` OpenCV's contrib wheel. One of your own serves as well.
+  (extra `[segments]`), `Seeds` OpenCV's contrib wheel, `Sam` of masks.py a model (extra `[torch]`). One of your own
+  serves as well.
 * `KMeans` is exact: its values are whole numbers small enough that no sum is ever rounded. So the number of threads,
   the order of a sum and the make of the processor cannot change a segment.
 * Whatever a provider returns is checked, renumbered by size and brought down to 50 segments: `cluster_id` has room for
@@ -17,7 +18,7 @@ with positions p in cells, `spacing` that of the seeds, and `spread` the root me
 from their mean, so that encoders of any scale weigh the same. The default weights 0.5, 1, 2 were chosen on every second
 image of COCO128: of the choices that find things about as well, the one whose segments are most often in one piece.
 
-Not covered: a segment may be in several pieces; things thinner than a cell get no segment; masks of SAM-like models.
+Not covered: a segment may be in several pieces; things thinner than a cell get no segment.
 """
 
 from __future__ import annotations
