@@ -282,6 +282,8 @@ def test_zoom_finds_and_draws(tmp_path: Path) -> None:
     for record in found["queries"]:
         assert (tmp_path / record["png"]).stat().st_size > 1000
         assert json.loads((tmp_path / record["json"]).read_text())["peak"] == record["peak"]
+        page = np.asarray(Image.open(tmp_path / record["png"]))
+        assert (page[-40:] == (90, 220, 255)).all(-1).sum() > 100  # the legend has the colour of the box
     assert found["scene"] is None
     kept = last(run("zoom", "wide.png", "a bus", "--out", "out", "--scene", "scene", cwd=tmp_path))
     again = last(run("zoom", "wide.png", "a bus", "--out", "out", "--scene", "scene", cwd=tmp_path))

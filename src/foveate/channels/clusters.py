@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from foveate.errors import MissingExtraError, OptionError
 from foveate.grid import Grid, resize_map
-from foveate.readonly import ReadOnly, freeze
+from foveate.readonly import Frozen, ReadOnly
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -203,7 +203,7 @@ def commonest(labels: NDArray[Any], shape: tuple[int, int]) -> Ids:
 
 
 @dataclass(frozen=True, eq=False)
-class Segments:
+class Segments(Frozen):
     """Segments 0 to k - 1 of an image, the largest first; of equal ones, the one that comes first along the rows.
 
     Attributes:
@@ -223,9 +223,6 @@ class Segments:
     sizes: Floats
     centroids: Floats
     planes: ReadOnly[str, Floats]
-
-    def __post_init__(self) -> None:
-        freeze(self)
 
     @property
     def count(self) -> int:
