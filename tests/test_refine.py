@@ -25,7 +25,7 @@ NANO = foveate.load_encoder("nano")
 
 @pytest.fixture(scope="module")
 def closer(texture: Texture) -> Texture:
-    return refine(texture, "broccoli")
+    return refine(texture, "broccoli", scale=2)
 
 
 def queries(n: int = 50) -> np.ndarray:
@@ -62,7 +62,7 @@ def test_one_box_changes_and_everything_else_is_shared(texture: Texture, closer:
 
 
 def test_it_is_pure(texture: Texture, closer: Texture) -> None:
-    again = refine(texture, "broccoli")
+    again = refine(texture, "broccoli", scale=2)
     assert np.array_equal(again.embedding, closer.embedding)
     assert np.array_equal(again.residual, closer.residual)
     assert "pass_1" not in texture.planes
@@ -105,7 +105,7 @@ def test_steps_look_at_different_places(texture: Texture) -> None:
 
 def test_a_relevance_serves_as_well_as_its_question(texture: Texture, closer: Texture) -> None:
     relevance = foveate.score(texture, "broccoli")
-    assert np.array_equal(refine(texture, relevance).embedding, closer.embedding)
+    assert np.array_equal(refine(texture, relevance, scale=2).embedding, closer.embedding)
     coarse = relevance.on(Grid(16, 12, texture.grid.height, texture.grid.width))
     two = refine(texture, coarse, share=0.1, steps=2)
     assert two.has("pass_1")
@@ -156,7 +156,7 @@ def test_an_encoder_of_ones_own_is_asked_how_large_its_cells_are(cake: Path) -> 
     coarse = Coarse()
     texture = foveate.encode(cake, encoder=coarse)
     assert texture.grid.shape == (15, 20)
-    refined = refine(texture, "red", encoder=coarse)
+    refined = refine(texture, "red", encoder=coarse, scale=2)
     assert coarse.sides == [None, None]  # half of the image at twice the scale: its usual size
     refine(texture, "red", encoder=coarse, scale=3)
     assert coarse.sides[-1] == pytest.approx(300, rel=0.1)

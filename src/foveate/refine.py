@@ -19,9 +19,9 @@ What is notable
 * Half the weight: the fine look alone loses precision, because a tower that sees only a part misses what is around it.
   Averaging is as good as any weighting of fine samples by their length (docs/log.md).
 
-Cost: one pass of the tower for each step, of share scale^2 times the size of the first: as much again with the
-defaults. **For several questions of one image `share=1, scale=1.5` is better value**: one look more at the whole, for
-2.25 times the price of the first, and all questions gain (docs/log.md).
+Cost: one pass of the tower for each step, of share scale^2 times the size of the first: half as much again with the
+defaults. **For several questions of one image `share=1` is better value**: one look more at the whole, at 2.25 times
+the size of the first, from which all questions gain more (docs/log.md).
 
 Not covered: images too large for one look, see closer.py; cells finer than the texture's; segments, which stay as the
 first look made them.
@@ -59,7 +59,7 @@ def refine(
     texture: Texture,
     looking_for: str | Relevance,
     *,
-    scale: float = 2.0,
+    scale: float = 1.5,
     share: float = 0.25,
     steps: int = 1,
     encoder: str | Encoder | None = None,
@@ -68,8 +68,10 @@ def refine(
 
     Args:
         texture: from `encode` or `Texture.load`.
-        looking_for: a question, asked anew before each step; or a relevance of this texture.
-        scale: resolution of the second look as a multiple of the first's, 1 to 4.
+        looking_for: a question, asked anew before each step; or a relevance of this texture (what is checked is the
+            size of its image: a relevance does not know more).
+        scale: resolution of the second look as a multiple of the first's, 1 to 4. Beyond the photograph's own there is
+            nothing to see: 1.5 is the best for photographs of 640 pixels, larger ones may want more.
         share: of the image that a step looks at, above 0, to 1.
         steps: boxes to look at, 1 to 16; a later one is chosen by what lies outside of the earlier ones, and when
             they cover everything there are no more.
