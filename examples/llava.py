@@ -1,4 +1,4 @@
-"""LLaVA 1.5: a photograph, two questions, 128 of 576 cells.
+"""LLaVA 1.5: a photograph, two questions, 128 cells.
 
 Run it with: python examples/llava.py [--model NAME_OR_FOLDER] [--image FILE] [--budget N]
 """

@@ -185,6 +185,13 @@ def test_the_installed_command_answers(folders: Path, tmp_path: Path) -> None:
     assert said["questions"][0]["kept"] != said["questions"][1]["kept"]  # every question selects afresh
 
 
+def test_help_lists_it_and_its_options() -> None:
+    assert "\n  ask " in CliRunner().invoke(app, ["--help"]).stdout
+    text = CliRunner().invoke(app, ["ask", "--help"], env={"COLUMNS": "200"}).stdout
+    assert all(method in text for method in foveate.vlm.METHODS)
+    assert all(f"{mode}:" in text for mode in ("drop", "sparse", "weight", "crop"))
+
+
 def test_its_answer_is_that_of_the_library(folders: Path) -> None:
     found = asked(CAKE, "where is the cake?", "--model", folders / "llava", "-k", 7, "--max-new-tokens", 5)
     vlm = foveate.vlm.attach(*pair("llava"))

@@ -7,10 +7,12 @@ models/model_utils/gen_metrics.py), and nothing else of it.
 from __future__ import annotations
 
 import abc
+import gc
 import subprocess
 import sys
 import tomllib
 import types
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +48,9 @@ class StandIn(abc.ABC):
     def generate_until(self, requests: Any) -> Any: ...
     @abc.abstractmethod
     def generate_until_multi_round(self, requests: Any) -> Any: ...
+
+    def clean(self) -> None:
+        self.cleaned = True
 
     @property
     def rank(self) -> int:
@@ -245,6 +250,16 @@ def test_all_cells_are_the_stock_model(folder: Path) -> None:
     out = stock.generate(**inputs, max_new_tokens=6, do_sample=False, pad_token_id=0)
     said = processor.tokenizer.decode(out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True).strip()
     assert result.text == said
+
+
+def test_it_lets_go_of_the_model(folder: Path) -> None:
+    model = evaluated(folder, "budget=9", [{"images": [LARGE], "question": "a dog"}])
+    model.generate_until(requests(1, GREEDY))
+    network = weakref.ref(model.vlm.model)
+    model.clean()
+    gc.collect()
+    assert network() is None
+    assert str(model.device) == "cpu"
 
 
 def test_until_and_length(folder: Path) -> None:

@@ -128,11 +128,17 @@ class Evaluated:
         self.seed, self.max_new_tokens, self.batch_size = int(seed), int(max_new_tokens), 1
         self.vlm: VLM = load(str(pretrained), dtype=dtype, device=_device(device), encoder=encoder)
         self.scenes = Scenes(self.vlm, max(1, int(scenes)), mode)
+        self._device = self.vlm.model.device
 
     @property
     def device(self) -> Any:
         """Where the model is; lmms-eval gathers its counts there."""
-        return self.vlm.model.device
+        return self._device
+
+    def clean(self) -> None:
+        """Called after the last request: lets go of the model, so that a judge may have its memory."""
+        del self.vlm, self.scenes
+        super().clean()  # type: ignore[misc]
 
     def generate_until(self, requests: Sequence[Any]) -> list[Any]:
         """One answer a request, in their order."""
