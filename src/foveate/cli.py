@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from foveate.ask_command import ask
 from foveate.bench.command import bench
 from foveate.terminal import EncoderName, LongSide, last_line, table, waiting
 
@@ -96,6 +97,9 @@ def look(
     _no_files(query)
     texture, seconds = _texture(image, encoder, long_side)
     _report(image, texture, seconds, query, budget, out, floor, encoder)
+
+
+app.command()(ask)
 
 
 @app.command()
