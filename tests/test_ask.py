@@ -259,7 +259,6 @@ def test_a_model_without_a_chat_template_says_what_to_write(tmp_path: Path) -> N
     assert "prompt=" in caught.value.fix
 
 
-@pytest.mark.xfail(reason="VLM.see lays out its first prompt with the chat template", strict=True, raises=PromptError)
 def test_a_model_without_a_chat_template_takes_a_prompt(tmp_path: Path) -> None:
     saved("llava", tmp_path, template=False)
     asked(CAKE, "a cake", "--model", tmp_path, "--prompt", "USER: <image> {question} ASSISTANT:")

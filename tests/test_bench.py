@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import foveate
 from foveate.bench import again, balance, channels, compression, gallery, query, relevance
 from foveate.bench.agreement import agreement, auroc, mean_estimate, ratio_estimate
 from foveate.bench.coco import read_folder
@@ -362,14 +361,6 @@ def test_balance_compares_every_way_with_the_question_alone(folder: Path) -> Non
     assert all(0 <= row[metric] <= 1 for row in report["rows"] for metric in balance.METRICS)
     assert 0 < report["cascade"]["looked"] < 1
     json.dumps(report)
-
-
-def test_the_mean_of_a_segment_is_its_mean(broccoli: Path) -> None:
-    texture = foveate.encode(broccoli)
-    p = foveate.score(texture, "broccoli").map
-    means, ids = balance.segment_means(texture, p), texture.channel("cluster_id")
-    for number in (0, 7, int(ids.max())):
-        assert np.allclose(means[ids == number], p[ids == number].mean(), atol=1e-5)
 
 
 def test_channels_have_a_price() -> None:

@@ -57,7 +57,7 @@ def test_a_list_of_questions_is_stacked_in_order(texture: Texture) -> None:
 
 
 def test_several_phrases_take_the_highest(texture: Texture) -> None:
-    both = foveate.score(texture, "is there a child with broccoli?")
+    both = foveate.score(texture, "is there a child with broccoli?", cohesion=0)
     assert list(both.parts) == ["child", "broccoli"]
     assert np.array_equal(both.map, np.maximum(both.parts["child"], both.parts["broccoli"]))
 

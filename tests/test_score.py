@@ -28,7 +28,7 @@ def test_without_rivals_it_is_a_sigmoid_of_the_score(texture: Texture) -> None:
     found = relevance_of(texture, query, with_rivalry(0))
     score = texture.scores(query.vectors)[0]
     assert np.allclose(found.margin, score, atol=1e-6)
-    assert np.allclose(found.map, 1 / (1 + np.exp(-(10 * score - 1))), atol=1e-5)
+    assert np.allclose(found.reasons["participation"], 1 / (1 + np.exp(-(10 * score - 1))), atol=1e-5)
 
 
 @pytest.mark.parametrize("text", ["broccoli", "a dog", "a kid"])  # the bank holds synonyms of the last two
@@ -49,7 +49,7 @@ def test_when_every_rival_is_a_synonym_nothing_breaks(texture: Texture, bank: Ri
 
 def test_confidence_is_the_mean_of_the_highest_cells(texture: Texture) -> None:
     found = foveate.score(texture, "broccoli")
-    assert found.confidence == pytest.approx(np.sort(found.map.ravel())[-12:].mean(), abs=1e-6)  # 64 x 48 / 256
+    assert found.confidence == pytest.approx(np.sort(found.reasons["participation"].ravel())[-12:].mean(), abs=1e-6)
 
 
 def test_the_map_is_not_stretched_to_full_contrast(texture: Texture) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -64,9 +66,9 @@ def test_every_balance_gives_a_map_with_its_reasons(texture: Texture, balance: s
     expected = BALANCES[balance].weigh(information(texture), perspective(texture), plain.map)
     assert np.allclose(relevance.map, expected, atol=1e-6)
     assert relevance.confidence == plain.confidence  # whether it is there is the question's business alone
-    assert np.array_equal(relevance.reasons["participation"], plain.map)
+    assert np.array_equal(relevance.reasons["participation"], plain.reasons["participation"])
     others = set() if balance == "participation" else {"information", "perspective"}
-    assert set(relevance.reasons) == {"participation"} | others
+    assert set(relevance.reasons) == {"participation", "segment"} | others
     moved = relevance.on(foveate.Grid(8, 6, texture.grid.height, texture.grid.width))
     assert all(plane.shape == (8, 6) for plane in moved.reasons.values())
 
@@ -89,13 +91,28 @@ def test_a_balance_of_ones_own(texture: Texture) -> None:
         foveate.score(texture, "broccoli", balance=Broken())
 
 
+def test_each_cell_takes_a_share_of_its_segment(texture: Texture) -> None:
+    alone, usual, whole = (foveate.score(texture, "broccoli", cohesion=c).map for c in (0, 0.3, 1))
+    ids = texture.channel("cluster_id")
+    for number in (0, 7, int(ids.max())):
+        assert np.allclose(whole[ids == number], alone[ids == number].mean(), atol=1e-5)
+    assert np.allclose(usual, 0.7 * alone + 0.3 * whole, atol=1e-5)
+    assert np.array_equal(foveate.score(texture, "broccoli").map, usual)
+    fast = foveate.encode(texture.pixel, channels="fast")  # without segments there is nothing to take from
+    assert set(foveate.score(fast, "broccoli").reasons) == {"participation"}
+    wrong: list[Any] = [-0.1, 1.1, True, "half"]
+    for share in wrong:
+        with pytest.raises(OptionError, match="cohesion"):
+            foveate.score(texture, "broccoli", cohesion=share)
+
+
 def test_a_prior_is_mixed_in(texture: Texture) -> None:
     first, plain = foveate.score(texture, "a child"), foveate.score(texture, "broccoli")
     noted = texture.with_channel("pass_1", first.map)
     for prior in (first, first.map, "pass_1"):
         found = foveate.score(noted, "broccoli", prior=prior, prior_weight=0.25)
         assert np.allclose(found.map, 0.75 * plain.map + 0.25 * first.map, atol=1e-3)  # the plane is float16
-        assert set(found.reasons) == {"participation", "prior"}
+        assert set(found.reasons) == {"participation", "segment", "prior"}
     several = foveate.score(noted, ["broccoli", "a child"], prior="pass_1")
     assert np.array_equal(several[0].map, foveate.score(noted, "broccoli", prior="pass_1").map)
 

@@ -338,6 +338,29 @@ def test_budgets() -> None:
         vlm.ask_many(scene, "a dog")
 
 
+def test_whole_windows() -> None:
+    vlm = attached("qwen2_5_vl")
+    scene = vlm.see(photo(230, 230))
+    kept = vlm.prepare(scene, QUESTION, budget="auto", whole=(4, 4)).chosen[0].kept[0].mask
+    assert kept.shape == (8, 8)
+    blocks = kept.reshape(2, 4, 2, 4).any((1, 3))
+    assert kept.sum() == 16 * blocks.sum()
+    with pytest.raises(BudgetError, match="whole windows"):
+        vlm.prepare(scene, QUESTION, budget=5, whole=(4, 4))
+    tiles = attached("internvl")
+    with pytest.raises(OptionError, match="panes"):
+        tiles.prepare(tiles.see(photo()), QUESTION, budget=4, whole=(2, 2))
+
+
+def test_what_to_look_for_may_differ_from_the_question() -> None:
+    vlm = attached("llava")
+    scene = vlm.see(Path(foveate.__file__).parent / "assets/photos/yellow_bus.jpg")
+    ours = vlm.prepare(scene, "what is it doing?", budget=4, looking_for="the bus")
+    bus = vlm.prepare(scene, "the bus", budget=4)
+    assert np.array_equal(ours.chosen[0].rows, bus.chosen[0].rows)
+    assert len(ours.keep) != len(bus.keep)
+
+
 def test_scenes() -> None:
     llava, qwen = attached("llava"), attached("qwen2_5_vl")
     with pytest.raises(SceneError, match="another model"):
@@ -353,6 +376,10 @@ def test_scenes() -> None:
     with pytest.raises(SceneError, match="compares the model's features"):
         llava.ask(llava.see(photo(), mode="sparse"), QUESTION, budget=5, mode="sparse", method="maxmin")
     vlm = attached("internvl")
+    with pytest.raises(SceneError, match="downsample"):
+        llava.ask(llava.see(photo(), mode="sparse"), QUESTION, budget=5, mode="sparse", method="downsample")
+    with pytest.raises(PromptError, match="crop"):
+        llava.ask(llava.see(photo()), QUESTION, mode="crop", prompt="<image> what?")
     with pytest.raises(ModelError, match="sparse"):
         vlm.ask(vlm.see(photo(), mode="sparse"), QUESTION, mode="sparse")
     with pytest.raises(SceneError, match="2 images"):

@@ -62,7 +62,7 @@ def measure(
             images.append(number)
             shares.append(float(mask.mean()))
             for way, each in seen.items():
-                plane = resize_map(score(each, asked, encoder=encoder).margin, mask.shape)
+                plane = resize_map(score(each, asked, encoder=encoder).map, mask.shape)
                 result = agreement(plane, mask)._asdict()
                 found.setdefault(way, []).append([result[metric] for metric in METRICS])
         progress(number + 1)

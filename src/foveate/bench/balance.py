@@ -26,6 +26,7 @@ from foveate.relevance.cascade import cascade
 from foveate.relevance.policies import top_cells
 from foveate.relevance.query import prepare
 from foveate.relevance.scorers import Linear, Tensions, information, perspective
+from foveate.relevance.weighing import segment_means
 from foveate.texture import Texture
 
 Floats = NDArray[np.float32]
@@ -52,18 +53,11 @@ def ways(texture: Texture, p: Floats) -> Mapping[str, Floats]:
         "times (1 + saliency) / 2": p * (1 + texture.channel("saliency")) / 2,
         "times (1 + centre) / 2": p * (2 - eccentricity) / 2,
         "15 % mean of the segment": 0.85 * p + 0.15 * segment,
-        "30 % mean of the segment": 0.7 * p + 0.3 * segment,
+        "30 % mean of the segment (default)": 0.7 * p + 0.3 * segment,
         "50 % mean of the segment": 0.5 * p + 0.5 * segment,
         "30 % segment, 5 % saliency": 0.65 * p + 0.3 * segment + 0.05 * texture.channel("saliency"),
         "the mean of the segment": segment,
     }
-
-
-def segment_means(texture: Texture, p: Floats) -> Floats:
-    """Each cell's mean over its segment: float32 [h, w]."""
-    ids = texture.channel("cluster_id").astype(np.int64).ravel()
-    means = np.bincount(ids, p.ravel()) / np.maximum(np.bincount(ids), 1)
-    return means[ids].reshape(p.shape).astype(np.float32)
 
 
 def measure(
@@ -79,7 +73,7 @@ def measure(
         budget = min(DEFAULT_BUDGET, texture.grid.count // 2)
         for name, mask in item.masks.items():
             images.append(number)
-            relevance = score(texture, question(name), encoder=encoder)
+            relevance = score(texture, question(name), encoder=encoder, cohesion=0)
             for way, plane in ways(texture, relevance.map).items():
                 found.setdefault(way, []).append(agreement(resize_map(plane, mask.shape), mask))
             exact = np.zeros(texture.grid.count, bool)

@@ -127,9 +127,9 @@ def _one_image(
     asked.there += [name in item.masks for name in names]
     asked.image += [number] * len(names)
     shape = next(iter(item.masks.values())).shape
-    maps = {name: resize_map(everything[name].margin, shape) for name in item.masks}
+    maps = {name: resize_map(everything[name].map, shape) for name in item.masks}
     absent = [name for name in names if name not in item.masks]
-    foreign = resize_map(everything[absent[random.integers(len(absent))]].margin, shape) if absent else None
+    foreign = resize_map(everything[absent[random.integers(len(absent))]].map, shape) if absent else None
     blind = {
         "saliency": resize_map(texture.channel("saliency"), shape),
         "centre": _centre(shape),

@@ -60,6 +60,16 @@ color colour colors colours kind kinds type types sort sorts number amount many 
 picture pictures photo photos photograph image images view part side top bottom left right front back middle end
 """
 
+# Cut where they mean the whole: "in the picture", but not "the picture on the wall".
+_WHOLES = frozenset("image images picture pictures photo photos photograph photographs scene figure".split())
+# Whole sentences that say how to answer, as tests of models have them: "Answer the question using a single word."
+_ORDER = re.compile(
+    r"(?:please\s+)?(?:answer|respond|reply)\b|(?:please\s+)?(?:give|provide|select|choose|use|do not|don't)\b"
+    r".*\b(?:answers?|options?|letters?|words?|phrases?|explanations?|choices?)\b",
+    re.IGNORECASE,
+)
+_SENTENCE = re.compile(r"(?<=[.?!])\s+|\n+")
+
 _CUTS = frozenset((_FUNCTION + _VERBS).split())
 _NAMELESS = frozenset(_FUNCTION.split()) - {"can", "will", "must", "down"}  # a can, a will, ...
 _AT_START, _PLACE, _ANSWER = (frozenset(words.split()) for words in (_COMMANDS, _PLACES, _ANSWERS))
@@ -100,12 +110,15 @@ def noun_phrases(text: str) -> tuple[str, ...]:
     ('red car',)
     >>> noun_phrases("a cup of coffee next to the cake")
     ('cup of coffee', 'cake')
+    >>> noun_phrases("Is there a dog in the picture? Answer the question using a single word.")
+    ('dog',)
     """
     text = unicodedata.normalize("NFC", text)
     quoted = tuple(dict.fromkeys(p for p in (q.strip() for q in _QUOTED.findall(text)) if p))
     if quoted:
         return quoted[:MAX_PHRASES]
-    words = _words(text)
+    sentences = [part for part in _SENTENCE.split(text) if part.strip()]
+    words = _words(" ".join(part for part in sentences if not _ORDER.match(part.strip())) or text)
     kept = [_CUT if _cuts(words, i) else word for i, word in enumerate(words)]
     phrases: list[list[str]] = [[]]
     for i, word in enumerate(kept):
@@ -140,6 +153,8 @@ def _cuts(words: list[str], i: int) -> bool:
         return True
     if word in _AT_START and before in ("", "please", "you", "to", "and") and after:
         return True
+    if word in _WHOLES and before in ("the", "this", "that") and words[max(i - 2, 0)] in ("in", "on", "of", "from"):
+        return after in _CUTS or not any(c.isalnum() for c in after)
     if word in _ANSWER and (after == "of" or before in _ASKING):
         return True
     return word in _PLACE and (after in _CUTS or not any(c.isalnum() for c in after))

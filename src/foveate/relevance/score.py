@@ -7,11 +7,11 @@ For a phrase with unit vector q and a cell with unit feature x (compressed, see 
     margin     m = s - rivalry r
     relevance  p = sigmoid(slope m + offset)                        in [0, 1]; of several phrases the highest
 
-Then the words of the question that speak of a channel have their say (cues.py), a prior is mixed in if one is given,
-and a balance weighs the result against what is in the pixels and what stands out (scorers.py); by default the question
-alone counts.
+Then each cell takes a share of its segment's mean, the words of the question that speak of a channel have their say
+(cues.py), a prior is mixed in if one is given, and a balance weighs the result against what is in the pixels and what
+stands out (scorers.py, weighing.py); by default no balance but the question counts.
 
-The five numbers are the encoder's `Calibration`. Confidence is the mean of the highest 1/256 of the map: a thing that
+The five numbers are the encoder's `Calibration`. Confidence is the mean of the highest 1/256 of p: a thing that
 is not there gives a low map everywhere, and a low confidence. It is never stretched to full contrast. From 0.5 on the
 thing counts as present.
 
@@ -54,8 +54,8 @@ class Relevance:
         margin: the raw score behind it, float32 [h, w]; what to compare across cells when the map is low everywhere.
         confidence: in [0, 1], how sure the map is that the thing is in the image.
         parts: the map of each phrase, by the phrase.
-        reasons: why: every plane that entered the map, by name: "participation" (the phrases' highest), channels that
-            the question speaks of, "prior", "information", "perspective".
+        reasons: why: every plane that entered the map, by name: "participation" (p, the phrases' highest), "segment" (its
+            mean over each segment), channels that the question speaks of, "prior", "information", "perspective".
         saliency: what stands out whatever is asked, float32 [h, w]; fills in for a thing that is not there.
         valid: opaque share of each cell, float32 [h, w]; None for an image without alpha.
         grid: the cells.

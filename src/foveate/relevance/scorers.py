@@ -9,8 +9,9 @@ texture. A balance combines the three; the formulas and their weights are those 
 from, and the weights are data.
 
 What is notable
-* The default balance is `Participation`. `foveate bench balance` compares the others with it (docs/log.md has the
-  table): a little of everything helps or hurts by a point or two, the seed documents' tensions lose eight.
+* The default balance is `Participation`. `foveate bench balance` compares the others with it (docs/log.md has tables
+  for two sets): a little of everything helps on one set and hurts on the other, the seed documents' tensions lose
+  eight points on one and nine on the other.
 * A balance is any frozen object with a name and a `weigh` method: a learned one fits in.
 """
 

@@ -1,7 +1,7 @@
 """A question's map beside everything else that has a say: channels its words speak of, a prior, a balance.
 
-The order is fixed: cues (cues.py) work on the map of the question's phrases, the prior is mixed in, and the balance
-(scorers.py) weighs the result against what is in the pixels and what stands out. What entered is kept, plane by plane,
+The order is fixed: each cell of the question's map takes a share of its segment's mean, as things are most often whole
+segments (channels/clusters.py); cues (cues.py) have their say; the prior is mixed in; and the balance (scorers.py) weighs the result against what is in the pixels and what stands out. What entered is kept, plane by plane,
 in `Relevance.reasons`.
 """
 
@@ -42,6 +42,7 @@ class Scoring(TypedDict, total=False):
     balance: str | Balance
     weights: ScorerWeights
     cues: bool
+    cohesion: float
     prior: str | Relevance | ArrayLike | None
     prior_weight: float
 
@@ -54,6 +55,7 @@ class Weighing:
         balance: the question against what is in the pixels and what stands out.
         weights: of the formulas of information and perspective.
         cues: whether words like "red" or "written" may use their channels.
+        cohesion: share of its segment's mean in each cell, 0 to 1.
         prior: a plane on the cell grid, float32 [h, w] in [0, 1], mixed in with `prior_weight`; None for none.
         prior_weight: its share, 0 to 1.
     """
@@ -61,6 +63,7 @@ class Weighing:
     balance: Balance = BALANCES["participation"]
     weights: ScorerWeights = WEIGHTS
     cues: bool = True
+    cohesion: float = 0.3  # more blurs borders, less gains less: `foveate bench balance`
     prior: Floats | None = None
     prior_weight: float = 0.3
 
@@ -80,15 +83,18 @@ def weighing_given(texture: Texture, how: Scoring) -> Weighing:
             expected="ScorerWeights(...), and True or False",
             fix="leave them out",
         )
-    share = how.get("prior_weight", AS_ASKED.prior_weight)
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-        raise OptionError(f"prior_weight={share!r}", expected="a share from 0 to 1", fix="leave it out for 0.3")
+    shares = {"prior_weight": AS_ASKED.prior_weight, "cohesion": AS_ASKED.cohesion}
+    for name, usual in shares.items():
+        share: object = how.get(name, usual)
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise OptionError(f"{name}={share!r}", expected="a share from 0 to 1", fix=f"leave it out for {usual}")
+        shares[name] = share
     return Weighing(
         balance=balance_given(how.get("balance", "participation")),
         weights=weights,
         cues=spoken,
         prior=_prior(texture, how.get("prior")),
-        prior_weight=share,
+        **shares,
     )
 
 
@@ -116,9 +122,25 @@ def _prior(texture: Texture, prior: object) -> Floats | None:
     return plane
 
 
+def segment_means(texture: Texture, plane: Floats) -> Floats:
+    """Each cell's mean over its segment: float32 [h, w] on the texture's cells -> the same."""
+
+    def make() -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        ids = texture.channel("cluster_id").astype(np.int64).ravel()
+        return ids, np.maximum(np.bincount(ids), 1).astype(np.float64)
+
+    ids, counts = texture.derive("segments", make)
+    means = (np.bincount(ids, plane.ravel(), len(counts)) / counts).astype(np.float32)
+    return np.asarray(means[ids].reshape(plane.shape), np.float32)
+
+
 def weighed(texture: Texture, spoken: tuple[Cue, ...], reasons: dict[str, Floats], weighing: Weighing) -> Floats:
     """The question's map after cues, prior and balance; what entered is added to `reasons`."""
     found = reasons["participation"]
+    if weighing.cohesion and texture.has("cluster_id"):
+        reasons["segment"] = segment_means(texture, found)
+        share = np.float32(weighing.cohesion)
+        found = (1 - share) * found + share * reasons["segment"]
     for cue in spoken if weighing.cues else ():
         plane = plane_of(texture, cue.channel)
         if plane is not None:

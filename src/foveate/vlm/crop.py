@@ -8,10 +8,12 @@ at just as many cells as it was given; one of a fixed size encodes it whole, and
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from foveate.errors import BudgetError, SceneError
+from foveate.errors import BudgetError, PromptError, SceneError
+from foveate.readonly import ReadOnly
 from foveate.relevance.regions import Regions, regions
 from foveate.vlm.scene import Answer, Scene
 
@@ -31,6 +33,12 @@ def ask_crops(vlm: VLM, scene: Scene, question: str, generation: dict[str, Any] 
         raise SceneError(
             f"mode='crop' for a scene of {len(scene.images)} images", expected="one image", fix="see each by itself"
         )
+    if how.get("prompt") is not None:
+        raise PromptError(
+            "a prompt of one's own in mode 'crop'",
+            expected="the chat template: how many images there are is known only after the question",
+            fix="leave prompt= out, or use mode='drop'",
+        )
     rest = {name: value for name, value in how.items() if name not in ("mode", "budget")}
     budget = how.get("budget", "auto")
     total = USUAL if budget in ("auto", None) else budget
@@ -43,11 +51,13 @@ def ask_crops(vlm: VLM, scene: Scene, question: str, generation: dict[str, Any] 
     (relevance,) = vlm.relevance(scene, question)
     found = _regions(relevance.map, relevance.grid, total - total // OVERVIEW, _cell_of(vlm.model))
     crops = found.crops(scene.images[0])
+    start = time.perf_counter()
     closer = vlm.see([scene.images[0], *crops])
-    wanted = [total - int(found.tokens.sum()), *found.tokens.tolist()]
-    budgets = tuple(max(1, min(n, cells)) for n, cells in zip(wanted, closer.cells, strict=True))
-    answer = vlm.ask(closer, question, generation=generation, budget=budgets, **rest)
-    return replace(answer, regions=found)
+    seconds = time.perf_counter() - start
+    shown = [min(int(n), cells) for n, cells in zip(found.tokens, closer.cells[1:], strict=True)]
+    overview = max(1, min(total - sum(shown), closer.cells[0]))  # also what crops of a fixed size could not take
+    answer = vlm.ask(closer, question, generation=generation, budget=(overview, *shown), **rest)
+    return replace(answer, regions=found, seconds=ReadOnly({"see": seconds, **answer.seconds}))
 
 
 def _regions(plane: Any, grid: Any, most: int, cell: int) -> Regions:

@@ -99,6 +99,7 @@ class VLM:
         whole: tuple[int, int] | None = None,
         weights: Sequence[torch.Tensor] | None = None,
         prompt: str | None = None,
+        looking_for: str | None = None,
         seed: int = 0,
     ) -> Prepared:
         """Select cells for a question, and lay out all that the model needs: `model.generate(**prepared.inputs())`.
@@ -114,6 +115,7 @@ class VLM:
             weights: for mode "weight": a factor for each feature row of each image, tensors [n]; gradients flow through
                 them. None: 0.5 where nothing is relevant, to 1 at the peak.
             prompt: the whole prompt as text, with an image token for each image, instead of the chat template.
+            looking_for: what to score the cells by, where that is not the question: "the dog" for "what is it doing?".
             seed: of method "random".
 
         Raises:
@@ -126,9 +128,9 @@ class VLM:
             mode != "crop", "mode='crop' for prepare", "drop, sparse, weight", "call ask, which sees the crops first"
         )
         clock = _Clock()
-        relevance = self.relevance(scene, question)
+        relevance = self.relevance(scene, question if looking_for is None else looking_for)
         clock.mark("score")
-        numbers = cells_to_keep(scene, relevance, None if mode == "weight" else budget)
+        numbers = cells_to_keep(scene, relevance, None if mode == "weight" else budget, whole)
         chosen, pictures = [], scene.of_each(relevance)
         for number, count in enumerate(numbers):
             image = Candidates(
@@ -177,7 +179,7 @@ class VLM:
             from foveate.vlm.crop import ask_crops
 
             return ask_crops(self, scene, question, generation, how)
-        return self._answers([self.prepare(scene, question, **how)], generation)[0]
+        return self.answers([self.prepare(scene, question, **how)], generation)[0]
 
     def ask_many(
         self,
@@ -201,7 +203,7 @@ class VLM:
                 f"{len(each)} budgets for {len(questions)} questions", expected="one for each", fix="or one for all"
             )
         made = [self.prepare(scene, q, budget=b, **how) for q, b in zip(questions, each, strict=True)]
-        return self._answers(made, generation)
+        return self.answers(made, generation)
 
     def relevance(self, scene: Scene, question: str) -> tuple[Relevance, ...]:
         """Where a question looks in each image.
@@ -216,7 +218,8 @@ class VLM:
         except QueryError:
             return tuple(nothing_of(texture, question) for texture in scene.textures)
 
-    def _answers(self, made: list[Prepared], generation: dict[str, Any] | None) -> list[Answer]:
+    def answers(self, made: Sequence[Prepared], generation: dict[str, Any] | None = None) -> list[Answer]:
+        """Generate for prepared questions, also of different scenes, in one batch. All must be of one kind."""
         import torch
 
         keywords = {"max_new_tokens": 64, "do_sample": False} | (generation or {})

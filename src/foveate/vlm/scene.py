@@ -98,7 +98,8 @@ class Answer:
         chosen: the kept cells of each image; `chosen[0].kept[0]` is an Allocation, with indices, scores and mask.
         relevance: of the question, over each image.
         tokens: (visual tokens the model got, visual tokens there are).
-        seconds: what took how long: "score", "choose", "slice", "generate" (and "encode" for mode "sparse").
+        seconds: what took how long: "score", "choose", "slice", "generate" ("encode" for mode "sparse", "see" for the
+            crops of mode "crop").
         regions: mode "crop": what was cut out; the first of `chosen` is the whole picture, then come the regions.
     """
 
