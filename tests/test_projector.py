@@ -500,14 +500,14 @@ def test_adapters_change_nothing_but_themselves_and_can_be_read_again(
     added = {name for name in now if name not in frozen}
     assert {name.split(".")[1] for name in added} == {"language_model"}
     assert len(added) == 2 * 7 * 3
+    assert all(p.requires_grad for name, p in model.named_parameters() if ".foveate." not in name)
+    assert not any(part.training for part in model.modules())
     model.save_pretrained(tmp_path)
     assert (tmp_path / "adapter_model.safetensors").exists()
     fresh = copy.deepcopy(pair("llava")[0])
     fresh.load_adapter(str(tmp_path))
     vlm, other = foveate.vlm.attach(model, processor), foveate.vlm.attach(fresh, processor)
     with torch.no_grad():
-        for one in (vlm, other):
-            one.model.eval()
         a = vlm.model(**vlm.prepare(scene_of(vlm, projector, textures[0]), "a?").inputs()).logits
         b = other.model(**other.prepare(scene_of(other, projector, textures[0]), "a?").inputs()).logits
     assert torch.equal(a, b)
@@ -542,6 +542,9 @@ def test_bad_trainings(llava: tuple[Any, Any], textures: list[Texture], rows: Te
         train([(textures[0], "a?", " ")], model, processor, projector)
     with pytest.raises(ModelError, match="without rows"):
         train(examples(textures), model, processor, TextureProjector(18, 64))
+    torch.nn.init.constant_(next(projector.parameters()), torch.inf)
+    with pytest.raises(OptionError, match="stay finite"):
+        train(examples(textures), model, processor, projector, settings=FEW)
     for wrong in ({"steps": 0}, {"batch": 1.5}, {"rate": -1.0}, {"warmup": 1.0}, {"clip": 0.0}, {"seed": -1}):
         with pytest.raises(OptionError):
             Settings(**wrong)

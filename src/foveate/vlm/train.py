@@ -175,7 +175,13 @@ def _loop(
         with _seeded(how.seed + 1 + step, vlm.model):
             loss = loss_of(vlm, projector, batch)
             loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(list(trained.values()), how.clip, error_if_nonfinite=True)
+        length = torch.nn.utils.clip_grad_norm_(list(trained.values()), how.clip)
+        if not bool(torch.isfinite(length + loss.detach().to(length))):
+            raise OptionError(
+                f"a rate of {rate:.2g}, with which the loss was {loss.item():.3g} in step {step + 1}",
+                expected="a training whose loss and gradient stay finite",
+                fix="lower settings.rate; use bfloat16, as float16 overflows; check the weights it began with",
+            )
         optimiser.step()
         losses.append(loss.item())
         if place is not None and ((step + 1) % how.save_every == 0 or step + 1 == how.steps):
@@ -322,8 +328,13 @@ def _adapters(model: Any, how: Settings) -> dict[str, torch.nn.Parameter]:
                 fix="pip install 'foveate[train]', or train with stage='projector' alone",
             ) from cause
         config = LoraConfig(r=how.rank, lora_alpha=how.alpha, target_modules=_linear_layers(model), bias="none")
+        learning, old = [(p, p.requires_grad) for p in model.parameters()], set(map(id, model.modules()))
         with _seeded(how.seed, model):
             model.add_adapter(config, adapter_name=ADAPTER)
+        for p, was in learning:  # peft freezes them for good
+            p.requires_grad_(was)
+        for part in model.modules():
+            part.training = part.training if id(part) in old else model.training
     return {name: p for name, p in model.named_parameters() if f".{ADAPTER}." in name}
 
 
