@@ -54,8 +54,8 @@ class Relevance:
         margin: the raw score behind it, float32 [h, w]; what to compare across cells when the map is low everywhere.
         confidence: in [0, 1], how sure the map is that the thing is in the image.
         parts: the map of each phrase, by the phrase.
-        reasons: why: every plane that entered the map, by name: "participation" (p, the phrases' highest), "segment" (its
-            mean over each segment), channels that the question speaks of, "prior", "information", "perspective".
+        reasons: why: every plane that entered the map, by name: "participation" (p, the phrases' highest), "segment"
+            (its mean over each segment), channels that the question speaks of, "prior", "information", "perspective".
         saliency: what stands out whatever is asked, float32 [h, w]; fills in for a thing that is not there.
         valid: opaque share of each cell, float32 [h, w]; None for an image without alpha.
         grid: the cells.

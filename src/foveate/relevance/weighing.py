@@ -1,8 +1,9 @@
 """A question's map beside everything else that has a say: channels its words speak of, a prior, a balance.
 
 The order is fixed: each cell of the question's map takes a share of its segment's mean, as things are most often whole
-segments (channels/clusters.py); cues (cues.py) have their say; the prior is mixed in; and the balance (scorers.py) weighs the result against what is in the pixels and what stands out. What entered is kept, plane by plane,
-in `Relevance.reasons`.
+segments (channels/clusters.py); cues (cues.py) have their say; the prior is mixed in; and the balance (scorers.py)
+weighs the result against what is in the pixels and what stands out. What entered is kept, plane by plane, in
+`Relevance.reasons`.
 """
 
 from __future__ import annotations

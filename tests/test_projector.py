@@ -1,0 +1,561 @@
+"""The projection path: rows that mean the same in every image, a projector that learns from them, files, resuming."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import foveate
+import foveate.vlm
+from foveate import Texture
+from foveate.basis import Basis
+from foveate.errors import (
+    ChannelError,
+    MissingExtraError,
+    ModelError,
+    ModelFilesError,
+    OptionError,
+    TextureEncoderError,
+)
+from foveate.vlm.lessons import Lesson, lessons_of
+from foveate.vlm.projector import TextureProjector, scene_of
+from foveate.vlm.rows import TextureRows
+from foveate.vlm.train import (
+    Progress,
+    Settings,
+    accuracy,
+    batch_at,
+    loss_of,
+    share_of_rate,
+    train,
+)
+from tests.vlm_models import FAMILIES, IDS, SPECIAL, VOCABULARY, pair, photo
+
+SIDE = 4
+SOURCE = Path(foveate.__file__).parents[1]
+FEW = Settings(steps=6, batch=2, save_every=2)
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+
+
+@pytest.fixture(scope="module")
+def textures() -> list[Texture]:
+    return [foveate.encode(photo(96, 128, seed=i), long_side=128, channels="fast") for i in range(3)]
+
+
+@pytest.fixture(scope="module")
+def rows(textures: list[Texture]) -> TextureRows:
+    return TextureRows.fitted(textures, side=SIDE)
+
+
+@pytest.fixture
+def llava() -> tuple[Any, Any]:
+    """Of its own for each test: training changes a model."""
+    model, processor = pair("llava")
+    return copy.deepcopy(model), processor
+
+
+def of(model: Any, rows: TextureRows, hidden: int | None = None, seed: int = 0) -> TextureProjector:
+    return TextureProjector.for_model(model, rows, hidden, seed=seed)
+
+
+def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_the_restored_features_on_shared_axes(textures: list[Texture]) -> None:
+    """The NumPy twin: restore every cell first, average over the coarse grid, then put it on the axes."""
+    rows = TextureRows.fitted(textures, rank=16, channels=("y", "x"), side=SIDE)
+    texture = textures[1]
+    full = texture.basis.restore(texture.coordinates()).reshape(12, 16, -1)
+    coarse = full.reshape(3, 4, 4, 4, -1).mean((1, 3)).reshape(12, -1)
+    assert rows.axes is not None
+    assert np.allclose(rows.axes @ rows.axes.T, np.eye(16), atol=1e-5)
+    y, x = np.mgrid[:3, :4]
+    place = np.stack([(y + 0.5) / 3, (x + 0.5) / 4], -1).reshape(12, 2)
+    twin = np.concatenate([coarse @ rows.axes.T, place], 1)
+    assert np.allclose(rows.read(texture) * rows.scale + rows.centre, twin, atol=2e-3)
+
+
+def test_columns_are_standard_over_the_training_textures(textures: list[Texture]) -> None:
+    for rank, width in ((16, 18), (None, 258)):
+        rows = TextureRows.fitted(iter(textures), rank=rank, side=SIDE)
+        table = np.concatenate([rows.read(texture) for texture in textures])
+        assert (rows.width, table.shape) == (width, (3 * 12, width))
+        assert np.abs(table.mean(0)).max() < 1e-3
+        assert np.abs(table.std(0) - 1).max() < 2e-2
+
+
+def test_the_same_features_have_the_same_rows_whatever_axes_they_are_kept_on(
+    textures: list[Texture], rows: TextureRows
+) -> None:
+    """The trap: every image has a basis of its own, so its kept coordinates mean nothing beside those of another."""
+    texture = textures[0]
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(16, 16)))[0].astype(np.float32)
+    turned = replace(
+        texture,
+        embedding=(texture.coordinates() @ turn).reshape(*texture.grid.shape, 16).astype(np.float16),
+        basis=Basis(texture.basis.mean, (turn.T @ texture.basis.rows.astype(np.float32)).astype(np.float16)),
+    )
+    assert np.abs(rows.read(turned) - rows.read(texture)).max() < 0.05
+    assert abs(np.corrcoef(turned.coordinates().ravel(), texture.coordinates().ravel())[0, 1]) < 0.5
+
+
+def test_bad_rows(textures: list[Texture], rows: TextureRows) -> None:
+    texture = textures[0]
+    with pytest.raises(ChannelError, match="basis of its own"):
+        TextureRows.fitted(textures, channels=("embedding_3",))
+    with pytest.raises(ChannelError, match="depth"):
+        TextureRows.fitted(textures, channels=("depth",))
+    with pytest.raises(ChannelError, match="once"):
+        TextureRows.fitted(textures, channels=("y", "y"))
+    with pytest.raises(OptionError, match="no textures"):
+        TextureRows.fitted([])
+    for rank in (0, 257, 2.5, True):
+        with pytest.raises(OptionError, match="rank="):
+            TextureRows.fitted(textures, rank=rank)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="side=0"):
+        TextureRows.fitted(textures, side=0)
+    stranger = replace(texture, encoder=replace(texture.encoder, revision="another"))
+    with pytest.raises(TextureEncoderError, match="another"):
+        rows.read(stranger)
+
+
+def test_constant_columns_stay_finite() -> None:
+    grey = foveate.encode(np.full((64, 64, 3), 90, np.uint8), long_side=128, channels="fast")
+    rows = TextureRows.fitted([grey], side=SIDE)
+    assert np.isfinite(rows.read(grey)).all()
+    assert (rows.scale[:16] == 1).all()
+
+
+# --- the module and its files -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hidden", [None, 24])
+def test_it_begins_as_loud_as_the_token_embeddings(
+    rows: TextureRows, textures: list[Texture], hidden: int | None
+) -> None:
+    model, _ = pair("llava")
+    before = torch.random.get_rng_state()
+    projector = of(model, rows, hidden)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    table = torch.from_numpy(np.concatenate([rows.read(texture) for texture in textures]))
+    out = projector(table)
+    assert out.shape == (len(table), 64)
+    loudness = model.get_input_embeddings().weight.square().mean().sqrt()
+    assert 0.6 < out.square().mean().sqrt() / loudness < 1.6
+    assert same(weights(projector), weights(of(model, rows, hidden)))
+    assert not same(weights(projector), weights(of(model, rows, hidden, seed=1)))
+
+
+@pytest.mark.parametrize("rank", [16, None])
+@pytest.mark.parametrize("hidden", [None, 24])
+def test_saved_and_read_again(tmp_path: Path, textures: list[Texture], rank: int | None, hidden: int | None) -> None:
+    rows = TextureRows.fitted(textures, rank=rank, channels=("y", "x", "saliency"), side=SIDE)
+    projector = TextureProjector(rows.width, 40, hidden, rows=rows, seed=3)
+    projector.save_pretrained(tmp_path / "p")
+    assert sorted(path.name for path in (tmp_path / "p").iterdir()) == ["config.json", "model.safetensors"]
+    again = TextureProjector.from_pretrained(tmp_path / "p")
+    assert same(weights(projector), weights(again))
+    assert again.rows is not None
+    assert (again.rows.encoder, again.rows.channels, again.rows.side) == (rows.encoder, rows.channels, SIDE)
+    assert np.array_equal(again.rows.read(textures[0]), rows.read(textures[0]))
+    plain = TextureProjector(5, 7)
+    plain.save_pretrained(tmp_path / "plain")
+    assert TextureProjector.from_pretrained(tmp_path / "plain").rows is None
+
+
+def test_wrong_files(tmp_path: Path, rows: TextureRows, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "p"
+
+    def written() -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        TextureProjector(rows.width, 8, rows=rows).save_pretrained(place)
+        return json.loads((place / "config.json").read_text()), load_file(place / "model.safetensors")
+
+    config, tensors = written()
+    changes: tuple[dict[str, Any], ...] = (
+        {"format": "llama"}, {"version": 2}, {"in_width": 5}, {"out_width": "8"}, {"hidden": 3}, {"rows": {}},
+        {"rows": None}, {"rows": {**config["rows"], "channels": ["y", "x", "saliency"]}},
+        {"rows": {**config["rows"], "side": 0}},
+    )  # fmt: skip
+    for change in changes:
+        (place / "config.json").write_text(json.dumps({**config, **change}))
+        if change == {"rows": None}:
+            assert TextureProjector.from_pretrained(place).rows is None
+            continue
+        with pytest.raises(ModelFilesError, match="whole texture projector"):
+            TextureProjector.from_pretrained(place)
+    config, tensors = written()
+    for name in tensors:
+        save_file({k: v for k, v in tensors.items() if k != name}, place / "model.safetensors")
+        with pytest.raises(ModelFilesError, match="whole"):
+            TextureProjector.from_pretrained(place)
+    save_file(tensors | {"layers.0.bias": torch.full((8,), float("nan"))}, place / "model.safetensors")
+    with pytest.raises(ModelFilesError, match="NaN"):
+        TextureProjector.from_pretrained(place)
+    (place / "model.safetensors").write_bytes(b"no")
+    with pytest.raises(ModelFilesError, match="whole"):
+        TextureProjector.from_pretrained(place)
+    (place / "model.safetensors").unlink()
+    with pytest.raises(ModelFilesError, match="whole"):
+        TextureProjector.from_pretrained(place)
+    with pytest.raises(ModelFilesError, match="no folder here"):
+        TextureProjector.from_pretrained(tmp_path / "absent", local_files_only=True)
+
+
+def test_bad_widths(rows: TextureRows) -> None:
+    for sizes in ((0, 4), (4, 2.0), (4, 4, 0), (True, 4)):
+        with pytest.raises(OptionError, match="whole number"):
+            TextureProjector(*sizes)
+    with pytest.raises(OptionError, match="rows of 18"):
+        TextureProjector(5, 4, rows=rows)
+    vlm = foveate.vlm.attach(*pair("llava"))
+    with pytest.raises(ModelError, match="to 64 numbers"):
+        scene_of(vlm, TextureProjector(18, 32, rows=rows), photo())
+    with pytest.raises(ModelError, match="without rows"):
+        scene_of(vlm, TextureProjector(18, 64), photo())
+
+
+def test_upload(rows: TextureRows, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    seen: dict[str, Any] = {}
+
+    class Hub:
+        def __init__(self, token: str | None) -> None:
+            seen["token"] = token
+
+        def create_repo(self, repo: str, **how: Any) -> None:
+            seen["repo"] = repo, how
+
+        def upload_folder(self, repo_id: str, folder_path: str, commit_message: str) -> str:
+            seen["files"] = sorted(path.name for path in Path(folder_path).iterdir())
+            return "https://somewhere"
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
+    assert TextureProjector(rows.width, 8, rows=rows).push_to_hub("me/it", private=True) == "https://somewhere"
+    assert seen["repo"] == ("me/it", {"private": True, "exist_ok": True})
+    assert seen["files"] == ["README.md", "config.json", "model.safetensors"]
+
+
+# --- in front of stock models -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_it_takes_the_place_of_the_tower(name: str, textures: list[Texture], rows: TextureRows) -> None:
+    """The prompt has one placeholder a kept cell; the model gets the projector's vectors, at the full grid's places."""
+    vlm = foveate.vlm.attach(*pair(name))
+    projector = of(vlm.model, rows)
+    scene = scene_of(vlm, projector, textures[0])
+    prepared = vlm.prepare(scene, "where is it?", budget=5)
+    kept = prepared.chosen[0].rows
+    assert prepared.tokens == (5, 12)
+    assert torch.equal(prepared.features.rows[0], projector(torch.from_numpy(rows.read(textures[0])))[kept])
+    full = vlm.prepare(scene, "where is it?", budget=None)
+    positions = full.text["position_ids"][..., torch.from_numpy(prepared.keep)]
+    assert torch.equal(prepared.text["position_ids"][-3:], positions[-3:])
+    logits = vlm.model(**prepared.inputs(), use_cache=False).logits
+    (gradient,) = torch.autograd.grad(logits[0, -1, 40], next(projector.parameters()))
+    assert gradient.abs().max() > 0
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_loss_is_that_of_the_answers_alone(name: str, textures: list[Texture], rows: TextureRows) -> None:
+    """A ragged batch against a reference: one by one, all logits, no padding, log-softmax by hand."""
+    vlm = foveate.vlm.attach(*pair(name))
+    projector = of(vlm.model, rows)
+    said = [(textures[0], "what?", "ab"), (textures[1], "what is it?", "c"), (textures[2], "where?", "def")]
+    lessons = lessons_of(said, vlm, rows, budget=5)
+    assert [one.learnt for one in lessons] == [3, 2, 4]
+    total = []
+    with torch.no_grad():
+        for (texture, question, _), one in zip(said, lessons, strict=True):
+            features = vlm.prepare(scene_of(vlm, projector, texture), question, budget=5)
+            inputs = {**one.whole, "mm_encoder_outputs": features.inputs()["mm_encoder_outputs"]}
+            logits = vlm.model(**inputs, use_cache=False).logits[0].log_softmax(-1)
+            ids = inputs["input_ids"][0]
+            total += [-logits[i - 1, ids[i]] for i in range(len(ids) - one.learnt, len(ids))]
+        assert torch.allclose(loss_of(vlm, projector, lessons), torch.stack(total).mean(), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen2_5_vl"])
+def test_answers_stand_where_generation_would_put_them(name: str, textures: list[Texture], rows: TextureRows) -> None:
+    """Logits for a given answer equal those of generating it, so training and asking agree about positions."""
+    vlm = foveate.vlm.attach(*pair(name))
+    projector = of(vlm.model, rows)
+    prepared = vlm.prepare(scene_of(vlm, projector, textures[0]), "what?", budget=5)
+    unsaid = [*range(len(SPECIAL)), *range(len(IDS), VOCABULARY)]  # an answer is text
+    out = vlm.model.generate(
+        **prepared.inputs(), do_sample=False, max_new_tokens=4, pad_token_id=0, suppress_tokens=unsaid,
+        output_logits=True, return_dict_in_generate=True,
+    )  # fmt: skip
+    ids = out.sequences[0, prepared.text["input_ids"].shape[1] :]
+    (lesson,) = lessons_of([(textures[0], "what?", vlm.processor.tokenizer.decode(ids))], vlm, rows, budget=5)
+    with torch.no_grad():
+        given = {**lesson.whole, "mm_encoder_outputs": prepared.inputs()["mm_encoder_outputs"]}
+        logits = vlm.model(**given, use_cache=False).logits[0, -6:-2]
+    assert torch.equal(lesson.whole["input_ids"][0, -5:-1], ids)
+    assert torch.allclose(logits, torch.cat(out.logits), atol=1e-4)
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def lit(count: int, seed: int) -> Iterator[tuple[Texture, str, str]]:
+    """A bus or a piece of broccoli, somewhere on grey noise: which is it?"""
+    photos = Path(foveate.__file__).parent / "assets" / "photos"
+    boxes = {"b": ("yellow_bus.jpg", 105, 120, 320, 574), "v": ("child_with_broccoli.jpg", 270, 244, 490, 478)}
+    rng = np.random.default_rng(seed)
+    for number in range(count):
+        answer = "bv"[number % 2]
+        file, y0, x0, y1, x1 = boxes[answer]
+        thing = foveate.load_image(photos / file).rgb[y0:y1, x0:x1]
+        h, w = rng.integers(40, 60, 2)
+        y, x = rng.integers(0, 96 - h), rng.integers(0, 96 - w)
+        image = np.clip(rng.normal(120, 15, (96, 96, 1)).repeat(3, 2), 0, 255).astype(np.uint8)
+        image[y : y + h, x : x + w] = cv2.resize(thing, (int(w), int(h)), interpolation=cv2.INTER_AREA)
+        yield foveate.encode(image, long_side=96, channels="fast"), "?", answer
+
+
+def taught(model: Any, lessons: Sequence[Lesson]) -> None:
+    """Stage 0, as no trained language model can be had here: the answer stands in the prompt, in the image's place."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    letters = torch.tensor([IDS[one.answer] for one in lessons])[:, None]
+    ids, at = (torch.cat([one.whole[name] for one in lessons]) for name in ("input_ids", "position_ids"))
+    ids = torch.where(ids == IDS["<image>"], letters, ids)
+    for _ in range(12):
+        logits = model(input_ids=ids, attention_mask=torch.ones_like(ids), position_ids=at, use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(logits[:, -3:-1].mT, ids[:, -2:])
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    model.zero_grad(set_to_none=True)
+
+
+def test_it_learns(llava: tuple[Any, Any]) -> None:
+    """Held-out scenes are told apart, by a frozen model that never saw an image; a blind guess is half right."""
+    model, processor = llava
+    seen, held = list(lit(40, 0)), list(lit(30, 1))
+    projector = of(model, TextureRows.fitted((texture for texture, _, _ in seen), side=SIDE))
+    vlm = foveate.vlm.attach(model, processor)
+    assert projector.rows is not None
+    taught(model, lessons_of(seen, vlm, projector.rows, budget=8))
+    frozen, random = weights(model), torch.random.get_rng_state()
+    before = accuracy(held, model, processor, projector, budget=8)
+    losses = train(seen, model, processor, projector, settings=Settings(steps=80, batch=8, rate=1e-2), budget=8)
+    assert same(frozen, weights(model))
+    assert torch.equal(torch.random.get_rng_state(), random)
+    assert not model.training
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
+    blind = np.log(2) / 2  # one of two letters, and an end that is certain
+    assert np.mean(losses[-10:]) < blind / 2 < np.mean(losses[:3])
+    after = accuracy(held, model, processor, projector, budget=8)
+    assert before <= 0.5
+    assert after >= 0.85
+    with torch.no_grad():
+        assert loss_of(vlm, projector, lessons_of(held, vlm, projector.rows, budget=8)) < blind / 2
+
+
+def examples(textures: list[Texture]) -> list[tuple[Texture, str, str]]:
+    return [(texture, question, answer) for texture in textures for question, answer in (("a?", "bc"), ("d?", "e"))]
+
+
+class Stop(Exception):  # noqa: N818
+    """What ends a training in the middle."""
+
+
+@pytest.mark.parametrize("stage", ["projector", "adapters"])
+@pytest.mark.parametrize("at", [2, 5])
+def test_going_on_gives_what_an_uninterrupted_run_gives(
+    tmp_path: Path, textures: list[Texture], rows: TextureRows, stage: Any, at: int
+) -> None:
+    def made() -> tuple[Any, Any, TextureProjector]:
+        model, processor = pair("llava")
+        return copy.deepcopy(model), processor, of(model, rows)
+
+    def stopped(progress: Progress) -> None:
+        if progress.step == at:
+            raise Stop
+
+    whole = made()
+    losses = train(examples(textures), *whole, stage, settings=FEW, budget=5)
+    cut = made()
+    with pytest.raises(Stop):
+        train(examples(textures), *cut, stage, settings=FEW, budget=5, folder=tmp_path, progress=stopped)
+    assert len(list(tmp_path.glob("step_*.safetensors"))) == 1
+    on, seen = made(), []
+    again = train(
+        examples(textures), *on, stage, settings=FEW, budget=5, folder=tmp_path, progress=lambda p: seen.append(p.step)
+    )
+    assert seen[0] == at // 2 * 2 + 1
+    assert again == losses
+    assert same(weights(whole[2]), weights(on[2]))
+    assert same(weights(whole[0]), weights(on[0]))
+    assert train(examples(textures), *made(), stage, settings=FEW, budget=5, folder=tmp_path) == losses  # finished
+
+
+KILLED = """
+import copy, os, signal, sys
+import torch
+import foveate
+from foveate.vlm.projector import TextureProjector
+from foveate.vlm.rows import TextureRows
+from foveate.vlm.train import Settings, train
+from tests.vlm_models import pair, photo
+
+torch.set_num_threads(int(sys.argv[2]))
+
+def progress(p):
+    if p.step == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def run(folder, progress=None):
+    model, processor = pair("llava")
+    texture = foveate.encode(photo(96, 128), long_side=128, channels="fast")
+    projector = TextureProjector.for_model(model, TextureRows.fitted([texture], side=4))
+    losses = train([(texture, "a?", "bc"), (texture, "d?", "e")], model, processor, projector, folder=folder,
+                   settings=Settings(steps=6, batch=2, save_every=2), budget=5, progress=progress)
+    return losses, {name: value.clone() for name, value in projector.state_dict().items()}
+
+if __name__ == "__main__":
+    run(sys.argv[1], progress)
+"""
+
+
+def test_a_killed_process_goes_on(tmp_path: Path) -> None:
+    """SIGKILL after step 5 of 6 in a process of its own, and the rest here."""
+    script, folder = tmp_path / "killed.py", tmp_path / "run"
+    script.write_text(KILLED)
+    root = Path(__file__).parents[1]
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", str(script), str(folder), str(torch.get_num_threads())],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{root}"},
+    )  # fmt: skip
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    assert json.loads((folder / "state.json").read_text())["weights"] == "step_4.safetensors"
+    argv, sys.argv = sys.argv, ["", "", str(torch.get_num_threads())]
+    try:
+        module = runpy.run_path(str(script), run_name="killed")
+    finally:
+        sys.argv = argv
+    on, whole = module["run"](folder), module["run"](None)
+    assert on[0] == whole[0]
+    assert same(on[1], whole[1])
+
+
+def test_a_checkpoint_of_another_training_is_refused(
+    tmp_path: Path, llava: tuple[Any, Any], textures: list[Texture], rows: TextureRows
+) -> None:
+    model, processor = llava
+    said = examples(textures)
+    train(said, model, processor, of(model, rows), settings=FEW, budget=5, folder=tmp_path)
+    for other, settings, budget, hidden in (
+        (said, Settings(steps=6, batch=2, save_every=2, seed=1), 5, None), (said[:-1], FEW, 5, None),
+        (said, FEW, 6, None), (said, FEW, 5, 8),
+    ):  # fmt: skip
+        with pytest.raises(OptionError, match="another training"):
+            train(other, model, processor, of(model, rows, hidden), settings=settings, budget=budget, folder=tmp_path)
+    (file,) = tmp_path.glob("*.safetensors")
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(ModelFilesError, match="damaged"):
+        train(said, model, processor, of(model, rows), settings=FEW, budget=5, folder=tmp_path)
+    (tmp_path / "state.json").write_text("{}")
+    with pytest.raises(ModelFilesError, match="damaged"):
+        train(said, model, processor, of(model, rows), settings=FEW, budget=5, folder=tmp_path)
+
+
+def test_adapters_change_nothing_but_themselves_and_can_be_read_again(
+    tmp_path: Path, llava: tuple[Any, Any], textures: list[Texture], rows: TextureRows
+) -> None:
+    model, processor = llava
+    projector, frozen = of(model, rows), weights(model)
+    losses = train(
+        examples(textures), model, processor, projector, "adapters", settings=Settings(steps=20, batch=4, rate=1e-2)
+    )
+    assert np.mean(losses[-3:]) < np.mean(losses[:3])
+    now = {name.replace(".base_layer", ""): value for name, value in weights(model).items()}
+    assert all(torch.equal(now[name], value) for name, value in frozen.items())
+    added = {name for name in now if name not in frozen}
+    assert {name.split(".")[1] for name in added} == {"language_model"}
+    assert len(added) == 2 * 7 * 3
+    assert all(p.requires_grad for name, p in model.named_parameters() if ".foveate." not in name)
+    assert not any(part.training for part in model.modules())
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "adapter_model.safetensors").exists()
+    fresh = copy.deepcopy(pair("llava")[0])
+    fresh.load_adapter(str(tmp_path))
+    vlm, other = foveate.vlm.attach(model, processor), foveate.vlm.attach(fresh, processor)
+    with torch.no_grad():
+        a = vlm.model(**vlm.prepare(scene_of(vlm, projector, textures[0]), "a?").inputs()).logits
+        b = other.model(**other.prepare(scene_of(other, projector, textures[0]), "a?").inputs()).logits
+    assert torch.equal(a, b)
+
+
+def test_adapters_without_peft(
+    llava: tuple[Any, Any], textures: list[Texture], rows: TextureRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **keywords: Any) -> Any:
+        if name == "peft":
+            raise ImportError("no peft", name="peft")
+        return real(name, *args, **keywords)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    model, processor = llava
+    with pytest.raises(MissingExtraError, match=r"foveate\[train\]"):
+        train(examples(textures), model, processor, of(model, rows), "adapters", settings=FEW, budget=5)
+
+
+def test_bad_trainings(llava: tuple[Any, Any], textures: list[Texture], rows: TextureRows) -> None:
+    model, processor = llava
+    projector = of(model, rows)
+    with pytest.raises(OptionError, match="stage="):
+        train(examples(textures), model, processor, projector, "both")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="no examples"):
+        train([], model, processor, projector)
+    with pytest.raises(OptionError, match="example 0"):
+        train([textures[0]], model, processor, projector)  # type: ignore[list-item]
+    with pytest.raises(OptionError, match="answer ' '"):
+        train([(textures[0], "a?", " ")], model, processor, projector)
+    with pytest.raises(ModelError, match="without rows"):
+        train(examples(textures), model, processor, TextureProjector(18, 64))
+    torch.nn.init.constant_(next(projector.parameters()), torch.inf)
+    with pytest.raises(OptionError, match="stay finite"):
+        train(examples(textures), model, processor, projector, settings=FEW)
+    for wrong in ({"steps": 0}, {"batch": 1.5}, {"rate": -1.0}, {"warmup": 1.0}, {"clip": 0.0}, {"seed": -1}):
+        with pytest.raises(OptionError):
+            Settings(**wrong)
+
+
+def test_each_pass_sees_everything_once_and_the_rate_rises_and_falls() -> None:
+    seen = [i for step in range(7) for i in batch_at(step, 14, 4, seed=3)]
+    assert sorted(seen[:14]) == sorted(seen[14:]) == list(range(14))
+    assert seen[:14] != seen[14:]
+    rates = [share_of_rate(step, 100, 0.1) for step in range(100)]
+    assert rates[:11] == sorted(rates[:11])
+    assert max(rates) == rates[10] == 1
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert 0 < rates[-1] < 1e-2
