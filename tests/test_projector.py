@@ -36,7 +36,7 @@ from foveate.errors import (
 from foveate.vlm.lessons import Lesson, lessons_of
 from foveate.vlm.projector import TextureProjector, scene_of
 from foveate.vlm.rows import TextureRows
-from foveate.vlm.train import (
+from foveate.vlm.training import (
     Progress,
     Settings,
     accuracy,
@@ -422,7 +422,7 @@ import torch
 import foveate
 from foveate.vlm.projector import TextureProjector
 from foveate.vlm.rows import TextureRows
-from foveate.vlm.train import Settings, train
+from foveate.vlm.training import Settings, train
 from tests.vlm_models import pair, photo
 
 torch.set_num_threads(int(sys.argv[2]))

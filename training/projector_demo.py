@@ -54,7 +54,7 @@ from foveate.vlm import attach
 from foveate.vlm.lessons import lessons_of
 from foveate.vlm.projector import TextureProjector, rows_for
 from foveate.vlm.rows import TextureRows
-from foveate.vlm.train import Settings, accuracy, loss_of, train
+from foveate.vlm.training import Settings, accuracy, loss_of, train
 
 SHAPE, STEP = (8, 4), 24  # the language model's grid of cells, and the pixels of each
 THINGS = {  # in photographs of the package: boxes (y0, x0, y1, x1) in pixels

@@ -141,7 +141,7 @@ def together(
         Encoded((part,), tuple((torch.zeros_like(part),) for _ in range(one.deep)))
         for part, one in zip(parts, lessons, strict=True)
     ]
-    return {**inputs, "mm_encoder_outputs": output_of(encoded, family)}
+    return {**inputs, "mm_encoder_outputs": output_of(encoded, family, "image")}
 
 
 def _continued(prompt: Mapping[str, torch.Tensor], more: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -2,7 +2,7 @@
 
     rows = TextureRows.fitted(textures)                                 # 16 numbers a cell, and where it lies
     projector = TextureProjector.for_model(model, rows)
-    train(examples, model, processor, projector)                        # train.py
+    train(examples, model, processor, projector)                        # training.py
     vlm = foveate.vlm.attach(model, processor)
     vlm.ask(scene_of(vlm, projector, texture), "what is on the plate?", budget=128)
 

@@ -74,7 +74,7 @@ class Settings:
     seed: int = 0
     save_every: int = 200
     rank: int = 8
-    alpha: float = 16.0
+    alpha: int = 16
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "save_every", "rank"):
