@@ -236,7 +236,7 @@ def test_coordinates_in_a_basis_that_stands(texture: Texture) -> None:
      ({"scale": True}, OptionError), ({"share": 0}, OptionError), ({"share": 1.5}, OptionError),
      ({"share": float("nan")}, OptionError), ({"steps": 0}, OptionError), ({"steps": 1.5}, OptionError),
      ({"steps": 17}, OptionError), ({"looking_for": ""}, QueryError), ({"looking_for": ["a dog"]}, QueryError),
-     ({"looking_for": None}, QueryError), ({"encoder": "clop"}, ValueError)],
+     ({"looking_for": 3}, QueryError), ({"encoder": "clop"}, ValueError)],
 )  # fmt: skip
 def test_bad_arguments(wrong: dict[str, Any], error: type[Exception], texture: Texture) -> None:
     arguments = {"looking_for": "broccoli", **wrong}
@@ -259,3 +259,10 @@ def test_a_scale_that_the_encoder_refuses(cake: Path) -> None:
     with pytest.raises(OptionError, match="scale=4") as caught:
         refine(texture, "a cake", scale=4, share=1)
     assert "smaller" in caught.value.fix
+
+
+def test_nothing_to_look_for_is_the_whole_image(texture: Texture) -> None:
+    again, asked = refine(texture), refine(texture, "broccoli", share=1)
+    assert np.array_equal(again.embedding, asked.embedding)
+    assert not again.has("pass_1")  # there was no map
+    assert "again at 1.5" in again.made_by["embedding"]

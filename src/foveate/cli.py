@@ -17,7 +17,7 @@ import typer
 
 from foveate.ask_command import ask
 from foveate.bench.command import bench
-from foveate.terminal import EncoderName, LongSide, last_line, table, waiting
+from foveate.terminal import EncoderName, LongSide, Twice, last_line, table, waiting
 
 if TYPE_CHECKING:
     from foveate.texture import Texture
@@ -110,12 +110,14 @@ def encode(
     rank: Annotated[int, typer.Option(help="Numbers kept a cell.")] = 16,
     long_side: LongSide = None,
     channels: ChannelNames = "standard",
+    twice: Twice = False,
 ) -> None:
     """Encode an image once, keep the texture for 'foveate look FILE'."""
     import time
 
     from foveate.errors import OptionError
     from foveate.pipeline import encode as encode_image
+    from foveate.refine import refine
 
     if output.suffix.lower() != TEXTURE:
         raise OptionError(
@@ -126,6 +128,8 @@ def encode(
         texture = encode_image(
             image, encoder=encoder or "nano", rank=rank, long_side=long_side, channels=_names(channels)
         )
+        if twice:
+            texture = refine(texture, encoder=encoder)
     seconds = time.perf_counter() - start
     texture.save(output)
     table(f"{image} -> {output}", ("what", "value"), _facts(texture, seconds))

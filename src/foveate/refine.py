@@ -1,6 +1,7 @@
 """Look there again, closer: encode the most relevant part of an image once more at a finer scale, and merge it.
 
-    texture = refine(texture, "a traffic light")           # a new texture; the old one stays as it is
+    texture = refine(texture)                              # the whole image again, finer: for every question
+    texture = refine(texture, "a traffic light")           # or where this question looks; the old one stays as it is
     score(texture, "a traffic light")                      # the embedding is finer where the question looked
     score(texture, "a traffic light", prior="pass_1")      # and may read the map of the first pass
 
@@ -20,8 +21,8 @@ What is notable
   Averaging is as good as any weighting of fine samples by their length (docs/log.md).
 
 Cost: one pass of the tower for each step, of share scale^2 times the size of the first: half as much again with the
-defaults. **For several questions of one image `share=1` is better value**: one look more at the whole, at 2.25 times
-the size of the first, from which all questions gain more (docs/log.md).
+defaults. **For several questions of one image the whole is better value**: one look more, at 2.25 times the size of the
+first, from which all questions gain more (docs/log.md).
 
 Not covered: images too large for one look, see closer.py; cells finer than the texture's; segments, which stay as the
 first look made them.
@@ -57,7 +58,7 @@ PROBE = 224  # pixels: an encoder does not say how many of them a cell takes, so
 
 def refine(
     texture: Texture,
-    looking_for: str | Relevance,
+    looking_for: str | Relevance | None = None,
     *,
     scale: float = 1.5,
     share: float = 0.25,
@@ -68,8 +69,9 @@ def refine(
 
     Args:
         texture: from `encode` or `Texture.load`.
-        looking_for: a question, asked anew before each step; or a relevance of this texture (what is checked is the
-            size of its image: a relevance does not know more).
+        looking_for: None for the whole image, once, which serves every question (share and steps then have no say). Or
+            a question, asked anew before each step; or a relevance of this texture (what is checked is the size of its
+            image: a relevance does not know more).
         scale: resolution of the second look as a multiple of the first's, 1 to 4. Beyond the photograph's own there is
             nothing to see: 1.5 is the best for photographs of 640 pixels, larger ones may want more.
         share: of the image that a step looks at, above 0, to 1.
@@ -84,6 +86,8 @@ def refine(
     """
     _check(texture, looking_for, scale, share, steps)
     tower = encoder_of(texture.encoder, encoder)
+    if looking_for is None:
+        return _merged(texture, (0, 0, *texture.grid.shape), scale, tower)
     open_cells, refined = np.ones(texture.grid.shape, bool), texture
     for step in range(steps):
         relevance = score(refined, looking_for, encoder=tower) if isinstance(looking_for, str) else looking_for
@@ -209,7 +213,7 @@ def _check(texture: object, looking_for: object, scale: object, share: object, s
         raise OptionError(
             f"refine() of a {type(texture).__name__}", expected="a Texture", fix="texture = encode(image) comes first"
         )
-    if not isinstance(looking_for, str | Relevance):
+    if looking_for is not None and not isinstance(looking_for, str | Relevance):
         raise QueryError(
             f"refine() for a {type(looking_for).__name__}",
             expected="one question, or a Relevance",

@@ -20,6 +20,7 @@ EncoderName = Annotated[
         help="nano; clip, siglip or tips, alone or as clip:NAME_OR_FOLDER [default: nano; a texture's own].",
     ),
 ]
+Twice = Annotated[bool, typer.Option("--twice", help="Look again, closer: better maps, in about thrice the time.")]
 LongSide = Annotated[
     int | None, typer.Option(help="Working size of the encoder in pixels [default: the encoder's own].")
 ]
