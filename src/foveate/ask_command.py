@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from foveate.terminal import EncoderName, last_line, table, waiting
+from foveate.terminal import EncoderName, last_line, no_files, table, waiting
 
 
 def _budget(text: str | int) -> int | str:
@@ -57,13 +57,10 @@ def ask(
     from foveate.ask import ask as ask_all
     from foveate.ask import check
     from foveate.encoders import load_encoder
-    from foveate.errors import QueryError
     from foveate.image import load_image
     from foveate.vlm.load import load
 
-    files = [text for text in question if Path(text).suffix and _is_file(text)]
-    if files:
-        raise QueryError(f"the question '{files[0]}' is a file", expected="one image, then questions", fix="ask each")
+    no_files(question)
     layout = None if prompt is None else prompt.replace("\\n", "\n")
     check(question, budget, mode, method, layout, max_new_tokens)
     picture = load_image(image)
@@ -97,10 +94,3 @@ def ask(
         image=str(image), model=model, encoder=encoder or "nano", mode=mode, method=method, budget=budget,
         load_seconds=round(seconds, 3), **found,
     )  # fmt: skip
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except OSError:  # a question longer than a file's name can be
-        return False

@@ -17,7 +17,7 @@ import typer
 
 from foveate.ask_command import ask
 from foveate.bench.command import bench
-from foveate.terminal import EncoderName, LongSide, Twice, last_line, table, waiting
+from foveate.terminal import EncoderName, LongSide, Twice, last_line, no_files, table, waiting
 
 if TYPE_CHECKING:
     from foveate.texture import Texture
@@ -94,7 +94,7 @@ def look(
     long_side: LongSide = None,
 ) -> None:
     """Ask an image questions: a heat map and K kept tokens for each."""
-    _no_files(query)
+    no_files(query)
     texture, seconds = _texture(image, encoder, long_side)
     _report(image, texture, seconds, query, budget, out, floor, encoder)
 
@@ -199,7 +199,7 @@ def zoom(
     from foveate.terminal import counting
     from foveate.zoom import zoom as look_closer
 
-    _no_files(query)
+    no_files(query)
     check_share(share)
     start = time.perf_counter()
     kept = scene_folder is not None and is_scene(scene_folder)
@@ -265,25 +265,6 @@ def doctor() -> None:
 
 
 # --- shared by the commands ------------------------------------------------------------------------------------------
-
-
-def _no_files(queries: list[str]) -> None:
-    from foveate.errors import QueryError
-
-    files = [query for query in queries if Path(query).suffix and _is_file(query)]
-    if files:
-        raise QueryError(
-            f"the query '{files[0]}' is a file",
-            expected="one image, then questions",
-            fix='run the command once for each image: for f in *.jpg; do foveate look "$f" "a dog"; done',
-        )
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except OSError:  # a question longer than a file's name can be
-        return False
 
 
 def _names(channels: str) -> Any:

@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -75,3 +76,23 @@ def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.update(task, completed=done)
+
+
+def no_files(queries: list[str]) -> None:
+    """Raises QueryError for a question that is a file: somebody meant several images."""
+    from foveate.errors import QueryError
+
+    files = [query for query in queries if Path(query).suffix and _is_file(query)]
+    if files:
+        raise QueryError(
+            f"the query '{files[0]}' is a file",
+            expected="one image, then questions",
+            fix='run the command once for each image: for f in *.jpg; do foveate look "$f" "a dog"; done',
+        )
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # a question longer than a file's name can be
+        return False
