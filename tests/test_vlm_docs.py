@@ -17,7 +17,7 @@ from foveate.vlm import FAMILIES, METHODS
 from foveate.vlm.model import MODES
 from tests.conftest import PHOTOS
 from tests.test_readme import blocks
-from tests.vlm_models import pair
+from tests.vlm_models import pair, photo
 
 PAGE = (Path(__file__).parent.parent / "docs" / "vlm.md").read_text("utf-8")
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
@@ -32,6 +32,7 @@ def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(model.generation_config, "eos_token_id", None)  # a random model may end at once
     mine = pair("llava")
     names: dict[str, Any] = {"model": model, "processor": processor, "my_model": mine[0], "my_processor": mine[1]}
+    names["frames"] = [photo(seed=number) for number in range(4)]
     exec("\n".join(blocks(PAGE, "python")), names)
     ids, prepared, said = names["ids"], names["prepared"], names["said"]
     generated = ids[0, prepared.text["input_ids"].shape[1] :]

@@ -15,6 +15,8 @@ from foveate import __version__
 BASE = ("numpy", "opencv-python-headless", "pillow", "onnxruntime", "tokenizers", "safetensors", "typer", "rich")
 EXTRAS = {
     "torch": ("torch", "transformers"),
+    "vlm": ("torch", "transformers", "jinja2"),
+    "train": ("peft",),
     "text": ("rapidocr",),
     "segments": ("scikit-image",),
     "large": ("tifffile", "imagecodecs"),

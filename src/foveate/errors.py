@@ -101,7 +101,7 @@ class MissingExtraError(FoveateError, ImportError):
 
 
 class ModelFilesError(FoveateError, OSError):
-    """The files of a model that makes a channel (depth) are missing, incomplete, of another kind, or not to be had."""
+    """The files of a model are missing, incomplete, of another kind, or not to be had: depth, masks, a VLM, a projector."""
 
 
 # --- questions and budgets (relevance/) -------------------------------------------------------------------------------
