@@ -101,7 +101,7 @@ class MissingExtraError(FoveateError, ImportError):
 
 
 class ModelFilesError(FoveateError, OSError):
-    """Files of a model (depth, masks, a VLM, a projector) that are missing, incomplete, of another kind or not to be had."""
+    """Files of a model (depth, masks, a VLM, a projector) that are missing, incomplete, of another kind, or not had."""
 
 
 # --- questions and budgets (relevance/) -------------------------------------------------------------------------------
