@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from foveate.errors import OptionError
 from foveate.pipeline import allocate
 from foveate.relevance.allocate import BEST, Allocation, even_order
-from foveate.relevance.policies import Coverage, Policy, top_cells
+from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, top_cells
 from foveate.relevance.score import Relevance
 from foveate.relevance.shares import apportion
 from foveate.vlm.placement import Pane, Placement, seen_through, touched
@@ -82,9 +82,10 @@ class Candidates:
     whole: tuple[int, int] | None = None
     seed: int = 0
 
-    def panes(self) -> list[Relevance]:
-        """The question's relevance on each pane."""
-        return [seen_through(self.relevance[pane.picture], pane) for pane in self.placement.panes]
+    def panes(self, *, features: bool = False) -> list[Relevance]:
+        """The question's relevance on each pane; with the texture's features only if asked for: moving them takes time."""
+        planes = self.relevance if features else [replace(each, features=None) for each in self.relevance]
+        return [seen_through(planes[pane.picture], pane) for pane in self.placement.panes]
 
 
 def choose(method: Method, image: Candidates, budget: int) -> Choice:
@@ -117,7 +118,7 @@ def _flat(method: Method, image: Candidates, budget: int) -> Indices:
 
 
 def _by_relevance(image: Candidates, budget: int, policy: Policy) -> Choice:
-    panes = image.panes()
+    panes = image.panes(features=not isinstance(policy, TopK | Proportional))
     scores = np.concatenate([r.map.ravel() for r in panes])
     best = _split(image.placement.panes, top_cells(scores, budget))
     kept = []

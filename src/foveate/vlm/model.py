@@ -45,6 +45,7 @@ from foveate.vlm.seeing import full_ids, see_frames, see_images
 if TYPE_CHECKING:
     import torch
 
+FLOOR = 0.25  # measured on a small model that answers, docs/log.md
 MODES = ("drop", "sparse", "weight", "crop")
 
 
@@ -94,7 +95,7 @@ class VLM:
         mode: Mode = "drop",
         method: Method = "relevance",
         policy: Policy = BEST,
-        floor: float = 0.0,
+        floor: float = FLOOR,
         protected: NDArray[np.bool_] | None = None,
         whole: tuple[int, int] | None = None,
         weights: Sequence[torch.Tensor] | None = None,
@@ -110,8 +111,9 @@ class VLM:
                 for all. More than there are is cut to all, with a warning.
             mode: "drop" after the tower; "sparse" before it; "weight" keeps all cells and scales their features.
             method: how cells are chosen (vlm/choose.py): "relevance", or a baseline.
-            policy, floor, protected, whole: as of `foveate.allocate`, for method "relevance". `protected` is a mask on
-                the texture's cells.
+            policy, floor, protected, whole: as of `foveate.allocate`, for method "relevance". A quarter is spread
+                evenly unless you say otherwise: questions are also about what is beside the thing they name.
+                `protected` is a mask on the texture's cells.
             weights: for mode "weight": a factor for each feature row of each image, tensors [n]; gradients flow through
                 them. None: 0.5 where nothing is relevant, to 1 at the peak.
             prompt: the whole prompt as text, with an image token for each image, instead of the chat template.
