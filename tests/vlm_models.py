@@ -1,21 +1,18 @@
 """Tiny random-weight models of the real classes, with processors that need no torchvision: the families of `vlm`.
 
 Nothing can be downloaded where the tests run. A family here is the stock model class on a small configuration, the
-stock processor class with its PIL image processor, and a tokenizer of single characters.
+stock processor class with its PIL image processor, and a tokenizer of single characters (foveate.bench.random_vlm).
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
-    CLIPImageProcessorPil,
     CLIPVisionConfig,
     Idefics3Config,
     Idefics3ForConditionalGeneration,
@@ -31,14 +28,11 @@ from transformers import (
     LlavaNextForConditionalGeneration,
     LlavaNextImageProcessorPil,
     LlavaNextProcessor,
-    LlavaProcessor,
-    PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2_5_VLProcessor,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
-    Qwen2VLImageProcessorPil,
     Qwen2VLProcessor,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
@@ -50,21 +44,12 @@ from transformers import (
 )
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 
-SPECIAL = [
-    "<pad>", "<s>", "</s>", "<image>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>",
-    "<|im_start|>", "<|im_end|>", "<img>", "</img>", "<IMG_CONTEXT>", "<video>", "<fake_token_around_image>",
-    "<global-img>", "<end_of_utterance>", *(f"<row_{i}_col_{j}>" for i in range(1, 5) for j in range(1, 5)),
-]  # fmt: skip
-CHARACTERS = [chr(i) for i in range(32, 127)] + ["\n"]
-IDS = {token: number for number, token in enumerate(SPECIAL + CHARACTERS)}
+from foveate.bench.random_vlm import IDS as IDS
+from foveate.bench.random_vlm import QWEN_TOKENS, clip_processor, qwen_processor, template, without_videos
+from foveate.bench.random_vlm import SPECIAL as SPECIAL
+from foveate.bench.random_vlm import tokenizer as tokenizer
+
 VOCABULARY = 160
-TEMPLATE = (
-    "{{% for m in messages %}}{{{{ '<|im_start|>' + m['role'] + '\n' }}}}"
-    "{{% if m['content'] is string %}}{{{{ m['content'] }}}}{{% else %}}{{% for c in m['content'] %}}"
-    "{{% if c['type'] == 'image' %}}{{{{ '{image}' }}}}{{% elif c['type'] == 'video' %}}{{{{ '{video}' }}}}"
-    "{{% else %}}{{{{ c['text'] }}}}{{% endif %}}{{% endfor %}}{{% endif %}}{{{{ '<|im_end|>\n' }}}}{{% endfor %}}"
-    "{{% if add_generation_prompt %}}{{{{ '<|im_start|>assistant\n' }}}}{{% endif %}}"
-)
 TEXT: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
@@ -87,23 +72,6 @@ SIGLIP_TOWER = {
 }  # fmt: skip
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    """One token a character; special tokens whole."""
-    raw = Tokenizer(models.WordLevel(dict(IDS), unk_token="?"))
-    raw.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    raw.decoder = decoders.Fuse()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="?",
-        clean_up_tokenization_spaces=False,
-    )  # fmt: skip
-    fast.add_special_tokens({"additional_special_tokens": [t for t in SPECIAL if t not in ("<pad>", "<s>", "</s>")]})
-    return fast
-
-
-def template(image: str = "<image>\n", video: str = "<video>\n") -> str:
-    return TEMPLATE.format(image=image.replace("\n", "\\n"), video=video.replace("\n", "\\n"))
-
-
 def llava() -> tuple[Any, Any]:
     config = LlavaConfig(
         vision_config=CLIPVisionConfig(**CLIP_TOWER),
@@ -111,12 +79,7 @@ def llava() -> tuple[Any, Any]:
         image_token_index=IDS["<image>"],
         image_token_id=IDS["<image>"],
     )
-    size = {"height": 56, "width": 56}
-    processor = LlavaProcessor(
-        CLIPImageProcessorPil(size={"shortest_edge": 56}, crop_size=size), tokenizer(), patch_size=14,
-        vision_feature_select_strategy="default", chat_template=template(), num_additional_image_tokens=1,
-    )  # fmt: skip
-    return LlavaForConditionalGeneration(config), processor
+    return LlavaForConditionalGeneration(config), clip_processor(56)
 
 
 def llava_next() -> tuple[Any, Any]:
@@ -138,38 +101,8 @@ def llava_next() -> tuple[Any, Any]:
     return LlavaNextForConditionalGeneration(config), processor
 
 
-def _qwen_tokens() -> dict[str, int]:
-    return {
-        "image_token_id": IDS["<|image_pad|>"],
-        "video_token_id": IDS["<|video_pad|>"],
-        "vision_start_token_id": IDS["<|vision_start|>"],
-        "vision_end_token_id": IDS["<|vision_end|>"],
-    }
-
-
-def without_videos(kind: type[Any], images: Any, words: Any, chat_template: str, **attributes: Any) -> Any:
-    """A processor as its class makes it, but for the video processor, which cannot be made without torchvision."""
-    made = object.__new__(kind)
-    made.image_processor, made.tokenizer = images, words
-    made.video_processor = SimpleNamespace(num_frames=4, fps=1, video_sampling={}, do_sample_frames=False)
-    made.chat_template = chat_template
-    for name, value in attributes.items():
-        setattr(made, name, value)
-        if name.endswith("_token"):
-            setattr(made, f"{name}_id", IDS[value])
-    return made
-
-
 def _qwen_processor(kind: type[Any], patch: int) -> Any:
-    images = Qwen2VLImageProcessorPil(
-        patch_size=patch, merge_size=2, temporal_patch_size=2, min_pixels=(4 * patch) ** 2, max_pixels=(24 * patch) ** 2
-    )
-    mark = "<|vision_start|><|{}_pad|><|vision_end|>"
-    return without_videos(
-        kind, images, tokenizer(), template(mark.format("image"), mark.format("video")),
-        image_token="<|image_pad|>", video_token="<|video_pad|>",
-        vision_start_token="<|vision_start|>", vision_end_token="<|vision_end|>",
-    )  # fmt: skip
+    return qwen_processor(kind, patch, (4 * patch) ** 2, (24 * patch) ** 2)
 
 
 def _mrope(section: list[int], **more: Any) -> dict[str, Any]:
@@ -187,7 +120,7 @@ def qwen2_vl() -> tuple[Any, Any]:
             "patch_size": 14,
             "mlp_ratio": 2,
         },
-        **_qwen_tokens(),
+        **QWEN_TOKENS,
     )
     return Qwen2VLForConditionalGeneration(config), _qwen_processor(Qwen2VLProcessor, 14)
 
@@ -199,7 +132,7 @@ def qwen2_5_vl() -> tuple[Any, Any]:
             "depth": 4, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "patch_size": 14,
             "out_hidden_size": 64, "window_size": 112, "fullatt_block_indexes": [3],
         },
-        **_qwen_tokens(),
+        **QWEN_TOKENS,
     )  # fmt: skip
     return Qwen2_5_VLForConditionalGeneration(config), _qwen_processor(Qwen2_5_VLProcessor, 14)
 
@@ -211,7 +144,7 @@ def qwen3_vl() -> tuple[Any, Any]:
             "depth": 4, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "patch_size": 16,
             "out_hidden_size": 64, "num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1, 2],
         },
-        **_qwen_tokens(),
+        **QWEN_TOKENS,
     )  # fmt: skip
     return Qwen3VLForConditionalGeneration(config), _qwen_processor(Qwen3VLProcessor, 16)
 

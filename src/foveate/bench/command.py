@@ -155,6 +155,51 @@ def bench_text(
     last_line(**report)
 
 
+@bench.command("vlm")
+def bench_vlm(
+    model: Annotated[str | None, typer.Option(help="A vision-language model: a folder, or a name on the Hub.")] = None,
+    image: Annotated[Path | None, typer.Option(help="An image [default: a bundled photograph].")] = None,
+    random: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FAMILY", help="Instead of --model: llava or qwen2_5_vl, 7B-like, with random weights; no download."
+        ),
+    ] = None,
+    layers: Annotated[int | None, typer.Option(help="With --random: layers of the language model [all].")] = None,
+    tiny: Annotated[bool, typer.Option("--tiny", help="With --random: very narrow; llava with 4096 cells.")] = False,
+    budgets: Annotated[str, typer.Option(help="Percents of the cells that the model gets.")] = "50,25,12.5,6.7",
+    modes: Annotated[str, typer.Option(help="drop: after the tower. sparse: before it.")] = "drop,sparse",
+    batch: Annotated[str, typer.Option(help="Questions at once, all about the image.")] = "1,4",
+    new: Annotated[int, typer.Option(help="Tokens of an answer, exactly.")] = 16,
+    repeats: Annotated[int, typer.Option(help="Measurements of each number.")] = 5,
+    dtype: Annotated[
+        str, typer.Option(help="auto (the checkpoint's own; with --random bfloat16), float32, bfloat16, float16.")
+    ] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Is a model faster with fewer visual tokens? Selection, prefill and whole answers, beside stock."""
+    from foveate.bench.vlm import measure
+    from foveate.bench.vlm_options import model_for, picture_of, planned
+
+    plan = planned(budgets, modes, batch, new, repeats)
+    make = model_for(model, random, layers=layers, tiny=tiny, dtype=dtype, device=device)
+    picture, path = picture_of(image)
+    with counting("vlm", repeats) as progress:
+        report = measure(make(), picture, plan, progress)
+    table(report["title"], tuple(report["columns"]), [tuple(row["cells"]) for row in report["rows"]])
+    for note in report["notes"]:
+        typer.echo(note)
+    alone = report["selection"]
+    typer.echo(
+        "\nA batch is so many questions about the one image; stock encodes it for each of them. Tower: of the whole\n"
+        "image, once; with sparse, of the kept cells, for each question, and a part of 'whole'. New image: with all\n"
+        "that 'see' does, its texture too; stock: with its processor.\n"
+        f"selection alone, {alone['kept']} of {alone['cells']} cells: {alone['known']['sum']:.2f} ms for a question "
+        f"asked before, {alone['new']['sum']:.2f} ms for a new one (the quickest: {alone['new']['least']:.2f} ms)"
+    )
+    last_line(model=model or f"random {random}{' tiny' if tiny else ''}", image=path, **report)
+
+
 def _show_relevance(name: str, report: dict[str, Any]) -> None:
     from foveate.bench.agreement import Agreement
 

@@ -47,10 +47,10 @@ def load(name: str, *, dtype: str = "auto", device: str = "auto", encoder: str |
         ModelError: a model that is not supported. ModelFilesError: no such folder, not whole, or not to be downloaded.
         OptionError: dtype or device. EncoderNameError: no encoder of this name.
     """
-    torch, transformers = _libraries()
+    torch, transformers = libraries()
     if dtype not in DTYPES:
         raise OptionError(f"dtype={dtype!r}", expected=", ".join(DTYPES), fix="leave it out for the checkpoint's own")
-    place = _device(torch, device)
+    place = device_of(torch, device)
     where, options = _source(name)
     try:
         config = transformers.AutoConfig.from_pretrained(where, **CODE, **options)
@@ -158,7 +158,8 @@ def _check_kind(name: str, config: Any) -> None:
         )
 
 
-def _device(torch: Any, device: str) -> str:
+def device_of(torch: Any, device: str) -> str:
+    """Where "auto", "cpu", "cuda" or "cuda:1" is, for torch. Raises OptionError."""
     there = torch.cuda.is_available()
     if device == "auto":
         return "cuda" if there else "cpu"
@@ -189,7 +190,8 @@ def _first_line(cause: Exception) -> str:
     return str(cause).strip().split("\n")[0][:200]
 
 
-def _libraries() -> tuple[Any, Any]:
+def libraries() -> tuple[Any, Any]:
+    """(torch, transformers). Raises MissingExtraError if one of them, or what else the extra brings, is missing."""
     try:
         import jinja2  # noqa: F401  chat templates; transformers would say so only when a question is laid out
         import torch

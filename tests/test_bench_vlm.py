@@ -1,0 +1,193 @@
+"""The clock for vision-language models, on tiny ones: what is measured is what it says, and bad options are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlavaConfig
+from typer.testing import CliRunner
+
+from foveate.bench import random_vlm, vlm
+from foveate.bench.vlm_options import FAMILIES, MODES, Plan, model_for, picture_of, planned
+from foveate.cli import app
+from foveate.errors import FoveateError, ImageNotFoundError, MissingExtraError, ModelFilesError, OptionError
+from foveate.vlm.attach import attach
+from tests.vlm_folders import saved
+from tests.vlm_models import pair
+
+QUICK = Plan((25.0,), MODES, (1, 2), new=3, repeats=1)
+
+
+def measured(name: str, plan: Plan = QUICK) -> dict[str, Any]:
+    done: list[int] = []
+    report = vlm.measure(attach(*pair(name)), picture_of(None)[0], plan, done.append)
+    assert done == list(range(1, plan.repeats + 1))
+    return report
+
+
+def test_the_command_on_a_folder(tmp_path: Path) -> None:
+    folder = saved("llava", tmp_path)
+    result = CliRunner().invoke(
+        app,
+        ["bench", "vlm", "--model", str(folder), "--budgets", "25", "--batch", "1", "--new", "2", "--repeats", "1"],
+        catch_exceptions=False,
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert [row["way"] for row in found["rows"]] == ["stock", "all", "drop 25 %", "sparse 25 %"]
+    assert [row["tokens"] for row in found["rows"]] == [16, 16, 4, 4]
+    assert {"commit", "machine", "torch", "transformers", "threads", "attention"} <= set(found)
+    assert found["model"] == str(folder)
+    assert "selection alone, 4 of 16 cells" in result.stdout
+
+
+def test_rows_hold_what_they_say() -> None:
+    report = measured("llava")
+    assert [(row["batch"], row["way"]) for row in report["rows"]] == [
+        (batch, way) for batch in (1, 2) for way in ("stock", "all", "drop 25 %", "sparse 25 %")
+    ]
+    for row in report["rows"]:
+        assert len(row["cells"]) == len(report["columns"]) == len(vlm.COLUMNS)
+        assert row["prefill_ms"] > 0
+        assert row["fresh_ms"] > row["whole_ms"]
+        if row["way"] == "stock":
+            assert row["whole_of_stock"] == row["fresh_of_stock"] == 1
+            assert "selection_ms" not in row
+        else:
+            assert row["whole_ms"] > row["selection_ms"] > 0
+            assert row["tower_ms"] > 0
+            assert ("NOT faster" in row["cells"][-1]) == (max(row["whole_of_stock"], row["fresh_of_stock"]) >= 1)
+    assert report["notes"] == []
+    assert report["selection"]["cells"] == 16
+    assert report["selection"]["kept"] == 4
+
+
+def test_a_mode_that_a_family_cannot_do_is_left_out_with_a_note() -> None:
+    report = measured("idefics3", Plan((25.0,), MODES, (1,), new=1, repeats=1))
+    assert [row["way"] for row in report["rows"]] == ["stock", "all", "drop 25 %"]
+    (note,) = report["notes"]
+    assert "sparse 25 %" in note
+
+
+def test_what_does_not_fit_in_memory_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    generate = vlm._Bench._generate
+
+    def small(self: Any, inputs: dict[str, Any], new: int) -> Any:
+        if len(inputs["input_ids"]) > 1:
+            raise torch.OutOfMemoryError("no")
+        return generate(self, inputs, new)
+
+    monkeypatch.setattr(vlm._Bench, "_generate", small)
+    report = measured("llava")
+    assert report["notes"] == ["left out: stock, batch 2: it does not fit in memory"]
+    alone = [row for row in report["rows"] if row["batch"] == 2]
+    assert len(alone) == 3
+    for row in alone:  # nothing to compare with, so no verdict
+        assert "whole_of_stock" not in row
+        assert row["cells"][-1] == ""
+    json.loads(json.dumps(report, allow_nan=False))
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen2_5_vl", "smolvlm", "internvl"])
+def test_both_sides_answer_the_same_questions(name: str) -> None:
+    """The stock row's batch, padded by the processor, and all tokens through foveate: the same ids."""
+    bench = vlm._Bench(attach(*pair(name)), picture_of(None)[0], new=4)
+    inputs = bench._inputs(3)
+    stock = bench._generate(inputs, 4)[:, inputs["input_ids"].shape[1] :]
+    ours = bench._answer(bench._prepare(vlm.Way("all", "drop", None, 3, 0)), 4)
+    assert stock.shape == (3, 4)
+    assert np.array_equal(stock.numpy(), np.stack([answer.ids for answer in ours]))
+
+
+def test_a_ratio_is_the_median_of_the_ratios_within_repeats() -> None:
+    stock = vlm.Way("stock", None, None, 1, 9, {"whole": [100.0, 10.0, 10.0], "fresh": [1.0, 1.0, 1.0]})
+    ours = vlm.Way("drop", "drop", 3, 1, 3, {"whole": [50.0, 20.0, 5.0], "fresh": [2.0, 2.0, 2.0]})
+    row = vlm._row(ours, stock, peak=False)
+    assert row["whole_of_stock"] == 0.5
+    assert row["whole_ms"] == 20
+    assert row["cells"][-1] == "NOT faster: new image"
+
+
+# --- random models ----------------------------------------------------------------------------------------------------
+
+
+def test_sizes_are_those_of_the_published_models() -> None:
+    def count(family: str, layers: int | None) -> int:
+        kind, config, _ = random_vlm.FAMILIES[family](layers, False)
+        with torch.device("meta"):
+            return sum(parameter.numel() for parameter in kind._from_config(config).parameters())
+
+    assert count("llava", None) == pytest.approx(7.06e9, rel=0.002)
+    assert count("qwen2_5_vl", None) == pytest.approx(8.29e9, rel=0.002)
+    assert count("llava", 1) < 0.8e9
+    assert count("qwen2_5_vl", 2) < 2.4e9
+    _, config, processor = random_vlm.llava(None, False)
+    assert isinstance(config, LlavaConfig)
+    assert processor.image_processor.crop_size["height"] == config.vision_config.image_size == 336
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_random_models_are_made_in_their_number_format(family: str) -> None:
+    before = torch.random.get_rng_state()
+    made = model_for(None, family, layers=1, tiny=True, dtype="auto", device="cpu")()
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert {parameter.dtype for parameter in made.model.parameters()} == {torch.bfloat16}
+    assert made.model.config.get_text_config().num_hidden_layers == 1
+    assert not made.model.training
+    scene = made.see(picture_of(None)[0])
+    assert scene.cells[0] == (4096 if family == "llava" else 17 * 23)
+    assert len(made.ask(scene, "a dog", budget=8, generation={"max_new_tokens": 2}).ids) <= 2
+    assert tuple(random_vlm.FAMILIES) == FAMILIES
+
+
+# --- bad options ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ((), OptionError, "neither --model nor --random"),
+        (("--model", "x", "--random", "llava"), OptionError, "both"),
+        (("--model", "x", "--layers", "2"), OptionError, "--layers or --tiny"),
+        (("--model", "x", "--tiny"), OptionError, "--layers or --tiny"),
+        (("--random", "gpt"), OptionError, "--random gpt"),
+        (("--random", "llava", "--layers", "0"), OptionError, "--layers 0"),
+        (("--random", "llava", "--dtype", "int8"), OptionError, "int8"),
+        (("--random", "llava", "--device", "moon"), OptionError, "moon"),
+        (("--random", "llava", "--budgets", "50,0"), OptionError, "--budgets 50,0"),
+        (("--random", "llava", "--budgets", "101"), OptionError, "--budgets 101"),
+        (("--random", "llava", "--budgets", "nan"), OptionError, "--budgets nan"),
+        (("--random", "llava", "--budgets", ""), OptionError, "--budgets with ''"),
+        (("--random", "llava", "--budgets", "half"), OptionError, "--budgets with 'half'"),
+        (("--random", "llava", "--modes", "drop,crop"), OptionError, "--modes drop,crop"),
+        (("--random", "llava", "--batch", "0"), OptionError, "--batch 0"),
+        (("--random", "llava", "--batch", "1.5"), OptionError, "--batch with '1.5'"),
+        (("--random", "llava", "--new", "0"), OptionError, "--new 0"),
+        (("--random", "llava", "--repeats", "0"), OptionError, "--repeats 0"),
+        (("--random", "llava", "--image", "nothing.jpg"), ImageNotFoundError, "nothing.jpg"),
+        (("--model", "/no/such/folder"), ModelFilesError, "no folder"),
+    ],
+)
+def test_bad_options_are_refused_before_a_model_is_made(
+    arguments: tuple[str, ...], error: type[FoveateError], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random_vlm, "random_pair", lambda *a, **k: pytest.fail("a model was made"))
+    with pytest.raises(error) as caught:
+        CliRunner().invoke(app, ["bench", "vlm", *arguments], catch_exceptions=False)
+    assert words in str(caught.value)
+
+
+def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    with pytest.raises(MissingExtraError, match="transformers"):
+        model_for(None, "llava", layers=None, tiny=False, dtype="auto", device="auto")
+
+
+def test_spaces_and_order_of_lists() -> None:
+    plan = planned("50, 6.7", "sparse, drop", "4, 1", 16, 5)
+    assert plan == Plan((50.0, 6.7), ("sparse", "drop"), (4, 1), 16, 5)
