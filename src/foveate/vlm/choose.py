@@ -83,7 +83,7 @@ class Candidates:
     seed: int = 0
 
     def panes(self, *, features: bool = False) -> list[Relevance]:
-        """The question's relevance on each pane; with the texture's features only if asked for: moving them takes time."""
+        """The question's relevance on each pane; the texture's features only if asked for, as moving takes time."""
         planes = self.relevance if features else [replace(each, features=None) for each in self.relevance]
         return [seen_through(planes[pane.picture], pane) for pane in self.placement.panes]
 
