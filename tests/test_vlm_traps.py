@@ -421,3 +421,132 @@ def test_usual_use_warns_of_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         vlm.ask(vlm.see(photo()), QUESTION, budget=5, generation=FEW)
+
+
+# --- found by attack --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["llava_next", "idefics3", "smolvlm", "internvl"])
+def test_a_question_that_names_nothing_spreads_over_all_panes(name: str) -> None:
+    vlm = attached(name)
+    kept = vlm.prepare(vlm.see(photo()), "why?", budget=20).chosen[0].kept
+    assert sum(map(len, kept)) == 20
+    assert all(len(each) for each in kept)
+
+
+def test_a_question_that_names_nothing_spreads_over_a_video() -> None:
+    vlm = attached("qwen2_5_vl")
+    scene = vlm.see_video([photo(112, 112, seed=number) for number in range(8)])
+    kept = vlm.prepare(scene, "why?", budget=12).chosen[0].kept
+    assert [len(each) > 0 for each in kept] == [True] * 4
+
+
+def test_transparent_tiles_come_last_and_protected_cells_first() -> None:
+    vlm = attached("idefics3")
+    clear = np.zeros((150, 200), np.uint8)
+    clear[75:] = 255
+    kept = vlm.prepare(vlm.see(np.dstack([photo(), clear])), "why?", budget=16).chosen[0].kept
+    assert [len(each) for each in kept[:2]] == [0, 0]
+    mask = np.zeros((10, 10), bool)
+    mask[9, 9] = mask[0, 0] = True
+    chosen = vlm.prepare(vlm.see(photo()), "a red thing", budget=12, protected=mask).chosen[0].kept
+    assert chosen[0].mask[0, 0]
+    assert chosen[3].mask[-1, -1]
+
+
+def test_a_model_that_never_caches_answers_as_one_that_does() -> None:
+    """Trap 3 again: fine-tuned models are often saved with use_cache=False."""
+    model, processor = copy.deepcopy(pair("llava"))
+    vlm = foveate.vlm.attach(model, processor)
+    scene = vlm.see(photo(seed=2))
+    right = vlm.ask(scene, QUESTION, budget=5, method="uniform", max_new_tokens=6).ids
+    model.generation_config.use_cache = False
+    assert np.array_equal(vlm.ask(scene, QUESTION, budget=5, method="uniform", max_new_tokens=6).ids, right)
+
+
+def test_times_of_a_video_are_not_rounded_to_the_models_format() -> None:
+    model, processor = copy.deepcopy(pair("qwen2_5_vl"))
+    vlm = foveate.vlm.attach(model.to(torch.bfloat16), processor)
+    scene = vlm.see_video([photo()] * 4, fps=3)
+    assert scene.inputs["second_per_grid_ts"].dtype == torch.float32
+
+
+def test_another_thread_sees_the_whole_tower() -> None:
+    import threading
+
+    vlm = attached("llava")
+    scene = vlm.see(photo(seed=1), mode="sparse")
+    model, seen = vlm.model, []
+    stock = model.get_image_features
+
+    def between(*args: Any, **keywords: Any) -> Any:
+        thread = threading.Thread(target=lambda: seen.append(stock(*args, **keywords).pooler_output[0].shape[0]))
+        thread.start()
+        thread.join()
+        return stock(*args, **keywords)
+
+    model.__dict__["get_image_features"] = between
+    try:
+        assert len(vlm.prepare(scene, QUESTION, budget=5, mode="sparse").features.rows[0]) == 5
+    finally:
+        del model.__dict__["get_image_features"]
+    assert seen == [16]
+
+
+def test_answers_refuses_what_does_not_belong_together() -> None:
+    qwen, older = attached("qwen2_5_vl"), attached("qwen2_vl")
+    prepared = qwen.prepare(qwen.see(photo()), QUESTION, budget=5)
+    video = qwen.prepare(qwen.see_video([photo()] * 2), QUESTION, budget=5)
+    with pytest.raises(SceneError, match="another model"):
+        older.answers([prepared], FEW)
+    with pytest.raises(SceneError, match="videos"):
+        qwen.answers([prepared, video], FEW)
+    with pytest.raises(OptionError, match="no prepared"):
+        qwen.answers([])
+    other = qwen.prepare(qwen.see(photo(90, 220)), "a dog", budget=9)
+    both = qwen.answers([prepared, other], FEW)
+    assert np.array_equal(both[1].ids, qwen.answers([other], FEW)[0].ids)
+
+
+def test_generation_is_what_the_caller_says() -> None:
+    from transformers import GenerationConfig
+
+    vlm = attached("llava")
+    scene = vlm.see(photo())
+    config = GenerationConfig(max_new_tokens=3, min_new_tokens=3, pad_token_id=0)
+    assert len(vlm.ask(scene, QUESTION, budget=5, generation={"generation_config": config}).ids) == 3
+    assert len(vlm.ask(scene, QUESTION, budget=5, max_new_tokens=2, generation={"min_new_tokens": 2}).ids) == 2
+    for wrong in ({"input_ids": 1}, {"prompt_lookup_num_tokens": 3}):
+        with pytest.raises(OptionError, match="generation"):
+            vlm.ask(scene, QUESTION, budget=5, generation=wrong)
+    with pytest.raises(OptionError, match="budgets"):
+        vlm.ask(scene, QUESTION, budgets=5)
+
+
+def test_tokens_of_the_other_kind_and_templates_that_fail() -> None:
+    vlm = attached("qwen2_5_vl")
+    with pytest.raises(PromptError, match="token"):
+        vlm.ask(vlm.see(photo()), "what is <|video_pad|> here?", budget=3)
+    model, processor = pair("llava")
+    strings = copy.copy(processor)
+    strings.chat_template = "{% for m in messages %}{{ 'USER: ' + m['content'] }}{% endfor %}"
+    only = foveate.vlm.attach(model, strings)
+    scene = only.see(photo())
+    with pytest.raises(PromptError, match="prompt="):
+        only.ask(scene, QUESTION, generation=FEW)
+    assert only.ask(scene, QUESTION, prompt="USER: <image> what?", budget=4, generation=FEW).tokens[0] == 4
+
+
+@pytest.mark.parametrize("name", ["llava_next", "qwen2_vl"])
+def test_images_too_thin_for_a_processor(name: str) -> None:
+    for size in ((1, 500), (500, 1)):
+        with pytest.raises(ImageArrayError, match="pixels"):
+            attached(name).see(photo(*size))
+
+
+def test_a_processor_whose_settings_changed() -> None:
+    model, processor = copy.deepcopy(pair("internvl"))
+    vlm = foveate.vlm.attach(model, processor)
+    assert len(vlm.see(photo(120, 180)).placements[0].panes) == 7
+    processor.image_processor.max_patches = 2
+    assert len(vlm.see(photo(120, 180)).placements[0].panes) < 7

@@ -16,10 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.errors import OptionError
 from foveate.vlm.family import Encoded, Family
 
 if TYPE_CHECKING:
     import torch
+
+TAKEN = frozenset(
+    ["input_ids", "inputs_embeds", "attention_mask", "position_ids", "mm_encoder_outputs", "pixel_values",
+     "prompt_lookup_num_tokens", "assistant_model"]
+)  # fmt: skip
 
 
 def short(ids: torch.Tensor, keep: NDArray[np.bool_], positions: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -65,3 +71,37 @@ def output_of(encoded: Sequence[Encoded], family: Family, kind: str) -> dict[str
         tuple(tuple(rows for images in level for rows in images) for level in levels),
     )
     return {kind: family.output(together)}
+
+
+def usual_generation(generation: dict[str, Any] | None) -> dict[str, Any]:
+    """Keywords of `model.generate`: greedy and 64 new tokens, unless they say otherwise. Raises OptionError."""
+    given = dict(generation or {})
+    taken = sorted(set(given) & TAKEN)
+    if taken:
+        raise OptionError(
+            f"generation with {taken}",
+            expected="keywords that leave prompt and features to foveate, and no assisted decoding",
+            fix="for full control: prepared = vlm.prepare(...); model.generate(**prepared.inputs(), ...)",
+        )
+    if "generation_config" in given:
+        return given
+    if "max_length" not in given:
+        given.setdefault("max_new_tokens", 64)
+    given.setdefault("do_sample", False)
+    return given
+
+
+def uncached(model: Any, keywords: dict[str, Any]) -> bool:
+    """Whether a call of `generate` would run without a cache: then gaps in positions need a mask with a 0 in it."""
+    config = keywords.get("generation_config") or getattr(model, "generation_config", None)
+    use = keywords.get("use_cache", getattr(config, "use_cache", None))
+    name = "is_activation_checkpointing"  # its older name warns where the newer one exists
+    checkpointing = getattr(model, name if hasattr(model, name) else "is_gradient_checkpointing", False)
+    return use is False or bool(checkpointing and model.training)
+
+
+def until_end(ids: NDArray[np.int64], model: Any) -> NDArray[np.int64]:
+    """Generated ids up to the first that ends a text: a batch fills shorter answers up behind it."""
+    ends = getattr(model.generation_config, "eos_token_id", None)
+    at = np.flatnonzero(np.isin(ids, [] if ends is None else np.atleast_1d(ends)))
+    return ids[: int(at[0]) + 1] if len(at) else ids

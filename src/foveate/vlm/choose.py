@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.errors import OptionError
-from foveate.pipeline import allocate
+from foveate.pipeline import ABSENT_FLOOR, allocate
 from foveate.relevance.allocate import BEST, Allocation, even_order
 from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, top_cells
-from foveate.relevance.score import Relevance
+from foveate.relevance.score import PRESENT, Relevance
 from foveate.relevance.shares import apportion
 from foveate.vlm.placement import Pane, Placement, seen_through, touched
 
@@ -119,17 +119,15 @@ def _flat(method: Method, image: Candidates, budget: int) -> Indices:
 
 def _by_relevance(image: Candidates, budget: int, policy: Policy) -> Choice:
     panes = image.panes(features=not isinstance(policy, TopK | Proportional))
-    scores = np.concatenate([r.map.ravel() for r in panes])
-    best = _split(image.placement.panes, top_cells(scores, budget))
     kept = []
-    for pane, relevance, cells in zip(image.placement.panes, panes, best, strict=True):
-        if not len(cells):
+    for pane, relevance, count in zip(image.placement.panes, panes, _shares(image, panes, budget), strict=True):
+        if not count:
             kept.append(_nothing(pane))
             continue
         kept.append(
             allocate(
                 relevance,
-                len(cells),
+                int(count),
                 policy=policy,
                 floor=image.floor,
                 protected=None if image.protected is None else _protected(image, pane),
@@ -137,6 +135,34 @@ def _by_relevance(image: Candidates, budget: int, policy: Policy) -> Choice:
             )
         )
     return Choice(tuple(kept), image.placement.rows([allocation.indices for allocation in kept]))
+
+
+def _shares(image: Candidates, panes: Sequence[Relevance], budget: int) -> Indices:
+    """Cells for each pane: as many as it has among the best of all, by the rule of `foveate.allocate`.
+
+    That rule over all panes at once: the less likely the thing is, the more saliency counts, and the more is spread
+    evenly; transparent cells come last, protected ones first.
+    """
+    counts = [pane.count for pane in image.placement.panes]
+    if len(counts) == 1:
+        return np.array([budget])
+    likely = min(1.0, max(r.confidence for r in panes) / PRESENT)
+    peak = max(max(float(r.map.max()) for r in panes), 1e-9)
+    keys = [likely * r.map.ravel() / peak + (1 - likely) * r.saliency.ravel() for r in panes]
+    flat = np.ptp(np.concatenate(keys)) == 0
+    spread = 1.0 if flat else max(image.floor, (1 - likely) * ABSENT_FLOOR)
+    for number, (pane, relevance) in enumerate(zip(image.placement.panes, panes, strict=True)):
+        if image.protected is not None:
+            keys[number] = np.where(_protected(image, pane).ravel(), np.inf, keys[number])
+        if relevance.valid is not None:
+            keys[number] = np.where(relevance.valid.ravel() > 0, keys[number], -np.inf)
+    key = np.concatenate(keys)
+    first = int(min((key == np.inf).sum(), budget))
+    seen = [int(np.isfinite(each).sum() + (each == np.inf).sum()) for each in keys]
+    even = min(int(spread * budget), budget - first)
+    found = np.array([len(cells) for cells in _split(image.placement.panes, top_cells(key, budget - even))])
+    found = found + apportion(seen if sum(seen) else counts, even)
+    return apportion(found, budget, upper=counts)
 
 
 def _protected(image: Candidates, pane: Pane) -> NDArray[np.bool_]:

@@ -12,6 +12,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from foveate.errors import BudgetError, PromptError, SceneError
 from foveate.readonly import ReadOnly
 from foveate.relevance.regions import Regions, regions
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 USUAL = 512  # cells in all, where nobody says
 OVERVIEW = 4  # a quarter of the budget
 FEWEST, MOST = 64, 400  # cells of a region
+LEAST = 96  # cells in all: a region, and as much as half of it for the whole picture
 CELL = 28  # pixels of a crop for each cell, where the model does not say
 
 
@@ -42,13 +45,14 @@ def ask_crops(vlm: VLM, scene: Scene, question: str, generation: dict[str, Any] 
     rest = {name: value for name, value in how.items() if name not in ("mode", "budget")}
     budget = how.get("budget", "auto")
     total = USUAL if budget in ("auto", None) else budget
-    if isinstance(total, bool) or not isinstance(total, int) or total < FEWEST:
+    if isinstance(total, bool) or not isinstance(total, int | np.integer) or total < LEAST:
         raise BudgetError(
             f"budget={total!r} for mode='crop'",
-            expected=f"a whole number from {FEWEST} on: a region takes {FEWEST} to {MOST} cells",
+            expected=f"a whole number from {LEAST} on: a region takes {FEWEST} to {MOST} cells, the rest is the whole",
             fix="leave it out for 512, or use mode='drop'",
         )
-    (relevance,) = vlm.relevance(scene, question)
+    looking_for = how.get("looking_for")
+    (relevance,) = vlm.relevance(scene, question if looking_for is None else looking_for)
     found = _regions(relevance.map, relevance.grid, total - total // OVERVIEW, _cell_of(vlm.model))
     crops = found.crops(scene.images[0])
     start = time.perf_counter()

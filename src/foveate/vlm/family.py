@@ -153,6 +153,10 @@ class Plain:
             fix="use mode='drop', which encodes the image once and drops cells for every question",
         )
 
+    def windows(self, model: Any) -> tuple[int, int] | None:
+        """Cells of the tower's attention windows, (rows, columns); None for a tower without."""
+        return None
+
     def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> Video:
         """Not for this family."""
         raise ModelError(

@@ -9,6 +9,7 @@ What is notable
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,12 @@ class Llava(Plain):
         found = []
         for pixels, rows in zip(inputs["pixel_values"], kept, strict=True):
             keep = torch.from_numpy(np.concatenate([[0], rows + 1])).to(pixels.device)
-            hook = embeddings.register_forward_hook(lambda module, args, out, keep=keep: out[:, keep])
+            here = threading.get_ident()  # other threads may be in the tower at the same time
+
+            def only(module: Any, args: Any, out: Any, keep: Any = keep, here: int = here) -> Any:
+                return out[:, keep] if threading.get_ident() == here else out
+
+            hook = embeddings.register_forward_hook(only)
             try:
                 found += model.get_image_features(pixels[None], return_dict=True).pooler_output
             finally:

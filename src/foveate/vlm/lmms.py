@@ -184,7 +184,7 @@ class Evaluated:
             "generation": generation(settings, self.max_new_tokens),
         }
         if self.mode == "crop":
-            answer = self.vlm.ask(scene, words, **how)
+            answer = self.vlm.ask(scene, words, looking_for=asked(words), **how)
         else:
             prompt = self.vlm.processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
             answer = self.vlm.ask(scene, asked(words), prompt=prompt, **how)

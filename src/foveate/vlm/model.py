@@ -34,8 +34,9 @@ from foveate.readonly import ReadOnly
 from foveate.relevance.allocate import BEST
 from foveate.relevance.policies import Policy
 from foveate.relevance.score import Relevance, nothing_of
-from foveate.vlm.batch import output_of, padded, short
+from foveate.vlm.batch import output_of, padded, short, uncached, until_end, usual_generation
 from foveate.vlm.budgets import Budget, cells_to_keep
+from foveate.vlm.checks import check_keywords, check_weights, with_length
 from foveate.vlm.choose import Candidates, Choice, Method, choose
 from foveate.vlm.family import Encoded, Family
 from foveate.vlm.features import pooled, usual_weights
@@ -129,6 +130,18 @@ class VLM:
         _check(
             mode != "crop", "mode='crop' for prepare", "drop, sparse, weight", "call ask, which sees the crops first"
         )
+        if mode == "sparse" and method == "downsample":
+            raise SceneError(
+                "method='downsample' in mode 'sparse'",
+                expected="features of the whole image, which this mode does not make",
+                fix="use mode='drop', or see a smaller image",
+            )
+        if protected is not None:
+            protected = np.asarray(protected)
+        _check(isinstance(seed, int) and seed >= 0, f"seed={seed!r}", "a whole number from 0 on", "leave it out")
+        _check(
+            weights is None or mode == "weight", "weights= outside of mode 'weight'", "mode='weight'", "set the mode"
+        )
         clock = _Clock()
         relevance = self.relevance(scene, question if looking_for is None else looking_for)
         clock.mark("score")
@@ -165,18 +178,30 @@ class VLM:
             relevance,
             tokens,
             ReadOnly(clock.seconds),
+            self.model,
             scene.kind,
         )
 
-    def ask(self, scene: Scene, question: str, *, generation: dict[str, Any] | None = None, **how: Any) -> Answer:
+    def ask(
+        self,
+        scene: Scene,
+        question: str,
+        *,
+        max_new_tokens: int | None = None,
+        generation: dict[str, Any] | None = None,
+        **how: Any,
+    ) -> Answer:
         """Select cells for a question and let the model answer. The next question selects afresh.
 
         Args:
             scene: from `see`.
             question: what is asked.
-            generation: keywords of `model.generate`; default: greedy, 64 new tokens.
+            max_new_tokens: of the answer; 64 if nothing says otherwise.
+            generation: keywords of `model.generate`; default: greedy.
             how: keywords of `prepare`: budget, mode, method, policy, ...; also `mode="crop"`.
         """
+        generation = with_length(generation, max_new_tokens)
+        check_keywords(how, self.prepare)
         if how.get("mode") == "crop":
             from foveate.vlm.crop import ask_crops
 
@@ -189,6 +214,7 @@ class VLM:
         questions: Sequence[str],
         *,
         budget: Budget | Sequence[Budget] = "auto",
+        max_new_tokens: int | None = None,
         generation: dict[str, Any] | None = None,
         **how: Any,
     ) -> list[Answer]:
@@ -196,7 +222,9 @@ class VLM:
 
         `budget`: one for all questions, or a list with one for each.
         """
-        if isinstance(questions, str) or not questions:
+        generation = with_length(generation, max_new_tokens)
+        check_keywords(how, self.prepare)
+        if not isinstance(questions, list | tuple) or not questions:
             raise OptionError(f"questions={questions!r}", expected="a list of texts", fix="use ask for a single one")
         _check(how.get("mode") != "crop", "mode='crop' for a batch", "drop, sparse, weight", "ask one after the other")
         each: list[Any] = list(budget) if isinstance(budget, list) else [budget] * len(questions)
@@ -224,10 +252,18 @@ class VLM:
         """Generate for prepared questions, also of different scenes, in one batch. All must be of one kind."""
         import torch
 
-        keywords = {"max_new_tokens": 64, "do_sample": False} | (generation or {})
+        made = list(made)
+        _check(bool(made), "no prepared question", "at least one", "vlm.prepare(scene, question) makes one")
+        if any(one.model is not self.model for one in made) or len({one.kind for one in made}) > 1:
+            raise SceneError(
+                "questions prepared by another model, or about images and videos together",
+                expected="questions of this model, all of one kind",
+                fix="call answers once for each",
+            )
+        keywords = usual_generation(generation)
         pad = self.processor.tokenizer.pad_token_id
         pad = self.processor.tokenizer.eos_token_id if pad is None else pad
-        gaps = keywords.get("use_cache", True) is False  # see batch.py
+        gaps = uncached(self.model, keywords)
         inputs: dict[str, Any] = padded([dict(one.text) for one in made], int(pad or 0), always=gaps)
         inputs["mm_encoder_outputs"] = output_of([one.features for one in made], self.family, made[0].kind)
         start = time.perf_counter()
@@ -238,7 +274,7 @@ class VLM:
         each = len(out) // len(made)  # several sequences of a question: the first counts
         found = []
         for number, one in enumerate(made):
-            ids = out[number * each, inputs["input_ids"].shape[1] :].cpu().numpy()
+            ids = until_end(out[number * each, inputs["input_ids"].shape[1] :].cpu().numpy(), self.model)
             found.append(
                 Answer(
                     text=self.processor.tokenizer.decode(ids, skip_special_tokens=True).strip(),
@@ -268,15 +304,15 @@ class VLM:
                 return self.family.encode_kept(self.model, scene.inputs, rows)
         assert scene.features is not None
         if mode == "weight":
-            factors = weights or [
-                usual_weights(placement, each)
-                for placement, each in zip(scene.placements, scene.of_each(relevance), strict=True)
-            ]
-            _check(
-                [len(w) for w in factors] == [placement.count for placement in scene.placements],
-                f"weights for {[len(w) for w in factors]} feature rows",
-                f"{[placement.count for placement in scene.placements]}",
-                "one factor for each feature row of each image",
+            if weights is not None:
+                check_weights(weights, [placement.count for placement in scene.placements])
+            factors = (
+                weights
+                if weights is not None
+                else [
+                    usual_weights(placement, each)
+                    for placement, each in zip(scene.placements, scene.of_each(relevance), strict=True)
+                ]
             )
             return scene.features.scaled(factors)
         kept = scene.features.kept(rows)

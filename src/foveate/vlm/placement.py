@@ -149,7 +149,7 @@ def seen_through(relevance: Relevance, pane: Pane) -> Relevance:
 
 def touched(mask: NDArray[np.bool_], size: tuple[int, int], pane: Pane) -> NDArray[np.bool_]:
     """Cells of a pane that touch a True cell of a mask over the image of (height, width) pixels: bool [h, w]."""
-    if mask.dtype != bool or mask.ndim != 2:
+    if mask.dtype != bool or mask.ndim != 2 or not mask.size:
         raise OptionError(
             f"protected cells of shape {list(mask.shape)} and type {mask.dtype}",
             expected="a bool mask [h, w] over the image",

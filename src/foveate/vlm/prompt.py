@@ -28,8 +28,9 @@ def text_of(processor: Any, question: str, images: int, prompt: str | None, kind
     first. Raises PromptError.
     """
     token = processor.image_token if kind == "image" else processor.video_token
+    others = {str(getattr(processor, name, token)) for name in ("image_token", "video_token")}
     if prompt is None:
-        if token in question:
+        if any(each in question for each in others):
             raise PromptError(
                 f"a question with the {kind} token {token!r} in it",
                 expected="plain text; the images come first by themselves",
@@ -42,12 +43,25 @@ def text_of(processor: Any, question: str, images: int, prompt: str | None, kind
                 fix=f"pass prompt='USER: {token} What is this? ASSISTANT:', in the way your model was trained",
             )
         content = [*({"type": kind} for _ in range(images)), {"type": "text", "text": question}]
-        prompt = processor.apply_chat_template(
-            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
-        )
+        try:
+            prompt = processor.apply_chat_template(
+                [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+            )
+        except Exception as cause:  # a template is a program that came with the model: it may raise anything
+            raise PromptError(
+                f"a chat template that failed: {type(cause).__name__}: {str(cause).splitlines()[0][:200]}",
+                expected="one that takes messages with images",
+                fix=f"pass prompt='USER: {token} What is this? ASSISTANT:', in the way your model was trained",
+            ) from cause
     if not isinstance(prompt, str):
         raise PromptError(f"a prompt of type {type(prompt).__name__}", expected="a text", fix="pass a str")
     found = prompt.count(token)
+    if any(each in prompt for each in others - {token}):
+        raise PromptError(
+            f"a prompt with tokens of images and of videos ({', '.join(sorted(others))})",
+            expected=f"only {token!r}: the scene has {kind}s",
+            fix="leave the other token out",
+        )
     if found != images:
         raise PromptError(
             f"a prompt with {found} {kind} tokens {token!r} for {images} {kind}{'s' if images != 1 else ''}",

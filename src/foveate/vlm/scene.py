@@ -71,6 +71,8 @@ class Prepared:
         relevance: of the question, over each image.
         tokens: (visual tokens the model gets, visual tokens there are).
         seconds: what took how long: "score", "choose", "slice" (and "encode" for mode "sparse").
+        model: that it was prepared for.
+        kind: "image" or "video".
     """
 
     text: Mapping[str, Any]
@@ -81,6 +83,7 @@ class Prepared:
     relevance: tuple[Relevance, ...]
     tokens: tuple[int, int]
     seconds: Mapping[str, float]
+    model: Any
     kind: str = "image"
 
     def inputs(self) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.errors import ImageArrayError, ModelError, OptionError, SceneError
+from foveate.errors import FoveateError, ImageArrayError, ModelError, OptionError, SceneError
 from foveate.image import Picture, load_image
 from foveate.pipeline import encode
 from foveate.readonly import ReadOnly
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from foveate.vlm.model import VLM
 
 Indices = NDArray[np.int64]
-FIRST_QUESTION = "?"  # of the prompt that a scene's layout is learnt from
 TEXT_INPUTS = ("input_ids", "attention_mask", "mm_token_type_ids")
 
 
@@ -34,12 +34,15 @@ def see_images(vlm: VLM, images: Sequence[Any], mode: Mode) -> Scene:
     if not pictures:
         raise SceneError("an empty list of images", expected="at least one", fix="pass a path or an array")
     processor = vlm.processor
-    text = text_of(processor, FIRST_QUESTION, len(pictures), _bare(processor, len(pictures)))
+    text = f"{processor.image_token}\n" * len(pictures)  # what stands around an image makes no difference to it
     shown = [Image.fromarray(picture.rgb) for picture in pictures]
-    made = processor(images=shown, text=text, return_tensors="pt", add_special_tokens=special_tokens(processor, text))
+    sizes = [(picture.rgb.shape[0], picture.rgb.shape[1]) for picture in pictures]
+    with _too_thin(processor, sizes):
+        made = processor(
+            images=shown, text=text, return_tensors="pt", add_special_tokens=special_tokens(processor, text)
+        )
     spans = spans_of(processor, shown, text, made["input_ids"][0].numpy())
     inputs = {name: value for name, value in made.items() if name not in TEXT_INPUTS}
-    sizes = [(picture.rgb.shape[0], picture.rgb.shape[1]) for picture in pictures]
     placements = vlm.family.placements(vlm.model, processor, inputs, sizes, spans)
     _check_counts(spans, placements, vlm.model.config.image_token_id)
     inputs, features = _encoded(vlm, inputs, placements, mode)
@@ -72,7 +75,8 @@ def see_frames(vlm: VLM, frames: Sequence[Any], fps: float, mode: Mode) -> Scene
             expected="one size",
             fix="resize them, or pass them to vlm.see as several images",
         )
-    video = vlm.family.video(vlm.model, vlm.processor, [picture.rgb for picture in pictures], float(fps))
+    with _too_thin(vlm.processor, [pictures[0].rgb.shape[:2]]):
+        video = vlm.family.video(vlm.model, vlm.processor, [picture.rgb for picture in pictures], float(fps))
     _check_counts([video.span], [video.placement], vlm.model.config.video_token_id)
     inputs, features = _encoded(vlm, dict(video.inputs), [video.placement], mode)
     seen = [pictures[number] for number in video.shown]
@@ -97,11 +101,19 @@ def full_ids(vlm: VLM, scene: Scene, question: str, prompt: str | None) -> Indic
     return ids_of(vlm.processor, text, scene.spans, scene.kind)
 
 
-def _bare(processor: Any, images: int) -> str | None:
-    """A first prompt for a processor without a chat template: image tokens and nothing else."""
-    if getattr(processor, "chat_template", None) or getattr(processor.tokenizer, "chat_template", None):
-        return None
-    return f"{processor.image_token}\n" * images
+@contextmanager
+def _too_thin(processor: Any, sizes: Sequence[tuple[int, int]]) -> Iterator[None]:
+    """What a processor cannot lay out becomes an error that names the images."""
+    try:
+        yield
+    except FoveateError:
+        raise
+    except (ValueError, IndexError, ZeroDivisionError) as cause:
+        raise ImageArrayError(
+            f"images of {', '.join(f'{h} x {w}' for h, w in sizes)} pixels: {str(cause).splitlines()[0][:200]}",
+            expected=f"what {type(processor).__name__} can lay out",
+            fix="images that are very thin or small can be padded, or cut",
+        ) from cause
 
 
 def _encoded(
@@ -110,19 +122,25 @@ def _encoded(
     """What to keep of the inputs, and the features: pixels for mode "sparse", features for all others."""
     import torch
 
-    placed = {name: _placed(vlm.model, value) for name, value in inputs.items()}
+    placed = {name: _placed(vlm.model, name, value) for name, value in inputs.items()}
     if mode == "sparse":
         return placed, None
     with torch.no_grad():
         features = vlm.family.encode(vlm.model, placed, [placement.count for placement in placements])
+    if [len(rows) for rows in features.rows] != [placement.count for placement in placements]:
+        raise ModelError(
+            f"{[len(rows) for rows in features.rows]} features from the model",
+            expected=f"{[placement.count for placement in placements]}, one for each placeholder token",
+            fix="check that model and processor belong together",
+        )
     return {name: value for name, value in placed.items() if not name.startswith("pixel")}, features
 
 
-def _placed(model: Any, value: Any) -> Any:
-    """A tensor where the model is; pixels in the model's number format."""
+def _placed(model: Any, name: str, value: Any) -> Any:
+    """A tensor where the model is; pixels in the model's number format, times as they are."""
     if not hasattr(value, "to"):
         return value
-    return value.to(model.device, model.dtype) if value.is_floating_point() else value.to(model.device)
+    return value.to(model.device, model.dtype) if name.startswith("pixel") else value.to(model.device)
 
 
 def _check_counts(spans: Sequence[Indices], placements: Sequence[Placement], token: int) -> None:

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.errors import ModelError
+from foveate.errors import ImageArrayError, ModelError
 from foveate.vlm.family import Encoded, Inputs, Plain, split, torch_cat
 from foveate.vlm.placement import Box, Pane, Placement
 
@@ -57,7 +56,13 @@ def _packed(model: Any, size: tuple[int, int]) -> Placement:
     overview = Pane(side, side, _box(size))
     if tiles == 1:  # one newline behind everything
         return Placement((overview,), len(order), always=tuple(ends.tolist()))
-    w = int(ends[0]) - side**2
+    w = int(ends[0]) - side**2 if len(ends) else 0
+    if w < 1 or not len(ends):
+        raise ImageArrayError(
+            f"an image of {size[0]} x {size[1]} pixels",
+            expected="one of which LLaVA-NeXT's tiles keep something when their padding is cut off",
+            fix="pad it, or cut it: it is too thin",
+        )
     joined = Pane(len(ends), w, _box(size), first=side**2, line=w + 1)
     return Placement((overview, joined), len(order))
 
@@ -136,7 +141,6 @@ class InternVL(Plain):
         return out
 
 
-@lru_cache(maxsize=64)
 def tile_counts(images: Any, size: tuple[int, int]) -> tuple[int, int]:
     """Rows and columns of tiles that a processor makes of an image of (height, width) pixels.
 
