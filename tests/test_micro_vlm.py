@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import foveate
+from foveate.encoders import Encoder
+from foveate.relevance.query import noun_phrases
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.18")
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
-from micro_vlm import batches, evaluate, model, reference, scenes, selector, train, train_selector  # noqa: E402
-
-import foveate  # noqa: E402
-from foveate.encoders import Encoder  # noqa: E402
-from foveate.relevance.query import noun_phrases  # noqa: E402
+_NAMES = "batches evaluate model reference scenes selector train train_selector".split()
+batches, evaluate, model, reference, scenes, selector, train, train_selector = (
+    import_module(f"micro_vlm.{name}") for name in _NAMES
+)
 
 MANY = [scenes.scene_of(7, index) for index in range(150)]
 TINY = {"tower": 48, "tower_layers": 1, "width": 64, "layers": 1}
@@ -61,14 +65,17 @@ def test_a_holder_is_painted_in_its_colour() -> None:
         picture = scenes.draw(scene).astype(float)
         for thing in (t for t in scene.things if t.shape == "square"):
             y, x = int(thing.y - 0.4 * thing.side), int(thing.x)  # above what it holds
-            assert np.abs(np.median(picture[y - 1 : y + 2, x - 1 : x + 2], (0, 1)) - scenes.COLOURS[thing.colour]).max() < 40
+            assert (
+                np.abs(np.median(picture[y - 1 : y + 2, x - 1 : x + 2], (0, 1)) - scenes.COLOURS[thing.colour]).max()
+                < 40
+            )
 
 
-def fits(scene: scenes.Scene, text: str) -> set[str]:
+def fits(scene: Any, text: str) -> set[str]:
     """All answers that a reader of the scene could give: derived from words and geometry, not from questions_of."""
     words = text.split()
 
-    def meant(noun: list[str]) -> list[scenes.Thing]:
+    def meant(noun: list[str]) -> list[Any]:
         found = []
         for thing in scene.things:
             says = {thing.shape, thing.colour} if thing.shape else {thing.glyph, thing.kind, thing.colour}
@@ -168,7 +175,8 @@ def test_stock_classes_load_what_is_saved_and_answer(tmp_path: Path) -> None:
     made = tiny()
     model.save(made, tmp_path)
     assert {p.suffix for p in tmp_path.iterdir()} <= {".safetensors", ".json", ".jinja"}
-    loaded, processor = AutoModelForImageTextToText.from_pretrained(tmp_path), AutoProcessor.from_pretrained(tmp_path)
+    stock: tuple[Any, Any] = AutoModelForImageTextToText, AutoProcessor
+    loaded, processor = (each.from_pretrained(tmp_path) for each in stock)
     assert type(loaded).__name__ == "LlavaForConditionalGeneration"
     question = scenes.questions_of(MANY[0])[0].text
     parts = [{"type": "image"}, {"type": "text", "text": question.capitalize() + "?"}]

@@ -39,6 +39,7 @@ SEED, FIRST = 2, 5_000_000  # held out: training has seed 1
 BUDGETS = {"100 %": 256, "50 %": 128, "25 %": 64, "12 %": 31, "6 %": 15}
 METHODS = ("relevance", "coverage", "dpp", "maxmin", "saliency", "uniform", "downsample", "random")
 DRAWS = 2000
+SHORT = {"max_new_tokens": 4, "do_sample": False}
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def through_foveate(model: Any, processor: Any, selector: Selector, pictures: Se
 
     def answers(items: Sequence[Item], method: str, budget: int) -> list[str]:
         return [
-            vlm.ask(scenes[item.scene], item.question.text, budget=budget, method=method, max_new_tokens=4).text.strip()
+            vlm.ask(scenes[item.scene], item.question.text, budget=budget, method=method, generation=SHORT).text.strip()
             for item in items
         ]
 
@@ -86,7 +87,11 @@ def by_reference(
     model: Any, selector: Selector, scenes: Sequence[Scene], pictures: Sequence[NDArray[np.uint8]]
 ) -> Answerer:
     """Asks without `foveate.vlm`: relevance, coverage, saliency, random, uniform, oracle."""
-    cells = [f for part in range(0, len(pictures), 32) for f in features_of(model, normalised(pictures[part : part + 32])).pooler_output]
+    cells = [
+        f
+        for part in range(0, len(pictures), 32)
+        for f in features_of(model, normalised(pictures[part : part + 32])).pooler_output
+    ]
     textures = [foveate.encode(picture, encoder=selector) for picture in pictures]
 
     def keep(item: Item, method: str, budget: int, number: int) -> list[int]:
@@ -109,14 +114,16 @@ def by_reference(
         out: list[str] = []
         for part in range(0, len(items), 64):
             some = items[part : part + 64]
-            out += first_words(model, [cells[i.scene] for i in some], [i.question.text for i in some], kept[part : part + 64])
+            out += first_words(
+                model, [cells[i.scene] for i in some], [i.question.text for i in some], kept[part : part + 64]
+            )
         return out
 
     return answers
 
 
 def oracle(scene: Scene, question: Question, budget: int) -> list[int]:
-    """The cells of the things that a question needs, the middle ones first; then those of other things, then the rest."""
+    """The cells of the things that a question needs, the middle ones first; then those of others, then the rest."""
     shown = cells_of(scene, CELLS).ravel()
     y, x = np.divmod(np.arange(TOKENS), CELLS)
     far = np.full(TOKENS, 1e3)

@@ -232,9 +232,7 @@ def _background(rng: np.random.Generator) -> NDArray[np.float32]:
     return canvas
 
 
-def _painted(
-    scene: Scene, rng: np.random.Generator
-) -> list[tuple[Thing, NDArray[np.float32], tuple[float, ...]]]:
+def _painted(scene: Scene, rng: np.random.Generator) -> list[tuple[Thing, NDArray[np.float32], tuple[float, ...]]]:
     """What is painted, in order: thing, mask over its tile, colour. A holder is painted before what it holds."""
     out = []
     for thing in scene.things:
@@ -297,8 +295,11 @@ def _outline(shape: str) -> NDArray[np.float64]:
         return np.stack([x / 16, -(y + 2.5) / 15], 1)
     outer = np.linspace(0.3 * np.pi, 1.7 * np.pi, 24)  # the moon: two arcs
     inner = np.linspace(1.62 * np.pi, 0.38 * np.pi, 24)
-    arcs = [np.stack([np.cos(outer), np.sin(outer)], 1), np.stack([0.45 + 0.85 * np.cos(inner), 0.85 * np.sin(inner)], 1)]
-    return np.concatenate(arcs) + [0.2, 0]
+    arcs = [
+        np.stack([np.cos(outer), np.sin(outer)], 1),
+        np.stack([0.45 + 0.85 * np.cos(inner), 0.85 * np.sin(inner)], 1),
+    ]
+    return np.concatenate(arcs) + np.array([0.2, 0])
 
 
 def _glyph_mask(text: str, height: float, turn: float) -> NDArray[np.float32]:

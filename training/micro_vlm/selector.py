@@ -137,7 +137,11 @@ class Selector:
         ratio = (SIDE if long_side is None else long_side) / max(height, width)
         h, w = max(1, round(height * ratio / STRIDE)), max(1, round(width * ratio / STRIDE))
         way = cv2.INTER_AREA if h * STRIDE < height else cv2.INTER_LINEAR
-        small = rgb if (height, width) == (h * STRIDE, w * STRIDE) else cv2.resize(rgb, (w * STRIDE, h * STRIDE), interpolation=way)
+        small = (
+            rgb
+            if (height, width) == (h * STRIDE, w * STRIDE)
+            else cv2.resize(rgb, (w * STRIDE, h * STRIDE), interpolation=way)
+        )
         pixels = torch.from_numpy(np.array(small)).permute(2, 0, 1)[None].float() / 255
         with torch.no_grad():
             features = self._net.see(pixels)[0].numpy()

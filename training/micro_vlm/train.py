@@ -99,7 +99,9 @@ def optimiser(trainee: nn.Module) -> torch.optim.AdamW:
     )
 
 
-def one_step(trainee: Trainee, optimizer: Any, batch: Batch, *, rate: float, dense: float, asks: bool) -> dict[str, float]:
+def one_step(
+    trainee: Trainee, optimizer: Any, batch: Batch, *, rate: float, dense: float, asks: bool
+) -> dict[str, float]:
     """One optimiser step; `asks=False` trains the tower alone."""
     for group in optimizer.param_groups:
         group["lr"] = rate
@@ -152,7 +154,9 @@ def main() -> None:
 
     def keep(step: int) -> None:
         passed = {"step": step, "spent": time.monotonic() - begun}
-        torch.save({"trainee": trainee.state_dict(), "optimizer": optimizer.state_dict(), **passed}, args.out / "new.pt")
+        torch.save(
+            {"trainee": trainee.state_dict(), "optimizer": optimizer.state_dict(), **passed}, args.out / "new.pt"
+        )
         (args.out / "new.pt").replace(state)
         micro.save(trainee.model, args.out / "model")
 

@@ -145,7 +145,8 @@ def main() -> None:
         mean = float(loss.detach()) if step == 0 else 0.95 * mean + 0.05 * float(loss.detach())
         if (step + 1) % 50 == 0:
             pace = (time.monotonic() - begun) / (step + 1)
-            print(f"step {step + 1} loss {mean:.4f} {pace:.2f} s/step, {(args.steps - step - 1) * pace / 60:.1f} min left", flush=True)
+            left = (args.steps - step - 1) * pace / 60
+            print(f"step {step + 1} loss {mean:.4f} {pace:.2f} s/step, {left:.1f} min left", flush=True)
         if (step + 1) % 300 == 0 or step + 1 == args.steps:
             slope, offset, right = calibrated(net.eval())
             save(net, args.out, slope=slope, offset=offset)
