@@ -61,9 +61,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Local checkpoints of the three model types."""
     words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=words, pad_token="<pad>", unk_token="<unk>"
-    )
+    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", unk_token="<unk>")
     out = {}
     for kind in ("siglip", "siglip2", "tipsv2"):
         out[kind] = tmp_path_factory.mktemp(kind)

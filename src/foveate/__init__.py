@@ -28,6 +28,7 @@ _WHERE = {
     "Grid": "grid",
     "FoveateError": "errors",
 }
+_PARTS = ("vlm",)  # packages of their own that need more than the base installation
 __all__ = [*_WHERE, "__version__"]
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return importlib.import_module(f"foveate.{name}")
     if name not in _WHERE:
         raise AttributeError(f"module 'foveate' has no attribute {name!r}; it has {', '.join(__all__)}")
     return getattr(importlib.import_module(f"foveate.{_WHERE[name]}"), name)

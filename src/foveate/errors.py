@@ -119,6 +119,21 @@ class OptionError(FoveateError, ValueError):
     """Any other argument outside its documented choices or range (a rank, a side, a mip level)."""
 
 
+# --- vision-language models (vlm/) ------------------------------------------------------------------------------------
+
+
+class ModelError(FoveateError, ValueError):
+    """A vision-language model, a processor or a version of transformers that cannot be used, or not in this way."""
+
+
+class PromptError(FoveateError, ValueError):
+    """A prompt that does not have one image token for each image."""
+
+
+class SceneError(FoveateError, ValueError):
+    """A scene of another model, without images, or seen in another way than it is asked."""
+
+
 # --- files that foveate writes ----------------------------------------------------------------------------------------
 
 

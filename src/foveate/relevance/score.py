@@ -215,6 +215,24 @@ def relevance_of(
     )
 
 
+def nothing_of(texture: Texture, text: str) -> Relevance:
+    """The relevance of a question that names nothing ("why?"): 0 everywhere, confidence 0; saliency is all there is."""
+    shape, valid = texture.grid.shape, _validity(texture)
+    nothing = _fixed(np.zeros(shape, np.float32))
+    return Relevance(
+        query=text,
+        map=nothing,
+        margin=nothing,
+        confidence=0.0,
+        parts=ReadOnly({}),
+        reasons=ReadOnly({"participation": nothing}),
+        saliency=texture.channel("saliency"),
+        valid=None if valid is None else valid.reshape(shape),
+        grid=texture.grid,
+        features=texture.coordinates().reshape(*shape, -1),
+    )
+
+
 def _moved(planes: Mapping[str, Floats], grid: Grid) -> ReadOnly[str, Floats]:
     return ReadOnly({name: _fixed(resize_map(plane, grid.shape)) for name, plane in planes.items()})
 

@@ -1,0 +1,96 @@
+"""Which model is of which family, and whether this transformers can do it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from foveate.encoders import Encoder
+from foveate.encoders.contract import encoder_given
+from foveate.errors import MissingExtraError, ModelError
+from foveate.vlm.family import Family
+from foveate.vlm.llava import Llava
+from foveate.vlm.model import VLM
+from foveate.vlm.qwen import Qwen
+from foveate.vlm.tiles import Idefics, InternVL, LlavaNext
+
+OLDEST = "5.18"  # the first transformers whose models take `mm_encoder_outputs`
+FAMILIES: dict[str, Family] = {
+    "LlavaForConditionalGeneration": Llava("llava"),
+    "LlavaNextForConditionalGeneration": LlavaNext("llava_next"),
+    "Qwen2VLForConditionalGeneration": Qwen("qwen2_vl"),
+    "Qwen2_5_VLForConditionalGeneration": Qwen("qwen2_5_vl"),
+    "Qwen3VLForConditionalGeneration": Qwen("qwen3_vl"),
+    "Idefics3ForConditionalGeneration": Idefics("idefics3"),
+    "SmolVLMForConditionalGeneration": Idefics("smolvlm"),
+    "InternVLForConditionalGeneration": InternVL("internvl"),
+}
+
+
+def attach(model: Any, processor: Any, *, encoder: str | Encoder = "nano", family: Family | None = None) -> VLM:
+    """A stock model and its processor, ready to see scenes. The model is not changed.
+
+    Args:
+        model: of one of the classes in FAMILIES, from transformers.
+        processor: that belongs to it.
+        encoder: what textures are made with, and questions scored by: as of `foveate.encode`.
+        family: the adapter of a model that is not in FAMILIES; see foveate.vlm.family for the three methods to write.
+
+    Raises:
+        MissingExtraError: no transformers. ModelError: another model, too old a transformers, another model's
+            processor. EncoderNameError: no encoder of this name.
+    """
+    _check_version(model)
+    kind = type(model).__name__
+    found = FAMILIES.get(kind) if family is None else family
+    if found is None or not isinstance(found, Family):
+        raise ModelError(
+            f"a model of class {kind}" if family is None else f"a family that is a {type(family).__name__}",
+            expected=", ".join(FAMILIES),
+            fix="for another model, write a family with the methods placements, encode and positions "
+            "(python -c 'help(\"foveate.vlm.family\")') and pass it as family=",
+        )
+    _check_processor(model, processor)
+    encoder_given(encoder)
+    return VLM(model, processor, found, encoder)
+
+
+def _check_version(model: Any) -> None:
+    try:
+        import transformers
+    except ImportError as cause:
+        raise MissingExtraError(
+            "foveate.vlm needs transformers, which is not installed",
+            expected="the extra [vlm]",
+            fix="pip install 'foveate[vlm]'",
+        ) from cause
+    forward = getattr(model, "forward", None)
+    if forward is None or "mm_encoder_outputs" in inspect.signature(forward).parameters:
+        return
+    if any(kind.__module__.startswith("transformers.") for kind in type(model).__mro__):
+        raise ModelError(
+            f"a {type(model).__name__} of transformers {transformers.__version__}, which takes no mm_encoder_outputs",
+            expected=f"transformers {OLDEST} or newer, and a vision-language model",
+            fix=f"pip install 'transformers>={OLDEST}'",
+        )
+
+
+def _check_processor(model: Any, processor: Any) -> None:
+    token = getattr(processor, "image_token_id", None)
+    if token is None or not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
+        raise ModelError(
+            f"a processor that is a {type(processor).__name__}",
+            expected="the model's processor, with a tokenizer and an image processor",
+            fix="AutoProcessor.from_pretrained(the same name as the model)",
+        )
+    wanted = model.config.image_token_id
+    patch = getattr(processor.image_processor, "patch_size", None)
+    vision = getattr(model.config, "vision_config", None)
+    if token != wanted or (isinstance(patch, int) and patch != getattr(vision, "patch_size", patch)):
+        raise ModelError(
+            f"a {type(processor).__name__} whose image token is {token}"
+            + (f" and whose patches are {patch} pixels" if isinstance(patch, int) else ""),
+            expected=f"image token {wanted}, as {type(model).__name__} has it"
+            + (f", patches of {vision.patch_size} pixels" if isinstance(patch, int) and vision is not None else ""),
+            fix="AutoProcessor.from_pretrained(the same name as the model)",
+        )

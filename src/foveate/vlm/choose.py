@@ -1,0 +1,240 @@
+"""Which cells of an image a model gets to see: foveate's way, and the baselines to compare it with.
+
+    relevance     the question's map; what `foveate.allocate` keeps (default)
+    coverage      the same with diversity in the embedding
+    random        any cells, by a seed
+    uniform       cells on an even grid
+    saliency      what stands out, whatever is asked
+    maxmin        greedy max-min diversity of the model's own features, after DivPrune (CVPR 2025); no question
+    dpp           determinantal point process of relevance and similarity, after CDPruner (NeurIPS 2025)
+    downsample    means over a coarser grid: not cells, but as many rows
+
+Each returns exactly as many cells as asked for (downsample: at most). The last three are written from the papers'
+descriptions; `maxmin` and `dpp` work on the features that the language model gets.
+
+Several panes over one image share its budget: as many cells go to each as it has among the best of all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.errors import OptionError
+from foveate.grid import Grid
+from foveate.pipeline import allocate
+from foveate.relevance.allocate import BEST, Allocation, even_order
+from foveate.relevance.policies import Coverage, Policy, top_cells
+from foveate.relevance.score import Relevance
+from foveate.relevance.shares import apportion
+from foveate.vlm.placement import Pane, Placement, seen_through
+
+Floats = NDArray[np.float32]
+Indices = NDArray[np.int64]
+Method = Literal["relevance", "coverage", "random", "uniform", "saliency", "maxmin", "dpp", "downsample"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The kept cells of one image.
+
+    Attributes:
+        kept: an Allocation for each pane, empty ones included.
+        rows: feature rows to keep, int64, ascending.
+        pooled: for "downsample": the shape of the coarse grid of each pane; None otherwise.
+    """
+
+    kept: tuple[Allocation, ...]
+    rows: Indices
+    pooled: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def count(self) -> int:
+        """Kept cells."""
+        return sum(len(allocation) for allocation in self.kept)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """What a method may look at: one image.
+
+    Attributes:
+        placement: its cells.
+        relevance: of the question, over the image.
+        features: gives the model's features of all cells, float32 [cells, D], when called.
+        policy, floor, protected, whole: for "relevance", as of `foveate.allocate`.
+        seed: for "random".
+    """
+
+    placement: Placement
+    relevance: Relevance
+    features: Callable[[], Floats]
+    policy: Policy = BEST
+    floor: float = 0.0
+    protected: NDArray[np.bool_] | None = None
+    whole: tuple[int, int] | None = None
+    seed: int = 0
+
+    def panes(self) -> list[Relevance]:
+        """The question's relevance on each pane."""
+        return [seen_through(self.relevance, pane) for pane in self.placement.panes]
+
+
+def choose(method: Method, image: Candidates, budget: int) -> Choice:
+    """Exactly `budget` cells of an image by a method's name. Raises OptionError for an unknown one."""
+    if method not in METHODS:
+        raise OptionError(f"method={method!r}", expected=", ".join(METHODS), fix="leave it out for 'relevance'")
+    if budget == image.placement.cells:  # everything: no method has a choice
+        return _choice(image, [np.arange(pane.count) for pane in image.placement.panes])
+    if method in ("relevance", "coverage"):
+        return _by_relevance(image, budget, Coverage() if method == "coverage" else image.policy)
+    if method == "downsample":
+        return _downsampled(image, budget)
+    if method == "uniform":
+        shares = apportion([pane.count for pane in image.placement.panes], budget)
+        cells = [np.sort(even_order(p.h, p.w)[:n]) for p, n in zip(image.placement.panes, shares, strict=True)]
+        return _choice(image, cells)
+    return _choice(image, _split(image.placement.panes, _flat(method, image, budget)))
+
+
+def _flat(method: Method, image: Candidates, budget: int) -> Indices:
+    """Cells counted through all panes, ascending."""
+    if method == "random":
+        found = np.random.default_rng(image.seed).choice(image.placement.cells, budget, replace=False)
+        return np.sort(found).astype(np.int64)
+    if method == "saliency":
+        return top_cells(np.concatenate([r.saliency.ravel() for r in image.panes()]), budget)
+    if method == "maxmin":
+        return max_min(image.features(), budget)
+    return determinantal(image.features(), np.concatenate([r.map.ravel() for r in image.panes()]), budget)
+
+
+def _by_relevance(image: Candidates, budget: int, policy: Policy) -> Choice:
+    panes = image.panes()
+    scores = np.concatenate([r.map.ravel() for r in panes])
+    best = _split(image.placement.panes, top_cells(scores, budget))
+    kept = []
+    for pane, relevance, cells in zip(image.placement.panes, panes, best, strict=True):
+        if not len(cells):
+            kept.append(_nothing(pane))
+            continue
+        kept.append(
+            allocate(
+                relevance,
+                len(cells),
+                policy=policy,
+                floor=image.floor,
+                protected=None if image.protected is None else _protected(image, pane),
+                whole=image.whole,
+            )
+        )
+    return Choice(tuple(kept), image.placement.rows([allocation.indices for allocation in kept]))
+
+
+def _protected(image: Candidates, pane: Pane) -> NDArray[np.bool_]:
+    """The image's protected cells on a pane: those under the centre of a cell."""
+    assert image.protected is not None
+    size = image.relevance.grid.height, image.relevance.grid.width
+    y0, x0, y1, x1 = pane.box
+    y = y0 + (np.arange(pane.h) + 0.5) * (y1 - y0) / pane.h
+    x = x0 + (np.arange(pane.w) + 0.5) * (x1 - x0) / pane.w
+    centres = np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2)
+    grid = Grid(image.protected.shape[0], image.protected.shape[1], *size)
+    return image.protected.ravel()[grid.index_at(centres)].reshape(pane.h, pane.w)
+
+
+def _downsampled(image: Candidates, budget: int) -> Choice:
+    """Coarser grids of at most `budget` cells; the kept cells are those under their centres."""
+    shares = apportion([pane.count for pane in image.placement.panes], budget)
+    shapes = [coarser((pane.h, pane.w), int(n)) for pane, n in zip(image.placement.panes, shares, strict=True)]
+    cells = []
+    for pane, (h, w) in zip(image.placement.panes, shapes, strict=True):
+        y, x = ((np.arange(n) * 2 + 1) * full // (2 * n) for n, full in ((h, pane.h), (w, pane.w)))
+        cells.append((y[:, None] * pane.w + x).ravel())
+    choice = _choice(image, cells)
+    return Choice(choice.kept, choice.rows, tuple(shapes))
+
+
+def coarser(shape: tuple[int, int], most: int) -> tuple[int, int]:
+    """The largest grid of about the same aspect with at most `most` cells; of equal ones, the nearest in aspect.
+
+    >>> coarser((24, 24), 72)
+    (8, 9)
+    """
+    h, w = shape
+    if most < 1:
+        return 0, 0
+    found = [(rows, min(w, most // rows)) for rows in range(1, min(h, most) + 1)]
+    return min(found, key=lambda s: (abs(math.log(s[0] * w / (s[1] * h))) - math.log(s[0] * s[1]), s))
+
+
+def max_min(features: Floats, budget: int) -> Indices:
+    """Greedy max-min diversity in cosine distance: float32 [n, D] -> int64 [budget], ascending.
+
+    The first cell is the one whose nearest neighbour is farthest; each further one is the farthest from all chosen.
+    Of equal ones, the lower index. After DivPrune (Alvar et al., CVPR 2025).
+    """
+    unit = _unit(features)
+    distance = 1 - unit @ unit.T
+    np.fill_diagonal(distance, np.inf)
+    chosen = [int(distance.min(1).argmax())]
+    near = distance[chosen[0]].copy()
+    near[chosen] = -np.inf
+    for _ in range(budget - 1):
+        chosen.append(int(near.argmax()))
+        near = np.minimum(near, distance[chosen[-1]])
+        near[chosen] = -np.inf
+    return np.sort(np.array(chosen, np.int64))
+
+
+def determinantal(features: Floats, relevance: Floats, budget: int) -> Indices:
+    """Greedy maximum of det(L_S), L_ij = r_i cos(x_i, x_j) r_j: float32 [n, D], [n] -> int64 [budget], ascending.
+
+    r is the relevance, moved and scaled to [0, 1]. After CDPruner (Zhang et al., NeurIPS 2025), by the fast greedy
+    algorithm of Chen, Zhang and Zhou (2018): O(n budget^2), one column of the Cholesky factor a step.
+    """
+    unit = _unit(features).astype(np.float64)
+    spread = float(np.ptp(relevance))
+    r = (relevance - relevance.min()) / spread if spread > 0 else np.ones(len(relevance))
+    r = np.maximum(r.astype(np.float64), 1e-6)
+    gain = r**2
+    factor = np.zeros((budget, len(r)))
+    chosen: list[int] = []
+    for step in range(budget):
+        best = int(gain.argmax())
+        chosen.append(best)
+        column = r[best] * r * (unit @ unit[best])
+        column -= factor[:step].T @ factor[:step, best]
+        factor[step] = column / math.sqrt(max(gain[best], 1e-12))
+        gain = np.maximum(gain - factor[step] ** 2, 1e-12)
+        gain[chosen] = -np.inf
+    return np.sort(np.array(chosen, np.int64))
+
+
+def _unit(features: Floats) -> Floats:
+    return features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-6)
+
+
+def _split(panes: Sequence[Pane], cells: Indices) -> list[Indices]:
+    """Cells counted through all panes -> cells of each pane."""
+    starts = np.cumsum([0, *(pane.count for pane in panes)])
+    return [cells[(cells >= a) & (cells < b)] - a for a, b in itertools.pairwise(starts)]
+
+
+def _choice(image: Candidates, cells: Sequence[Indices]) -> Choice:
+    kept = tuple(
+        Allocation(indices, relevance.map.ravel()[indices], relevance.grid)
+        for indices, relevance in zip(cells, image.panes(), strict=True)
+    )
+    return Choice(kept, image.placement.rows(cells))
+
+
+def _nothing(pane: Pane) -> Allocation:
+    return Allocation(np.empty(0, np.int64), np.empty(0, np.float32), pane.grid)

@@ -1,0 +1,419 @@
+"""`attach` and the model that answers questions about scenes: see once, ask anything, re-select for every question.
+
+    vlm = foveate.vlm.attach(model, processor)
+    scene = vlm.see("photo.jpg")
+    vlm.ask(scene, "what does the sign say?", budget=128).text
+
+What is notable
+* The stock model is called through its own door: short `input_ids`, the *original* positions of the kept tokens, and
+  sliced features as `mm_encoder_outputs`. Nothing is patched. Keeping every cell gives the stock model's numbers, bit
+  for bit; a smaller budget gives those of the full prompt with the dropped tokens masked.
+* Forgotten positions would not raise: the model would take compact ones and answer worse. So they are always passed.
+* `generate` writes into the object that carries the features, so it gets a fresh one every time; the tensors of a scene
+  are never changed.
+* With the image in front of the question, keys and values of the prompt depend on which cells were kept: they cannot be
+  used again for another question. What is used again is the encoded image, which is most of the work.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.encoders import Encoder
+from foveate.errors import BudgetError, ModelError, OptionError, QueryError, SceneError
+from foveate.image import ImageSource, load_image
+from foveate.pipeline import encode, score
+from foveate.readonly import ReadOnly
+from foveate.relevance.allocate import BEST
+from foveate.relevance.budget import auto_budget, usual_bounds
+from foveate.relevance.policies import Policy
+from foveate.relevance.score import Relevance, nothing_of
+from foveate.vlm.batch import output_of, padded, short
+from foveate.vlm.choose import Candidates, Choice, Method, choose
+from foveate.vlm.family import Encoded, Family
+from foveate.vlm.features import pooled, usual_weights
+from foveate.vlm.prompt import ids_of, spans_of, special_tokens, text_of
+from foveate.vlm.scene import Answer, Mode, Prepared, Scene
+
+if TYPE_CHECKING:
+    import torch
+
+Budget = int | Literal["auto"] | None | tuple[int, ...]
+MODES = ("drop", "sparse", "weight", "crop")
+FIRST_QUESTION = "?"  # of the prompt that a scene's layout is learnt from
+TEXT_INPUTS = ("input_ids", "attention_mask", "mm_token_type_ids")
+
+
+@dataclass(frozen=True, eq=False)
+class VLM:
+    """A stock vision-language model with its processor, and what foveate knows of its family. Made by `attach`."""
+
+    model: Any
+    processor: Any
+    family: Family
+    encoder: str | Encoder
+
+    def see(self, images: ImageSource | Sequence[ImageSource], *, mode: Mode = "drop") -> Scene:
+        """Encode one or several images, for any number of questions.
+
+        Args:
+            images: one image (path, bytes, PIL image, array), or a list or tuple of them.
+            mode: "sparse" does not run the tower now, but for every question over the kept cells only. All other modes
+                run it once, here.
+
+        Raises:
+            The Image...Errors of `load_image`; ModelError if model and processor do not fit; SceneError without images.
+        """
+        import torch
+
+        _check(mode in MODES, f"mode={mode!r}", ", ".join(MODES), "leave it out for 'drop'")
+        several: Sequence[Any] = images if isinstance(images, list | tuple) else [images]
+        pictures = [load_image(image) for image in several]
+        if not pictures:
+            raise SceneError("an empty list of images", expected="at least one", fix="pass a path or an array")
+        text = text_of(self.processor, FIRST_QUESTION, len(pictures), None)
+        shown = [_as_pil(picture.rgb) for picture in pictures]
+        made = self.processor(
+            images=shown, text=text, return_tensors="pt", add_special_tokens=special_tokens(self.processor, text)
+        )
+        spans = spans_of(self.processor, shown, text, made["input_ids"][0].numpy())
+        inputs = {name: self._placed(value) for name, value in made.items() if name not in TEXT_INPUTS}
+        sizes = [(picture.rgb.shape[0], picture.rgb.shape[1]) for picture in pictures]
+        placements = self.family.placements(self.model, self.processor, inputs, sizes, spans)
+        self._check_counts(spans, [placement.count for placement in placements])
+        features = None
+        if mode != "sparse":
+            with torch.no_grad():
+                features = self.family.encode(self.model, inputs, [placement.count for placement in placements])
+            inputs = {name: value for name, value in inputs.items() if not name.startswith("pixel")}
+        return Scene(
+            model=self.model,
+            images=tuple(picture.rgb for picture in pictures),
+            textures=tuple(encode(picture, encoder=self.encoder) for picture in pictures),
+            placements=placements,
+            spans=spans,
+            features=features,
+            inputs=ReadOnly(inputs),
+        )
+
+    def prepare(
+        self,
+        scene: Scene,
+        question: str,
+        *,
+        budget: Budget = "auto",
+        mode: Mode = "drop",
+        method: Method = "relevance",
+        policy: Policy = BEST,
+        floor: float = 0.0,
+        protected: NDArray[np.bool_] | None = None,
+        whole: tuple[int, int] | None = None,
+        weights: Sequence[torch.Tensor] | None = None,
+        prompt: str | None = None,
+        seed: int = 0,
+    ) -> Prepared:
+        """Select cells for a question, and lay out all that the model needs: `model.generate(**prepared.inputs())`.
+
+        Args:
+            question: what is asked; it is scored on the textures and goes into the prompt.
+            budget: cells to keep: a number, a tuple with one for each image, "auto" (from the map's own mass) or None
+                for all. More than there are is cut to all, with a warning.
+            mode: "drop" after the tower; "sparse" before it; "weight" keeps all cells and scales their features.
+            method: how cells are chosen (vlm/choose.py): "relevance", or a baseline.
+            policy, floor, protected, whole: as of `foveate.allocate`, for method "relevance". `protected` is a mask on
+                the texture's cells.
+            weights: for mode "weight": a factor for each feature row of each image, tensors [n]; gradients flow through
+                them. None: 0.5 where nothing is relevant, to 1 at the peak.
+            prompt: the whole prompt as text, with an image token for each image, instead of the chat template.
+            seed: of method "random".
+
+        Raises:
+            SceneError, PromptError, BudgetError, OptionError, QueryError.
+        """
+        import torch
+
+        self.check_scene(scene, mode)
+        _check(
+            mode != "crop", "mode='crop' for prepare", "drop, sparse, weight", "call ask, which sees the crops first"
+        )
+        text = text_of(self.processor, question, len(scene.images), prompt)
+        clock = _Clock()
+        relevance = self.relevance(scene, question)
+        clock.mark("score")
+        numbers = self._budgets(scene, relevance, None if mode == "weight" else budget)
+        chosen = []
+        for number, count in enumerate(numbers):
+            image = Candidates(
+                scene.placements[number],
+                relevance[number],
+                partial(_cells_of, scene, number),
+                policy=policy,
+                floor=floor,
+                protected=protected,
+                whole=whole,
+                seed=seed + number,
+            )
+            chosen.append(choose(method, image, count))
+        clock.mark("choose")
+        ids = torch.from_numpy(ids_of(self.processor, text, scene.spans)).to(self.model.device)
+        keep = self._keep(scene, ids.cpu().numpy(), chosen)
+        positions = self.family.positions(self.model, ids, scene.inputs)
+        text_inputs = short(ids, keep, positions)
+        clock.mark("slice")
+        features = self._features(scene, chosen, mode, weights, relevance)
+        clock.mark("encode" if mode == "sparse" else "slice")
+        tokens = sum(len(choice.rows) for choice in chosen), sum(p.count for p in scene.placements)
+        return Prepared(
+            ReadOnly(text_inputs),
+            features,
+            self.family,
+            keep,
+            tuple(chosen),
+            relevance,
+            tokens,
+            ReadOnly(clock.seconds),
+        )
+
+    def ask(self, scene: Scene, question: str, *, generation: dict[str, Any] | None = None, **how: Any) -> Answer:
+        """Select cells for a question and let the model answer. The next question selects afresh.
+
+        Args:
+            scene: from `see`.
+            question: what is asked.
+            generation: keywords of `model.generate`; default: greedy, 64 new tokens.
+            how: keywords of `prepare`: budget, mode, method, policy, ...; also `mode="crop"`.
+        """
+        if how.get("mode") == "crop":
+            from foveate.vlm.crop import ask_crops
+
+            return ask_crops(self, scene, question, generation, how)
+        return self._answers([self.prepare(scene, question, **how)], generation)[0]
+
+    def ask_many(
+        self,
+        scene: Scene,
+        questions: Sequence[str],
+        *,
+        budget: Budget | Sequence[Budget] = "auto",
+        generation: dict[str, Any] | None = None,
+        **how: Any,
+    ) -> list[Answer]:
+        """Several questions in one ragged batch, padded on the left; each as if it were asked alone.
+
+        `budget`: one for all questions, or a list with one for each.
+        """
+        if isinstance(questions, str) or not questions:
+            raise OptionError(f"questions={questions!r}", expected="a list of texts", fix="use ask for a single one")
+        _check(how.get("mode") != "crop", "mode='crop' for a batch", "drop, sparse, weight", "ask one after the other")
+        each: list[Any] = list(budget) if isinstance(budget, list) else [budget] * len(questions)
+        if len(each) != len(questions):
+            raise BudgetError(
+                f"{len(each)} budgets for {len(questions)} questions", expected="one for each", fix="or one for all"
+            )
+        made = [self.prepare(scene, q, budget=b, **how) for q, b in zip(questions, each, strict=True)]
+        return self._answers(made, generation)
+
+    def relevance(self, scene: Scene, question: str) -> tuple[Relevance, ...]:
+        """Where a question looks in each image.
+
+        Of one that names nothing the encoder knows ("why?", "describe it", another script) the map is 0 and so is the
+        confidence: then `foveate.allocate` goes by saliency and an even spread.
+        """
+        if not isinstance(question, str) or not question.strip():
+            raise QueryError(f"the question {question!r}", expected="a text", fix='ask "what is in the picture?", say')
+        try:
+            return tuple(score(texture, question, encoder=self._told()) for texture in scene.textures)
+        except QueryError:
+            return tuple(nothing_of(texture, question) for texture in scene.textures)
+
+    def _answers(self, made: list[Prepared], generation: dict[str, Any] | None) -> list[Answer]:
+        import torch
+
+        keywords = {"max_new_tokens": 64, "do_sample": False} | (generation or {})
+        pad = self.processor.tokenizer.pad_token_id
+        pad = self.processor.tokenizer.eos_token_id if pad is None else pad
+        gaps = keywords.get("use_cache", True) is False  # see batch.py
+        inputs: dict[str, Any] = padded([dict(one.text) for one in made], int(pad or 0), always=gaps)
+        inputs["mm_encoder_outputs"] = output_of([one.features for one in made], self.family)
+        start = time.perf_counter()
+        with torch.no_grad():
+            out = self.model.generate(**inputs, **({"pad_token_id": pad} | keywords))
+        seconds = time.perf_counter() - start
+        out = getattr(out, "sequences", out)
+        each = len(out) // len(made)  # several sequences of a question: the first counts
+        found = []
+        for number, one in enumerate(made):
+            ids = out[number * each, inputs["input_ids"].shape[1] :].cpu().numpy()
+            found.append(
+                Answer(
+                    text=self.processor.tokenizer.decode(ids, skip_special_tokens=True).strip(),
+                    ids=ids,
+                    chosen=one.chosen,
+                    relevance=one.relevance,
+                    tokens=one.tokens,
+                    seconds=ReadOnly({**one.seconds, "generate": seconds}),
+                )
+            )
+        return found
+
+    def _features(
+        self,
+        scene: Scene,
+        chosen: Sequence[Choice],
+        mode: Mode,
+        weights: Sequence[torch.Tensor] | None,
+        relevance: Sequence[Relevance],
+    ) -> Encoded:
+        """Features of the kept rows, in the way of the mode."""
+        import torch
+
+        rows = [choice.rows for choice in chosen]
+        if mode == "sparse":
+            with torch.no_grad():
+                return self.family.encode_kept(self.model, scene.inputs, rows)
+        assert scene.features is not None
+        if mode == "weight":
+            factors = weights or [
+                usual_weights(placement, each) for placement, each in zip(scene.placements, relevance, strict=True)
+            ]
+            _check(
+                [len(w) for w in factors] == [placement.count for placement in scene.placements],
+                f"weights for {[len(w) for w in factors]} feature rows",
+                f"{[placement.count for placement in scene.placements]}",
+                "one factor for each feature row of each image",
+            )
+            return scene.features.scaled(factors)
+        kept = scene.features.kept(rows)
+        if any(choice.pooled is not None for choice in chosen):
+            return pooled(scene.features, kept, scene.placements, chosen)
+        return kept
+
+    def _keep(self, scene: Scene, ids: NDArray[np.int64], chosen: Sequence[Choice]) -> NDArray[np.bool_]:
+        """Which tokens of the full prompt stay: all text, and the placeholders of kept rows."""
+        keep = np.ones(len(ids), bool)
+        rows = []
+        for placement, choice in zip(scene.placements, chosen, strict=True):
+            mask = np.zeros(placement.count, bool)
+            mask[choice.rows] = True
+            rows.append(mask)
+        keep[ids == self.model.config.image_token_id] = np.concatenate(rows)
+        return keep
+
+    def _budgets(self, scene: Scene, relevance: Sequence[Relevance], budget: Budget) -> list[int]:
+        """Cells to keep of each image."""
+        if budget is None:
+            return list(scene.cells)
+        if isinstance(budget, str) and budget == "auto":
+            return [auto_cells(each, cells) for each, cells in zip(relevance, scene.cells, strict=True)]
+        numbers = list(budget) if isinstance(budget, tuple) else [budget]
+        if len(numbers) != len(scene.images):
+            raise BudgetError(
+                f"budget={budget!r} for {len(scene.images)} image{'s' if len(scene.images) > 1 else ''}",
+                expected="a tuple with one number for each image",
+                fix=f"pass budget={tuple(min(128, n) for n in scene.cells)}, or 'auto'",
+            )
+        for number, cells in zip(numbers, scene.cells, strict=True):
+            if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+                raise BudgetError(
+                    f"budget={number!r}", expected=f"a whole number from 1 to {cells}", fix="or 'auto', or None for all"
+                )
+            if number > cells:
+                warnings.warn(
+                    f"budget={number} is more than the {cells} cells of this image: all are kept", stacklevel=4
+                )
+        return [min(int(number), cells) for number, cells in zip(numbers, scene.cells, strict=True)]
+
+    def check_scene(self, scene: Scene, mode: Mode) -> None:
+        """Raises SceneError for a scene that this model cannot be asked about in this mode."""
+        _check(mode in MODES, f"mode={mode!r}", ", ".join(MODES), "leave it out for 'drop'")
+        if not isinstance(scene, Scene):
+            raise SceneError(
+                f"a scene that is a {type(scene).__name__}", expected="a Scene", fix="vlm.see(image) makes one"
+            )
+        if scene.model is not self.model:
+            raise SceneError(
+                f"a scene that was seen by another model ({type(scene.model).__name__})",
+                expected=f"one seen by this {type(self.model).__name__}",
+                fix="see the image again with this model",
+            )
+        if mode == "sparse" and not any(name.startswith("pixel") for name in scene.inputs):
+            raise SceneError(
+                "mode='sparse' for a scene that was encoded whole",
+                expected="a scene whose pixels are kept",
+                fix="see it with vlm.see(image, mode='sparse')",
+            )
+        if mode in ("drop", "weight") and scene.features is None:
+            raise SceneError(
+                f"mode={mode!r} for a scene that was not encoded", expected="one seen for it", fix="vlm.see(image)"
+            )
+
+    def _check_counts(self, spans: Sequence[NDArray[np.int64]], counts: Sequence[int]) -> None:
+        found = [int((span == self.model.config.image_token_id).sum()) for span in spans]
+        if found != list(counts):
+            raise ModelError(
+                f"{found} placeholder tokens from the processor for images of {list(counts)} features",
+                expected="as many of both",
+                fix="pass the processor that belongs to the model",
+            )
+
+    def _placed(self, value: Any) -> Any:
+        """A tensor where the model is; pixels in the model's number format."""
+        if not hasattr(value, "to"):
+            return value
+        return (
+            value.to(self.model.device, self.model.dtype) if value.is_floating_point() else value.to(self.model.device)
+        )
+
+    def _told(self) -> str | Encoder | None:
+        """What `score` is told: nothing for an encoder that comes with foveate."""
+        return None if self.encoder == "nano" else self.encoder
+
+
+class _Clock:
+    """Seconds between marks, added up by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def mark(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
+        self._last = now
+
+
+def auto_cells(relevance: Relevance, cells: int) -> int:
+    """Cells of the model that "auto" keeps: the share that it would keep of the texture's own cells."""
+    share = auto_budget(relevance.map, *usual_bounds(relevance.grid.count)) / relevance.grid.count
+    return min(cells, max(1, round(share * cells)))
+
+
+def _cells_of(scene: Scene, number: int) -> NDArray[np.float32]:
+    """Features of all cells of an image, float32 [cells, D], for methods that compare cells."""
+    if scene.features is None:
+        raise SceneError(
+            "a method that compares the model's features, in mode 'sparse'",
+            expected="features, which this mode does not make",
+            fix="use method='relevance', 'random', 'uniform' or 'saliency'",
+        )
+    rows = scene.features.rows[number].float().cpu().numpy()
+    return rows[scene.placements[number].cell_rows()]
+
+
+def _as_pil(rgb: NDArray[np.uint8]) -> Any:
+    from PIL import Image
+
+    return Image.fromarray(rgb)
+
+
+def _check(right: bool, received: str, expected: str, fix: str) -> None:
+    if not right:
+        raise OptionError(received, expected=expected, fix=fix)

@@ -1,0 +1,101 @@
+"""What a model knows of one or several images before any question: features, textures, and what goes where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.relevance.regions import Regions
+from foveate.relevance.score import Relevance
+from foveate.texture import Texture
+from foveate.vlm.batch import output_of
+from foveate.vlm.choose import Choice
+from foveate.vlm.family import Encoded, Family
+from foveate.vlm.placement import Placement
+
+Mode = Literal["drop", "sparse", "weight", "crop"]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """Images as a model saw them, for any number of questions. Made by `VLM.see`; never changed.
+
+    Attributes:
+        model: the model that saw them.
+        images: uint8 [H, W, 3] each.
+        textures: of each image: what questions are scored on.
+        placements: where the feature rows of each image lie.
+        spans: the ids that stand for each image in a prompt.
+        features: of each image; None for a scene that was seen for mode "sparse" only.
+        inputs: what the processor made of the images; pixels only where a mode needs them again.
+    """
+
+    model: Any
+    images: tuple[NDArray[np.uint8], ...]
+    textures: tuple[Texture, ...]
+    placements: tuple[Placement, ...]
+    spans: tuple[Indices, ...]
+    features: Encoded | None
+    inputs: Mapping[str, Any]
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """Cells of each image: the largest budgets."""
+        return tuple(placement.cells for placement in self.placements)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A question ready for the model: `model(**prepared.inputs())`, or `model.generate(**prepared.inputs())`.
+
+    Attributes:
+        text: input_ids, attention_mask [1, K] and position_ids [1, K] or [4, 1, K] of the kept tokens.
+        features: of the kept cells.
+        family: knows how the model takes them.
+        keep: which tokens of the full prompt are there, bool [L].
+        chosen: the kept cells of each image.
+        relevance: of the question, over each image.
+        tokens: (visual tokens the model gets, visual tokens there are).
+        seconds: what took how long: "score", "choose", "slice" (and "encode" for mode "sparse").
+    """
+
+    text: Mapping[str, Any]
+    features: Encoded
+    family: Family
+    keep: NDArray[np.bool_]
+    chosen: tuple[Choice, ...]
+    relevance: tuple[Relevance, ...]
+    tokens: tuple[int, int]
+    seconds: Mapping[str, float]
+
+    def inputs(self) -> dict[str, Any]:
+        """Keywords for one call of the model: a new object every time, as `generate` may write into it."""
+        return {**self.text, "mm_encoder_outputs": output_of([self.features], self.family)}
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a model said.
+
+    Attributes:
+        text: without special tokens.
+        ids: generated ids, int64 [n].
+        chosen: the kept cells of each image; `chosen[0].kept[0]` is an Allocation, with indices, scores and mask.
+        relevance: of the question, over each image.
+        tokens: (visual tokens the model got, visual tokens there are).
+        seconds: what took how long: "score", "choose", "slice", "generate" (and "encode" for mode "sparse").
+        regions: mode "crop": what was cut out; the first of `chosen` is the whole picture, then come the regions.
+    """
+
+    text: str
+    ids: Indices
+    chosen: tuple[Choice, ...]
+    relevance: tuple[Relevance, ...]
+    tokens: tuple[int, int]
+    seconds: Mapping[str, float]
+    regions: Regions | None = None

@@ -1,0 +1,310 @@
+"""Vision-language models: what foveate gives them equals the stock model, on tiny models of the real classes.
+
+The reference for dropped cells is the stock model on the full prompt, with an attention mask that hides them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AttentionInterface
+
+import foveate.vlm
+from foveate.vlm import VLM, Scene
+from tests.vlm_models import FAMILIES, SPECIAL, pair, photo
+
+QUESTION = "where is the dog?"
+STEPS = 12
+EXACT = 1e-4  # float32, 3 layers
+UNSAID = list(range(len(SPECIAL)))  # a random model says anything; an image token would ask for an image
+GRIDS = ("llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+
+
+@pytest.fixture(params=list(FAMILIES))
+def family(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def attached(name: str) -> VLM:
+    return foveate.vlm.attach(*pair(name))
+
+
+def stock_inputs(vlm: VLM, images: Sequence[np.ndarray], question: str = QUESTION) -> dict[str, Any]:
+    """What a user without foveate would pass to the model."""
+    from PIL import Image
+
+    content = [*({"type": "image"} for _ in images), {"type": "text", "text": question}]
+    text = vlm.processor.apply_chat_template(
+        [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+    )
+    made = vlm.processor(images=[Image.fromarray(image) for image in images], text=text, return_tensors="pt")
+    return dict(made)
+
+
+def generated(vlm: VLM, inputs: dict[str, Any], **keywords: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """New ids [B, n] and their logits [n, B, V]."""
+    length = inputs["input_ids"].shape[1]
+    settings = {"max_new_tokens": STEPS, "do_sample": False, "pad_token_id": 0, "suppress_tokens": UNSAID}
+    out = vlm.model.generate(**inputs, **settings | keywords, output_logits=True, return_dict_in_generate=True)
+    return out.sequences[:, length:], torch.stack(out.logits)
+
+
+def full_positions(vlm: VLM, scene: Scene, ids: torch.Tensor) -> torch.Tensor:
+    return vlm.family.positions(vlm.model, ids, scene.inputs)
+
+
+def said(logits: torch.Tensor) -> torch.Tensor:
+    """Logits [..., V] without those of special tokens."""
+    out = logits.clone()
+    out[..., UNSAID] = -torch.inf
+    return out
+
+
+@torch.no_grad()
+def masked_full(vlm: VLM, images: Sequence[np.ndarray], keep: np.ndarray, question: str = QUESTION) -> torch.Tensor:
+    """Logits [n, V] of greedy steps of the stock model on the full prompt with dropped tokens hidden: no cache at all.
+
+    Every step is a plain forward with pixels and a 4-D mask, so nothing of foveate is in it.
+    """
+    inputs = stock_inputs(vlm, images, question)
+    ids, found = inputs.pop("input_ids"), []
+    inputs.pop("attention_mask")
+    hidden = torch.from_numpy(~keep)
+    lowest = torch.finfo(torch.float32).min
+    first = ids.shape[1]
+    base: Any = None
+    if "image_grid_thw" in inputs:
+        base = vlm.model.model.get_rope_index(
+            ids, mm_token_type_ids=inputs["mm_token_type_ids"], image_grid_thw=inputs["image_grid_thw"]
+        )[0]
+        inputs.pop("mm_token_type_ids")
+    for _ in range(STEPS):
+        n = ids.shape[1]
+        mask = torch.triu(torch.full((n, n), lowest), 1)
+        mask[:, : len(hidden)] = torch.where(hidden[None], lowest, mask[:, : len(hidden)])
+        mask.fill_diagonal_(0)  # a hidden token may see itself: no row without anything to see
+        positions = torch.arange(n)[None]
+        if base is not None:
+            more = base[:, :, -1:].max() + 1 + torch.arange(n - first)[None, None].expand(3, 1, -1)
+            positions = torch.cat([base, more], -1)
+        out = vlm.model(
+            input_ids=ids, attention_mask=mask[None, None], position_ids=positions, use_cache=False, **inputs
+        )
+        found.append(out.logits[0, -1])
+        ids = torch.cat([ids, said(out.logits[:, -1]).argmax(-1, keepdim=True)], 1)
+    return torch.stack(found)
+
+
+# --- 1. all cells: the stock model, bit for bit -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_all_cells_are_the_stock_model(family: str, count: int) -> None:
+    vlm = attached(family)
+    images = [photo(seed=1), photo(90, 130, seed=2)][:count]
+    scene = vlm.see(images)
+    ours = generated(vlm, vlm.prepare(scene, QUESTION, budget=None).inputs())
+    stock = generated(vlm, stock_inputs(vlm, images))
+    assert torch.equal(ours[0], stock[0])
+    assert torch.equal(ours[1], stock[1])
+
+
+# --- 2. fewer cells: the full prompt with the others hidden -----------------------------------------------------------
+
+
+def test_kept_cells_are_the_full_prompt_with_the_others_hidden(family: str) -> None:
+    vlm = attached(family)
+    image = photo(seed=3)
+    scene = vlm.see(image)
+    prepared = vlm.prepare(scene, QUESTION, budget=sum(scene.cells) // 3)
+    assert 0 < (~prepared.keep).sum() < scene.placements[0].count
+    ids, logits = generated(vlm, prepared.inputs())
+    reference = masked_full(vlm, [image], prepared.keep)
+    assert torch.equal(ids[0], said(reference).argmax(-1))
+    assert (logits[:, 0] - reference).abs().max() <= EXACT
+
+
+@pytest.mark.parametrize("how", ["uncached", "static", "beams"])
+def test_other_ways_to_generate(family: str, how: str) -> None:
+    """Without a cache, with a static one, and with beams: against the same ways on the full prompt's reference."""
+    vlm = attached(family)
+    scene = vlm.see(photo(seed=4))
+    budget = sum(scene.cells) // 2
+    plain = generated(vlm, vlm.prepare(scene, QUESTION, budget=budget).inputs())
+    if how == "static":
+        ids, logits = generated(
+            vlm, vlm.prepare(scene, QUESTION, budget=budget).inputs(), cache_implementation="static"
+        )
+        assert torch.equal(ids, plain[0])
+        assert (logits - plain[1]).abs().max() <= EXACT
+        return
+    if how == "uncached":
+        answer = vlm.ask(
+            scene, QUESTION, budget=budget,
+            generation={"use_cache": False, "max_new_tokens": STEPS, "suppress_tokens": UNSAID},
+        )  # fmt: skip
+        assert np.array_equal(answer.ids, plain[0][0].numpy())
+        return
+    answer = vlm.ask(
+        scene, QUESTION, budget=budget, generation={"num_beams": 3, "max_new_tokens": 5, "suppress_tokens": UNSAID}
+    )
+    assert np.array_equal(answer.ids, beams(vlm, scene, budget, 3, 5))
+
+
+@torch.no_grad()
+def beams(vlm: VLM, scene: Scene, budget: int, width: int, steps: int) -> np.ndarray:
+    """Beam search written here: every beam by a forward of its own, without a cache, with explicit positions."""
+    prepared = vlm.prepare(scene, QUESTION, budget=budget)
+    text = prepared.text
+    alive: list[tuple[float, list[int]]] = [(0.0, [])]
+    for _ in range(steps):
+        found = []
+        for total, ids in alive:
+            more = torch.tensor([ids], dtype=torch.long)
+            last = text["position_ids"][..., -1:]
+            at = torch.cat([text["position_ids"], last + 1 + torch.arange(len(ids))], -1)
+            given = prepared.inputs() | {
+                "input_ids": torch.cat([text["input_ids"], more], 1),
+                "attention_mask": torch.ones(1, text["input_ids"].shape[1] + len(ids), dtype=torch.long),
+                "position_ids": at,
+            }
+            scores = said(vlm.model(**given, use_cache=True).logits[0, -1].log_softmax(-1))
+            found += [(total + float(scores[i]), [*ids, int(i)]) for i in scores.topk(2 * width).indices]
+        alive = sorted(found, key=lambda beam: -beam[0])[:width]
+    return np.array(alive[0][1])
+
+
+def test_a_ragged_batch_is_each_question_alone(family: str) -> None:
+    vlm = attached(family)
+    scene = vlm.see(photo(seed=5))
+    questions, budgets = ["a dog", "what is left of the red car?", "why"], [3, sum(scene.cells) // 2, 5]
+    settings = {"max_new_tokens": STEPS, "suppress_tokens": UNSAID}
+    together = vlm.ask_many(scene, questions, budget=budgets, generation=settings)
+    for question, budget, answer in zip(questions, budgets, together, strict=True):
+        alone = vlm.ask(scene, question, budget=budget, generation=settings)
+        assert np.array_equal(alone.ids, answer.ids)
+        assert alone.tokens == answer.tokens
+
+
+# --- 3. positions -----------------------------------------------------------------------------------------------------
+
+
+def test_positions_of_kept_tokens_are_those_of_the_full_prompt(family: str) -> None:
+    """Taken from what the stock model itself computes for the full prompt; compact positions would differ."""
+    vlm = attached(family)
+    image = photo(seed=6)
+    scene = vlm.see(image)
+    prepared = vlm.prepare(scene, QUESTION, budget=5)
+    inputs = stock_inputs(vlm, [image])
+    if "image_grid_thw" in inputs:
+        stock = vlm.model.model.get_rope_index(
+            inputs["input_ids"],
+            mm_token_type_ids=inputs["mm_token_type_ids"],
+            image_grid_thw=inputs["image_grid_thw"],
+        )[0][:, 0]
+        ours = prepared.text["position_ids"][1:, 0]
+    else:
+        stock = torch.arange(inputs["input_ids"].shape[1])
+        ours = prepared.text["position_ids"][0]
+    kept = torch.from_numpy(np.flatnonzero(prepared.keep))
+    assert torch.equal(ours, stock[..., kept])
+    compact = torch.arange(len(kept)).expand_as(ours)
+    assert not torch.equal(ours, compact)
+    assert torch.equal(inputs["input_ids"][0, kept], prepared.text["input_ids"][0])
+
+
+def test_golden_positions_of_a_qwen() -> None:
+    """Written down by hand: 23 tokens of text, then cells 0, 8 and 34 of 5 x 7, then text from 23 + 7 on."""
+    vlm = attached("qwen2_5_vl")
+    scene = vlm.see(photo(150, 200))
+    assert scene.cells == (35,)
+    prepared = vlm.prepare(scene, QUESTION, budget=None)
+    ids = prepared.text["input_ids"][0]
+    start = int((ids == vlm.model.config.image_token_id).nonzero()[0])
+    at = prepared.text["position_ids"][1:, 0]
+    assert at[:, start].tolist() == [start, start, start]
+    assert at[:, start + 8].tolist() == [start, start + 1, start + 1]
+    assert at[:, start + 34].tolist() == [start, start + 4, start + 6]
+    assert at[:, start + 35].tolist() == [start + 7] * 3
+
+
+# --- 4. before the tower ----------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def dense_tower_with_hidden_cells(vlm: VLM, image: np.ndarray, rows: np.ndarray) -> list[torch.Tensor]:
+    """Features of the kept cells, DeepStack's after the others, from the whole tower: no patch sees a dropped one."""
+    inputs = stock_inputs(vlm, [image])
+    vision = vlm.model.config.vision_config
+    merge = getattr(vision, "spatial_merge_size", 1)
+    cells = vlm.see(image).placements[0].count
+    mask = torch.zeros(cells, dtype=torch.bool)
+    mask[torch.from_numpy(rows)] = True
+    order = torch.arange(cells)
+    if hasattr(vision, "window_size"):
+        from transformers.vision_utils import get_vision_window_index
+
+        order = torch.as_tensor(
+            get_vision_window_index(
+                inputs["image_grid_thw"], spatial_merge_size=2, window_size=vision.window_size, patch_size=14
+            )[0]
+        )
+    visible = mask[order].repeat_interleave(merge**2)
+    if merge == 1:
+        visible = torch.cat([torch.ones(1, dtype=torch.bool), visible])  # the class token
+    at = [0]
+
+    def hiding(module: Any, q: Any, k: Any, v: Any, *args: Any, scaling: float, **rest: Any) -> tuple[Any, None]:
+        here = visible[at[0] : at[0] + k.shape[2]]  # windows come one after the other, and fill the image
+        at[0] = (at[0] + k.shape[2]) % len(visible)
+        scores = (q @ k.transpose(2, 3) * scaling).masked_fill(~here, -torch.inf)
+        return (scores.softmax(-1).nan_to_num() @ v).transpose(1, 2), None
+
+    AttentionInterface.register("hiding", hiding)
+    tower = vlm.model.model.visual if merge > 1 else vlm.model.model.vision_tower
+    before = tower.config._attn_implementation
+    tower.config._attn_implementation = "hiding"
+    try:
+        if merge == 1:
+            out = vlm.model.get_image_features(inputs["pixel_values"], return_dict=True)
+        else:
+            out = vlm.model.get_image_features(inputs["pixel_values"], inputs["image_grid_thw"], return_dict=True)
+    finally:
+        tower.config._attn_implementation = before
+    levels = getattr(out, "deepstack_features", None) or []
+    return [features[rows] for features in (out.pooler_output[0], *(level[0] for level in levels))]
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_encoding_only_kept_cells_is_the_dense_tower_with_the_others_hidden(name: str) -> None:
+    vlm = attached(name)
+    image = photo(220, 330, seed=7)
+    scene = vlm.see(image, mode="sparse")
+    assert scene.features is None
+    cells = scene.cells[0]
+    rows = np.sort(np.random.default_rng(0).choice(cells, cells // 3, replace=False))
+    encoded = vlm.family.encode_kept(vlm.model, scene.inputs, [rows])
+    reference = dense_tower_with_hidden_cells(vlm, image, rows)
+    ours = [encoded.rows[0], *(level[0] for level in encoded.levels)]
+    assert len(ours) == len(reference) == (4 if name == "qwen3_vl" else 1)
+    for mine, theirs in zip(ours, reference, strict=True):
+        assert (mine - theirs).abs().max() <= EXACT * theirs.abs().max()
+    stock = vlm.see(image).features
+    assert stock is not None
+    assert (ours[0] - stock.rows[0][rows]).abs().max() > EXACT  # hiding does change something
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_sparse_with_all_cells_is_the_stock_model(name: str) -> None:
+    vlm = attached(name)
+    images = [photo(seed=8), photo(100, 170, seed=9)]
+    scene = vlm.see(images, mode="sparse")
+    ours = generated(vlm, vlm.prepare(scene, QUESTION, budget=None, mode="sparse").inputs())
+    stock = generated(vlm, stock_inputs(vlm, images))
+    assert torch.equal(ours[0], stock[0])
+    assert (ours[1] - stock[1]).abs().max() <= EXACT
