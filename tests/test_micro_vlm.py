@@ -24,7 +24,7 @@ batches, evaluate, model, reference, scenes, selector, train, train_selector = (
 )
 
 MANY = [scenes.scene_of(7, index) for index in range(150)]
-TINY = {"tower": 48, "tower_layers": 1, "width": 64, "layers": 1}
+TINY = {"tower": 48, "tower_layers": 1, "width": 64, "layers": 3}
 
 
 def tiny() -> Any:
@@ -137,10 +137,10 @@ def test_labels_of_the_selector_hold() -> None:
 
 
 def test_a_slot_computes_what_the_question_alone_computes() -> None:
-    trainee = train.Trainee(tiny(), 3)
+    trainee = train.Trainee(tiny())
     batch = batches.batch_of(7, 0, 2, 3)
     with torch.no_grad():
-        logits, _ = trainee.answers(trainee.seen(batch.pixels), batch)
+        logits, _, _ = trainee.answers(trainee.seen(batch.pixels), batch)
         features = reference.features_of(trainee.model, batch.pixels)
         row = 0
         for b in range(2):
@@ -160,10 +160,10 @@ def test_a_slot_computes_what_the_question_alone_computes() -> None:
 
 def test_a_few_steps_lower_both_losses() -> None:
     torch.manual_seed(0)
-    trainee = train.Trainee(model.new(**TINY), 4)
+    trainee = train.Trainee(model.new(**TINY))
     optimizer = train.optimiser(trainee)
     batch = batches.batch_of(7, 0, 4, 4)
-    steps = [train.one_step(trainee, optimizer, batch, rate=3e-3, dense=1.0, asks=True) for _ in range(12)]
+    steps = [train.one_step(trainee, optimizer, batch, rate=3e-3, dense=1.0, look=0.5, asks=True) for _ in range(12)]
     assert steps[-1]["loss"] < 0.7 * steps[0]["loss"]
     assert steps[-1]["dense"] < 0.8 * steps[0]["dense"]
 
@@ -207,6 +207,25 @@ def test_the_selector_is_an_encoder_and_reads_back(tmp_path: Path) -> None:
     assert abs(unknown[0] @ unknown[2]) < 0.6
     with pytest.raises(FileNotFoundError, match="train one"):
         selector.Selector.load(tmp_path / "nowhere")
+
+
+def test_foveate_answers_as_the_recipe_does(tmp_path: Path) -> None:
+    import foveate.vlm
+
+    torch.manual_seed(0)
+    selector.save(selector.Net(), tmp_path, slope=9.0, offset=-4.0)
+    made, picture = tiny(), scenes.draw(MANY[0])
+    features = reference.features_of(made, batches.normalised([picture]))
+    vlm = foveate.vlm.attach(made, model.processor(), encoder=selector.Selector.load(tmp_path))
+    scene = vlm.see(picture)
+    for question in scenes.questions_of(MANY[0])[:2]:
+        for method in evaluate.METHODS:
+            answer = vlm.ask(scene, question.text, budget=31, method=method, generation={"max_new_tokens": 3})
+            kept = answer.chosen[0].kept[0]
+            assert len(kept.indices) == (30 if method == "downsample" else 31)
+            if method != "downsample":
+                expected = reference.generated(made, features, 0, question.text, kept.indices.tolist(), words=3)
+                assert answer.text.strip() == expected
 
 
 def test_the_oracle_keeps_what_the_question_needs() -> None:

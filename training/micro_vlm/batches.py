@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -33,12 +34,27 @@ class Batch:
         pixels: float32 [b, 3, 128, 128], normalised as the processor does.
         ids: int64 [b, PREFIX + questions * SLOT]. targets: the same shape, IGNORED but for answers and `</s>`.
         dense: int64 [b, 3, CELLS, CELLS]: shape, colour and glyph of the thing in each cell, 0 for none.
+        shown: int64 [b, 256]: number of the thing in each cell, -1 for none.
+        needs: int64 [b, questions, 2]: the thing that a question names, and the one that is the answer; -2 for neither.
     """
 
     pixels: Tensor
     ids: Tensor
     targets: Tensor
     dense: Tensor
+    shown: Tensor
+    needs: Tensor
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to make: scenes first .. first + count - 1, `questions` of each, with `least` to `most` things."""
+
+    first: int
+    count: int
+    questions: int
+    least: int = 4
+    most: int = 8
 
 
 def slot_of(question: Question) -> tuple[list[int], list[int]]:
@@ -59,7 +75,7 @@ def normalised(pictures: Sequence[np.ndarray]) -> Tensor:
 
 def batch_of(seed: int, first: int, count: int, questions: int, least: int = 4, most: int = 8) -> Batch:
     """Scenes number first .. first + count - 1 of a seed."""
-    pictures, ids, targets, dense = [], [], [], []
+    pictures, ids, targets, dense, shown, needs = [], [], [], [], [], []
     for index in range(first, first + count):
         scene = scene_of(seed, index, least=least, most=most)
         asked = pick(scene, questions)
@@ -71,22 +87,31 @@ def batch_of(seed: int, first: int, count: int, questions: int, least: int = 4, 
             [[PLANES[name].index(getattr(thing, name)) for name in PLANES]
              for thing in scene.things] + [[0, 0, 0]]
         )  # fmt: skip
-        dense.append(table[cells_of(scene, CELLS)].transpose(2, 0, 1))
-    return Batch(normalised(pictures), torch.tensor(ids), torch.tensor(targets), torch.from_numpy(np.stack(dense)))
+        shown.append(cells_of(scene, CELLS))
+        dense.append(table[shown[-1]].transpose(2, 0, 1))
+        needs.append([(q.needs[0], q.needs[-1]) for q in asked] or [(-2, -2)] * questions)
+    return Batch(
+        normalised(pictures),
+        torch.tensor(ids),
+        torch.tensor(targets),
+        torch.from_numpy(np.stack(dense)),
+        torch.from_numpy(np.stack(shown)).flatten(1),
+        torch.tensor(needs),
+    )
 
 
-def batches(
-    seed: int, start: int, stop: int, count: int, questions: int, least: int = 4, most: int = 8
-) -> Iterator[Batch]:
-    """Batches number start .. stop - 1, the next one made while one is used."""
+def batches(orders: Sequence[Order], seed: int) -> Iterator[Batch]:
+    """A batch for each order, the next one made while one is used."""
     with ThreadPoolExecutor(1) as pool:
-        make = lambda k: pool.submit(batch_of, seed, k * count, count, questions, least, most)  # noqa: E731
-        ahead = make(start)
-        for step in range(start, stop):
-            now, ahead = ahead, make(step + 1)
+        coming = [pool.submit(batch_of, seed, *astuple(order)) for order in orders[:1]]
+        for order in [*orders[1:], None]:
+            now = coming.pop()
+            if order is not None:
+                coming.append(pool.submit(batch_of, seed, *astuple(order)))
             yield now.result()
 
 
+@lru_cache(maxsize=4)
 def layout(questions: int) -> tuple[Tensor, Tensor]:
     """Mask bool [1, 1, n, n] (True: may look) and positions int64 [1, n] of a sequence with so many slots."""
     n = PREFIX + questions * SLOT
