@@ -131,9 +131,12 @@ def test_foveate_looks_for_phrases_that_the_selector_was_taught() -> None:
 def test_labels_of_the_selector_hold() -> None:
     for scene in MANY[:30]:
         said = train_selector.holds(scene)
-        wrong = train_selector.near(scene, said, np.random.default_rng(0))
-        assert not said & set(wrong)
-        assert {t.shape for t in scene.things if t.shape} <= said
+        assert said == set().union(*(train_selector.of(thing) for thing in scene.things))
+        assert {t.shape for t in scene.things if t.shape} <= said <= set(train_selector.PHRASES)
+    pictures, labels, on = train_selector.labelled(0, 4)
+    assert pictures.shape == (4, 3, 128, 128)
+    assert torch.equal(labels.any(-1), on)
+    assert on.any()
 
 
 def test_a_slot_computes_what_the_question_alone_computes() -> None:
@@ -163,9 +166,13 @@ def test_a_few_steps_lower_both_losses() -> None:
     trainee = train.Trainee(model.new(**TINY))
     optimizer = train.optimiser(trainee)
     batch = batches.batch_of(7, 0, 4, 4)
-    steps = [train.one_step(trainee, optimizer, batch, rate=3e-3, dense=1.0, look=0.5, asks=True) for _ in range(12)]
+    _, both, ask = train.stages(1, 1, 1)
+    steps = [train.one_step(trainee, optimizer, batch, both, rate=3e-3) for _ in range(12)]
     assert steps[-1]["loss"] < 0.7 * steps[0]["loss"]
     assert steps[-1]["dense"] < 0.8 * steps[0]["dense"]
+    before = trainee.model.model.vision_tower.embeddings.patch_embedding.weight.clone()
+    assert train.one_step(trainee, optimizer, batch, ask, rate=3e-3)["loss"] < steps[0]["loss"]
+    assert torch.equal(before, trainee.model.model.vision_tower.embeddings.patch_embedding.weight)
 
 
 def test_stock_classes_load_what_is_saved_and_answer(tmp_path: Path) -> None:
@@ -219,8 +226,8 @@ def test_foveate_answers_as_the_recipe_does(tmp_path: Path) -> None:
     vlm = foveate.vlm.attach(made, model.processor(), encoder=selector.Selector.load(tmp_path))
     scene = vlm.see(picture)
     for question in scenes.questions_of(MANY[0])[:2]:
-        for method in evaluate.METHODS:
-            answer = vlm.ask(scene, question.text, budget=31, method=method, generation={"max_new_tokens": 3})
+        for method, how in evaluate.METHODS.items():
+            answer = vlm.ask(scene, question.text, budget=31, generation={"max_new_tokens": 3}, **how)
             kept = answer.chosen[0].kept[0]
             assert len(kept.indices) == (30 if method == "downsample" else 31)
             if method != "downsample":

@@ -30,16 +30,23 @@ from PIL import Image
 
 import foveate
 import foveate.vlm
+from foveate.relevance.allocate import even_order
+from foveate.relevance.policies import Coverage, TopK
 
 from .batches import normalised
 from .model import CELLS, TOKENS
 from .reference import features_of, first_words
-from .scenes import FAMILIES, Question, Scene, cells_of, draw, questions_of, scene_of
+from .scenes import FAMILIES, SIDE, Question, Scene, cells_of, draw, questions_of, scene_of
 from .selector import Selector
 
 SEED, FIRST = 2, 5_000_000  # held out: training has seed 1
 BUDGETS = {"100 %": 256, "50 %": 128, "25 %": 64, "12 %": 31, "6 %": 15}
-METHODS = ("relevance", "coverage", "dpp", "maxmin", "saliency", "uniform", "downsample", "random")
+METHODS: dict[str, dict[str, Any]] = {  # keywords of VLM.ask
+    "relevance": {"method": "relevance"},
+    "relevance, floor 0.25": {"method": "relevance", "floor": 0.25},
+    "relevance, floor 0.5": {"method": "relevance", "floor": 0.5},
+    **{name: {"method": name} for name in ("coverage", "dpp", "maxmin", "saliency", "uniform", "downsample", "random")},
+}
 DRAWS = 2000
 SHORT = {"max_new_tokens": 4, "do_sample": False}
 
@@ -72,7 +79,7 @@ def through_foveate(model: Any, processor: Any, selector: Selector, pictures: Se
         for number, some in groupby(items, lambda item: item.scene):
             questions = [item.question.text for item in some]
             said = vlm.ask_many(
-                scenes[number], questions, budget=budget, method=method, seed=number, generation=SHORT
+                scenes[number], questions, budget=budget, seed=number, generation=SHORT, **METHODS[method]
             )  # the seed is of "random": other cells for every scene
             out += [answer.text.strip() for answer in said]
         return out
@@ -83,7 +90,7 @@ def through_foveate(model: Any, processor: Any, selector: Selector, pictures: Se
 def by_reference(
     model: Any, selector: Selector, scenes: Sequence[Scene], pictures: Sequence[NDArray[np.uint8]]
 ) -> Answerer:
-    """Asks without `foveate.vlm`: relevance, coverage, saliency, random, uniform, oracle."""
+    """Asks without `foveate.vlm`: relevance (and floors), coverage, saliency, random, uniform, oracle."""
     cells = [
         f
         for part in range(0, len(pictures), 32)
@@ -103,8 +110,9 @@ def by_reference(
             order = np.argsort(-texture.channel("saliency").ravel(), kind="stable")
             return sorted(order[:budget].tolist())
         relevance = foveate.score(texture, item.question.text, encoder=selector)
-        policy = foveate.Coverage() if method == "coverage" else foveate.TopK()
-        return foveate.allocate(relevance, budget, policy=policy).indices.tolist()
+        policy = Coverage() if method == "coverage" else TopK()
+        floor = METHODS[method].get("floor", 0.0)
+        return foveate.allocate(relevance, budget, policy=policy, floor=floor).indices.tolist()
 
     def answers(items: Sequence[Item], method: str, budget: int) -> list[str]:
         kept = [keep(item, method, budget, number) for number, item in enumerate(items)]
@@ -120,14 +128,16 @@ def by_reference(
 
 
 def oracle(scene: Scene, question: Question, budget: int) -> list[int]:
-    """The cells of the things that a question needs, the middle ones first; then those of others, then the rest."""
+    """The cells of the things that a question needs, the middle ones first; then the picture evenly."""
     shown = cells_of(scene, CELLS).ravel()
     y, x = np.divmod(np.arange(TOKENS), CELLS)
-    far = np.full(TOKENS, 1e3)
-    for i, thing in enumerate(scene.things):
-        away = np.hypot(y + 0.5 - thing.y * CELLS / 128, x + 0.5 - thing.x * CELLS / 128)
-        far = np.where(shown == i, away + (0 if i in question.needs else 100), far)
-    return np.sort(np.argsort(far, kind="stable")[:budget]).tolist()
+    rank = np.empty(TOKENS)
+    rank[even_order(CELLS, CELLS)] = np.arange(TOKENS) + 1e3
+    for i in question.needs:
+        thing = scene.things[i]
+        away = np.hypot(y + 0.5 - thing.y * CELLS / SIDE, x + 0.5 - thing.x * CELLS / SIDE)
+        rank = np.where(shown == i, away, rank)
+    return np.sort(np.argsort(rank, kind="stable")[:budget]).tolist()
 
 
 def share(right: NDArray[np.bool_], scene: NDArray[np.int64], full: NDArray[np.bool_]) -> dict[str, Any]:
@@ -211,7 +221,7 @@ def main() -> None:
     pictures = [draw(scene) for scene in scenes]
     if args.reference:
         answerer = by_reference(model, selector, scenes, pictures)
-        methods = args.methods or ["relevance", "coverage", "saliency", "uniform", "random", "oracle"]
+        methods = args.methods or [*list(METHODS)[:4], "saliency", "uniform", "random", "oracle"]
     else:
         answerer = through_foveate(model, AutoProcessor.from_pretrained(args.model), selector, pictures)
         methods = args.methods or list(METHODS)

@@ -6,7 +6,7 @@
 What is notable
 * Features x = f / sqrt(1 + |f|^2): shorter than 1, and short where nothing is. A phrase is the mean of its words' rows,
   through a small layer, at unit length: "green square" is a vector of its own and not the sum of two.
-* It is trained with weak labels only (train_selector.py): which phrases hold for a picture, not where.
+* It is trained on masks of generated training scenes (train_selector.py), and sees pixels and words only.
 * Words that it was never taught get vectors by their spelling, at random and the same ever after. They score about 0
   everywhere, and a bank of nouns keeps its spread (foveate fits a texture's basis to it).
 """
