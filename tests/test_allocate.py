@@ -93,6 +93,28 @@ def test_the_floor_spreads_its_share_and_the_rest_is_the_best() -> None:
     assert allocate_map(plane, grid_of(plane), 16).mask[:2].all()
 
 
+@pytest.mark.parametrize("whole", [None, (2, 2)])
+def test_a_kept_cell_says_whether_its_score_kept_it(whole: tuple[int, int] | None) -> None:
+    plane = np.zeros((8, 8), np.float32)
+    plane[:2] = 1
+    protected = np.zeros((8, 8), bool)
+    protected[6, 6] = True
+    grid = grid_of(plane)
+    kept = allocate_map(plane, grid, 16, floor=0.5, protected=protected, whole=whole)
+    guarded, even = (kept.reasons[name] for name in ("protected", "floor"))
+    where = kept.indices[guarded > 0]
+    assert 6 * 8 + 6 in where
+    assert len(where) == (1 if whole is None else 4)
+    assert not (guarded * even).any()
+    assert 4 <= even.sum() <= 8
+    ordinary = (guarded == 0) & (even == 0)
+    assert (kept.scores[ordinary] == 1).all()
+    assert kept.why(int(np.flatnonzero(even)[0]))["floor"] == 1
+    assert set(allocate_map(plane, grid, 16, floor=0.5).reasons) == {"floor"}
+    assert set(allocate_map(plane, grid, 16).reasons) == set()
+    assert guarded.flags.writeable is False
+
+
 @pytest.mark.parametrize("budget", [0, -3, 65, 10**9])
 def test_a_budget_outside_the_grid(budget: int) -> None:
     with pytest.raises(BudgetError, match=f"budget={budget}") as caught:
@@ -102,8 +124,9 @@ def test_a_budget_outside_the_grid(budget: int) -> None:
 
 @pytest.mark.parametrize("budget", [2.0, "3", None, True, float("nan")])
 def test_a_budget_that_is_no_whole_number(budget: object) -> None:
-    with pytest.raises(BudgetError, match=type(budget).__name__):
+    with pytest.raises(BudgetError, match=type(budget).__name__) as caught:
         allocate_map(np.zeros((8, 8)), Grid(8, 8, 64, 64), budget)  # type: ignore[arg-type]
+    assert '"auto"' in caught.value.fix
 
 
 def test_numpys_integers_are_whole_numbers() -> None:

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 import foveate
-from foveate.bench import balance, channels, compression, gallery, query, relevance
+from foveate.bench import again, balance, channels, compression, gallery, query, relevance
 from foveate.bench.agreement import agreement, auroc, mean_estimate, ratio_estimate
 from foveate.bench.coco import read_folder
 from foveate.errors import ImageFormatError, OptionError
@@ -342,6 +342,16 @@ def test_repeats_out_of_range(repeats: int) -> None:
 
 
 # --- balance, channels ------------------------------------------------------------------------------------------------
+
+
+def test_looking_again_is_compared_with_one_look(folder: Path) -> None:
+    report = again.measure(read_folder(folder), "nano", 10)
+    ways = [row["way"] for row in report["rows"]]
+    assert ways[0] == again.ALONE
+    assert set(ways) == {again.ALONE, again.BOTH, *again.WHOLE, *again.BOXES}
+    for row in report["rows"]:
+        assert len(row["cells"]) == len(again.COLUMNS)
+        assert all(0 <= row[metric] <= 1 for metric in again.METRICS)
 
 
 def test_balance_compares_every_way_with_the_question_alone(folder: Path) -> None:

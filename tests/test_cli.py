@@ -282,6 +282,19 @@ def test_zoom_finds_and_draws(tmp_path: Path) -> None:
     for record in found["queries"]:
         assert (tmp_path / record["png"]).stat().st_size > 1000
         assert json.loads((tmp_path / record["json"]).read_text())["peak"] == record["peak"]
+        page = np.asarray(Image.open(tmp_path / record["png"]))
+        assert (page[-40:] == (90, 220, 255)).all(-1).sum() > 100  # the legend has the colour of the box
+    assert found["scene"] is None
+    kept = last(run("zoom", "wide.png", "a bus", "--out", "out", "--scene", "scene", cwd=tmp_path))
+    again = last(run("zoom", "wide.png", "a bus", "--out", "out", "--scene", "scene", cwd=tmp_path))
+    assert kept["scene"] == "scene"
+    assert kept["queries"][0]["encoded"] > 0
+    assert again["queries"][0]["encoded"] == 0
+    assert {k: again["queries"][0][k] for k in ("peak", "confidence", "looked")} == {
+        k: kept["queries"][0][k] for k in ("peak", "confidence", "looked")
+    }
+    Image.fromarray(wide[::-1]).save(tmp_path / "other.png")
+    fails(run("zoom", "other.png", "a bus", "--out", "out", "--scene", "scene", cwd=tmp_path), "other pixels")
     fails(run("zoom", "none.tif", "a bus", cwd=tmp_path), "none.tif")
     fails(run("zoom", "wide.png", "a bus", "--share", 15, cwd=tmp_path), "share")
 

@@ -107,6 +107,20 @@ def test_reduce_equals_its_definition(plane: np.ndarray, h: int, w: int, functio
     assert np.array_equal(out, twin(plane, (h, w), function))
 
 
+@given(planes, sizes, sizes, st.integers(1, 4))
+def test_mode_equals_its_definition(plane: np.ndarray, h: int, w: int, coarser: int) -> None:
+    ids = np.round(plane / np.float32(coarser)).astype(np.float32)  # few values, many ties
+    found, expected = reduce_plane(ids, (h, w), "mode"), np.zeros((h, w), np.float32)
+    for i in range(h):
+        for j in range(w):
+            values, counts = np.unique(
+                ids[_touched(ids.shape[0], h, i)][:, _touched(ids.shape[1], w, j)], return_counts=True
+            )
+            expected[i, j] = values[counts.argmax()]  # of equally common ones the lowest
+    assert np.array_equal(found, expected)
+    assert found.dtype == np.float32
+
+
 def test_mode_takes_the_commonest_id_and_never_blends() -> None:
     ids = np.array([[7, 7, 2, 3], [7, 1, 3, 3]], np.float32)
     assert reduce_plane(ids, (1, 2), "mode").tolist() == [[7, 3]]

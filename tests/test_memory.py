@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,21 @@ def test_a_dialogue_fades_and_readmits(texture: Texture) -> None:
     assert set(foveate.allocate(later).indices) & set(foveate.allocate(child).indices)
     with pytest.raises(OptionError, match="decay"):
         remembered(texture, child, decay=1.5)
+
+
+def test_anything_but_a_texture_and_a_relevance_is_refused(texture: Texture) -> None:
+    relevance, wrong = foveate.score(texture, "broccoli"), cast(Any, 5)
+    for function in (noted, words, remembered):
+        with pytest.raises(OptionError, match="a int"):
+            function(wrong, relevance)
+        with pytest.raises(OptionError, match="a Relevances"):
+            function(texture, cast(Any, foveate.score(texture, ["broccoli"])))
+    for name in (cast(Any, ["pass"]), wrong):
+        with pytest.raises(ChannelError, match="a plane named"):
+            noted(texture, relevance, name)
+    for arguments in ((wrong, prepare(foveate.load_encoder("nano"), "a dog"), 9), (texture, "a dog", 9)):
+        with pytest.raises(OptionError, match=r"cascade\(\)"):
+            cascade(*cast(Any, arguments))
 
 
 @pytest.mark.parametrize("query", ["broccoli", "a child", "a window"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -189,6 +190,27 @@ def test_unknown_channels_and_levels(texture: Texture) -> None:
         texture.mip("red", -1)
     with pytest.raises(OptionError, match="level"):
         texture.sample([[1.0, 1.0]], ["red"], level=float("nan"))
+
+
+@pytest.mark.parametrize("wrong", [["red"], 5, None, {"a": 1}])
+def test_layouts_that_are_none(wrong: Any, texture: Texture) -> None:
+    with pytest.raises(ChannelError, match="no layout named"):
+        texture.tokens(layout=wrong)
+    with pytest.raises(ChannelError, match="no layout named"):
+        texture.dense(wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, None, [["red"]], [3]])
+def test_channels_that_are_no_names(wrong: Any, texture: Texture) -> None:
+    own = texture.with_channel("mine", np.zeros(texture.grid.shape))
+    for each in (texture, own):
+        with pytest.raises(ChannelError):
+            each.sample(np.array([[1.0, 1.0]]), wrong)
+
+
+def test_a_grid_that_is_none(texture: Texture) -> None:
+    with pytest.raises(OptionError, match="a Grid"):
+        texture.tokens(grid=(8, 8))  # type: ignore[arg-type]
 
 
 def test_saliency_is_declared_as_it_is_built() -> None:

@@ -308,3 +308,73 @@ def test_sparse_with_all_cells_is_the_stock_model(name: str) -> None:
     stock = generated(vlm, stock_inputs(vlm, images))
     assert torch.equal(ours[0], stock[0])
     assert (ours[1] - stock[1]).abs().max() <= EXACT
+
+
+# --- video ------------------------------------------------------------------------------------------------------------
+
+QWENS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+
+
+def video_inputs_by_hand(vlm: VLM, frames: Sequence[np.ndarray], question: str = QUESTION) -> dict[str, Any]:
+    """Pixels, grid and ids of a video, written from the definition: no video processor can be made here."""
+    images, merge = vlm.processor.image_processor, 2
+    patch = images.patch_size
+    shape = images(images_of(frames[0]), return_tensors="pt")["image_grid_thw"][0].tolist()
+    _, h, w = shape
+    mean, std = np.array(images.image_mean), np.array(images.image_std)
+    planes = []
+    for frame in frames:
+        import PIL.Image
+
+        small = PIL.Image.fromarray(frame).resize((w * patch, h * patch), PIL.Image.Resampling.BICUBIC)
+        planes.append(((np.asarray(small) / 255 - mean) / std).astype(np.float32))
+    clip = np.stack(planes)  # [F, H, W, 3]
+    t = len(frames) // 2
+    clip = clip.reshape(t, 2, h // merge, merge, patch, w // merge, merge, patch, 3)
+    clip = clip.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7)  # t, row, column, row in cell, column in cell, colour, time, y, x
+    token, per = vlm.processor.video_token, h * w // merge**2
+    start, end = "<|vision_start|>", "<|vision_end|>"
+    if vlm.family.name == "qwen3_vl":
+        shown = "".join(f"<{(2 * n + 0.5) / 2:.1f} seconds>{start}{token * per}{end}" for n in range(t))
+    else:
+        shown = start + token * (t * per) + end
+    text = f"<|im_start|>user\n{shown}{question}<|im_end|>\n<|im_start|>assistant\n"
+    ids = torch.tensor(vlm.processor.tokenizer(text)["input_ids"])[None]
+    return {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "mm_token_type_ids": 2 * (ids == vlm.processor.video_token_id).long(),
+        "pixel_values_videos": torch.from_numpy(clip.reshape(t * h * w, -1).copy()),
+        "video_grid_thw": torch.tensor([[t, h, w]]),
+    } | ({"second_per_grid_ts": torch.tensor([1.0])} if vlm.family.name == "qwen2_5_vl" else {})
+
+
+def images_of(frame: np.ndarray) -> Any:
+    from PIL import Image
+
+    return Image.fromarray(frame)
+
+
+@pytest.mark.parametrize("name", QWENS)
+@pytest.mark.parametrize("mode", ["drop", "sparse"])
+def test_all_cells_of_a_video_are_the_stock_model(name: str, mode: Any) -> None:
+    vlm = attached(name)
+    frames = [photo(seed=number) for number in range(6)]
+    scene = vlm.see_video(frames, fps=2.0, mode=mode)
+    assert len(scene.images) == 3
+    ours = generated(vlm, vlm.prepare(scene, QUESTION, budget=None, mode=mode).inputs())
+    stock = generated(vlm, video_inputs_by_hand(vlm, frames))
+    assert torch.equal(ours[0], stock[0])
+    assert (ours[1] - stock[1]).abs().max() <= EXACT
+
+
+@pytest.mark.parametrize("name", QWENS)
+def test_pictures_of_a_video_share_one_budget(name: str) -> None:
+    vlm = attached(name)
+    frames = [photo(seed=number) for number in range(5)]  # an odd one: the last is doubled
+    scene = vlm.see_video(frames)
+    prepared = vlm.prepare(scene, QUESTION, budget=20)
+    assert prepared.chosen[0].count == 20
+    assert [len(kept.grid.shape) for kept in prepared.chosen[0].kept] == [2, 2, 2]
+    answer = vlm.ask(scene, QUESTION, budget=20, generation={"max_new_tokens": 2})
+    assert answer.tokens == (20, scene.placements[0].count)

@@ -128,10 +128,25 @@ def keep_all(features: NDArray[np.floating]) -> Compressed:
 def _with_residual(basis: Basis, centred: Floats, z: Floats) -> Compressed:
     stored = z.astype(np.float16)
     left = centred - stored.astype(np.float32) @ basis.rows.astype(np.float32)
-    length = np.sqrt(np.einsum("nd,nd->n", left, left))
-    rounded = length.astype(np.float16)
-    upwards = np.where(rounded < length, np.nextafter(rounded, np.float16(np.inf)), rounded)  # a bound may not shrink
-    return Compressed(basis, stored, upwards)
+    return Compressed(basis, stored, rounded_up(np.sqrt(np.einsum("nd,nd->n", left, left))))
+
+
+def rounded_up(lengths: Floats) -> NDArray[np.float16]:
+    """float16, nowhere lower: a bound may not shrink."""
+    rounded = lengths.astype(np.float16)
+    return np.where(rounded < lengths, np.nextafter(rounded, np.float16(np.inf)), rounded)
+
+
+def inward(basis: Basis, metric: Metric | None) -> Floats:
+    """M float32 [D, r] with z = (x - mean) M: coordinates in a basis that stands, for features it was not fitted to.
+
+    The minimum of |(x - mean - z B) S^(1/2)| is z = (x - mean) S B^T (B S B^T)^(-1); without a metric S is 1. For a
+    basis that `compress` fitted with this metric it is S^(1/2) P, up to the rounding of B.
+    """
+    rows = basis.rows.astype(np.float64)
+    root = np.eye(basis.width) if metric is None else metric.root.astype(np.float64)
+    toward = root @ (root @ rows.T)
+    return np.asarray(toward @ np.linalg.pinv(rows @ toward, hermitian=True), np.float32)
 
 
 def _rank_for(values: NDArray[np.float64], error: float) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from foveate.ask_command import ask
 from foveate.bench.command import bench
 from foveate.terminal import EncoderName, LongSide, last_line, table, waiting
 
@@ -98,6 +99,9 @@ def look(
     _report(image, texture, seconds, query, budget, out, floor, encoder)
 
 
+app.command()(ask)
+
+
 @app.command()
 def encode(
     image: Annotated[Path, typer.Argument(help="An image.")],
@@ -173,19 +177,35 @@ def zoom(
     share: Annotated[float, typer.Option(help="Share of the tiles that a question may look at, 0 to 1.")] = 0.09,
     encoder: EncoderName = None,
     out: Out = Path("foveate-out"),
+    scene_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--scene",
+            metavar="FOLDER",
+            help="Keeps what was encoded: a scene of this image in it is read, and written back at the end.",
+        ),
+    ] = None,
 ) -> None:
     """Find small things in a large image: encode only the tiles that a question makes promising."""
     import time
 
-    from foveate.closer import check_share, survey
+    from foveate.closer import check_share, load, save, survey
+    from foveate.output import make_folder
+    from foveate.scene_file import is_scene
     from foveate.terminal import counting
     from foveate.zoom import zoom as look_closer
 
     _no_files(query)
     check_share(share)
     start = time.perf_counter()
-    with waiting(f"surveying {image}", encoder):
-        scene = survey(image, encoder=encoder or "nano")
+    kept = scene_folder is not None and is_scene(scene_folder)
+    if scene_folder is not None:
+        make_folder(scene_folder)  # better now than after the work
+    with waiting(f"reading {scene_folder}" if kept else f"surveying {image}", encoder):
+        if scene_folder is not None and kept:
+            scene = load(scene_folder, image, encoder=encoder)
+        else:
+            scene = survey(image, encoder=encoder or "nano")
     seconds = time.perf_counter() - start
     tiles = scene.counts[0] * scene.counts[1]
     with counting("looking closer", max(1, int(tiles * share)) * len(query)) as progress:
@@ -193,15 +213,23 @@ def zoom(
         scene, records = look_closer(
             scene, query, share=share, out=out, source=str(image.absolute()), progress=lambda *_: progress(next(done))
         )
+    if scene_folder is not None:
+        save(scene, scene_folder)
     rows = [
         (r["query"], f"{r['confidence']:.2f}" + ("" if r["present"] else " (not found)"),
          f"y {r['peak'][0]:.0f}, x {r['peak'][1]:.0f}", f"{r['encoded']} of {tiles}", f"{r['seconds']:.1f} s", r["png"])
         for r in records
     ]  # fmt: skip
     height, width = scene.raster.size
-    title = f"{image}  {height} x {width} px, surveyed in {seconds:.1f} s"
+    title = f"{image}  {height} x {width} px, {'read' if kept else 'surveyed'} in {seconds:.1f} s"
     table(title, ("query", "confidence", "where", "tiles encoded", "time", "picture"), rows)
-    last_line(image=str(image), size=[height, width], survey_seconds=round(seconds, 3), queries=records)
+    last_line(
+        image=str(image),
+        size=[height, width],
+        survey_seconds=round(seconds, 3),
+        scene=None if scene_folder is None else str(scene_folder),
+        queries=records,
+    )
 
 
 @app.command()

@@ -4,6 +4,7 @@
     look = closer.look(scene, "a boat")                    # encodes up to 9 % of the tiles at native resolution
     look.relevance                                         # over the whole image, fine where it was looked at
     closer.look(look.scene, "a boat").encoded              # 0: nothing is encoded twice
+    closer.save(look.scene, "city")                        # tomorrow: closer.load("city", "city.tif")
 
 What is notable
 * A tower that scores 4096 cells in 30 microseconds needs no cascade; one that would have to encode 567 tiles does. What
@@ -127,7 +128,7 @@ def survey(image: str | os.PathLike[str] | Bytes, *, encoder: str | Encoder = "n
         raise OptionError(f"tile={tile!r}", expected="64 to 2048 pixels", fix="leave it out for 512")
     raster = open_raster(image)
     height, width = raster.size
-    coarse = raster.overview(max(OVERVIEW, min(max(height, width) // COARSE, MOST_COARSE)))
+    coarse, small = overview_of(raster)
     h, w = coarse.shape[:2]
     windows = {}
     if max(h, w) > OVERVIEW:
@@ -135,9 +136,30 @@ def survey(image: str | os.PathLike[str] | Bytes, *, encoder: str | Encoder = "n
             y0, x0, y1, x1 = box_of((place[0], place[1]), (h, w), tile)
             box = y0 * height // h, x0 * width // w, y1 * height // h, x1 * width // w
             windows[box] = encode(coarse[y0:y1, x0:x1], encoder=encoder)
-    long_side = min(OVERVIEW, max(h, w))
-    overview = encode(Pixels(coarse).overview(long_side), encoder=encoder, long_side=max(long_side, 64))
+    overview = encode(small, encoder=encoder, long_side=max(*small.shape[:2], 64))
     return Scene(raster, overview, ReadOnly(windows), ReadOnly({}), tile, encoder)
+
+
+def overview_of(raster: Raster) -> tuple[Bytes, Bytes]:
+    """What a survey looks at: the image at a quarter of its resolution, and at 1024 pixels; uint8 [h, w, 3] each."""
+    coarse = raster.overview(max(OVERVIEW, min(max(raster.size) // COARSE, MOST_COARSE)))
+    return coarse, Pixels(coarse).overview(min(OVERVIEW, max(coarse.shape[:2])))
+
+
+def save(scene: Scene, folder: str | os.PathLike[str]) -> None:
+    """Keep a scene in a folder, with all tiles that it knows: whole or not at all. Raises OutputError."""
+    from foveate.scene_file import save_scene
+
+    save_scene(scene, folder)
+
+
+def load(
+    folder: str | os.PathLike[str], image: str | os.PathLike[str] | Bytes, *, encoder: str | Encoder | None = None
+) -> Scene:
+    """A scene that `save` kept, over the same image: nothing is encoded. Raises as scene_file.load_scene says."""
+    from foveate.scene_file import load_scene
+
+    return load_scene(folder, image, encoder=encoder)
 
 
 def look(

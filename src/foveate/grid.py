@@ -140,15 +140,27 @@ def _spans(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _commonest(plane: Floats, shape: tuple[int, int]) -> Floats:
-    (top, bottom), (left, right) = (_spans(plane.shape[axis], shape[axis]) for axis in (0, 1))
-    out, most = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
-    for value in np.unique(plane):  # ids are few; of equally common ones the lowest wins, as it comes first
-        sums = np.zeros((plane.shape[0] + 1, plane.shape[1] + 1), np.int64)
-        sums[1:, 1:] = (plane == value).cumsum(0).cumsum(1)
-        count = sums[bottom][:, right] - sums[top][:, right] - sums[bottom][:, left] + sums[top][:, left]
-        more = count > most
-        out[more], most[more] = value, count[more]
-    return out
+    """The commonest finite value of each new sample's area; of equally common ones the lowest."""
+    plane = np.asarray(plane, np.float32)
+    (rows, in_row), (cols, in_col) = (_gathered(plane.shape[axis], shape[axis]) for axis in (0, 1))
+    areas = plane[rows[:, None, :, None], cols[None, :, None, :]].reshape(shape[0] * shape[1], -1)
+    if not (in_row.all() and in_col.all()):
+        inside = in_row[:, None, :, None] & in_col[None, :, None, :]
+        areas = np.where(inside.reshape(areas.shape), areas, np.float32(np.inf))
+    areas = np.sort(areas, 1)
+    place = np.arange(areas.shape[1])
+    begins = np.zeros(areas.shape, np.int64)  # where the run of equal values that holds a place begins
+    begins[:, 1:] = np.where(areas[:, 1:] != areas[:, :-1], place[1:], 0)
+    length = np.where(areas < np.inf, place - np.maximum.accumulate(begins, 1), -1)
+    longest = length.argmax(1)  # the first: values ascend, so it is the lowest
+    return np.take_along_axis(areas, longest[:, None], 1).reshape(shape)
+
+
+def _gathered(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The old indices that each new sample touches, filled up to one number, and which of them it does: [new, n]."""
+    start, stop = _spans(old, new)
+    index = start[:, None] + np.arange((stop - start).max())
+    return np.minimum(index, old - 1), index < stop[:, None]
 
 
 def sample_nearest(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypedDict, Unpack
@@ -189,6 +190,12 @@ class Layout:
     shape: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
+        names: object = self.names
+        if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(n, str) for n in names):
+            raise ChannelError(
+                f"layout '{self.name}' of {names!r}", expected="names of channels", fix="pass a tuple of texts"
+            )
+        object.__setattr__(self, "names", tuple(self.names))
         if len(set(self.names)) != len(self.names):
             twice = sorted({n for n in self.names if self.names.count(n) > 1})
             raise ChannelError(
@@ -233,7 +240,7 @@ def layout_named(layout: Layout | str) -> Layout:
     """A layout by name, or the layout itself. Raises ChannelError with the known names."""
     if isinstance(layout, Layout):
         return layout
-    if layout not in LAYOUTS:
+    if not isinstance(layout, str) or layout not in LAYOUTS:
         near = difflib.get_close_matches(str(layout), LAYOUTS, n=1, cutoff=0.3)
         raise ChannelError(
             f"no layout named {layout!r}",

@@ -48,5 +48,5 @@ def make_folder(path: Path) -> None:
         raise OutputError(
             f"the output folder '{path}' cannot be made or written to ({getattr(cause, 'strerror', None) or cause})",
             expected="a writable folder, or a place where one can be made",
-            fix="choose another place with --out",
+            fix="choose another place (with --out, for pictures)",
         ) from cause

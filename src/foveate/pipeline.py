@@ -66,7 +66,8 @@ def encode(
         value_range: (black, white) of float arrays.
         channels: "fast" (edges, frequencies, saliency), "standard" (and segments), "all" (and writing), or a list of
             names; depth and what follows from it are computed when they are named.
-        segments: who segments: KMeans() (default), Slic(), Seeds() of channels/clusters.py, or an object of your own.
+        segments: who segments: KMeans() (default), Slic(), Seeds() of channels/clusters.py, Sam() of channels/masks.py,
+            or an object of your own.
         text: who looks for writing: "rapidocr" (extra `text`), "opencv", or whichever there is.
         depth: a depth model's name or folder, or a DepthModel; None is Depth Anything V2-Small.
 
@@ -126,8 +127,9 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
             (relevance/scorers.py): the question against what is in the pixels and what stands out.
         weights: of the formulas of those two.
         cues: False keeps words like "red" and "written" from using their channels (relevance/cues.py).
-        prior: what was relevant before, to be mixed in: a Relevance of this texture, the name of a plane (an earlier
-            pass, "attention_prev", "gaze"), or a map [h, w] in [0, 1] on its cells.
+        prior: what was relevant before, to be mixed in: a Relevance over an image of this size (another frame's, say:
+            a relevance does not know its texture), the name of a plane (an earlier pass, "attention_prev", "gaze"), or
+            a map [h, w] in [0, 1] on its cells.
         prior_weight: share of the prior, 0 to 1; default 0.3.
 
     Raises:
@@ -220,8 +222,8 @@ def allocate(
         whole=whole,
         features=relevance.features,
     )
-    reasons = ReadOnly({name: plane.ravel()[kept.indices] for name, plane in relevance.reasons.items()})
-    return Allocation(kept.indices, relevance.map.ravel()[kept.indices], grid, reasons)
+    reasons = {name: plane.ravel()[kept.indices] for name, plane in relevance.reasons.items()}
+    return Allocation(kept.indices, relevance.map.ravel()[kept.indices], grid, ReadOnly({**reasons, **kept.reasons}))
 
 
 def _wanted(relevance: Relevance, budget: Budget, whole: tuple[int, int] | None) -> int:

@@ -1,13 +1,13 @@
 """Values that stay as they are, also after a journey between processes.
 
 `ReadOnly` is a mapping that cannot be changed (types.MappingProxyType cannot be pickled). `freeze` makes the arrays of
-an object read-only: NumPy forgets that they were when it unpickles them.
+an object read-only: NumPy forgets that they were when it unpickles them. `Frozen` does so for a dataclass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,17 @@ class ReadOnly(Mapping[K, V]):
 
     def __repr__(self) -> str:
         return f"ReadOnly({self._items!r})"
+
+
+class Frozen:
+    """For dataclasses whose arrays are read-only from the start, and after a journey between processes."""
+
+    def __post_init__(self) -> None:
+        freeze(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        freeze(self)
 
 
 def freeze(value: object) -> None:

@@ -16,7 +16,7 @@ What is notable
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, Unpack
 
@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from foveate import sampling
 from foveate.basis import Basis
 from foveate.derived import derived_plane, positions
-from foveate.errors import OptionError
+from foveate.errors import ChannelError, OptionError
 from foveate.grid import Boundary, Grid, reduce_plane, resize_map
 from foveate.layout import (
     DERIVED,
@@ -144,7 +144,7 @@ class Texture:
         """Range, native resolution, filter and reduction of a channel. Raises ChannelError for an unknown name."""
         if isinstance(name, str) and name in self.extra:
             return self.extra[name]
-        if self.extra and name not in EVERY_NAME:
+        if self.extra and isinstance(name, str) and name not in EVERY_NAME:
             raise unknown_channel(name, (*self.extra, *EVERY_NAME))
         return channel_named(name)
 
@@ -204,6 +204,10 @@ class Texture:
         wanted = sampling.levels(level, footprint, len(yx))
         if isinstance(channels, str):
             channels = (channels,)
+        if not isinstance(channels, Iterable):
+            raise ChannelError(
+                f"channels={channels!r}", expected="names of channels", fix='pass a list: channels=["text"]'
+            )
         read = [sampling.read(self, self.describe(c), yx, wanted, filter_mode, boundary_mode) for c in channels]
         return np.stack(read, -1) if read else np.empty((len(yx), 0), np.float32)
 
@@ -246,6 +250,10 @@ class Texture:
         Each channel is reduced over a cell's area by its own rule, or interpolated where the grid is finer than it.
         The default grid is the texture's own. The table is kept, and is read-only.
         """
+        if grid is not None and not isinstance(grid, Grid):
+            raise OptionError(
+                f"{grid!r} as a grid", expected="a Grid", fix="make it with Grid(h, w, image height, image width)"
+            )
         if grid is not None and (grid.height, grid.width) != (self.grid.height, self.grid.width):
             raise OptionError(
                 f"a grid over {grid.height} x {grid.width} pixels",

@@ -7,6 +7,8 @@ What is notable
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
@@ -45,13 +47,22 @@ def kept_over(rgb: Bytes, kept: Allocation) -> Bytes:
     height, width = rgb.shape[:2]
     rows = np.floor((np.arange(height) + 0.5) * kept.grid.h / height).astype(int)
     cols = np.floor((np.arange(width) + 0.5) * kept.grid.w / width).astype(int)
-    bright = kept.mask[rows][:, cols]
+    return dimmed(rgb, kept.mask[rows][:, cols])
+
+
+def dimmed(rgb: Bytes, bright: NDArray[np.bool_]) -> Bytes:
+    """The image [H, W, 3], grey and dark where the mask [H, W] is False."""
     faint = rgb.mean(-1, keepdims=True) * DIMMED + 12
     return np.where(bright[..., None], rgb, faint).astype(np.uint8)
 
 
 def panels(texture: Texture, relevance: Relevance, kept: Allocation) -> Image.Image:
     """Photograph, heat map over it, kept tokens: one picture for one question."""
+    return beside(texture, relevance, lambda rgb: kept_over(rgb, kept), f"{len(kept)} of {kept.grid.count} tokens kept")
+
+
+def beside(texture: Texture, relevance: Relevance, third: Callable[[Bytes], Bytes], caption: str) -> Image.Image:
+    """Photograph, heat map over it, and a third picture that is made of the small photograph [h, w, 3]."""
     ratio = PANEL / max(texture.grid.height, texture.grid.width)
     size = (max(1, round(texture.grid.width * ratio)), max(1, round(texture.grid.height * ratio)))
     rgb = np.asarray(Image.fromarray(texture.pixel).resize(size, Image.Resampling.LANCZOS))
@@ -59,14 +70,14 @@ def panels(texture: Texture, relevance: Relevance, kept: Allocation) -> Image.Im
     parts = [
         (rgb, texture.name),
         (heat_over(rgb, relevance.map), f"“{relevance.query}”  {verdict}"),
-        (kept_over(rgb, kept), f"{len(kept)} of {kept.grid.count} tokens kept"),
+        (third(rgb), caption),
     ]
     column = max(size[0], 200)
     page = Image.new("RGB", (3 * column + 4 * MARGIN, size[1] + CAPTION + 2 * MARGIN), PAPER)
     draw, font = ImageDraw.Draw(page), ImageFont.load_default(16)
-    for i, (picture, caption) in enumerate(parts):
+    for i, (picture, text) in enumerate(parts):
         left = MARGIN + i * (column + MARGIN)
-        draw.text((left, MARGIN), fitted(caption, column, font), fill=INK, font=font)
+        draw.text((left, MARGIN), fitted(text, column, font), fill=INK, font=font)
         page.paste(Image.fromarray(picture), (left, MARGIN + CAPTION))
     return page
 

@@ -18,6 +18,8 @@ from foveate.output import make_folder, write_whole
 from foveate.viz import CAPTION, INK, MARGIN, PANEL, PAPER, fitted, heat_over
 
 LOOKED, FOUND = (255, 255, 255), (90, 220, 255)
+LEGEND = ((LOOKED, "tiles looked at"), (FOUND, "the part on the right"))
+SWATCH = 14  # pixels
 
 
 def zoom(
@@ -78,7 +80,7 @@ def drawn(found: closer.Look, query: str) -> Image.Image:
     top, left = (int(np.clip(p - side / 2, 0, n - side)) for p, n in ((y, height), (x, width)))
     part = Image.fromarray(scene.raster.region(top, left, top + side, left + side)).resize((PANEL, PANEL))
     pen.rectangle([v * ratio for v in (left, top, left + side - 1, top + side - 1)], outline=FOUND, width=2)
-    page = Image.new("RGB", (size[0] + PANEL + 3 * MARGIN, PANEL + CAPTION + 2 * MARGIN), PAPER)
+    page = Image.new("RGB", (size[0] + PANEL + 3 * MARGIN, PANEL + 2 * CAPTION + 2 * MARGIN), PAPER)
     draw, font = ImageDraw.Draw(page), ImageFont.load_default(16)
     verdict = f"confidence {found.relevance.confidence:.2f}" + ("" if found.relevance.present else ", not found")
     captions = (f"“{query}”  {verdict}", f"at y {y:.0f}, x {x:.0f}; {len(found.places)} tiles looked at")
@@ -88,4 +90,9 @@ def drawn(found: closer.Look, query: str) -> Image.Image:
     ):
         draw.text((edge, MARGIN), fitted(caption, room, font), fill=INK, font=font)
         page.paste(picture, (edge, MARGIN + CAPTION))
+    left, top = MARGIN, MARGIN + CAPTION + PANEL + (CAPTION - SWATCH) // 2
+    for colour, meaning in LEGEND:
+        draw.rectangle((left, top, left + SWATCH, top + SWATCH), fill=colour, outline=INK)
+        draw.text((left + SWATCH + 8, top - 2), meaning, fill=INK, font=font)
+        left += SWATCH + 8 + round(font.getlength(meaning)) + 2 * MARGIN
     return page

@@ -110,6 +110,23 @@ def bench_balance(
     last_line(**report)
 
 
+@bench.command("refine")
+def bench_refine(
+    data: CocoData,
+    encoder: EncoderName = None,
+    limit: Annotated[int, typer.Option(help="Images at most.")] = 100_000,
+) -> None:
+    """Does looking again, closer, help? Boxes and the whole image, with their price."""
+    from foveate.bench.again import COLUMNS, measure
+    from foveate.bench.coco import read_folder
+
+    folder = read_folder(data)
+    with counting("refine", min(limit, len(folder.images))) as progress:
+        report = measure(folder, encoder or "nano", limit, progress)
+    table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
+    last_line(**report)
+
+
 @bench.command("channels")
 def bench_channels(
     image: Annotated[Path | None, typer.Argument(help="An image [default: a bundled photograph].")] = None,

@@ -2,7 +2,8 @@
 
 What is notable
 * A provider is any callable object with a name. `KMeans` is the default and needs nothing; `Slic` needs scikit-image
-  (extra `[segments]`), `Seeds` OpenCV's contrib wheel. One of your own serves as well.
+  (extra `[segments]`), `Seeds` OpenCV's contrib wheel, `Sam` of masks.py a model (extra `[torch]`). One of your own
+  serves as well.
 * `KMeans` is exact: its values are whole numbers small enough that no sum is ever rounded. So the number of threads,
   the order of a sum and the make of the processor cannot change a segment.
 * Whatever a provider returns is checked, renumbered by size and brought down to 50 segments: `cluster_id` has room for
@@ -17,7 +18,7 @@ with positions p in cells, `spacing` that of the seeds, and `spread` the root me
 from their mean, so that encoders of any scale weigh the same. The default weights 0.5, 1, 2 were chosen on every second
 image of COCO128: of the choices that find things about as well, the one whose segments are most often in one piece.
 
-Not covered: a segment may be in several pieces; things thinner than a cell get no segment; masks of SAM-like models.
+Not covered: a segment may be in several pieces; things thinner than a cell get no segment.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 
 from foveate.errors import MissingExtraError, OptionError
 from foveate.grid import Grid, resize_map
-from foveate.readonly import ReadOnly, freeze
+from foveate.readonly import Frozen, ReadOnly
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -202,7 +203,7 @@ def commonest(labels: NDArray[Any], shape: tuple[int, int]) -> Ids:
 
 
 @dataclass(frozen=True, eq=False)
-class Segments:
+class Segments(Frozen):
     """Segments 0 to k - 1 of an image, the largest first; of equal ones, the one that comes first along the rows.
 
     Attributes:
@@ -222,9 +223,6 @@ class Segments:
     sizes: Floats
     centroids: Floats
     planes: ReadOnly[str, Floats]
-
-    def __post_init__(self) -> None:
-        freeze(self)
 
     @property
     def count(self) -> int:

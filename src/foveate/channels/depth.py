@@ -10,26 +10,22 @@ What is notable
   statistics) does, with two differences: the long side stops at 1036 pixels (a strip would
   become millions of them), and no side is shorter than one patch (the stock processor makes it 0).
 * The plane is linear, or the mean over an area, where the stock post-processing is bicubic and may overshoot.
-* A checkpoint is data: safetensors only, its code never runs, missing weights are an error.
+* A checkpoint is data: encoders/checkpoint.py finds and reads it.
 
 Not covered: absolute distances, things thinner than about 4 pixels, several images at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from safetensors import SafetensorError
 
-from foveate.encoders.hub import digest_of, normalisation_of
-from foveate.errors import EncoderOutputError, ImageArrayError, MissingExtraError, ModelFilesError
+from foveate.encoders.checkpoint import Kind, explained, find, libraries, load, place
+from foveate.errors import EncoderOutputError, ImageArrayError, ModelFilesError
 from foveate.grid import resize_map
 
 Floats = NDArray[np.float32]
@@ -38,6 +34,15 @@ DEFAULT = "depth-anything/Depth-Anything-V2-Small-hf"
 SIDE = 518  # pixels that one side is brought to: the size it was trained at
 LONGEST = 2 * SIDE  # pixels of the long side at most
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+KIND = Kind(
+    what="depth model",
+    needs="depth",
+    files="config.json and model.safetensors",
+    again="model.save_pretrained(folder)",
+    otherwise="leave depth out, or pass a local folder with config.json and model.safetensors",
+    spared="all other channels need neither",
+    error=ModelFilesError,
+)
 EVEN = 1e-5  # of the largest value: a map that varies less has no depth in it
 
 
@@ -69,40 +74,22 @@ class DepthModel:
             MissingExtraError: torch or transformers is not installed.
             ModelFilesError: no such folder, not a depth model of this kind, not whole, or not to be downloaded.
         """
-        torch, transformers = _libraries()
-        folder = Path(checkpoint).expanduser()
-        local = folder.is_dir()
-        if checkpoint.startswith((".", "/", "~")) and not local:
-            raise ModelFilesError(
-                f"no folder '{folder}'",
-                expected="a folder with config.json and model.safetensors",
-                fix="check the path",
-            )
-        source, _, pinned = (str(folder.resolve()), "", "") if local else checkpoint.partition("@")
-        options: dict[str, Any] = {"revision": pinned} if pinned else {}
-        code = {"trust_remote_code": False}
-        try:
-            config = transformers.AutoConfig.from_pretrained(source, **code, **options)
+        torch, transformers = libraries(KIND)
+        source = find(checkpoint, KIND)
+
+        def chosen(config: Any) -> Any:
             _check_kind(checkpoint, config)
-            with _quiet(transformers):
-                network, report = transformers.AutoModelForDepthEstimation.from_pretrained(
-                    source, config=config, use_safetensors=True, output_loading_info=True, **code, **options
-                )
-            if report["missing_keys"]:  # the library would fill them with random numbers and only warn
-                raise ValueError(f"weights are missing: {sorted(report['missing_keys'])[:3]}")
-            mean, std = normalisation_of(source, options, transformers)
-        except (OSError, ValueError, RuntimeError, SafetensorError) as cause:
-            if isinstance(cause, ModelFilesError):
-                raise
-            raise _unavailable(checkpoint, local, cause) from cause
-        revision = digest_of(folder) if local else str(getattr(config, "_commit_hash", None) or pinned or "unknown")
+            return transformers.AutoModelForDepthEstimation
+
+        with explained(source, KIND):
+            found = load(source, chosen)
         return cls(
-            name=folder.resolve().name if local else checkpoint,
-            revision=revision[:12],
-            patch=int(config.patch_size),
-            mean=tuple(mean or IMAGENET[0]),
-            std=tuple(std or IMAGENET[1]),
-            _network=network.eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+            name=source.label,
+            revision=source.revision(found.config),
+            patch=int(found.config.patch_size),
+            mean=tuple(found.mean or IMAGENET[0]),
+            std=tuple(found.std or IMAGENET[1]),
+            _network=found.model.to(place(torch, device)),
         )
 
     def working_size(self, height: int, width: int) -> tuple[int, int]:
@@ -163,20 +150,6 @@ def depth_plane(rgb: NDArray[np.uint8], model: DepthModel) -> Floats:
     return np.clip((plane - np.float32(low)) / np.float32(high - low), 0, 1)
 
 
-def _libraries() -> tuple[Any, Any]:
-    try:
-        import torch
-        import transformers
-    except ImportError as cause:
-        raise MissingExtraError(
-            f"depth needs {cause.name}, which is not installed",
-            expected="the extra [torch] (on Linux, PyPI's torch brings 5 GB of CUDA packages)",
-            fix="pip install 'foveate[torch]'; for a CPU-only machine first: "
-            "pip install torch --index-url https://download.pytorch.org/whl/cpu; all other channels need neither",
-        ) from cause
-    return torch, transformers
-
-
 def _check_kind(checkpoint: str, config: Any) -> None:
     kind = config.model_type
     if kind == "depth_anything" and config.depth_estimation_type != "relative":
@@ -187,31 +160,3 @@ def _check_kind(checkpoint: str, config: Any) -> None:
             expected="a relative Depth Anything model (model_type 'depth_anything')",
             fix=f"use '{DEFAULT}', or a folder with such a checkpoint",
         )
-
-
-def _unavailable(checkpoint: str, local: bool, cause: Exception) -> ModelFilesError:
-    reason = str(cause).strip().split("\n")[0][:200]
-    if local:
-        return ModelFilesError(
-            f"the folder '{checkpoint}' does not hold a whole depth model ({reason})",
-            expected="config.json and model.safetensors, in transformers format",
-            fix="save it again with model.save_pretrained(folder)",
-        )
-    return ModelFilesError(
-        f"the depth model '{checkpoint}' is not in the local cache and cannot be downloaded ({reason})",
-        expected="a network and a right name, or a checkpoint in the cache (HF_HUB_OFFLINE=1 forbids the network)",
-        fix="leave depth out, or pass a local folder with config.json and model.safetensors",
-    )
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """No progress bar while weights are read; the library's switch is put back as it was."""
-    switch = transformers.utils.logging
-    shown = switch.is_progress_bar_enabled()
-    switch.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            switch.enable_progress_bar()

@@ -47,13 +47,16 @@ class Clip(HubEncoder):
 
     def dense_features(self, pixels: torch.Tensor) -> torch.Tensor:
         """Normalised pixels [n, 3, h * patch, w * patch] -> unit features [n, h, w, D]; differentiable."""
+        shape = pixels.shape[2] // self.patch, pixels.shape[3] // self.patch
+        return self.dense_head(self.before_last_block(pixels), shape)
+
+    def dense_head(self, x: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+        """Input of the tower's last block [n, 1 + h w, width] -> unit features [n, h, w, D]."""
         from torch.nn.functional import normalize
 
-        h, w = pixels.shape[2] // self.patch, pixels.shape[3] // self.patch
         vision = self._model.vision_model
-        x = self.last_block(self.before_last_block(pixels), (h, w))
-        x = self._model.visual_projection(vision.post_layernorm(x))[:, 1:]  # without the class token
-        return normalize(x, dim=-1).reshape(len(pixels), h, w, -1)
+        x = self._model.visual_projection(vision.post_layernorm(self.last_block(x, shape)))[:, 1:]  # no class token
+        return normalize(x, dim=-1).reshape(len(x), *shape, -1)
 
     def before_last_block(self, pixels: torch.Tensor) -> torch.Tensor:
         """Pixels -> input of the tower's last block [n, 1 + h w, width], class token first."""
@@ -62,6 +65,17 @@ class Clip(HubEncoder):
         for block in vision.encoder.layers[:-1]:
             x = block(x, None)
         return x
+
+    def is_tower(self, tower: Any) -> bool:
+        """Whether another model's vision tower has this one's weights, to the precision of bfloat16."""
+        ours, theirs = self._model.vision_model, getattr(tower, "vision_model", tower)
+        pairs = (
+            (a.encoder.layers[-1].self_attn.k_proj.weight, a.embeddings.patch_embedding.weight) for a in (ours, theirs)
+        )
+        return all(
+            a.shape == b.shape and bool(((a.float().cpu() - b.float().cpu()).abs() <= 0.01 * a.abs().max().cpu()).all())
+            for a, b in zip(*pairs, strict=True)
+        )
 
     def last_block(self, x: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
         """The last block as it was (`raw`), or the head that replaces it: [n, 1 + h w, width] -> the same shape."""

@@ -1,11 +1,10 @@
-"""What all encoders from the Hub share: loading a checkpoint, presenting images, reading texts (extra `[torch]`).
+"""What all encoders from the Hub share: presenting images, reading texts (extra `[torch]`).
 
 A family (clip.py, siglip.py, tips.py) is a subclass of `HubEncoder` that says which checkpoints it takes, how patch
 features are made and how texts are tokenised. Here is the rest.
 
 What is notable
-* A checkpoint is data: weights are read as safetensors only, code that comes with it never runs, and weights that are
-  missing are an error (the library would fill them with random numbers and only warn).
+* A checkpoint is data: checkpoint.py finds and reads it.
 * One pass at any height and width while the long side stays below three times the size the tower was trained at; beyond
   that overlapping windows, see windows.py.
 * What is downloaded: with a Hub name and nothing in the cache, the checkpoint, once; docs/encoders.md has the sizes. A
@@ -14,20 +13,17 @@ What is notable
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 
 from foveate.encoders import Calibration, DenseFeatures, Floats
+from foveate.encoders.checkpoint import Kind, explained, find, libraries, load, place
 from foveate.encoders.windows import blended, cells_within
-from foveate.errors import EncoderFilesError, EncoderNameError, MissingExtraError, OptionError
+from foveate.errors import EncoderFilesError, EncoderNameError, OptionError
 from foveate.grid import Grid
 
 if TYPE_CHECKING:
@@ -81,6 +77,11 @@ class HubEncoder:
         self.patch = int(vision.patch_size)
         self.native = self.native_cells(vision)
 
+    @property
+    def device(self) -> Any:
+        """Where the model is: a torch.device."""
+        return self._model.device
+
     # --- what a family says -------------------------------------------------------------------------------------------
 
     @property
@@ -118,45 +119,32 @@ class HubEncoder:
                 expected=" or ".join(cls.heads),
                 fix=f"write {cls.kind}:NAME#{cls.heads[-1]}, for example",
             )
-        torch, transformers = _libraries(cls.kind)
-        source, pinned = checkpoint, ""
-        if not Path(checkpoint).expanduser().is_dir():  # folders may have an @ in their names
-            source, _, pinned = checkpoint.partition("@")
-        folder = Path(source).expanduser()
-        local = folder.is_dir()
-        if source.startswith((".", "/", "~")) and not local:
-            raise EncoderFilesError(
-                f"no folder '{folder}'",
-                expected="a folder with config.json and model.safetensors",
-                fix="check the path",
-            )
-        where = str(folder.resolve()) if local else source
-        options: dict[str, Any] = {"revision": pinned} if pinned else {}
-        code = {"trust_remote_code": False}  # and never ask: a checkpoint is data
-        try:
-            config = transformers.AutoConfig.from_pretrained(where, **code, **options)
+        kind = _words(cls.kind)
+        torch, transformers = libraries(kind)
+        source = find(checkpoint, kind)
+
+        def chosen(config: Any) -> Any:
             if config.model_type not in cls.model_types:
                 raise EncoderNameError(
                     f"'{checkpoint}' is a {config.model_type} model",
                     expected=f"a {cls.kind.upper()} model (model_type {' or '.join(map(repr, cls.model_types))})",
                     fix=f"use '{cls.default}', or another kind of encoder: clip, siglip, tips",
                 )
-            model, report = transformers.AutoModel.from_pretrained(
-                where, config=config, use_safetensors=True, output_loading_info=True, **code, **options
-            )
-            if report["missing_keys"]:  # the library would fill them with random numbers and only warn
-                raise ValueError(f"weights are missing: {sorted(report['missing_keys'])[:3]}")
-            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **code, **options)
-            mean, std = normalisation_of(where, options, transformers)
-        except (OSError, ValueError, RuntimeError, SafetensorError) as cause:
-            if isinstance(cause, EncoderNameError):
-                raise
-            raise _unavailable(cls.kind, checkpoint, local, cause) from cause
-        revision = digest_of(folder) if local else str(getattr(config, "_commit_hash", None) or pinned or "unknown")
-        label = folder.name if local else checkpoint  # a folder's name only: textures travel, folders do not
-        name = f"{cls.kind}:{label}" + ("" if dense == cls.heads[0] else f"#{dense}")
-        place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        return cls(model.to(place), tokenizer, name=name, revision=revision[:12], dense=dense, mean=mean, std=std)
+            return transformers.AutoModel
+
+        with explained(source, kind):
+            found = load(source, chosen)
+            code = {"trust_remote_code": False}
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source.where, **code, **source.options)
+        return cls(
+            found.model.to(place(torch, device)),
+            tokenizer,
+            name=f"{cls.kind}:{source.label}" + ("" if dense == cls.heads[0] else f"#{dense}"),
+            revision=source.revision(found.config),
+            dense=dense,
+            mean=found.mean,
+            std=found.std,
+        )
 
     # --- images -------------------------------------------------------------------------------------------------------
 
@@ -234,50 +222,13 @@ class HubEncoder:
         return np.concatenate(out) if out else np.empty((0, self.width), np.float32)
 
 
-def _libraries(kind: str) -> tuple[Any, Any]:
-    try:
-        import torch
-        import transformers
-    except ImportError as cause:
-        raise MissingExtraError(
-            f"the encoder '{kind}' needs {cause.name}, which is not installed",
-            expected="the extra [torch] (on Linux, PyPI's torch brings 5 GB of CUDA packages)",
-            fix="pip install 'foveate[torch]'; for a CPU-only machine first: "
-            "pip install torch --index-url https://download.pytorch.org/whl/cpu; the built-in 'nano' needs neither",
-        ) from cause
-    return torch, transformers
-
-
-def _unavailable(kind: str, checkpoint: str, local: bool, cause: Exception) -> EncoderFilesError:
-    reason = str(cause).strip().split("\n")[0][:200]
-    if local:
-        return EncoderFilesError(
-            f"the folder '{checkpoint}' does not hold a whole {kind.upper()} checkpoint ({reason})",
-            expected="config.json, model.safetensors and the tokenizer's files, in transformers format",
-            fix="save it again with model.save_pretrained(folder) and tokenizer.save_pretrained(folder)",
-        )
-    return EncoderFilesError(
-        f"the checkpoint '{checkpoint}' is not in the local cache and cannot be downloaded ({reason})",
-        expected="a network and a right name, or a checkpoint in the cache (HF_HUB_OFFLINE=1 forbids the network)",
-        fix=f"use the built-in encoder 'nano', which is offline, or a local folder: '{kind}:/path/to/folder'",
+def _words(kind: str) -> Kind:
+    return Kind(
+        what=f"{kind.upper()} checkpoint",
+        needs=f"the encoder '{kind}'",
+        files="config.json, model.safetensors and the tokenizer's files",
+        again="model.save_pretrained(folder) and tokenizer.save_pretrained(folder)",
+        otherwise=f"use the built-in encoder 'nano', which is offline, or a local folder: '{kind}:/path/to/folder'",
+        spared="the built-in 'nano' needs neither",
+        error=EncoderFilesError,
     )
-
-
-def normalisation_of(where: str, options: dict[str, Any], transformers: Any) -> tuple[Any, Any]:
-    """Mean and standard deviation from preprocessor_config.json, or None where a checkpoint does not say."""
-    file = transformers.utils.cached_file(
-        where, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False, **options
-    )
-    content = json.loads(Path(file).read_text("utf-8")) if file else {}
-    return content.get("image_mean"), content.get("image_std")
-
-
-def digest_of(folder: Path) -> str:
-    """SHA-256 over the names and bytes of a checkpoint's files: changes whenever its numbers may."""
-    digest = hashlib.sha256()
-    for file in sorted(f for kind in ("json", "safetensors", "txt") for f in folder.glob(f"*.{kind}")):
-        digest.update(file.name.encode())
-        with file.open("rb") as content:
-            while block := content.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()

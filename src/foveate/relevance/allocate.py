@@ -16,14 +16,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.errors import BudgetError, OptionError
 from foveate.grid import Grid
-from foveate.readonly import ReadOnly, freeze
+from foveate.readonly import Frozen, ReadOnly
 from foveate.relevance.policies import Policy, TopK
 from foveate.relevance.policies import top_cells as top_cells
 from foveate.relevance.whole import Windows, windows_of
@@ -36,27 +35,21 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
-class Allocation:
+class Allocation(Frozen):
     """The kept cells.
 
     Attributes:
         indices: flat cell indices (y * w + x), int64 [K], ascending.
         scores: the map's value at each kept cell, float32 [K].
         grid: the cells the indices count.
-        reasons: what entered the score, by name, at each kept cell: float32 [K] each.
+        reasons: what entered the score, by name, at each kept cell: float32 [K] each. "protected" and "floor" are 1
+            where a cell, or its window, was kept for that and not for its score; they are there if they were asked for.
     """
 
     indices: Indices
     scores: Floats
     grid: Grid
     reasons: Mapping[str, Floats] = field(default_factory=lambda: ReadOnly({}))
-
-    def __post_init__(self) -> None:
-        freeze(self)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        freeze(self)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -140,9 +133,15 @@ def allocate_map(
     if whole is None:
         keys = _keys(ranked, budget, grid, spread, first, allowed)
         kept = _chosen(policy, keys, budget, grid, vectors)
+        urgent = keys == np.inf
+        inside = urgent if first is None else urgent & first
     else:
-        kept = _whole(ranked, budget, windows_of(grid, whole), policy, spread, first, allowed, vectors)
-    return Allocation(kept, flat[kept], grid)
+        kept, urgent, inside = _whole(ranked, budget, windows_of(grid, whole), policy, spread, first, allowed, vectors)
+    reasons = {} if first is None else {"protected": inside[kept].astype(np.float32)}
+    if spread:
+        even = urgent if first is None else urgent & ~inside
+        reasons["floor"] = even[kept].astype(np.float32)
+    return Allocation(kept, flat[kept], grid, ReadOnly(reasons))
 
 
 def nearest_budget(wanted: int, grid: Grid, whole: tuple[int, int] | None) -> int:
@@ -177,8 +176,11 @@ def _whole(
     first: Bools | None,
     allowed: Bools | None,
     vectors: Floats | None,
-) -> Indices:
-    """The same with windows in the place of cells."""
+) -> tuple[Indices, Bools, Bools]:
+    """The same with windows in the place of cells.
+
+    -> (kept cells; bool [cells], whose windows came first; bool [cells], the protected ones of those)
+    """
     count = len(windows.sizes)
     last = np.zeros(count, bool)
     if allowed is not None:
@@ -187,13 +189,15 @@ def _whole(
     spread_ones = np.zeros(count, bool)
     places = _even(windows.grid, ~last)
     spread_ones[places[np.cumsum(windows.sizes[places]) <= spread]] = True
-    urgent = (spread_ones,) if first is None else (windows.any(first), spread_ones)
+    inside = np.zeros(count, bool) if first is None else windows.any(first)
+    urgent = (spread_ones,) if first is None else (inside, spread_ones)
     pooled = None if vectors is None else windows.mean(vectors).astype(np.float32)
 
     def choose(keys: Floats, number: int) -> Indices:
         return _chosen(policy, keys, number, windows.grid, pooled)
 
-    return windows.cells(windows.select(budget, windows.mean(scores).astype(np.float32), urgent, last, choose))
+    kept = windows.cells(windows.select(budget, windows.mean(scores).astype(np.float32), urgent, last, choose))
+    return kept, (spread_ones | inside)[windows.of_cell], inside[windows.of_cell]
 
 
 def _chosen(policy: Policy, keys: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
@@ -249,7 +253,7 @@ def check_budget(budget: int, grid: Grid) -> None:
         raise BudgetError(
             f"budget={budget!r} ({type(budget).__name__})",
             expected="a whole number of cells",
-            fix=f"pass an int from 1 to {grid.count}",
+            fix=f'pass an int from 1 to {grid.count}; foveate.allocate takes "auto", too',
         )
     if not 1 <= budget <= grid.count:
         raise BudgetError(

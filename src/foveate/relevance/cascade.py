@@ -59,6 +59,12 @@ def cascade(texture: Texture, query: Query, budget: int, *, slack: float = 2.0) 
     Raises:
         BudgetError; OptionError for a texture without segments, or slack below 1.
     """
+    if not isinstance(texture, Texture) or not isinstance(query, Query):
+        raise OptionError(
+            f"cascade() of a {type(texture).__name__} and a {type(query).__name__}",
+            expected="a Texture and a Query",
+            fix='encode(image) makes the one, relevance.query.prepare(encoder, "a dog") the other',
+        )
     grid = texture.grid
     check_budget(budget, grid)
     if not texture.has("cluster_id"):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 
 from foveate.channels.attention import accumulated
+from foveate.errors import ChannelError, OptionError
 from foveate.layout import EVERY_NAME
 from foveate.relevance.score import Relevance
 from foveate.texture import Texture
@@ -22,6 +23,7 @@ DECAY = 0.7
 
 def noted(texture: Texture, relevance: Relevance, name: str = "pass_1") -> Texture:
     """Keep a question's map as a plane of one's own. Raises ChannelError for a name that is taken by the table."""
+    _check(texture, relevance, name)
     about = "" if name in texture.extra or name in EVERY_NAME else relevance.query
     said = {"about": about} if about else {}
     return texture.with_channel(name, relevance.on(texture.grid).map, made_by=relevance.query, **said)  # type: ignore[arg-type]
@@ -29,6 +31,7 @@ def noted(texture: Texture, relevance: Relevance, name: str = "pass_1") -> Textu
 
 def words(texture: Texture, relevance: Relevance) -> Texture:
     """Keep the map of each phrase of a question as a plane: "red car" becomes `word_red_car`."""
+    _check(texture, relevance)
     moved, taken = relevance.on(texture.grid), set[str]()
     for phrase, part in moved.parts.items():
         name = "word_" + (re.sub(r"[^a-z0-9]+", "_", phrase.lower()).strip("_") or "unnamed")[:50]
@@ -43,6 +46,19 @@ def words(texture: Texture, relevance: Relevance) -> Texture:
 
 def remembered(texture: Texture, relevance: Relevance, decay: float = DECAY) -> Texture:
     """Add a question to the dialogue so far: attention_prev <- decay old + (1 - decay) new. Raises OptionError."""
+    _check(texture, relevance)
     now = relevance.on(texture.grid).map
     plane = accumulated(texture.channel("attention_prev"), now, decay)
     return texture.with_channel("attention_prev", plane, made_by=f"dialogue, decay {decay:g}")
+
+
+def _check(texture: object, relevance: object, name: object = "") -> None:
+    for value, wanted in ((texture, Texture), (relevance, Relevance)):
+        if not isinstance(value, wanted):
+            raise OptionError(
+                f"a {type(value).__name__}",
+                expected=f"a {wanted.__name__}",
+                fix="pass the texture, and then one relevance: relevances[0] of several",
+            )
+    if not isinstance(name, str):
+        raise ChannelError(f"a plane named {name!r}", expected="a text", fix='leave it out for "pass_1"')

@@ -20,7 +20,6 @@ Not covered: crops finer than the photograph. A box of 20 pixels is enlarged lik
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import cv2
 import numpy as np
@@ -28,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from foveate.errors import BudgetError, ImageArrayError, OptionError
 from foveate.grid import Grid
-from foveate.readonly import freeze
+from foveate.readonly import Frozen
 from foveate.relevance.shares import apportion
 from foveate.relevance.sizes import crop_sizes, region_numbers
 
@@ -40,7 +39,7 @@ MARGIN = 1  # cells around a component: half of the peak is inside of the thing'
 
 
 @dataclass(frozen=True, eq=False)
-class Regions:
+class Regions(Frozen):
     """Crops that realise levels of detail, the most relevant first.
 
     Attributes:
@@ -58,13 +57,6 @@ class Regions:
     mass: NDArray[np.float32]
     cell: int
     grid: Grid
-
-    def __post_init__(self) -> None:
-        freeze(self)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        freeze(self)
 
     def __len__(self) -> int:
         return len(self.tokens)

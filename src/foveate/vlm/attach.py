@@ -13,6 +13,7 @@ from foveate.vlm.llava import Llava
 from foveate.vlm.model import VLM
 from foveate.vlm.qwen import Qwen
 from foveate.vlm.tiles import Idefics, InternVL, LlavaNext
+from foveate.vlm.tower import tower_of
 
 OLDEST = "5.18"  # the first transformers whose models take `mm_encoder_outputs`
 FAMILIES: dict[str, Family] = {
@@ -33,7 +34,9 @@ def attach(model: Any, processor: Any, *, encoder: str | Encoder = "nano", famil
     Args:
         model: of one of the classes in FAMILIES, from transformers.
         processor: that belongs to it.
-        encoder: what textures are made with, and questions scored by: as of `foveate.encode`.
+        encoder: what textures are made with, and questions scored by: as of `foveate.encode`. For LLaVA 1.5 also
+            "tower", or "tower:NAME_OR_FOLDER": its tower is CLIP's, so textures come from the same pass as the
+            features; the name is that of the CLIP checkpoint, which has the text side.
         family: the adapter of a model that is not in FAMILIES; see foveate.vlm.family for the three methods to write.
 
     Raises:
@@ -51,6 +54,8 @@ def attach(model: Any, processor: Any, *, encoder: str | Encoder = "nano", famil
             "(python -c 'help(\"foveate.vlm.family\")') and pass it as family=",
         )
     _check_processor(model, processor)
+    if isinstance(encoder, str) and encoder.partition(":")[0] == "tower":
+        return VLM(model, processor, found, tower_of(model, encoder.partition(":")[2]))
     encoder_given(encoder)
     return VLM(model, processor, found, encoder)
 

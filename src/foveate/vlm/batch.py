@@ -54,11 +54,14 @@ def padded(rows: Sequence[dict[str, torch.Tensor]], pad: int, *, always: bool = 
     }
 
 
-def output_of(encoded: Sequence[Encoded], family: Family) -> dict[str, Any]:
-    """Features of several prompts, in their order, as `mm_encoder_outputs`: a new object in every call."""
+def output_of(encoded: Sequence[Encoded], family: Family, kind: str) -> dict[str, Any]:
+    """Features of several prompts, in their order, as `mm_encoder_outputs`: a new object in every call.
+
+    kind: "image" or "video".
+    """
     levels = zip(*(one.levels for one in encoded), strict=True)
     together = Encoded(
         tuple(rows for one in encoded for rows in one.rows),
         tuple(tuple(rows for images in level for rows in images) for level in levels),
     )
-    return {"image": family.output(together)}
+    return {kind: family.output(together)}

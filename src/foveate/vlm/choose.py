@@ -27,17 +27,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.errors import OptionError
-from foveate.grid import Grid
 from foveate.pipeline import allocate
 from foveate.relevance.allocate import BEST, Allocation, even_order
 from foveate.relevance.policies import Coverage, Policy, top_cells
 from foveate.relevance.score import Relevance
 from foveate.relevance.shares import apportion
-from foveate.vlm.placement import Pane, Placement, seen_through
+from foveate.vlm.placement import Pane, Placement, seen_through, touched
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 Method = Literal["relevance", "coverage", "random", "uniform", "saliency", "maxmin", "dpp", "downsample"]
+EXHAUSTED = 1e-9  # of the highest r^2: below, what is left of a cell is rounding
 METHODS: tuple[Method, ...] = get_args(Method)
 
 
@@ -63,18 +63,18 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """What a method may look at: one image.
+    """What a method may look at: one image, or one video.
 
     Attributes:
         placement: its cells.
-        relevance: of the question, over the image.
+        relevance: of the question, over the image; over each picture of a video.
         features: gives the model's features of all cells, float32 [cells, D], when called.
         policy, floor, protected, whole: for "relevance", as of `foveate.allocate`.
         seed: for "random".
     """
 
     placement: Placement
-    relevance: Relevance
+    relevance: Sequence[Relevance]
     features: Callable[[], Floats]
     policy: Policy = BEST
     floor: float = 0.0
@@ -84,7 +84,7 @@ class Candidates:
 
     def panes(self) -> list[Relevance]:
         """The question's relevance on each pane."""
-        return [seen_through(self.relevance, pane) for pane in self.placement.panes]
+        return [seen_through(self.relevance[pane.picture], pane) for pane in self.placement.panes]
 
 
 def choose(method: Method, image: Candidates, budget: int) -> Choice:
@@ -139,15 +139,10 @@ def _by_relevance(image: Candidates, budget: int, policy: Policy) -> Choice:
 
 
 def _protected(image: Candidates, pane: Pane) -> NDArray[np.bool_]:
-    """The image's protected cells on a pane: those under the centre of a cell."""
+    """The image's protected cells on a pane: every cell that touches one."""
     assert image.protected is not None
-    size = image.relevance.grid.height, image.relevance.grid.width
-    y0, x0, y1, x1 = pane.box
-    y = y0 + (np.arange(pane.h) + 0.5) * (y1 - y0) / pane.h
-    x = x0 + (np.arange(pane.w) + 0.5) * (x1 - x0) / pane.w
-    centres = np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2)
-    grid = Grid(image.protected.shape[0], image.protected.shape[1], *size)
-    return image.protected.ravel()[grid.index_at(centres)].reshape(pane.h, pane.w)
+    grid = image.relevance[pane.picture].grid
+    return touched(image.protected, (grid.height, grid.width), pane)
 
 
 def _downsampled(image: Candidates, budget: int) -> Choice:
@@ -198,7 +193,8 @@ def determinantal(features: Floats, relevance: Floats, budget: int) -> Indices:
     """Greedy maximum of det(L_S), L_ij = r_i cos(x_i, x_j) r_j: float32 [n, D], [n] -> int64 [budget], ascending.
 
     r is the relevance, moved and scaled to [0, 1]. After CDPruner (Zhang et al., NeurIPS 2025), by the fast greedy
-    algorithm of Chen, Zhang and Zhou (2018): O(n budget^2), one column of the Cholesky factor a step.
+    algorithm of Chen, Zhang and Zhou (2018): O(n budget^2), one column of the Cholesky factor a step. Once every
+    determinant is 0 (more cells than dimensions), the most relevant of the rest follow.
     """
     unit = _unit(features).astype(np.float64)
     spread = float(np.ptp(relevance))
@@ -209,11 +205,15 @@ def determinantal(features: Floats, relevance: Floats, budget: int) -> Indices:
     chosen: list[int] = []
     for step in range(budget):
         best = int(gain.argmax())
+        if gain[best] < EXHAUSTED * float(r.max()) ** 2:
+            rest = np.setdiff1d(np.arange(len(r)), chosen)
+            chosen += rest[top_cells(relevance[rest], budget - step)].tolist()
+            break
         chosen.append(best)
         column = r[best] * r * (unit @ unit[best])
         column -= factor[:step].T @ factor[:step, best]
-        factor[step] = column / math.sqrt(max(gain[best], 1e-12))
-        gain = np.maximum(gain - factor[step] ** 2, 1e-12)
+        factor[step] = column / math.sqrt(gain[best])
+        gain = np.maximum(gain - factor[step] ** 2, 0)
         gain[chosen] = -np.inf
     return np.sort(np.array(chosen, np.int64))
 

@@ -6,8 +6,9 @@ A family answers three questions; these are the three methods to write for a mod
     encode(model, inputs, counts)                        the features of the images, as the stock model makes them
     positions(model, ids, inputs)                        the position of every token of the *full* prompt
 
-Two more have usual answers: `output` wraps features the way `generate(mm_encoder_outputs=...)` wants them, and
-`encode_kept` encodes only some cells (mode "sparse"), for towers that allow it.
+Three more have usual answers: `output` wraps features the way `generate(mm_encoder_outputs=...)` wants them,
+`encode_kept` encodes only some cells (mode "sparse"), for towers that allow it, and `video` lays out frames, for models
+that take video.
 
 Everything else is the same for all: the full prompt is laid out, its positions are computed, the tokens of dropped
 cells are left out of ids, positions and features alike, and the stock model generates.
@@ -43,10 +44,12 @@ class Encoded:
     Attributes:
         rows: for each image, [n, D].
         levels: DeepStack's further features, for each level and image, [n, D]; empty for most families.
+        before_last: what went into the last block of a CLIP tower, [images, 1 + n, width], where the model kept it.
     """
 
     rows: tuple[torch.Tensor, ...]
     levels: tuple[tuple[torch.Tensor, ...], ...] = ()
+    before_last: torch.Tensor | None = None
 
     def kept(self, rows: Sequence[Indices]) -> Encoded:
         """Only these rows of each image, at every level. An image that is kept whole is not copied."""
@@ -61,6 +64,25 @@ class Encoded:
             return tuple(rows * w.to(rows)[:, None] for rows, w in zip(images, weights, strict=True))
 
         return Encoded(times(self.rows), tuple(times(level) for level in self.levels))
+
+
+@dataclass(frozen=True, eq=False)
+class Video:
+    """Frames as a model takes them.
+
+    Attributes:
+        inputs: tensors for the tower and for positions.
+        span: the ids that stand for the video in the prompt, in the place of `mark`.
+        mark: the part of a prompt's text that `span` replaces.
+        placement: a pane for each picture.
+        shown: which frame each picture shows.
+    """
+
+    inputs: Inputs
+    span: Indices
+    mark: str
+    placement: Placement
+    shown: tuple[int, ...]
 
 
 @runtime_checkable
@@ -96,6 +118,10 @@ class Family(Protocol):
         """Features of only these rows of each image, without encoding the others. Raises ModelError if impossible."""
         ...
 
+    def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> Video:
+        """Frames uint8 [H, W, 3] of one size, `fps` a second. Raises ModelError for a model without video."""
+        ...
+
 
 @dataclass(frozen=True)
 class Plain:
@@ -125,6 +151,14 @@ class Plain:
             f"mode='sparse' with {type(model).__name__}",
             expected="a tower that can encode single cells: Qwen2-VL, Qwen2.5-VL, Qwen3-VL or LLaVA 1.5",
             fix="use mode='drop', which encodes the image once and drops cells for every question",
+        )
+
+    def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> Video:
+        """Not for this family."""
+        raise ModelError(
+            f"video for {type(model).__name__}",
+            expected="Qwen2-VL, Qwen2.5-VL or Qwen3-VL",
+            fix="pass the frames to vlm.see(frames): several images in one prompt, each with a budget of its own",
         )
 
 

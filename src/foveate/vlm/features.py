@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WEAKEST = 0.5  # weight of a cell without relevance
 
 
-def usual_weights(placement: Placement, relevance: Relevance) -> torch.Tensor:
+def usual_weights(placement: Placement, relevance: Sequence[Relevance]) -> torch.Tensor:
     """WEAKEST where nothing is relevant, 1 at the peak: float32 [feature rows]; rows that are no cells keep 1.
 
     A peak below 0.5 does not count as one: of a thing that is not there, all weights stay near WEAKEST.
@@ -27,8 +27,9 @@ def usual_weights(placement: Placement, relevance: Relevance) -> torch.Tensor:
 
     weights = np.ones(placement.count, np.float32)
     for pane in placement.panes:
-        found = seen_through(relevance, pane).map.ravel()
-        height = max(float(relevance.map.max()), PRESENT)
+        each = relevance[pane.picture]
+        found = seen_through(each, pane).map.ravel()
+        height = max(float(each.map.max()), PRESENT)
         weights[pane.rows(np.arange(pane.count))] = WEAKEST + (1 - WEAKEST) * np.minimum(found / height, 1)
     return torch.from_numpy(weights)
 

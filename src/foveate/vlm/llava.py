@@ -42,6 +42,12 @@ class Llava(Plain):
         h, w = (int(n) // patch for n in inputs["pixel_values"].shape[-2:])
         return tuple(Placement((Pane(h, w, shown(processor.image_processor, size)),), h * w) for size in sizes)
 
+    def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> Encoded:
+        """With what went into the tower's last block: these models read the features there anyway."""
+        out = model.get_image_features(**inputs, return_dict=True)
+        hidden = getattr(out, "hidden_states", None)
+        return Encoded(tuple(out.pooler_output), before_last=None if not hidden else hidden[-2])
+
     def encode_kept(self, model: Any, inputs: Inputs, kept: Sequence[Indices]) -> Encoded:
         """The tower over the class token and these patches alone, one image at a time."""
         import torch

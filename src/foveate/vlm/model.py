@@ -18,38 +18,34 @@ What is notable
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foveate.encoders import Encoder
-from foveate.errors import BudgetError, ModelError, OptionError, QueryError, SceneError
-from foveate.image import ImageSource, load_image
-from foveate.pipeline import encode, score
+from foveate.errors import BudgetError, OptionError, QueryError, SceneError
+from foveate.image import ImageSource
+from foveate.pipeline import score
 from foveate.readonly import ReadOnly
 from foveate.relevance.allocate import BEST
-from foveate.relevance.budget import auto_budget, usual_bounds
 from foveate.relevance.policies import Policy
 from foveate.relevance.score import Relevance, nothing_of
 from foveate.vlm.batch import output_of, padded, short
+from foveate.vlm.budgets import Budget, cells_to_keep
 from foveate.vlm.choose import Candidates, Choice, Method, choose
 from foveate.vlm.family import Encoded, Family
 from foveate.vlm.features import pooled, usual_weights
-from foveate.vlm.prompt import ids_of, spans_of, special_tokens, text_of
 from foveate.vlm.scene import Answer, Mode, Prepared, Scene
+from foveate.vlm.seeing import full_ids, see_frames, see_images
 
 if TYPE_CHECKING:
     import torch
 
-Budget = int | Literal["auto"] | None | tuple[int, ...]
 MODES = ("drop", "sparse", "weight", "crop")
-FIRST_QUESTION = "?"  # of the prompt that a scene's layout is learnt from
-TEXT_INPUTS = ("input_ids", "attention_mask", "mm_token_type_ids")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,37 +68,22 @@ class VLM:
         Raises:
             The Image...Errors of `load_image`; ModelError if model and processor do not fit; SceneError without images.
         """
-        import torch
-
         _check(mode in MODES, f"mode={mode!r}", ", ".join(MODES), "leave it out for 'drop'")
-        several: Sequence[Any] = images if isinstance(images, list | tuple) else [images]
-        pictures = [load_image(image) for image in several]
-        if not pictures:
-            raise SceneError("an empty list of images", expected="at least one", fix="pass a path or an array")
-        text = text_of(self.processor, FIRST_QUESTION, len(pictures), None)
-        shown = [_as_pil(picture.rgb) for picture in pictures]
-        made = self.processor(
-            images=shown, text=text, return_tensors="pt", add_special_tokens=special_tokens(self.processor, text)
-        )
-        spans = spans_of(self.processor, shown, text, made["input_ids"][0].numpy())
-        inputs = {name: self._placed(value) for name, value in made.items() if name not in TEXT_INPUTS}
-        sizes = [(picture.rgb.shape[0], picture.rgb.shape[1]) for picture in pictures]
-        placements = self.family.placements(self.model, self.processor, inputs, sizes, spans)
-        self._check_counts(spans, [placement.count for placement in placements])
-        features = None
-        if mode != "sparse":
-            with torch.no_grad():
-                features = self.family.encode(self.model, inputs, [placement.count for placement in placements])
-            inputs = {name: value for name, value in inputs.items() if not name.startswith("pixel")}
-        return Scene(
-            model=self.model,
-            images=tuple(picture.rgb for picture in pictures),
-            textures=tuple(encode(picture, encoder=self.encoder) for picture in pictures),
-            placements=placements,
-            spans=spans,
-            features=features,
-            inputs=ReadOnly(inputs),
-        )
+        return see_images(self, images if isinstance(images, list | tuple) else [images], mode)
+
+    def see_video(self, frames: Sequence[ImageSource], *, fps: float = 2.0, mode: Mode = "drop") -> Scene:
+        """Encode frames as one video; the budget of a question is shared by all of them.
+
+        Args:
+            frames: images of one size, in order.
+            fps: how many of them make a second.
+            mode: as for `see`.
+
+        Raises:
+            ModelError: a model without video; its frames may go to `see` as several images. SceneError: no frames.
+        """
+        _check(mode in MODES, f"mode={mode!r}", ", ".join(MODES), "leave it out for 'drop'")
+        return see_frames(self, list(frames), fps, mode)
 
     def prepare(
         self,
@@ -144,16 +125,15 @@ class VLM:
         _check(
             mode != "crop", "mode='crop' for prepare", "drop, sparse, weight", "call ask, which sees the crops first"
         )
-        text = text_of(self.processor, question, len(scene.images), prompt)
         clock = _Clock()
         relevance = self.relevance(scene, question)
         clock.mark("score")
-        numbers = self._budgets(scene, relevance, None if mode == "weight" else budget)
-        chosen = []
+        numbers = cells_to_keep(scene, relevance, None if mode == "weight" else budget)
+        chosen, pictures = [], scene.of_each(relevance)
         for number, count in enumerate(numbers):
             image = Candidates(
                 scene.placements[number],
-                relevance[number],
+                pictures[number],
                 partial(_cells_of, scene, number),
                 policy=policy,
                 floor=floor,
@@ -163,8 +143,9 @@ class VLM:
             )
             chosen.append(choose(method, image, count))
         clock.mark("choose")
-        ids = torch.from_numpy(ids_of(self.processor, text, scene.spans)).to(self.model.device)
-        keep = self._keep(scene, ids.cpu().numpy(), chosen)
+        full = full_ids(self, scene, question, prompt)
+        keep = self._keep(scene, full, chosen)
+        ids = torch.from_numpy(full).to(self.model.device)
         positions = self.family.positions(self.model, ids, scene.inputs)
         text_inputs = short(ids, keep, positions)
         clock.mark("slice")
@@ -180,6 +161,7 @@ class VLM:
             relevance,
             tokens,
             ReadOnly(clock.seconds),
+            scene.kind,
         )
 
     def ask(self, scene: Scene, question: str, *, generation: dict[str, Any] | None = None, **how: Any) -> Answer:
@@ -242,7 +224,7 @@ class VLM:
         pad = self.processor.tokenizer.eos_token_id if pad is None else pad
         gaps = keywords.get("use_cache", True) is False  # see batch.py
         inputs: dict[str, Any] = padded([dict(one.text) for one in made], int(pad or 0), always=gaps)
-        inputs["mm_encoder_outputs"] = output_of([one.features for one in made], self.family)
+        inputs["mm_encoder_outputs"] = output_of([one.features for one in made], self.family, made[0].kind)
         start = time.perf_counter()
         with torch.no_grad():
             out = self.model.generate(**inputs, **({"pad_token_id": pad} | keywords))
@@ -282,7 +264,8 @@ class VLM:
         assert scene.features is not None
         if mode == "weight":
             factors = weights or [
-                usual_weights(placement, each) for placement, each in zip(scene.placements, relevance, strict=True)
+                usual_weights(placement, each)
+                for placement, each in zip(scene.placements, scene.of_each(relevance), strict=True)
             ]
             _check(
                 [len(w) for w in factors] == [placement.count for placement in scene.placements],
@@ -304,32 +287,9 @@ class VLM:
             mask = np.zeros(placement.count, bool)
             mask[choice.rows] = True
             rows.append(mask)
-        keep[ids == self.model.config.image_token_id] = np.concatenate(rows)
+        token = self.model.config.image_token_id if scene.kind == "image" else self.model.config.video_token_id
+        keep[ids == token] = np.concatenate(rows)
         return keep
-
-    def _budgets(self, scene: Scene, relevance: Sequence[Relevance], budget: Budget) -> list[int]:
-        """Cells to keep of each image."""
-        if budget is None:
-            return list(scene.cells)
-        if isinstance(budget, str) and budget == "auto":
-            return [auto_cells(each, cells) for each, cells in zip(relevance, scene.cells, strict=True)]
-        numbers = list(budget) if isinstance(budget, tuple) else [budget]
-        if len(numbers) != len(scene.images):
-            raise BudgetError(
-                f"budget={budget!r} for {len(scene.images)} image{'s' if len(scene.images) > 1 else ''}",
-                expected="a tuple with one number for each image",
-                fix=f"pass budget={tuple(min(128, n) for n in scene.cells)}, or 'auto'",
-            )
-        for number, cells in zip(numbers, scene.cells, strict=True):
-            if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
-                raise BudgetError(
-                    f"budget={number!r}", expected=f"a whole number from 1 to {cells}", fix="or 'auto', or None for all"
-                )
-            if number > cells:
-                warnings.warn(
-                    f"budget={number} is more than the {cells} cells of this image: all are kept", stacklevel=4
-                )
-        return [min(int(number), cells) for number, cells in zip(numbers, scene.cells, strict=True)]
 
     def check_scene(self, scene: Scene, mode: Mode) -> None:
         """Raises SceneError for a scene that this model cannot be asked about in this mode."""
@@ -355,23 +315,6 @@ class VLM:
                 f"mode={mode!r} for a scene that was not encoded", expected="one seen for it", fix="vlm.see(image)"
             )
 
-    def _check_counts(self, spans: Sequence[NDArray[np.int64]], counts: Sequence[int]) -> None:
-        found = [int((span == self.model.config.image_token_id).sum()) for span in spans]
-        if found != list(counts):
-            raise ModelError(
-                f"{found} placeholder tokens from the processor for images of {list(counts)} features",
-                expected="as many of both",
-                fix="pass the processor that belongs to the model",
-            )
-
-    def _placed(self, value: Any) -> Any:
-        """A tensor where the model is; pixels in the model's number format."""
-        if not hasattr(value, "to"):
-            return value
-        return (
-            value.to(self.model.device, self.model.dtype) if value.is_floating_point() else value.to(self.model.device)
-        )
-
     def _told(self) -> str | Encoder | None:
         """What `score` is told: nothing for an encoder that comes with foveate."""
         return None if self.encoder == "nano" else self.encoder
@@ -390,12 +333,6 @@ class _Clock:
         self._last = now
 
 
-def auto_cells(relevance: Relevance, cells: int) -> int:
-    """Cells of the model that "auto" keeps: the share that it would keep of the texture's own cells."""
-    share = auto_budget(relevance.map, *usual_bounds(relevance.grid.count)) / relevance.grid.count
-    return min(cells, max(1, round(share * cells)))
-
-
 def _cells_of(scene: Scene, number: int) -> NDArray[np.float32]:
     """Features of all cells of an image, float32 [cells, D], for methods that compare cells."""
     if scene.features is None:
@@ -406,12 +343,6 @@ def _cells_of(scene: Scene, number: int) -> NDArray[np.float32]:
         )
     rows = scene.features.rows[number].float().cpu().numpy()
     return rows[scene.placements[number].cell_rows()]
-
-
-def _as_pil(rgb: NDArray[np.uint8]) -> Any:
-    from PIL import Image
-
-    return Image.fromarray(rgb)
 
 
 def _check(right: bool, received: str, expected: str, fix: str) -> None:

@@ -21,6 +21,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.errors import OptionError
 from foveate.grid import Grid
 from foveate.readonly import ReadOnly
 from foveate.relevance.score import Relevance
@@ -39,6 +40,7 @@ class Pane:
         box: (y0, x0, y1, x1) in pixels of the image; may reach beyond it.
         first: feature row of the first cell.
         line: feature rows from one line of cells to the next: w, or w + 1 where a row ends each line.
+        picture: which of the pictures of its placement the pane shows; above 0 in a video only.
     """
 
     h: int
@@ -46,6 +48,7 @@ class Pane:
     box: Box
     first: int = 0
     line: int = 0
+    picture: int = 0
 
     @property
     def count(self) -> int:
@@ -76,7 +79,7 @@ class Pane:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the feature rows of one image lie.
+    """Where the feature rows of one image lie, or of one video, whose pictures share a budget.
 
     Attributes:
         panes: grids of cells.
@@ -87,6 +90,11 @@ class Placement:
     panes: tuple[Pane, ...]
     count: int
     always: tuple[int, ...] = ()
+
+    @property
+    def pictures(self) -> int:
+        """How many pictures the panes show: 1, or the frames of a video."""
+        return 1 + max(pane.picture for pane in self.panes)
 
     @property
     def cells(self) -> int:
@@ -137,6 +145,19 @@ def seen_through(relevance: Relevance, pane: Pane) -> Relevance:
         grid=pane.grid,
         features=None if relevance.features is None else moved(relevance.features),
     )
+
+
+def touched(mask: NDArray[np.bool_], size: tuple[int, int], pane: Pane) -> NDArray[np.bool_]:
+    """Cells of a pane that touch a True cell of a mask over the image of (height, width) pixels: bool [h, w]."""
+    if mask.dtype != bool or mask.ndim != 2:
+        raise OptionError(
+            f"protected cells of shape {list(mask.shape)} and type {mask.dtype}",
+            expected="a bool mask [h, w] over the image",
+            fix='pass texture.channel("text") > 0.5, say',
+        )
+    down, across = (_reading(mask.shape[i], size[i], pane.box[i], pane.box[i + 2], (pane.h, pane.w)[i]) > 0
+                    for i in (0, 1))  # fmt: skip
+    return (down.astype(np.int64) @ mask.astype(np.int64) @ across.T.astype(np.int64)) > 0
 
 
 @lru_cache(maxsize=64)

@@ -21,17 +21,17 @@ from foveate.errors import ModelError, PromptError
 Indices = NDArray[np.int64]
 
 
-def text_of(processor: Any, question: str, images: int, prompt: str | None) -> str:
-    """The prompt as text, with one image token for each image.
+def text_of(processor: Any, question: str, images: int, prompt: str | None, kind: str = "image") -> str:
+    """The prompt as text, with one image token for each image, or one video token for each video (kind "video").
 
     `prompt`: the text itself, where somebody wrote it; otherwise the processor's chat template lays it out, images
     first. Raises PromptError.
     """
-    token = processor.image_token
+    token = processor.image_token if kind == "image" else processor.video_token
     if prompt is None:
         if token in question:
             raise PromptError(
-                f"a question with the image token {token!r} in it",
+                f"a question with the {kind} token {token!r} in it",
                 expected="plain text; the images come first by themselves",
                 fix="leave the token out, or pass the whole prompt as prompt=",
             )
@@ -41,7 +41,7 @@ def text_of(processor: Any, question: str, images: int, prompt: str | None) -> s
                 expected="one, to lay out the question",
                 fix=f"pass prompt='USER: {token} What is this? ASSISTANT:', in the way your model was trained",
             )
-        content = [*({"type": "image"} for _ in range(images)), {"type": "text", "text": question}]
+        content = [*({"type": kind} for _ in range(images)), {"type": "text", "text": question}]
         prompt = processor.apply_chat_template(
             [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
         )
@@ -50,17 +50,17 @@ def text_of(processor: Any, question: str, images: int, prompt: str | None) -> s
     found = prompt.count(token)
     if found != images:
         raise PromptError(
-            f"a prompt with {found} image tokens {token!r} for {images} image{'s' if images != 1 else ''}",
-            expected="one for each image",
-            fix="write the token once for each image, where it belongs, or leave prompt= out",
+            f"a prompt with {found} {kind} tokens {token!r} for {images} {kind}{'s' if images != 1 else ''}",
+            expected=f"one for each {kind}",
+            fix=f"write the token once for each {kind}, where it belongs, or leave prompt= out",
         )
     return prompt
 
 
-def ids_of(processor: Any, text: str, spans: Sequence[Indices]) -> Indices:
-    """Ids [L] of the full prompt: each image token replaced by the ids that stand for its image."""
-    short = _tokenised(processor, text)
-    at = np.flatnonzero(short == processor.image_token_id)
+def ids_of(processor: Any, text: str, spans: Sequence[Indices], kind: str = "image") -> Indices:
+    """Ids [L] of the full prompt: each image token (video token) replaced by the ids that stand for its image."""
+    short = tokenised(processor, text)
+    at = np.flatnonzero(short == (processor.image_token_id if kind == "image" else processor.video_token_id))
     pieces, start = [], 0
     for place, span in zip(at, spans, strict=True):
         pieces += [short[start:place], span]
@@ -74,7 +74,7 @@ def spans_of(processor: Any, images: Sequence[Any], text: str, full: Indices) ->
     Raises ModelError if putting them into `text` does not give `full`.
     """
     if len(images) == 1:
-        short = _tokenised(processor, text)
+        short = tokenised(processor, text)
         (place,) = np.flatnonzero(short == processor.image_token_id)
         behind = len(short) - place - 1
         spans: tuple[Indices, ...] = (full[place : len(full) - behind],)
@@ -93,7 +93,7 @@ def _alone(processor: Any, image: Any) -> Indices:
     """Ids of an image token that stands alone, without what the tokenizer puts around every text."""
     token = processor.image_token
     full = np.asarray(processor(images=[image], text=token, return_tensors="np")["input_ids"][0], np.int64)
-    short = _tokenised(processor, token)
+    short = tokenised(processor, token)
     (place,) = np.flatnonzero(short == processor.image_token_id)
     return full[place : len(full) - (len(short) - place - 1)]
 
@@ -104,7 +104,8 @@ def special_tokens(processor: Any, text: str) -> bool:
     return first is None or not text.startswith(first)
 
 
-def _tokenised(processor: Any, text: str) -> Indices:
+def tokenised(processor: Any, text: str) -> Indices:
+    """Ids of a text, as the processor would make them."""
     return np.asarray(
         processor.tokenizer(text, add_special_tokens=special_tokens(processor, text))["input_ids"], np.int64
     )

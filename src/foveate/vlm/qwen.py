@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from foveate.vlm.family import Encoded, Inputs, Plain, split
-from foveate.vlm.placement import Placement, one_pane
+from foveate.vlm.family import Encoded, Inputs, Plain, Video, split
+from foveate.vlm.placement import Pane, Placement, one_pane
 
 if TYPE_CHECKING:
     import torch
 
 Indices = NDArray[np.int64]
+POSITION_INPUTS = ("image_grid_thw", "video_grid_thw", "second_per_grid_ts")
 
 
 class Qwen(Plain):
@@ -39,15 +41,19 @@ class Qwen(Plain):
         return tuple(one_pane(h, w, size) for (h, w), size in zip(shapes, sizes, strict=True))
 
     def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> Encoded:
-        """Features of each image, and those of DeepStack's layers where the model has any."""
+        """Features of each image or video, and those of DeepStack's layers where the model has any."""
+        if "pixel_values_videos" in inputs:
+            out = model.get_video_features(inputs["pixel_values_videos"], inputs["video_grid_thw"], return_dict=True)
+            return _of_each(out, counts)
         out = model.get_image_features(inputs["pixel_values"], inputs["image_grid_thw"], return_dict=True)
         return _of_each(out, counts)
 
     def positions(self, model: Any, ids: torch.Tensor, inputs: Inputs) -> torch.Tensor:
         """[3, L] from the model's own `get_rope_index`."""
-        kinds = (ids == model.config.image_token_id).to(ids.dtype)[None]
-        grid = inputs["image_grid_thw"]
-        return model.model.get_rope_index(ids[None], mm_token_type_ids=kinds, image_grid_thw=grid)[0][:, 0]
+        config = model.config
+        kinds = (ids == config.image_token_id).to(ids.dtype) + 2 * (ids == config.video_token_id).to(ids.dtype)
+        given = {name: inputs[name] for name in POSITION_INPUTS if name in inputs}
+        return model.model.get_rope_index(ids[None], mm_token_type_ids=kinds[None], **given)[0][:, 0]
 
     def output(self, encoded: Encoded) -> Any:
         """With DeepStack's features beside the rest where there are any."""
@@ -66,27 +72,65 @@ class Qwen(Plain):
         side = getattr(vision, "window_size", 0) // (vision.patch_size * vision.spatial_merge_size)
         return (side, side) if side else None
 
+    def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> Video:
+        """Two frames make one picture; the last one is doubled where their number is odd.
+
+        Frames go through the image processor, so that no video processor is needed: it lays every
+        image out as two equal frames, and of two such layouts each gives one half.
+        """
+        import torch
+
+        images = processor.image_processor
+        depth = int(images.temporal_patch_size)
+        padded = [*frames, *[frames[-1]] * (-len(frames) % depth)]
+        made = [images(Image.fromarray(frame), return_tensors="pt") for frame in padded]
+        _, h, w = (int(n) for n in made[0]["image_grid_thw"][0])
+        laid = torch.stack([one["pixel_values"].reshape(h * w, 3, depth, -1) for one in made])
+        laid = laid.reshape(-1, depth, h * w, 3, depth, laid.shape[-1])  # picture, frame, patch, colour, time, pixel
+        pixels = torch.stack([laid[:, t, :, :, t] for t in range(depth)], 3)
+        pictures = len(laid)
+        merge = int(images.merge_size)
+        rows, cols = h // merge, w // merge
+        size = frames[0].shape[0], frames[0].shape[1]
+        box = 0.0, 0.0, float(size[0]), float(size[1])
+        panes = tuple(Pane(rows, cols, box, first=n * rows * cols, picture=n) for n in range(pictures))
+        start, token, end = processor.vision_start_token, processor.video_token, processor.vision_end_token
+        mark, text = token, token * (pictures * rows * cols)
+        if self.name == "qwen3_vl":  # pictures one by one, each with its time
+            times = [(n * depth + (depth - 1) / 2) / fps for n in range(pictures)]
+            mark = start + token + end
+            text = "".join(f"<{t:.1f} seconds>{start}{token * (rows * cols)}{end}" for t in times)
+        inputs = {
+            "pixel_values_videos": pixels.reshape(pictures * h * w, -1),
+            "video_grid_thw": torch.tensor([[pictures, h, w]]),
+            "second_per_grid_ts": torch.tensor([depth / fps]),
+        }
+        span = np.asarray(processor.tokenizer(text, add_special_tokens=False)["input_ids"], np.int64)
+        return Video(inputs, span, mark, Placement(panes, pictures * rows * cols), tuple(range(0, len(padded), depth)))
+
     def encode_kept(self, model: Any, inputs: Inputs, kept: Sequence[Indices]) -> Encoded:
         """The tower over the patches of these cells alone. Every image attends to itself."""
         import torch
         from torch.nn.functional import pad
 
-        visual, grid = model.model.visual, inputs["image_grid_thw"]
+        visual = model.model.visual
+        grid = inputs["video_grid_thw" if "video_grid_thw" in inputs else "image_grid_thw"]
         merge = int(visual.spatial_merge_size)
-        counts = [int(n) // merge**2 for n in grid.prod(-1).tolist()]
-        starts = np.cumsum([0, *counts])[:-1]
-        cells = torch.from_numpy(np.concatenate([rows + a for rows, a in zip(kept, starts, strict=True)])).to(grid)
+        shots = torch.repeat_interleave(grid[:, 1] * grid[:, 2], grid[:, 0]) // merge**2  # cells; each sees only itself
+        starts = np.cumsum([0, *(grid.prod(-1) // merge**2).tolist()])
+        cells = torch.from_numpy(np.concatenate([rows + a for rows, a in zip(kept, starts, strict=False)])).to(grid)
         patches = (cells[:, None] * merge**2 + torch.arange(merge**2, device=grid.device)).flatten()
-        sizes = torch.tensor([0, *(len(rows) * merge**2 for rows in kept)], device=grid.device)
+        shot = torch.bucketize(cells, shots.cumsum(0), right=True)
+        sizes = torch.bincount(shot)
         given = {
             "position_ids": _vision_positions(grid, merge)[patches],
-            "cu_seqlens": sizes.cumsum(0).to(torch.int32),
+            "cu_seqlens": pad((sizes[sizes > 0] * merge**2).cumsum(0), (1, 0)).to(torch.int32),
         }
         if hasattr(visual, "num_grid_per_side"):
             given |= _interpolation(visual, grid, merge, patches)
         if self.windows(model) is not None:
             index, borders = _window_index(visual, grid, merge)
-            inverse = torch.full((sum(counts),), -1, device=grid.device).scatter(
+            inverse = torch.full((int(starts[-1]),), -1, device=grid.device).scatter(
                 0, cells, torch.arange(len(cells), device=grid.device)
             )
             window = torch.repeat_interleave(
@@ -97,7 +141,8 @@ class Qwen(Plain):
             count = count[count > 0]  # an empty window would be a second border at the same place
             given["window_index"] = inverse[index][found]
             given["cu_window_seqlens"] = pad((count * merge**2).cumsum(0), (1, 0)).to(torch.int32)
-        pixels = inputs["pixel_values"][patches].to(visual.dtype)
+        pixels = inputs["pixel_values_videos" if "pixel_values_videos" in inputs else "pixel_values"]
+        pixels = pixels[patches].to(visual.dtype)
         out = visual(pixels, grid_thw=grid, return_dict=True, **given)
         return _of_each(out, [len(rows) for rows in kept])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,12 +27,14 @@ class Scene:
 
     Attributes:
         model: the model that saw them.
-        images: uint8 [H, W, 3] each.
-        textures: of each image: what questions are scored on.
-        placements: where the feature rows of each image lie.
-        spans: the ids that stand for each image in a prompt.
-        features: of each image; None for a scene that was seen for mode "sparse" only.
+        images: uint8 [H, W, 3] each; of a video, the pictures that the model gets.
+        textures: of each of them: what questions are scored on.
+        placements: where the feature rows of each image lie; a video has one placement for all pictures.
+        spans: the ids that stand for each image, or for the video, in a prompt.
+        features: of each image, or of the video; None for a scene that was seen for mode "sparse" only.
         inputs: what the processor made of the images; pixels only where a mode needs them again.
+        kind: "image" or "video".
+        mark: the part of a prompt's text that a span replaces.
     """
 
     model: Any
@@ -42,11 +44,18 @@ class Scene:
     spans: tuple[Indices, ...]
     features: Encoded | None
     inputs: Mapping[str, Any]
+    kind: Literal["image", "video"] = "image"
+    mark: str = ""
 
     @property
     def cells(self) -> tuple[int, ...]:
-        """Cells of each image: the largest budgets."""
+        """Cells of each image, or of the video: the largest budgets."""
         return tuple(placement.cells for placement in self.placements)
+
+    def of_each(self, relevance: Sequence[Relevance]) -> list[Sequence[Relevance]]:
+        """Relevance of all pictures -> of the pictures of each placement."""
+        ends = np.cumsum([placement.pictures for placement in self.placements])
+        return [relevance[b - p.pictures : b] for p, b in zip(self.placements, ends.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +81,11 @@ class Prepared:
     relevance: tuple[Relevance, ...]
     tokens: tuple[int, int]
     seconds: Mapping[str, float]
+    kind: str = "image"
 
     def inputs(self) -> dict[str, Any]:
         """Keywords for one call of the model: a new object every time, as `generate` may write into it."""
-        return {**self.text, "mm_encoder_outputs": output_of([self.features], self.family)}
+        return {**self.text, "mm_encoder_outputs": output_of([self.features], self.family, self.kind)}
 
 
 @dataclass(frozen=True, eq=False)

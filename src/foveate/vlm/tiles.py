@@ -140,13 +140,13 @@ class InternVL(Plain):
 def tile_counts(images: Any, size: tuple[int, int]) -> tuple[int, int]:
     """Rows and columns of tiles that a processor makes of an image of (height, width) pixels.
 
-    It is shown an image that becomes brighter from left to right: a row ends where the tiles become darker again.
+    It is shown an image that becomes brighter from left to right: a row ends where the next tile is not brighter.
     """
     ramp = np.broadcast_to(np.linspace(0, 255, size[1]).astype(np.uint8)[None, :, None], (*size, 3))
     tiles = np.asarray(images(np.ascontiguousarray(ramp), return_tensors="np")["pixel_values"])[:-1]
     level = tiles.reshape(len(tiles), -1).mean(1)
-    falls = np.flatnonzero(np.diff(level) < 0)
-    cols = int(falls[0]) + 1 if len(falls) else len(tiles)
+    ends = np.flatnonzero(np.diff(level) <= np.ptp(tiles) / 1000)
+    cols = int(ends[0]) + 1 if len(ends) else len(tiles)
     return len(tiles) // cols, cols
 
 

@@ -1,0 +1,318 @@
+"""foveate as a model of lmms-eval 0.7: the field's own benchmarks, with fewer visual tokens, by one command.
+
+    python -m lmms_eval --model foveate --tasks gqa,mme,pope \\
+        --model_args pretrained=llava-hf/llava-1.5-7b-hf,budget=128,method=relevance,mode=drop
+
+lmms-eval finds it by the entry point `lmms_eval.models` (pyproject.toml), which names `manifest`. Baselines by name:
+method=random, uniform, downsample, saliency, coverage, maxmin, dpp; budget=all is the stock model.
+
+What is notable
+* The prompt is the task's, word for word. What is *scored* on the image is the question in it: "Answer the question
+  using a single word" names no thing to look for, and would take its share of the cells (`asked`).
+* Scenes are kept for the images seen last, by their pixels: benchmarks ask several questions about one image, and a
+  question only selects.
+* A budget is cells of each image; one with more than the image has keeps all of them.
+* `until` cuts the answer, but for the default blank line, as in lmms-eval's own adapters.
+* lmms_eval is imported when it asks for the manifest or for `Foveate`, not before: this module needs none.
+
+Not covered: log-likelihoods, dialogues of several rounds, videos and sounds, and batches (several scenes in one call).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, get_args
+
+from foveate.errors import BudgetError, ModelError, OptionError
+from foveate.image import Picture, load_image
+from foveate.vlm.choose import METHODS
+from foveate.vlm.load import load
+from foveate.vlm.model import VLM
+from foveate.vlm.scene import Mode, Scene
+
+NAME = "foveate"
+SCENES = 16  # kept; a scene of LLaVA-1.5-7B holds 576 x 4096 numbers and a texture
+BLANK_LINE = "\n\n"  # what tasks that say nothing get as `until`
+
+_CHOICE = re.compile(r"^\(?[A-Za-z][.):]\s+")  # "A. red": what may be looked for is the red
+_AMONG = re.compile(r"\s*\([A-Z]\)\s*")  # "(A) red (B) blue" in one line
+_SENTENCE = re.compile(r"\n+|(?<=[.?!:])\s+")
+_WHERE = re.compile(
+    r"\b(?:in|on|of|from|by) (?:the|this|that|these) (?:image|picture|photo|photograph|figure)s?\b", re.I
+)
+_ORDER = re.compile(
+    r"^(?:please\b|answer\b|hint\b|note\b|context\b|options?\b|choices?\b|question\s*:$|"
+    r"(?:give|provide|select|choose|respond|reply|output|return|use|your|do not|don't)\b"
+    r".*\b(?:answers?|options?|letters?|words?|phrases?|numbers?|response|explanation|choices?)\b)",
+    re.I,
+)
+
+
+def manifest() -> Any:
+    """What lmms-eval's registry asks for: the model's name, and where its class is."""
+    from lmms_eval.models.registry_v2 import ModelManifest
+
+    return ModelManifest(model_id=NAME, chat_class_path=f"{__name__}.Foveate")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Foveate":
+        return _model_class()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@cache
+def _model_class() -> type[Any]:
+    from lmms_eval.api.model import lmms
+
+    class Foveate(Evaluated, lmms):  # type: ignore[misc]
+        """A stock vision-language model that gets only the visual tokens that a question needs."""
+
+        is_simple = False  # it takes messages, not texts
+
+    Foveate.__module__, Foveate.__qualname__ = __name__, "Foveate"
+    return Foveate
+
+
+class Evaluated:
+    """What lmms-eval's class of a model does, without its base class. Arguments come from --model_args.
+
+    Args:
+        pretrained: Hub name, `name@revision`, or folder.
+        budget: cells of each image: a number, "auto", "all", or a share: "25%".
+        method, mode: as of `VLM.prepare`; mode=crop uses the chat template, and not the task's layout of the prompt.
+        dtype, device, encoder: as of `foveate.vlm.load.load`. Of several processes each takes its own GPU.
+        seed: of method "random".
+        scenes: how many images are kept encoded.
+        max_new_tokens: where a task says nothing.
+        batch_size: 1.
+    """
+
+    def __init__(
+        self,
+        pretrained: str,
+        *,
+        budget: int | float | str = 128,
+        method: str = "relevance",
+        mode: str = "drop",
+        dtype: str = "auto",
+        device: str = "auto",
+        encoder: str = "nano",
+        seed: int = 0,
+        scenes: int = SCENES,
+        max_new_tokens: int = 128,
+        batch_size: int | str = 1,
+        **unknown: Any,
+    ) -> None:
+        super().__init__()
+        if unknown:
+            raise OptionError(
+                f"--model_args {', '.join(f'{name}={value}' for name, value in unknown.items())}",
+                expected="pretrained, budget, method, mode, dtype, device, encoder, seed, scenes, max_new_tokens",
+                fix="check the spelling",
+            )
+        for name, given, known in (("method", method, METHODS), ("mode", mode, get_args(Mode))):
+            if given not in known:
+                raise OptionError(f"{name}={given!r}", expected=", ".join(known), fix="leave it out for the usual one")
+        if str(batch_size) != "1":
+            raise OptionError(
+                f"batch_size={batch_size}", expected="1: every question has a scene of its own", fix="leave it out"
+            )
+        self.budget, self.method, self.mode = _budget(budget), method, mode
+        self.seed, self.max_new_tokens, self.batch_size = int(seed), int(max_new_tokens), 1
+        self.vlm: VLM = load(str(pretrained), dtype=dtype, device=_device(device), encoder=encoder)
+        self.scenes = Scenes(self.vlm, max(1, int(scenes)), mode)
+        self._device = self.vlm.model.device
+
+    @property
+    def device(self) -> Any:
+        """Where the model is; lmms-eval gathers its counts there."""
+        return self._device
+
+    def clean(self) -> None:
+        """Called after the last request: lets go of the model, so that a judge may have its memory."""
+        del self.vlm, self.scenes
+        super().clean()  # type: ignore[misc]
+
+    def generate_until(self, requests: Sequence[Any]) -> list[Any]:
+        """One answer a request, in their order."""
+        from lmms_eval.api.instance import GenerationResult, TokenCounts
+        from lmms_eval.models.model_utils.gen_metrics import log_metrics
+        from tqdm import tqdm  # type: ignore[import-untyped]
+
+        found, kept, whole, new, seconds = [], 0, 0, 0, 0.0
+        for request in tqdm(requests, disable=getattr(self, "rank", 0) != 0, desc="Model Responding"):
+            *_, doc_to_messages, settings, doc_id, task, split = request.args
+            messages = doc_to_messages(self.task_dict[task][split][doc_id])  # type: ignore[attr-defined]
+            start = time.perf_counter()
+            text, answer = self.answer(messages, settings)
+            seconds += time.perf_counter() - start
+            kept, whole, new = kept + answer.tokens[0], whole + answer.tokens[1], new + len(answer.ids)
+            found.append(GenerationResult(text=text, token_counts=TokenCounts(output_tokens=len(answer.ids))))
+            self.cache_hook.add_partial("generate_until", (request.args[0], settings), text)  # type: ignore[attr-defined]
+        log_metrics(
+            total_gen_tokens=new,
+            total_elapsed_time=seconds,
+            avg_speed=new / seconds if seconds else 0.0,
+            additional_metrics={
+                "visual_tokens_kept": kept / max(len(found), 1),
+                "visual_tokens_of": whole / max(len(found), 1),
+            },
+        )
+        return found
+
+    def answer(self, messages: Sequence[dict[str, Any]], settings: dict[str, Any]) -> tuple[str, Any]:
+        """Messages of one request, and its generation settings -> the text, cut at `until`, and foveate's Answer."""
+        token = self.vlm.processor.image_token
+        images, turns, words = _read(messages, token)
+        if not images:
+            raise ModelError(
+                "a request without an image", expected="one or more", fix="leave this task out: foveate selects cells"
+            )
+        scene = self.scenes.of([load_image(image) for image in images])
+        how: dict[str, Any] = {
+            "mode": self.mode,
+            "method": self.method,
+            "seed": self.seed,
+            "budget": cells(self.budget, scene),
+            "generation": generation(settings, self.max_new_tokens),
+        }
+        if self.mode == "crop":
+            answer = self.vlm.ask(scene, words, **how)
+        else:
+            prompt = self.vlm.processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+            answer = self.vlm.ask(scene, asked(words), prompt=prompt, **how)
+        return cut(answer.text, settings.get("until")), answer
+
+    def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
+        """Not covered."""
+        raise NotImplementedError(
+            "foveate answers by generating and gives no log-likelihoods; choose tasks of output_type generate_until"
+        )
+
+    def generate_until_multi_round(self, requests: Sequence[Any]) -> list[str]:
+        """Not covered."""
+        raise NotImplementedError("foveate answers single questions; choose tasks of output_type generate_until")
+
+
+class Scenes:
+    """The scenes of the images that were asked about last, by their pixels."""
+
+    def __init__(self, vlm: VLM, most: int, mode: str) -> None:
+        self._vlm, self._most, self._mode = vlm, most, mode
+        self._kept: OrderedDict[str, Scene] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def of(self, images: Sequence[Picture]) -> Scene:
+        """The scene of these images: kept, or seen now."""
+        digest = hashlib.sha256()
+        for image in images:
+            digest.update(repr(image.rgb.shape).encode() + image.rgb.tobytes())
+        key = digest.hexdigest()
+        if key not in self._kept:
+            self._kept[key] = self._vlm.see(list(images), mode="sparse" if self._mode == "sparse" else "drop")
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+
+def asked(text: str) -> str:
+    """The question in a task's prompt: without orders to the model, letters of choices, and "in the image".
+
+    >>> asked("Is there a dog in the image?\\nAnswer the question using a single word or phrase.")
+    'Is there a dog?'
+    >>> asked("What is it?\\nA. a cup\\nB. a plate\\nAnswer with the option's letter from the given choices directly.")
+    'What is it?; a cup; a plate'
+    """
+    sentences = [_CHOICE.sub("", part.strip()) for part in _SENTENCE.split(_without_letters(text))]
+    kept = [re.sub(r"\s+([?.!,])", r"\1", _WHERE.sub("", part)).strip() for part in sentences if not _ORDER.match(part)]
+    return "; ".join(part for part in kept if part) or text
+
+
+def _without_letters(text: str) -> str:
+    """Letters of choices go before sentences are cut, as "A." would be one."""
+    return "\n".join(_CHOICE.sub("", line.strip()) for line in _AMONG.sub("\n", text).split("\n"))
+
+
+def cut(text: str, until: str | Sequence[str] | None) -> str:
+    """The text before the first of these, blank lines aside."""
+    ends = [until] if isinstance(until, str) else list(until or ())
+    places = [text.find(end) for end in ends if end and end != BLANK_LINE and end in text]
+    return text[: min(places)].strip() if places else text
+
+
+def generation(settings: dict[str, Any], usual: int) -> dict[str, Any]:
+    """A task's settings -> keywords of `model.generate`: greedy, unless it asks for a temperature above 0."""
+    temperature = settings.get("temperature") or 0
+    found: dict[str, Any] = {
+        "max_new_tokens": int(settings.get("max_new_tokens") or usual),
+        "num_beams": int(settings.get("num_beams") or 1),
+        "do_sample": temperature > 0,
+    }
+    if temperature > 0:
+        found |= {"temperature": float(temperature), "top_p": settings.get("top_p")}
+    return found
+
+
+def cells(budget: int | float | str | None, scene: Scene) -> int | str | tuple[int, ...] | None:
+    """What `prepare` is given: a number for each image, at most its cells, at least 1."""
+    if budget is None or isinstance(budget, str):
+        return budget
+    share = isinstance(budget, float)
+    found = tuple(max(1, min(n, round(budget * n) if share else int(budget))) for n in scene.cells)
+    return found if len(found) > 1 else found[0]
+
+
+def _budget(given: int | float | str) -> int | float | str | None:
+    """A whole number (cells), a share in (0, 1], "auto", or None for all."""
+    if given in ("all", "auto"):
+        return None if given == "all" else "auto"
+    text = str(given)
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = 0.0
+    if isinstance(given, bool) or value <= 0 or (text.endswith("%") and value > 1) or (value > 1 and value % 1):
+        raise BudgetError(
+            f"budget={given!r}", expected="a number of cells, a share such as 25%, auto or all", fix="write budget=128"
+        )
+    return value if text.endswith("%") or value < 1 else int(value)
+
+
+def _device(device: str) -> str:
+    """Each process of several takes its own GPU."""
+    local, plain = os.environ.get("LOCAL_RANK"), device in ("auto", "cuda")
+    if local is None or not plain:
+        return device
+    import torch
+
+    return f"cuda:{local}" if torch.cuda.is_available() else "cpu"
+
+
+def _read(messages: Sequence[dict[str, Any]], token: str) -> tuple[list[Any], list[dict[str, Any]], str]:
+    """Messages -> images, messages for the chat template, and the words of what the user says last."""
+    images, turns, words = [], [], ""
+    for message in messages:
+        given = message["content"]
+        content: list[dict[str, Any]] = []
+        for part in [{"type": "text", "text": given}] if isinstance(given, str) else given:
+            if part["type"] == "image":
+                images.append(part["url"])
+                content.append({"type": "image"})
+            elif part["type"] == "text":
+                content.append({"type": "text", "text": part["text"].replace(token, "")})
+            else:
+                raise ModelError(f"a request with a {part['type']}", expected="images and text", fix="leave it out")
+        turns.append({"role": message["role"], "content": content})
+        if message["role"] == "user":
+            words = "\n".join(part["text"] for part in content if part["type"] == "text").strip()
+    return images, turns, words

@@ -1,0 +1,217 @@
+"""A model and its processor by name or folder, attached: for the command, the examples and the lmms-eval plug-in.
+
+    vlm = foveate.vlm.load.load("Qwen/Qwen2.5-VL-3B-Instruct", dtype="bfloat16")
+
+What is notable
+* A checkpoint is data: safetensors only, its code never runs, missing weights are an error.
+* What cannot be used is refused before its weights are read: first by the model type, then by the processor.
+* Some processors want a video processor beside the rest, which needs one package more than still images do. Where it is
+  missing, the same class is used without it (`still_images`): images are treated exactly alike, videos are refused.
+
+Not covered: quantised checkpoints and models spread over several devices. Load those yourself, and call `attach`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors import SafetensorError
+
+from foveate.encoders import Encoder
+from foveate.errors import FoveateError, MissingExtraError, ModelError, ModelFilesError, OptionError
+from foveate.vlm.attach import FAMILIES, attach
+from foveate.vlm.model import VLM
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Device = Literal["auto", "cpu", "cuda"]
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+CODE = {"trust_remote_code": False}  # and never ask: a checkpoint is data
+
+
+def load(name: str, *, dtype: str = "auto", device: str = "auto", encoder: str | Encoder = "nano") -> VLM:
+    """A checkpoint by Hub name, `name@revision`, or local folder, with its processor, attached.
+
+    With a Hub name and nothing in the cache this downloads the checkpoint once; a folder downloads nothing.
+
+    Args:
+        name: Hub name or folder.
+        dtype: "auto" (the checkpoint's own), "float32", "bfloat16" or "float16".
+        device: "auto" (the first GPU if there is one), "cpu", "cuda", or "cuda:1" and so on.
+        encoder: what textures are made with: as of `foveate.encode`.
+
+    Raises:
+        MissingExtraError: torch, transformers, or a package that this processor needs, is not installed.
+        ModelError: a model that is not supported. ModelFilesError: no such folder, not whole, or not to be downloaded.
+        OptionError: dtype or device. EncoderNameError: no encoder of this name.
+    """
+    torch, transformers = _libraries()
+    if dtype not in DTYPES:
+        raise OptionError(f"dtype={dtype!r}", expected=", ".join(DTYPES), fix="leave it out for the checkpoint's own")
+    place = _device(torch, device)
+    where, options = _source(name)
+    try:
+        config = transformers.AutoConfig.from_pretrained(where, **CODE, **options)
+        _check_kind(name, config)
+        processor = _processor(transformers, name, where, config, options)
+        with _quiet(transformers):
+            model, report = transformers.AutoModelForImageTextToText.from_pretrained(
+                where,
+                config=config,
+                dtype=dtype if dtype == "auto" else getattr(torch, dtype),
+                use_safetensors=True,
+                output_loading_info=True,
+                **CODE,
+                **options,
+            )
+        if report["missing_keys"]:  # the library would fill them with random numbers and only warn
+            raise ValueError(f"weights are missing: {sorted(report['missing_keys'])[:3]}")
+    except FoveateError:
+        raise
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as cause:
+        raise _unavailable(name, "local_files_only" in options, cause) from cause
+    return attach(model.eval().to(place), processor, encoder=encoder)
+
+
+class _NoVideos:
+    """Stands where a video processor would: its settings are None, and it takes no videos."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):  # copying and the like ask for these, and want to be told
+            raise AttributeError(name)
+
+    def __call__(self, *videos: Any, **keywords: Any) -> Any:
+        raise MissingExtraError(
+            "a video, for a processor that was loaded without its video processor",
+            expected="images",
+            fix="show its frames as images, or install what transformers.AutoVideoProcessor asks for and load it again",
+        )
+
+
+def still_images(kind: type[Any]) -> type[Any]:
+    """A processor class without its video processor: everything else, images above all, is its own code."""
+    full = kind.get_attributes()
+    at = full.index("video_processor") if "video_processor" in full else None
+    if at is None:
+        return kind
+
+    def get_attributes(cls: Any) -> list[str]:
+        return [name for name in full if name != "video_processor"]
+
+    def arguments(cls: Any, *args: Any, **keywords: Any) -> list[Any]:
+        found = list(super(made, cls)._get_arguments_from_pretrained(*args, **keywords))
+        return [*found[:at], None, *found[at:]]  # its place in __init__
+
+    members = {
+        "get_attributes": classmethod(get_attributes),
+        "_get_arguments_from_pretrained": classmethod(arguments),
+        "video_processor": _NoVideos(),
+        "__module__": kind.__module__,
+        "__doc__": kind.__doc__,
+    }
+    made: type[Any] = type(kind.__name__, (kind,), members)
+    return made
+
+
+def _processor(transformers: Any, name: str, where: str, config: Any, options: dict[str, Any]) -> Any:
+    try:
+        return transformers.AutoProcessor.from_pretrained(where, **CODE, **options)
+    except (ImportError, ValueError) as cause:  # which of the two differs by class; if it was something else, it recurs
+        from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
+
+        kind = getattr(transformers, PROCESSOR_MAPPING_NAMES[config.model_type])
+        try:
+            return still_images(kind).from_pretrained(where, **CODE, **options)
+        except ImportError as second:
+            raise MissingExtraError(
+                f"the processor of '{name}' needs a package that is not installed ({_first_line(second)})",
+                expected="the packages that its processor in transformers asks for",
+                fix="install the package that is named, with pip",
+            ) from cause
+
+
+def _source(name: str) -> tuple[str, dict[str, Any]]:
+    """Where from_pretrained should look, and its further keywords."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return str(folder.resolve()), {"local_files_only": True}
+    if not name or name.startswith((".", "/", "~")):
+        raise ModelFilesError(
+            f"no folder '{folder}'",
+            expected="a folder with config.json, model.safetensors and the processor's files, or a name on the Hub",
+            fix="check the path",
+        )
+    source, _, pinned = name.partition("@")
+    return source, {"revision": pinned} if pinned else {}
+
+
+def _check_kind(name: str, config: Any) -> None:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+    if MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.get(config.model_type) not in FAMILIES:
+        raise ModelError(
+            f"'{name}' is a {config.model_type} model",
+            expected=", ".join(FAMILIES),
+            fix="for another model, write a family with three methods (docs/vlm.md) and use foveate.vlm.attach",
+        )
+
+
+def _device(torch: Any, device: str) -> str:
+    there = torch.cuda.is_available()
+    if device == "auto":
+        return "cuda" if there else "cpu"
+    if device != "cpu" and not (device.startswith("cuda") and there):
+        raise OptionError(
+            f"device={device!r}" + ("" if there else ", and torch sees no GPU"),
+            expected="auto, cpu or cuda",
+            fix="leave it out for the GPU if there is one, else the CPU",
+        )
+    return device
+
+
+def _unavailable(name: str, local: bool, cause: Exception) -> ModelFilesError:
+    if local:
+        return ModelFilesError(
+            f"the folder '{name}' does not hold a whole vision-language model ({_first_line(cause)})",
+            expected="config.json, model.safetensors, and the files of tokenizer and processor, in transformers format",
+            fix="save it again with model.save_pretrained(folder) and processor.save_pretrained(folder)",
+        )
+    return ModelFilesError(
+        f"the model '{name}' is not in the local cache and cannot be downloaded ({_first_line(cause)})",
+        expected="a network and a right name, or a checkpoint in the cache (HF_HUB_OFFLINE=1 forbids the network)",
+        fix="check the name, or pass a local folder in transformers format",
+    )
+
+
+def _first_line(cause: Exception) -> str:
+    return str(cause).strip().split("\n")[0][:200]
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        import jinja2  # noqa: F401  chat templates; transformers would say so only when a question is laid out
+        import torch
+        import transformers
+    except ImportError as cause:
+        raise MissingExtraError(
+            f"a vision-language model needs {cause.name}, which is not installed",
+            expected="the extra [vlm] (on Linux, PyPI's torch brings 5 GB of CUDA packages)",
+            fix="pip install 'foveate[vlm]'; for a CPU-only machine first: "
+            "pip install torch --index-url https://download.pytorch.org/whl/cpu",
+        ) from cause
+    return torch, transformers
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """No progress bar while weights are read; the library's switch is put back as it was."""
+    switch = transformers.utils.logging
+    shown = switch.is_progress_bar_enabled()
+    switch.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            switch.enable_progress_bar()

@@ -1,0 +1,144 @@
+"""LLaVA 1.5's own tower as the encoder of the texture: one pass gives the model's features and the text-aligned ones.
+
+The tower of LLaVA 1.5 is that of CLIP ViT-L/14 at 336 pixels, unchanged. What goes into its last block is what LLaVA
+reads its features from; the same numbers through CLIP's dense head (encoders/clip.py) are embeddings that CLIP's texts
+can be compared with. Only the text side and the last block come from the CLIP checkpoint; no image is encoded twice.
+
+Not covered: LLaVA-NeXT trained its tower on, so its numbers are no longer CLIP's. Images that the processor pads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.encoders import Calibration, DenseFeatures, Floats, load_encoder
+from foveate.errors import ModelError
+from foveate.grid import Grid
+from foveate.pipeline import encode
+from foveate.texture import Texture
+from foveate.vlm.family import Encoded
+from foveate.vlm.placement import Placement
+
+if TYPE_CHECKING:
+    import torch
+
+    from foveate.encoders.clip import Clip
+
+LARGE = (1024, 336)  # width of the tower, pixels of its images: what the default checkpoint is for
+DEFAULT = "openai/clip-vit-large-patch14-336"
+
+
+@dataclass(frozen=True, eq=False)
+class Tower:
+    """An encoder whose images went through a LLaVA already.
+
+    Attributes:
+        clip: the checkpoint whose tower it is.
+        features: of the one image that `encode_image` will be asked for; None before there is one.
+    """
+
+    clip: Clip
+    features: Floats | None = None
+
+    @property
+    def name(self) -> str:
+        return self.clip.name
+
+    @property
+    def revision(self) -> str:
+        return self.clip.revision
+
+    @property
+    def width(self) -> int:
+        return self.clip.width
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        return self.clip.templates
+
+    @property
+    def calibration(self) -> Calibration:
+        return self.clip.calibration
+
+    def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
+        """The features that are known; through CLIP's own tower where there are none."""
+        if self.features is None:
+            return self.clip.encode_image(rgb, long_side=long_side)
+        h, w = self.features.shape[:2]
+        return DenseFeatures(self.features, Grid(h, w, rgb.shape[0], rgb.shape[1]))
+
+    def encode_text(self, texts: Sequence[str]) -> Floats:
+        """CLIP's text side."""
+        return self.clip.encode_text(texts)
+
+    def textures(
+        self, images: Sequence[NDArray[np.uint8]], placements: Sequence[Placement], features: Encoded | None
+    ) -> tuple[tuple[NDArray[np.uint8], ...], tuple[Texture, ...], tuple[Placement, ...]]:
+        """What the tower saw of each image (the processor cuts the centre out), its texture, and where cells lie in it.
+
+        Raises ModelError where the tower did not run, or saw more than the image.
+        """
+        if features is None or features.before_last is None:
+            raise ModelError(
+                "encoder='tower' in mode 'sparse', or for a model that reads its features elsewhere",
+                expected="a tower that ran over the whole image, read in front of its last block",
+                fix="use encoder='nano'",
+            )
+        seen, textures, moved = [], [], []
+        for number, (rgb, placement) in enumerate(zip(images, placements, strict=True)):
+            (pane,) = placement.panes
+            crop = _inside(rgb, pane.box)
+            dense = self._dense(features.before_last[number], (pane.h, pane.w))
+            seen.append(crop)
+            textures.append(encode(crop, encoder=replace(self, features=dense)))
+            box = 0.0, 0.0, float(crop.shape[0]), float(crop.shape[1])
+            moved.append(replace(placement, panes=(replace(pane, box=box),)))
+        return tuple(seen), tuple(textures), tuple(moved)
+
+    def _dense(self, hidden: torch.Tensor, shape: tuple[int, int]) -> Floats:
+        import torch
+
+        with torch.inference_mode():
+            found = self.clip.dense_head(hidden[None].float().to(self.clip.device), shape)
+        return np.asarray(found[0].cpu().numpy())
+
+
+def tower_of(model: Any, checkpoint: str) -> Tower:
+    """The encoder for a LLaVA 1.5. Raises ModelError if its tower is not that of the CLIP checkpoint."""
+    if type(model).__name__ != "LlavaForConditionalGeneration":
+        raise ModelError(
+            f"encoder='tower' with {type(model).__name__}",
+            expected="LlavaForConditionalGeneration, whose tower is CLIP's",
+            fix="use encoder='nano', or 'clip:NAME_OR_FOLDER'",
+        )
+    vision = model.config.vision_config
+    if not checkpoint and (getattr(vision, "hidden_size", 0), getattr(vision, "image_size", 0)) != LARGE:
+        raise ModelError(
+            f"encoder='tower' for a tower of {getattr(vision, 'hidden_size', '?')} numbers a token",
+            expected="the tower of LLaVA 1.5, or the name of the CLIP checkpoint that it comes from",
+            fix=f"pass encoder='tower:NAME_OR_FOLDER'; LLaVA 1.5 has {DEFAULT}",
+        )
+    clip: Any = load_encoder(f"clip:{checkpoint or DEFAULT}")
+    if not clip.is_tower(model.model.vision_tower):
+        raise ModelError(
+            f"a tower with other weights than '{clip.name}'",
+            expected="the CLIP checkpoint that this model's tower comes from, and a tower that was not trained on",
+            fix="name another checkpoint, or use encoder='nano'",
+        )
+    return Tower(clip)
+
+
+def _inside(rgb: NDArray[np.uint8], box: tuple[float, float, float, float]) -> NDArray[np.uint8]:
+    y0, x0, y1, x1 = (round(side) for side in box)
+    if min(y0, x0) < 0 or y1 > rgb.shape[0] or x1 > rgb.shape[1]:
+        raise ModelError(
+            "encoder='tower' with a processor that pads images",
+            expected="one that shows a part of the image",
+            fix="use encoder='nano'",
+        )
+    return np.ascontiguousarray(rgb[y0:y1, x0:x1])

@@ -1,0 +1,56 @@
+"""Every example runs, on a tiny model of its family."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from foveate.vlm.load import still_images
+from tests.vlm_folders import saved
+from tests.vlm_models import FAMILIES, pair
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+
+
+def test_there_is_one_for_each_family() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(FAMILIES)
+    assert all(f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text() for name in FAMILIES)
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_it_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The stock AutoProcessor needs a package for videos in most families: here the class is read without it."""
+    kind = still_images(getattr(transformers, type(pair(name)[1]).__name__))
+
+    def read(folder: str, **options: Any) -> Any:
+        return kind.from_pretrained(folder, **options)
+
+    monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)
+    monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", read)
+    monkeypatch.setattr(sys, "argv", [name, "--model", str(saved(name, tmp_path)), "--budget", "9"])
+    made = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    assert type(made["model"]).__name__ in foveate_families()
+    assert said.count(" ->") >= 2
+    kept = [(int(a), int(b)) for a, b in re.findall(r"(\d+) of (\d+) visual tokens", said)]
+    assert kept[0][0] >= 9  # newline features of LLaVA-NeXT come on top
+    assert all(few <= whole for few, whole in kept)
+    if name == "qwen2_vl":
+        assert kept[0] == (9, 17 * 23)  # 481 x 640 pixels in cells of 28: its own limit is read, not the folder's
+    if name == "smolvlm":
+        assert kept[2] == kept[5] == (kept[0][1],) * 2
+
+
+def foveate_families() -> set[str]:
+    from foveate.vlm import FAMILIES as ADAPTERS
+
+    return set(ADAPTERS)

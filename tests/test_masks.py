@@ -1,0 +1,275 @@
+"""Segment Anything as a provider of segments: painting by hand, and tiny models of the real classes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import CLIPVisionConfig, Sam2Config, Sam2Model, Sam2VideoConfig, Sam2VideoModel, SamConfig, SamModel
+from transformers.models.sam.image_processing_pil_sam import SamImageProcessorPil
+
+import foveate
+from foveate.channels import masks as module
+from foveate.channels.clusters import MOST, Provider, segments
+from foveate.channels.masks import DEFAULT, IMAGENET, Sam, distinct, painted, reading, stability
+from foveate.encoders.checkpoint import find
+from foveate.errors import EncoderOutputError, MissingExtraError, ModelFilesError, OptionError
+from foveate.image import load_image
+
+SIDE = 64
+PROMPTS = {"hidden_size": 16, "image_size": SIDE, "mask_input_channels": 4}
+DECODER = {
+    "hidden_size": 16, "mlp_dim": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "iou_head_hidden_dim": 16,
+}  # fmt: skip
+VISION = {
+    "hidden_size": 16, "output_channels": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": SIDE,
+    "patch_size": 8, "window_size": 2, "global_attn_indexes": [1], "num_pos_feats": 8, "mlp_dim": 32,
+}  # fmt: skip
+HIERA = {
+    "backbone_config": {
+        "model_type": "sam2_hiera_det_model", "hidden_size": 8, "image_size": [SIDE, SIDE],
+        "blocks_per_stage": [1, 1, 2, 1], "embed_dim_per_stage": [8, 16, 32, 64],
+        "num_attention_heads_per_stage": [1, 1, 2, 2], "window_size_per_stage": [4, 2, 2, 2],
+        "global_attention_blocks": [3], "window_positional_embedding_background_size": [2, 2],
+    },
+    "backbone_channel_list": [64, 32, 16, 8], "backbone_feature_sizes": [[16, 16], [8, 8], [4, 4]],
+    "fpn_hidden_size": 16,
+}  # fmt: skip
+MEMORY: dict[str, Any] = {
+    "image_size": SIDE, "memory_attention_hidden_size": 16, "memory_encoder_hidden_size": 16,
+    "memory_attention_feed_forward_hidden_size": 16, "mask_downsampler_embed_dim": 16,
+    "memory_fuser_embed_dim": 16, "memory_fuser_intermediate_dim": 16,
+}  # fmt: skip
+
+
+def tiny(kind: str) -> Any:
+    """A model of a real class, whose masks have contrast and whose opinion of them is high."""
+    torch.manual_seed(0)
+    parts: dict[str, Any] = {"prompt_encoder_config": {**PROMPTS, "patch_size": 8 if kind == "sam" else 16}}
+    parts["mask_decoder_config"] = DECODER
+    model: Any
+    if kind == "sam":
+        model = SamModel(SamConfig(vision_config=VISION, **parts))
+    elif kind == "sam2":
+        model = Sam2Model(Sam2Config(vision_config=HIERA, **parts))
+    else:
+        model = Sam2VideoModel(Sam2VideoConfig(vision_config=HIERA, **parts, **MEMORY))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+        model.mask_decoder.iou_prediction_head.proj_out.bias.fill_(9)
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    out = {kind: tmp_path_factory.mktemp("tiny") / kind for kind in ("sam", "sam2", "sam2_video")}
+    for kind, folder in out.items():
+        tiny(kind).save_pretrained(folder)
+    return out
+
+
+def lenient(folder: Path, **options: Any) -> Sam:
+    return Sam(str(folder), points=4, sure=0, stable=0, **options)
+
+
+# --- hand-made masks --------------------------------------------------------------------------------------------------
+
+
+def box(y0: int, x0: int, y1: int, x1: int, shape: tuple[int, int] = (8, 12)) -> np.ndarray:
+    mask = np.zeros(shape, bool)
+    mask[y0:y1, x0:x1] = True
+    return mask
+
+
+def test_small_masks_lie_on_large_ones_whatever_their_order() -> None:
+    large, small, other = box(0, 0, 8, 8), box(2, 2, 4, 4), box(0, 6, 8, 9)
+    for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):
+        ids = painted(np.stack([(large, small, other)[i] for i in order]))
+        assert len(np.unique(ids)) == 4
+        assert (ids[:, 9:] == 0).all()  # what no mask covers
+        assert len(np.unique(ids[2:4, 2:4])) == 1
+        assert len(np.unique(ids[:, 6:9])) == 1  # the smaller one of two that overlap
+        assert (ids[large & ~small & ~other] == ids[0, 0]).all()
+    assert painted(np.stack([box(0, 0, 2, 4), box(1, 0, 3, 4)]))[1, 0] == 2  # as large: the first on top
+    assert (painted(np.zeros((0, 3, 5), bool)) == np.zeros((3, 5))).all()
+
+
+def test_of_two_that_are_nearly_the_same_the_better_stays() -> None:
+    masks = np.stack([box(0, 0, 4, 4), box(0, 0, 4, 5), box(4, 4, 8, 8), box(0, 0, 0, 0), box(0, 0, 4, 4)])
+    scores = np.array([0.9, 0.95, 0.5, 1.0, 0.9], np.float32)
+    assert distinct(masks, scores, 0.7).tolist() == [1, 2]
+    assert distinct(masks, scores, 0.8).tolist() == [1, 0, 2]  # exactly 0.8 is not above 0.8
+    assert distinct(masks, scores, 1.0).tolist() == [1, 0, 4, 2]
+    assert distinct(masks[:0], scores[:0], 0.7).tolist() == []
+
+
+@given(st.integers(0, 12), st.integers(0, 2**31), st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]))
+def test_suppression_as_it_is_usually_written(n: int, seed: int, overlap: float) -> None:
+    rng = np.random.default_rng(seed)
+    masks = rng.random((n, 5, 7)) < rng.random((n, 1, 1))
+    scores = rng.integers(0, 4, n).astype(np.float32)
+    kept: list[int] = []
+    for i in sorted(range(n), key=lambda i: (-scores[i], i)):
+        union = [np.logical_or(masks[i], masks[j]).sum() for j in kept]
+        both = [np.logical_and(masks[i], masks[j]).sum() for j in kept]
+        if masks[i].any() and all(b <= overlap * u for b, u in zip(both, union, strict=True)):
+            kept.append(i)
+    assert distinct(masks, scores, overlap).tolist() == kept
+
+
+def test_stability_is_the_iou_of_two_thresholds() -> None:
+    logits = np.stack([np.full((2, 3), v, np.float32) for v in (5, 0.5, -5)])
+    logits[0, 0, 0] = 0.5
+    assert stability(logits) == pytest.approx([5 / 6, 0, 0])
+
+
+@given(st.integers(1, 20), st.integers(1, 9))
+def test_convention_fine_samples_are_read_as_the_library_resizes(count: int, size: int) -> None:
+    values = torch.randn(1, 1, size, generator=torch.Generator().manual_seed(size))
+    expected = torch.nn.functional.interpolate(values, count, mode="linear", align_corners=False)[0, 0]
+    assert np.allclose(reading(count, 1.0, size) @ values[0, 0].numpy(), expected.numpy(), atol=1e-5)
+    assert np.allclose(reading(count, 0.6, size).sum(1), 1)
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sam", "sam2", "sam2_video"])
+def test_masks_of_a_real_class_become_segments(
+    kind: str, folders: dict[str, Path], broccoli: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    provider = lenient(folders[kind])
+    assert isinstance(provider, Provider)
+    assert provider.name == f"sam:{kind}"
+    rgb = load_image(broccoli).rgb
+    features = np.zeros((16, 12, 4), np.float32)
+    found = segments(rgb, features, provider)
+    assert found.provider == f"sam:{kind}"
+    assert found.ids.shape == (16, 12)
+    assert 2 <= found.count <= MOST
+    assert np.array_equal(found.ids, segments(rgb, features, provider).ids)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_texture_says_who_segmented(folders: dict[str, Path], noise: np.ndarray) -> None:
+    texture = foveate.encode(noise, segments=lenient(folders["sam"]))
+    assert texture.made_by["cluster_id"] == "sam:sam"
+    assert np.ptp(texture.channel("cluster_id")) >= 1
+
+
+def test_where_no_mask_is_good_enough_there_is_one_segment(folders: dict[str, Path], noise: np.ndarray) -> None:
+    features = np.zeros((4, 6, 2), np.float32)
+    assert segments(noise, features, Sam(str(folders["sam"]), points=2, sure=1.0, stable=1.0)).count == 1
+
+
+def test_pixels_are_presented_as_the_stock_processor_presents_them(folders: dict[str, Path]) -> None:
+    network = module._network(find(str(folders["sam"]), module.KIND), None)
+    stock = SamImageProcessorPil(
+        size={"longest_edge": SIDE}, pad_size={"height": SIDE, "width": SIDE},
+        image_mean=list(IMAGENET[0]), image_std=list(IMAGENET[1]),
+    )  # fmt: skip
+    for shape in ((480, 640), (70, 53), (640, 481), (40, 30)):
+        rgb = np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
+        inputs: Any = stock(rgb, return_tensors="pt")
+        pixels, size = network.presented(rgb)
+        assert list(size) == list(inputs["reshaped_input_sizes"][0])
+        assert np.allclose(pixels.transpose(2, 0, 1), inputs["pixel_values"][0], atol=1e-5)
+
+
+class Reddish:
+    """Answers every prompt with where the image is red: the same mask three times."""
+
+    device = "cpu"
+
+    def get_image_embeddings(self, pixels: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.avg_pool2d(pixels[:, :1], 4)
+
+    def __call__(self, image_embeddings: torch.Tensor, input_points: torch.Tensor, **_: Any) -> SimpleNamespace:
+        n = input_points.shape[1]
+        return SimpleNamespace(
+            pred_masks=20 * image_embeddings[:, None].expand(1, n, 3, *image_embeddings.shape[2:]),
+            iou_scores=torch.ones(1, n, 3),
+        )
+
+
+@pytest.mark.parametrize("squeezed", [False, True])
+@pytest.mark.parametrize("shape", [(60, 100), (100, 60)])
+def test_convention_masks_lie_over_the_image(
+    squeezed: bool, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zero, one = np.full(3, 0.5, np.float32), np.ones(3, np.float32)
+    network = module._Network(Reddish(), 128, squeezed, zero, one)
+    monkeypatch.setattr(module, "_network", lambda source, device: network)
+    rgb = np.zeros((*shape, 3), np.uint8)
+    grid = shape[0] // 10, shape[1] // 10
+    rgb[: grid[0] // 2 * 10, grid[1] // 2 * 10 :, 0] = 255  # upper right
+    ids = Sam("any", points=2)(rgb, np.zeros((*grid, 1), np.float32))
+    expected = np.zeros(grid, int)
+    expected[: grid[0] // 2, grid[1] // 2 :] = 1
+    assert np.array_equal(ids, expected)
+
+
+def test_a_model_that_returns_nan_is_not_believed(monkeypatch: pytest.MonkeyPatch, noise: np.ndarray) -> None:
+    network = module._Network(Reddish(), 64, False, np.full(3, np.nan, np.float32), np.ones(3, np.float32))
+    monkeypatch.setattr(module, "_network", lambda source, device: network)
+    with pytest.raises(EncoderOutputError, match="NaN"):
+        Sam("any", points=2)(noise, np.zeros((3, 5, 1), np.float32))
+
+
+# --- checkpoints and options ------------------------------------------------------------------------------------------
+
+
+def test_folders_that_hold_no_sam(tmp_path: Path, folders: dict[str, Path], noise: np.ndarray) -> None:
+    features = np.zeros((3, 5, 1), np.float32)
+    with pytest.raises(ModelFilesError, match="no folder"):
+        Sam("./nowhere")(noise, features)
+    with pytest.raises(ModelFilesError, match="does not hold a whole SAM model"):
+        Sam(str(tmp_path))(noise, features)
+    CLIPVisionConfig().save_pretrained(tmp_path)
+    with pytest.raises(ModelFilesError, match="is a clip_vision_model model") as caught:
+        Sam(str(tmp_path))(noise, features)
+    assert DEFAULT in caught.value.fix
+    (tmp_path / "config.json").write_bytes((folders["sam"] / "config.json").read_bytes())
+    (tmp_path / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(ModelFilesError, match="does not hold a whole SAM model"):
+        Sam(str(tmp_path))(noise, features)
+
+
+def test_missing_weights_are_an_error(tmp_path: Path, folders: dict[str, Path], noise: np.ndarray) -> None:
+    from safetensors.torch import load_file, save_file
+
+    (tmp_path / "config.json").write_bytes((folders["sam"] / "config.json").read_bytes())
+    weights = load_file(folders["sam"] / "model.safetensors")
+    gone = min(key for key in weights if key.startswith("mask_decoder"))
+    save_file({k: v for k, v in weights.items() if k != gone}, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelFilesError, match="weights are missing"):
+        Sam(str(tmp_path))(noise, np.zeros((3, 5, 1), np.float32))
+
+
+@pytest.mark.parametrize("gone", ["torch", "transformers"])
+def test_a_missing_extra_says_what_to_install(
+    gone: str, monkeypatch: pytest.MonkeyPatch, folders: dict[str, Path], noise: np.ndarray
+) -> None:
+    monkeypatch.setitem(sys.modules, gone, None)
+    with pytest.raises(MissingExtraError, match=gone) as caught:
+        Sam(str(folders["sam"]))(noise, np.zeros((3, 5, 1), np.float32))
+    assert "pip install 'foveate[torch]'" in caught.value.fix
+    assert "KMeans()" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"points": 0}, {"points": 65}, {"points": True}, {"sure": 1.2}, {"stable": "x"}, {"overlap": -1},
+     {"checkpoint": ""}, {"checkpoint": 3}, {"sure": float("nan")}],
+)  # fmt: skip
+def test_options_out_of_range(wrong: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        Sam(**wrong)

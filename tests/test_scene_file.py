@@ -1,0 +1,238 @@
+"""Scenes kept in a folder: the same answers afterwards, whole or not at all, and of one image only."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+import foveate
+from foveate import Texture, closer, output
+from foveate.closer import Scene
+from foveate.errors import (
+    ImageNotFoundError,
+    OptionError,
+    OutputError,
+    TextureEncoderError,
+    TextureFileError,
+    TextureVersionError,
+)
+from foveate.readonly import ReadOnly
+from foveate.texture import EncoderStamp
+from tests.conftest import PHOTOS
+
+
+@pytest.fixture(scope="module")
+def picture() -> np.ndarray:
+    """Long enough for windows at a quarter of the resolution, and with a bus in it."""
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(60, 200, (4, 14, 3)).astype(np.uint8)
+    out = cv2.resize(coarse, (4700, 900), interpolation=cv2.INTER_CUBIC)
+    out[500:607, 3150:3310] = cv2.resize(foveate.load_image(PHOTOS / "yellow_bus.jpg").rgb, (160, 107))
+    return out
+
+
+@pytest.fixture(scope="module")
+def look(picture: np.ndarray) -> closer.Look:
+    return closer.look(closer.survey(picture), "a bus")
+
+
+@pytest.fixture
+def kept(look: closer.Look, tmp_path: Path) -> Path:
+    closer.save(look.scene, tmp_path / "scene")
+    return tmp_path / "scene"
+
+
+def edited(folder: Path, **changes: Any) -> Path:
+    index = json.loads((folder / "scene.json").read_text())
+    (folder / "scene.json").write_text(json.dumps(index | changes))
+    return folder
+
+
+def test_a_scene_answers_as_before(look: closer.Look, kept: Path, picture: np.ndarray) -> None:
+    scene = closer.load(kept, picture)
+    assert list(scene.windows) == list(look.scene.windows)
+    assert len(scene.windows) > 1
+    assert list(scene.tiles) == list(look.scene.tiles)
+    assert scene.side == look.scene.side
+    assert np.array_equal(scene.overview.embedding, look.scene.overview.embedding)
+    again = closer.look(scene, "a bus")
+    assert again.encoded == 0
+    assert again.places == look.places
+    assert np.array_equal(again.relevance.map, look.relevance.map)
+    assert again.relevance.confidence == look.relevance.confidence
+
+
+def test_saving_again_writes_only_what_is_new(look: closer.Look, kept: Path, picture: np.ndarray) -> None:
+    before = {file.name: file.stat().st_mtime_ns for file in kept.iterdir()}
+    more = closer.look(closer.load(kept, picture), "a giraffe", share=0.5)
+    assert more.encoded > 0
+    closer.save(more.scene, kept)
+    after = {file.name: file.stat().st_mtime_ns for file in kept.iterdir()}
+    assert len(after) == len(before) + more.encoded
+    assert all(after[name] == time for name, time in before.items() if name != "scene.json")
+    assert len(closer.load(kept, picture).tiles) == len(more.scene.tiles)
+    closer.save(look.scene, kept)  # and what is named no more is removed
+    assert {file.name for file in kept.iterdir()} == set(before)
+
+
+def test_other_files_in_the_folder_stay(look: closer.Look, kept: Path) -> None:
+    (kept / "notes.txt").write_text("mine")
+    closer.save(look.scene, kept)
+    assert (kept / "notes.txt").read_text() == "mine"
+
+
+def test_a_damaged_texture_is_written_again(look: closer.Look, kept: Path, picture: np.ndarray) -> None:
+    file = next(kept.glob("tile-*"))
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(TextureFileError, match="tile-"):
+        closer.load(kept, picture)
+    closer.save(look.scene, kept)
+    closer.load(kept, picture)
+
+
+def test_another_image_is_refused(kept: Path, picture: np.ndarray) -> None:
+    with pytest.raises(OptionError, match="900 x 4699 pixels, not 900 x 4700"):
+        closer.load(kept, picture[:, :-1])
+    with pytest.raises(OptionError, match="other pixels"):
+        closer.load(kept, picture[::-1])
+    changed = picture.copy()
+    changed[500:607, 3150:3310] = 128
+    with pytest.raises(OptionError, match="other pixels"):
+        closer.load(kept, changed)
+    with pytest.raises(ImageNotFoundError):
+        closer.load(kept, "nothing.tif")
+
+
+def test_another_encoder_is_refused(look: closer.Look, kept: Path, picture: np.ndarray) -> None:
+    class Other:
+        name, revision, width, templates = "nano", "0", 256, ("{}",)
+        calibration = foveate.load_encoder("nano").calibration
+
+        def encode_image(self, rgb: Any, *, long_side: int | None = None) -> Any: ...
+        def encode_text(self, texts: Any) -> Any: ...
+
+    with pytest.raises(TextureEncoderError, match="revision"):
+        closer.load(kept, picture, encoder=Other())
+
+    def stamped(texture: Texture) -> Texture:
+        return replace(texture, encoder=EncoderStamp("clip:/tmp/evil", "0", 256))
+
+    foreign = replace(look.scene, overview=stamped(look.scene.overview), windows=ReadOnly({}), tiles=ReadOnly({}))
+    closer.save(foreign, kept)
+    with pytest.raises(TextureEncoderError, match="does not load what a file names"):
+        closer.load(kept, picture)
+    mixed = replace(look.scene, tiles=ReadOnly({place: stamped(t) for place, t in look.scene.tiles.items()}))
+    closer.save(mixed, kept)
+    with pytest.raises(TextureFileError, match="another encoder"):
+        closer.load(kept, picture)
+
+
+def test_folders_that_hold_no_scene(tmp_path: Path, kept: Path, picture: np.ndarray) -> None:
+    with pytest.raises(TextureFileError, match="no scene"):
+        closer.load(tmp_path / "none", picture)
+    (tmp_path / "scene.json").write_text("{")
+    with pytest.raises(TextureFileError, match="cannot be read"):
+        closer.load(tmp_path, picture)
+    with pytest.raises(TextureVersionError, match="version 2"):
+        closer.load(edited(kept, version=2), picture)
+    with pytest.raises(TextureFileError, match="not that of a scene"):
+        closer.load(edited(kept, format="other"), picture)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"overview": "../other.safetensors"}, {"overview": "overview-0000000000000000.safetensors"}, {"side": 10**9},
+     {"side": None}, {"tiles": [{"place": [0, 99], "file": ""}]}, {"tiles": 3}, {"windows": [{"box": [0, 0, 1]}]},
+     {"windows": [{"box": [0, 0, 9999, 1], "file": ""}]}, {"image": {}}],
+)  # fmt: skip
+def test_damage_is_refused(changes: dict[str, Any], kept: Path, picture: np.ndarray) -> None:
+    with pytest.raises(TextureFileError):
+        closer.load(edited(kept, **changes), picture)
+
+
+def test_a_tile_of_another_size_is_refused(kept: Path, picture: np.ndarray) -> None:
+    index = json.loads((kept / "scene.json").read_text())
+    tiles = [entry | {"file": index["windows"][0]["file"]} for entry in index["tiles"]]
+    with pytest.raises(TextureFileError, match="a tile of"):
+        closer.load(edited(kept, tiles=tiles), picture)
+
+
+def test_a_foreign_index_is_never_replaced(look: closer.Look, tmp_path: Path) -> None:
+    for content in ("{}", "not JSON", "[]"):
+        (tmp_path / "scene.json").write_text(content)
+        with pytest.raises(OutputError, match="not that of a scene"):
+            closer.save(look.scene, tmp_path)
+        assert [file.name for file in tmp_path.iterdir()] == ["scene.json"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError):
+        closer.save(look.scene, tmp_path / "file" / "scene")
+
+
+# --- killed -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("survived", [0, 1, 4])
+def test_an_interrupted_save_leaves_the_scene_before(
+    survived: int, look: closer.Look, kept: Path, picture: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = closer.look(look.scene, "a giraffe", share=1)
+    written: list[Path] = []
+    whole = output.write_whole
+
+    def interrupted(path: Path, content: bytes) -> None:
+        if len(written) == survived:
+            raise KeyboardInterrupt
+        written.append(path)
+        whole(path, content)
+
+    monkeypatch.setattr("foveate.texture_file.write_whole", interrupted)
+    monkeypatch.setattr("foveate.scene_file.write_whole", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        closer.save(more.scene, kept)
+    monkeypatch.undo()
+    assert len(written) == survived
+    assert list(closer.load(kept, picture).tiles) == list(look.scene.tiles)
+    closer.save(more.scene, kept)
+    assert list(closer.load(kept, picture).tiles) == list(more.scene.tiles)
+
+
+KILLED = """
+import sys
+from dataclasses import replace
+from foveate import closer, load_image
+from foveate.readonly import ReadOnly
+rgb = load_image(sys.argv[1]).rgb[:256, :256].copy()
+scene = closer.look(closer.survey(rgb, tile=128), "a bus", share=1).scene
+fewer = replace(scene, tiles=ReadOnly(dict(list(scene.tiles.items())[:1])))
+print("ready", flush=True)
+while True:
+    closer.save(scene, sys.argv[2])
+    closer.save(fewer, sys.argv[2])
+"""
+
+
+def test_a_killed_writer_leaves_a_whole_scene(tmp_path: Path) -> None:
+    image, found = PHOTOS / "yellow_bus.jpg", set()
+    rgb = foveate.load_image(image).rgb[:256, :256]
+    for wait in (0.05, 0.12, 0.3):
+        folder = tmp_path / "scene"
+        process = subprocess.Popen([sys.executable, "-c", KILLED, image, folder], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(wait)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        if (folder / "scene.json").exists():
+            scene: Scene = closer.load(folder, rgb)
+            found.add(len(scene.tiles))
+    assert found

@@ -1,0 +1,396 @@
+"""What gives wrong answers without an error, and what must be an error."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import foveate.vlm
+from foveate.errors import (
+    BudgetError,
+    EncoderNameError,
+    FoveateError,
+    ImageArrayError,
+    ModelError,
+    OptionError,
+    PromptError,
+    QueryError,
+    SceneError,
+)
+from foveate.vlm import VLM
+from foveate.vlm.attach import FAMILIES as KNOWN
+from tests.test_vlm import EXACT, QUESTION, attached, generated, stock_inputs
+from tests.vlm_models import FAMILIES, pair, photo
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+FEW = {"max_new_tokens": 3}
+
+
+@torch.no_grad()
+def logits(vlm: VLM, inputs: dict[str, Any]) -> torch.Tensor:
+    return torch.as_tensor(vlm.model(**inputs, use_cache=True).logits[0, -1])
+
+
+# --- traps ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen2_5_vl", "qwen3_vl"])
+def test_without_positions_the_answer_would_differ(name: str) -> None:
+    """Trap 1: compact positions raise nothing. This is why `prepare` always passes them."""
+    vlm = attached(name)
+    scene = vlm.see(photo(seed=1))
+    prepared = vlm.prepare(scene, QUESTION, budget=6, method="uniform")
+    right = logits(vlm, prepared.inputs())
+    without = {key: value for key, value in prepared.inputs().items() if key != "position_ids"}
+    assert (logits(vlm, without) - right).abs().max() > 100 * EXACT
+
+
+def test_nothing_is_passed_from_which_positions_could_be_made_anew(family: str) -> None:
+    """Traps 2 and 4: grids and token types of the full prompt beside short ids, and embeddings in place of ids."""
+    vlm = attached(family)
+    given = vlm.prepare(vlm.see(photo()), QUESTION, budget=4).inputs()
+    assert set(given) == {"input_ids", "attention_mask", "position_ids", "mm_encoder_outputs"}
+
+
+@pytest.fixture(params=list(FAMILIES))
+def family(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_without_a_cache_gaps_would_be_borders() -> None:
+    """Trap 3: `generate` drops a mask of ones, and then takes gaps in positions for borders between prompts."""
+    vlm = attached("llava")
+    scene = vlm.see(photo(seed=2))
+    keywords = {"max_new_tokens": 6, "use_cache": False}
+    naive = generated(vlm, vlm.prepare(scene, QUESTION, budget=5, method="uniform").inputs(), **keywords)[1]
+    right = generated(vlm, vlm.prepare(scene, QUESTION, budget=5, method="uniform").inputs(), max_new_tokens=6)[1]
+    assert (naive[0] - right[0]).abs().max() > 100 * EXACT
+    ours = vlm.ask(scene, QUESTION, budget=5, method="uniform", generation={"use_cache": False, **FEW})
+    cached = vlm.ask(scene, QUESTION, budget=5, method="uniform", generation=FEW)
+    assert np.array_equal(ours.ids, cached.ids)
+
+
+def test_deepstack_is_not_lost() -> None:
+    """Trap 4: without the further features Qwen3-VL answers, and differently."""
+    vlm = attached("qwen3_vl")
+    prepared = vlm.prepare(vlm.see(photo(seed=3)), QUESTION, budget=8)
+    assert len(prepared.features.levels) == 3
+    assert all(len(level[0]) == 8 for level in prepared.features.levels)
+    right, without = prepared.inputs(), prepared.inputs()
+    for level in without["mm_encoder_outputs"]["image"].deepstack_features:
+        level[0] = torch.zeros_like(level[0])
+    assert (logits(vlm, right) - logits(vlm, without)).abs().max() > 10 * EXACT
+
+
+@pytest.mark.parametrize("settings", [{"num_beams": 3}, {"do_sample": True, "num_return_sequences": 3}])
+def test_generate_never_changes_a_scene(family: str, settings: dict[str, Any]) -> None:
+    """Trap 5: beams and several sequences write into the object that carries the features."""
+    vlm = attached(family)
+    scene = vlm.see(photo(seed=4))
+    assert scene.features is not None
+    before = copy.deepcopy(scene.features)
+    first = vlm.ask(scene, QUESTION, budget=None, generation=FEW)
+    vlm.ask(scene, QUESTION, budget=None, generation={**FEW, **settings})
+    assert [len(rows) for rows in scene.features.rows] == [len(rows) for rows in before.rows]
+    for now, then in zip(scene.features.rows, before.rows, strict=True):
+        assert torch.equal(now, then)
+    assert np.array_equal(vlm.ask(scene, QUESTION, budget=None, generation=FEW).ids, first.ids)
+
+
+@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+def test_the_model_answers_others_as_before(name: str) -> None:
+    """Trap 6: offsets of positions that a call leaves behind in the model must not reach the next one."""
+    vlm = attached(name)
+    image = photo(seed=5)
+    stock = generated(vlm, stock_inputs(vlm, [image]))
+    vlm.ask(vlm.see(photo(90, 220, seed=6)), QUESTION, budget=3, generation=FEW)
+    again = generated(vlm, stock_inputs(vlm, [image]))
+    assert torch.equal(stock[1], again[1])
+    assert not [module for module in vlm.model.modules() if module._forward_hooks or module._forward_pre_hooks]
+
+
+def test_an_answer_is_what_came_after_the_short_prompt(family: str) -> None:
+    """Trap 9."""
+    vlm = attached(family)
+    answer = vlm.ask(vlm.see(photo()), QUESTION, budget=4, generation={"max_new_tokens": 5, "min_new_tokens": 5})
+    assert answer.ids.shape == (5,)
+
+
+# --- modes ------------------------------------------------------------------------------------------------------------
+
+
+def test_weights_of_one_are_the_stock_model_and_gradients_flow(family: str) -> None:
+    vlm = attached(family)
+    image = photo(seed=7)
+    scene = vlm.see(image)
+    ones = [torch.ones(placement.count, requires_grad=True) for placement in scene.placements]
+    prepared = vlm.prepare(scene, QUESTION, mode="weight", weights=ones)
+    out = vlm.model(**prepared.inputs(), use_cache=True).logits[0, -1]
+    stock = generated(vlm, stock_inputs(vlm, [image]), max_new_tokens=1)[1][0, 0]
+    assert (out.detach() - stock).abs().max() <= EXACT / 10  # kernels differ a little where gradients are kept
+    out.max().backward()
+    assert ones[0].grad is not None
+    assert (ones[0].grad != 0).any()
+
+
+def test_usual_weights_follow_the_map() -> None:
+    vlm = attached("qwen2_5_vl")
+    scene = vlm.see(Path(foveate.__file__).parent / "assets/photos/yellow_bus.jpg")
+    prepared = vlm.prepare(scene, "the yellow bus", mode="weight")
+    assert scene.features is not None
+    norms = prepared.features.rows[0].norm(dim=1) / scene.features.rows[0].norm(dim=1)
+    plane = prepared.relevance[0].on(foveate.Grid(*_shape(scene), *scene.images[0].shape[:2])).map.ravel()
+    assert norms.min() >= 0.5 - 1e-5
+    assert norms.max() <= 1 + 1e-5
+    assert np.corrcoef(norms.numpy(), plane)[0, 1] > 0.99
+    assert len(prepared.keep) == prepared.keep.sum()
+
+
+def _shape(scene: foveate.vlm.Scene) -> tuple[int, int]:
+    pane = scene.placements[0].panes[0]
+    return pane.h, pane.w
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen2_5_vl", "qwen3_vl"])
+def test_crops_are_further_images(name: str) -> None:
+    vlm = attached(name)
+    scene = vlm.see(Path(foveate.__file__).parent / "assets/photos/yellow_bus.jpg")
+    answer = vlm.ask(scene, "the yellow bus", mode="crop", budget=120, generation=FEW)
+    assert answer.regions is not None
+    assert len(answer.chosen) == 1 + len(answer.regions)
+    cells = sum(choice.count for choice in answer.chosen)
+    assert cells == 120 if name != "llava" else cells <= 120  # the tiny one has 16 cells an image
+
+
+def test_questions_that_name_nothing_are_asked_all_the_same() -> None:
+    """ "Why?" has no place in the picture: saliency and an even spread get the budget."""
+    vlm = attached("llava")
+    scene = vlm.see(photo())
+    for question in ("why?", "describe it", "これは何ですか"):
+        answer = vlm.ask(scene, question, budget=5, generation=FEW)
+        assert answer.tokens == (5, 16)
+        assert answer.relevance[0].confidence < 0.5
+
+
+# --- LLaVA's own tower ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A CLIP checkpoint whose tower is that of the tiny LLaVA."""
+    from transformers import CLIPConfig, CLIPModel, CLIPTokenizer
+
+    path = tmp_path_factory.mktemp("clip")
+    letters = [*"abcdefghijklmnopqrstuvwxyz.,'"]
+    words = [*letters, *(letter + "</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
+    (path / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(words)}))
+    (path / "merges.txt").write_text("#version: 0.2\n")
+    CLIPTokenizer(str(path / "vocab.json"), str(path / "merges.txt")).save_pretrained(path)
+    model, _ = pair("llava")
+    end = words.index("<|endoftext|>")
+    config = CLIPConfig(
+        text_config={
+            "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+            "vocab_size": len(words), "max_position_embeddings": 77, "bos_token_id": end - 1, "eos_token_id": end,
+        },
+        vision_config=model.config.vision_config.to_dict(),
+        projection_dim=24,
+    )  # fmt: skip
+    clip = CLIPModel(config)
+    tower = model.model.vision_tower
+    clip.vision_model.load_state_dict(getattr(tower, "vision_model", tower).state_dict())
+    clip.save_pretrained(path)
+    return str(path)
+
+
+def test_the_texture_comes_from_the_same_pass(clip_folder: str) -> None:
+    model, processor = pair("llava")
+    vlm = foveate.vlm.attach(model, processor, encoder=f"tower:{clip_folder}")
+    calls = []
+    hook = model.model.vision_tower.register_forward_hook(lambda *_: calls.append(1))
+    try:
+        scene = vlm.see(photo(seed=8))
+    finally:
+        hook.remove()
+    assert len(calls) == 1
+    assert scene.textures[0].grid.shape == (4, 4)
+    assert scene.images[0].shape == (150, 152, 3)  # what the processor shows of 150 x 200
+    clip: Any = vlm.encoder
+    pixels = stock_inputs(vlm, [photo(seed=8)])["pixel_values"]
+    with torch.no_grad():
+        dense = clip.clip.dense_features(pixels)[0].numpy()
+    vector = clip.encode_text(["a dog"])[0]
+    ours = scene.textures[0].scores(vector[None])[0].reshape(4, 4)
+    assert np.allclose(ours, dense @ vector, atol=5e-3)
+    answer = vlm.ask(scene, "a dog", budget=5, generation=FEW)
+    assert answer.tokens == (5, 16)
+
+
+def test_a_tower_that_is_not_clips_is_refused(clip_folder: str) -> None:
+    model, processor = copy.deepcopy(pair("llava"))
+    with pytest.raises(ModelError, match=r"LLaVA 1\.5"):
+        foveate.vlm.attach(model, processor, encoder="tower")
+    last = [name for name, _ in model.named_parameters() if "vision" in name and name.endswith("k_proj.weight")][-1]
+    weight = model.get_parameter(last)
+    weight.data += 1
+    with pytest.raises(ModelError, match="other weights"):
+        foveate.vlm.attach(model, processor, encoder=f"tower:{clip_folder}")
+    with pytest.raises(ModelError, match="whose tower is CLIP's"):
+        foveate.vlm.attach(*pair("qwen2_5_vl"), encoder=f"tower:{clip_folder}")
+    with pytest.raises(ModelError, match="sparse"):
+        foveate.vlm.attach(*pair("llava"), encoder=f"tower:{clip_folder}").see(photo(), mode="sparse")
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+def test_an_unsupported_model_lists_what_is_supported_and_what_to_write() -> None:
+    class Other(torch.nn.Module):
+        def forward(self, mm_encoder_outputs: Any = None) -> None: ...
+
+    with pytest.raises(ModelError) as caught:
+        foveate.vlm.attach(Other(), None)
+    assert all(name in str(caught.value) for name in (*KNOWN, "placements", "encode", "positions"))
+
+
+def test_an_old_transformers_is_refused() -> None:
+    """A model class of the library whose forward does not know the door."""
+
+    def forward(self: Any, input_ids: Any = None) -> None: ...
+
+    old = type("Old", (type(pair("llava")[0]),), {"forward": forward})
+    with pytest.raises(ModelError, match=r"5\.18"):
+        foveate.vlm.attach(object.__new__(old), pair("llava")[1])
+
+
+@pytest.mark.parametrize(
+    ("model", "processor"), [("llava", "qwen2_5_vl"), ("qwen3_vl", "qwen2_5_vl"), ("internvl", "llava")]
+)
+def test_a_processor_of_another_model_is_refused(model: str, processor: str) -> None:
+    with pytest.raises(ModelError, match=r"(?i)processor"):
+        foveate.vlm.attach(pair(model)[0], pair(processor)[1])
+
+
+def test_no_processor_and_no_encoder_are_refused() -> None:
+    with pytest.raises(ModelError, match="tokenizer"):
+        foveate.vlm.attach(pair("llava")[0], pair("llava")[1].tokenizer)
+    with pytest.raises(EncoderNameError):
+        foveate.vlm.attach(*pair("llava"), encoder="best")
+
+
+@pytest.mark.parametrize("prompt", ["USER: what is it? ASSISTANT:", "<image><image> what is it?"])
+def test_image_tokens_missing_or_doubled(prompt: str) -> None:
+    vlm = attached("llava")
+    with pytest.raises(PromptError, match="image tokens"):
+        vlm.ask(vlm.see(photo()), QUESTION, prompt=prompt, generation=FEW)
+    with pytest.raises(PromptError, match="question with the image token"):
+        vlm.ask(vlm.see(photo()), "<image> what is it?", generation=FEW)
+
+
+def test_a_prompt_of_ones_own() -> None:
+    vlm = attached("llava")
+    scene = vlm.see(photo(seed=9))
+    text = vlm.processor.apply_chat_template(
+        [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": QUESTION}]}],
+        add_generation_prompt=True, tokenize=False,
+    )  # fmt: skip
+    usual = vlm.prepare(scene, QUESTION, budget=7)
+    own = vlm.prepare(scene, QUESTION, budget=7, prompt=text)
+    assert torch.equal(usual.text["input_ids"], own.text["input_ids"])
+
+
+def test_a_processor_without_a_chat_template_asks_for_a_prompt() -> None:
+    model, processor = pair("llava")
+    bare = copy.copy(processor)
+    bare.chat_template = None
+    vlm = foveate.vlm.attach(model, bare)
+    scene = vlm.see(photo())
+    with pytest.raises(PromptError, match="chat template"):
+        vlm.ask(scene, QUESTION)
+    assert vlm.ask(scene, QUESTION, prompt="USER: <image>\nwhat? ASSISTANT:", budget=5, generation=FEW).tokens[0] == 5
+
+
+def test_budgets() -> None:
+    vlm = attached("llava")
+    scene = vlm.see(photo())
+    with pytest.warns(UserWarning, match="16 cells"):
+        assert vlm.ask(scene, QUESTION, budget=99, generation=FEW).tokens == (16, 16)
+    wrong: list[Any] = [0, -1, 2.5, True, "all", (3, 4), ()]
+    for budget in wrong:
+        with pytest.raises(BudgetError):
+            vlm.ask(scene, QUESTION, budget=budget, generation=FEW)
+    two = vlm.see([photo(), photo(seed=1)])
+    with pytest.raises(BudgetError, match="2 images"):
+        vlm.ask(two, QUESTION, budget=8, generation=FEW)
+    answer = vlm.ask(two, QUESTION, budget=(3, 5), generation=FEW)
+    assert [choice.count for choice in answer.chosen] == [3, 5]
+    assert vlm.ask(two, QUESTION, budget="auto", generation=FEW).tokens[0] >= 2
+    with pytest.raises(BudgetError, match="3 budgets for 2"):
+        vlm.ask_many(scene, ["a", "b"], budget=[1, 2, 3])
+    with pytest.raises(OptionError, match="list of texts"):
+        vlm.ask_many(scene, "a dog")
+
+
+def test_scenes() -> None:
+    llava, qwen = attached("llava"), attached("qwen2_5_vl")
+    with pytest.raises(SceneError, match="another model"):
+        llava.ask(qwen.see(photo()), QUESTION)
+    with pytest.raises(SceneError, match="str"):
+        llava.ask("photo.jpg", QUESTION)  # type: ignore[arg-type]
+    with pytest.raises(SceneError, match="at least one"):
+        llava.see([])
+    with pytest.raises(SceneError, match="sparse"):
+        llava.ask(llava.see(photo()), QUESTION, mode="sparse")
+    with pytest.raises(SceneError, match="not encoded"):
+        llava.ask(llava.see(photo(), mode="sparse"), QUESTION)
+    with pytest.raises(SceneError, match="compares the model's features"):
+        llava.ask(llava.see(photo(), mode="sparse"), QUESTION, budget=5, mode="sparse", method="maxmin")
+    vlm = attached("internvl")
+    with pytest.raises(ModelError, match="sparse"):
+        vlm.ask(vlm.see(photo(), mode="sparse"), QUESTION, mode="sparse")
+    with pytest.raises(SceneError, match="2 images"):
+        llava.ask(llava.see([photo(), photo()]), QUESTION, mode="crop")
+    with pytest.raises(BudgetError, match="64"):
+        llava.ask(llava.see(photo()), QUESTION, mode="crop", budget=10)
+    for mode in ("prune", "", None):
+        with pytest.raises(OptionError, match="drop"):
+            llava.see(photo(), mode=mode)  # type: ignore[arg-type]
+
+
+def test_videos() -> None:
+    qwen = attached("qwen2_5_vl")
+    with pytest.raises(SceneError, match="no frames"):
+        qwen.see_video([])
+    with pytest.raises(ImageArrayError, match="one size"):
+        qwen.see_video([photo(), photo(90, 90)])
+    with pytest.raises(OptionError, match="fps"):
+        qwen.see_video([photo()], fps=0)
+    with pytest.raises(ModelError, match="several images"):
+        attached("llava").see_video([photo()])
+
+
+def test_questions() -> None:
+    vlm = attached("llava")
+    scene = vlm.see(photo())
+    empty: list[Any] = ["", "  ", None, 3]
+    for question in empty:
+        with pytest.raises(QueryError):
+            vlm.ask(scene, question)
+    with pytest.raises(OptionError, match="weights"):
+        vlm.ask(scene, QUESTION, mode="weight", weights=[torch.ones(3)])
+    with pytest.raises(FoveateError):
+        vlm.ask(scene, QUESTION, method="best")
+
+
+def test_usual_use_warns_of_nothing() -> None:
+    vlm = attached("llava")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        vlm.ask(vlm.see(photo()), QUESTION, budget=5, generation=FEW)

@@ -1,0 +1,42 @@
+"""The tiny models of vlm_models.py as folders, in the files that a download from the Hub would have.
+
+Some processors cannot be saved as a whole where the package of their video processors is missing, so their parts are
+written one by one; what is read back is then read by the library's own code.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.vlm_models import pair, tokenizer
+
+NAMED = {  # tokens that InternVL's processor looks up by name in its tokenizer
+    "start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<IMG_CONTEXT>",
+    "video_token": "<video>",
+}  # fmt: skip
+SETTINGS: dict[str, dict[str, Any]] = {"smolvlm": {"image_seq_len": 16}, "internvl": {"image_seq_length": 4}}
+
+
+def saved(name: str, folder: Path, *, template: bool = True) -> Path:
+    """Write the tiny model of a family into a folder; `template`: with its chat template. -> the folder."""
+    model, processor = pair(name)
+    model.save_pretrained(folder)
+    if name in ("llava", "llava_next", "idefics3"):
+        processor.save_pretrained(folder)
+    else:
+        words = tokenizer()
+        if name == "internvl":
+            words = type(words)(
+                tokenizer_object=words.backend_tokenizer, pad_token="<pad>", bos_token="<s>", eos_token="</s>",
+                unk_token="?", clean_up_tokenization_spaces=False, extra_special_tokens=NAMED,
+            )  # fmt: skip
+        words.save_pretrained(folder)
+        processor.image_processor.save_pretrained(folder)
+        (folder / "chat_template.jinja").write_text(processor.chat_template)
+        settings = {"processor_class": type(processor).__name__, **SETTINGS.get(name, {})}
+        (folder / "processor_config.json").write_text(json.dumps(settings))
+    if not template:
+        (folder / "chat_template.jinja").unlink()
+    return folder
