@@ -166,7 +166,7 @@ def test_a_few_steps_lower_both_losses() -> None:
     trainee = train.Trainee(model.new(**TINY))
     optimizer = train.optimiser(trainee)
     batch = batches.batch_of(7, 0, 4, 4)
-    _, both, ask = train.stages(1, 1, 1)
+    _, both, ask, _ = train.stages(1, 1, 1, 1)
     steps = [train.one_step(trainee, optimizer, batch, both, rate=3e-3) for _ in range(12)]
     assert steps[-1]["loss"] < 0.7 * steps[0]["loss"]
     assert steps[-1]["dense"] < 0.8 * steps[0]["dense"]

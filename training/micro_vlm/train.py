@@ -134,6 +134,7 @@ class Stage:
         steps: how many. order: the batch.
         sees: whether tower and projector learn. asks: whether the language model does.
         dense, look: weights of the extra losses.
+        boost: factor of the learning rate.
     """
 
     steps: int
@@ -142,14 +143,16 @@ class Stage:
     asks: bool
     dense: float
     look: float
+    boost: float = 1.0
 
 
-def stages(see: int, both: int, ask: int) -> tuple[Stage, ...]:
-    """Tower and projector alone; everything; the language model alone, which takes half the time."""
+def stages(see: int, both: int, ask: int, finish: int) -> tuple[Stage, ...]:
+    """Tower and projector alone; everything; the language model alone, which takes half the time; everything again."""
     return (
         Stage(see, Order(0, 32, 1), sees=True, asks=False, dense=1.0, look=0.0),
         Stage(both, Order(0, 16, 16), sees=True, asks=True, dense=0.3, look=0.3),
         Stage(ask, Order(0, 16, 16), sees=False, asks=True, dense=0.0, look=0.5),
+        Stage(finish, Order(0, 16, 16), sees=True, asks=True, dense=0.3, look=0.3, boost=3.0),
     )
 
 
@@ -202,7 +205,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, nargs=3, default=(700, 800, 2200), help="of the three stages")
+    parser.add_argument("--steps", type=int, nargs=4, default=(700, 800, 1100, 600), help="of the four stages")
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--compile", action="store_true", help="a third faster; needs a C++ compiler")
     parser.add_argument("--minutes", type=float, default=0, help="stop (and save) after so many; 0: never")
@@ -236,7 +239,7 @@ def main() -> None:
     started = time.monotonic()
     for step, batch in enumerate(batches([order for _, order in steps[done:]], SEED), done):
         stage = steps[step][0]
-        rate = rate_at(step, len(steps), args.rate)
+        rate = rate_at(step, len(steps), args.rate) * stage.boost
         now = one_step(trainee, optimizer, batch, stage, rate=rate)
         mean = {name: value if name not in mean else 0.9 * mean[name] + 0.1 * value for name, value in now.items()}
         if (step + 1) % 10 == 0:
