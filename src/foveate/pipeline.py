@@ -18,10 +18,10 @@ from foveate.channels.build import Preset, build, channels_named
 from foveate.channels.clusters import Provider
 from foveate.channels.depth import DepthModel
 from foveate.channels.text import Detector
-from foveate.encoders import Encoder
+from foveate.encoders import DenseFeatures, Encoder
 from foveate.encoders.contract import check_features, encoder_given, encoder_of
 from foveate.errors import OptionError, QueryError
-from foveate.image import ImageSource, load_image
+from foveate.image import ImageSource, Picture, load_image
 from foveate.readonly import ReadOnly
 from foveate.relevance.allocate import BEST, Allocation, allocate_map, check_floor, nearest_budget
 from foveate.relevance.bank import bank_of, query_metric_of
@@ -82,6 +82,30 @@ def encode(
     picture = load_image(image, value_range=value_range)
     dense = tower.encode_image(picture.rgb, long_side=long_side)
     check_features(tower, dense, picture.size)
+    return texture_of(
+        picture, dense, tower, names, rank=rank, error=error, compression=compression, long_side=long_side,
+        segments=segments, text=text, depth=depth,
+    )  # fmt: skip
+
+
+def texture_of(
+    picture: Picture,
+    dense: DenseFeatures,
+    tower: Encoder,
+    names: Sequence[str],
+    *,
+    rank: int | None = None,
+    error: float | None = None,
+    compression: Compression = "query",
+    long_side: int | None = None,
+    segments: Provider | None = None,
+    text: Detector = "auto",
+    depth: str | DepthModel | None = None,
+) -> Texture:
+    """The second half of `encode`: features of a picture, from the tower or mixed from several looks, as a texture.
+
+    `names` are planes, from `channels_named`; everything else is as in `encode`.
+    """
     grid, flat = dense.grid, dense.features.reshape(dense.grid.count, -1)
     if _is_constant(picture.rgb):
         flat = np.zeros_like(flat)  # nothing in it: what a tower says then is only how it treats borders

@@ -146,7 +146,7 @@ def fading(shape: tuple[int, int], cells: Box) -> Floats:
 def _merged(texture: Texture, cells: Box, scale: float, tower: Encoder) -> Texture:
     """The texture with a box of cells looked at again."""
     grid, basis, part = texture.grid, texture.basis, (slice(cells[0], cells[2]), slice(cells[1], cells[3]))
-    pixels = _outwards(cells, grid)
+    pixels = outwards(cells, grid)
     if (texture.pixel == texture.pixel[0, 0]).all():  # as in encode: what a tower says then is how it treats borders
         fine = np.zeros((cells[2] - cells[0], cells[3] - cells[1], basis.width), np.float32)
     else:
@@ -171,30 +171,41 @@ def _merged(texture: Texture, cells: Box, scale: float, tower: Encoder) -> Textu
     )
 
 
-def _look(texture: Texture, pixels: Box, scale: float, tower: Encoder) -> Floats:
-    """Features of a part of the image with `scale` times the cells that it has in the texture: [hf, wf, D]."""
-    grid = texture.grid
-    part = np.ascontiguousarray(texture.pixel[pixels[0] : pixels[2], pixels[1] : pixels[3]])
-    ratio = scale * max(part.shape[:2]) / max(grid.height, grid.width)  # of the working size of the first look
-    side = texture.preprocessing.get("long_side")
-    if abs(ratio - 1) * max(grid.shape) >= 0.5:
-        if side is None:
-            probe = tower.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE)
-            side = max(grid.shape) * PROBE / probe.grid.w
-        side = max(LEAST_SIDE, round(ratio * side))
-    try:
-        dense = tower.encode_image(part, long_side=side)
-    except OptionError as error:
-        raise OptionError(
-            f"scale={scale:g} for {part.shape[0]} x {part.shape[1]} pixels: {error.received}",
-            expected=error.expected,
-            fix="a smaller scale, or a smaller share of the image",
-        ) from error
+def look(rgb: NDArray[np.uint8], pixels: Box, tower: Encoder, side: float | None) -> Floats:
+    """Features of a part of an image [hf, wf, D]; `side` is the working size of that part, None the encoder's own."""
+    part = np.ascontiguousarray(rgb[pixels[0] : pixels[2], pixels[1] : pixels[3]])
+    dense = tower.encode_image(part, long_side=None if side is None else max(LEAST_SIDE, round(side)))
     check_features(tower, dense, (part.shape[0], part.shape[1]))
     return np.asarray(dense.features, np.float32)
 
 
-def _outwards(cells: Box, grid: Grid) -> Box:
+def working_side(texture: Texture, tower: Encoder) -> float:
+    """Pixels along the long side of the image as the encoder saw it."""
+    side = texture.preprocessing.get("long_side")
+    if side is not None:
+        return float(side)
+    probe = tower.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE)
+    return max(texture.grid.shape) * PROBE / probe.grid.w
+
+
+def _look(texture: Texture, pixels: Box, scale: float, tower: Encoder) -> Floats:
+    """Features of a part of the image with `scale` times the cells that it has in the texture: [hf, wf, D]."""
+    grid, size = texture.grid, (pixels[2] - pixels[0], pixels[3] - pixels[1])
+    ratio = scale * max(size) / max(grid.height, grid.width)  # of the working size of the first look
+    side: float | None = texture.preprocessing.get("long_side")
+    if abs(ratio - 1) * max(grid.shape) >= 0.5:
+        side = ratio * working_side(texture, tower)
+    try:
+        return look(texture.pixel, pixels, tower, side)
+    except OptionError as error:
+        raise OptionError(
+            f"scale={scale:g} for {size[0]} x {size[1]} pixels: {error.received}",
+            expected=error.expected,
+            fix="a smaller scale, or a smaller share of the image",
+        ) from error
+
+
+def outwards(cells: Box, grid: Grid) -> Box:
     """A box of cells in whole pixels, rounded outwards."""
     y0, y1 = (cells[i] * grid.height for i in (0, 2))
     x0, x1 = (cells[i] * grid.width for i in (1, 3))
