@@ -1,0 +1,130 @@
+"""When to encode again: rules that can each be tested alone.
+
+A frame becomes a key frame (encoded whole) for one of these reasons, the first that holds:
+
+    first      nothing has been encoded yet, or the frames changed their size
+    cut        the scene changed: even after motion is taken out, frames have little in common
+    age        the last key frame is `every` frames old
+    stale      more than `stale` of the cells are no longer believed, or the parts to renew cost as much as the whole
+    residual   the median cell no longer looks like what was encoded
+
+Between key frames only parts are encoded again: tiles of which most is no longer believed, with a halo, so that the
+tower sees what is around them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.errors import OptionError
+from foveate.refine import Box
+from foveate.video.carry import unlikeness
+from foveate.video.flow import Floats, Luma
+
+Reason = Literal["first", "cut", "age", "stale", "residual"]
+BELIEVED = 0.5  # confidence below which a cell is stale
+TILE = 8  # cells along a side
+HALO = 8  # cells of surroundings that the tower sees beside a part
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """The rules' numbers.
+
+    Attributes:
+        every: frames from one key frame to the next, at most; 1 encodes every frame.
+        stale: share of stale cells above which everything is encoded again.
+        residual: unlikeness of the median cell above which everything is encoded again.
+        cut: unlikeness of the median cell to the frame before, motion taken out, that makes a cut. Above 1: no cuts.
+        parts: whether parts are renewed between key frames.
+        pause: frames between two renewals of parts.
+        most: share of the image, halos included, up to which parts are cheaper than the whole.
+    """
+
+    every: int = 12
+    stale: float = 0.3
+    residual: float = 0.12
+    cut: float = 0.12
+    parts: bool = True
+    pause: int = 3
+    most: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name, low in (("every", 1), ("pause", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise OptionError(f"{name}={value!r}", expected="a whole number, 1 or more", fix="leave it out")
+        for name in ("stale", "residual", "cut", "most"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise OptionError(f"{name}={value!r}", expected="a number above 0", fix="leave it out")
+
+    def key(self, age: int, confidence: Floats, unlike: float, changed: float) -> Reason | None:
+        """Why this frame is a key frame, or None.
+
+        Args:
+            age: frames since the last one.
+            confidence: of the carried features, [h, w].
+            unlike: unlikeness of the median cell to what was encoded.
+            changed: to the frame before.
+        """
+        if changed > self.cut:
+            return "cut"
+        if age >= self.every:
+            return "age"
+        if float((confidence < BELIEVED).mean()) > self.stale:
+            return "stale"
+        if unlike > self.residual:
+            return "residual"
+        return None
+
+
+def median_change(current: Luma, earlier: Luma, flow: Floats) -> float:
+    """Unlikeness of the median sample to where the flow points, 0 to 1."""
+    return float(np.median(unlikeness(current, earlier, flow)))
+
+
+def stale_parts(confidence: Floats, weight: Floats | None = None) -> list[Box]:
+    """Boxes of cells (y0, x0, y1, x1) that want to be encoded again, those that matter most first.
+
+    Args:
+        confidence: of the carried features, [h, w]. Tiles of which at least half is stale are joined with those beside
+            them; each group gives one box.
+        weight: how much a cell matters, [h, w]; None: all alike. What the last map was sure is irrelevant can wait.
+    """
+    h, w = confidence.shape
+    rows, columns = -(-h // TILE), -(-w // TILE)
+    stale = (confidence < BELIEVED).astype(np.float32)
+    tiles = np.zeros((rows, columns), np.uint8)
+    for y in range(rows):
+        for x in range(columns):
+            tiles[y, x] = stale[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE].mean() >= BELIEVED
+    count, _, stats, _ = cv2.connectedComponentsWithStats(tiles, connectivity=8)
+    need = stale if weight is None else stale * weight
+    boxes: list[tuple[float, Box]] = []
+    for x0, y0, wide, tall, _ in stats[1:count]:
+        box = (y0 * TILE, x0 * TILE, min(h, (y0 + tall) * TILE), min(w, (x0 + wide) * TILE))
+        boxes.append((float(need[box[0] : box[2], box[1] : box[3]].sum()), tuple(int(v) for v in box)))  # type: ignore[arg-type]
+    return [box for _, box in sorted(boxes, key=lambda pair: (-pair[0], pair[1]))]
+
+
+def with_halo(box: Box, shape: tuple[int, int]) -> Box:
+    """A box with its surroundings, as far as the image goes."""
+    return max(0, box[0] - HALO), max(0, box[1] - HALO), min(shape[0], box[2] + HALO), min(shape[1], box[3] + HALO)
+
+
+def cost(boxes: list[Box], shape: tuple[int, int]) -> float:
+    """Share of the image that the tower sees for these boxes, halos included."""
+    wide = [with_halo(box, shape) for box in boxes]
+    return sum((b[2] - b[0]) * (b[3] - b[1]) for b in wide) / (shape[0] * shape[1])
+
+
+def importance(relevance: NDArray[np.floating]) -> Floats:
+    """How much a cell of a map matters for the next one: 1 where it is relevant or uncertain, a quarter where it is
+    certainly not; float32 [h, w]."""
+    return np.clip(0.25 + 3 * np.asarray(relevance, np.float32), 0.25, 1)

@@ -1,0 +1,380 @@
+"""One frame: (state before, picture) -> (state after, frame). Pure; the state is a value that can be kept and gone back to.
+
+A key frame is encoded whole, and its features are mixed with what was carried there: a tower sees a running dog better
+in one frame than in the next, and the mean of several looks is better than any one of them (`memory`, docs/video.md).
+Between key frames everything is carried along the motion; colours, edges and saliency are the frame's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.basis import inward, rounded_up
+from foveate.channels.build import VISUAL, build
+from foveate.channels.saliency import spectral_residual
+from foveate.channels.visual import visual_planes
+from foveate.encoders import DenseFeatures, Encoder
+from foveate.encoders.contract import check_features
+from foveate.grid import Grid
+from foveate.image import Picture
+from foveate.pipeline import Budget, score, texture_of
+from foveate.readonly import ReadOnly
+from foveate.refine import RAMP, Box, area_means, fading, look, outwards, working_side
+from foveate.relevance.allocate import BEST, Allocation
+from foveate.relevance.bank import query_metric_of
+from foveate.relevance.policies import Policy
+from foveate.relevance.score import Relevance, Relevances
+from foveate.texture import Texture
+from foveate.video.carry import Patch, Seen, moved, overlaid, patch_of
+from foveate.video.flow import (
+    Dis,
+    FlowModel,
+    Floats,
+    Luma,
+    at_cells,
+    composed,
+    flow_between,
+    luma_of,
+    occluded,
+    still,
+    warped,
+)
+from foveate.video.refresh import Reason, Refresh, cost, importance, median_change, stale_parts, with_halo
+from foveate.video.temporal import Step, looks, motion_of, smoothed, steadily, step_of
+from foveate.video.transmit import CHANGED, Sent, looks_of, sent_now
+
+SEGMENTS_LAST = 30  # frames; then they are made again even where no frame was encoded
+FRESH = ("saliency", "motion", "prev_relevance", "prev_saliency", "fixation")
+
+
+@dataclass(frozen=True, eq=False)
+class How:
+    """What stays the same over a stream; `stream` says what each of these means."""
+
+    tower: Encoder
+    names: tuple[str, ...]
+    long_side: int | None = None
+    rank: int | None = None
+    flow: FlowModel = field(default_factory=Dis)
+    refresh: Refresh = field(default_factory=Refresh)
+    memory: float = 0.5
+    smooth: float = 0.5
+    hold: float = 0.1
+    budget: Budget = 128
+    floor: float = 0.0
+    policy: Policy = BEST
+    whole: tuple[int, int] | None = None
+    changed: float = CHANGED
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What a question left behind in the frame before: its relevance, the cells kept for it, and what was sent."""
+
+    query: str
+    relevance: Relevance
+    kept: NDArray[np.bool_]
+    sent: Sent
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What the next frame needs of the ones before; its size does not depend on how many they were.
+
+    Attributes:
+        texture: of the last key frame: basis, encoder, grid.
+        patches: the key frame's features and those renewed since.
+        planes: channels that are carried and not made afresh (segments, writing), as they were made.
+        planes_flow: from this frame to the one they were made in. planes_age: frames since.
+        luma: this frame as flow sees it.
+        asked: one for each question.
+        fixation: float32 [h, w].
+        part_age: frames since parts were last encoded again.
+        side: working size of the encoder for a whole frame.
+    """
+
+    texture: Texture
+    patches: tuple[Patch, ...]
+    planes: Mapping[str, NDArray[np.float16]]
+    planes_flow: Floats
+    planes_age: int
+    luma: Luma
+    asked: tuple[Asked, ...]
+    fixation: Floats
+    part_age: int
+    side: float
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One frame's answer.
+
+    Attributes:
+        index: 0, 1, ... of the frames that could be read.
+        time: seconds since the first, by the clip's own clock.
+        relevance: of the question; Relevances of several.
+        kept: the cells to spend tokens on, one Allocation; a tuple of several questions.
+        kept_new: those of them that changed since they were last sent, ascending indices; a tuple of several questions.
+        key: whether the whole frame was encoded.
+        reason: why, where it was: "first", "cut", "age", "stale" or "residual"; None where it was not.
+        renewed: boxes of cells (y0, x0, y1, x1) that were encoded again in a frame that is not a key frame.
+        confidence: how far the carried features are to be believed, float32 [h, w] in [0, 1]; 1 in a key frame.
+        seconds: spent on this frame, reading included.
+    """
+
+    index: int
+    time: float
+    relevance: Relevance | Relevances
+    kept: Allocation | tuple[Allocation, ...]
+    kept_new: NDArray[np.int64] | tuple[NDArray[np.int64], ...]
+    key: bool
+    reason: Reason | None
+    renewed: tuple[Box, ...]
+    confidence: Floats
+    seconds: float
+    _carried: Texture
+    _names: tuple[str, ...]
+
+    @property
+    def grid(self) -> Grid:
+        """The cells."""
+        return self._carried.grid
+
+    @property
+    def rgb(self) -> NDArray[np.uint8]:
+        """The picture, uint8 [H, W, 3]."""
+        return self._carried.pixel
+
+    @cached_property
+    def texture(self) -> Texture:
+        """The frame as a texture, for `score`, `sample` or `save`: its own colours and edges, carried embedding.
+
+        `Texture.error_bound` is about compression; what carrying does to features is what `confidence` is about.
+        """
+        wanted = [name for name in VISUAL if name in self._names]
+        if not wanted:
+            return self._carried
+        fresh = visual_planes(self.rgb)
+        planes = {**self._carried.planes, **{name: fresh[name].astype(np.float16) for name in wanted}}
+        return replace(self._carried, planes=planes)
+
+    def __repr__(self) -> str:
+        kept = len(self.kept) if isinstance(self.kept, Allocation) else [len(one) for one in self.kept]
+        kind = f"key ({self.reason})" if self.key else "carried"
+        return f"Frame({self.index}, {self.time:.3f} s, {kind}, {kept} of {self.grid.count} cells)"
+
+
+def step(
+    before: State | None, rgb: NDArray[np.uint8], name: str, queries: tuple[str, ...], how: How, flow: Floats | None = None
+) -> tuple[State, Frame]:
+    """The next frame. Index, time and seconds of the frame are the caller's to fill in.
+
+    Args:
+        before: from the frame before; None for the first.
+        rgb: uint8 [H, W, 3].
+        name: of the frame, for messages.
+        queries: texts that the encoder can read.
+        how: see How.
+        flow: to the frame before, where the caller knows it (from the codec); None asks the flow model.
+    """
+    luma = luma_of(rgb)
+    if before is None or before.texture.grid.height != rgb.shape[0] or before.texture.grid.width != rgb.shape[1]:
+        return _key(rgb, name, luma, queries, how, "first")
+    back = None
+    if flow is None:
+        flow, back = flow_between(how.flow, luma, before.luma), flow_between(how.flow, before.luma, luma)
+    uncovered = np.zeros(luma.shape, bool) if back is None else occluded(flow, back)
+    patches = tuple(moved(patch, flow, uncovered) for patch in before.patches)
+    seen = overlaid(patches, luma)
+    last = step_of(flow, uncovered, luma, before.luma, before.texture.grid.shape)
+    reason = how.refresh.key(
+        patches[0].age,
+        seen.confidence,
+        median_change(luma, patches[0].luma, patches[0].flow),
+        median_change(luma, before.luma, flow),
+    )
+    if reason == "cut":
+        return _key(rgb, name, luma, queries, how, reason)
+    boxes: list[Box] = []
+    if reason is None and how.refresh.parts and before.part_age + 1 >= how.refresh.pause:
+        boxes = stale_parts(seen.confidence, _matters(before, last))
+        if cost(boxes, seen.confidence.shape) > how.refresh.most:  # type: ignore[arg-type]
+            reason, boxes = "stale", []
+    if reason is not None:
+        return _key(rgb, name, luma, queries, how, reason, before, seen, last)
+    if boxes:
+        patches = (*patches, *(_renewed(rgb, luma, box, before, how) for box in boxes))
+        seen = overlaid(patches, luma)
+    shared = before.planes_age == before.patches[0].age  # the usual case: both are of the key frame
+    after = replace(
+        before,
+        patches=patches,
+        planes_flow=patches[0].flow if shared else composed(flow, before.planes_flow),
+        planes_age=before.planes_age + 1,
+        luma=luma,
+        part_age=0 if boxes else before.part_age + 1,
+    )
+    if after.planes_age >= SEGMENTS_LAST:
+        after = _planes_again(after, rgb, seen, how)
+    return _answered(after, rgb, name, queries, how, seen, last, before, reason=None, renewed=tuple(boxes))
+
+
+def _key(
+    rgb: NDArray[np.uint8],
+    name: str,
+    luma: Luma,
+    queries: tuple[str, ...],
+    how: How,
+    reason: Reason,
+    before: State | None = None,
+    seen: Seen | None = None,
+    last: Step | None = None,
+) -> tuple[State, Frame]:
+    """A frame that is encoded whole, mixed with what was carried to it."""
+    dense = how.tower.encode_image(rgb, long_side=how.long_side)
+    check_features(how.tower, dense, (rgb.shape[0], rgb.shape[1]))
+    if before is not None and seen is not None and how.memory > 0:
+        share = (np.float32(how.memory) * seen.confidence)[..., None]
+        mixed = (1 - share) * dense.features + share * before.texture.basis.restore(seen.z)
+        dense = DenseFeatures(np.asarray(mixed, np.float32), dense.grid)
+    names = [channel for channel in how.names if channel not in VISUAL]
+    texture = texture_of(Picture(rgb, None, name), dense, how.tower, names, rank=how.rank, long_side=how.long_side)
+    after = State(
+        texture=texture,
+        patches=(patch_of(texture.embedding, texture.residual, luma),),
+        planes=ReadOnly({name: plane for name, plane in texture.planes.items() if name not in FRESH}),
+        planes_flow=still((luma.shape[0], luma.shape[1])),
+        planes_age=0,
+        luma=luma,
+        asked=(),
+        fixation=np.zeros(texture.grid.shape, np.float32),
+        part_age=0,
+        side=working_side(texture, how.tower) if before is None else before.side,
+    )
+    return _answered(after, rgb, name, queries, how, overlaid(after.patches, luma), last, before, reason=reason)
+
+
+def _renewed(rgb: NDArray[np.uint8], luma: Luma, box: Box, before: State, how: How) -> Patch:
+    """A part of the frame, encoded with its surroundings and written in the field's basis."""
+    grid, basis = before.texture.grid, before.texture.basis
+    h, w = grid.shape
+    cells = (max(0, box[0] - RAMP), max(0, box[1] - RAMP), min(h, box[2] + RAMP), min(w, box[3] + RAMP))
+    pixels = outwards(with_halo(box, grid.shape), grid)
+    share = max(pixels[2] - pixels[0], pixels[3] - pixels[1]) / max(grid.height, grid.width)
+    fine = area_means(look(rgb, pixels, how.tower, before.side * share), pixels, grid, cells)
+    toward = before.texture.derive("inward", lambda: inward(basis, query_metric_of(how.tower)))
+    z_part = (fine - basis.mean) @ toward
+    left = np.linalg.norm(fine - basis.mean - z_part @ basis.rows.astype(np.float32), axis=-1)
+    z, residual = np.zeros((h, w, basis.rank), np.float32), np.zeros((h, w), np.float32)
+    part = (slice(cells[0], cells[2]), slice(cells[1], cells[3]))
+    z[part], residual[part] = z_part, left
+    cover = np.zeros((h, w), np.float32)
+    cover[part] = fading(grid.shape, cells)
+    return patch_of(z, residual, luma, cover)
+
+
+def _planes_again(state: State, rgb: NDArray[np.uint8], seen: Seen, how: How) -> State:
+    names = [name for name in how.names if name not in (*VISUAL, *FRESH)]
+    planes, _ = build(names, rgb, seen.z)
+    kept = ReadOnly({name: plane.astype(np.float16) for name, plane in planes.items()})
+    return replace(state, planes=kept, planes_flow=still(state.luma.shape), planes_age=0)  # type: ignore[arg-type]
+
+
+def _matters(before: State, last: Step) -> Floats | None:
+    """How much a cell matters for the questions asked: by the frame before, carried."""
+    if not before.asked:
+        return None
+    return importance(last.carried(np.max([one.relevance.map for one in before.asked], 0)))
+
+
+def _texture(state: State, rgb: NDArray[np.uint8], name: str, seen: Seen, planes: dict[str, Floats]) -> Texture:
+    """The frame as a texture, without the planes that are made only when somebody looks."""
+    key = state.texture
+    kept = seen.z.astype(np.float16)
+    if state.planes_age:
+        carried = {n: _plane_now(key, n, plane, state.planes_flow) for n, plane in state.planes.items()}
+    else:
+        carried = dict(state.planes)
+    steepest = key.derive("steepest", lambda: float(np.linalg.norm(key.basis.rows.astype(np.float32), 2)))
+    rounding = np.linalg.norm(seen.z - kept.astype(np.float32), axis=-1) * np.float32(steepest)
+    return replace(
+        key,
+        pixel=rgb,
+        planes={**carried, **{n: plane.astype(np.float16) for n, plane in planes.items()}},
+        embedding=kept,
+        residual=rounded_up(seen.residual + rounding),
+        name=name,
+    )
+
+
+def _plane_now(key: Texture, name: str, plane: NDArray[np.float16], flow: Floats) -> NDArray[np.float16]:
+    nearest = key.describe(name).filter == "nearest" or name.startswith("cluster_")
+    return warped(plane, at_cells(flow, (plane.shape[0], plane.shape[1])), nearest=nearest).astype(np.float16)
+
+
+def _answered(
+    state: State,
+    rgb: NDArray[np.uint8],
+    name: str,
+    queries: tuple[str, ...],
+    how: How,
+    seen: Seen,
+    last: Step | None,
+    before: State | None,
+    *,
+    reason: Reason | None,
+    renewed: tuple[Box, ...] = (),
+) -> tuple[State, Frame]:
+    """The questions put to a frame whose features are known."""
+    grid = state.texture.grid
+    planes = {"saliency": spectral_residual(rgb, grid.shape)}
+    old: dict[str, Asked] = {}
+    fixation = state.fixation
+    if before is not None and last is not None:
+        old = {one.query: one for one in before.asked}
+        fixation = np.clip(last.carried(before.fixation), 0, 1)
+        planes["motion"] = motion_of(state.luma, before.luma, grid.shape)
+        if old:
+            top = np.max([one.relevance.map for one in old.values()], 0)
+            planes["prev_relevance"] = np.clip(last.carried(top), 0, 1)
+            planes["prev_saliency"] = np.clip(last.carried(next(iter(old.values())).relevance.saliency), 0, 1)
+        planes["fixation"] = fixation
+    texture = _texture(state, rgb, name, seen, planes)
+    look_now = looks_of(rgb, grid)
+    relevances, kept, new, asked = [], [], [], []
+    for query in queries:
+        found, earlier = score(texture, query, encoder=how.tower), old.get(query)
+        if earlier is not None and last is not None:
+            found = smoothed(found, earlier.relevance, last, how.smooth)
+        held = None
+        if earlier is not None and last is not None:
+            held = (last.carried(earlier.kept, nearest=True) > 0.5) & (last.trust > 0.5)
+        chosen = steadily(found, held, how.hold, how.budget, floor=how.floor, policy=how.policy, whole=how.whole)
+        send, sent = sent_now(look_now, chosen.indices, None if earlier is None else earlier.sent, how.changed)
+        relevances.append(found)
+        kept.append(chosen)
+        new.append(send)
+        asked.append(Asked(query, found, chosen.mask, sent))
+    if kept:
+        fixation = looks(fixation, np.any([one.mask for one in kept], 0))
+    after = replace(state, asked=tuple(asked), fixation=fixation)
+    frame = Frame(
+        index=0,
+        time=0.0,
+        relevance=Relevances(tuple(relevances)),
+        kept=tuple(kept),
+        kept_new=tuple(new),
+        key=reason is not None,
+        reason=reason,
+        renewed=renewed,
+        confidence=seen.confidence,
+        seconds=0.0,
+        _carried=texture,
+        _names=how.names,
+    )
+    return after, frame

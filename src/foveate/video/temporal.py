@@ -1,0 +1,100 @@
+"""What a frame inherits from the one before: maps carried along the motion, a memory of looks, a steady hand.
+
+    map     <- (1 - s) fresh + s (t carried + (1 - t) fresh)      t: whether the step before is to be trusted, 0 to 1
+    looks   <- 0.9 carried + 0.1 kept                              the channel "fixation"
+    kept    : a cell kept before stays unless another is better by more than `hold` of the map's peak
+
+Without smoothing and hold, noise of the camera moves cells in and out of the kept set at its edge in every frame, and
+a model that reads only what is new would be sent them again and again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.grid import Grid, reduce_plane, resize_map
+from foveate.pipeline import Budget, allocate
+from foveate.relevance.allocate import Allocation
+from foveate.relevance.policies import Policy
+from foveate.relevance.score import Relevance
+from foveate.video.carry import alike
+from foveate.video.flow import Floats, Luma, at_cells, inside, warped
+
+OLD_LOOKS = 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One frame's motion on the cells: flow to the previous frame [h, w, 2], and how far it is to be trusted [h, w]."""
+
+    flow: Floats
+    trust: Floats
+
+    def carried(self, plane: NDArray[np.floating] | NDArray[np.bool_], *, nearest: bool = False) -> Floats:
+        """A plane of the previous frame [h, w] seen from this one."""
+        return warped(plane.astype(np.float32), self.flow, nearest=nearest)
+
+
+def step_of(flow: Floats, uncovered: NDArray[np.bool_], current: Luma, earlier: Luma, shape: tuple[int, int]) -> Step:
+    """The flow to the previous frame, with what it lacked, as a Step on cells [h, w]."""
+    believed = alike(current, earlier, flow) * inside(flow) * ~uncovered
+    return Step(at_cells(flow, shape), np.clip(resize_map(believed, shape), 0, 1))
+
+
+def motion_of(current: Luma, earlier: Luma, shape: tuple[int, int]) -> Floats:
+    """The channel "motion": the largest |luma - luma of the frame before| of each cell, [h, w] in [0, 1]."""
+    difference = np.abs(current.astype(np.float32) - earlier.astype(np.float32)) / np.float32(255)
+    if shape[0] <= current.shape[0] and shape[1] <= current.shape[1]:
+        return reduce_plane(difference, shape, "max")
+    return resize_map(difference, shape)
+
+
+def smoothed(relevance: Relevance, before: Relevance, step: Step, share: float) -> Relevance:
+    """A relevance with a share of the previous frame's, carried along the motion, where that can be trusted."""
+    weight = np.float32(share) * step.trust
+    carried = step.carried(before.map)
+    mixed = _mixed(relevance.map, carried, weight)
+    saliency = _mixed(relevance.saliency, step.carried(before.saliency), weight)
+    return replace(relevance, map=mixed, saliency=saliency, reasons={**relevance.reasons, "prior": carried})
+
+
+def looks(before: Floats, kept: NDArray[np.bool_]) -> Floats:
+    """The channel "fixation" after this frame: what was carried [h, w], and the cells that were kept."""
+    return np.asarray(OLD_LOOKS * before + (1 - OLD_LOOKS) * kept, np.float32)
+
+
+def steadily(
+    relevance: Relevance,
+    before: NDArray[np.bool_] | None,
+    hold: float,
+    budget: Budget,
+    *,
+    floor: float = 0.0,
+    policy: Policy,
+    whole: tuple[int, int] | None = None,
+) -> Allocation:
+    """`allocate`, but cells that were kept before (bool [h, w], carried along the motion) have an advantage."""
+    if before is None or hold == 0 or not before.any():
+        return allocate(relevance, budget, floor=floor, policy=policy, whole=whole)
+    bonus = np.float32(hold) * before
+    favoured = replace(
+        relevance,
+        map=relevance.map + bonus * max(float(relevance.map.max()), 1e-6),
+        saliency=relevance.saliency + bonus * max(float(relevance.saliency.max()), 1e-6),
+    )
+    kept = allocate(favoured, budget, floor=floor, policy=policy, whole=whole)
+    return replace(kept, scores=relevance.map.ravel()[kept.indices])
+
+
+def nothing(grid: Grid) -> Floats:
+    """A plane of zeros [h, w]."""
+    return np.zeros(grid.shape, np.float32)
+
+
+def _mixed(fresh: Floats, carried: Floats, weight: Floats) -> Floats:
+    mixed = np.asarray((1 - weight) * fresh + weight * carried, np.float32)
+    mixed.setflags(write=False)
+    return mixed
