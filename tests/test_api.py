@@ -21,7 +21,7 @@ FLOORS = {
     "texture": 1, "texture_file": 1, "basis": 1, "derived": 1, "sampling": 1, "planes": 1,
     "encoders": 2, "channels": 2,
     "relevance": 3,
-    "pipeline": 4, "closer": 5, "scene_file": 5, "refine": 5, "vlm": 5,
+    "pipeline": 4, "closer": 5, "scene_file": 5, "refine": 5, "vlm": 5, "video": 5,
     "cli": 6, "ask": 6, "ask_command": 6, "look": 6, "zoom": 6, "viz": 6, "doctor": 6, "terminal": 6, "bench": 6,
 }  # fmt: skip
 
@@ -41,7 +41,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 
 IMPORTED = "import sys; {}; print(sorted(m.split('.')[0] for m in sys.modules))"
-HEAVY = ("torch", "transformers", "onnxruntime", "cv2", "tokenizers", "numpy")
+HEAVY = ("torch", "transformers", "onnxruntime", "cv2", "tokenizers", "numpy", "av")
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,17 @@ class SceneError(FoveateError, ValueError):
     """A scene of another model, without images, or seen in another way than it is asked."""
 
 
+# --- video (video/) ---------------------------------------------------------------------------------------------------
+
+
+class VideoNotFoundError(FoveateError, FileNotFoundError):
+    """No video file, no images in a folder, or no camera where one was said to be."""
+
+
+class VideoError(FoveateError, ValueError):
+    """What is there is no video, has no picture in it, or has a frame that is no picture."""
+
+
 # --- files that foveate writes ----------------------------------------------------------------------------------------
 
 
