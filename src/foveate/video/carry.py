@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import cv2
 import numpy as np
@@ -60,7 +61,7 @@ class Seen:
     confidence: Floats
 
 
-def patch_of(z: NDArray[np.floating], residual: NDArray[np.floating], luma: Luma, cover: Floats | None = None) -> Patch:
+def patch_of(z: NDArray[Any], residual: NDArray[Any], luma: Luma, cover: Floats | None = None) -> Patch:
     """A patch of the current frame; `cover` is 1 everywhere where nothing is said."""
     whole = np.ones((z.shape[0], z.shape[1]), np.float32) if cover is None else cover
     stacked = np.concatenate([z, residual[..., None], np.ones_like(whole)[..., None]], -1).astype(np.float32)

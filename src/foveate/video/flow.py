@@ -47,7 +47,7 @@ class Dis:
             raise OptionError(f"Dis({self.preset!r})", expected=" or ".join(PRESETS), fix="leave it out for 'fast'")
 
     def __call__(self, current: Luma, earlier: Luma) -> Floats:
-        found = cv2.DISOpticalFlow_create(PRESETS[self.preset]).calc(current, earlier, None)  # type: ignore[call-overload]
+        found = cv2.DISOpticalFlow_create(PRESETS[self.preset]).calc(current, earlier, None)  # type: ignore[attr-defined]
         return np.ascontiguousarray(found[..., ::-1])
 
 
@@ -108,7 +108,7 @@ def at_cells(flow: Floats, shape: tuple[int, int]) -> Floats:
         return flow
     shrinks = h <= tall and w <= wide
     moved = cv2.resize(flow, (w, h), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
-    return np.asarray(moved.reshape(h, w, 2) * np.float32([h / tall, w / wide]), np.float32)
+    return np.asarray(moved.reshape(h, w, 2) * np.array([h / tall, w / wide], np.float32), np.float32)
 
 
 def inside(flow: Floats) -> NDArray[np.bool_]:
@@ -120,7 +120,7 @@ def inside(flow: Floats) -> NDArray[np.bool_]:
 
 
 def occluded(flow: Floats, back: Floats) -> NDArray[np.bool_]:
-    """Where the current frame shows what the earlier one did not: bool [h, w]. `back` is the flow earlier -> current."""
+    """Where the current frame shows what the earlier one did not: bool [h, w]. `back` is flow earlier -> current."""
     returned = warped(back, flow)
     lengths = (flow**2).sum(-1) + (returned**2).sum(-1)
     return ((flow + returned) ** 2).sum(-1) > 0.01 * lengths + 0.5

@@ -1,4 +1,4 @@
-"""One frame: (state before, picture) -> (state after, frame). Pure; the state is a value that can be kept and gone back to.
+"""One frame: (state before, picture) -> (state after, frame). Pure: a state can be kept, and gone back to.
 
 A key frame is encoded whole, and its features are mixed with what was carried there: a tower sees a running dog better
 in one frame than in the next, and the mean of several looks is better than any one of them (`memory`, docs/video.md).
@@ -7,9 +7,7 @@ Between key frames everything is carried along the motion; colours, edges and sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,160 +15,33 @@ from numpy.typing import NDArray
 from foveate.basis import inward, rounded_up
 from foveate.channels.build import VISUAL, build
 from foveate.channels.saliency import spectral_residual
-from foveate.channels.visual import visual_planes
-from foveate.encoders import DenseFeatures, Encoder
+from foveate.encoders import DenseFeatures
 from foveate.encoders.contract import check_features
-from foveate.grid import Grid
 from foveate.image import Picture
-from foveate.pipeline import Budget, score, texture_of
+from foveate.pipeline import score, texture_of
 from foveate.readonly import ReadOnly
 from foveate.refine import RAMP, Box, area_means, fading, look, outwards, working_side
-from foveate.relevance.allocate import BEST, Allocation
 from foveate.relevance.bank import query_metric_of
-from foveate.relevance.policies import Policy
-from foveate.relevance.score import Relevance, Relevances
+from foveate.relevance.score import Relevances
 from foveate.texture import Texture
 from foveate.video.carry import Patch, Seen, moved, overlaid, patch_of
-from foveate.video.flow import (
-    Dis,
-    FlowModel,
-    Floats,
-    Luma,
-    at_cells,
-    composed,
-    flow_between,
-    luma_of,
-    occluded,
-    still,
-    warped,
-)
-from foveate.video.refresh import Reason, Refresh, cost, importance, median_change, stale_parts, with_halo
+from foveate.video.flow import Floats, Luma, at_cells, composed, flow_between, luma_of, occluded, still, warped
+from foveate.video.frame import Asked, Frame, How, State
+from foveate.video.refresh import Reason, cost, importance, median_change, stale_parts, with_halo
 from foveate.video.temporal import Step, looks, motion_of, smoothed, steadily, step_of
-from foveate.video.transmit import CHANGED, Sent, looks_of, sent_now
+from foveate.video.transmit import looks_of, sent_now
 
 SEGMENTS_LAST = 30  # frames; then they are made again even where no frame was encoded
 FRESH = ("saliency", "motion", "prev_relevance", "prev_saliency", "fixation")
 
 
-@dataclass(frozen=True, eq=False)
-class How:
-    """What stays the same over a stream; `stream` says what each of these means."""
-
-    tower: Encoder
-    names: tuple[str, ...]
-    long_side: int | None = None
-    rank: int | None = None
-    flow: FlowModel = field(default_factory=Dis)
-    refresh: Refresh = field(default_factory=Refresh)
-    memory: float = 0.5
-    smooth: float = 0.5
-    hold: float = 0.1
-    budget: Budget = 128
-    floor: float = 0.0
-    policy: Policy = BEST
-    whole: tuple[int, int] | None = None
-    changed: float = CHANGED
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """What a question left behind in the frame before: its relevance, the cells kept for it, and what was sent."""
-
-    query: str
-    relevance: Relevance
-    kept: NDArray[np.bool_]
-    sent: Sent
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """What the next frame needs of the ones before; its size does not depend on how many they were.
-
-    Attributes:
-        texture: of the last key frame: basis, encoder, grid.
-        patches: the key frame's features and those renewed since.
-        planes: channels that are carried and not made afresh (segments, writing), as they were made.
-        planes_flow: from this frame to the one they were made in. planes_age: frames since.
-        luma: this frame as flow sees it.
-        asked: one for each question.
-        fixation: float32 [h, w].
-        part_age: frames since parts were last encoded again.
-        side: working size of the encoder for a whole frame.
-    """
-
-    texture: Texture
-    patches: tuple[Patch, ...]
-    planes: Mapping[str, NDArray[np.float16]]
-    planes_flow: Floats
-    planes_age: int
-    luma: Luma
-    asked: tuple[Asked, ...]
-    fixation: Floats
-    part_age: int
-    side: float
-
-
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """One frame's answer.
-
-    Attributes:
-        index: 0, 1, ... of the frames that could be read.
-        time: seconds since the first, by the clip's own clock.
-        relevance: of the question; Relevances of several.
-        kept: the cells to spend tokens on, one Allocation; a tuple of several questions.
-        kept_new: those of them that changed since they were last sent, ascending indices; a tuple of several questions.
-        key: whether the whole frame was encoded.
-        reason: why, where it was: "first", "cut", "age", "stale" or "residual"; None where it was not.
-        renewed: boxes of cells (y0, x0, y1, x1) that were encoded again in a frame that is not a key frame.
-        confidence: how far the carried features are to be believed, float32 [h, w] in [0, 1]; 1 in a key frame.
-        seconds: spent on this frame, reading included.
-    """
-
-    index: int
-    time: float
-    relevance: Relevance | Relevances
-    kept: Allocation | tuple[Allocation, ...]
-    kept_new: NDArray[np.int64] | tuple[NDArray[np.int64], ...]
-    key: bool
-    reason: Reason | None
-    renewed: tuple[Box, ...]
-    confidence: Floats
-    seconds: float
-    _carried: Texture
-    _names: tuple[str, ...]
-
-    @property
-    def grid(self) -> Grid:
-        """The cells."""
-        return self._carried.grid
-
-    @property
-    def rgb(self) -> NDArray[np.uint8]:
-        """The picture, uint8 [H, W, 3]."""
-        return self._carried.pixel
-
-    @cached_property
-    def texture(self) -> Texture:
-        """The frame as a texture, for `score`, `sample` or `save`: its own colours and edges, carried embedding.
-
-        `Texture.error_bound` is about compression; what carrying does to features is what `confidence` is about.
-        """
-        wanted = [name for name in VISUAL if name in self._names]
-        if not wanted:
-            return self._carried
-        fresh = visual_planes(self.rgb)
-        planes = {**self._carried.planes, **{name: fresh[name].astype(np.float16) for name in wanted}}
-        return replace(self._carried, planes=planes)
-
-    def __repr__(self) -> str:
-        kept = len(self.kept) if isinstance(self.kept, Allocation) else [len(one) for one in self.kept]
-        kind = f"key ({self.reason})" if self.key else "carried"
-        return f"Frame({self.index}, {self.time:.3f} s, {kind}, {kept} of {self.grid.count} cells)"
-
-
 def step(
-    before: State | None, rgb: NDArray[np.uint8], name: str, queries: tuple[str, ...], how: How, flow: Floats | None = None
+    before: State | None,
+    rgb: NDArray[np.uint8],
+    name: str,
+    queries: tuple[str, ...],
+    how: How,
+    flow: Floats | None = None,
 ) -> tuple[State, Frame]:
     """The next frame. Index, time and seconds of the frame are the caller's to fill in.
 
@@ -203,7 +74,7 @@ def step(
     boxes: list[Box] = []
     if reason is None and how.refresh.parts and before.part_age + 1 >= how.refresh.pause:
         boxes = stale_parts(seen.confidence, _matters(before, last))
-        if cost(boxes, seen.confidence.shape) > how.refresh.most:  # type: ignore[arg-type]
+        if cost(boxes, seen.confidence.shape) > how.refresh.most:
             reason, boxes = "stale", []
     if reason is not None:
         return _key(rgb, name, luma, queries, how, reason, before, seen, last)
@@ -282,7 +153,7 @@ def _planes_again(state: State, rgb: NDArray[np.uint8], seen: Seen, how: How) ->
     names = [name for name in how.names if name not in (*VISUAL, *FRESH)]
     planes, _ = build(names, rgb, seen.z)
     kept = ReadOnly({name: plane.astype(np.float16) for name, plane in planes.items()})
-    return replace(state, planes=kept, planes_flow=still(state.luma.shape), planes_age=0)  # type: ignore[arg-type]
+    return replace(state, planes=kept, planes_flow=still(state.luma.shape), planes_age=0)
 
 
 def _matters(before: State, last: Step) -> Floats | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,7 +47,7 @@ def step_of(flow: Floats, uncovered: NDArray[np.bool_], current: Luma, earlier: 
 
 def motion_of(current: Luma, earlier: Luma, shape: tuple[int, int]) -> Floats:
     """The channel "motion": the largest |luma - luma of the frame before| of each cell, [h, w] in [0, 1]."""
-    difference = np.abs(current.astype(np.float32) - earlier.astype(np.float32)) / np.float32(255)
+    difference = cv2.absdiff(current, earlier).astype(np.float32) / np.float32(255)
     if shape[0] <= current.shape[0] and shape[1] <= current.shape[1]:
         return reduce_plane(difference, shape, "max")
     return resize_map(difference, shape)

@@ -1,0 +1,175 @@
+"""A clip and a question in, a frame at a time out: which cells of each picture to spend tokens on.
+
+    for frame in stream("clip.mp4", "the dog", budget=128):
+        frame.index, frame.time, frame.relevance, frame.kept, frame.key, frame.confidence, frame.seconds
+
+`Stream` is the only thing here that changes with time, as a clip does; each frame is made by `steps.step`, which is
+pure. What it keeps between frames does not grow with their number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from foveate.channels.build import Preset, channels_named
+from foveate.encoders import Encoder
+from foveate.encoders.contract import encoder_given
+from foveate.errors import OptionError, QueryError
+from foveate.pipeline import Budget
+from foveate.relevance.allocate import BEST, check_floor
+from foveate.relevance.policies import Policy
+from foveate.relevance.query import prepare
+from foveate.video.flow import Dis, Floats, FlowModel, luma_of
+from foveate.video.frame import Frame, How, State
+from foveate.video.reader import Clip, ClipSource, Picture, open_clip
+from foveate.video.refresh import Refresh
+from foveate.video.steps import step
+from foveate.video.transmit import CHANGED
+from foveate.video.vectors import flow_of
+
+Flow = Literal["dis", "codec"]
+COVERED = 0.6  # share of the picture that the codec's vectors must speak of, or DIS is asked
+
+
+class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
+    """The frames of a clip, once, in order. Made by `stream`.
+
+    Attributes:
+        clip: the reader: name, size, frames, rate, codec, skipped.
+        queries: the questions that the next frame answers.
+    """
+
+    def __init__(self, clip: Clip, queries: str | Sequence[str], how: How, codec: bool) -> None:
+        self.clip = clip
+        self._how, self._codec = how, codec
+        self._state: State | None = None
+        self.ask(queries)
+
+    def ask(self, queries: str | Sequence[str]) -> None:
+        """Other questions from the next frame on: one scoring pass, nothing is encoded. Raises QueryError.
+
+        A question that was asked before goes on as it was; for another one everything kept is new.
+        """
+        one = isinstance(queries, str)
+        texts = (queries,) if isinstance(queries, str) else tuple(queries)
+        if not texts or len(set(texts)) < len(texts):
+            raise QueryError(
+                f"the questions {list(texts)!r}", expected="at least one, and none of them twice", fix='ask ["a dog"]'
+            )
+        for text in texts:
+            prepare(self._how.tower, text)
+        self.queries, self._one = texts, one
+
+    def __next__(self) -> Frame:
+        started = time.perf_counter()
+        picture = next(self.clip)
+        self._state, frame = step(
+            self._state, picture.rgb, f"{self.clip.name} at {picture.time:.3f} s", self.queries, self._how,
+            self._codec_flow(picture),
+        )  # fmt: skip
+        said: dict[str, Any] = {"index": picture.index, "time": picture.time}
+        if self._one:
+            said |= {"relevance": frame.relevance[0], "kept": frame.kept[0], "kept_new": frame.kept_new[0]}  # type: ignore[index]
+        return replace(frame, **said, seconds=time.perf_counter() - started)
+
+    def _codec_flow(self, picture: Picture) -> Floats | None:
+        """The codec's motion as flow, where it may be believed and speaks of most of the picture."""
+        if not self._codec or picture.vectors is None or not self.clip.trusted:
+            return None
+        height, width = picture.rgb.shape[:2]
+        shape = luma_of(picture.rgb).shape
+        flow, covered = flow_of(picture.vectors, (height, width), (shape[0], shape[1]))
+        return flow if float(covered.mean()) >= COVERED else None
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the clip. May be called twice."""
+        self.clip.close()
+
+
+def stream(
+    source: ClipSource | Clip,
+    query: str | Sequence[str],
+    *,
+    budget: Budget = 128,
+    encoder: str | Encoder = "nano",
+    flow: Flow | FlowModel = "dis",
+    refresh: Refresh | None = None,
+    memory: float = 0.5,
+    smooth: float = 0.5,
+    hold: float = 0.1,
+    changed: float = CHANGED,
+    long_side: int | None = None,
+    rank: int | None = None,
+    channels: Preset | Sequence[str] = "standard",
+    floor: float = 0.0,
+    policy: Policy = BEST,
+    whole: tuple[int, int] | None = None,
+    size: int | None = None,
+    rate: float | None = None,
+) -> Stream:
+    """Follow a question, or several, through a clip: key frames are encoded, the rest is carried along the motion.
+
+    >>> for frame in stream("clip.mp4", "the dog", budget=128):                 # doctest: +SKIP
+    ...     frame.kept.indices, frame.kept_new, frame.confidence.mean()
+
+    Args:
+        source: a video file, a camera ("camera:0"), a folder of pictures, an iterable of uint8 arrays [H, W, 3] or of
+            (seconds, array), or a Clip of `open_clip`.
+        query: a question or noun phrase; a list of them gives several maps and kept sets a frame.
+        budget: cells to keep of each frame, exactly; None or "auto" as in `allocate`.
+        encoder, long_side, rank, channels: as in `encode`. Edges are made when `Frame.texture` is looked at.
+        flow: "dis"; "codec" for the codec's own vectors where they can be trusted (H.264, MPEG-4 or MPEG-2 without
+            B-frames and with one reference), else DIS; or a function (current, earlier: luma) -> flow.
+        refresh: when to encode again, see Refresh.
+        memory: how much of a key frame's features is what was carried there, 0 to 1; 0 forgets at every key frame.
+        smooth: share of the previous frame's map in each map, 0 to 1.
+        hold: advantage of cells that were kept before, as a share of the map's peak, 0 to 1.
+        changed: mean difference of a cell's colours, 0 to 1, above which it is sent again (`Frame.kept_new`).
+        floor, policy, whole: as in `allocate`.
+        size: pictures larger than this are read scaled down to it (long side, pixels).
+        rate: pictures a second of a folder or of arrays without times.
+
+    Raises:
+        VideoError, VideoNotFoundError, MissingExtraError for the source; QueryError; OptionError; BudgetError with the
+        first frame, as only then the number of cells is known; encoder errors as in `encode`.
+    """
+    for name, share in (("memory", memory), ("smooth", smooth), ("hold", hold), ("changed", changed)):
+        if isinstance(share, bool) or not isinstance(share, int | float | np.number) or not 0 <= share <= 1:
+            raise OptionError(f"{name}={share!r}", expected="a number from 0 to 1", fix="leave it out")
+    if refresh is not None and not isinstance(refresh, Refresh):
+        raise OptionError(f"refresh={refresh!r}", expected="Refresh(...)", fix="for other intervals Refresh(every=24)")
+    if not callable(flow) and flow not in ("dis", "codec"):
+        raise OptionError(f"flow={flow!r}", expected="'dis', 'codec' or a function", fix="leave it out for 'dis'")
+    check_floor(floor)
+    how = How(
+        tower=encoder_given(encoder),
+        names=channels_named(channels),
+        long_side=long_side,
+        rank=rank,
+        flow=flow if callable(flow) else Dis(),
+        refresh=refresh or Refresh(),
+        memory=float(memory),
+        smooth=float(smooth),
+        hold=float(hold),
+        changed=float(changed),
+        budget=budget,
+        floor=floor,
+        policy=policy,
+        whole=whole,
+    )
+    codec = flow == "codec"
+    clip = source if isinstance(source, Clip) else open_clip(source, vectors=codec, long_side=size, rate=rate)
+    try:
+        return Stream(clip, query, how, codec)
+    except BaseException:
+        clip.close()
+        raise
