@@ -28,7 +28,7 @@ _WHERE = {
     "Grid": "grid",
     "FoveateError": "errors",
 }
-_PARTS = ("vlm",)  # packages of their own that need more than the base installation
+_PARTS = ("vlm", "video")  # packages of their own that need more than the base installation
 __all__ = [*_WHERE, "__version__"]
 
 if TYPE_CHECKING:

@@ -33,6 +33,8 @@ FlowModel = Callable[[Luma, Luma], Floats]
 
 LONG_SIDE = 256  # finer costs more than it gains: features have a cell for four samples
 PRESETS = {"ultrafast": 0, "fast": 1, "medium": 2}
+BLUR = 2.0  # samples: finer than this, the same grass looks different in every frame
+ALIKE, UNLIKE = 0.06, 0.25  # of the range of luma: the same up to one, something else from the other
 NARROWEST = 12  # samples: DIS refuses smaller planes
 
 
@@ -51,17 +53,43 @@ class Dis:
         return np.ascontiguousarray(found[..., ::-1])
 
 
-def luma_of(rgb: NDArray[np.uint8], long_side: int = LONG_SIDE) -> Luma:
-    """The frame that flow sees: uint8 [H, W, 3] -> luma uint8 [h, w], h and w at least 12, never enlarged otherwise."""
-    height, width = rgb.shape[:2]
+@dataclass(frozen=True, eq=False)
+class View:
+    """A frame as motion is looked for in it: small.
+
+    Attributes:
+        rgb: uint8 [y, x, 3], long side 256, both at least 12 samples; frames smaller than that are not enlarged.
+        luma: uint8 [y, x].
+        soft: luma blurred, float32 [y, x]: what is compared between frames, as finer detail never stays the same.
+    """
+
+    rgb: NDArray[np.uint8]
+    luma: Luma
+    soft: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.luma.shape[0], self.luma.shape[1]
+
+
+def view_shape(height: int, width: int, long_side: int = LONG_SIDE) -> tuple[int, int]:
+    """Samples (y, x) of the view of a frame."""
     ratio = min(1.0, long_side / max(height, width))
-    size = max(NARROWEST, round(width * ratio)), max(NARROWEST, round(height * ratio))
-    return cv2.cvtColor(cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)  # type: ignore[return-value]
+    return max(NARROWEST, round(height * ratio)), max(NARROWEST, round(width * ratio))
 
 
-def flow_between(model: FlowModel, current: Luma, earlier: Luma) -> Floats:
-    """The flow of a model, checked: finite float32 [h, w, 2]. Raises OptionError."""
-    flow = np.asarray(model(current, earlier), np.float32)
+def view_of(rgb: NDArray[np.uint8], long_side: int = LONG_SIDE) -> View:
+    """uint8 [H, W, 3] -> View."""
+    y, x = view_shape(rgb.shape[0], rgb.shape[1], long_side)
+    small = cv2.resize(rgb, (x, y), interpolation=cv2.INTER_AREA)
+    luma = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
+    soft = cv2.GaussianBlur(luma.astype(np.float32), (0, 0), BLUR)
+    return View(np.asarray(small, np.uint8), np.asarray(luma, np.uint8), np.asarray(soft, np.float32))
+
+
+def flow_between(model: FlowModel, current: View, earlier: View) -> Floats:
+    """The flow of a model, checked: finite float32 [y, x, 2]. Raises OptionError."""
+    flow = np.asarray(model(current.luma, earlier.luma), np.float32)
     if flow.shape != (*current.shape, 2) or not np.isfinite(flow).all():
         raise OptionError(
             f"the flow model returned shape {list(flow.shape)}" + ("" if np.isfinite(flow).all() else ", not finite"),
@@ -122,8 +150,23 @@ def inside(flow: Floats) -> NDArray[np.bool_]:
 def occluded(flow: Floats, back: Floats) -> NDArray[np.bool_]:
     """Where the current frame shows what the earlier one did not: bool [h, w]. `back` is flow earlier -> current."""
     returned = warped(back, flow)
-    lengths = (flow**2).sum(-1) + (returned**2).sum(-1)
-    return ((flow + returned) ** 2).sum(-1) > 0.01 * lengths + 0.5
+    lengths = _squared(flow) + _squared(returned)
+    return _squared(flow + returned) > np.float32(0.01) * lengths + np.float32(0.5)
+
+
+def unlikeness(current: View, earlier: View, flow: Floats) -> Floats:
+    """|luma - luma where the flow points|, blurred, in [0, 1], after the median difference is taken off: [y, x]."""
+    difference = current.soft - warped(earlier.soft, flow)
+    return np.abs(difference - np.median(difference[::2, ::2])) / np.float32(255)
+
+
+def alike(unlike: Floats) -> Floats:
+    """Unlikeness -> how far a place is the same, 0 to 1."""
+    return np.clip((UNLIKE - unlike) / np.float32(UNLIKE - ALIKE), 0, 1)
+
+
+def _squared(flow: Floats) -> Floats:
+    return np.asarray(np.square(flow[..., 0]) + np.square(flow[..., 1]), np.float32)
 
 
 @cache

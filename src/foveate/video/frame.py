@@ -20,7 +20,7 @@ from foveate.relevance.policies import Policy
 from foveate.relevance.score import Relevance, Relevances
 from foveate.texture import Texture
 from foveate.video.carry import Patch
-from foveate.video.flow import Dis, Floats, FlowModel, Luma
+from foveate.video.flow import Dis, Floats, FlowModel, View
 from foveate.video.refresh import Reason, Refresh
 from foveate.video.transmit import CHANGED, Sent
 
@@ -64,7 +64,7 @@ class State:
         patches: the key frame's features and those renewed since.
         planes: channels that are carried and not made afresh (segments, writing), as they were made.
         planes_flow: from this frame to the one they were made in. planes_age: frames since.
-        luma: this frame as flow sees it.
+        view: this frame as flow sees it.
         asked: one for each question.
         fixation: float32 [h, w].
         part_age: frames since parts were last encoded again.
@@ -76,7 +76,7 @@ class State:
     planes: Mapping[str, NDArray[np.float16]]
     planes_flow: Floats
     planes_age: int
-    luma: Luma
+    view: View
     asked: tuple[Asked, ...]
     fixation: Floats
     part_age: int

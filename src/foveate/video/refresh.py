@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from foveate.errors import OptionError
 from foveate.refine import Box
-from foveate.video.carry import unlikeness
-from foveate.video.flow import Floats, Luma
+from foveate.video.flow import Floats
 
 Reason = Literal["first", "cut", "age", "stale", "residual"]
 BELIEVED = 0.5  # confidence below which a cell is stale
@@ -82,11 +81,6 @@ class Refresh:
         if unlike > self.residual:
             return "residual"
         return None
-
-
-def median_change(current: Luma, earlier: Luma, flow: Floats) -> float:
-    """Unlikeness of the median sample to where the flow points, 0 to 1."""
-    return float(np.median(unlikeness(current, earlier, flow)))
 
 
 def stale_parts(confidence: Floats, weight: Floats | None = None) -> list[Box]:

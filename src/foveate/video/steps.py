@@ -25,9 +25,9 @@ from foveate.relevance.bank import query_metric_of
 from foveate.relevance.score import Relevances
 from foveate.texture import Texture
 from foveate.video.carry import Patch, Seen, moved, overlaid, patch_of
-from foveate.video.flow import Floats, Luma, at_cells, composed, flow_between, luma_of, occluded, still, warped
+from foveate.video.flow import Floats, View, at_cells, composed, flow_between, occluded, still, view_of, warped
 from foveate.video.frame import Asked, Frame, How, State
-from foveate.video.refresh import Reason, cost, importance, median_change, stale_parts, with_halo
+from foveate.video.refresh import Reason, cost, importance, stale_parts, with_halo
 from foveate.video.temporal import Step, looks, motion_of, smoothed, steadily, step_of
 from foveate.video.transmit import looks_of, sent_now
 
@@ -53,41 +53,36 @@ def step(
         how: see How.
         flow: to the frame before, where the caller knows it (from the codec); None asks the flow model.
     """
-    luma = luma_of(rgb)
+    view = view_of(rgb)
     if before is None or before.texture.grid.height != rgb.shape[0] or before.texture.grid.width != rgb.shape[1]:
-        return _key(rgb, name, luma, queries, how, "first")
+        return _key(rgb, name, view, queries, how, "first")
     back = None
     if flow is None:
-        flow, back = flow_between(how.flow, luma, before.luma), flow_between(how.flow, before.luma, luma)
-    uncovered = np.zeros(luma.shape, bool) if back is None else occluded(flow, back)
+        flow, back = flow_between(how.flow, view, before.view), flow_between(how.flow, before.view, view)
+    uncovered = np.zeros(view.shape, bool) if back is None else occluded(flow, back)
     patches = tuple(moved(patch, flow, uncovered) for patch in before.patches)
-    seen = overlaid(patches, luma)
-    last = step_of(flow, uncovered, luma, before.luma, before.texture.grid.shape)
-    reason = how.refresh.key(
-        patches[0].age,
-        seen.confidence,
-        median_change(luma, patches[0].luma, patches[0].flow),
-        median_change(luma, before.luma, flow),
-    )
+    seen = overlaid(patches, view)
+    last = step_of(flow, uncovered, view, before.view, before.texture.grid.shape)
+    reason = how.refresh.key(patches[0].age, seen.confidence, seen.unlike, last.unlike)
     if reason == "cut":
-        return _key(rgb, name, luma, queries, how, reason)
+        return _key(rgb, name, view, queries, how, reason)
     boxes: list[Box] = []
     if reason is None and how.refresh.parts and before.part_age + 1 >= how.refresh.pause:
         boxes = stale_parts(seen.confidence, _matters(before, last))
         if cost(boxes, seen.confidence.shape) > how.refresh.most:
             reason, boxes = "stale", []
     if reason is not None:
-        return _key(rgb, name, luma, queries, how, reason, before, seen, last)
+        return _key(rgb, name, view, queries, how, reason, before, seen, last)
     if boxes:
-        patches = (*patches, *(_renewed(rgb, luma, box, before, how) for box in boxes))
-        seen = overlaid(patches, luma)
+        patches = (*patches, *(_renewed(rgb, view, box, before, how) for box in boxes))
+        seen = overlaid(patches, view)
     shared = before.planes_age == before.patches[0].age  # the usual case: both are of the key frame
     after = replace(
         before,
         patches=patches,
         planes_flow=patches[0].flow if shared else composed(flow, before.planes_flow),
         planes_age=before.planes_age + 1,
-        luma=luma,
+        view=view,
         part_age=0 if boxes else before.part_age + 1,
     )
     if after.planes_age >= SEGMENTS_LAST:
@@ -98,7 +93,7 @@ def step(
 def _key(
     rgb: NDArray[np.uint8],
     name: str,
-    luma: Luma,
+    view: View,
     queries: tuple[str, ...],
     how: How,
     reason: Reason,
@@ -117,20 +112,20 @@ def _key(
     texture = texture_of(Picture(rgb, None, name), dense, how.tower, names, rank=how.rank, long_side=how.long_side)
     after = State(
         texture=texture,
-        patches=(patch_of(texture.embedding, texture.residual, luma),),
+        patches=(patch_of(texture.embedding, texture.residual, view),),
         planes=ReadOnly({name: plane for name, plane in texture.planes.items() if name not in FRESH}),
-        planes_flow=still((luma.shape[0], luma.shape[1])),
+        planes_flow=still(view.shape),
         planes_age=0,
-        luma=luma,
+        view=view,
         asked=(),
         fixation=np.zeros(texture.grid.shape, np.float32),
         part_age=0,
         side=working_side(texture, how.tower) if before is None else before.side,
     )
-    return _answered(after, rgb, name, queries, how, overlaid(after.patches, luma), last, before, reason=reason)
+    return _answered(after, rgb, name, queries, how, overlaid(after.patches, view), last, before, reason=reason)
 
 
-def _renewed(rgb: NDArray[np.uint8], luma: Luma, box: Box, before: State, how: How) -> Patch:
+def _renewed(rgb: NDArray[np.uint8], view: View, box: Box, before: State, how: How) -> Patch:
     """A part of the frame, encoded with its surroundings and written in the field's basis."""
     grid, basis = before.texture.grid, before.texture.basis
     h, w = grid.shape
@@ -146,14 +141,14 @@ def _renewed(rgb: NDArray[np.uint8], luma: Luma, box: Box, before: State, how: H
     z[part], residual[part] = z_part, left
     cover = np.zeros((h, w), np.float32)
     cover[part] = fading(grid.shape, cells)
-    return patch_of(z, residual, luma, cover)
+    return patch_of(z, residual, view, cover)
 
 
 def _planes_again(state: State, rgb: NDArray[np.uint8], seen: Seen, how: How) -> State:
     names = [name for name in how.names if name not in (*VISUAL, *FRESH)]
     planes, _ = build(names, rgb, seen.z)
     kept = ReadOnly({name: plane.astype(np.float16) for name, plane in planes.items()})
-    return replace(state, planes=kept, planes_flow=still(state.luma.shape), planes_age=0)
+    return replace(state, planes=kept, planes_flow=still(state.view.shape), planes_age=0)
 
 
 def _matters(before: State, last: Step) -> Floats | None:
@@ -203,20 +198,20 @@ def _answered(
 ) -> tuple[State, Frame]:
     """The questions put to a frame whose features are known."""
     grid = state.texture.grid
-    planes = {"saliency": spectral_residual(rgb, grid.shape)}
+    planes = {"saliency": spectral_residual(state.view.rgb, grid.shape)}
     old: dict[str, Asked] = {}
     fixation = state.fixation
     if before is not None and last is not None:
         old = {one.query: one for one in before.asked}
         fixation = np.clip(last.carried(before.fixation), 0, 1)
-        planes["motion"] = motion_of(state.luma, before.luma, grid.shape)
+        planes["motion"] = motion_of(state.view, before.view, grid.shape)
         if old:
             top = np.max([one.relevance.map for one in old.values()], 0)
             planes["prev_relevance"] = np.clip(last.carried(top), 0, 1)
             planes["prev_saliency"] = np.clip(last.carried(next(iter(old.values())).relevance.saliency), 0, 1)
         planes["fixation"] = fixation
     texture = _texture(state, rgb, name, seen, planes)
-    look_now = looks_of(rgb, grid)
+    look_now = looks_of(state.view.rgb, grid)
     relevances, kept, new, asked = [], [], [], []
     for query in queries:
         found, earlier = score(texture, query, encoder=how.tower), old.get(query)

@@ -25,7 +25,7 @@ from foveate.pipeline import Budget
 from foveate.relevance.allocate import BEST, check_floor
 from foveate.relevance.policies import Policy
 from foveate.relevance.query import prepare
-from foveate.video.flow import Dis, Floats, FlowModel, luma_of
+from foveate.video.flow import Dis, Floats, FlowModel, view_shape
 from foveate.video.frame import Frame, How, State
 from foveate.video.reader import Clip, ClipSource, Picture, open_clip
 from foveate.video.refresh import Refresh
@@ -83,8 +83,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         if not self._codec or picture.vectors is None or not self.clip.trusted:
             return None
         height, width = picture.rgb.shape[:2]
-        shape = luma_of(picture.rgb).shape
-        flow, covered = flow_of(picture.vectors, (height, width), (shape[0], shape[1]))
+        flow, covered = flow_of(picture.vectors, (height, width), view_shape(height, width))
         return flow if float(covered.mean()) >= COVERED else None
 
     def __exit__(self, *_: object) -> None:

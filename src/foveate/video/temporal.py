@@ -16,38 +16,45 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.grid import Grid, reduce_plane, resize_map
+from foveate.grid import reduce_plane, resize_map
 from foveate.pipeline import Budget, allocate
 from foveate.relevance.allocate import Allocation
 from foveate.relevance.policies import Policy
 from foveate.relevance.score import Relevance
-from foveate.video.carry import alike
-from foveate.video.flow import Floats, Luma, at_cells, inside, warped
+from foveate.video.flow import Floats, View, alike, at_cells, inside, unlikeness, warped
 
 OLD_LOOKS = 0.9
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One frame's motion on the cells: flow to the previous frame [h, w, 2], and how far it is to be trusted [h, w]."""
+    """One frame's motion on the cells.
+
+    Attributes:
+        flow: to the previous frame, float32 [h, w, 2], in cells.
+        trust: how far that is to be trusted, float32 [h, w], 0 to 1.
+        unlike: how unlike the median sample is to where the flow points, 0 to 1.
+    """
 
     flow: Floats
     trust: Floats
+    unlike: float
 
     def carried(self, plane: NDArray[np.floating] | NDArray[np.bool_], *, nearest: bool = False) -> Floats:
         """A plane of the previous frame [h, w] seen from this one."""
         return warped(plane.astype(np.float32), self.flow, nearest=nearest)
 
 
-def step_of(flow: Floats, uncovered: NDArray[np.bool_], current: Luma, earlier: Luma, shape: tuple[int, int]) -> Step:
+def step_of(flow: Floats, uncovered: NDArray[np.bool_], current: View, earlier: View, shape: tuple[int, int]) -> Step:
     """The flow to the previous frame, with what it lacked, as a Step on cells [h, w]."""
-    believed = alike(current, earlier, flow) * inside(flow) * ~uncovered
-    return Step(at_cells(flow, shape), np.clip(resize_map(believed, shape), 0, 1))
+    unlike = unlikeness(current, earlier, flow)
+    believed = alike(unlike) * inside(flow) * ~uncovered
+    return Step(at_cells(flow, shape), np.clip(resize_map(believed, shape), 0, 1), float(np.median(unlike[::2, ::2])))
 
 
-def motion_of(current: Luma, earlier: Luma, shape: tuple[int, int]) -> Floats:
+def motion_of(current: View, earlier: View, shape: tuple[int, int]) -> Floats:
     """The channel "motion": the largest |luma - luma of the frame before| of each cell, [h, w] in [0, 1]."""
-    difference = cv2.absdiff(current, earlier).astype(np.float32) / np.float32(255)
+    difference = cv2.absdiff(current.luma, earlier.luma).astype(np.float32) / np.float32(255)
     if shape[0] <= current.shape[0] and shape[1] <= current.shape[1]:
         return reduce_plane(difference, shape, "max")
     return resize_map(difference, shape)
@@ -88,11 +95,6 @@ def steadily(
     )
     kept = allocate(favoured, budget, floor=floor, policy=policy, whole=whole)
     return replace(kept, scores=relevance.map.ravel()[kept.indices])
-
-
-def nothing(grid: Grid) -> Floats:
-    """A plane of zeros [h, w]."""
-    return np.zeros(grid.shape, np.float32)
 
 
 def _mixed(fresh: Floats, carried: Floats, weight: Floats) -> Floats:

@@ -44,7 +44,9 @@ def looks_of(rgb: NDArray[np.uint8], grid: Grid) -> NDArray[np.uint8]:
 
 def change_of(look: NDArray[np.uint8], before: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Mean difference of each cell, in [0, 1]: float32 [h, w]."""
-    return (cv2.absdiff(look, before).mean(-1) / 255).astype(np.float32)
+    difference = cv2.absdiff(look.reshape(-1, look.shape[-1]), before.reshape(-1, look.shape[-1]))
+    means = cv2.reduce(difference, 1, cv2.REDUCE_AVG, dtype=cv2.CV_32F)
+    return np.asarray(means.reshape(look.shape[:2]) / np.float32(255), np.float32)
 
 
 def sent_now(
