@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foveate.basis import compress, keep_all, query_metric
+from foveate.basis import Basis, compress, extended, inward, keep_all, query_metric
 from foveate.errors import OptionError
 
 WIDTH = 24
@@ -104,3 +104,27 @@ def test_a_rank_out_of_range(rank: int) -> None:
 def test_an_error_target_out_of_range(error: float) -> None:
     with pytest.raises(OptionError, match="error"):
         compress(features(0), error=error)
+
+
+@given(st.integers(0, 30), st.booleans())
+def test_an_extended_basis_says_what_is_new_and_changes_nothing_that_was(seed: int, aware: bool) -> None:
+    old, new, q = features(seed, kinds=3), features(seed + 500, n=40, kinds=3), queries(seed)
+    metric = query_metric(q) if aware else None
+    small = compress(old, rank=4, metric=metric)
+    before = (new - small.basis.mean) @ inward(small.basis, metric)
+    basis = extended(small.basis, new - small.basis.restore(before), metric, 6)
+    assert basis.rank == 10
+    padded = np.concatenate([small.z, np.zeros((len(old), 6), np.float16)], 1)
+    np.testing.assert_allclose(basis.restore(padded), small.basis.restore(small.z), atol=1e-5)
+    after = (new - basis.mean) @ inward(basis, metric)
+
+    def wrong(b: Basis, z: np.ndarray) -> float:
+        return float(np.square(q @ (new - b.restore(z)).T).mean())
+
+    assert wrong(basis, after) < 0.5 * wrong(small.basis, before)
+
+
+def test_a_basis_is_not_extended_by_nothing() -> None:
+    small = compress(features(0), rank=4)
+    assert extended(small.basis, np.zeros((5, WIDTH), np.float32), None, 8).rank == 4
+    assert extended(small.basis, features(1, n=1), None, 8).rank == 5

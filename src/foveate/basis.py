@@ -149,6 +149,23 @@ def inward(basis: Basis, metric: Metric | None) -> Floats:
     return np.asarray(toward @ np.linalg.pinv(rows @ toward, hermitian=True), np.float32)
 
 
+def extended(basis: Basis, left: NDArray[np.floating], metric: Metric | None, extra: int) -> Basis:
+    """The basis with `extra` directions more, those of what it could not say of some features.
+
+    `left` are the vectors x - x^ that it leaves over, [n, D]. Coordinates in the old basis stay right with zeros behind
+    them, so nothing that was compressed before changes. With fewer than `extra` directions there are fewer.
+    """
+    rest = np.asarray(left, np.float64)
+    if metric is not None:
+        rest = rest @ metric.root.astype(np.float64)
+    _, lengths, directions = np.linalg.svd(rest, full_matrices=False)
+    first = directions[: min(extra, int((lengths > 1e-6 * max(float(lengths[0]), 1e-12)).sum()))]
+    largest = first[np.arange(len(first)), np.abs(first).argmax(1)]
+    first = first * np.where(largest < 0, -1, 1)[:, None]
+    outward = first if metric is None else first @ metric.inverse_root.astype(np.float64)
+    return Basis(basis.mean, np.concatenate([basis.rows, outward.astype(np.float16)]))
+
+
 def _rank_for(values: NDArray[np.float64], error: float) -> int:
     total = values.sum()
     if total <= 0:

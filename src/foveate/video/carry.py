@@ -78,6 +78,15 @@ def moved(patch: Patch, step: Floats, uncovered: NDArray[np.bool_]) -> Patch:
     return replace(patch, flow=composed(step, patch.flow), hidden=hidden, age=patch.age + 1)
 
 
+def widened(patch: Patch, rank: int) -> Patch:
+    """The same patch in a basis with more directions: zeros for what its own did not have."""
+    missing = rank + 2 - patch.covered.shape[-1]
+    if missing <= 0:
+        return patch
+    zeros = np.zeros((*patch.covered.shape[:2], missing), np.float32)
+    return replace(patch, covered=np.concatenate([patch.covered[..., :-2], zeros, patch.covered[..., -2:]], -1))
+
+
 def overlaid(patches: Sequence[Patch], view: View) -> Seen:
     """The patches of a field from where the current frame is, later ones over earlier ones where they are believed."""
     below, trust, unlike = _read(patches[0], view)

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.basis import Basis
 from foveate.channels.build import VISUAL
 from foveate.channels.visual import visual_planes
 from foveate.encoders import Encoder
@@ -60,7 +61,8 @@ class State:
     """What the next frame needs of the ones before; its size does not depend on how many they were.
 
     Attributes:
-        texture: of the last key frame: basis, encoder, grid.
+        texture: of the last key frame: encoder, grid, what it was made by.
+        basis: of the patches: the key frame's, and directions for what came into the picture since.
         patches: the key frame's features and those renewed since.
         planes: channels that are carried and not made afresh (segments, writing), as they were made.
         planes_flow: from this frame to the one they were made in. planes_age: frames since.
@@ -72,6 +74,7 @@ class State:
     """
 
     texture: Texture
+    basis: Basis
     patches: tuple[Patch, ...]
     planes: Mapping[str, NDArray[np.float16]]
     planes_flow: Floats

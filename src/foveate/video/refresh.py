@@ -50,7 +50,7 @@ class Refresh:
     residual: float = 0.12
     cut: float = 0.12
     parts: bool = True
-    pause: int = 3
+    pause: int = 6
     most: float = 0.5
 
     def __post_init__(self) -> None:

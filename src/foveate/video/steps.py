@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.basis import inward, rounded_up
+from foveate.basis import Basis, Metric, extended, inward, rounded_up
 from foveate.channels.build import VISUAL, build
 from foveate.channels.saliency import spectral_residual
 from foveate.encoders import DenseFeatures
@@ -24,13 +24,14 @@ from foveate.refine import RAMP, Box, area_means, fading, look, outwards, workin
 from foveate.relevance.bank import query_metric_of
 from foveate.relevance.score import Relevances
 from foveate.texture import Texture
-from foveate.video.carry import Patch, Seen, moved, overlaid, patch_of
+from foveate.video.carry import Patch, Seen, moved, overlaid, patch_of, widened
 from foveate.video.flow import Floats, View, at_cells, composed, flow_between, occluded, still, view_of, warped
 from foveate.video.frame import Asked, Frame, How, State
 from foveate.video.refresh import Reason, cost, importance, stale_parts, with_halo
 from foveate.video.temporal import Step, looks, motion_of, smoothed, steadily, step_of
 from foveate.video.transmit import looks_of, sent_now
 
+NEW, EXTRA = 1.5, 8  # a part that the basis says this much less of than usual gets so many directions of its own
 SEGMENTS_LAST = 30  # frames; then they are made again even where no frame was encoded
 FRESH = ("saliency", "motion", "prev_relevance", "prev_saliency", "fixation")
 
@@ -74,7 +75,7 @@ def step(
     if reason is not None:
         return _key(rgb, name, view, queries, how, reason, before, seen, last)
     if boxes:
-        patches = (*patches, *(_renewed(rgb, view, box, before, how) for box in boxes))
+        before, patches = _with_parts(before, patches, rgb, view, boxes, how)
         seen = overlaid(patches, view)
     shared = before.planes_age == before.patches[0].age  # the usual case: both are of the key frame
     after = replace(
@@ -106,12 +107,13 @@ def _key(
     check_features(how.tower, dense, (rgb.shape[0], rgb.shape[1]))
     if before is not None and seen is not None and how.memory > 0:
         share = (np.float32(how.memory) * seen.confidence)[..., None]
-        mixed = (1 - share) * dense.features + share * before.texture.basis.restore(seen.z)
+        mixed = (1 - share) * dense.features + share * before.basis.restore(seen.z)
         dense = DenseFeatures(np.asarray(mixed, np.float32), dense.grid)
     names = [channel for channel in how.names if channel not in VISUAL]
     texture = texture_of(Picture(rgb, None, name), dense, how.tower, names, rank=how.rank, long_side=how.long_side)
     after = State(
         texture=texture,
+        basis=texture.basis,
         patches=(patch_of(texture.embedding, texture.residual, view),),
         planes=ReadOnly({name: plane for name, plane in texture.planes.items() if name not in FRESH}),
         planes_flow=still(view.shape),
@@ -119,29 +121,48 @@ def _key(
         view=view,
         asked=(),
         fixation=np.zeros(texture.grid.shape, np.float32),
-        part_age=0,
+        part_age=how.refresh.pause,
         side=working_side(texture, how.tower) if before is None else before.side,
     )
     return _answered(after, rgb, name, queries, how, overlaid(after.patches, view), last, before, reason=reason)
 
 
-def _renewed(rgb: NDArray[np.uint8], view: View, box: Box, before: State, how: How) -> Patch:
-    """A part of the frame, encoded with its surroundings and written in the field's basis."""
-    grid, basis = before.texture.grid, before.texture.basis
+def _with_parts(
+    before: State, patches: tuple[Patch, ...], rgb: NDArray[np.uint8], view: View, boxes: list[Box], how: How
+) -> tuple[State, tuple[Patch, ...]]:
+    """The patches and those of the boxes, all in one basis, which the state then has."""
+    for box in boxes:
+        patch, basis = _renewed(rgb, view, box, before, how)
+        before, patches = replace(before, basis=basis), (*patches, patch)
+    return before, tuple(widened(patch, before.basis.rank) for patch in patches)
+
+
+def _renewed(rgb: NDArray[np.uint8], view: View, box: Box, before: State, how: How) -> tuple[Patch, Basis]:
+    """A part of the frame, encoded with its surroundings, and the field's basis, with room for what is new in it."""
+    grid, basis = before.texture.grid, before.basis
     h, w = grid.shape
     cells = (max(0, box[0] - RAMP), max(0, box[1] - RAMP), min(h, box[2] + RAMP), min(w, box[3] + RAMP))
     pixels = outwards(with_halo(box, grid.shape), grid)
     share = max(pixels[2] - pixels[0], pixels[3] - pixels[1]) / max(grid.height, grid.width)
     fine = area_means(look(rgb, pixels, how.tower, before.side * share), pixels, grid, cells)
-    toward = before.texture.derive("inward", lambda: inward(basis, query_metric_of(how.tower)))
-    z_part = (fine - basis.mean) @ toward
-    left = np.linalg.norm(fine - basis.mean - z_part @ basis.rows.astype(np.float32), axis=-1)
+    metric = query_metric_of(how.tower)
+    z_part, left = _coordinates(fine, basis, metric)
+    usual = float(np.median(before.texture.residual))
+    if float(np.median(np.linalg.norm(left, axis=-1))) > NEW * usual:
+        basis = extended(basis, left.reshape(-1, basis.width), metric, EXTRA)
+        z_part, left = _coordinates(fine, basis, metric)
     z, residual = np.zeros((h, w, basis.rank), np.float32), np.zeros((h, w), np.float32)
     part = (slice(cells[0], cells[2]), slice(cells[1], cells[3]))
-    z[part], residual[part] = z_part, left
+    z[part], residual[part] = z_part, np.linalg.norm(left, axis=-1)
     cover = np.zeros((h, w), np.float32)
     cover[part] = fading(grid.shape, cells)
-    return patch_of(z, residual, view, cover)
+    return patch_of(z, residual, view, cover), basis
+
+
+def _coordinates(features: Floats, basis: Basis, metric: Metric) -> tuple[Floats, Floats]:
+    """Features [..., D] in a basis that stands, [..., r], and what that leaves over, [..., D]."""
+    z = np.asarray((features - basis.mean) @ inward(basis, metric), np.float32)
+    return z, np.asarray(features - basis.restore(z), np.float32)
 
 
 def _planes_again(state: State, rgb: NDArray[np.uint8], seen: Seen, how: How) -> State:
@@ -166,16 +187,22 @@ def _texture(state: State, rgb: NDArray[np.uint8], name: str, seen: Seen, planes
         carried = {n: _plane_now(key, n, plane, state.planes_flow) for n, plane in state.planes.items()}
     else:
         carried = dict(state.planes)
-    steepest = key.derive("steepest", lambda: float(np.linalg.norm(key.basis.rows.astype(np.float32), 2)))
-    rounding = np.linalg.norm(seen.z - kept.astype(np.float32), axis=-1) * np.float32(steepest)
+    rounding = np.linalg.norm(seen.z - kept.astype(np.float32), axis=-1) * _steepest(state.basis)
     return replace(
         key,
         pixel=rgb,
         planes={**carried, **{n: plane.astype(np.float16) for n, plane in planes.items()}},
         embedding=kept,
+        basis=state.basis,
         residual=rounded_up(seen.residual + rounding),
         name=name,
     )
+
+
+def _steepest(basis: Basis) -> np.float32:
+    """No change of coordinates by 1 changes features by more than this: sqrt of the largest |B B^T| row sum."""
+    rows = basis.rows.astype(np.float32)
+    return np.float32(np.sqrt(np.abs(rows @ rows.T).sum(1).max()))
 
 
 def _plane_now(key: Texture, name: str, plane: NDArray[np.float16], flow: Floats) -> NDArray[np.float16]:

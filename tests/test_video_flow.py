@@ -1,0 +1,192 @@
+"""Motion: its direction, its composition, and what it cannot know, against exact truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from foveate.errors import OptionError
+from foveate.video.flow import (
+    Dis,
+    Floats,
+    at_cells,
+    composed,
+    flow_between,
+    inside,
+    occluded,
+    still,
+    unlikeness,
+    view_of,
+    view_shape,
+    warped,
+)
+from tests.video_scenes import affine_flow, elastic, pan, photo, rotation, seen_through, zoom
+
+SHAPE = (144, 192)
+MOTIONS: dict[str, Floats] = {
+    "pan": pan(*SHAPE, 2.5, -4.0),
+    "rotation": rotation(*SHAPE, 2.0),
+    "zoom": zoom(*SHAPE, 1.03),
+    "elastic": elastic(*SHAPE, 2.0, waves=1),
+}
+
+
+def bilinear(plane: NDArray[Any], y: float, x: float) -> NDArray[Any]:
+    """The readable twin of `warped` at one place; (0.5, 0.5) is the first sample's centre."""
+    h, w = plane.shape[:2]
+    y, x = min(max(y - 0.5, 0), h - 1), min(max(x - 0.5, 0), w - 1)
+    y0, x0 = int(y), int(x)
+    y1, x1 = min(y0 + 1, h - 1), min(x0 + 1, w - 1)
+    top = plane[y0, x0] * (1 - (x - x0)) + plane[y0, x1] * (x - x0)
+    low = plane[y1, x0] * (1 - (x - x0)) + plane[y1, x1] * (x - x0)
+    return np.asarray(top * (1 - (y - y0)) + low * (y - y0))
+
+
+@pytest.mark.parametrize("channels", [(), (1,), (3,), (4,), (5,), (18,)])
+def test_warped_is_a_bilinear_reading_with_the_border_clamped(channels: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    plane, flow = rng.normal(size=(7, 9, *channels)).astype(np.float32), rng.normal(0, 3, (7, 9, 2)).astype(np.float32)
+    out = warped(plane, flow)
+    assert out.shape == plane.shape
+    for i in range(7):
+        for j in range(9):
+            truth = bilinear(plane, i + 0.5 + flow[i, j, 0], j + 0.5 + flow[i, j, 1])
+            # OpenCV keeps 5 bits of the fraction between two samples
+            np.testing.assert_allclose(out[i, j], truth, atol=2 * np.abs(plane).max() / 32)
+
+
+def test_nothing_moves_without_flow() -> None:
+    plane = np.random.default_rng(1).normal(size=(6, 8, 18)).astype(np.float32)
+    np.testing.assert_array_equal(warped(plane, still((6, 8))), plane)
+    np.testing.assert_array_equal(composed(still((6, 8)), still((6, 8))), 0)
+
+
+@pytest.mark.parametrize("name", MOTIONS)
+def test_dis_finds_the_way_back_to_the_earlier_frame(name: str) -> None:
+    truth = MOTIONS[name]
+    earlier = photo(*SHAPE)
+    current = seen_through(earlier, truth)
+    found = flow_between(Dis(), view_of(current), view_of(earlier))
+    mid = (slice(16, -16), slice(16, -16))
+    error = np.linalg.norm(found - truth, axis=-1)[mid]
+    assert np.median(error) < 0.4, np.median(error)
+    # reversed, it must be wrong by about twice the motion
+    assert np.median(np.linalg.norm(-found - truth, axis=-1)[mid]) > np.median(np.linalg.norm(truth, axis=-1)[mid])
+
+
+@pytest.mark.parametrize("name", MOTIONS)
+def test_flow_of_the_wrong_sign_makes_things_worse(name: str) -> None:
+    earlier = photo(*SHAPE)
+    current = seen_through(earlier, MOTIONS[name])
+    now, then = view_of(current), view_of(earlier)
+    found = flow_between(Dis(), now, then)
+    right, wrong = unlikeness(now, then, found).mean(), unlikeness(now, then, -found).mean()
+    none = unlikeness(now, then, still(SHAPE)).mean()
+    assert right < 0.7 * none < none < wrong
+
+
+@given(
+    dy=st.floats(-3, 3),
+    dx=st.floats(-3, 3),
+    turn=st.floats(-0.05, 0.05),
+    grow=st.floats(0.97, 1.03),
+    n=st.integers(1, 6),
+)
+def test_composed_affine_motion_is_the_power_of_its_matrix(
+    dy: float, dx: float, turn: float, grow: float, n: int
+) -> None:
+    shape = (40, 56)
+    A = grow * np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    step = affine_flow(*shape, A, (dy, dx))
+    total, matrix, shift = still(shape), np.eye(2), np.zeros(2)
+    for _ in range(n):
+        total = composed(step, total)
+        # p -> step -> before: the earlier maps come after
+        matrix, shift = A @ matrix, A @ shift + np.array([dy, dx])
+    truth = affine_flow(*shape, matrix, (float(shift[0]), float(shift[1])))
+    reach = int(np.ceil(np.abs(truth).max())) + 2
+    if reach < 18:
+        mid = (slice(reach, -reach), slice(reach, -reach))
+        np.testing.assert_allclose(total[mid], truth[mid], atol=0.15)
+
+
+def test_features_sampled_once_keep_what_chaining_loses() -> None:
+    rng = np.random.default_rng(2)
+    plane = rng.normal(size=(40, 60, 16)).astype(np.float32)
+    step = pan(40, 60, 0.3, -0.4)
+    total, chained = still((40, 60)), plane
+    for _ in range(10):
+        total, chained = composed(step, total), warped(chained, step)
+    once = warped(plane, total)
+    truth = warped(plane, pan(40, 60, 3.0, -4.0))
+    mid = (slice(8, -8), slice(8, -8))
+
+    def cosine(a: Floats) -> float:
+        return float((a * truth)[mid].sum() / np.linalg.norm(a[mid]) / np.linalg.norm(truth[mid]))
+
+    assert cosine(once) > 0.99 > 0.7 > cosine(chained)
+    assert np.linalg.norm(chained[mid]) < 0.6 * np.linalg.norm(plane[mid])
+
+
+def test_cells_get_the_mean_flow_in_their_own_units() -> None:
+    flow = pan(144, 192, 4.0, -8.0)
+    cells = at_cells(flow, (36, 48))
+    np.testing.assert_allclose(cells, np.broadcast_to([1.0, -2.0], (36, 48, 2)), atol=1e-5)
+    np.testing.assert_allclose(at_cells(flow, (288, 384)), np.broadcast_to([8.0, -16.0], (288, 384, 2)), atol=1e-5)
+
+
+def test_inside_is_where_the_earlier_frame_goes_on() -> None:
+    found = inside(pan(20, 30, 0.0, -10.0))
+    assert not found[:, :9].any()
+    assert found[:, 11:].all()
+
+
+def test_what_was_behind_a_moving_thing_is_occluded() -> None:
+    """A square moves 8 samples to the right over a photograph: what it leaves behind was not in the earlier frame."""
+    ground = photo(*SHAPE)
+    earlier, current = ground.copy(), ground.copy()
+    thing = photo(48, 48, "yellow_bus.jpg")
+    earlier[50:98, 60:108], current[50:98, 68:116] = thing, thing
+    now, then = view_of(current), view_of(earlier)
+    flow, back = flow_between(Dis("medium"), now, then), flow_between(Dis("medium"), then, now)
+    found = occluded(flow, back)
+    revealed = found[54:94, 61:67].mean()
+    assert revealed > 0.6
+    assert found[110:].mean() < 0.05
+
+
+def test_a_change_of_brightness_is_not_unlikeness() -> None:
+    rgb = photo(*SHAPE)
+    brighter = np.clip(rgb.astype(np.int32) + 20, 0, 255).astype(np.uint8)
+    assert unlikeness(view_of(brighter), view_of(rgb), still(SHAPE)).mean() < 0.02
+    other = np.ascontiguousarray(rgb[::-1])
+    assert unlikeness(view_of(other), view_of(rgb), still(SHAPE)).mean() > 0.08
+
+
+@pytest.mark.parametrize(
+    ("size", "shape"),
+    [((480, 854), (144, 256)), ((2160, 3840), (144, 256)), ((100, 50), (100, 50)), ((3, 2000), (12, 256))],
+)
+def test_a_view_is_small_and_never_too_narrow(size: tuple[int, int], shape: tuple[int, int]) -> None:
+    assert view_shape(*size) == shape
+    assert view_of(np.zeros((*size, 3), np.uint8)).shape == shape
+
+
+def test_dis_takes_the_smallest_view() -> None:
+    a = view_of(np.random.default_rng(0).integers(0, 255, (1, 1, 3), np.uint8))
+    assert flow_between(Dis(), a, a).shape == (12, 12, 2)
+
+
+def test_a_flow_model_that_breaks_its_contract_is_named() -> None:
+    view = view_of(photo(*SHAPE))
+    with pytest.raises(OptionError, match=r"\[144, 192\]"):
+        flow_between(lambda current, earlier: np.zeros((144, 192), np.float32), view, view)
+    with pytest.raises(OptionError, match="not finite"):
+        flow_between(lambda current, earlier: np.full((144, 192, 2), np.nan, np.float32), view, view)
+    with pytest.raises(OptionError, match="'slow'"):
+        Dis("slow")

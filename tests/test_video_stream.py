@@ -1,0 +1,274 @@
+"""The stream from end to end, on clips whose motion is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import foveate
+from foveate.encoders import Calibration, DenseFeatures, load_encoder
+from foveate.errors import BudgetError, FoveateError, OptionError, QueryError, VideoError
+from foveate.video import Frame, Refresh, stream
+from foveate.video.frame import How
+from foveate.video.steps import step
+from tests.video_scenes import panning, photo
+
+SIDE = 256  # of the encoder: 32 cells
+AGE_ONLY = Refresh(parts=False, stale=2, residual=2, cut=2)
+
+
+class Counting:
+    """nano, counting what it is asked to encode."""
+
+    def __init__(self) -> None:
+        self._nano = load_encoder("nano")
+        self.looks: list[tuple[int, int]] = []
+
+    name = property(lambda self: self._nano.name)
+    revision = property(lambda self: self._nano.revision)
+    width = property(lambda self: self._nano.width)
+    templates = property(lambda self: self._nano.templates)
+
+    @property
+    def calibration(self) -> Calibration:
+        return self._nano.calibration
+
+    def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
+        self.looks.append((rgb.shape[0], rgb.shape[1]))
+        return self._nano.encode_image(rgb, long_side=long_side)
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self._nano.encode_text(texts)
+
+
+def run(frames: Iterable[Any], query: Any = "a child", **how: Any) -> list[Frame]:
+    return list(stream(frames, query, **{"budget": 60, "long_side": SIDE} | how))
+
+
+@pytest.fixture(scope="module")
+def pan() -> list[NDArray[np.uint8]]:
+    return list(panning(16, (192, 256), 4.0))
+
+
+def test_exactly_k_cells_of_every_frame_and_a_key_frame_every_twelve(pan: list[NDArray[np.uint8]]) -> None:
+    frames = run(pan, refresh=AGE_ONLY)
+    assert [frame.index for frame in frames] == list(range(16))
+    assert [frame.index for frame in frames if frame.key] == [0, 12]
+    assert [frame.reason for frame in frames if frame.key] == ["first", "age"]
+    for frame in frames:
+        assert isinstance(frame.kept, foveate.Allocation)
+        assert len(frame.kept) == 60
+        assert frame.kept.indices.max() < frame.grid.count
+        assert isinstance(frame.kept_new, np.ndarray)
+        assert set(frame.kept_new) <= set(frame.kept.indices)
+        assert frame.confidence.shape == frame.grid.shape
+        assert (frame.confidence == 1).all() == frame.key
+        assert frame.seconds > 0
+        np.testing.assert_array_equal(frame.rgb, pan[frame.index])
+    assert frames[3].time == pytest.approx(3 / 24)
+
+
+def test_one_question_gives_a_relevance_and_a_list_gives_several(pan: list[NDArray[np.uint8]]) -> None:
+    one, several = run(pan[:3]), run(pan[:3], ["a child", "broccoli"])
+    for single, both in zip(one, several, strict=True):
+        assert isinstance(single.relevance, foveate.Relevance)
+        assert isinstance(both.relevance, foveate.Relevances)
+        assert isinstance(both.kept, tuple)
+        np.testing.assert_array_equal(both.relevance[0].map, single.relevance.map)
+        np.testing.assert_array_equal(both.kept[0].indices, single.kept.indices)  # type: ignore[union-attr]
+        assert not np.array_equal(both.kept[0].indices, both.kept[1].indices)
+
+
+def test_features_follow_the_motion(pan: list[NDArray[np.uint8]]) -> None:
+    """After eleven frames things have moved by five and a half cells: carried beats a plain copy, by far."""
+    frames = run(pan[:12], refresh=AGE_ONLY, smooth=0, hold=0)
+    fresh = foveate.encode(pan[11], long_side=SIDE)
+    q = load_encoder("nano").encode_text(["a child", "broccoli", "hair", "a hand"])
+    truth = fresh.scores(q)[:, 2:-2, 2:-8]
+
+    def alike(texture: foveate.Texture) -> float:
+        return float(np.corrcoef(texture.scores(q)[:, 2:-2, 2:-8].ravel(), truth.ravel())[0, 1])
+
+    carried, copied = alike(frames[11].texture), alike(frames[0].texture)
+    assert carried > 0.8
+    assert carried > copied + 0.2
+
+
+def test_a_flow_of_the_wrong_sign_is_worse_than_none(pan: list[NDArray[np.uint8]]) -> None:
+    from foveate.video import Dis
+
+    right = run(pan[:8], refresh=AGE_ONLY)[-1]
+    wrong = run(pan[:8], refresh=AGE_ONLY, flow=lambda current, earlier: -Dis()(current, earlier))[-1]
+    none = run(pan[:8], refresh=AGE_ONLY, flow=lambda current, earlier: np.zeros((*current.shape, 2), np.float32))[-1]
+    assert right.confidence.mean() > none.confidence.mean() > wrong.confidence.mean()
+
+
+def test_only_key_frames_are_encoded_and_another_question_encodes_nothing(pan: list[NDArray[np.uint8]]) -> None:
+    tower = Counting()
+    with stream(pan, "a child", budget=60, encoder=tower, refresh=AGE_ONLY, long_side=SIDE) as clip:
+        first = [next(clip) for _ in range(4)]
+        looks = list(tower.looks)
+        clip.ask("broccoli")
+        other = next(clip)
+        clip.ask(["broccoli", "hair"])
+        both = next(clip)
+    assert looks == [(192, 256)]
+    assert tower.looks == looks
+    assert other.relevance.query == "broccoli"  # type: ignore[union-attr]
+    assert isinstance(other.kept_new, np.ndarray)
+    assert len(other.kept_new) == 60  # a new question: everything is new
+    assert not np.array_equal(other.kept.indices, first[-1].kept.indices)  # type: ignore[union-attr]
+    assert isinstance(both.kept_new, tuple)
+    assert len(both.kept_new[0]) < 60 == len(both.kept_new[1])
+
+
+def test_a_cut_begins_anew_and_remembers_nothing() -> None:
+    one, two = photo(192, 256), photo(192, 256, "yellow_bus.jpg")
+    frames = run([one, one, one, two, two], "a bus")
+    assert [frame.reason for frame in frames] == ["first", None, None, "cut", None]
+    alone = foveate.encode(two, long_side=SIDE)
+    np.testing.assert_array_equal(frames[3].texture.embedding, alone.embedding)
+    np.testing.assert_array_equal(frames[3].relevance.map, foveate.score(alone, "a bus").map)
+    assert not frames[3].texture.has("motion")
+
+
+def test_without_memory_a_key_frame_is_what_encode_says(pan: list[NDArray[np.uint8]]) -> None:
+    frame = run(pan[:5], refresh=Refresh(every=4), memory=0)[4]
+    np.testing.assert_array_equal(frame.texture.embedding, foveate.encode(pan[4], long_side=SIDE).embedding)
+    mixed = run(pan[:5], refresh=Refresh(every=4))[4]
+    assert not np.array_equal(mixed.texture.embedding, frame.texture.embedding)
+
+
+def test_every_channel_of_a_frame_is_its_own_or_carried(pan: list[NDArray[np.uint8]], tmp_path: Path) -> None:
+    frame = run(pan[:6], refresh=AGE_ONLY)[5]
+    fresh = foveate.encode(pan[5], long_side=SIDE)
+    for name in ("red", "edge_on", "edge_off", "high_pass", "edge_distance"):
+        np.testing.assert_array_equal(frame.texture.channel(name), fresh.channel(name), err_msg=name)
+    for name in ("motion", "prev_relevance", "prev_saliency", "fixation", "cluster_id"):
+        assert frame.texture.has(name), name
+        assert frame.texture.channel(name).max() > 0, name
+    assert set(np.unique(frame.texture.channel("cluster_id"))) <= set(np.arange(50))
+    frame.texture.save(tmp_path / "frame.safetensors")
+    again = foveate.Texture.load(tmp_path / "frame.safetensors")
+    np.testing.assert_array_equal(foveate.score(again, "a child").map, foveate.score(frame.texture, "a child").map)
+
+
+def test_what_comes_into_the_picture_is_encoded_by_itself() -> None:
+    """A bus appears in the corner of a still scene: that part, and no more, is encoded again."""
+    still = photo(192, 256)
+    with_bus = still.copy()
+    with_bus[96:, 128:] = photo(96, 128, "yellow_bus.jpg")
+    tower = Counting()
+    frames = run([still] * 3 + [with_bus] * 3, "a bus", encoder=tower, refresh=Refresh(stale=0.5, most=0.9, cut=2))
+    renewed = [frame for frame in frames if frame.renewed]
+    assert [frame.index for frame in renewed] == [3]
+    assert not any(frame.key for frame in frames[1:])
+    y0, x0, y1, x1 = renewed[0].renewed[0]
+    assert (y0, x0) <= (12, 16)
+    assert (y1, x1) == (24, 32)
+    assert len(tower.looks) == 2
+    assert tower.looks[1][0] * tower.looks[1][1] < 192 * 256
+    before, after = frames[2].relevance, frames[3].relevance
+    assert after.map[14:, 18:].max() > before.map[14:, 18:].max() + 0.3
+    corner = frames[3].kept.mask[12:, 16:].mean()  # type: ignore[union-attr]
+    assert corner > 2 * frames[2].kept.mask[12:, 16:].mean()  # type: ignore[union-attr]
+
+
+def test_a_still_clip_does_not_flicker() -> None:
+    """Noise of a camera, two steps of 255: the kept set changes by less than 2 % from frame to frame."""
+    still, rng = photo(192, 256).astype(np.float32), np.random.default_rng(0)
+    noisy = [np.clip(still + rng.normal(0, 2, still.shape), 0, 255).astype(np.uint8) for _ in range(26)]
+    frames = run(noisy)
+    changes = [
+        len(np.setdiff1d(b.kept.indices, a.kept.indices)) / 60  # type: ignore[union-attr]
+        for a, b in pairwise(frames)
+    ]
+    assert np.mean(changes) <= 0.02, changes
+    sent = sum(len(frame.kept_new) for frame in frames)
+    assert sent < 60 * 1.3
+
+
+def test_frames_may_change_their_size(pan: list[NDArray[np.uint8]]) -> None:
+    small = cv2.resize(pan[0], (160, 120))
+    frames = run([pan[0], pan[1], small, small])
+    assert [frame.reason for frame in frames] == ["first", None, "first", None]
+    assert frames[2].rgb.shape == (120, 160, 3)
+    assert frames[3].relevance.map.shape == frames[3].grid.shape
+
+
+def test_steps_are_pure_and_a_state_can_be_gone_back_to(pan: list[NDArray[np.uint8]]) -> None:
+    how = How(tower=load_encoder("nano"), names=("saliency",), long_side=SIDE, budget=40)
+    state, _ = step(None, pan[0], "0", ("a child",), how)
+    state, _ = step(state, pan[1], "1", ("a child",), how)
+    later, once = step(state, pan[2], "2", ("a child",), how)
+    step(later, pan[3], "3", ("a child",), how)
+    _, again = step(state, pan[2], "2", ("a child",), how)
+    np.testing.assert_array_equal(once.relevance[0].map, again.relevance[0].map)  # type: ignore[index]
+    np.testing.assert_array_equal(once.texture.embedding, again.texture.embedding)
+
+
+def test_what_is_kept_between_frames_does_not_grow(pan: list[NDArray[np.uint8]]) -> None:
+    how = How(tower=load_encoder("nano"), names=("saliency",), long_side=128, budget=20)
+    state, sizes = None, []
+    for i in range(60):
+        state, _ = step(state, pan[i % 16], str(i), ("a child",), how)
+        sizes.append(len(state.patches))
+    assert state is not None
+    assert max(sizes) <= 1 + 12 // how.refresh.pause * 4
+    assert len(state.asked) == 1
+
+
+def test_segments_are_made_again_after_thirty_frames() -> None:
+    frames = [photo(96, 128)] * 33
+    far = Refresh(every=100, parts=False, stale=2, residual=2, cut=2)
+    how = How(tower=load_encoder("nano"), names=("saliency", "cluster_id"), long_side=128, budget=20, refresh=far)
+    state, ages = None, []
+    for i, rgb in enumerate(frames):
+        state, _ = step(state, rgb, str(i), ("a child",), how)
+        ages.append(state.planes_age)
+    assert ages[29:] == [29, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "said"),
+    [
+        ({"memory": 2}, OptionError, "memory=2"),
+        ({"smooth": "much"}, OptionError, "smooth='much'"),
+        ({"hold": True}, OptionError, "hold=True"),
+        ({"refresh": 12}, OptionError, "Refresh"),
+        ({"flow": "raft"}, OptionError, "flow='raft'"),
+        ({"floor": 3}, OptionError, "floor"),
+        ({"budget": 0}, BudgetError, "0"),
+        ({"budget": 10_000}, BudgetError, "10000"),
+        ({"query": ""}, QueryError, "empty"),
+        ({"query": []}, QueryError, "at least one"),
+        ({"query": ["a dog", "a dog"]}, QueryError, "twice"),
+        ({"query": "犬"}, QueryError, "English"),
+        ({"source": "nowhere.mp4"}, FoveateError, "nowhere.mp4"),
+        ({"source": [np.zeros((4, 4), np.uint8)]}, VideoError, "4"),
+        ({"encoder": "nona"}, FoveateError, "nona"),
+        ({"channels": "everything"}, FoveateError, "everything"),
+        ({"flow": lambda current, earlier: 3}, OptionError, "flow model"),
+    ],
+)
+def test_bad_input(wrong: dict[str, Any], error: type[FoveateError], said: str) -> None:
+    given: dict[str, Any] = {"source": [photo(96, 128)] * 2, "query": "a child", "budget": 20, "long_side": 128} | wrong
+    with pytest.raises(error, match=None) as caught:
+        list(stream(given.pop("source"), given.pop("query"), **given))
+    assert said in str(caught.value)
+
+
+def test_a_stream_that_was_left_in_the_middle_can_be_closed_twice(pan: list[NDArray[np.uint8]]) -> None:
+    clip = stream(pan, "a child", budget=20, long_side=128)
+    next(clip)
+    clip.close()
+    clip.close()
+    with pytest.raises(VideoError, match="closed"):
+        next(clip)

@@ -1,0 +1,66 @@
+"""Clips whose motion is known: a photograph seen through a moving window: pan, rotation, zoom, an elastic field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.image import load_image
+from foveate.video.flow import Floats, warped
+
+PHOTOS = Path(__file__).parents[1] / "src" / "foveate" / "assets" / "photos"
+
+
+def photo(height: int = 240, width: int = 320, name: str = "child_with_broccoli.jpg") -> NDArray[np.uint8]:
+    rgb = load_image(PHOTOS / name).rgb
+    return np.asarray(cv2.resize(rgb, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def centres(height: int, width: int) -> Floats:
+    """Positions (y, x) of samples, [h, w, 2]."""
+    y, x = np.mgrid[:height, :width].astype(np.float32) + 0.5
+    return np.stack([y, x], -1)
+
+
+def affine_flow(height: int, width: int, matrix: NDArray[np.float64], shift: tuple[float, float]) -> Floats:
+    """p -> centre + A (p - centre) + shift, as a flow [h, w, 2]."""
+    p = centres(height, width).astype(np.float64)
+    centre = np.array([height / 2, width / 2])
+    return (((p - centre) @ matrix.T) + centre + np.array(shift) - p).astype(np.float32)
+
+
+def pan(height: int, width: int, dy: float, dx: float) -> Floats:
+    return affine_flow(height, width, np.eye(2), (dy, dx))
+
+
+def rotation(height: int, width: int, degrees: float) -> Floats:
+    c, s = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+    return affine_flow(height, width, np.array([[c, -s], [s, c]]), (0, 0))
+
+
+def zoom(height: int, width: int, factor: float) -> Floats:
+    return affine_flow(height, width, np.eye(2) / factor, (0, 0))
+
+
+def elastic(height: int, width: int, amount: float, waves: int = 2) -> Floats:
+    y, x = np.moveaxis(centres(height, width), -1, 0)
+    turn = 2 * np.pi * waves
+    return (amount * np.stack([np.sin(turn * x / width), np.sin(turn * y / height + 1)], -1)).astype(np.float32)
+
+
+def seen_through(rgb: NDArray[np.uint8], flow: Floats) -> NDArray[np.uint8]:
+    """The frame that `flow` leads from to `rgb`: frame(p) = rgb(p + flow(p))."""
+    return np.clip(np.rint(warped(rgb.astype(np.float32), flow)), 0, 255).astype(np.uint8)
+
+
+def panning(count: int, size: tuple[int, int] = (120, 160), step: float = 2.0) -> Iterator[NDArray[np.uint8]]:
+    """A window that moves to the right over a photograph: things move to the left by `step` pixels a frame."""
+    height, width = size
+    wide = photo(height, width + int(step * count) + 1)
+    for i in range(count):
+        left = round(step * i)
+        yield np.ascontiguousarray(wide[:, left : left + width])
