@@ -70,23 +70,30 @@ def flow_of(vectors: Vectors | None, size: tuple[int, int], shape: tuple[int, in
     down, right = h / size[0], w / size[1]
     top, bottom = _span(vectors.y[past], vectors.height[past], down, h)
     left, end = _span(vectors.x[past], vectors.width[past], right, w)
-    row, column = np.floor(top).astype(np.int64), np.floor(left).astype(np.int64)
+    # Every block is cut into the rows of cells that it touches, and every such strip into cells.
+    row, column = top.astype(np.int64), left.astype(np.int64)
     rows = np.maximum(np.ceil(bottom).astype(np.int64) - row, 0)
     columns = np.maximum(np.ceil(end).astype(np.int64) - column, 0)
-    each = rows * columns  # one pair for each cell that a block touches
-    block = np.repeat(np.arange(len(past)), each)
-    place = np.arange(len(block)) - np.repeat(np.cumsum(each) - each, each)
-    y = row[block] + place // np.maximum(columns[block], 1)
-    x = column[block] + place % np.maximum(columns[block], 1)
+    block, below = _parts(rows)
+    y = row[block] + below
     high = np.minimum(bottom[block], y + 1) - np.maximum(top[block], y)
-    area = high * (np.minimum(end[block], x + 1) - np.maximum(left[block], x))
-    cell = y * w + x
+    strip, beside = _parts(columns[block])
+    of = block[strip]
+    x = column[of] + beside
+    area = high[strip] * (np.minimum(end[of], x + 1) - np.maximum(left[of], x))
+    cell = y[strip] * w + x
     total = np.bincount(cell, area, h * w)
     safe = np.where(total > 0, total, 1.0)
-    dy = np.bincount(cell, area * vectors.dy[past][block], h * w) * down / safe
-    dx = np.bincount(cell, area * vectors.dx[past][block], h * w) * right / safe
+    dy = np.bincount(cell, area * vectors.dy[past][of], h * w) * down / safe
+    dx = np.bincount(cell, area * vectors.dx[past][of], h * w) * right / safe
     flow = np.stack((dy, dx), axis=-1).reshape(h, w, 2).astype(np.float32)
     return flow, np.minimum(total, 1.0).reshape(h, w).astype(np.float32)
+
+
+def _parts(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For counts (2, 3): whose part it is (0, 0, 1, 1, 1), and which of its parts (0, 1, 0, 1, 2)."""
+    whose = np.repeat(np.arange(len(counts)), counts)
+    return whose, np.arange(len(whose)) - (np.cumsum(counts) - counts)[whose]
 
 
 def _span(centre: Floats, length: Floats, scale: float, cells: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
