@@ -13,5 +13,6 @@ from foveate.video.frame import Frame
 from foveate.video.reader import open_clip
 from foveate.video.refresh import Refresh
 from foveate.video.stream import Stream, stream
+from foveate.video.volume import Volume, volume
 
-__all__ = ["Dis", "Frame", "Refresh", "Stream", "open_clip", "stream"]
+__all__ = ["Dis", "Frame", "Refresh", "Stream", "Volume", "open_clip", "stream", "volume"]
