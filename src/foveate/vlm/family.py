@@ -111,7 +111,10 @@ class Family(Protocol):
         ...
 
     def output(self, encoded: Encoded) -> Any:
-        """A fresh object for mm_encoder_outputs["image"]: `generate` may write to it, so never a kept one."""
+        """A fresh object for mm_encoder_outputs["image"]: `generate` may write to it, so never a kept one.
+
+        `encoded` has the rows of each prompt in one tensor.
+        """
         ...
 
     def encode_kept(self, model: Any, inputs: Inputs, kept: Sequence[Indices]) -> Encoded:

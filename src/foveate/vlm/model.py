@@ -34,7 +34,7 @@ from foveate.readonly import ReadOnly
 from foveate.relevance.allocate import BEST
 from foveate.relevance.policies import Policy
 from foveate.relevance.score import Relevance, nothing_of
-from foveate.vlm.batch import output_of, padded, short, uncached, until_end, usual_generation
+from foveate.vlm.batch import one_by_one, output_of, padded, short, uncached, until_end, usual_generation
 from foveate.vlm.budgets import Budget, cells_to_keep
 from foveate.vlm.checks import check_keywords, check_weights, with_length
 from foveate.vlm.choose import Candidates, Choice, Method, choose
@@ -261,6 +261,8 @@ class VLM:
                 fix="call answers once for each",
             )
         keywords = usual_generation(generation)
+        if len(made) > 1 and one_by_one(self.model, keywords):
+            return [answer for one in made for answer in self.answers([one], generation)]
         pad = self.processor.tokenizer.pad_token_id
         pad = self.processor.tokenizer.eos_token_id if pad is None else pad
         gaps = uncached(self.model, keywords)
