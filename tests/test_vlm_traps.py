@@ -338,6 +338,13 @@ def test_budgets() -> None:
         vlm.ask_many(scene, "a dog")
 
 
+def test_smolvlm_where_transformers_breaks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.__version__", "5.20.2")
+    with pytest.raises(ModelError, match=r"5\.20\.2.*\n.*\n.*transformers>=5\.21"):
+        attached("smolvlm")
+    attached("idefics3")
+
+
 def test_whole_windows() -> None:
     vlm = attached("qwen2_5_vl")
     scene = vlm.see(photo(230, 230))
@@ -350,6 +357,70 @@ def test_whole_windows() -> None:
     tiles = attached("internvl")
     with pytest.raises(OptionError, match="panes"):
         tiles.prepare(tiles.see(photo()), QUESTION, budget=4, whole=(2, 2))
+
+
+@pytest.mark.parametrize("budget", [64, 70, 79, 117, 128])
+def test_sparse_prefers_whole_windows(budget: int) -> None:
+    """The budget is exact: whole windows as far as they fit, then single cells."""
+    vlm = attached("qwen2_5_vl")
+    scene = vlm.see(photo(336, 336), mode="sparse")
+    kept = vlm.prepare(scene, QUESTION, budget=budget, mode="sparse").chosen[0].kept[0]
+    assert kept.mask.shape == (12, 12)
+    assert len(kept) == kept.mask.sum() == budget
+    assert set(kept.reasons) >= {"participation", "floor"}
+    assert all(len(values) == budget for values in kept.reasons.values())
+    full = kept.mask.reshape(3, 4, 3, 4).all((1, 3))
+    assert full.sum() == budget // 16
+    single = vlm.prepare(scene, QUESTION, budget=budget, mode="sparse", whole=None).chosen[0].kept[0].mask
+    assert single.sum() == budget
+    assert single.reshape(3, 4, 3, 4).all((1, 3)).sum() < full.sum()
+    after = vlm.prepare(vlm.see(photo(336, 336)), QUESTION, budget=budget).chosen[0].kept[0].mask
+    assert np.array_equal(after, single)  # behind the tower, nothing is gained by whole windows
+
+
+def test_windows_where_they_do_not_pay() -> None:
+    vlm = attached("qwen2_5_vl")
+    scene = vlm.see(photo(336, 336), mode="sparse")
+    few = [vlm.prepare(scene, QUESTION, budget=63, mode="sparse", whole=whole).chosen[0] for whole in ("auto", None)]
+    assert np.array_equal(few[0].rows, few[1].rows)
+    small = vlm.see(photo(150, 200), mode="sparse")  # 5 x 7 cells: windows of 16, 12, 4 and 3
+    assert vlm.prepare(small, QUESTION, budget=33, mode="sparse").tokens == (33, 35)
+    with pytest.raises(OptionError, match="auto"):
+        vlm.prepare(scene, QUESTION, mode="sparse", whole="windows")  # type: ignore[arg-type]
+
+
+def test_windows_hold_protected_cells_and_pictures_of_a_video() -> None:
+    vlm = attached("qwen2_5_vl")
+    scene = vlm.see(photo(336, 336), mode="sparse")
+    mask = np.zeros((12, 12), bool)
+    mask[::4, ::4] = True  # a cell in every window: more windows than fit
+    kept = vlm.prepare(scene, QUESTION, budget=70, mode="sparse", protected=mask).chosen[0].kept[0]
+    full = kept.mask.reshape(3, 4, 3, 4).all((1, 3))
+    assert full.sum() == 4
+    assert len(kept) == 70
+    assert (kept.mask & mask).sum() == 9  # the five others are among the six that fill up
+    assert kept.reasons["protected"].sum() == 64  # of a window kept for them; the rest has its scores as the reason
+    film = vlm.see_video([photo(336, 336, seed=n) for n in range(4)], mode="sparse")
+    (choice,) = vlm.prepare(film, QUESTION, budget=160, mode="sparse").chosen
+    assert choice.count == 160
+    for each in choice.kept:
+        if len(each) >= 64:
+            assert each.mask.reshape(3, 4, 3, 4).all((1, 3)).sum() == len(each) // 16
+
+
+def test_a_tower_of_windows_alone_loses_nothing_where_they_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    vlm = attached("qwen2_5_vl")
+    monkeypatch.setattr(vlm.model.model.visual, "fullatt_block_indexes", [])
+    image = photo(336, 336)
+    dense, scene = vlm.see(image), vlm.see(image, mode="sparse")
+    assert dense.features is not None
+    lost = []
+    for whole in ("auto", None):
+        prepared = vlm.prepare(scene, QUESTION, budget=64, mode="sparse", whole=whole)
+        rows = dense.features.kept([prepared.chosen[0].rows]).rows[0]
+        lost.append(float((prepared.features.rows[0] - rows).abs().max() / rows.abs().max()))
+    assert lost[0] <= 1e-5
+    assert lost[1] > 0.02
 
 
 def test_what_to_look_for_may_differ_from_the_question() -> None:

@@ -16,6 +16,7 @@ from foveate.vlm.tiles import Idefics, InternVL, LlavaNext
 from foveate.vlm.tower import tower_of
 
 OLDEST = "5.18"  # the first transformers whose models take `mm_encoder_outputs`
+SMOLVLM_BROKEN = ("5.20.1", "5.20.2")
 FAMILIES: dict[str, Family] = {
     "LlavaForConditionalGeneration": Llava("llava"),
     "LlavaNextForConditionalGeneration": LlavaNext("llava_next"),
@@ -69,6 +70,12 @@ def _check_version(model: Any) -> None:
             expected="the extra [vlm]",
             fix="pip install 'foveate[vlm]'",
         ) from cause
+    if type(model).__name__.startswith("SmolVLM") and transformers.__version__ in SMOLVLM_BROKEN:
+        raise ModelError(
+            f"SmolVLM with transformers {transformers.__version__}, which takes whole tiles only",
+            expected="a version that takes any number of features: 5.18, 5.19, or 5.21 and newer",
+            fix="pip install 'transformers>=5.21'",
+        )
     forward = getattr(model, "forward", None)
     if forward is None or "mm_encoder_outputs" in inspect.signature(forward).parameters:
         return

@@ -42,6 +42,7 @@ from foveate.vlm.family import Encoded, Family
 from foveate.vlm.features import pooled, usual_weights
 from foveate.vlm.scene import Answer, Mode, Prepared, Scene
 from foveate.vlm.seeing import full_ids, see_frames, see_images
+from foveate.vlm.windows import Whole, windows_for
 
 if TYPE_CHECKING:
     import torch
@@ -98,7 +99,7 @@ class VLM:
         policy: Policy = BEST,
         floor: float = FLOOR,
         protected: NDArray[np.bool_] | None = None,
-        whole: tuple[int, int] | None = None,
+        whole: Whole = "auto",
         weights: Sequence[torch.Tensor] | None = None,
         prompt: str | None = None,
         looking_for: str | None = None,
@@ -114,7 +115,8 @@ class VLM:
             method: how cells are chosen (vlm/choose.py): "relevance", or a baseline.
             policy, floor, protected, whole: as of `foveate.allocate`, for method "relevance". A quarter is spread
                 evenly unless you say otherwise: questions are also about what is beside the thing they name.
-                `protected` is a mask on the texture's cells.
+                `protected` is a mask on the texture's cells. `whole="auto"`: in mode "sparse", windows of a tower that
+                has any are kept whole, and single cells fill up the budget (vlm/windows.py); None: single cells.
             weights: for mode "weight": a factor for each feature row of each image, tensors [n]; gradients flow through
                 them. None: 0.5 where nothing is relevant, to 1 at the peak.
             prompt: the whole prompt as text, with an image token for each image, instead of the chat template.
@@ -145,7 +147,8 @@ class VLM:
         clock = _Clock()
         relevance = self.relevance(scene, question if looking_for is None else looking_for)
         clock.mark("score")
-        numbers = cells_to_keep(scene, relevance, None if mode == "weight" else budget, whole)
+        windows, filled = windows_for(self.family, self.model, mode, whole)
+        numbers = cells_to_keep(scene, relevance, None if mode == "weight" else budget, None if filled else windows)
         chosen, pictures = [], scene.of_each(relevance)
         for number, count in enumerate(numbers):
             image = Candidates(
@@ -155,7 +158,8 @@ class VLM:
                 policy=policy,
                 floor=floor,
                 protected=protected,
-                whole=whole,
+                whole=windows,
+                filled=filled,
                 seed=seed + number,
             )
             chosen.append(choose(method, image, count))
