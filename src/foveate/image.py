@@ -55,6 +55,10 @@ class Picture:
     valid: Bytes | None
     name: str
 
+    def __repr__(self) -> str:
+        alpha = "" if self.valid is None else ", with alpha"
+        return f"Picture({self.name!r}, {self.rgb.shape[0]} x {self.rgb.shape[1]} px{alpha})"
+
     @property
     def size(self) -> tuple[int, int]:
         """(H, W) in pixels."""

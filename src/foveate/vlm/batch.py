@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.errors import OptionError
+from foveate.vlm.choose import Choice
 from foveate.vlm.family import Encoded, Family, torch_cat
+from foveate.vlm.placement import Placement
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +28,19 @@ TAKEN = frozenset(
     ["input_ids", "inputs_embeds", "attention_mask", "position_ids", "mm_encoder_outputs", "pixel_values",
      "prompt_lookup_num_tokens", "assistant_model"]
 )  # fmt: skip
+
+
+def kept_tokens(
+    ids: NDArray[np.int64], token: int, chosen: Sequence[Choice], placements: Sequence[Placement]
+) -> NDArray[np.bool_]:
+    """Which tokens of the full prompt [L] stay: all text, and the placeholders (`token`) of kept rows. bool [L]."""
+    keep, rows = np.ones(len(ids), bool), []
+    for placement, choice in zip(placements, chosen, strict=True):
+        mask = np.zeros(placement.count, bool)
+        mask[choice.rows] = True
+        rows.append(mask)
+    keep[ids == token] = np.concatenate(rows)
+    return keep
 
 
 def short(ids: torch.Tensor, keep: NDArray[np.bool_], positions: torch.Tensor) -> dict[str, torch.Tensor]:

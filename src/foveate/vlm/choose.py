@@ -56,6 +56,10 @@ class Choice:
     rows: Indices
     pooled: tuple[tuple[int, int], ...] | None = None
 
+    def __repr__(self) -> str:
+        cells = sum(allocation.grid.count for allocation in self.kept)
+        return f"Choice({self.count} of {cells} cells, {len(self.rows)} feature rows)"
+
     @property
     def count(self) -> int:
         """Kept cells."""

@@ -51,6 +51,10 @@ class Encoded:
     levels: tuple[tuple[torch.Tensor, ...], ...] = ()
     before_last: torch.Tensor | None = None
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(" x ".join(map(str, rows.shape)) for rows in self.rows)
+        return f"Encoded({sizes}{f', {len(self.levels)} further levels' if self.levels else ''})"
+
     def kept(self, rows: Sequence[Indices]) -> Encoded:
         """Only these rows of each image, at every level. An image that is kept whole is not copied."""
         return Encoded(

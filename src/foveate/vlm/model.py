@@ -34,7 +34,7 @@ from foveate.readonly import ReadOnly
 from foveate.relevance.allocate import BEST
 from foveate.relevance.policies import Policy
 from foveate.relevance.score import Relevance, nothing_of
-from foveate.vlm.batch import one_by_one, output_of, padded, short, uncached, until_end, usual_generation
+from foveate.vlm.batch import kept_tokens, one_by_one, output_of, padded, short, uncached, until_end, usual_generation
 from foveate.vlm.budgets import Budget, cells_to_keep
 from foveate.vlm.checks import check_keywords, check_weights, with_length
 from foveate.vlm.choose import Candidates, Choice, Method, choose
@@ -59,6 +59,10 @@ class VLM:
     processor: Any
     family: Family
     encoder: str | Encoder
+
+    def __repr__(self) -> str:
+        encoder = self.encoder if isinstance(self.encoder, str) else self.encoder.name
+        return f"VLM({type(self.model).__name__}, family {self.family.name!r}, encoder {encoder!r})"
 
     def see(self, images: ImageSource | Sequence[ImageSource], *, mode: Mode = "drop") -> Scene:
         """Encode one or several images, for any number of questions.
@@ -165,7 +169,7 @@ class VLM:
             chosen.append(choose(method, image, count))
         clock.mark("choose")
         full = full_ids(self, scene, question, prompt)
-        keep = self._keep(scene, full, chosen)
+        keep = kept_tokens(full, getattr(self.model.config, f"{scene.kind}_token_id"), chosen, scene.placements)
         ids = torch.from_numpy(full).to(self.model.device)
         positions = self.family.positions(self.model, ids, scene.inputs)
         text_inputs = short(ids, keep, positions)
@@ -184,6 +188,8 @@ class VLM:
             ReadOnly(clock.seconds),
             self.model,
             scene.kind,
+            question,
+            mode,
         )
 
     def ask(
@@ -289,6 +295,8 @@ class VLM:
                     relevance=one.relevance,
                     tokens=one.tokens,
                     seconds=ReadOnly({**one.seconds, "generate": seconds}),
+                    question=one.question,
+                    mode=one.mode,
                 )
             )
         return found
@@ -325,18 +333,6 @@ class VLM:
         if any(choice.pooled is not None for choice in chosen):
             return pooled(scene.features, kept, scene.placements, chosen)
         return kept
-
-    def _keep(self, scene: Scene, ids: NDArray[np.int64], chosen: Sequence[Choice]) -> NDArray[np.bool_]:
-        """Which tokens of the full prompt stay: all text, and the placeholders of kept rows."""
-        keep = np.ones(len(ids), bool)
-        rows = []
-        for placement, choice in zip(scene.placements, chosen, strict=True):
-            mask = np.zeros(placement.count, bool)
-            mask[choice.rows] = True
-            rows.append(mask)
-        token = self.model.config.image_token_id if scene.kind == "image" else self.model.config.video_token_id
-        keep[ids == token] = np.concatenate(rows)
-        return keep
 
     def check_scene(self, scene: Scene, mode: Mode) -> None:
         """Raises SceneError for a scene that this model cannot be asked about in this mode."""
