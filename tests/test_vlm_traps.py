@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -336,6 +337,25 @@ def test_budgets() -> None:
         vlm.ask_many(scene, ["a", "b"], budget=[1, 2, 3])
     with pytest.raises(OptionError, match="list of texts"):
         vlm.ask_many(scene, "a dog")
+
+
+@pytest.mark.parametrize("mode", ["drop", "sparse"])
+def test_copies_of_a_scene_and_pickles(mode: Any) -> None:
+    """A copy would be of another model; so it is the scene itself. A pickle would be the model."""
+    vlm = attached("qwen3_vl")
+    scene = vlm.see(photo(), mode=mode)
+    prepared = vlm.prepare(scene, QUESTION, budget=5, mode=mode)
+    for value in (scene, prepared):
+        assert copy.copy(value) is copy.deepcopy(value) is value
+        assert copy.deepcopy([value])[0] is value
+        with pytest.raises(SceneError, match=rf"a {type(value).__name__} to be pickled[^$]*see the image again"):
+            pickle.dumps(value)
+    answer = vlm.ask(scene, QUESTION, budget=5, mode=mode, generation=FEW)
+    for again in (pickle.loads(pickle.dumps(answer)), copy.deepcopy(answer)):
+        assert (again.text, again.tokens, again.mode) == (answer.text, answer.tokens, mode)
+        assert np.array_equal(again.chosen[0].kept[0].mask, answer.chosen[0].kept[0].mask)
+    texture = pickle.loads(pickle.dumps(scene.textures[0]))
+    assert np.array_equal(foveate.score(texture, "a dog").map, foveate.score(scene.textures[0], "a dog").map)
 
 
 def test_smolvlm_where_transformers_breaks_it(monkeypatch: pytest.MonkeyPatch) -> None:

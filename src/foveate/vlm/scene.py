@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.errors import SceneError
 from foveate.relevance.query import quoted
 from foveate.relevance.regions import Regions
 from foveate.relevance.score import Relevance
@@ -22,8 +23,26 @@ Mode = Literal["drop", "sparse", "weight", "crop"]
 Indices = NDArray[np.int64]
 
 
+class OfModel:
+    """A value that holds its model: a copy of it is the value itself, as it never changes, and it is not pickled."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise SceneError(
+            f"a {type(self).__name__} to be pickled: it holds its model and the model's features",
+            expected="a value that stays in its process",
+            fix="see the image again where it is needed; to keep what questions are scored on, and not the features: "
+            "scene.textures[0].save(path)",
+        )
+
+
 @dataclass(frozen=True, eq=False)
-class Scene:
+class Scene(OfModel):
     """Images as a model saw them, for any number of questions. Made by `VLM.see`; never changed.
 
     Attributes:
@@ -67,7 +86,7 @@ class Scene:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class Prepared(OfModel):
     """A question ready for the model: `model(**prepared.inputs())`, or `model.generate(**prepared.inputs())`.
 
     Attributes:
