@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import foveate.vlm
 from foveate.errors import (
     BudgetError,
+    EncoderFilesError,
     EncoderNameError,
     FoveateError,
     ImageArrayError,
+    ImageNotFoundError,
     ModelError,
     OptionError,
     PromptError,
@@ -28,7 +31,7 @@ from foveate.errors import (
 from foveate.vlm import VLM
 from foveate.vlm.attach import FAMILIES as KNOWN
 from tests.test_vlm import EXACT, QUESTION, attached, generated, stock_inputs
-from tests.vlm_models import FAMILIES, pair, photo
+from tests.vlm_models import FAMILIES, TEXT, pair, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 FEW = {"max_new_tokens": 3}
@@ -259,6 +262,32 @@ def test_an_unsupported_model_lists_what_is_supported_and_what_to_write() -> Non
     with pytest.raises(ModelError) as caught:
         foveate.vlm.attach(Other(), None)
     assert all(name in str(caught.value) for name in (*KNOWN, "placements", "encode", "positions"))
+    with pytest.raises(ModelError, match="class LlamaForCausalLM") as caught:  # of the library, and without vision
+        foveate.vlm.attach(LlamaForCausalLM(LlamaConfig(**TEXT)), pair("llava")[1])
+    assert all(name in caught.value.expected for name in KNOWN)
+    assert "pip install" not in caught.value.fix
+
+
+def test_what_is_given_in_the_place_of_models_and_images() -> None:
+    for name in ("Qwen/Qwen2.5-VL-3B-Instruct", Path("Qwen/Qwen2.5-VL-3B-Instruct")):
+        with pytest.raises(ModelError, match="by its name") as caught:
+            foveate.vlm.attach(name)
+        assert "use foveate.vlm.load" in caught.value.fix
+        assert "load('Qwen/Qwen2.5-VL-3B-Instruct')" in caught.value.fix
+    for address in ("https://example.org/photo.jpg", Path("https://example.org/photo.jpg")):
+        with pytest.raises(ImageNotFoundError, match=r"'https://example\.org/photo\.jpg'") as missing:
+            attached("llava").see(address)
+        assert "download it first" in missing.value.fix
+
+
+def test_a_tower_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for name in ("nobody/nowhere", "./nowhere"):
+        with pytest.raises(EncoderFilesError, match=f"nowhere.*encoder='tower:{name}'") as caught:
+            foveate.vlm.attach(*pair("llava"), encoder=f"tower:{name}")
+        assert "encoder='tower:NAME_OR_FOLDER'" in caught.value.fix
+        assert "encoder='nano'" in caught.value.fix
+        assert "'clip:" not in caught.value.fix
 
 
 def test_an_old_transformers_is_refused() -> None:
@@ -266,7 +295,7 @@ def test_an_old_transformers_is_refused() -> None:
 
     def forward(self: Any, input_ids: Any = None) -> None: ...
 
-    old = type("Old", (type(pair("llava")[0]),), {"forward": forward})
+    old = type("LlavaForConditionalGeneration", (type(pair("llava")[0]),), {"forward": forward})
     with pytest.raises(ModelError, match=r"5\.18"):
         foveate.vlm.attach(object.__new__(old), pair("llava")[1])
 

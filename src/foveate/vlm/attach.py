@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from typing import Any
 
 from foveate.encoders import Encoder
@@ -29,7 +30,7 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def attach(model: Any, processor: Any, *, encoder: str | Encoder = "nano", family: Family | None = None) -> VLM:
+def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano", family: Family | None = None) -> VLM:
     """A stock model and its processor, ready to see scenes. The model is not changed.
 
     Args:
@@ -44,7 +45,12 @@ def attach(model: Any, processor: Any, *, encoder: str | Encoder = "nano", famil
         MissingExtraError: no transformers. ModelError: another model, too old a transformers, another model's
             processor. EncoderNameError: no encoder of this name.
     """
-    _check_version(model)
+    if isinstance(model, str | os.PathLike):
+        raise ModelError(
+            f"a model given by its name, {str(model)!r}",
+            expected="a model that was loaded, and its processor",
+            fix=f"use foveate.vlm.load: from foveate.vlm.load import load; vlm = load({str(model)!r})",
+        )
     kind = type(model).__name__
     found = FAMILIES.get(kind) if family is None else family
     if found is None or not isinstance(found, Family):
@@ -54,6 +60,7 @@ def attach(model: Any, processor: Any, *, encoder: str | Encoder = "nano", famil
             fix="for another model, write a family with the methods placements, encode and positions "
             "(python -c 'help(\"foveate.vlm.family\")') and pass it as family=",
         )
+    _check_version(model)
     _check_processor(model, processor)
     if isinstance(encoder, str) and encoder.partition(":")[0] == "tower":
         return VLM(model, processor, found, tower_of(model, encoder.partition(":")[2]))
@@ -82,7 +89,7 @@ def _check_version(model: Any) -> None:
     if any(kind.__module__.startswith("transformers.") for kind in type(model).__mro__):
         raise ModelError(
             f"a {type(model).__name__} of transformers {transformers.__version__}, which takes no mm_encoder_outputs",
-            expected=f"transformers {OLDEST} or newer, and a vision-language model",
+            expected=f"transformers {OLDEST} or newer",
             fix=f"pip install 'transformers>={OLDEST}'",
         )
 
