@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,6 +18,19 @@ settings.register_profile("foveate", deadline=None, derandomize=True, suppress_h
 settings.load_profile("foveate")
 
 PHOTOS = Path(str(files("foveate") / "assets" / "photos"))
+
+
+def pytest_sessionstart() -> None:
+    """`make test-oldest` names the transformers that it means: no other may be tested in its place."""
+    wanted = os.environ.get("FOVEATE_TRANSFORMERS")
+    if wanted is None:
+        return
+    import transformers
+
+    found = f"transformers {transformers.__version__} of {Path(transformers.__file__).parents[1]}"
+    if not transformers.__version__.startswith(wanted + "."):
+        pytest.exit(f"{found}, and not {wanted}, would be tested", returncode=2)
+    print(f"tested with {found}")
 
 
 @pytest.fixture(scope="session")

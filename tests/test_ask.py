@@ -112,8 +112,20 @@ def test_models_that_cannot_be_used(folders: Path, tmp_path: Path, monkeypatch: 
     with pytest.raises(ModelFilesError, match="whole"):
         load(str(tmp_path / "empty"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ModelFilesError, match="cannot be downloaded"):
+    with pytest.raises(ModelFilesError, match=r"neither a folder nor in the local cache.*the Hub could not be reached"):
         load("nobody/has-this-model")
+    monkeypatch.undo()
+    asked: list[str] = []
+
+    def nobody_there(url: str, **keywords: Any) -> None:
+        asked.append(url)
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", nobody_there)
+    with pytest.raises(ModelFilesError, match=r"'nobody/has-this@v1'.*the Hub could not be reached: no route to host"):
+        load("nobody/has-this@v1")
+    (url,) = asked  # once: the library itself would ask again and again
+    assert url.endswith("nobody/has-this/resolve/v1/config.json")
     half = saved("llava", tmp_path / "half")
     (half / "model.safetensors").unlink()
     with pytest.raises(ModelFilesError, match="whole"):

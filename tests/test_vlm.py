@@ -156,8 +156,19 @@ def test_other_ways_to_generate(family: str, how: str) -> None:
     assert np.array_equal(answer.ids, beams(vlm, scene, budget, 3, 5))
 
 
+def test_beams_of_several_images(family: str) -> None:
+    """Features are repeated for every beam: all images of a prompt, in their order."""
+    vlm = attached(family)
+    scene = vlm.see([photo(seed=1), photo(90, 130, seed=2)])
+    budget = 5, 3
+    settings = {"num_beams": 2, "max_new_tokens": 4, "suppress_tokens": UNSAID}
+    assert np.array_equal(
+        vlm.ask(scene, QUESTION, budget=budget, generation=settings).ids, beams(vlm, scene, budget, 2, 4)
+    )
+
+
 @torch.no_grad()
-def beams(vlm: VLM, scene: Scene, budget: int, width: int, steps: int) -> np.ndarray:
+def beams(vlm: VLM, scene: Scene, budget: int | tuple[int, ...], width: int, steps: int) -> np.ndarray:
     """Beam search written here: every beam by a forward of its own, without a cache, with explicit positions."""
     prepared = vlm.prepare(scene, QUESTION, budget=budget)
     text = prepared.text
@@ -179,11 +190,12 @@ def beams(vlm: VLM, scene: Scene, budget: int, width: int, steps: int) -> np.nda
     return np.array(alive[0][1])
 
 
-def test_a_ragged_batch_is_each_question_alone(family: str) -> None:
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_ragged_batch_is_each_question_alone(family: str, width: int) -> None:
     vlm = attached(family)
     scene = vlm.see(photo(seed=5))
     questions, budgets = ["a dog", "what is left of the red car?", "why"], [3, sum(scene.cells) // 2, 5]
-    settings = {"max_new_tokens": STEPS, "suppress_tokens": UNSAID}
+    settings = {"max_new_tokens": STEPS, "suppress_tokens": UNSAID, "num_beams": width}
     together = vlm.ask_many(scene, questions, budget=budgets, generation=settings)
     for question, budget, answer in zip(questions, budgets, together, strict=True):
         alone = vlm.ask(scene, question, budget=budget, generation=settings)

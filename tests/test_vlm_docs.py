@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import foveate.vlm
 from foveate.cli import app
 from foveate.vlm import FAMILIES, METHODS
+from foveate.vlm.attach import OLDEST
 from foveate.vlm.model import MODES
 from tests.conftest import PHOTOS
 from tests.test_readme import blocks
@@ -41,6 +42,14 @@ def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert torch.equal(by_hand, generated)
     vlm = names["vlm_of_mine"]
     assert vlm.ask(vlm.see("photo.jpg"), "a cake", budget=5, generation={"max_new_tokens": 2}).tokens == (5, 16)
+
+
+def test_one_oldest_transformers_everywhere() -> None:
+    """`make test-oldest` reads it from the source, too."""
+    root = Path(__file__).parent.parent
+    assert f'"transformers>={OLDEST}"' in (root / "pyproject.toml").read_text("utf-8")
+    assert f"transformers from {OLDEST} on" in PAGE
+    assert re.search(r"^OLDEST :=.*OLDEST.*src/foveate/vlm/attach\.py", (root / "Makefile").read_text("utf-8"), re.M)
 
 
 def test_it_names_every_family_method_mode_and_option() -> None:

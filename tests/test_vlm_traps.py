@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import foveate.vlm
 from foveate.errors import (
     BudgetError,
+    EncoderFilesError,
     EncoderNameError,
     FoveateError,
     ImageArrayError,
+    ImageNotFoundError,
     ModelError,
     OptionError,
     PromptError,
@@ -27,7 +31,7 @@ from foveate.errors import (
 from foveate.vlm import VLM
 from foveate.vlm.attach import FAMILIES as KNOWN
 from tests.test_vlm import EXACT, QUESTION, attached, generated, stock_inputs
-from tests.vlm_models import FAMILIES, pair, photo
+from tests.vlm_models import FAMILIES, TEXT, pair, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 FEW = {"max_new_tokens": 3}
@@ -258,6 +262,32 @@ def test_an_unsupported_model_lists_what_is_supported_and_what_to_write() -> Non
     with pytest.raises(ModelError) as caught:
         foveate.vlm.attach(Other(), None)
     assert all(name in str(caught.value) for name in (*KNOWN, "placements", "encode", "positions"))
+    with pytest.raises(ModelError, match="class LlamaForCausalLM") as caught:  # of the library, and without vision
+        foveate.vlm.attach(LlamaForCausalLM(LlamaConfig(**TEXT)), pair("llava")[1])
+    assert all(name in caught.value.expected for name in KNOWN)
+    assert "pip install" not in caught.value.fix
+
+
+def test_what_is_given_in_the_place_of_models_and_images() -> None:
+    for name in ("Qwen/Qwen2.5-VL-3B-Instruct", Path("Qwen/Qwen2.5-VL-3B-Instruct")):
+        with pytest.raises(ModelError, match="by its name") as caught:
+            foveate.vlm.attach(name)
+        assert "use foveate.vlm.load" in caught.value.fix
+        assert "load('Qwen/Qwen2.5-VL-3B-Instruct')" in caught.value.fix
+    for address in ("https://example.org/photo.jpg", Path("https://example.org/photo.jpg")):
+        with pytest.raises(ImageNotFoundError, match=r"'https://example\.org/photo\.jpg'") as missing:
+            attached("llava").see(address)
+        assert "download it first" in missing.value.fix
+
+
+def test_a_tower_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for name in ("nobody/nowhere", "./nowhere"):
+        with pytest.raises(EncoderFilesError, match=f"nowhere.*encoder='tower:{name}'") as caught:
+            foveate.vlm.attach(*pair("llava"), encoder=f"tower:{name}")
+        assert "encoder='tower:NAME_OR_FOLDER'" in caught.value.fix
+        assert "encoder='nano'" in caught.value.fix
+        assert "'clip:" not in caught.value.fix
 
 
 def test_an_old_transformers_is_refused() -> None:
@@ -265,7 +295,7 @@ def test_an_old_transformers_is_refused() -> None:
 
     def forward(self: Any, input_ids: Any = None) -> None: ...
 
-    old = type("Old", (type(pair("llava")[0]),), {"forward": forward})
+    old = type("LlavaForConditionalGeneration", (type(pair("llava")[0]),), {"forward": forward})
     with pytest.raises(ModelError, match=r"5\.18"):
         foveate.vlm.attach(object.__new__(old), pair("llava")[1])
 
@@ -338,6 +368,32 @@ def test_budgets() -> None:
         vlm.ask_many(scene, "a dog")
 
 
+@pytest.mark.parametrize("mode", ["drop", "sparse"])
+def test_copies_of_a_scene_and_pickles(mode: Any) -> None:
+    """A copy would be of another model; so it is the scene itself. A pickle would be the model."""
+    vlm = attached("qwen3_vl")
+    scene = vlm.see(photo(), mode=mode)
+    prepared = vlm.prepare(scene, QUESTION, budget=5, mode=mode)
+    for value in (scene, prepared):
+        assert copy.copy(value) is copy.deepcopy(value) is value
+        assert copy.deepcopy([value])[0] is value
+        with pytest.raises(SceneError, match=rf"a {type(value).__name__} to be pickled[^$]*see the image again"):
+            pickle.dumps(value)
+    answer = vlm.ask(scene, QUESTION, budget=5, mode=mode, generation=FEW)
+    for again in (pickle.loads(pickle.dumps(answer)), copy.deepcopy(answer)):
+        assert (again.text, again.tokens, again.mode) == (answer.text, answer.tokens, mode)
+        assert np.array_equal(again.chosen[0].kept[0].mask, answer.chosen[0].kept[0].mask)
+    texture = pickle.loads(pickle.dumps(scene.textures[0]))
+    assert np.array_equal(foveate.score(texture, "a dog").map, foveate.score(scene.textures[0], "a dog").map)
+
+
+def test_smolvlm_where_transformers_breaks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.__version__", "5.20.2")
+    with pytest.raises(ModelError, match=r"5\.20\.2.*\n.*\n.*transformers>=5\.21"):
+        attached("smolvlm")
+    attached("idefics3")
+
+
 def test_whole_windows() -> None:
     vlm = attached("qwen2_5_vl")
     scene = vlm.see(photo(230, 230))
@@ -350,6 +406,70 @@ def test_whole_windows() -> None:
     tiles = attached("internvl")
     with pytest.raises(OptionError, match="panes"):
         tiles.prepare(tiles.see(photo()), QUESTION, budget=4, whole=(2, 2))
+
+
+@pytest.mark.parametrize("budget", [64, 70, 79, 117, 128])
+def test_sparse_prefers_whole_windows(budget: int) -> None:
+    """The budget is exact: whole windows as far as they fit, then single cells."""
+    vlm = attached("qwen2_5_vl")
+    scene = vlm.see(photo(336, 336), mode="sparse")
+    kept = vlm.prepare(scene, QUESTION, budget=budget, mode="sparse").chosen[0].kept[0]
+    assert kept.mask.shape == (12, 12)
+    assert len(kept) == kept.mask.sum() == budget
+    assert set(kept.reasons) >= {"participation", "floor"}
+    assert all(len(values) == budget for values in kept.reasons.values())
+    full = kept.mask.reshape(3, 4, 3, 4).all((1, 3))
+    assert full.sum() == budget // 16
+    single = vlm.prepare(scene, QUESTION, budget=budget, mode="sparse", whole=None).chosen[0].kept[0].mask
+    assert single.sum() == budget
+    assert single.reshape(3, 4, 3, 4).all((1, 3)).sum() < full.sum()
+    after = vlm.prepare(vlm.see(photo(336, 336)), QUESTION, budget=budget).chosen[0].kept[0].mask
+    assert np.array_equal(after, single)  # behind the tower, nothing is gained by whole windows
+
+
+def test_windows_where_they_do_not_pay() -> None:
+    vlm = attached("qwen2_5_vl")
+    scene = vlm.see(photo(336, 336), mode="sparse")
+    few = [vlm.prepare(scene, QUESTION, budget=63, mode="sparse", whole=whole).chosen[0] for whole in ("auto", None)]
+    assert np.array_equal(few[0].rows, few[1].rows)
+    small = vlm.see(photo(150, 200), mode="sparse")  # 5 x 7 cells: windows of 16, 12, 4 and 3
+    assert vlm.prepare(small, QUESTION, budget=33, mode="sparse").tokens == (33, 35)
+    with pytest.raises(OptionError, match="auto"):
+        vlm.prepare(scene, QUESTION, mode="sparse", whole="windows")  # type: ignore[arg-type]
+
+
+def test_windows_hold_protected_cells_and_pictures_of_a_video() -> None:
+    vlm = attached("qwen2_5_vl")
+    scene = vlm.see(photo(336, 336), mode="sparse")
+    mask = np.zeros((12, 12), bool)
+    mask[::4, ::4] = True  # a cell in every window: more windows than fit
+    kept = vlm.prepare(scene, QUESTION, budget=70, mode="sparse", protected=mask).chosen[0].kept[0]
+    full = kept.mask.reshape(3, 4, 3, 4).all((1, 3))
+    assert full.sum() == 4
+    assert len(kept) == 70
+    assert (kept.mask & mask).sum() == 9  # the five others are among the six that fill up
+    assert kept.reasons["protected"].sum() == 64  # of a window kept for them; the rest has its scores as the reason
+    film = vlm.see_video([photo(336, 336, seed=n) for n in range(4)], mode="sparse")
+    (choice,) = vlm.prepare(film, QUESTION, budget=160, mode="sparse").chosen
+    assert choice.count == 160
+    for each in choice.kept:
+        if len(each) >= 64:
+            assert each.mask.reshape(3, 4, 3, 4).all((1, 3)).sum() == len(each) // 16
+
+
+def test_a_tower_of_windows_alone_loses_nothing_where_they_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    vlm = attached("qwen2_5_vl")
+    monkeypatch.setattr(vlm.model.model.visual, "fullatt_block_indexes", [])
+    image = photo(336, 336)
+    dense, scene = vlm.see(image), vlm.see(image, mode="sparse")
+    assert dense.features is not None
+    lost = []
+    for whole in ("auto", None):
+        prepared = vlm.prepare(scene, QUESTION, budget=64, mode="sparse", whole=whole)
+        rows = dense.features.kept([prepared.chosen[0].rows]).rows[0]
+        lost.append(float((prepared.features.rows[0] - rows).abs().max() / rows.abs().max()))
+    assert lost[0] <= 1e-5
+    assert lost[1] > 0.02
 
 
 def test_what_to_look_for_may_differ_from_the_question() -> None:

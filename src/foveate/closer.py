@@ -80,6 +80,10 @@ class Scene:
     side: int
     encoder: str | Encoder
 
+    def __repr__(self) -> str:
+        (h, w), (rows, columns) = self.raster.size, self.counts
+        return f"Scene({h} x {w} px, {len(self.tiles)} of {rows * columns} tiles encoded)"
+
     @property
     def counts(self) -> Place:
         """Rows and columns of tiles."""
@@ -105,6 +109,9 @@ class Look:
     relevance: Relevance
     places: tuple[Place, ...]
     encoded: int
+
+    def __repr__(self) -> str:
+        return f"Look({self.relevance!r}, {len(self.places)} tiles looked at, {self.encoded} of them new)"
 
     @property
     def peak(self) -> tuple[float, float]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -37,6 +38,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 MAX_BYTES = 256 * 2**20
 MAX_PIXELS = 64_000_000
 PILLOWS_LIMIT = 178_956_970
+ADDRESS = re.compile("(https?|ftp|s3|gs|file):/", re.IGNORECASE)
 
 Bytes = NDArray[np.uint8]
 
@@ -54,6 +56,10 @@ class Picture:
     rgb: Bytes
     valid: Bytes | None
     name: str
+
+    def __repr__(self) -> str:
+        alpha = "" if self.valid is None else ", with alpha"
+        return f"Picture({self.name!r}, {self.rgb.shape[0]} x {self.rgb.shape[1]} px{alpha})"
 
     @property
     def size(self) -> tuple[int, int]:
@@ -93,6 +99,7 @@ def load_image(
     if isinstance(source, bytes | bytearray | memoryview):
         return _from_bytes(bytes(source), "bytes", value_range, max_bytes, max_pixels)
     if isinstance(source, str | os.PathLike):
+        refuse_address(source)
         path = Path(source)
         name = path.name.encode("utf-8", "replace").decode()  # a name that is no text must not break messages
         return _from_bytes(_read(path, max_bytes), name, value_range, max_bytes, max_pixels)
@@ -103,6 +110,17 @@ def load_image(
         expected="a path, bytes, a PIL image or a NumPy array",
         fix="open the file first, or pass its path",
     )
+
+
+def refuse_address(source: str | os.PathLike[str]) -> None:
+    """Raises ImageNotFoundError for a web address in the place of a path, where it lost a slash as well."""
+    text = os.fspath(source)
+    if isinstance(text, str) and ADDRESS.match(text):
+        raise ImageNotFoundError(
+            f"the address '{text[:200].replace(':/', '://', 1).replace(':///', '://', 1)}' in the place of a path",
+            expected="the path of an image on this machine: nothing is fetched from the network",
+            fix="download it first, and pass the file's path or its bytes",
+        )
 
 
 def _read(path: Path, max_bytes: int) -> bytes:

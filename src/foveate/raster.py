@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from foveate.errors import ImageDecodeError, ImageFormatError, ImageNotFoundError, ImageTooLargeError, MissingExtraError
-from foveate.image import FORMATS
+from foveate.image import FORMATS, refuse_address
 
 Bytes = NDArray[np.uint8]
 MAX_DECODED = 178_956_970  # pixels: 716 MB in Pillow, whose own limit this is
@@ -177,6 +177,8 @@ def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
         if not source.size:
             raise ImageFormatError(f"an array {list(source.shape)}", expected="at least 1 x 1", fix="check the crop")
         return Pixels(source.copy())
+    if isinstance(source, str | os.PathLike):
+        refuse_address(source)
     try:
         path = Path(source)
         found = path.is_file()

@@ -3,7 +3,8 @@
 What is notable
 * A checkpoint is data: weights are read as safetensors only, code that comes with it never runs, and weights that are
   missing are an error (the library would fill them with random numbers and only warn).
-* With a Hub name and nothing in the cache the checkpoint is downloaded, once. A local folder downloads nothing.
+* With a Hub name and nothing in the cache the checkpoint is downloaded, once. A local folder downloads nothing. Without
+  a network that is said at once.
 * What kind of model is meant, and how errors speak of it, is a `Kind`; the rest is the same for all.
 """
 
@@ -125,6 +126,8 @@ def load(source: Source, chosen: Callable[[Any], Any]) -> Loaded:
     """
     import transformers
 
+    if source.folder is None:
+        check_reachable(source.where, source.pinned)
     code = {"trust_remote_code": False}  # and never ask: a checkpoint is data
     config = transformers.AutoConfig.from_pretrained(source.where, **code, **source.options)
     network = chosen(config)
@@ -136,6 +139,23 @@ def load(source: Source, chosen: Callable[[Any], Any]) -> Loaded:
         raise ValueError(f"weights are missing: {sorted(report['missing_keys'])[:3]}")
     mean, std = _normalisation(source, transformers)
     return Loaded(model.eval(), config, mean, std)
+
+
+def check_reachable(name: str, revision: str | None) -> None:
+    """Raises ConnectionError for a Hub name of which nothing is cached, if the Hub does not answer.
+
+    The library would ask six times, for half a minute. What else may be wrong, it says better itself.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        if not isinstance(try_to_load_from_cache(name, "config.json", revision=revision or None), str):
+            get_hf_file_metadata(hf_hub_url(name, "config.json", revision=revision or None))
+    except (HfHubHTTPError, ValueError):  # it answered, or was not asked
+        return
+    except Exception as cause:  # of whichever library huggingface_hub talks to the network with: that changed twice
+        raise ConnectionError(f"the Hub could not be reached: {cause}") from cause
 
 
 @contextmanager
@@ -154,7 +174,8 @@ def explained(source: Source, kind: Kind) -> Iterator[None]:
                 fix=f"save it again with {kind.again}",
             ) from cause
         raise kind.error(
-            f"the {kind.what} '{source.given}' is not in the local cache and cannot be downloaded ({reason})",
+            f"the {kind.what} '{source.given}' is neither a folder nor in the local cache, and cannot be downloaded "
+            f"({reason})",
             expected="a network and a right name, or a checkpoint in the cache (HF_HUB_OFFLINE=1 forbids the network)",
             fix=kind.otherwise,
         ) from cause

@@ -51,6 +51,9 @@ class Allocation(Frozen):
     grid: Grid
     reasons: Mapping[str, Floats] = field(default_factory=lambda: ReadOnly({}))
 
+    def __repr__(self) -> str:
+        return f"Allocation({len(self)} of {self.grid.count} cells, {self.grid.h} x {self.grid.w})"
+
     def __len__(self) -> int:
         return len(self.indices)
 

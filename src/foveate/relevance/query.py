@@ -26,6 +26,7 @@ from foveate.errors import QueryError
 from foveate.relevance.cues import Cue, cues
 
 MAX_CHARACTERS = 1000
+SHOWN = 60  # characters of a text in the repr of what was made of it
 MAX_PHRASES = 8
 REMEMBERED = 1024
 
@@ -76,6 +77,11 @@ _AT_START, _PLACE, _ANSWER = (frozenset(words.split()) for words in (_COMMANDS, 
 _ASKING = frozenset("what which how what's".split())
 _QUOTED = re.compile(r"[\"“”]([^\"“”]+)[\"“”]")
 _CUT = None  # stands for a cut in a list of words
+
+
+def quoted(text: str) -> str:
+    """A text in quotes, in one line, cut where it is long: for the repr of what was made of it."""
+    return repr(text if len(text) <= SHOWN else text[: SHOWN - 3] + "...")
 
 
 @dataclass(frozen=True, eq=False)

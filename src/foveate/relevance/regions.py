@@ -58,6 +58,9 @@ class Regions(Frozen):
     cell: int
     grid: Grid
 
+    def __repr__(self) -> str:
+        return f"Regions(of {' + '.join(map(str, self.tokens.tolist()))} tokens)"
+
     def __len__(self) -> int:
         return len(self.tokens)
 

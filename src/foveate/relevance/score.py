@@ -34,7 +34,7 @@ from foveate.encoders import Calibration
 from foveate.errors import OptionError
 from foveate.grid import Grid, resize_map
 from foveate.readonly import ReadOnly, freeze
-from foveate.relevance.query import Query
+from foveate.relevance.query import Query, quoted
 from foveate.relevance.weighing import AS_ASKED, Weighing, weighed
 from foveate.texture import Texture
 
@@ -72,6 +72,13 @@ class Relevance:
     valid: Floats | None
     grid: Grid
     features: Floats | None = None
+
+    def __repr__(self) -> str:
+        found = "present" if self.present else "not found"
+        return (
+            f"Relevance({quoted(self.query)}, {self.grid.h} x {self.grid.w} cells, confidence {self.confidence:.2f}: "
+            f"{found})"
+        )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -116,6 +123,10 @@ class Relevances(Sequence[Relevance]):
     """
 
     items: tuple[Relevance, ...]
+
+    def __repr__(self) -> str:
+        first = [f"{quoted(item.query)} {item.confidence:.2f}" for item in self.items[:3]]
+        return f"Relevances({len(self)}: {', '.join(first)}{', ...' if len(self) > 3 else ''})"
 
     @property
     def map(self) -> Floats:

@@ -9,7 +9,8 @@
 
 Needs the extra `[vlm]` (transformers from 5.18 on). Files, from the ground up:
 
-* placement.py: where feature rows lie in an image. choose.py: which cells are kept, and the baselines. budgets.py.
+* placement.py: where feature rows lie in an image. choose.py, budgets.py, windows.py: which cells
+  are kept, and the baselines.
 * family.py: the contract of a model family; llava.py, tiles.py, qwen.py: the families.
 * prompt.py: ids of the full prompt. batch.py: tensors of a call. features.py: weights and means.
 * scene.py: the values. seeing.py: images and videos become one. model.py: `see`, `prepare`, `ask`, `ask_many`.

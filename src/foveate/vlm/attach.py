@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from typing import Any
 
 from foveate.encoders import Encoder
@@ -16,6 +17,7 @@ from foveate.vlm.tiles import Idefics, InternVL, LlavaNext
 from foveate.vlm.tower import tower_of
 
 OLDEST = "5.18"  # the first transformers whose models take `mm_encoder_outputs`
+SMOLVLM_BROKEN = ("5.20.1", "5.20.2")
 FAMILIES: dict[str, Family] = {
     "LlavaForConditionalGeneration": Llava("llava"),
     "LlavaNextForConditionalGeneration": LlavaNext("llava_next"),
@@ -28,7 +30,7 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def attach(model: Any, processor: Any, *, encoder: str | Encoder = "nano", family: Family | None = None) -> VLM:
+def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano", family: Family | None = None) -> VLM:
     """A stock model and its processor, ready to see scenes. The model is not changed.
 
     Args:
@@ -43,7 +45,12 @@ def attach(model: Any, processor: Any, *, encoder: str | Encoder = "nano", famil
         MissingExtraError: no transformers. ModelError: another model, too old a transformers, another model's
             processor. EncoderNameError: no encoder of this name.
     """
-    _check_version(model)
+    if isinstance(model, str | os.PathLike):
+        raise ModelError(
+            f"a model given by its name, {str(model)!r}",
+            expected="a model that was loaded, and its processor",
+            fix=f"use foveate.vlm.load: from foveate.vlm.load import load; vlm = load({str(model)!r})",
+        )
     kind = type(model).__name__
     found = FAMILIES.get(kind) if family is None else family
     if found is None or not isinstance(found, Family):
@@ -53,6 +60,7 @@ def attach(model: Any, processor: Any, *, encoder: str | Encoder = "nano", famil
             fix="for another model, write a family with the methods placements, encode and positions "
             "(python -c 'help(\"foveate.vlm.family\")') and pass it as family=",
         )
+    _check_version(model)
     _check_processor(model, processor)
     if isinstance(encoder, str) and encoder.partition(":")[0] == "tower":
         return VLM(model, processor, found, tower_of(model, encoder.partition(":")[2]))
@@ -69,13 +77,19 @@ def _check_version(model: Any) -> None:
             expected="the extra [vlm]",
             fix="pip install 'foveate[vlm]'",
         ) from cause
+    if type(model).__name__.startswith("SmolVLM") and transformers.__version__ in SMOLVLM_BROKEN:
+        raise ModelError(
+            f"SmolVLM with transformers {transformers.__version__}, which takes whole tiles only",
+            expected="a version that takes any number of features: 5.18, 5.19, or 5.21 and newer",
+            fix="pip install 'transformers>=5.21'",
+        )
     forward = getattr(model, "forward", None)
     if forward is None or "mm_encoder_outputs" in inspect.signature(forward).parameters:
         return
     if any(kind.__module__.startswith("transformers.") for kind in type(model).__mro__):
         raise ModelError(
             f"a {type(model).__name__} of transformers {transformers.__version__}, which takes no mm_encoder_outputs",
-            expected=f"transformers {OLDEST} or newer, and a vision-language model",
+            expected=f"transformers {OLDEST} or newer",
             fix=f"pip install 'transformers>={OLDEST}'",
         )
 

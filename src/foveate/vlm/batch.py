@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.errors import OptionError
-from foveate.vlm.family import Encoded, Family
+from foveate.vlm.choose import Choice
+from foveate.vlm.family import Encoded, Family, torch_cat
+from foveate.vlm.placement import Placement
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +28,19 @@ TAKEN = frozenset(
     ["input_ids", "inputs_embeds", "attention_mask", "position_ids", "mm_encoder_outputs", "pixel_values",
      "prompt_lookup_num_tokens", "assistant_model"]
 )  # fmt: skip
+
+
+def kept_tokens(
+    ids: NDArray[np.int64], token: int, chosen: Sequence[Choice], placements: Sequence[Placement]
+) -> NDArray[np.bool_]:
+    """Which tokens of the full prompt [L] stay: all text, and the placeholders (`token`) of kept rows. bool [L]."""
+    keep, rows = np.ones(len(ids), bool), []
+    for placement, choice in zip(placements, chosen, strict=True):
+        mask = np.zeros(placement.count, bool)
+        mask[choice.rows] = True
+        rows.append(mask)
+    keep[ids == token] = np.concatenate(rows)
+    return keep
 
 
 def short(ids: torch.Tensor, keep: NDArray[np.bool_], positions: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -63,12 +78,12 @@ def padded(rows: Sequence[dict[str, torch.Tensor]], pad: int, *, always: bool = 
 def output_of(encoded: Sequence[Encoded], family: Family, kind: str) -> dict[str, Any]:
     """Features of several prompts, in their order, as `mm_encoder_outputs`: a new object in every call.
 
-    kind: "image" or "video".
+    kind: "image" or "video". Images of a prompt are joined: transformers 5.18 mixes them up where beams repeat them.
     """
     levels = zip(*(one.levels for one in encoded), strict=True)
     together = Encoded(
-        tuple(rows for one in encoded for rows in one.rows),
-        tuple(tuple(rows for images in level for rows in images) for level in levels),
+        tuple(torch_cat(one.rows) for one in encoded),
+        tuple(tuple(torch_cat(images) for images in level) for level in levels),
     )
     return {kind: family.output(together)}
 
@@ -98,6 +113,19 @@ def uncached(model: Any, keywords: dict[str, Any]) -> bool:
     name = "is_activation_checkpointing"  # its older name warns where the newer one exists
     checkpointing = getattr(model, name if hasattr(model, name) else "is_gradient_checkpointing", False)
     return use is False or bool(checkpointing and model.training)
+
+
+def one_by_one(model: Any, keywords: dict[str, Any]) -> bool:
+    """Whether prompts must not share a call of `generate`.
+
+    Where several sequences are made of a prompt, transformers 5.18 repeats single rows of features, not prompts, for
+    families that take all features in one tensor.
+    """
+    import transformers
+
+    config = keywords.get("generation_config") or getattr(model, "generation_config", None)
+    several = (keywords.get(name, getattr(config, name, None)) for name in ("num_beams", "num_return_sequences"))
+    return transformers.__version__.startswith("5.18.") and any((number or 1) > 1 for number in several)
 
 
 def until_end(ids: NDArray[np.int64], model: Any) -> NDArray[np.int64]:

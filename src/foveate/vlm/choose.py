@@ -21,7 +21,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, top
 from foveate.relevance.score import PRESENT, Relevance
 from foveate.relevance.shares import apportion
 from foveate.vlm.placement import Pane, Placement, seen_through, touched
+from foveate.vlm.windows import windows_first
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
@@ -55,6 +56,10 @@ class Choice:
     rows: Indices
     pooled: tuple[tuple[int, int], ...] | None = None
 
+    def __repr__(self) -> str:
+        cells = sum(allocation.grid.count for allocation in self.kept)
+        return f"Choice({self.count} of {cells} cells, {len(self.rows)} feature rows)"
+
     @property
     def count(self) -> int:
         """Kept cells."""
@@ -70,6 +75,7 @@ class Candidates:
         relevance: of the question, over the image; over each picture of a video.
         features: gives the model's features of all cells, float32 [cells, D], when called.
         policy, floor, protected, whole: for "relevance", as of `foveate.allocate`.
+        filled: whether other cells may fill up a budget that is no sum of whole windows (vlm/windows.py).
         seed: for "random".
     """
 
@@ -80,6 +86,7 @@ class Candidates:
     floor: float = 0.0
     protected: NDArray[np.bool_] | None = None
     whole: tuple[int, int] | None = None
+    filled: bool = False
     seed: int = 0
 
     def panes(self, *, features: bool = False) -> list[Relevance]:
@@ -124,16 +131,15 @@ def _by_relevance(image: Candidates, budget: int, policy: Policy) -> Choice:
         if not count:
             kept.append(_nothing(pane))
             continue
-        kept.append(
-            allocate(
-                relevance,
-                int(count),
-                policy=policy,
-                floor=image.floor,
-                protected=None if image.protected is None else _protected(image, pane),
-                whole=image.whole,
-            )
-        )
+        how: dict[str, Any] = {
+            "policy": policy,
+            "floor": image.floor,
+            "protected": None if image.protected is None else _protected(image, pane),
+        }
+        if image.whole is not None and image.filled:
+            kept.append(windows_first(relevance, int(count), image.whole, **how))
+        else:
+            kept.append(allocate(relevance, int(count), whole=image.whole, **how))
     return Choice(tuple(kept), image.placement.rows([allocation.indices for allocation in kept]))
 
 

@@ -61,7 +61,7 @@ def ask_crops(vlm: VLM, scene: Scene, question: str, generation: dict[str, Any] 
     shown = [min(int(n), cells) for n, cells in zip(found.tokens, closer.cells[1:], strict=True)]
     overview = max(1, min(total - sum(shown), closer.cells[0]))  # also what crops of a fixed size could not take
     answer = vlm.ask(closer, question, generation=generation, budget=(overview, *shown), **rest)
-    return replace(answer, regions=found, seconds=ReadOnly({"see": seconds, **answer.seconds}))
+    return replace(answer, regions=found, mode="crop", seconds=ReadOnly({"see": seconds, **answer.seconds}))
 
 
 def _regions(plane: Any, grid: Any, most: int, cell: int) -> Regions:

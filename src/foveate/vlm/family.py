@@ -6,9 +6,9 @@ A family answers three questions; these are the three methods to write for a mod
     encode(model, inputs, counts)                        the features of the images, as the stock model makes them
     positions(model, ids, inputs)                        the position of every token of the *full* prompt
 
-Three more have usual answers: `output` wraps features the way `generate(mm_encoder_outputs=...)` wants them,
-`encode_kept` encodes only some cells (mode "sparse"), for towers that allow it, and `video` lays out frames, for models
-that take video.
+Four more have usual answers: `output` wraps features the way `generate(mm_encoder_outputs=...)` wants them,
+`encode_kept` encodes only some cells (mode "sparse"), for towers that allow it, `windows` says which cells such a tower
+should get together, and `video` lays out frames, for models that take video.
 
 Everything else is the same for all: the full prompt is laid out, its positions are computed, the tokens of dropped
 cells are left out of ids, positions and features alike, and the stock model generates.
@@ -50,6 +50,10 @@ class Encoded:
     rows: tuple[torch.Tensor, ...]
     levels: tuple[tuple[torch.Tensor, ...], ...] = ()
     before_last: torch.Tensor | None = None
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(" x ".join(map(str, rows.shape)) for rows in self.rows)
+        return f"Encoded({sizes}{f', {len(self.levels)} further levels' if self.levels else ''})"
 
     def kept(self, rows: Sequence[Indices]) -> Encoded:
         """Only these rows of each image, at every level. An image that is kept whole is not copied."""
@@ -111,11 +115,18 @@ class Family(Protocol):
         ...
 
     def output(self, encoded: Encoded) -> Any:
-        """A fresh object for mm_encoder_outputs["image"]: `generate` may write to it, so never a kept one."""
+        """A fresh object for mm_encoder_outputs["image"]: `generate` may write to it, so never a kept one.
+
+        `encoded` has the rows of each prompt in one tensor.
+        """
         ...
 
     def encode_kept(self, model: Any, inputs: Inputs, kept: Sequence[Indices]) -> Encoded:
         """Features of only these rows of each image, without encoding the others. Raises ModelError if impossible."""
+        ...
+
+    def windows(self, model: Any) -> tuple[int, int] | None:
+        """Cells of the tower's attention windows, (rows, columns); None for a tower without."""
         ...
 
     def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> Video:

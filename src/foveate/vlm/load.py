@@ -21,6 +21,7 @@ from typing import Any, Literal
 from safetensors import SafetensorError
 
 from foveate.encoders import Encoder
+from foveate.encoders.checkpoint import check_reachable
 from foveate.errors import FoveateError, MissingExtraError, ModelError, ModelFilesError, OptionError
 from foveate.vlm.attach import FAMILIES, attach
 from foveate.vlm.model import VLM
@@ -53,6 +54,8 @@ def load(name: str, *, dtype: str = "auto", device: str = "auto", encoder: str |
     place = device_of(torch, device)
     where, options = _source(name)
     try:
+        if "local_files_only" not in options:
+            check_reachable(where, options.get("revision"))
         config = transformers.AutoConfig.from_pretrained(where, **CODE, **options)
         _check_kind(name, config)
         processor = _processor(transformers, name, where, config, options)
@@ -180,7 +183,8 @@ def _unavailable(name: str, local: bool, cause: Exception) -> ModelFilesError:
             fix="save it again with model.save_pretrained(folder) and processor.save_pretrained(folder)",
         )
     return ModelFilesError(
-        f"the model '{name}' is not in the local cache and cannot be downloaded ({_first_line(cause)})",
+        f"the model '{name}' is neither a folder nor in the local cache, and cannot be downloaded "
+        f"({_first_line(cause)})",
         expected="a network and a right name, or a checkpoint in the cache (HF_HUB_OFFLINE=1 forbids the network)",
         fix="check the name, or pass a local folder in transformers format",
     )

@@ -34,7 +34,7 @@ from foveate.readonly import ReadOnly
 from foveate.relevance.allocate import BEST
 from foveate.relevance.policies import Policy
 from foveate.relevance.score import Relevance, nothing_of
-from foveate.vlm.batch import output_of, padded, short, uncached, until_end, usual_generation
+from foveate.vlm.batch import kept_tokens, one_by_one, output_of, padded, short, uncached, until_end, usual_generation
 from foveate.vlm.budgets import Budget, cells_to_keep
 from foveate.vlm.checks import check_keywords, check_weights, with_length
 from foveate.vlm.choose import Candidates, Choice, Method, choose
@@ -42,6 +42,7 @@ from foveate.vlm.family import Encoded, Family
 from foveate.vlm.features import pooled, usual_weights
 from foveate.vlm.scene import Answer, Mode, Prepared, Scene
 from foveate.vlm.seeing import full_ids, see_frames, see_images
+from foveate.vlm.windows import Whole, windows_for
 
 if TYPE_CHECKING:
     import torch
@@ -58,6 +59,10 @@ class VLM:
     processor: Any
     family: Family
     encoder: str | Encoder
+
+    def __repr__(self) -> str:
+        encoder = self.encoder if isinstance(self.encoder, str) else self.encoder.name
+        return f"VLM({type(self.model).__name__}, family {self.family.name!r}, encoder {encoder!r})"
 
     def see(self, images: ImageSource | Sequence[ImageSource], *, mode: Mode = "drop") -> Scene:
         """Encode one or several images, for any number of questions.
@@ -98,7 +103,7 @@ class VLM:
         policy: Policy = BEST,
         floor: float = FLOOR,
         protected: NDArray[np.bool_] | None = None,
-        whole: tuple[int, int] | None = None,
+        whole: Whole = "auto",
         weights: Sequence[torch.Tensor] | None = None,
         prompt: str | None = None,
         looking_for: str | None = None,
@@ -114,7 +119,8 @@ class VLM:
             method: how cells are chosen (vlm/choose.py): "relevance", or a baseline.
             policy, floor, protected, whole: as of `foveate.allocate`, for method "relevance". A quarter is spread
                 evenly unless you say otherwise: questions are also about what is beside the thing they name.
-                `protected` is a mask on the texture's cells.
+                `protected` is a mask on the texture's cells. `whole="auto"`: in mode "sparse", windows of a tower that
+                has any are kept whole, and single cells fill up the budget (vlm/windows.py); None: single cells.
             weights: for mode "weight": a factor for each feature row of each image, tensors [n]; gradients flow through
                 them. None: 0.5 where nothing is relevant, to 1 at the peak.
             prompt: the whole prompt as text, with an image token for each image, instead of the chat template.
@@ -145,7 +151,8 @@ class VLM:
         clock = _Clock()
         relevance = self.relevance(scene, question if looking_for is None else looking_for)
         clock.mark("score")
-        numbers = cells_to_keep(scene, relevance, None if mode == "weight" else budget, whole)
+        windows, filled = windows_for(self.family, self.model, mode, whole)
+        numbers = cells_to_keep(scene, relevance, None if mode == "weight" else budget, None if filled else windows)
         chosen, pictures = [], scene.of_each(relevance)
         for number, count in enumerate(numbers):
             image = Candidates(
@@ -155,13 +162,14 @@ class VLM:
                 policy=policy,
                 floor=floor,
                 protected=protected,
-                whole=whole,
+                whole=windows,
+                filled=filled,
                 seed=seed + number,
             )
             chosen.append(choose(method, image, count))
         clock.mark("choose")
         full = full_ids(self, scene, question, prompt)
-        keep = self._keep(scene, full, chosen)
+        keep = kept_tokens(full, getattr(self.model.config, f"{scene.kind}_token_id"), chosen, scene.placements)
         ids = torch.from_numpy(full).to(self.model.device)
         positions = self.family.positions(self.model, ids, scene.inputs)
         text_inputs = short(ids, keep, positions)
@@ -180,6 +188,8 @@ class VLM:
             ReadOnly(clock.seconds),
             self.model,
             scene.kind,
+            question,
+            mode,
         )
 
     def ask(
@@ -261,6 +271,8 @@ class VLM:
                 fix="call answers once for each",
             )
         keywords = usual_generation(generation)
+        if len(made) > 1 and one_by_one(self.model, keywords):
+            return [answer for one in made for answer in self.answers([one], generation)]
         pad = self.processor.tokenizer.pad_token_id
         pad = self.processor.tokenizer.eos_token_id if pad is None else pad
         gaps = uncached(self.model, keywords)
@@ -283,6 +295,8 @@ class VLM:
                     relevance=one.relevance,
                     tokens=one.tokens,
                     seconds=ReadOnly({**one.seconds, "generate": seconds}),
+                    question=one.question,
+                    mode=one.mode,
                 )
             )
         return found
@@ -319,18 +333,6 @@ class VLM:
         if any(choice.pooled is not None for choice in chosen):
             return pooled(scene.features, kept, scene.placements, chosen)
         return kept
-
-    def _keep(self, scene: Scene, ids: NDArray[np.int64], chosen: Sequence[Choice]) -> NDArray[np.bool_]:
-        """Which tokens of the full prompt stay: all text, and the placeholders of kept rows."""
-        keep = np.ones(len(ids), bool)
-        rows = []
-        for placement, choice in zip(scene.placements, chosen, strict=True):
-            mask = np.zeros(placement.count, bool)
-            mask[choice.rows] = True
-            rows.append(mask)
-        token = self.model.config.image_token_id if scene.kind == "image" else self.model.config.video_token_id
-        keep[ids == token] = np.concatenate(rows)
-        return keep
 
     def check_scene(self, scene: Scene, mode: Mode) -> None:
         """Raises SceneError for a scene that this model cannot be asked about in this mode."""

@@ -5,7 +5,7 @@ What is notable
   text, without an error and with other logits.
 * The towers take any subset of whole cells, if positions and attention borders are given beside the patches. A dense
   tower whose dropped keys are masked gives the same numbers. Qwen2.5-VL looks through windows of 4 x 4 cells in most of
-  its layers, so whole windows should be kept (`windows`).
+  its layers, so whole windows are preferred (windows.py).
 * Qwen3-VL adds features of earlier layers to the first layers of the language model (DeepStack); they are sliced with
   the rest.
 """

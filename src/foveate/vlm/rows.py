@@ -54,6 +54,13 @@ class TextureRows:
     scale: Floats
     side: int = USUAL_SIDE
 
+    def __repr__(self) -> str:
+        axes = self.encoder.width if self.axes is None else len(self.axes)
+        return (
+            f"TextureRows({len(self.centre)} numbers a cell, {axes} of them embedding of {self.encoder.name}, "
+            f"{self.side} cells a side)"
+        )
+
     def __post_init__(self) -> None:
         _check_channels(self.channels)
         _check_side(self.side)

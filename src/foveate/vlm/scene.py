@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.errors import SceneError
+from foveate.relevance.query import quoted
 from foveate.relevance.regions import Regions
 from foveate.relevance.score import Relevance
 from foveate.texture import Texture
@@ -21,8 +23,26 @@ Mode = Literal["drop", "sparse", "weight", "crop"]
 Indices = NDArray[np.int64]
 
 
+class OfModel:
+    """A value that holds its model: a copy of it is the value itself, as it never changes, and it is not pickled."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise SceneError(
+            f"a {type(self).__name__} to be pickled: it holds its model and the model's features",
+            expected="a value that stays in its process",
+            fix="see the image again where it is needed; to keep what questions are scored on, and not the features: "
+            "scene.textures[0].save(path)",
+        )
+
+
 @dataclass(frozen=True, eq=False)
-class Scene:
+class Scene(OfModel):
     """Images as a model saw them, for any number of questions. Made by `VLM.see`; never changed.
 
     Attributes:
@@ -47,6 +67,13 @@ class Scene:
     kind: Literal["image", "video"] = "image"
     mark: str = ""
 
+    def __repr__(self) -> str:
+        sizes = " and ".join(sorted({f"{image.shape[0]} x {image.shape[1]}" for image in self.images}))
+        shown = f"{len(self.images)} {'frames' if self.kind == 'video' else 'images'} of " * (len(self.images) > 1)
+        encoded = "for mode 'sparse'" if self.features is None else "encoded"
+        cells = " + ".join(map(str, self.cells))
+        return f"Scene({shown}{sizes} px, {cells} cells, {encoded}, {type(self.model).__name__})"
+
     @property
     def cells(self) -> tuple[int, ...]:
         """Cells of each image, or of the video: the largest budgets."""
@@ -59,7 +86,7 @@ class Scene:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class Prepared(OfModel):
     """A question ready for the model: `model(**prepared.inputs())`, or `model.generate(**prepared.inputs())`.
 
     Attributes:
@@ -73,6 +100,8 @@ class Prepared:
         seconds: what took how long: "score", "choose", "slice" (and "encode" for mode "sparse").
         model: that it was prepared for.
         kind: "image" or "video".
+        question: what is asked.
+        mode: in which the features were made.
     """
 
     text: Mapping[str, Any]
@@ -85,6 +114,11 @@ class Prepared:
     seconds: Mapping[str, float]
     model: Any
     kind: str = "image"
+    question: str = ""
+    mode: Mode = "drop"
+
+    def __repr__(self) -> str:
+        return f"Prepared({quoted(self.question)}, {_spent(self.tokens, self.mode)}, {type(self.model).__name__})"
 
     def inputs(self) -> dict[str, Any]:
         """Keywords for one call of the model: a new object every time, as `generate` may write into it."""
@@ -104,6 +138,8 @@ class Answer:
         seconds: what took how long: "score", "choose", "slice", "generate" ("encode" for mode "sparse", "see" for the
             crops of mode "crop").
         regions: mode "crop": what was cut out; the first of `chosen` is the whole picture, then come the regions.
+        question: what was asked.
+        mode: in which.
     """
 
     text: str
@@ -113,3 +149,14 @@ class Answer:
     tokens: tuple[int, int]
     seconds: Mapping[str, float]
     regions: Regions | None = None
+    question: str = ""
+    mode: Mode = "drop"
+
+    def __repr__(self) -> str:
+        seconds = sum(self.seconds.values())
+        spent = _spent(self.tokens, self.mode)
+        return f"Answer({quoted(self.text)} to {quoted(self.question)}, {spent}, {seconds:.2f} s)"
+
+
+def _spent(tokens: tuple[int, int], mode: Mode) -> str:
+    return f"{tokens[0]} of {tokens[1]} visual tokens, mode {mode!r}"

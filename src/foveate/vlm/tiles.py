@@ -105,6 +105,10 @@ class Idefics(Plain):
         out = model.get_image_features(**inputs, return_dict=True)
         return Encoded(split(torch_cat(out.pooler_output), counts))
 
+    def output(self, encoded: Encoded) -> Any:
+        """One tensor: these models take a list from transformers 5.20.2 on only."""
+        return _in_one_tensor(super().output(encoded))
+
 
 class InternVL(Plain):
     """Tiles along the rows, then the overview; one tile is the overview itself."""
@@ -135,10 +139,19 @@ class InternVL(Plain):
         return Encoded(split(out.pooler_output.flatten(0, 1), counts))
 
     def output(self, encoded: Encoded) -> Any:
-        """One tensor [1, n, D], as this model takes it."""
-        out = super().output(encoded)
-        out.pooler_output = torch_cat(encoded.rows)[None]
-        return out
+        """One tensor, as this model takes it."""
+        return _in_one_tensor(super().output(encoded))
+
+
+def _in_one_tensor(out: Any) -> Any:
+    """The rows of one prompt as one block [1, n, D]; those of several as blocks of one row [n, 1, D].
+
+    `generate` repeats blocks for beams, and finds out by their lengths which belong to a prompt. Older SmolVLMs take
+    blocks of one length only, and a number of them for each prompt.
+    """
+    rows = out.pooler_output
+    out.pooler_output = rows[0][None] if len(rows) == 1 else torch_cat(rows)[:, None]
+    return out
 
 
 def tile_counts(images: Any, size: tuple[int, int]) -> tuple[int, int]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.encoders import Calibration, DenseFeatures, Floats, load_encoder
-from foveate.errors import ModelError
+from foveate.errors import EncoderFilesError, ModelError
 from foveate.grid import Grid
 from foveate.pipeline import encode
 from foveate.texture import Texture
@@ -123,7 +123,15 @@ def tower_of(model: Any, checkpoint: str) -> Tower:
             expected="the tower of LLaVA 1.5, or the name of the CLIP checkpoint that it comes from",
             fix=f"pass encoder='tower:NAME_OR_FOLDER'; LLaVA 1.5 has {DEFAULT}",
         )
-    clip: Any = load_encoder(f"clip:{checkpoint or DEFAULT}")
+    try:
+        clip: Any = load_encoder(f"clip:{checkpoint or DEFAULT}")
+    except EncoderFilesError as cause:
+        raise EncoderFilesError(
+            f"{cause.received}, for encoder='tower{checkpoint and ':'}{checkpoint}'",
+            expected=cause.expected,
+            fix="name the CLIP checkpoint that the tower comes from: encoder='tower:NAME_OR_FOLDER' (LLaVA 1.5 has "
+            f"{DEFAULT}), or use encoder='nano', which is offline",
+        ) from cause
     if not clip.is_tower(model.model.vision_tower):
         raise ModelError(
             f"a tower with other weights than '{clip.name}'",

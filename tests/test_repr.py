@@ -1,0 +1,77 @@
+"""What a terminal shows of a value: one short line with the facts, and no arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import foveate
+from foveate import Texture, closer
+from foveate.relevance.regions import regions
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+
+
+def test_the_main_job(texture: Texture, broccoli: Path) -> None:
+    relevance = foveate.score(texture, "a child")
+    text = repr(relevance)
+    assert text.startswith(f"Relevance('a child', {texture.grid.h} x {texture.grid.w} cells, confidence ")
+    assert text.endswith(": present)" if relevance.present else ": not found)")
+    kept = foveate.allocate(relevance, 200)
+    assert repr(kept) == f"Allocation(200 of {texture.grid.count} cells, {texture.grid.h} x {texture.grid.w})"
+    found = repr(foveate.score(texture, ["a child", "a dog", "a cat", "a bus"]))
+    assert found.startswith(f"Relevances(4: 'a child' {relevance.confidence:.2f}, 'a dog' ")
+    assert "a bus" not in found
+    cut = regions(relevance.map, relevance.grid, 256)
+    assert repr(cut) == f"Regions(of {' + '.join(map(str, cut.tokens.tolist()))} tokens)"
+    assert repr(foveate.load_image(broccoli)) == "Picture('child_with_broccoli.jpg', 640 x 480 px)"
+
+
+def test_a_long_question_is_cut_and_stays_in_one_line(texture: Texture) -> None:
+    text = repr(foveate.score(texture, "the child\n" + "and the broccoli " * 20))
+    assert len(text) < 140
+    assert "\n" not in text
+    assert "..." in text
+
+
+def test_large_images(broccoli: Path) -> None:
+    look = closer.look(closer.survey(broccoli), "a child")
+    assert len(repr(look)) < 200
+    assert repr(look.scene).startswith("Scene(640 x 480 px, ")
+
+
+@pytest.fixture
+def small() -> Any:
+    pytest.importorskip("transformers")
+    from tests.test_vlm import attached
+
+    return attached("qwen3_vl")
+
+
+def test_vision_language_models(small: Any) -> None:
+    image = np.zeros((128, 192, 3), np.uint8)
+    image[40:80, 50:120] = 200
+    scene, kind = small.see(image), "Qwen3VLForConditionalGeneration"
+    assert repr(small) == f"VLM({kind}, family 'qwen3_vl', encoder 'nano')"
+    assert repr(scene) == f"Scene(128 x 192 px, 24 cells, encoded, {kind})"
+    assert repr(scene.features) == "Encoded(24 x 64, 3 further levels)"
+    later = small.see([image, image[:64]], mode="sparse")
+    assert repr(later) == f"Scene(2 images of 128 x 192 and 64 x 192 px, 24 + 12 cells, for mode 'sparse', {kind})"
+    film = small.see_video([image] * 4)
+    assert repr(film) == f"Scene(2 frames of 128 x 192 px, 48 cells, encoded, {kind})"
+    prepared = small.prepare(later, "what is it?", budget=(4, 3), mode="sparse")
+    assert repr(prepared) == f"Prepared('what is it?', 7 of 36 visual tokens, mode 'sparse', {kind})"
+    assert repr(prepared.chosen[0]) == "Choice(4 of 24 cells, 4 feature rows)"
+    answer = small.ask(scene, "what is it?", budget=6, max_new_tokens=2)
+    seconds = sum(answer.seconds.values())
+    assert (answer.question, answer.mode) == ("what is it?", "drop")
+    assert repr(answer) == (
+        f"Answer({answer.text!r} to 'what is it?', 6 of 24 visual tokens, mode 'drop', {seconds:.2f} s)"
+    )
+    crops = small.ask(scene, "a square", budget=100, mode="crop", max_new_tokens=1)
+    assert (crops.question, crops.mode) == ("a square", "crop")
+    assert len(small.ask_many(scene, ["a square", "a dog"], budget=5, max_new_tokens=1)) == 2
+    assert len(repr(small.ask_many(scene, ["a square", "a dog"], budget=5, max_new_tokens=1))) < 250
