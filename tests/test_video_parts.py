@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foveate
+from foveate.channels.change import CHANGED, change_of, looks_of
 from foveate.errors import OptionError
 from foveate.grid import Grid
 from foveate.video.carry import KEPT_A_FRAME, moved, overlaid, patch_of
 from foveate.video.flow import Floats, still, view_of
 from foveate.video.refresh import HALO, TILE, Refresh, cost, importance, stale_parts, with_halo
 from foveate.video.temporal import Step, looks, motion_of, smoothed, steadily, step_of
-from foveate.video.transmit import CHANGED, Sent, change_of, looks_of, sent_now
+from foveate.video.transmit import Sent, sent_now
 from tests.video_scenes import pan, photo, seen_through
 
 SHAPE = (18, 24)  # cells; views have 8 samples for each

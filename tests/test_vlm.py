@@ -381,6 +381,26 @@ def test_all_cells_of_a_video_are_the_stock_model(name: str, mode: Any) -> None:
 
 
 @pytest.mark.parametrize("name", QWENS)
+@pytest.mark.parametrize("mode", ["drop", "sparse"])
+def test_what_does_not_change_in_a_video_is_shown_once(name: str, mode: Any) -> None:
+    """Four still pictures, and one in which a corner changes: method "changed" spends nothing on the others."""
+    vlm = attached(name)
+    still, other = photo(seed=1), photo(seed=1)
+    other[:40, :40] = 255 - other[:40, :40]
+    scene = vlm.see_video([still, still, still, still, other, other], mode=mode)
+    cells = scene.placements[0].panes[0].count
+    first, second, third = vlm.prepare(scene, QUESTION, budget=cells + 1, mode=mode, method="changed").chosen[0].kept
+    assert len(first) + len(third) == cells + 1
+    assert len(second) == 0
+    corner = third.grid.boxes()[third.indices]  # y0, x0, y1, x1
+    assert len(corner)
+    assert (corner[:, 0] < 40).all()
+    assert (corner[:, 1] < 40).all()
+    usual = vlm.prepare(scene, QUESTION, budget=cells + 1, mode=mode).chosen[0].kept
+    assert len(usual[1]) > 0
+
+
+@pytest.mark.parametrize("name", QWENS)
 def test_pictures_of_a_video_share_one_budget(name: str) -> None:
     vlm = attached(name)
     frames = [photo(seed=number) for number in range(5)]  # an odd one: the last is doubled

@@ -163,7 +163,8 @@ def candidates(seed: int = 0, panes: int = 1) -> Candidates:
         first += h * w
     features = rng.normal(size=(first, 5)).astype(np.float32)
     found = relevance(rng.random((6, 8), np.float32), features=rng.normal(size=(6, 8, 3)).astype(np.float32))
-    return Candidates(Placement(tuple(made), first), (found,), lambda: features)
+    image = np.zeros((60, 80, 3), np.uint8)
+    return Candidates(Placement(tuple(made), first), (found,), (image,), lambda: features)
 
 
 @pytest.mark.parametrize("panes", [1, 2])

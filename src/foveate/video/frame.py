@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from foveate.basis import Basis
 from foveate.channels.build import VISUAL
+from foveate.channels.change import CHANGED
 from foveate.channels.visual import visual_planes
 from foveate.encoders import Encoder
 from foveate.grid import Grid
@@ -23,7 +24,7 @@ from foveate.texture import Texture
 from foveate.video.carry import Patch
 from foveate.video.flow import Dis, Floats, FlowModel, View
 from foveate.video.refresh import Reason, Refresh
-from foveate.video.transmit import CHANGED, Sent
+from foveate.video.transmit import Sent
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from foveate.basis import Basis, Metric, extended, inward, rounded_up
 from foveate.channels.build import VISUAL, build
+from foveate.channels.change import looks_of
 from foveate.channels.saliency import spectral_residual
 from foveate.encoders import DenseFeatures
 from foveate.encoders.contract import check_features
@@ -29,7 +30,7 @@ from foveate.video.flow import Floats, View, at_cells, composed, flow_between, o
 from foveate.video.frame import Asked, Frame, How, State
 from foveate.video.refresh import Reason, cost, importance, stale_parts, with_halo
 from foveate.video.temporal import Step, looks, motion_of, smoothed, steadily, step_of
-from foveate.video.transmit import looks_of, sent_now
+from foveate.video.transmit import sent_now
 
 NEW, EXTRA = 1.5, 8  # a part that the basis says this much less of than usual gets so many directions of its own
 SEGMENTS_LAST = 30  # frames; then they are made again even where no frame was encoded

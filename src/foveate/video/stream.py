@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from foveate.channels.build import Preset, channels_named
+from foveate.channels.change import CHANGED
 from foveate.encoders import Encoder
 from foveate.encoders.contract import encoder_given
 from foveate.errors import OptionError, QueryError
@@ -30,7 +31,6 @@ from foveate.video.frame import Frame, How, State
 from foveate.video.reader import Clip, ClipSource, Picture, open_clip
 from foveate.video.refresh import Refresh
 from foveate.video.steps import step
-from foveate.video.transmit import CHANGED
 from foveate.video.vectors import flow_of
 
 Flow = Literal["dis", "codec"]

@@ -2,6 +2,7 @@
 
     relevance     the question's map; what `foveate.allocate` keeps (default)
     coverage      the same with diversity in the embedding
+    changed       the same, but cells of a video that look as they did when they last changed come last
     random        any cells, by a seed
     uniform       cells on an even grid
     saliency      what stands out, whatever is asked
@@ -26,6 +27,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.channels.change import CHANGED, change_of, looks_of
 from foveate.errors import OptionError
 from foveate.pipeline import ABSENT_FLOOR, allocate
 from foveate.relevance.allocate import BEST, Allocation, even_order
@@ -37,7 +39,7 @@ from foveate.vlm.windows import windows_first
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
-Method = Literal["relevance", "coverage", "random", "uniform", "saliency", "maxmin", "dpp", "downsample"]
+Method = Literal["relevance", "coverage", "changed", "random", "uniform", "saliency", "maxmin", "dpp", "downsample"]
 EXHAUSTED = 1e-9  # of the highest r^2: below, what is left of a cell is rounding
 METHODS: tuple[Method, ...] = get_args(Method)
 
@@ -73,6 +75,7 @@ class Candidates:
     Attributes:
         placement: its cells.
         relevance: of the question, over the image; over each picture of a video.
+        images: uint8 [H, W, 3] of each picture.
         features: gives the model's features of all cells, float32 [cells, D], when called.
         policy, floor, protected, whole: for "relevance", as of `foveate.allocate`.
         filled: whether other cells may fill up a budget that is no sum of whole windows (vlm/windows.py).
@@ -81,6 +84,7 @@ class Candidates:
 
     placement: Placement
     relevance: Sequence[Relevance]
+    images: Sequence[NDArray[np.uint8]]
     features: Callable[[], Floats]
     policy: Policy = BEST
     floor: float = 0.0
@@ -103,6 +107,8 @@ def choose(method: Method, image: Candidates, budget: int) -> Choice:
         return _choice(image, [np.arange(pane.count) for pane in image.placement.panes])
     if method in ("relevance", "coverage"):
         return _by_relevance(image, budget, Coverage() if method == "coverage" else image.policy)
+    if method == "changed":
+        return _by_relevance(image, budget, image.policy, _new(image))
     if method == "downsample":
         return _downsampled(image, budget)
     if method == "uniform":
@@ -124,8 +130,26 @@ def _flat(method: Method, image: Candidates, budget: int) -> Indices:
     return determinantal(image.features(), np.concatenate([r.map.ravel() for r in image.panes()]), budget)
 
 
-def _by_relevance(image: Candidates, budget: int, policy: Policy) -> Choice:
+def _new(image: Candidates) -> list[Floats]:
+    """1 where a cell looks different from when the same place last changed, else 0, by pane; a first picture is new."""
+    last: dict[tuple[int, int], NDArray[np.uint8]] = {}
+    new = []
+    for pane in image.placement.panes:
+        differs = np.ones((pane.h, pane.w), bool)
+        if image.placement.pictures > 1:  # the panes of a video show whole pictures
+            look = looks_of(image.images[pane.picture], pane.grid)
+            if (pane.h, pane.w) in last:
+                differs = change_of(look, last[pane.h, pane.w]) > CHANGED
+                look = np.where(differs[..., None], look, last[pane.h, pane.w])
+            last[pane.h, pane.w] = look
+        new.append(differs.astype(np.float32))
+    return new
+
+
+def _by_relevance(image: Candidates, budget: int, policy: Policy, new: Sequence[Floats] | None = None) -> Choice:
     panes = image.panes(features=not isinstance(policy, TopK | Proportional))
+    if new is not None:  # what is not new comes last, as transparent cells do
+        panes = [replace(r, valid=n * (1.0 if r.valid is None else r.valid)) for r, n in zip(panes, new, strict=True)]
     kept = []
     for pane, relevance, count in zip(image.placement.panes, panes, _shares(image, panes, budget), strict=True):
         if not count:
@@ -168,7 +192,7 @@ def _shares(image: Candidates, panes: Sequence[Relevance], budget: int) -> Indic
     even = min(int(spread * budget), budget - first)
     found = np.array([len(cells) for cells in _split(image.placement.panes, top_cells(key, budget - even))])
     found = found + apportion(seen if sum(seen) else counts, even)
-    return apportion(found, budget, upper=counts)
+    return apportion(found, budget, upper=seen if sum(seen) >= budget else counts)
 
 
 def _protected(image: Candidates, pane: Pane) -> NDArray[np.bool_]:

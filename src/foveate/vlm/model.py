@@ -158,6 +158,7 @@ class VLM:
             image = Candidates(
                 scene.placements[number],
                 pictures[number],
+                scene.images if scene.kind == "video" else scene.images[number : number + 1],
                 partial(_cells_of, scene, number),
                 policy=policy,
                 floor=floor,
