@@ -321,6 +321,7 @@ def test_the_end_of_a_truncated_stream(tmp_path: Path) -> None:
         ("mp4", "mpeg4", {"bf": "2"}, False, True),
         ("mpg", "mpeg2video", {}, True, True),
         ("mpg", "mpeg2video", {"bf": "2"}, False, True),
+        ("mpg", "mpeg2video", {"flags": "+ilme+ildct"}, False, True),
         ("avi", "mjpeg", {}, False, False),
         ("webm", "libvpx-vp9", {"cpu-used": "8"}, False, False),
     ],
@@ -331,6 +332,7 @@ def test_who_is_trusted(
     pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
     path = encode(tmp_path / f"clip.{suffix}", pan(14), codec, pix_fmt, options=options)
     with open_clip(path, vectors=True) as opened:
+        assert opened.trusted is trusted or codec != "libx264"  # its header tells; of others the pictures do
         pictures = list(opened)
         assert opened.trusted is trusted
     assert pictures[0].vectors is None  # a key frame
@@ -372,6 +374,12 @@ def test_references_are_read_from_the_header(tmp_path: Path, pix_fmt: str, refer
     path = encode(tmp_path / "refs.h264", still(2), pix_fmt=pix_fmt, options={"bf": "0", "refs": str(references)})
     sets = h264.header_units(path.read_bytes())
     assert [h264.one_progressive_reference(unit) for unit in sets] == [references == 1]
+
+
+def test_interlaced_streams_are_seen_in_the_header(tmp_path: Path) -> None:
+    options = {**ONE_REFERENCE, "x264-params": "interlaced=1"}
+    (unit,) = h264.header_units(encode(tmp_path / "i.h264", still(2), options=options).read_bytes())
+    assert not h264.one_progressive_reference(unit)
 
 
 @given(st.binary(max_size=60))
