@@ -192,6 +192,21 @@ def test_large_pictures_without_a_matrix_are_bt709(folder: Path) -> None:
         assert np.abs(centres(next(opened).rgb) - centres(chart(size))).max() <= 6
 
 
+@pytest.mark.parametrize("matrix", [0, 3, 8, 14])
+def test_matrices_that_say_nothing_and_that_nobody_can_undo(folder: Path, matrix: int) -> None:
+    def mislabel(stream: Any) -> None:
+        stream.codec_context.colorspace = matrix
+
+    path = folder / f"matrix{matrix}.mp4"
+    encode(path, [chart()], "mpeg2video", matrix=5, full=False, tag=False, options={"q:v": "2"}, setup=mislabel)
+    if matrix > 3:
+        with pytest.raises(VideoError, match="no picture"):
+            open_clip(path)
+        return
+    with open_clip(path) as opened:
+        assert np.abs(centres(next(opened).rgb) - centres(chart())).max() <= 12
+
+
 @pytest.mark.parametrize(("pix_fmt", "value"), [("gray", 255), ("gray16le", 65535)])
 def test_grey(folder: Path, pix_fmt: str, value: int) -> None:
     path = folder / f"{pix_fmt}.mkv"
