@@ -18,6 +18,7 @@ from PIL import Image
 
 from foveate.errors import FoveateError, MissingExtraError, OptionError, VideoError, VideoNotFoundError
 from foveate.video import h264
+from foveate.video.decoder import VideoFile
 from foveate.video.reader import Clock, open_clip
 from foveate.video.sources import PATIENCE, fitted, natural
 from tests.video_clips import ONE_REFERENCE, centres, chart, encode, packets, pan, photo, still
@@ -310,6 +311,24 @@ def test_a_truncated_file(clip: Path, tmp_path: Path) -> None:
     cut.write_bytes(content[: len(content) * 2 // 3])  # its index was at the end
     with pytest.raises(VideoError, match="index"):
         open_clip(cut)
+
+
+def test_a_stream_that_begins_late_ends_nothing(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyAV 18.1 flushes its streams in order and fails at one that was not there when the file was opened."""
+
+    class Late:
+        def __init__(self, container: Any) -> None:
+            self.container, self.streams, self.close = container, container.streams, container.close
+
+        def demux(self, stream: Any) -> Iterator[Any]:
+            yield from self.container.demux(stream)
+            raise IndexError("list index out of range")
+
+    whole = VideoFile._open
+    monkeypatch.setattr(VideoFile, "_open", lambda *given: Late(whole(*given)))
+    with open_clip(clip) as opened:
+        assert len(list(opened)) == 48
+        assert opened.skipped == 0
 
 
 def test_the_end_of_a_truncated_stream(tmp_path: Path) -> None:

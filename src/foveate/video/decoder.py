@@ -168,6 +168,8 @@ class VideoFile:
                     yield packet
                     failures = 0
                 return
+            except IndexError:  # PyAV 18.1, behind the last packet of a file in which another stream began late
+                return
             except self._errors:
                 self.skipped += 1
                 failures += 1
