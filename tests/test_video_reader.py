@@ -18,6 +18,7 @@ from PIL import Image
 
 from foveate.errors import FoveateError, MissingExtraError, OptionError, VideoError, VideoNotFoundError
 from foveate.video import h264
+from foveate.video.decoder import VideoFile
 from foveate.video.reader import Clock, open_clip
 from foveate.video.sources import PATIENCE, fitted, natural
 from tests.video_clips import ONE_REFERENCE, centres, chart, encode, packets, pan, photo, still
@@ -192,6 +193,21 @@ def test_large_pictures_without_a_matrix_are_bt709(folder: Path) -> None:
         assert np.abs(centres(next(opened).rgb) - centres(chart(size))).max() <= 6
 
 
+@pytest.mark.parametrize("matrix", [0, 3, 8, 14])
+def test_matrices_that_say_nothing_and_that_nobody_can_undo(folder: Path, matrix: int) -> None:
+    def mislabel(stream: Any) -> None:
+        stream.codec_context.colorspace = matrix
+
+    path = folder / f"matrix{matrix}.mp4"
+    encode(path, [chart()], "mpeg2video", matrix=5, full=False, tag=False, options={"q:v": "2"}, setup=mislabel)
+    if matrix > 3:
+        with pytest.raises(VideoError, match="no picture"):
+            open_clip(path)
+        return
+    with open_clip(path) as opened:
+        assert np.abs(centres(next(opened).rgb) - centres(chart())).max() <= 12
+
+
 @pytest.mark.parametrize(("pix_fmt", "value"), [("gray", 255), ("gray16le", 65535)])
 def test_grey(folder: Path, pix_fmt: str, value: int) -> None:
     path = folder / f"{pix_fmt}.mkv"
@@ -297,6 +313,24 @@ def test_a_truncated_file(clip: Path, tmp_path: Path) -> None:
         open_clip(cut)
 
 
+def test_a_stream_that_begins_late_ends_nothing(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyAV 18.1 flushes its streams in order and fails at one that was not there when the file was opened."""
+
+    class Late:
+        def __init__(self, container: Any) -> None:
+            self.container, self.streams, self.close = container, container.streams, container.close
+
+        def demux(self, stream: Any) -> Iterator[Any]:
+            yield from self.container.demux(stream)
+            raise IndexError("list index out of range")
+
+    whole = VideoFile._open
+    monkeypatch.setattr(VideoFile, "_open", lambda *given: Late(whole(*given)))
+    with open_clip(clip) as opened:
+        assert len(list(opened)) == 48
+        assert opened.skipped == 0
+
+
 def test_the_end_of_a_truncated_stream(tmp_path: Path) -> None:
     path = encode(tmp_path / "cut.ts", pan(48), options={"g": "12", "bf": "0"})
     content = path.read_bytes()
@@ -321,6 +355,7 @@ def test_the_end_of_a_truncated_stream(tmp_path: Path) -> None:
         ("mp4", "mpeg4", {"bf": "2"}, False, True),
         ("mpg", "mpeg2video", {}, True, True),
         ("mpg", "mpeg2video", {"bf": "2"}, False, True),
+        ("mpg", "mpeg2video", {"flags": "+ilme+ildct"}, False, True),
         ("avi", "mjpeg", {}, False, False),
         ("webm", "libvpx-vp9", {"cpu-used": "8"}, False, False),
     ],
@@ -331,6 +366,7 @@ def test_who_is_trusted(
     pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
     path = encode(tmp_path / f"clip.{suffix}", pan(14), codec, pix_fmt, options=options)
     with open_clip(path, vectors=True) as opened:
+        assert opened.trusted is trusted or codec != "libx264"  # its header tells; of others the pictures do
         pictures = list(opened)
         assert opened.trusted is trusted
     assert pictures[0].vectors is None  # a key frame
@@ -372,6 +408,12 @@ def test_references_are_read_from_the_header(tmp_path: Path, pix_fmt: str, refer
     path = encode(tmp_path / "refs.h264", still(2), pix_fmt=pix_fmt, options={"bf": "0", "refs": str(references)})
     sets = h264.header_units(path.read_bytes())
     assert [h264.one_progressive_reference(unit) for unit in sets] == [references == 1]
+
+
+def test_interlaced_streams_are_seen_in_the_header(tmp_path: Path) -> None:
+    options = {**ONE_REFERENCE, "x264-params": "interlaced=1"}
+    (unit,) = h264.header_units(encode(tmp_path / "i.h264", still(2), options=options).read_bytes())
+    assert not h264.one_progressive_reference(unit)
 
 
 @given(st.binary(max_size=60))

@@ -52,10 +52,10 @@ def test_pictures_and_times_come_back(tmp_path: Path, suffix: str) -> None:
 def test_a_closed_mp4_has_an_index_and_every_picture_its_duration(tmp_path: Path) -> None:
     with ClipWriter(tmp_path / "a.mp4", SIZE, 10) as writer:
         for number, frame in enumerate(pan(8, SIZE)):
-            writer.write(frame, number / 10)
+            writer.write(frame, 3 + number / 10)
     with av.open(str(tmp_path / "a.mp4")) as container:
         stream: Any = container.streams.video[0]
-        assert stream.frames == 8
+        assert (stream.frames, stream.start_time) == (8, 0)
         assert float(stream.duration * stream.time_base) == pytest.approx(0.8, abs=0.002)
         assert stream.codec_context.pix_fmt == "yuv420p"
         assert stream.codec_context.colorspace == 1

@@ -6,7 +6,8 @@ What is notable
 * Slice threads only. With frame threads FFmpeg holds as many packets as there are threads, and PyAV (18.1) then loses
   the pictures behind a damaged packet at the end of a file without a word.
 * Where a stream does not say which matrix made its colours, large pictures are BT.709 and others BT.601, as players
-  hold it; FFmpeg by itself would take BT.601 for all.
+  hold it; FFmpeg by itself would take BT.601 for all. Matrices that FFmpeg cannot undo (YCgCo, ICtCp, BT.2020 with
+  constant luminance) make a picture one that cannot be decoded.
 * At full size the fast conversion is taken, which is 1 to 2 levels too dark: 0.2 ms at 854 x 480, where the exact one
   takes 1.3 ms. Where a picture is scaled down the exact one costs nothing to speak of.
 * The display matrix (turns by 90 degrees, mirrors) is applied to pixels and vectors. Other angles are left as stored.
@@ -37,7 +38,8 @@ CONTAINERS = (
 )
 WITH_VECTORS = ("h264", "mpeg4", "mpeg2video")
 PATIENCE = 16  # failures of a container in a row before it counts as ended
-UNSPECIFIED, BT709, RGB = 2, 1, 0  # AVColorSpace
+BT709, BT601 = 1, 5  # AVColorSpace
+NAMELESS = (0, 2, 3)  # RGB (on pixels that are not), unspecified, reserved
 UPRIGHT = (1, 0, 0, 1)
 
 
@@ -148,7 +150,12 @@ class VideoFile:
                     self.trusted = False
                 stamp = frame.pts if frame.pts is not None else frame.dts
                 time = None if stamp is None or not frame.time_base else float(stamp * frame.time_base)
-                rgb, vectors = self._picture(frame, self._vectors and whole)
+                try:
+                    rgb, vectors = self._picture(frame, self._vectors and whole)
+                except self._errors:  # a pixel format or a matrix without a way to RGB
+                    self.skipped += 1
+                    whole = False
+                    continue
                 whole = True
                 yield time, rgb, vectors
 
@@ -160,6 +167,8 @@ class VideoFile:
                 for packet in packets:
                     yield packet
                     failures = 0
+                return
+            except IndexError:  # PyAV 18.1, behind the last packet of a file in which another stream began late
                 return
             except self._errors:
                 self.skipped += 1
@@ -175,13 +184,14 @@ class VideoFile:
             )
         h, w = fitted((frame.height, frame.width), self._long_side)
         alpha = any(part.is_alpha for part in frame.format.components)
-        assumed = BT709 if frame.colorspace == UNSPECIFIED and (frame.height > 576 or frame.width >= 1280) else None
+        large = frame.height > 576 or frame.width >= 1280
+        given = frame.format.is_rgb or frame.colorspace not in NAMELESS
         converted = self._reformatter.reformat(
             frame,
             width=w,
             height=h,
             format="rgba" if alpha else "rgb24",
-            src_colorspace=None if frame.format.is_rgb else assumed,
+            src_colorspace=None if given else BT709 if large else BT601,
             interpolation=self._fast if (h, w) == (frame.height, frame.width) else self._exact,
         )
         pixels = converted.to_ndarray()

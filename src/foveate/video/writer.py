@@ -175,7 +175,7 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
             dst_colorspace=BT709,
             dst_color_range=LIMITED,
         )
-        frame.pts, frame.time_base, frame.duration = ticks, Fraction(1, TICKS), round(TICKS / self._rate)
+        frame.pts, frame.time_base = ticks, Fraction(1, TICKS)
         try:
             self._file.check()
             self._container.mux(self._stream.encode(frame))
@@ -188,7 +188,7 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
         return OutputError(
             f"'{self._part}' could not be written ({getattr(cause, 'strerror', None) or cause})",
             expected="a folder that stays, with room for the clip",
-            fix=f"choose another place or make room; the {self.count} pictures before are in the file, if it is there",
+            fix="choose another place or make room; what was written before plays, if the file is still there",
         )
 
     def close(self) -> None:
