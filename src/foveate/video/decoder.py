@@ -7,6 +7,8 @@ What is notable
   the pictures behind a damaged packet at the end of a file without a word.
 * Where a stream does not say which matrix made its colours, large pictures are BT.709 and others BT.601, as players
   hold it; FFmpeg by itself would take BT.601 for all.
+* At full size the fast conversion is taken, which is 1 to 2 levels too dark: 0.2 ms at 854 x 480, where the exact one
+  takes 1.3 ms. Where a picture is scaled down the exact one costs nothing to speak of.
 * The display matrix (turns by 90 degrees, mirrors) is applied to pixels and vectors. Other angles are left as stored.
 """
 
@@ -70,7 +72,8 @@ class VideoFile:
         self._context = self._stream.codec_context
         self._context.thread_type = "SLICE"
         self._reformatter = av.video.reformatter.VideoReformatter()
-        self._area = av.video.reformatter.Interpolation.AREA
+        ways = av.video.reformatter.Interpolation
+        self._fast, self._exact = ways.AREA, ways.AREA | ways.FULL_CHR_H_INT | ways.ACCURATE_RND
         self._long_side = long_side
         self.codec: str | None = self._context.name
         self.frames: int | None = self._stream.frames or None
@@ -179,7 +182,7 @@ class VideoFile:
             height=h,
             format="rgba" if alpha else "rgb24",
             src_colorspace=None if frame.format.is_rgb else assumed,
-            interpolation=self._area,
+            interpolation=self._fast if (h, w) == (frame.height, frame.width) else self._exact,
         )
         pixels = converted.to_ndarray()
         turn = _turn(frame)

@@ -165,14 +165,14 @@ def _no_array(received: str) -> VideoError:
     )
 
 
-def is_number(value: object) -> bool:
+def is_number(value: Any) -> bool:
     """Whether this is a finite real number; True and False are none."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_) and math.isfinite(value)
+    return not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
 
 
-def is_whole(value: object) -> bool:
+def is_whole(value: Any) -> bool:
     """Whether this is a whole number; True and False are none."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
+    return not isinstance(value, bool) and isinstance(value, numbers.Integral)
 
 
 def _seconds(value: Any, number: int) -> float:

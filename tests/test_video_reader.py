@@ -1,0 +1,631 @@
+"""The reader of clips: pixels, times, damage, and everything that is no video."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from foveate.errors import FoveateError, MissingExtraError, OptionError, VideoError, VideoNotFoundError
+from foveate.video import h264
+from foveate.video.reader import Clock, open_clip
+from foveate.video.sources import PATIENCE, fitted, natural
+from tests.video_clips import ONE_REFERENCE, centres, chart, encode, packets, pan, photo, still
+
+Bytes = NDArray[np.uint8]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("clips")
+
+
+@pytest.fixture(scope="module")
+def clip(folder: Path) -> Path:
+    """48 frames, one key frame in 12, one reference, no B-frames."""
+    return encode(folder / "pan.mp4", pan(48), options={**ONE_REFERENCE, "g": "12", "sc_threshold": "0"})
+
+
+def damaged(source: Path, target: Path, packet: int, *, how: str) -> Path:
+    content = bytearray(source.read_bytes())
+    at, size = packets(source)[packet]
+    if how == "header":
+        content[at : at + 6] = b"\xff" * 6
+    else:
+        for place in range(at + 8, at + size, 7):
+            content[place] ^= 0x5A
+    target.write_bytes(content)
+    return target
+
+
+# --- pictures and times -----------------------------------------------------------------------------------------------
+
+
+def test_every_picture_comes_once_in_order_at_its_time(clip: Path) -> None:
+    with open_clip(clip) as opened:
+        assert (opened.name, opened.size, opened.frames, opened.rate) == ("pan.mp4", (120, 160), 48, 24.0)
+        assert opened.codec == "h264"
+        pictures = list(opened)
+        assert opened.skipped == 0
+    assert [picture.index for picture in pictures] == list(range(48))
+    np.testing.assert_allclose([picture.time for picture in pictures], np.arange(48) / 24, atol=1e-6)
+    for picture, truth in zip(pictures, pan(48), strict=True):
+        assert picture.rgb.dtype == np.uint8
+        assert not picture.rgb.flags.writeable
+        assert picture.rgb.flags.c_contiguous
+        assert np.abs(picture.rgb.astype(int) - truth).mean() < 5
+        assert picture.vectors is None
+
+
+def test_a_picture_does_not_change_when_the_next_is_read(folder: Path) -> None:
+    with open_clip(encode(folder / "raw.mkv", pan(6), "ffv1", "bgr0")) as opened:
+        pictures = list(opened)
+    for picture, truth in zip(pictures, pan(6), strict=True):
+        np.testing.assert_array_equal(picture.rgb, truth)
+
+
+def test_b_frames_come_in_the_order_of_presentation(folder: Path) -> None:
+    path = encode(folder / "b.mp4", pan(24), options={"bf": "3"})
+    with open_clip(path) as opened:
+        for picture, truth in zip(opened, pan(24), strict=True):
+            assert np.abs(picture.rgb.astype(int) - truth).mean() < 6
+            assert picture.time == pytest.approx(picture.index / 24, abs=1e-6)
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_times_are_the_files_own(folder: Path, suffix: str) -> None:
+    times = [0.0, 0.04, 0.08, 0.5, 0.51, 2.0, 2.04, 5.0]
+    path = encode(folder / f"vfr.{suffix}", pan(8), times=times, options={"bf": "0"})
+    with open_clip(path) as opened:
+        np.testing.assert_allclose([picture.time for picture in opened], times, atol=1.1e-3)
+
+
+def test_a_file_that_starts_later_begins_with_time_zero(folder: Path) -> None:
+    path = encode(folder / "late.mkv", pan(4), times=[7.0, 7.25, 7.5, 8.0], options={"bf": "0"})
+    with av.open(str(path)) as container:
+        assert next(container.decode(video=0)).pts == 7000
+    with open_clip(path) as opened:
+        assert [picture.time for picture in opened] == [0.0, 0.25, 0.5, 1.0]
+
+
+@pytest.mark.parametrize(("name", "codec"), [("m.avi", "mpeg4"), ("m.ts", "mpeg2video"), ("m.h264", "libx264")])
+def test_containers_with_few_timestamps(folder: Path, name: str, codec: str) -> None:
+    path = encode(folder / name, pan(12), codec, rate=25, options={"bf": "0"})
+    with open_clip(path) as opened:
+        np.testing.assert_allclose([picture.time for picture in opened], np.arange(12) / 25, atol=1e-3)
+
+
+def test_one_picture_a_second(folder: Path) -> None:
+    with open_clip(encode(folder / "slow.mp4", pan(3), rate=1)) as opened:
+        assert [picture.time for picture in opened] == [0.0, 1.0, 2.0]
+
+
+@given(st.lists(st.none() | st.floats(-1e6, 1e6), min_size=1, max_size=30), st.floats(0.01, 2))
+def test_times_begin_at_zero_and_increase(stamps: list[float | None], step: float) -> None:
+    clock = Clock(step)
+    times = [clock(stamp) for stamp in stamps]
+    assert times[0] == 0
+    assert (np.diff(times) > 0).all()
+
+
+def test_a_clock_that_jumps_back() -> None:
+    def times(*stamps: float | None) -> list[float]:
+        clock = Clock(1.0)
+        return [clock(stamp) for stamp in stamps]
+
+    assert times(5, 6, 7, 6.5, 9) == [0, 1, 2, 3, 4]  # a glitch: afterwards the old clock is right
+    assert times(5, 6, 7, 0, 1, 3) == [0, 1, 2, 3, 4, 6]  # another recording begins
+    assert times(5, 6, 0, 2, 0, 3) == [0, 1, 2, 4, 5, 8]  # and another
+    assert times(5, 5, None, 8) == [0, 1, 2, 3]
+    assert times(None, None, 5, 7) == [0, 1, 2, 4]
+
+
+# --- upright RGB ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("degrees", [0, 90, 180, 270])
+def test_pictures_are_upright(folder: Path, degrees: int, mirrored: bool) -> None:
+    path = folder / f"turned{degrees}{mirrored}.mp4"
+    encode(path, pan(2, (64, 96)), setup=lambda stream: stream.set_display_rotation(degrees, hflip=mirrored))
+    truth = np.rot90(pan(1, (64, 96))[0], degrees // 90)  # both turn counter-clockwise
+    truth = truth[:, ::-1] if mirrored else truth
+    with open_clip(path) as opened:
+        assert opened.size == truth.shape[:2]
+        assert np.abs(next(opened).rgb.astype(int) - truth).mean() < 8
+    with open_clip(path, long_side=48) as opened:
+        assert opened.size == ((48, 32) if degrees % 180 else (32, 48))
+
+
+def test_an_odd_angle_stays_as_stored(folder: Path) -> None:
+    path = encode(folder / "angle.mp4", still(2), setup=lambda stream: stream.set_display_rotation(30))
+    with open_clip(path) as opened:
+        assert np.abs(next(opened).rgb.astype(int) - still(1)[0]).mean() < 8
+
+
+@pytest.mark.parametrize(
+    ("codec", "pix_fmt", "matrix", "full", "tag"),
+    [
+        ("libx264", "yuv420p", 1, False, True),
+        ("libx264", "yuv420p", 1, True, True),
+        ("libx264", "yuv420p", 6, False, True),
+        ("libx264", "yuv420p", 5, False, False),
+        ("libx264", "yuvj420p", 5, True, False),
+        ("libx264", "yuv444p", 1, False, True),
+        ("libx264", "yuv420p10le", 1, False, True),
+        ("libx264", "yuv422p10le", 9, False, True),
+        ("mjpeg", "yuvj420p", 5, True, False),
+        ("ffv1", "yuv420p16le", 6, False, True),
+        ("prores_ks", "yuva444p10le", 1, False, True),
+    ],
+)
+def test_colours(folder: Path, codec: str, pix_fmt: str, matrix: int, full: bool, tag: bool) -> None:
+    options = {"mjpeg": {"q:v": "2"}, "libx264": {"crf": "4"}}.get(codec, {})
+    path = folder / f"{codec}{pix_fmt}{matrix}{full}{tag}.{'mov' if codec == 'prores_ks' else 'mkv'}"
+    encode(path, [chart()] * 2, codec, pix_fmt, matrix=matrix, full=full, tag=tag, options=options)
+    with open_clip(path) as opened:
+        difference = centres(next(opened).rgb) - centres(chart())
+    assert np.abs(difference).max() <= 6
+    assert np.abs(difference.mean()) <= 2.5
+    with open_clip(path, long_side=48) as opened:
+        difference = centres(next(opened).rgb, 8) - centres(chart())
+    assert np.abs(difference).max() <= 4
+    assert np.abs(difference.mean()) <= 1
+
+
+def test_large_pictures_without_a_matrix_are_bt709(folder: Path) -> None:
+    size = (720, 1280)
+    path = encode(
+        folder / "hd.mkv", [chart(size)], matrix=1, full=False, tag=False, options={"preset": "ultrafast", "crf": "4"}
+    )
+    with open_clip(path) as opened:
+        assert np.abs(centres(next(opened).rgb) - centres(chart(size))).max() <= 6
+
+
+@pytest.mark.parametrize(("pix_fmt", "value"), [("gray", 255), ("gray16le", 65535)])
+def test_grey(folder: Path, pix_fmt: str, value: int) -> None:
+    path = folder / f"{pix_fmt}.mkv"
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("ffv1", rate=24)
+        stream.height, stream.width, stream.pix_fmt = 32, 64, pix_fmt
+        ramp: Any = np.tile(np.linspace(0, value, 64), (32, 1)).astype(np.uint8 if value == 255 else np.uint16)
+        container.mux(stream.encode(av.VideoFrame.from_ndarray(ramp, format=pix_fmt)))
+        container.mux(stream.encode(None))
+    with open_clip(path) as opened:
+        rgb = next(opened).rgb.astype(int)
+    assert (rgb == rgb[..., :1]).all()
+    assert np.abs(rgb[..., 0] - np.linspace(0, 255, 64)).max() <= 2
+
+
+def test_transparency_is_over_white(folder: Path) -> None:
+    rgba = np.random.default_rng(0).integers(0, 256, (32, 48, 4), np.uint8)
+    path = folder / "alpha.mkv"
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("ffv1", rate=24)
+        stream.height, stream.width, stream.pix_fmt = 32, 48, "bgra"
+        container.mux(stream.encode(av.VideoFrame.from_ndarray(rgba, format="rgba").reformat(format="bgra")))
+        container.mux(stream.encode(None))
+    alpha = rgba[..., 3:].astype(float) / 255
+    with open_clip(path) as opened:
+        assert np.abs(next(opened).rgb - (rgba[..., :3] * alpha + 255 * (1 - alpha))).max() <= 1
+
+
+@pytest.mark.parametrize(("codec", "size"), [("ffv1", (479, 853)), ("mpeg4", (119, 161)), ("ffv1", (1, 1))])
+def test_odd_sizes(folder: Path, codec: str, size: tuple[int, int]) -> None:
+    frame = np.asarray(Image.fromarray(photo()).resize(size[::-1]))
+    path = encode(folder / f"odd{codec}{size[0]}.mkv", [frame], codec, options={"q:v": "2"} if codec == "mpeg4" else {})
+    with open_clip(path) as opened:
+        assert opened.size == size
+        assert np.abs(next(opened).rgb.astype(int) - frame).mean() < 5
+
+
+def test_four_k_is_scaled_by_the_decoder(folder: Path) -> None:
+    frame = np.asarray(Image.fromarray(photo()).resize((3840, 2160)))
+    path = encode(folder / "4k.mkv", [frame], "mpeg4")
+    with open_clip(path) as opened:
+        assert opened.size == (2160, 3840)
+    with open_clip(path, long_side=256) as opened:
+        small = next(opened).rgb
+    assert small.shape == (144, 256, 3)
+    truth = cv2.resize(frame, (256, 144), interpolation=cv2.INTER_AREA)
+    assert np.abs(small.astype(int) - truth).mean() < 4
+
+
+def test_a_small_clip_is_never_enlarged(clip: Path) -> None:
+    with open_clip(clip, long_side=1000) as opened:
+        assert opened.size == (120, 160)
+    assert fitted((1, 1000), 10) == (1, 10)
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_corrupt_packet_is_skipped_and_counted(clip: Path, tmp_path: Path) -> None:
+    with open_clip(damaged(clip, tmp_path / "bad.mp4", 20, how="header"), vectors=True) as opened:
+        pictures = list(opened)
+        assert opened.skipped == 1
+    assert [picture.index for picture in pictures] == list(range(47))
+    expected = np.delete(np.arange(48), 20) / 24
+    np.testing.assert_allclose([picture.time for picture in pictures], expected, atol=1e-6)
+    assert pictures[19].vectors is not None
+    assert pictures[20].vectors is None  # they point at the picture that is missing
+    assert pictures[21].vectors is not None
+    truth = pan(48)
+    assert np.abs(pictures[30].rgb.astype(int) - truth[31]).mean() < 5  # whole again after the key frame
+
+
+def test_a_picture_that_the_decoder_calls_damaged_is_left_out(tmp_path: Path) -> None:
+    path = encode(tmp_path / "large.mp4", pan(24, (240, 320)), options={**ONE_REFERENCE, "g": "12"})
+    with open_clip(damaged(path, tmp_path / "bad.mp4", 20, how="body")) as opened:
+        assert len(list(opened)) == 23
+        assert opened.skipped == 1
+
+
+@pytest.mark.parametrize("packet", [0, 45, 46, 47])
+def test_nothing_else_is_lost_at_either_end(clip: Path, tmp_path: Path, packet: int) -> None:
+    with open_clip(damaged(clip, tmp_path / "bad.mp4", packet, how="header")) as opened:
+        times = [picture.time for picture in opened]
+        lost = 12 if packet == 0 else 1  # without the first key frame there is nothing before the second
+        assert len(times) == 48 - lost
+        assert opened.skipped >= 1
+    assert times[0] == 0
+
+
+def test_a_truncated_file(clip: Path, tmp_path: Path) -> None:
+    fast = encode(tmp_path / "fast.mp4", pan(48), options={"g": "12", "bf": "0"}, mux={"movflags": "faststart"})
+    content = fast.read_bytes()
+    fast.write_bytes(content[: len(content) * 2 // 3])
+    with open_clip(fast) as opened:
+        count = len(list(opened))
+        assert 20 < count < 48
+        assert opened.frames == 48
+        assert opened.skipped >= 1
+    content = clip.read_bytes()
+    cut = tmp_path / "cut.mp4"
+    cut.write_bytes(content[: len(content) * 2 // 3])  # its index was at the end
+    with pytest.raises(VideoError, match="index"):
+        open_clip(cut)
+
+
+def test_the_end_of_a_truncated_stream(tmp_path: Path) -> None:
+    path = encode(tmp_path / "cut.ts", pan(48), options={"g": "12", "bf": "0"})
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) * 2 // 3])
+    with open_clip(path) as opened:
+        assert 20 < len(list(opened)) < 48
+
+
+# --- trust in vectors -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec", "options", "trusted", "found"),
+    [
+        ("mp4", "libx264", ONE_REFERENCE, True, True),
+        ("mkv", "libx264", {**ONE_REFERENCE, "cqm": "jvt"}, True, True),  # scaling lists in the header
+        ("ts", "libx264", {"preset": "veryfast", "tune": "zerolatency"}, True, True),
+        ("mp4", "libx264", {"bf": "0", "refs": "2"}, False, True),
+        ("mp4", "libx264", {"bf": "2", "refs": "1"}, False, True),
+        ("mp4", "libx264", {**ONE_REFERENCE, "x264-params": "interlaced=1"}, False, True),
+        ("mp4", "mpeg4", {}, True, True),
+        ("mp4", "mpeg4", {"bf": "2"}, False, True),
+        ("mpg", "mpeg2video", {}, True, True),
+        ("mpg", "mpeg2video", {"bf": "2"}, False, True),
+        ("avi", "mjpeg", {}, False, False),
+        ("webm", "libvpx-vp9", {"cpu-used": "8"}, False, False),
+    ],
+)
+def test_who_is_trusted(
+    tmp_path: Path, suffix: str, codec: str, options: dict[str, str], trusted: bool, found: bool
+) -> None:
+    pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+    path = encode(tmp_path / f"clip.{suffix}", pan(14), codec, pix_fmt, options=options)
+    with open_clip(path, vectors=True) as opened:
+        pictures = list(opened)
+        assert opened.trusted is trusted
+    assert pictures[0].vectors is None  # a key frame
+    assert all(picture.vectors is not None for picture in pictures[1:6]) is found
+    with open_clip(path) as opened:
+        assert not opened.trusted  # not asked for
+        assert all(picture.vectors is None for picture in opened)
+
+
+def test_a_picture_that_nobody_refers_to_ends_trust(clip: Path, tmp_path: Path) -> None:
+    """As temporal layers do: the next picture's vectors then point two pictures back."""
+    content, at = bytearray(clip.read_bytes()), packets(clip)[17][0]
+    assert content[at + 4] & 0x60  # nal_ref_idc
+    content[at + 4] &= ~0x60 & 0xFF
+    path = tmp_path / "layers.mp4"
+    path.write_bytes(content)
+    with open_clip(path, vectors=True) as opened:
+        states = [opened.trusted for _ in opened]
+    assert states[:17] == [True] * 17
+    assert not any(states[17:])
+
+
+def test_parameters_inside_the_stream_count(tmp_path: Path) -> None:
+    one = encode(tmp_path / "one.h264", pan(6), options=ONE_REFERENCE).read_bytes()
+    three = encode(tmp_path / "three.h264", pan(6), options={"bf": "0", "refs": "3"}).read_bytes()
+    assert not h264.breaks_trust(one, 0)
+    assert h264.breaks_trust(three, 0)
+    both = tmp_path / "both.h264"
+    both.write_bytes(one + three)
+    with open_clip(both, vectors=True) as opened:
+        states = [opened.trusted for _ in opened]
+    assert states[0]
+    assert not states[-1]
+
+
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv444p", "yuv420p10le"])
+@pytest.mark.parametrize("references", [1, 2])
+def test_references_are_read_from_the_header(tmp_path: Path, pix_fmt: str, references: int) -> None:
+    path = encode(tmp_path / "refs.h264", still(2), pix_fmt=pix_fmt, options={"bf": "0", "refs": str(references)})
+    sets = h264.header_units(path.read_bytes())
+    assert [h264.one_progressive_reference(unit) for unit in sets] == [references == 1]
+
+
+@given(st.binary(max_size=60))
+def test_headers_of_noise_are_refused_without_failing(noise: bytes) -> None:
+    h264.one_progressive_reference(b"\x67" + noise)
+    h264.breaks_trust(noise, 0)
+    h264.breaks_trust(noise, 4)
+    h264.header_units(noise)
+
+
+# --- other sources ----------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_images(tmp_path: Path) -> None:
+    frames = pan(12, (40, 60))
+    for number, frame in enumerate(frames):
+        Image.fromarray(frame).save(tmp_path / f"f{number}.png")
+    (tmp_path / "notes.txt").write_text("not an image")
+    (tmp_path / "f3.png").write_bytes(b"damaged")
+    Image.fromarray(photo()[:50, :70]).save(tmp_path / "f5.png")
+    with open_clip(tmp_path, rate=10) as opened:
+        assert (opened.size, opened.frames, opened.codec) == ((40, 60), 12, None)
+        pictures = list(opened)
+        assert opened.skipped == 1
+    assert [picture.index for picture in pictures] == list(range(11))
+    np.testing.assert_allclose([picture.time for picture in pictures], np.delete(np.arange(12), 3) / 10)
+    np.testing.assert_array_equal(pictures[-1].rgb, frames[11])  # "f11" after "f2"
+    assert pictures[4].rgb.shape == (50, 70, 3)  # sizes may change
+    with open_clip(tmp_path, long_side=30) as opened:
+        assert opened.size == (20, 30)
+        assert [round(next(opened).time * 24) for _ in range(3)] == [0, 1, 2]
+
+
+def test_names_are_sorted_as_people_do() -> None:
+    names = ["a10.png", "a9.png", "A1.png", "a009.png", "b1.png", "1.png", "10.png", "2.png", "²3.png"]
+    assert sorted(names, key=natural)[:6] == ["1.png", "2.png", "10.png", "A1.png", "a009.png", "a9.png"]
+
+
+def test_arrays_are_read_when_they_are_asked_for_and_copied() -> None:
+    made: list[int] = []
+
+    def camera() -> Iterator[Bytes]:
+        buffer = np.zeros((4, 6, 3), np.uint8)
+        for number in range(5):
+            made.append(number)
+            buffer[:] = number
+            yield buffer
+
+    with open_clip(camera(), rate=2) as opened:
+        assert (opened.size, opened.frames, made) == (None, None, [])
+        first = next(opened)
+        second = next(opened)
+        assert made == [0, 1]
+    assert (first.rgb == 0).all()
+    assert (second.rgb == 1).all()
+    assert (first.time, second.time) == (0.0, 0.5)
+
+
+def test_arrays_with_times_and_of_other_sizes() -> None:
+    rows = [
+        (5.0, np.zeros((4, 6, 3), np.uint8)),
+        (5.5, np.ones((8, 6, 3), np.uint8)),
+        (9, np.ones((2, 2, 3), np.uint8)),
+    ]
+    with open_clip(rows, long_side=4) as opened:
+        assert opened.frames == 3
+        pictures = list(opened)
+    assert [picture.time for picture in pictures] == [0.0, 0.5, 4.0]
+    assert [picture.rgb.shape for picture in pictures] == [(3, 4, 3), (4, 3, 3), (2, 2, 3)]
+    assert len(list(open_clip(np.zeros((3, 4, 6, 3), np.uint8)))) == 3
+    assert list(open_clip([])) == []
+
+
+class FakeCamera:
+    """Stands for cv2.VideoCapture: blue pictures, with failures in between."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.left = [True, False, True, True]
+        self.released = False
+
+    def isOpened(self) -> bool:  # noqa: N802
+        return self.number == 0
+
+    def get(self, what: int) -> float:
+        return 30.0
+
+    def read(self) -> tuple[bool, Bytes | None]:
+        if not self.left or not self.left.pop(0):
+            return False, None
+        return True, np.full((4, 6, 3), (255, 0, 0), np.uint8)
+
+    def release(self) -> None:
+        self.released = True
+
+
+@pytest.mark.parametrize("source", [0, "camera:0", np.int64(0)])
+def test_a_camera(monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
+    monkeypatch.setattr(cv2, "VideoCapture", FakeCamera)
+    with open_clip(source) as opened:
+        assert (opened.name, opened.rate, opened.frames) == ("camera:0", 30.0, None)
+        pictures = list(opened)
+        assert opened.skipped == 1
+    assert len(pictures) == 3
+    assert (pictures[0].rgb == (0, 0, 255)).all()
+    assert pictures[0].time == 0
+    assert PATIENCE > 1
+    with pytest.raises(VideoNotFoundError, match="camera 7"):
+        open_clip(7)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.webp"])
+def test_a_picture_is_a_clip_of_one(tmp_path: Path, name: str) -> None:
+    Image.fromarray(photo()).save(tmp_path / name)
+    with open_clip(tmp_path / name, long_side=64) as opened:
+        assert opened.frames == 1
+        assert [picture.rgb.shape for picture in opened] == [(48, 64, 3)]
+
+
+def test_a_gif_moves(tmp_path: Path) -> None:
+    frames = [Image.fromarray(frame) for frame in pan(4, (40, 60))]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:], duration=200)
+    with open_clip(tmp_path / "a.gif") as opened:
+        assert [picture.time for picture in opened] == pytest.approx([0.0, 0.2, 0.4, 0.6])
+
+
+# --- what is no video -------------------------------------------------------------------------------------------------
+
+
+def test_files_that_are_no_videos(tmp_path: Path) -> None:
+    contents = {
+        "empty.mp4": b"",
+        "text.txt": b"hello world\n" * 99,
+        "text.mp4": b"hello world\n" * 99,
+        "list.m3u8": b"#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\nhttp://127.0.0.1:9/x.ts\n#EXT-X-ENDLIST\n",
+        "list.ffconcat": b"ffconcat version 1.0\nfile /etc/passwd\n",
+        "bad.jpg": b"\xff\xd8\xff\xe0damaged",
+        "noise.mkv": np.random.default_rng(0).bytes(5000),
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(VideoError, match=name):
+            open_clip(tmp_path / name)
+
+
+def test_a_file_without_pictures(tmp_path: Path) -> None:
+    for name in ("none.mkv", "none.mp4", "none.avi"):
+        with av.open(str(tmp_path / name), "w") as container:
+            stream: Any = container.add_stream("mpeg4", rate=24, options={"threads": "1"})
+            stream.height, stream.width, stream.pix_fmt = 64, 64, "yuv420p"
+            container.start_encoding()
+        with pytest.raises(VideoError, match=r"no picture|no moving|End of file"):
+            open_clip(tmp_path / name)
+    sound = tmp_path / "sound.mp4"
+    with av.open(str(sound), "w") as container:
+        audio: Any = container.add_stream("aac", rate=48000)
+        tone = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        tone.sample_rate = 48000
+        container.mux(audio.encode(tone))
+        container.mux(audio.encode(None))
+    with pytest.raises(VideoError, match="audio"):
+        open_clip(sound)
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "words"),
+    [
+        ("nowhere.mp4", VideoNotFoundError, "nowhere.mp4"),
+        ("", VideoNotFoundError, "empty path"),
+        ("null\0byte.mp4", VideoNotFoundError, "null"),
+        ("x" * 5000, VideoNotFoundError, "cannot be read"),
+        ("https://example.com/a.mp4", VideoError, "URL"),
+        ("/dev/null", VideoError, "regular"),
+        ("camera:one", VideoError, "camera 'one'"),
+        ("camera:-1", VideoError, "camera '-1'"),
+        (-1, VideoError, "camera -1"),
+        (True, VideoError, "camera True"),
+        (np.bool_(True), VideoError, "camera"),
+        (0.0, VideoError, "camera 0.0"),
+        (b"bytes", VideoError, "bytes"),
+        (None, VideoError, "NoneType"),
+        (np.zeros((4, 6, 3), np.uint8), VideoError, "one array"),
+    ],
+)
+def test_sources_that_are_none(source: Any, error: type[FoveateError], words: str) -> None:
+    with pytest.raises(error, match=words):
+        open_clip(source)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        np.zeros((4, 6, 3)),
+        np.zeros((4, 6), np.uint8),
+        np.zeros((4, 6, 4), np.uint8),
+        np.zeros((0, 6, 3), np.uint8),
+        "a.png",
+        (float("nan"), np.zeros((4, 6, 3), np.uint8)),
+        (True, np.zeros((4, 6, 3), np.uint8)),
+        (None, np.zeros((4, 6, 3), np.uint8)),
+    ],
+)
+def test_frames_that_are_none(frame: Any) -> None:
+    good = np.zeros((4, 6, 3), np.uint8)
+    opened = open_clip([good, frame])
+    assert next(opened).index == 0
+    with pytest.raises(VideoError, match="frame 1"):
+        next(opened)
+
+
+def test_folders_without_images(tmp_path: Path) -> None:
+    with pytest.raises(VideoNotFoundError, match="no images"):
+        open_clip(tmp_path)
+    (tmp_path / "a.png").write_bytes(b"damaged")
+    (tmp_path / "b.png").write_bytes(b"damaged")
+    with pytest.raises(VideoError, match="no picture"):
+        open_clip(tmp_path)
+
+
+def test_options(clip: Path) -> None:
+    for wrong in (0, -3, 2.5, True, "9"):
+        with pytest.raises(OptionError, match="long_side"):
+            open_clip(clip, long_side=wrong)  # type: ignore[arg-type]
+    for rate in (0, -1, float("nan"), True, "9"):
+        with pytest.raises(OptionError, match="rate"):
+            open_clip([], rate=rate)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="a file"):
+        open_clip(clip, rate=24)
+    with pytest.raises(OptionError, match="a camera"):
+        open_clip(0, rate=24)
+
+
+def test_a_clip_that_is_closed(clip: Path) -> None:
+    opened = open_clip(clip)
+    next(opened)
+    opened.close()
+    opened.close()
+    with pytest.raises(VideoError, match="closed"):
+        next(opened)
+
+
+@pytest.mark.parametrize("name", ["concat:a|b.mp4", "frame%03d.mp4", "filme für ärzte.mp4", "no suffix"])
+def test_names_are_only_names(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(clip.read_bytes())
+    with open_clip(name) as opened:
+        assert opened.name == name
+        assert opened.frames == 48
+
+
+def test_without_the_extra(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(MissingExtraError, match=r"foveate\[video\]"):
+        open_clip(clip)
+    Image.fromarray(photo()).save(tmp_path / "a.png")
+    assert len(list(open_clip(tmp_path))) == 1
+    assert len(list(open_clip(still()))) == 4

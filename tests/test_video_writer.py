@@ -1,0 +1,258 @@
+"""Clips that are written: true times, playable after a kill, nothing lost and nothing overwritten by half."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+
+from foveate.errors import FoveateError, ImageArrayError, MissingExtraError, OptionError, OutputError
+from foveate.video.reader import open_clip
+from foveate.video.writer import ClipWriter
+from tests.video_clips import centres, chart, pan, still
+
+SIZE = (64, 96)
+
+
+def times_of(path: Path) -> list[float]:
+    with open_clip(path) as opened:
+        return [picture.time for picture in opened]
+
+
+# --- what is in the file ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "MP4"])
+def test_pictures_and_times_come_back(tmp_path: Path, suffix: str) -> None:
+    times = [5.0, 5.04, 5.08, 5.5, 5.51, 7.0, 7.04, 9.0]  # neither even nor from 0
+    with ClipWriter(tmp_path / f"a.{suffix}", SIZE, 25) as writer:
+        for frame, time in zip(pan(8, SIZE), times, strict=True):
+            writer.write(frame, time)
+        assert writer.count == 8
+    with open_clip(tmp_path / f"a.{suffix}") as opened:
+        assert opened.codec == "h264"
+        assert opened.size == SIZE
+        for picture, frame, time in zip(opened, pan(8, SIZE), times, strict=True):
+            assert picture.time == pytest.approx(time - 5, abs=1e-3 if suffix == "mkv" else 1e-5)
+            assert np.abs(picture.rgb.astype(int) - frame).mean() < 8
+        assert opened.skipped == 0
+    assert [path.name for path in tmp_path.iterdir()] == [f"a.{suffix}"]
+
+
+def test_a_closed_mp4_has_an_index_and_every_picture_its_duration(tmp_path: Path) -> None:
+    with ClipWriter(tmp_path / "a.mp4", SIZE, 10) as writer:
+        for number, frame in enumerate(pan(8, SIZE)):
+            writer.write(frame, number / 10)
+    with av.open(str(tmp_path / "a.mp4")) as container:
+        stream: Any = container.streams.video[0]
+        assert stream.frames == 8
+        assert float(stream.duration * stream.time_base) == pytest.approx(0.8, abs=0.002)
+        assert stream.codec_context.pix_fmt == "yuv420p"
+        assert stream.codec_context.colorspace == 1
+
+
+def test_colours(tmp_path: Path) -> None:
+    with ClipWriter(tmp_path / "a.mp4", SIZE, 10) as writer:
+        writer.write(chart(SIZE), 0)
+    with open_clip(tmp_path / "a.mp4") as opened:
+        assert np.abs(centres(next(opened).rgb) - centres(chart(SIZE))).max() <= 8
+
+
+@pytest.mark.parametrize("size", [(63, 95), (64, 95), (1, 1)])
+def test_odd_sizes_get_their_last_row_or_column_once_more(tmp_path: Path, size: tuple[int, int]) -> None:
+    frame = np.full((*size, 3), (200, 30, 30), np.uint8)
+    with ClipWriter(tmp_path / "a.mp4", size, 10) as writer:
+        writer.write(frame, 0)
+    with open_clip(tmp_path / "a.mp4") as opened:
+        rgb = next(opened).rgb
+    assert rgb.shape == (size[0] + size[0] % 2, size[1] + size[1] % 2, 3)
+    assert np.abs(rgb.astype(int) - (200, 30, 30)).max() <= 6
+
+
+# --- whatever happens -------------------------------------------------------------------------------------------------
+
+CHILD = """
+    import os, signal, sys
+    import numpy as np
+    from foveate.video.writer import ClipWriter
+    writer = ClipWriter(sys.argv[1], (64, 96), 24)
+    for number in range(40):
+        writer.write(np.full((64, 96, 3), 5 * number, np.uint8), number / 24)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+@pytest.mark.parametrize("there", [False, True])
+def test_a_killed_process_leaves_a_clip_that_plays(tmp_path: Path, suffix: str, there: bool) -> None:
+    path = tmp_path / f"a.{suffix}"
+    if there:
+        path.write_bytes(b"an older file")
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(CHILD), str(path)], capture_output=True)
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    found = path
+    if there:
+        assert path.read_bytes() == b"an older file"
+        (found,) = tmp_path.glob(f"a.*.part.{suffix}")
+    with open_clip(found) as opened:
+        pictures = list(opened)
+        assert opened.skipped == 0
+    assert len(pictures) >= 39
+    for picture in pictures:
+        assert picture.time == pytest.approx(picture.index / 24, abs=1e-3)
+        assert np.abs(picture.rgb.astype(int) - 5 * picture.index).max() <= 4
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, RuntimeError])
+def test_an_interrupt_closes_the_file(tmp_path: Path, failure: type[BaseException]) -> None:
+    path = tmp_path / "a.mp4"
+
+    def interrupted() -> None:
+        with ClipWriter(path, SIZE, 24) as writer:
+            for number, frame in enumerate(pan(9, SIZE)):
+                writer.write(frame, number / 24)
+            raise failure
+
+    with pytest.raises(failure):
+        interrupted()
+    assert len(times_of(path)) == 9
+    with av.open(str(path)) as container:
+        assert container.streams.video[0].frames == 9
+
+
+def test_an_existing_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    path.write_bytes(b"an older file")
+    with ClipWriter(path, SIZE, 24) as writer:
+        writer.write(still(1, SIZE)[0], 0)
+        assert path.read_bytes() == b"an older file"
+    assert len(times_of(path)) == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_without_pictures_nothing_changes(tmp_path: Path, there: bool) -> None:
+    path = tmp_path / "a.mp4"
+    if there:
+        path.write_bytes(b"an older file")
+    with ClipWriter(path, SIZE, 24):
+        pass
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == ([b"an older file"] if there else [])
+
+
+def test_a_folder_that_goes_away(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    writer = ClipWriter(folder / "a.mp4", SIZE, 24)
+    writer.write(still(1, SIZE)[0], 0)
+    shutil.rmtree(folder)
+    with pytest.raises(OutputError, match="removed"):
+        writer.write(still(1, SIZE)[0], 1)
+    with pytest.raises(OutputError, match="removed"):
+        writer.close()
+    writer.close()
+    assert not folder.exists()
+
+
+def test_the_first_failure_is_the_one_to_hear_about(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+
+    def failing() -> None:
+        with ClipWriter(tmp_path / "out" / "a.mp4", SIZE, 24) as writer:
+            writer.write(still(1, SIZE)[0], 0)
+            shutil.rmtree(tmp_path / "out")
+            raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        failing()
+
+
+@pytest.mark.parametrize("share", [0.4, 0.85, 1.0])
+def test_a_full_disk(tmp_path: Path, share: float) -> None:
+    """A limit on file sizes stands for it. Whether pictures or the index do not fit: what is there plays."""
+
+    def write(path: Path) -> None:
+        with ClipWriter(path, SIZE, 24) as writer:
+            for number, frame in enumerate(pan(30, SIZE)):
+                writer.write(frame, number / 24)
+
+    write(tmp_path / "whole.mp4")
+    limit = int((tmp_path / "whole.mp4").stat().st_size * share) - 200
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+        with pytest.raises(OutputError, match="too large"):
+            write(tmp_path / "part.mp4")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert len(times_of(tmp_path / "part.mp4")) >= 30 * share - 6
+
+
+# --- what cannot be ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "rate", "error"),
+    [
+        ("a.avi", SIZE, 24, OutputError),
+        ("a", SIZE, 24, OutputError),
+        ("none/a.mp4", SIZE, 24, OutputError),
+        ("folder.mp4", SIZE, 24, OutputError),
+        ("null\0.mp4", SIZE, 24, OutputError),
+        ("a.mp4", (0, 96), 24, OptionError),
+        ("a.mp4", (64.5, 96), 24, OptionError),
+        ("a.mp4", (64, 96, 3), 24, OptionError),
+        ("a.mp4", SIZE, 0, OptionError),
+        ("a.mp4", SIZE, float("nan"), OptionError),
+        ("a.mp4", SIZE, True, OptionError),
+        ("a.mp4", (2, 200_000), 24, OutputError),
+    ],
+)
+def test_writers_that_cannot_be(tmp_path: Path, name: str, size: Any, rate: Any, error: type[FoveateError]) -> None:
+    (tmp_path / "folder.mp4").mkdir()
+    with pytest.raises(error):
+        ClipWriter(tmp_path / name, size, rate)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.mp4"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_the_right_to_write(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError, match="ermission"):
+        ClipWriter(tmp_path / "a.mp4", SIZE, 24)
+    tmp_path.chmod(0o700)
+
+
+def test_pictures_and_times_that_cannot_be(tmp_path: Path) -> None:
+    frame = still(1, SIZE)[0]
+    with ClipWriter(tmp_path / "a.mp4", SIZE, 24) as writer:
+        for wrong in (frame[:-2], frame.astype(np.float32), frame[..., :1], frame.transpose(1, 0, 2)):
+            with pytest.raises(ImageArrayError, match="array"):
+                writer.write(wrong, 0)  # type: ignore[arg-type]
+        writer.write(frame, 1.0)
+        for time in (1.0, 0.5, 1.000001, float("nan"), float("inf"), True, "2"):
+            with pytest.raises(OptionError, match="time"):
+                writer.write(frame, time)  # type: ignore[arg-type]
+        writer.write(frame, 2)
+    with pytest.raises(OutputError, match="closed"):
+        writer.write(frame, 3)
+    writer.close()
+    assert times_of(tmp_path / "a.mp4") == [0.0, 1.0]
+
+
+def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(MissingExtraError, match=r"foveate\[video\]"):
+        ClipWriter(tmp_path / "a.mp4", SIZE, 24)
+    assert not list(tmp_path.iterdir())
