@@ -305,7 +305,7 @@ def _strip(page: Bytes, strip: Strip, frame: Frame, layout: Layout, expected: in
         cv2.line(page, (x, top), (x, top + u // 3), KEY, 1 if u < 26 else 2)
     for x in middle[strip.renewed].round().astype(int):
         cv2.line(page, (x, top + tall - 1), (x, top + tall - 1 - u // 4), RENEWED, 1 if u < 26 else 2)
-    now = round(float(left + ((strip.count - 1) // strip.each + 0.5) * wide / n))
+    now = round(float(left + ((strip.count - 1) // strip.each + 1) * wide / n))  # where the tick is not hidden
     cv2.line(page, (now, top - 2), (now, top + tall + 1), QUIET, 1)
 
 

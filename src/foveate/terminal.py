@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -110,7 +111,7 @@ def until_interrupted() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
     signal.signal(signal.SIGINT, press)

@@ -89,7 +89,7 @@ def video(
         before.pop_all()
     left = None if opened.frames is None else max(1, opened.frames - round(start * (opened.rate or 24)))
     total = frames if left is None else min(left, frames or left)
-    with until_interrupted() as stopped, counting(f"following {clip}", total, "frames") as progress:
+    with until_interrupted() as stopped, counting(Path(clip).name, total, "frames") as progress:
         found = watch(follow, into, most=frames, progress=progress, stopped=stopped)
     _show(clip, found, flow, opened.trusted)
     last_line(clip=clip, encoder=encoder or "nano", budget=budget, flow=flow, **found)
@@ -103,17 +103,19 @@ def _show(clip: str, found: dict[str, Any], flow: str, trusted: bool) -> None:
     if flow == "codec" and not trusted:
         typer.echo("warning: the clip's motion vectors cannot be trusted throughout; DIS stood in for them", err=True)
     count, (h, w) = found["frames"], found["grid"]
-    kinds = [f"{found['keys']} key frames of {found['key_ms']:.0f} ms"]
-    if found["carried_ms"] is not None:
-        kinds.append(f"{count - found['keys']} carried of {found['carried_ms']:.1f} ms")
     state = "interrupted after " if found["interrupted"] else ""
-    title = (
-        f"{clip}  {h} x {w} cells, {state}{count} frames: {', '.join(kinds)}; {found['frames_per_second']:.1f} a second"
-    )
     rows = [
-        (r["query"], f"{r['found']:.2f}", f"{r['present']} of {count}", f"{r['kept'] / count:.0f}",
+        (r["query"], f"{r['found']:.2f}", f"{r['present_frames']} of {count}", f"{r['kept'] / count:.0f}",
          f"{r['sent'] / count:.1f}")
         for r in found["queries"]
     ]  # fmt: skip
+    title = f"{clip}  {state}{count} frames, {h} x {w} cells"
     table(title, ("query", "confidence", "frames found in", "kept a frame", "new a frame"), rows)
-    typer.echo(" and ".join(path for path in (found["video"], found["jsonl"]) if path is not None))
+    kinds = [f"{found['keys']} key frames of {found['key_ms']:.0f} ms"]
+    if found["carried_ms"] is not None:
+        kinds.append(f"{count - found['keys']} carried of {found['carried_ms']:.1f} ms")
+    pace = f"{found['frames_per_second']:.1f} frames a second, " + (
+        "all included" if found["video"] else "no video drawn"
+    )
+    typer.echo(f"{', '.join(kinds)}; {pace}")
+    typer.echo("files: " + " and ".join(path for path in (found["video"], found["jsonl"]) if path is not None))

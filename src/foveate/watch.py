@@ -198,7 +198,7 @@ def watch(
         there = [f"'{path}'" for path, number in earlier.items() if _number(path) not in (None, number)]
         if not tally.frames or not there:
             raise
-        said = f"{error.fix}; what was done before, {tally.frames} frames, is in {' and '.join(there)}"
+        said = f"{error.fix}; the {tally.frames} frames before are in {' and '.join(there)}"
         raise type(error)(error.received, expected=error.expected, fix=said) from error
     return _said(stream, into, tally, time.perf_counter() - start, interrupted)
 
@@ -288,7 +288,7 @@ def _said(stream: Stream, into: Places, tally: Tally, seconds: float, interrupte
         {
             "query": query,
             "found": round(float(np.median(tally.found[i])), 4),
-            "present": tally.present[i],
+            "present_frames": tally.present[i],
             "kept": tally.kept[i],
             "sent": tally.sent[i],
         }
