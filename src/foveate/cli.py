@@ -17,7 +17,8 @@ import typer
 
 from foveate.ask_command import ask
 from foveate.bench.command import bench
-from foveate.terminal import EncoderName, LongSide, Twice, last_line, no_files, table, waiting
+from foveate.terminal import EncoderName, LongSide, Twice, last_line, no_files, table, waiting, whole_or_auto
+from foveate.video_command import EXAMPLE, video
 
 if TYPE_CHECKING:
     from foveate.texture import Texture
@@ -34,20 +35,12 @@ app = typer.Typer(
 app.add_typer(bench, name="bench")
 
 
-def _budget(text: str | int) -> int | str:
-    """The value of --budget: a whole number or "auto". typer passes defaults through it as well."""
-    try:
-        return "auto" if text == "auto" else int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither a whole number nor 'auto'") from None
-
-
 Budget = Annotated[
     Any,
     typer.Option(
         "--budget",
         "-k",
-        parser=_budget,
+        parser=whole_or_auto,
         metavar="INTEGER|auto",
         help="Cells to keep, exactly; auto: by the map's mass [default: 273, or half of a small grid].",
     ),
@@ -100,6 +93,7 @@ def look(
 
 
 app.command()(ask)
+app.command(epilog=EXAMPLE)(video)
 
 
 @app.command()

@@ -20,6 +20,7 @@ EXTRAS = {
     "text": ("rapidocr",),
     "segments": ("scikit-image",),
     "large": ("tifffile", "imagecodecs"),
+    "video": ("av",),
 }
 AGAIN = "pip install --force-reinstall foveate"
 

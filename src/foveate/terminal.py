@@ -6,10 +6,13 @@ Only typer is imported at the top; `foveate --help` stays quick.
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +28,14 @@ Twice = Annotated[bool, typer.Option("--twice", help="Look again, closer: better
 LongSide = Annotated[
     int | None, typer.Option(help="Working size of the encoder in pixels [default: the encoder's own].")
 ]
+
+
+def whole_or_auto(text: str | int) -> int | str:
+    """The value of --budget: a whole number or "auto". typer passes defaults through it as well."""
+    try:
+        return "auto" if text == "auto" else int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a whole number nor 'auto'") from None
 
 
 def table(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
@@ -64,21 +75,55 @@ def waiting(what: str, encoder: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, for people only; gives a function that takes the number done."""
+def counting(what: str, total: int | None, speed: str = "") -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr, for people only; gives a function that takes the number done.
+
+    Without a total (None) it only counts. `speed` is what is counted ("frames"), if its number a second is of interest.
+    """
     if not sys.stderr.isatty():
         yield lambda done: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+    from rich.text import Text
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    class Speed(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text("" if not speed or task.speed is None else f"{task.speed:.1f} {speed}/s")
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Speed(), Remaining())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.update(task, completed=done)
 
 
-def no_files(queries: list[str]) -> None:
+@contextmanager
+def until_interrupted() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C asks the block to end: gives a function that says whether it was pressed. Once more, and it ends at once.
+
+    Where the interrupt is ignored (a job in the background of a script), it stays ignored.
+    """
+    pressed: list[int] = []
+
+    def press(number: int, _: FrameType | None) -> None:
+        pressed.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def no_files(
+    queries: list[str], what: str = "image", loop: str = 'for f in *.jpg; do foveate look "$f" "a dog"'
+) -> None:
     """Raises QueryError for a question that is a file: somebody meant several images."""
     from foveate.errors import QueryError
 
@@ -86,8 +131,8 @@ def no_files(queries: list[str]) -> None:
     if files:
         raise QueryError(
             f"the query '{files[0]}' is a file",
-            expected="one image, then questions",
-            fix='run the command once for each image: for f in *.jpg; do foveate look "$f" "a dog"; done',
+            expected=f"one {what}, then questions",
+            fix=f"run the command once for each {what}: {loop}; done",
         )
 
 

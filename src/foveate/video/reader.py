@@ -148,6 +148,16 @@ class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
         first, self._first = self._first, None
         return first if first is not None else self._next()
 
+    def skip_to(self, time: float) -> None:
+        """Leave out the pictures before `time` (seconds); the next one keeps its own index and time.
+
+        They are read all the same, so this takes as long as decoding does. At the end there is no next one.
+        """
+        for picture in self:
+            if picture.time >= time:
+                self._first = picture
+                return
+
     def _next(self) -> Picture:
         raw, rgb, vectors = next(self._rows)
         picture = Picture(self._count, self._clock(raw), rgb, vectors)
