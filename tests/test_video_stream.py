@@ -272,3 +272,16 @@ def test_a_stream_that_was_left_in_the_middle_can_be_closed_twice(pan: list[NDAr
     clip.close()
     with pytest.raises(VideoError, match="closed"):
         next(clip)
+
+
+def test_a_known_flow_is_taken_only_if_it_explains_the_picture(pan: list[NDArray[np.uint8]]) -> None:
+    how = How(tower=load_encoder("nano"), names=("saliency",), long_side=SIDE, budget=40)
+    state, _ = step(None, pan[0], "0", ("a child",), how)
+    true = np.zeros((192, 256, 2), np.float32)
+    true[..., 1] = 4
+    by_dis, _ = step(state, pan[1], "1", ("a child",), how)
+    by_codec, _ = step(state, pan[1], "1", ("a child",), how, true)
+    refused, _ = step(state, pan[1], "1", ("a child",), how, -8 * true)
+    np.testing.assert_array_equal(by_codec.patches[0].flow, true)
+    np.testing.assert_array_equal(refused.patches[0].flow, by_dis.patches[0].flow)
+    assert not np.array_equal(by_dis.patches[0].flow, true)

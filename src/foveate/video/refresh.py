@@ -8,8 +8,8 @@ A frame becomes a key frame (encoded whole) for one of these reasons, the first 
     stale      more than `stale` of the cells are no longer believed, or the parts to renew cost as much as the whole
     residual   the median cell no longer looks like what was encoded
 
-Between key frames only parts are encoded again: tiles of which most is no longer believed, with a halo, so that the
-tower sees what is around them.
+Between key frames only parts are encoded again: tiles of which much is no longer believed, with a halo, so that the
+tower sees what is around them. What the last map was sure is irrelevant can wait.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from foveate.video.flow import Floats
 Reason = Literal["first", "cut", "age", "stale", "residual"]
 BELIEVED = 0.5  # confidence below which a cell is stale
 TILE = 8  # cells along a side
+ENOUGH = 0.25  # of a tile's weight: then it is encoded again
 HALO = 8  # cells of surroundings that the tower sees beside a part
 
 
@@ -87,19 +88,21 @@ def stale_parts(confidence: Floats, weight: Floats | None = None) -> list[Box]:
     """Boxes of cells (y0, x0, y1, x1) that want to be encoded again, those that matter most first.
 
     Args:
-        confidence: of the carried features, [h, w]. Tiles of which at least half is stale are joined with those beside
-            them; each group gives one box.
-        weight: how much a cell matters, [h, w]; None: all alike. What the last map was sure is irrelevant can wait.
+        confidence: of the carried features, [h, w].
+        weight: how much a cell matters, 0 to 1, [h, w]; None: all alike.
+
+    A tile is encoded again when its stale cells weigh a quarter of it: a quarter of them where everything matters, all
+    of them where the last map was sure that nothing does. Tiles side by side make one box.
     """
     h, w = confidence.shape
     rows, columns = -(-h // TILE), -(-w // TILE)
     stale = (confidence < BELIEVED).astype(np.float32)
+    need = stale if weight is None else stale * weight
     tiles = np.zeros((rows, columns), np.uint8)
     for y in range(rows):
         for x in range(columns):
-            tiles[y, x] = stale[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE].mean() >= BELIEVED
+            tiles[y, x] = need[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE].mean() >= ENOUGH
     count, _, stats, _ = cv2.connectedComponentsWithStats(tiles, connectivity=8)
-    need = stale if weight is None else stale * weight
     boxes: list[tuple[float, Box]] = []
     for x0, y0, wide, tall, _ in stats[1:count]:
         box = (y0 * TILE, x0 * TILE, min(h, (y0 + tall) * TILE), min(w, (x0 + wide) * TILE))

@@ -26,12 +26,24 @@ from foveate.relevance.bank import query_metric_of
 from foveate.relevance.score import Relevances
 from foveate.texture import Texture
 from foveate.video.carry import Patch, Seen, moved, overlaid, patch_of, widened
-from foveate.video.flow import Floats, View, at_cells, composed, flow_between, occluded, still, view_of, warped
+from foveate.video.flow import (
+    Floats,
+    View,
+    at_cells,
+    composed,
+    flow_between,
+    occluded,
+    still,
+    unlikeness,
+    view_of,
+    warped,
+)
 from foveate.video.frame import Asked, Frame, How, State
 from foveate.video.refresh import Reason, cost, importance, stale_parts, with_halo
 from foveate.video.temporal import Step, looks, motion_of, smoothed, steadily, step_of
 from foveate.video.transmit import sent_now
 
+EXPLAINED = 0.02  # unlikeness of the median sample up to which the codec's motion is believed
 NEW, EXTRA = 1.5, 8  # a part that the basis says this much less of than usual gets so many directions of its own
 SEGMENTS_LAST = 30  # frames; then they are made again even where no frame was encoded
 FRESH = ("saliency", "motion", "prev_relevance", "prev_saliency", "fixation")
@@ -58,10 +70,7 @@ def step(
     view = view_of(rgb)
     if before is None or before.texture.grid.height != rgb.shape[0] or before.texture.grid.width != rgb.shape[1]:
         return _key(rgb, name, view, queries, how, "first")
-    back = None
-    if flow is None:
-        flow, back = flow_between(how.flow, view, before.view), flow_between(how.flow, before.view, view)
-    uncovered = np.zeros(view.shape, bool) if back is None else occluded(flow, back)
+    flow, uncovered = _motion(flow, view, before.view, how)
     patches = tuple(moved(patch, flow, uncovered) for patch in before.patches)
     seen = overlaid(patches, view)
     last = step_of(flow, uncovered, view, before.view, before.texture.grid.shape)
@@ -90,6 +99,14 @@ def step(
     if after.planes_age >= SEGMENTS_LAST:
         after = _planes_again(after, rgb, seen, how)
     return _answered(after, rgb, name, queries, how, seen, last, before, reason=None, renewed=tuple(boxes))
+
+
+def _motion(known: Floats | None, view: View, earlier: View, how: How) -> tuple[Floats, NDArray[np.bool_]]:
+    """The flow to the frame before and what that one lacked; a known flow is taken if it explains the picture."""
+    if known is not None and float(np.median(unlikeness(view, earlier, known)[::2, ::2])) <= EXPLAINED:
+        return known, np.zeros(view.shape, bool)
+    flow, back = flow_between(how.flow, view, earlier), flow_between(how.flow, earlier, view)
+    return flow, occluded(flow, back)
 
 
 def _key(
