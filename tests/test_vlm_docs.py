@@ -49,7 +49,9 @@ def test_one_oldest_transformers_everywhere() -> None:
     root = Path(__file__).parent.parent
     assert f'"transformers>={OLDEST}"' in (root / "pyproject.toml").read_text("utf-8")
     assert f"transformers from {OLDEST} on" in PAGE
-    assert re.search(r"^OLDEST :=.*OLDEST.*src/foveate/vlm/attach\.py", (root / "Makefile").read_text("utf-8"), re.M)
+    make = (root / "Makefile").read_text("utf-8")
+    assert re.search(r"^OLDEST :=.*OLDEST.*src/foveate/vlm/attach\.py", make, re.M)
+    assert re.search(r"^test: .*\n(\t.*\n)*\t.*test-oldest$", make, re.M)  # CI calls `make test`
 
 
 def test_it_names_every_family_method_mode_and_option() -> None:

@@ -26,7 +26,7 @@ from foveate.readonly import ReadOnly
 from foveate.relevance.allocate import BEST, Allocation, allocate_map, check_floor, nearest_budget
 from foveate.relevance.bank import bank_of, query_metric_of
 from foveate.relevance.budget import auto_budget, usual_bounds
-from foveate.relevance.policies import Policy
+from foveate.relevance.policies import Policy, TopK
 from foveate.relevance.query import prepare
 from foveate.relevance.score import PRESENT, Relevance, Relevances, relevance_of
 from foveate.relevance.weighing import AS_ASKED, Scoring, weighing_given
@@ -234,8 +234,9 @@ def allocate(
     grid, likely = relevance.grid, min(1.0, relevance.confidence / PRESENT)
     key = relevance.map
     if likely < 1:
-        key = likely * key / max(float(key.max()), 1e-9) + (1 - likely) * relevance.saliency
-    spread = 1.0 if np.ptp(key) == 0 else max(floor, (1 - likely) * ABSENT_FLOOR)
+        key = likely * key / max(float(key.max()), 1e-9)
+        key += (1 - likely) * relevance.saliency
+    spread = 1.0 if key.min() == key.max() else max(floor, (1 - likely) * ABSENT_FLOOR)
     kept = allocate_map(
         key,
         grid,
@@ -245,7 +246,7 @@ def allocate(
         eligible=None if relevance.valid is None else relevance.valid > 0,
         protected=protected,
         whole=whole,
-        features=relevance.features,
+        features=None if isinstance(policy, TopK) else relevance.features,  # checking them takes time
     )
     reasons = {name: plane.ravel()[kept.indices] for name, plane in relevance.reasons.items()}
     return Allocation(kept.indices, relevance.map.ravel()[kept.indices], grid, ReadOnly({**reasons, **kept.reasons}))

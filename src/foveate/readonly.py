@@ -54,6 +54,9 @@ class Frozen:
 def freeze(value: object) -> None:
     """Make arrays read-only that are attributes of an object, or values of a mapping among its attributes."""
     for attribute in vars(value).values():
-        for array in attribute.values() if isinstance(attribute, Mapping) else (attribute,):
-            if isinstance(array, np.ndarray):
-                array.setflags(write=False)
+        if isinstance(attribute, np.ndarray):
+            attribute.setflags(write=False)
+        elif isinstance(attribute, Mapping):
+            for array in attribute.values():
+                if isinstance(array, np.ndarray):
+                    array.setflags(write=False)

@@ -288,8 +288,11 @@ class Texture:
 
     def scores(self, queries: NDArray[np.floating]) -> Floats:
         """Scores of text vectors [n, D] at every cell: float32 [n, h, w]; approximately q.x for features x."""
-        offset, weights = self.basis.project(np.atleast_2d(queries))
-        return (weights @ self.coordinates().T + offset[:, None]).reshape(-1, *self.grid.shape)
+        q: Floats = np.atleast_2d(np.asarray(queries, np.float32))
+        rows: Floats = self.derive("rows", lambda: self.basis.rows.astype(np.float32))
+        found: NDArray[Any] = (q @ rows.T) @ self.coordinates().T
+        found += (q @ self.basis.mean)[:, None]
+        return found.reshape(-1, *self.grid.shape)
 
     def error_bound(self, queries: NDArray[np.floating]) -> Floats:
         """No score of `scores(queries)` is further from the uncompressed one than this: float32 [n, h, w]."""

@@ -33,6 +33,7 @@ CLIP_DEFAULT = "openai/clip-vit-base-patch16"
 SIGLIP_DEFAULT = "google/siglip2-base-patch16-naflex"
 TIPS_DEFAULT = "google/tipsv2-l14"
 FROM_HUB = {"clip": CLIP_DEFAULT, "siglip": SIGLIP_DEFAULT, "tips": TIPS_DEFAULT}
+OURS = frozenset(["nano", *(f"{kind}:{default}" for kind, default in FROM_HUB.items())])
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def comes_with_foveate(name: str) -> bool:
 
     Any other name would let the file choose what is downloaded and read.
     """
-    return name.partition("#")[0] in ("nano", *(f"{kind}:{default}" for kind, default in FROM_HUB.items()))
+    return name.partition("#")[0] in OURS
 
 
 @lru_cache(maxsize=4)

@@ -122,9 +122,11 @@ def allocate_map(
     flat = flat.ravel()
     check_budget(budget, grid)
     check_floor(floor)
-    if np.isnan(flat.min()):
+    low, high = flat.min(), flat.max()
+    if np.isnan(low):
         raise OptionError("a map with NaN", expected="finite scores", fix="replace them with np.nan_to_num")
-    if not isinstance(policy, Policy) or isinstance(policy, type):
+    ours = type(policy) is TopK
+    if not ours and (not isinstance(policy, Policy) or isinstance(policy, type)):
         raise OptionError(f"policy={policy!r}", expected="an object with the method select", fix="pass TopK()")
     budget, spread = int(budget), math.floor(budget * floor + 1e-9)
     allowed = None if eligible is None else _cells(eligible, "eligible", grid)
@@ -132,7 +134,9 @@ def allocate_map(
     if allowed is not None and first is not None:
         first = first & allowed
     vectors = None if features is None else _vectors(features, grid)
-    ranked = np.clip(flat, -LARGEST, LARGEST)  # infinity has a meaning for policies
+    # infinity has a meaning for policies, and one that is not ours may write into what it gets
+    as_it_is = ours and low >= -LARGEST and high <= LARGEST
+    ranked = flat if as_it_is else np.clip(flat, -LARGEST, LARGEST)
     if whole is None:
         keys = _keys(ranked, budget, grid, spread, first, allowed)
         kept = _chosen(policy, keys, budget, grid, vectors)
@@ -204,7 +208,9 @@ def _whole(
 
 
 def _chosen(policy: Policy, keys: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
-    """What the policy selects, checked: a policy may be anyone's."""
+    """What the policy selects, checked: a policy may be anyone's. Ours needs no check, which takes a third as long."""
+    if type(policy) is TopK:
+        return top_cells(keys, budget)
     kept = np.asarray(policy.select(keys, budget, grid, features))
     if kept.shape != (budget,) or kept.dtype != np.int64 or kept[0] < 0 or kept[-1] >= grid.count:
         raise OptionError(

@@ -174,7 +174,7 @@ def top_cells(scores: NDArray[np.floating], budget: int) -> Indices:
     if budget == n:
         return np.arange(n)
     threshold = np.partition(scores, n - budget)[n - budget]
-    kept = np.flatnonzero(scores >= threshold)
+    kept = (scores >= threshold).nonzero()[0]
     if len(kept) == budget:
         return kept
     above = scores[kept] > threshold  # ties at the threshold: too many were kept

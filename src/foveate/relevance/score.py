@@ -200,7 +200,7 @@ def relevance_of(
     if calibration.rivalry > 0 and rivals is not None:
         for margin, vector in zip(margins, query.vectors, strict=True):
             margin -= calibration.rivalry * rivals.against(texture, vector, calibration)
-    maps = 1 / (1 + np.exp(-(np.float32(calibration.slope) * margins + np.float32(calibration.offset))))
+    maps = sigmoid(margins, np.float32(calibration.slope), np.float32(calibration.offset))
     valid = _validity(texture)
     if valid is not None:
         maps *= valid
@@ -224,6 +224,15 @@ def relevance_of(
         grid=texture.grid,
         features=texture.coordinates().reshape(*shape, -1),
     )
+
+
+def sigmoid(margins: Floats, slope: np.float32, offset: np.float32) -> Floats:
+    """1 / (1 + exp(-(slope m + offset))) of each margin, float32, in one array."""
+    maps = -slope * margins
+    maps -= offset
+    np.exp(maps, out=maps)
+    maps += 1
+    return np.divide(1, maps, out=maps)
 
 
 def nothing_of(texture: Texture, text: str) -> Relevance:
@@ -255,7 +264,7 @@ def _fixed(array: Floats) -> Floats:
 
 def _peak(values: Floats) -> float:
     count = max(1, len(values) // PEAK_SHARE)
-    return float(np.partition(values, len(values) - count)[-count:].mean())
+    return float(np.partition(values, len(values) - count)[-count:].sum() / count)
 
 
 def _validity(texture: Texture) -> Floats | None:

@@ -126,13 +126,13 @@ def _prior(texture: Texture, prior: object) -> Floats | None:
 def segment_means(texture: Texture, plane: Floats) -> Floats:
     """Each cell's mean over its segment: float32 [h, w] on the texture's cells -> the same."""
 
-    def make() -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        ids = texture.channel("cluster_id").astype(np.int64).ravel()
-        return ids, np.maximum(np.bincount(ids), 1).astype(np.float64)
+    def make() -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        ids = texture.channel("cluster_id").astype(np.intp)
+        return ids, np.maximum(np.bincount(ids.ravel()), 1).astype(np.float64)
 
     ids, counts = texture.derive("segments", make)
-    means = (np.bincount(ids, plane.ravel(), len(counts)) / counts).astype(np.float32)
-    return np.asarray(means[ids].reshape(plane.shape), np.float32)
+    means = (np.bincount(ids.ravel(), plane.ravel(), len(counts)) / counts).astype(np.float32)
+    return means.take(ids)
 
 
 def weighed(texture: Texture, spoken: tuple[Cue, ...], reasons: dict[str, Floats], weighing: Weighing) -> Floats:
@@ -141,7 +141,8 @@ def weighed(texture: Texture, spoken: tuple[Cue, ...], reasons: dict[str, Floats
     if weighing.cohesion and texture.has("cluster_id"):
         reasons["segment"] = segment_means(texture, found)
         share = np.float32(weighing.cohesion)
-        found = (1 - share) * found + share * reasons["segment"]
+        found = (1 - share) * found
+        found += share * reasons["segment"]
     for cue in spoken if weighing.cues else ():
         plane = plane_of(texture, cue.channel)
         if plane is not None:
