@@ -392,9 +392,9 @@ def test_marks_of_key_frames_and_renewed_parts(frames: list[Frame]) -> None:
     assert 0 < key[h:].sum() < 200  # the tick
     columns = np.flatnonzero(key[h:].any(0))
     assert abs(columns.mean() - 1.5 / 4 * w) < 12  # in the second of four columns
-    parts = differing(replace(carried, renewed=((4, 8, 12, 16),)), False, True)
-    edge = slice(12 * h // grid.h - 1, 12 * h // grid.h)
-    assert parts[edge, 8 * w // grid.w : 16 * w // grid.w].mean() > 0.5
+    parts = differing(replace(carried, renewed=((2, 4, 6, 10),)), False, True)
+    edge = slice(6 * h // grid.h - 1, 6 * h // grid.h)
+    assert parts[edge, 4 * w // grid.w : 10 * w // grid.w].mean() > 0.5
     assert 0 < parts[h:].sum() < 200
     assert not differing(carried, False, False).any()
 
