@@ -22,9 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
+from typer.testing import CliRunner
 
 from foveate import errors
-from foveate.cli import main
+from foveate.cli import app, main
 from foveate.doctor import examine
 from foveate.overlay import COLUMNS, Layout, Strip, drawn, picture
 from foveate.terminal import until_interrupted
@@ -348,6 +349,7 @@ def test_help_and_doctor_name_it(foveate: Foveate) -> None:
     code, out, _ = foveate("--help")
     assert code == 0
     assert "Example:" in out
+    assert "\n  video " in CliRunner().invoke(app, ["--help"]).stdout
     assert "extra [video]" in [row["what"] for row in examine()["rows"]]
 
 

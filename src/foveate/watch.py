@@ -95,7 +95,8 @@ class Lines(AbstractContextManager["Lines"]):
 
     def __init__(self, path: Path) -> None:
         self.path, self.count = path, 0
-        self._part = path.with_name(f"{path.stem}.{secrets.token_hex(4)}.part{path.suffix}") if path.exists() else path
+        beside = path.with_name(f"{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
+        self._part = beside if os.path.lexists(path) else path
         try:
             self._file = self._part.open("xb", buffering=0)
         except OSError as cause:
