@@ -95,7 +95,8 @@ class Lines(AbstractContextManager["Lines"]):
 
     def __init__(self, path: Path) -> None:
         self.path, self.count = path, 0
-        self._part = path.with_name(f"{path.stem}.{secrets.token_hex(4)}.part{path.suffix}") if path.exists() else path
+        beside = path.with_name(f"{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
+        self._part = beside if os.path.lexists(path) else path
         try:
             self._file = self._part.open("xb", buffering=0)
         except OSError as cause:
@@ -196,10 +197,10 @@ def watch(
             interrupted = _follow(stream, into, most, tally, files, progress, stopped)
     except FoveateError as error:
         there = [f"'{path}'" for path, number in earlier.items() if _number(path) not in (None, number)]
-        if not tally.frames or not there:
+        if not tally.frames:
             raise
-        said = f"{error.fix}; the {tally.frames} frames before are in {' and '.join(there)}"
-        raise type(error)(error.received, expected=error.expected, fix=said) from error
+        done = f"the {tally.frames} frames before " + (f"are in {' and '.join(there)}" if there else "had been written")
+        raise type(error)(error.received, expected=error.expected, fix=f"{error.fix}; {done}") from error
     return _said(stream, into, tally, time.perf_counter() - start, interrupted)
 
 

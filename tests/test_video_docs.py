@@ -1,0 +1,63 @@
+"""docs/video.md is true: its Python runs, in order, on a small clip; its attributes, reasons and options exist."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from foveate.cli import app
+from foveate.video import Frame, stream
+from foveate.video.refresh import Reason
+from tests.test_readme import blocks
+from tests.video_clips import encode, pan
+
+PAGE = (Path(__file__).parent.parent / "docs" / "video.md").read_text("utf-8")
+
+
+def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode(tmp_path / "clip.mp4", pan(6))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec("\n".join(blocks(PAGE, "python")), names)
+    assert names["first"].kept.mask.sum() == 128
+    assert len(names["second"].kept_new) == 128
+    assert names["second"].relevance.query == "a frisbee"
+    assert 128 <= names["sent"] <= 6 * 128
+    assert len(names["places"]) == len(names["rows"])
+    assert names["maps"].shape == (2, *names["frame"].grid.shape)
+    assert not next(names["frames"]).renewed
+
+
+def test_the_recipe_of_a_network_is_python() -> None:
+    (recipe,) = blocks(PAGE, "python skip")
+    compile(recipe, "docs/video.md", "exec")
+
+
+def test_it_names_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    public = {field.name for field in dataclasses.fields(Frame) if not field.name.startswith("_")}
+    table = re.search(r"^\| attribute.*?\n\n", PAGE, re.M | re.S)
+    assert table is not None
+    named = {name for row in table[0].strip().splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert named == public | {"grid", "rgb", "texture"}
+    assert all(f"`{reason}`" in PAGE for reason in typing.get_args(Reason))
+    assert all(name in (stream.__kwdefaults__ or {}) for name in ("memory", "smooth", "hold", "changed", "flow"))
+    known = CliRunner().invoke(app, ["video", "--help"], env={"COLUMNS": "200"}).stdout
+    options = set(re.findall(r"`(--[a-z-]+)", PAGE)) | set(re.findall(r"foveate video.*?(--[a-z-]+)", PAGE))
+    assert {"--budget", "--every", "--no-video", "--start"} <= options
+    assert {option for option in options if option not in known} == set()
+    encode(tmp_path / "clip.mp4", pan(2, (64, 96)))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["video", "clip.mp4", "a dog", "--long-side", "128", "--no-video"])
+    summary = json.loads(done.stdout.splitlines()[-1])
+    row = json.loads((tmp_path / "clip_kept.jsonl").read_text().splitlines()[0])
+    assert {name for name in row if f"`{name}`" not in PAGE} == set()
+    said = {*summary, *summary["queries"][0]} - {"clip", "encoder", "budget", "flow", "grid", "queries", "query"}
+    assert {name for name in said if f"`{name}`" not in PAGE} == set()
+    assert '`"interrupted": true`' in PAGE
