@@ -19,9 +19,19 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 
 
-def test_there_is_one_for_each_family() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(FAMILIES)
-    assert all(f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text() for name in FAMILIES)
+def test_there_is_one_for_each_family_and_one_for_video() -> None:
+    names = {*FAMILIES, "video"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == names
+    assert all(f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text() for name in names)
+
+
+def test_video_follows_a_bus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["video.py", "the bus", "--budget", "50"])
+    runpy.run_path(str(EXAMPLES / "video.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    assert said.count("encoded") >= 3
+    assert said.count("carried") >= 24
+    assert "the bus -> found" in said
 
 
 @pytest.mark.parametrize("name", list(FAMILIES))
