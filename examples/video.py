@@ -30,5 +30,5 @@ with foveate.video.stream(args.clip or pan, args.questions, budget=args.budget) 
         sent, kept = sent + sum(new), kept + sum(len(one) for one in frame.kept)
 for relevance in frame.relevance:
     peak = frame.grid.centres()[relevance.map.argmax()]
-    print(relevance.query, "->", "found," if relevance.present else "not found,", "peak at (y, x)", peak.round().tolist())
+    print(relevance.query, "->", "found," if relevance.present else "not found,", "peak at", peak.round().tolist())
 print(f"{sent} of {kept} kept cells had to be sent")
