@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -285,3 +286,13 @@ def test_a_known_flow_is_taken_only_if_it_explains_the_picture(pan: list[NDArray
     np.testing.assert_array_equal(by_codec.patches[0].flow, true)
     np.testing.assert_array_equal(refused.patches[0].flow, by_dis.patches[0].flow)
     assert not np.array_equal(by_dis.patches[0].flow, true)
+
+
+def test_a_frame_stays_as_it_is(pan: list[NDArray[np.uint8]]) -> None:
+    frame = run(pan[:2])[1]
+    for array in (frame.confidence, frame.kept_new, frame.rgb, frame.texture.embedding):
+        with pytest.raises(ValueError, match="read-only"):
+            array[:1] = 0
+    again = pickle.loads(pickle.dumps(frame))
+    np.testing.assert_array_equal(again.relevance.map, frame.relevance.map)
+    assert again.texture.has("edge_on")

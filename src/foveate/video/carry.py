@@ -23,13 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.grid import resize_map
+from foveate.readonly import Frozen
 from foveate.video.flow import Floats, View, alike, at_cells, composed, inside, still, unlikeness, warped
 
 KEPT_A_FRAME = 0.99  # of the confidence
 
 
 @dataclass(frozen=True, eq=False)
-class Patch:
+class Patch(Frozen):
     """What was encoded in one frame, and where the current one finds it.
 
     Attributes:
@@ -50,7 +51,7 @@ class Patch:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class Seen(Frozen):
     """Patches from where the current frame is.
 
     Attributes:

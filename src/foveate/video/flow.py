@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.errors import OptionError
+from foveate.readonly import Frozen
 
 Floats = NDArray[np.float32]
 Luma = NDArray[np.uint8]
@@ -54,7 +55,7 @@ class Dis:
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class View(Frozen):
     """A frame as motion is looked for in it: small.
 
     Attributes:

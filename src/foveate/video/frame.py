@@ -16,6 +16,7 @@ from foveate.channels.visual import visual_planes
 from foveate.encoders import Encoder
 from foveate.grid import Grid
 from foveate.pipeline import Budget
+from foveate.readonly import Frozen
 from foveate.refine import Box
 from foveate.relevance.allocate import BEST, Allocation
 from foveate.relevance.policies import Policy
@@ -48,7 +49,7 @@ class How:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class Asked(Frozen):
     """What a question left behind in the frame before: its relevance, the cells kept for it, and what was sent."""
 
     query: str
@@ -58,7 +59,7 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class State(Frozen):
     """What the next frame needs of the ones before; its size does not depend on how many they were.
 
     Attributes:
@@ -88,7 +89,7 @@ class State:
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class Frame(Frozen):
     """One frame's answer.
 
     Attributes:

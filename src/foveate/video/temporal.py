@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from foveate.grid import reduce_plane, resize_map
 from foveate.pipeline import Budget, allocate
+from foveate.readonly import Frozen
 from foveate.relevance.allocate import Allocation
 from foveate.relevance.policies import Policy
 from foveate.relevance.score import Relevance
@@ -27,7 +28,7 @@ OLD_LOOKS = 0.9
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class Step(Frozen):
     """One frame's motion on the cells.
 
     Attributes:

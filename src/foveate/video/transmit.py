@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.channels.change import CHANGED, change_of
+from foveate.readonly import Frozen
 
 
 @dataclass(frozen=True, eq=False)
-class Sent:
+class Sent(Frozen):
     """What was last sent from each place: look uint8 [h, w, n] and whether anything was, bool [h, w]."""
 
     look: NDArray[np.uint8]
@@ -38,4 +39,6 @@ def sent_now(
     wanted.ravel()[kept] = True
     new = wanted & (~before.any | (change_of(look, before.look) > changed))
     after = Sent(np.where(new[..., None], look, before.look), before.any | new)
-    return np.flatnonzero(new).astype(np.int64), after
+    cells = np.flatnonzero(new).astype(np.int64)
+    cells.setflags(write=False)
+    return cells, after
