@@ -292,7 +292,7 @@ def test_a_frame_stays_as_it_is(pan: list[NDArray[np.uint8]]) -> None:
     frame = run(pan[:2])[1]
     for array in (frame.confidence, frame.kept_new, frame.rgb, frame.texture.embedding):
         with pytest.raises(ValueError, match="read-only"):
-            array[:1] = 0
+            array[:1] = 0  # type: ignore[index]
     again = pickle.loads(pickle.dumps(frame))
     np.testing.assert_array_equal(again.relevance.map, frame.relevance.map)
     assert again.texture.has("edge_on")
