@@ -104,18 +104,38 @@ def compress(
     mean = x.mean(0)
     centred = x - mean
     covariance = (centred.T @ centred).astype(np.float64) / n
+    directions = principal(covariance, metric)
+    if error is not None:
+        rank = _rank_for(directions.values, error)
+    basis = Basis(mean, np.ascontiguousarray(directions.outward[:rank].astype(np.float16)))
+    return _with_residual(basis, centred, centred @ directions.inward[:, :rank])
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Principal directions in a metric, most important first: the first r of them are the best basis of rank r.
+
+    Attributes:
+        values: their share in the squared scores, float64 [D], descending.
+        inward: z = (x - mean) inward, float32 [D, D]. outward: x ~ mean + z outward, float32 [D, D].
+    """
+
+    values: NDArray[np.float64]
+    inward: Floats
+    outward: Floats
+
+
+def principal(covariance: NDArray[np.float64], metric: Metric | None) -> Directions:
+    """Directions of features with this covariance [D, D], in the metric of queries or (None) as they are."""
     if metric is not None:
         covariance = metric.root @ covariance @ metric.root
     values, vectors = np.linalg.eigh(covariance)
     values, vectors = np.maximum(values[::-1], 0), vectors[:, ::-1]
-    if error is not None:
-        rank = _rank_for(values, error)
-    first = vectors[:, :rank]
-    largest = first[np.abs(first).argmax(0), np.arange(rank)]
-    first = (first * np.where(largest < 0, -1, 1)).astype(np.float32)  # signs fixed: same image, same bytes
-    inward, outward = (metric.root @ first, metric.inverse_root @ first) if metric else (first, first)
-    basis = Basis(mean, np.ascontiguousarray(outward.T.astype(np.float16)))
-    return _with_residual(basis, centred, centred @ inward)
+    largest = vectors[np.abs(vectors).argmax(0), np.arange(len(values))]
+    vectors = (vectors * np.where(largest < 0, -1, 1)).astype(np.float32)  # signs fixed: same image, same bytes
+    if metric is None:
+        return Directions(values, vectors, np.ascontiguousarray(vectors.T))
+    return Directions(values, metric.root @ vectors, np.ascontiguousarray((metric.inverse_root @ vectors).T))
 
 
 def keep_all(features: NDArray[np.floating]) -> Compressed:

@@ -78,6 +78,10 @@ class TextureEncoderError(FoveateError, ValueError):
     """A texture is asked through an encoder (or a revision of it) that did not make it."""
 
 
+class BasisFileError(FoveateError, ValueError):
+    """Not a basis, or not as it was written."""
+
+
 # --- encoders (encoders/) ---------------------------------------------------------------------------------------------
 
 

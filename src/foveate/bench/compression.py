@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.basis import Metric, compress
+from foveate.basis import Metric, compress, principal
 from foveate.bench import circumstances
 from foveate.bench.coco import Folder
 from foveate.encoders import load_encoder
 from foveate.relevance.bank import query_metric_of
+from foveate.train.moments import Moments
 
 RANKS = (4, 8, 16, 32, 64)
 WAYS = {
@@ -51,8 +52,11 @@ def measure(
         features = tower.encode_image(item.rgb, long_side=long_side).features
         images.append(features.reshape(-1, features.shape[-1]).astype(np.float16))
         progress(len(images))
-    mean, covariance = _moments(images)
-    aware, plain = _directions(covariance, metric), _directions(covariance, None)
+    moments = Moments.nothing(tower.width)
+    for half in images:
+        moments = moments.with_features(half)
+    mean = moments.mean.astype(np.float32)
+    aware, plain = (principal(moments.covariance, each) for each in (metric, None))
     ranks = [rank for rank in RANKS if rank <= tower.width]
     totals: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for half in images:
@@ -62,9 +66,9 @@ def measure(
             ways = (
                 _own(x, text, rank, metric),
                 _own(x, text, rank, None),
-                _shared(x, text, mean, aware[0][:, :rank], aware[1][:, :rank]),
-                _shared(x, text, mean, plain[0][:, :rank], plain[1][:, :rank]),
-                _seed_scores(x, text, mean, plain[0][:, :rank]),
+                _shared(x, text, mean, aware.inward[:, :rank], aware.outward[:rank]),
+                _shared(x, text, mean, plain.inward[:, :rank], plain.outward[:rank]),
+                _seed_scores(x, text, mean, plain.inward[:, :rank]),
             )
             for way, scores in zip(WAYS, ways, strict=True):
                 totals.setdefault((rank, way), []).append(likeness(full, scores))
@@ -94,27 +98,7 @@ def _own(x: Floats, text: Floats, rank: int, metric: Metric | None) -> Floats:
 
 
 def _shared(x: Floats, text: Floats, mean: Floats, inward: Floats, outward: Floats) -> Floats:
-    return np.asarray(text @ outward @ ((x - mean) @ inward).T + (text @ mean)[:, None], np.float32)
-
-
-def _moments(images: list[NDArray[np.float16]]) -> tuple[Floats, NDArray[np.float64]]:
-    """Mean and covariance of the cells of all images, summed in float64."""
-    width, count = images[0].shape[1], sum(len(x) for x in images)
-    first, second = np.zeros(width), np.zeros((width, width))
-    for half in images:
-        x = half.astype(np.float64)
-        first += x.sum(0)
-        second += x.T @ x
-    mean = first / count
-    return mean.astype(np.float32), second / count - np.outer(mean, mean)
-
-
-def _directions(covariance: NDArray[np.float64], metric: Metric | None) -> tuple[Floats, Floats]:
-    """Directions inwards and outwards, most important first: x ~ mean + outward inward^T (x - mean). See basis.py."""
-    if metric is not None:
-        covariance = metric.root @ covariance @ metric.root
-    vectors = np.linalg.eigh(covariance)[1][:, ::-1].astype(np.float32)
-    return (vectors, vectors) if metric is None else (metric.root @ vectors, metric.inverse_root @ vectors)
+    return np.asarray(text @ outward.T @ ((x - mean) @ inward).T + (text @ mean)[:, None], np.float32)
 
 
 def _seed_scores(x: Floats, text: Floats, mean: Floats, directions: Floats) -> Floats:
