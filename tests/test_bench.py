@@ -18,6 +18,7 @@ from foveate.bench import again, balance, channels, compression, gallery, query,
 from foveate.bench.agreement import agreement, auroc, mean_estimate, ratio_estimate
 from foveate.bench.coco import read_folder
 from foveate.errors import ImageFormatError, OptionError
+from foveate.train.check import likeness
 from foveate.viz import PAPER
 
 SQUARE = [[120, 80, 320, 80, 320, 240, 120, 240]]
@@ -174,11 +175,11 @@ def test_the_command_writes_report_pairs_and_pictures(two_images: Path, tmp_path
 
 def test_likeness_of_equal_reversed_and_unrelated_maps() -> None:
     maps = np.random.default_rng(0).random((5, 4096)).astype(np.float32)
-    assert compression.likeness(maps, 3 * maps + 1) == pytest.approx((1, 1))
-    spearman, overlap = compression.likeness(maps, -maps)
+    assert likeness(maps, 3 * maps + 1) == pytest.approx((1, 1))
+    spearman, overlap = likeness(maps, -maps)
     assert spearman == pytest.approx(-1)
     assert overlap == 0
-    assert abs(compression.likeness(maps, np.roll(maps, 1, 0))[0]) < 0.1
+    assert abs(likeness(maps, np.roll(maps, 1, 0))[0]) < 0.1
 
 
 def test_compression_keeps_more_with_more_numbers(folder: Path) -> None:

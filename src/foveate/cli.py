@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foveate.ask_command import ask
+from foveate.basis_command import app as basis
 from foveate.bench.command import bench
 from foveate.terminal import EncoderName, LongSide, Twice, last_line, no_files, table, waiting, whole_or_auto
 from foveate.video_command import EXAMPLE, video
@@ -32,6 +33,7 @@ app = typer.Typer(
     "Start with:  foveate demo\n\n"
     'Then:        foveate look photo.jpg "the red car" "a dog" --budget 273',
 )
+app.add_typer(basis, name="basis")
 app.add_typer(bench, name="bench")
 
 

@@ -21,6 +21,7 @@ from foveate.bench import circumstances
 from foveate.bench.coco import Folder
 from foveate.encoders import load_encoder
 from foveate.relevance.bank import query_metric_of
+from foveate.train.check import likeness
 from foveate.train.moments import Moments
 
 RANKS = (4, 8, 16, 32, 64)
@@ -31,7 +32,6 @@ WAYS = {
     "shared_pca": "shared, PCA",
     "seed_documents": "shared, centred PCA + cosine",
 }
-SHARE = 273 / 4096
 Floats = NDArray[np.float32]
 
 
@@ -79,16 +79,6 @@ def measure(
         rows.append({"cells": cells, "rank": rank, **pairs})
     title = f"Spearman / overlap of the top 6.7 %, {len(images)} images, {len(names)} questions each"
     return {"title": title, "rows": rows, "data": str(folder.path), "encoder": encoder, **circumstances()}
-
-
-def likeness(full: Floats, other: Floats) -> tuple[float, float]:
-    """Mean over queries of (Spearman correlation, overlap of the top cells) of two stacks of maps [q, cells]."""
-    a, b = (np.argsort(np.argsort(m, 1, kind="stable"), 1, kind="stable").astype(np.float64) for m in (full, other))
-    count, cells = max(1, round(SHARE * full.shape[1])), full.shape[1]
-    centred_a, centred_b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
-    spearman = (centred_a * centred_b).sum(1) / np.sqrt((centred_a**2).sum(1) * (centred_b**2).sum(1))
-    overlap = ((a >= cells - count) & (b >= cells - count)).sum(1) / count
-    return float(spearman.mean()), float(overlap.mean())
 
 
 def _own(x: Floats, text: Floats, rank: int, metric: Metric | None) -> Floats:

@@ -79,7 +79,7 @@ class FittedBasis(Frozen):
             "encoder": {"name": self.encoder.name, "revision": self.encoder.revision, "width": self.encoder.width},
             "made": dict(self.made),
         }
-        tensors = {
+        tensors: dict[str, NDArray[Any]] = {
             "mean": self.mean,
             "rows": np.ascontiguousarray(self.directions[: self.rank]),
             "beyond": np.ascontiguousarray(self.directions[self.rank :]),

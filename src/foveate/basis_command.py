@@ -1,0 +1,204 @@
+"""foveate basis fit | merge | check: a basis that all images of a collection share, and what it keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from foveate.terminal import EncoderName, counting, last_line, table
+
+app = typer.Typer(help="A basis that all images of a collection share: fit it, check it.", no_args_is_help=True)
+Queries = Annotated[Path | None, typer.Option(help="Your own questions, a line each; default: 1,585 nouns.")]
+Out = Annotated[Path, typer.Option("-o", "--out", help="File to write (.safetensors).")]
+
+
+@app.command(epilog="Example:  foveate basis fit photos -o basis.safetensors --rank 32")
+def fit(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of images, all the way down, or images.")],
+    out: Out = Path("basis.safetensors"),
+    rank: Annotated[int, typer.Option(help="Numbers a cell.")] = 16,
+    samples: Annotated[int, typer.Option(help="Features to take, evenly from all images.")] = 1_000_000,
+    encoder: EncoderName = None,
+    queries: Queries = None,
+    pca: Annotated[bool, typer.Option("--pca", help="Plain PCA: keep features, not scores (for comparison).")] = False,
+    seed: Annotated[int, typer.Option(help="Which cells are taken.")] = 0,
+    part: Annotated[
+        str, typer.Option(help="Only the i-th of n parts, as i/n: writes moments, for 'foveate basis merge'.")
+    ] = "1/1",
+) -> None:
+    """Fit a basis to folders of images. A run that was cut off goes on where it was."""
+    from foveate.encoders.contract import encoder_given
+    from foveate.train.gather import gather, images_in
+
+    number, parts = _part(part)
+    tower, images = encoder_given(encoder or "nano"), images_in(folders)
+    moments_at = out.with_name(f"{out.name}.part-{number}-of-{parts}.moments")
+    with counting("images", len(images[number - 1 :: parts]), "images") as progress:
+        found = gather(
+            images, tower, samples, seed=seed, part=(number, parts), checkpoint=moments_at, progress=progress
+        )
+    _list(found.bad)
+    if parts > 1:
+        last_line(moments=str(moments_at), images=found.done, bad=len(found.bad), samples=found.moments.count)
+        return
+    _write([found], tower, out, rank, queries, pca)
+    moments_at.unlink(missing_ok=True)
+
+
+@app.command(epilog="Example:  foveate basis merge basis.safetensors.part-*.moments -o basis.safetensors")
+def merge(
+    moments: Annotated[list[Path], typer.Argument(help="What 'fit --part' wrote, all parts of it.")],
+    out: Out = Path("basis.safetensors"),
+    rank: Annotated[int, typer.Option(help="Numbers a cell.")] = 16,
+    encoder: EncoderName = None,
+    queries: Queries = None,
+    pca: Annotated[bool, typer.Option("--pca", help="Plain PCA: keep features, not scores (for comparison).")] = False,
+) -> None:
+    """Make one basis of the parts that were gathered on several machines."""
+    from foveate.encoders.contract import encoder_given
+    from foveate.errors import OptionError
+    from foveate.train.gather import Gathered
+
+    found = [Gathered.load(path) for path in moments]
+    tower = encoder_given(encoder or "nano")
+    whats = [{k: v for k, v in one.what.items() if k != "part"} for one in found]
+    parts = sorted(str(one.what.get("part")) for one in found)
+    wanted = int(parts[0].partition("/")[2])
+    complete = parts == sorted(f"{i}/{wanted}" for i in range(1, wanted + 1))
+    if any(what != whats[0] for what in whats) or not complete:
+        raise OptionError(
+            f"parts {', '.join(parts)}" + ("" if complete else " of one run") + ("" if complete else ", not all"),
+            expected=f"1/{wanted} to {wanted}/{wanted} of one run over the same images, each once",
+            fix="run the missing ones with 'foveate basis fit --part'",
+        )
+    _write(found, tower, out, rank, queries, pca)
+
+
+@app.command(epilog="Example:  foveate basis check basis.safetensors photos --queries questions.txt")
+def check(
+    basis: Annotated[Path, typer.Argument(help="From 'foveate basis fit'.")],
+    folders: Annotated[list[Path], typer.Argument(help="Images to check it on: best, others than it was fitted to.")],
+    queries: Queries = None,
+    encoder: EncoderName = None,
+    out: Annotated[Path, typer.Option(help="Folder for report.json and report.html.")] = Path("basis-check"),
+    limit: Annotated[
+        list[str] | None, typer.Option(help="What is good enough, as spearman=0.95; again for more.")
+    ] = None,
+    most: Annotated[int, typer.Option(help="Images to look at, evenly from all.")] = 200,
+) -> None:
+    """What a basis keeps, by rank; exit status 1 where it falls short."""
+    import json
+
+    from foveate.encoders.contract import encoder_given
+    from foveate.output import make_folder, write_whole
+    from foveate.train.check import check as checked_on
+    from foveate.train.fitted import FittedBasis
+    from foveate.train.gather import images_in
+    from foveate.train.page import page
+
+    fitted = FittedBasis.load(basis)
+    tower = encoder_given(encoder or fitted.encoder.name)
+    found = images_in(folders)
+    images = found[:: max(1, -(-len(found) // max(1, most)))]
+    limits, texts = _limits(limit or []), _texts(queries, tower)
+    make_folder(out)
+    with counting("images", len(images), "images") as progress:
+        result = checked_on(fitted, images, tower, texts, limits, progress)
+    _list(result.bad)
+    write_whole(out / "report.json", json.dumps(result.report(), indent=1).encode())
+    write_whole(out / "report.html", page(result, fitted).encode())
+    names = list(result.own.values)
+    rows = [
+        (str(row.rank), *(f"{row.values[n]:.3f}" + (" !" if n in row.failed(limits) else "") for n in names))
+        for row in result.rows
+    ]
+    table(
+        f"{result.images} images, {result.questions} questions; ! misses its limit",
+        ("rank", *names),
+        [*rows, ("limit", *(f"{getattr(limits, name):g}" for name in names))],
+    )
+    if not result.passed:
+        better = f"rank {result.enough} would pass" if result.enough else "no rank in the file passes"
+        typer.echo(f"rank {result.rank} falls short in {', '.join(result.own.failed(limits))}; {better}")
+    files = {"report": str(out / "report.json"), "page": str(out / "report.html")}
+    seen = {"images": result.images, "bad": len(result.bad)}
+    last_line(passed=result.passed, rank=result.rank, enough=result.enough, **files, **seen, **result.own.values)
+    raise typer.Exit(0 if result.passed else 1)
+
+
+def _write(found: list[Any], tower: Any, out: Path, rank: int, queries: Path | None, pca: bool) -> None:
+    from functools import reduce
+    from operator import add
+
+    from foveate.basis import query_metric
+    from foveate.relevance.bank import query_metric_of
+    from foveate.texture import EncoderStamp
+    from foveate.train.fitted import fitted
+
+    usual = None if pca else query_metric_of(tower)
+    metric = usual if queries is None else query_metric(_texts(queries, tower))
+    bad = sum(len(one.bad) for one in found)
+    made = {**{k: v for k, v in found[0].what.items() if k != "part"}, "bad": bad,
+            "queries": "none: PCA" if pca else "nouns" if queries is None else queries.name}  # fmt: skip
+    stamp = EncoderStamp(tower.name, tower.revision, tower.width)
+    basis = fitted(reduce(add, [one.moments for one in found]), metric, rank, stamp, made)
+    basis.save(out)
+    shares = basis.values / max(float(basis.values.sum()), 1e-30)
+    kept = float(shares[:rank].sum())
+    typer.echo(f"rank {rank} keeps {kept:.3f} of the squared scores; the first direction alone {shares[0]:.3f}")
+    last_line(basis=str(out), rank=rank, images=made["images"], bad=bad, samples=basis.made["samples"],
+              kept=round(kept, 4), largest=round(float(shares[0]), 4), encoder=tower.name)  # fmt: skip
+
+
+def _texts(queries: Path | None, tower: Any) -> Any:
+    """Unit vectors of questions: the file's lines, or the bank of nouns."""
+    from foveate.encoders.contract import text_vectors
+    from foveate.errors import QueryError
+    from foveate.relevance.bank import bank_of
+    from foveate.relevance.query import prepare
+
+    if queries is None:
+        return bank_of(tower).vectors
+    try:
+        lines = [line.strip() for line in queries.read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as cause:
+        raise QueryError(
+            f"'{queries}' ({cause})", expected="a text file with a question a line", fix="check it"
+        ) from cause
+    phrases = list(dict.fromkeys(phrase for line in lines if line for phrase in prepare(tower, line).phrases))
+    if not phrases:
+        raise QueryError(f"'{queries}' holds no question", expected="a question or noun a line", fix="write some")
+    return text_vectors(tower, [tower.templates[0].format(phrase) for phrase in phrases])
+
+
+def _limits(said: list[str]) -> Any:
+    from foveate.errors import OptionError
+    from foveate.train.check import Limits
+
+    given: dict[str, float] = {}
+    for one in said:
+        name, _, value = one.partition("=")
+        try:
+            if name not in Limits.__dataclass_fields__:
+                raise ValueError(name)
+            given[name] = float(value)
+        except ValueError:
+            known = ", ".join(Limits.__dataclass_fields__)
+            raise OptionError(f"--limit {one}", expected=f"NAME=NUMBER; names: {known}", fix="spearman=0.95") from None
+    return Limits(**given)
+
+
+def _part(text: str) -> tuple[int, int]:
+    number, _, parts = text.partition("/")
+    if not (number.isdigit() and parts.isdigit() and 1 <= int(number) <= int(parts)):
+        raise typer.BadParameter(f"--part {text}: expected i/n, from 1/n to n/n")
+    return int(number), int(parts)
+
+
+def _list(bad: tuple[tuple[str, str], ...]) -> None:
+    for path, why in bad[:20]:
+        typer.echo(f"skipped {path}: {why}", err=True)
+    if len(bad) > 20:
+        typer.echo(f"... and {len(bad) - 20} more", err=True)

@@ -1,0 +1,215 @@
+"""What a basis keeps, rank by rank, on images of one's own: is it good enough, and if not, which rank would be?
+
+For each image the full features and those of the basis are compared:
+
+    variance     share of the features' variance around the basis's mean that is kept
+    error        root mean square of |x - x^| / root mean square of |x|
+    spearman     rank correlation of a question's scores over the cells, mean over questions
+    overlap      of the best 6.7 % of cells
+    neighbours   overlap of an image's ten nearest images, by cosine of mean features
+    largest      share of the first direction in the squared scores; one that dominates is most often the mean
+    bound        largest |score error| / (|q| |x - x^|): above 1 the promise of `Texture.error_bound` is broken
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.encoders import Encoder
+from foveate.errors import FoveateError, OptionError
+from foveate.image import load_image
+from foveate.train.fitted import FittedBasis
+
+Floats = NDArray[np.float32]
+RANKS = (4, 8, 16, 32, 64, 128)
+SHARE = 273 / 4096
+NEAREST = 10
+ROUNDING = 1.001  # of float32
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What counts as good enough; `largest`, `error` and `bound` are upper limits, the others lower ones."""
+
+    variance: float = 0.5
+    error: float = 0.7
+    spearman: float = 0.9
+    overlap: float = 0.7
+    neighbours: float = 0.8
+    largest: float = 0.5
+    bound: float = 1.0
+
+    def passes(self, name: str, value: float) -> bool:
+        limit = float(getattr(self, name))
+        return value <= limit * ROUNDING if name in ("largest", "error", "bound") else value >= limit
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rank: the numbers of the module's table, by name."""
+
+    rank: int
+    values: dict[str, float]
+
+    def failed(self, limits: Limits) -> list[str]:
+        return [name for name, value in self.values.items() if not limits.passes(name, value)]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Of a basis on a folder.
+
+    Attributes:
+        rows: one a rank; the basis's own is among them.
+        rank: of the basis.
+        limits: as given.
+        worst: (path, spearman) of the images that lose most at the basis's rank, the worst first.
+        images, questions: how many. bad: (path, why) of images that could not be read.
+    """
+
+    rows: tuple[Row, ...]
+    rank: int
+    limits: Limits
+    worst: tuple[tuple[str, float], ...]
+    images: int
+    questions: int
+    bad: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def own(self) -> Row:
+        return next(row for row in self.rows if row.rank == self.rank)
+
+    @property
+    def passed(self) -> bool:
+        return not self.own.failed(self.limits)
+
+    @property
+    def enough(self) -> int | None:
+        """The lowest rank that passes; None if none does."""
+        return next((row.rank for row in self.rows if not row.failed(self.limits)), None)
+
+    def report(self) -> dict[str, Any]:
+        """For report.json."""
+        return {
+            "passed": self.passed,
+            "rank": self.rank,
+            "enough": self.enough,
+            "images": self.images,
+            "questions": self.questions,
+            "limits": dict(vars(self.limits)),
+            "rows": [{"rank": row.rank, **row.values, "failed": row.failed(self.limits)} for row in self.rows],
+            "worst": [{"image": path, "spearman": value} for path, value in self.worst],
+            "bad": [{"image": path, "why": why} for path, why in self.bad],
+        }
+
+
+def check(
+    basis: FittedBasis,
+    images: Sequence[Path],
+    tower: Encoder,
+    questions: NDArray[np.floating],
+    limits: Limits | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Checked:
+    """Compare full and compressed features of images. `questions`: unit text vectors [q, D].
+
+    Raises OptionError where the basis is another encoder's, or no image could be read.
+    """
+    stamp = (tower.name, tower.revision, tower.width)
+    if (basis.encoder.name, basis.encoder.revision, basis.encoder.width) != stamp:
+        raise OptionError(
+            f"a basis for '{basis.encoder.name}', revision {basis.encoder.revision}",
+            expected=f"'{tower.name}', revision {tower.revision}",
+            fix="fit a basis for this encoder, or name the other one with --encoder",
+        )
+    ranks = sorted({*(rank for rank in RANKS if rank <= len(basis.directions)), basis.rank})
+    q = np.asarray(questions, np.float32)
+    one: list[dict[int, dict[str, float]]] = []
+    means: list[dict[int, Floats]] = []
+    read: list[str] = []
+    bad: list[tuple[str, str]] = []
+    for done, path in enumerate(images, 1):
+        try:
+            features = tower.encode_image(load_image(path).rgb).features
+        except FoveateError as error:
+            bad.append((str(path), error.received))
+        else:
+            x = features.reshape(-1, features.shape[-1]).astype(np.float32)
+            numbers, summary = _image(x, q, basis, ranks)
+            one.append(numbers)
+            means.append(summary)
+            read.append(str(path))
+        progress(done)
+    if not one:
+        raise OptionError(
+            f"{len(bad)} images, none of them readable", expected="images", fix="see the list of bad ones"
+        )
+    rows = []
+    for rank in ranks:
+        values = {name: float(np.mean([each[rank][name] for each in one])) for name in one[0][rank]}
+        values["bound"] = max(each[rank]["bound"] for each in one)
+        full, small = (np.stack([each[key] for each in means]) for key in (0, rank))
+        values["neighbours"] = _neighbours(full, small)
+        values["largest"] = float(basis.values[0] / max(float(basis.values.sum()), 1e-30))
+        rows.append(Row(rank, values))
+    loss = [(path, each[basis.rank]["spearman"]) for path, each in zip(read, one, strict=True)]
+    worst = tuple(sorted(loss, key=lambda pair: pair[1])[:8])
+    return Checked(tuple(rows), basis.rank, limits or Limits(), worst, len(one), len(q), tuple(bad))
+
+
+def _image(
+    x: Floats, q: Floats, basis: FittedBasis, ranks: Sequence[int]
+) -> tuple[dict[int, dict[str, float]], dict[int, Floats]]:
+    """Numbers by rank, and mean features by rank (0: of the full ones)."""
+    centred = x - basis.mean
+    total, size = float((centred**2).sum()), float((x**2).sum())
+    z = centred @ basis.inward
+    full = q @ x.T
+    numbers, means = {}, {0: x.mean(0)}
+    for rank in ranks:
+        outward = basis.directions[:rank].astype(np.float32)
+        left = centred - z[:, :rank] @ outward
+        squared = (left**2).sum(1)
+        wrong = np.abs(q @ left.T)
+        spearman, overlap = likeness(full, np.asarray(full - q @ left.T, np.float32))
+        allowed = np.linalg.norm(q, axis=1)[:, None] * np.sqrt(squared)[None]
+        numbers[rank] = {
+            "variance": 1 - float(squared.sum()) / max(total, 1e-12),
+            "error": float(np.sqrt(squared.sum() / max(size, 1e-12))),
+            "spearman": spearman,
+            "overlap": overlap,
+            "bound": float((wrong / np.maximum(allowed, 1e-6)).max()),
+        }
+        means[rank] = (x - left).mean(0)
+    return numbers, means
+
+
+def likeness(full: Floats, other: Floats) -> tuple[float, float]:
+    """Mean over queries of (Spearman correlation, overlap of the top cells) of two stacks of maps [q, cells]."""
+    a, b = (np.argsort(np.argsort(m, 1, kind="stable"), 1, kind="stable").astype(np.float64) for m in (full, other))
+    count, cells = max(1, round(SHARE * full.shape[1])), full.shape[1]
+    centred_a, centred_b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
+    spread = np.sqrt((centred_a**2).sum(1) * (centred_b**2).sum(1))
+    spearman = (centred_a * centred_b).sum(1) / np.maximum(spread, 1e-12)
+    overlap = ((a >= cells - count) & (b >= cells - count)).sum(1) / count
+    return float(spearman.mean()), float(overlap.mean())
+
+
+def _neighbours(full: Floats, small: Floats) -> float:
+    """Mean overlap of the nearest images, by cosine; 1 for a single image."""
+    nearest = min(NEAREST, len(full) - 1)
+    if nearest < 1:
+        return 1.0
+    found = []
+    for vectors in (full, small):
+        unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+        cosine = unit @ unit.T
+        np.fill_diagonal(cosine, -2)
+        found.append(np.argsort(-cosine, 1, kind="stable")[:, :nearest])
+    return float(np.mean([len(np.intersect1d(a, b)) / nearest for a, b in zip(*found, strict=True)]))
