@@ -72,7 +72,18 @@ def test_planes_alone_and_textures(frames: list[Frame]) -> None:
         block.scores(np.zeros((1, 256), np.float32))
 
 
+def test_the_embedding_alone_is_the_default(frames: list[Frame]) -> None:
+    block = volume(frames)
+    assert block.names == tuple(f"embedding_{i}" for i in range(16))
+    assert block.data.shape == (9, 12, 16, 16)
+    for wrong in (np.zeros((2, 3), np.float32), np.zeros((1, 2, 256), np.float32), np.array([["a dog"]])):
+        with pytest.raises(QueryError, match="text vectors"):
+            block.scores(wrong)
+
+
 def test_bad_input(frames: list[Frame]) -> None:
+    with pytest.raises(OptionError, match="no channels"):
+        volume(frames, embedding=False)
     with pytest.raises(OptionError, match="0 frames"):
         volume([])
     with pytest.raises(OptionError, match="something else"):

@@ -13,8 +13,12 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
+import foveate.video
 import foveate.vlm
+from foveate.errors import SceneError, VideoNotFoundError
+from foveate.video.pick import pick
 from foveate.vlm import VLM, Scene
+from tests.video_scenes import panning
 from tests.vlm_models import FAMILIES, SPECIAL, pair, photo
 
 QUESTION = "where is the dog?"
@@ -398,6 +402,35 @@ def test_what_does_not_change_in_a_video_is_shown_once(name: str, mode: Any) -> 
     assert (corner[:, 1] < 40).all()
     usual = vlm.prepare(scene, QUESTION, budget=cells + 1, mode=mode).chosen[0].kept
     assert len(usual[1]) > 0
+
+
+def test_a_clip_may_be_a_file_frames_of_a_stream_or_images() -> None:
+    """Two frames a second of two seconds at 24: the frames at 0, 12, 24 and 36."""
+    vlm = attached("qwen2_vl")
+    clip = list(panning(48, (112, 140)))
+    by_hand = vlm.see_video([clip[i] for i in (0, 12, 24, 36)])
+    picked = vlm.see_video([picture.rgb for picture in pick(clip, 2)])
+    frames = list(foveate.video.stream(clip, "a child", budget=9, long_side=128))
+    streamed = vlm.see_video([frames[i] for i in (0, 12, 24, 36)])
+    for scene in (picked, streamed):
+        assert np.array_equal(scene.images, by_hand.images)
+        assert vlm.ask(scene, QUESTION, budget=8).text == vlm.ask(by_hand, QUESTION, budget=8).text
+
+
+@pytest.mark.parametrize(
+    ("frames", "said"),
+    [
+        (np.zeros((4, 30, 30, 3), np.uint8), "[4, 30, 30, 3]"),
+        (np.zeros((30, 30, 3), np.uint8), "list of images"),
+        (7, "int"),
+    ],
+)
+def test_what_is_no_clip(frames: Any, said: str) -> None:
+    with pytest.raises(SceneError) as caught:
+        attached("qwen2_vl").see_video(frames)
+    assert said in str(caught.value)
+    with pytest.raises(VideoNotFoundError, match="nowhere"):
+        attached("qwen2_vl").see_video("nowhere.mp4")
 
 
 @pytest.mark.parametrize("name", QWENS)

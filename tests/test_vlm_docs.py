@@ -18,6 +18,8 @@ from foveate.vlm.attach import OLDEST
 from foveate.vlm.model import MODES
 from tests.conftest import PHOTOS
 from tests.test_readme import blocks
+from tests.video_clips import encode
+from tests.video_scenes import panning
 from tests.vlm_models import pair, photo
 
 PAGE = (Path(__file__).parent.parent / "docs" / "vlm.md").read_text("utf-8")
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::Deprec
 def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(PHOTOS / "cake_and_coffee.jpg", tmp_path / "photo.jpg")
     shutil.copy(PHOTOS / "yellow_bus.jpg", tmp_path / "other.jpg")
+    encode(tmp_path / "clip.mp4", list(panning(30, (112, 160))))
     monkeypatch.chdir(tmp_path)
     model, processor = pair("qwen2_5_vl")
     monkeypatch.setattr("foveate.vlm.load.load", lambda name, **how: foveate.vlm.attach(model, processor))

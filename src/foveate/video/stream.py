@@ -10,7 +10,7 @@ pure. What it keeps between frames does not grow with their number.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Literal
@@ -57,6 +57,12 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         A question that was asked before goes on as it was; for another one everything kept is new.
         """
         one = isinstance(queries, str)
+        if not isinstance(queries, Iterable):
+            raise QueryError(
+                f"a question that is a {type(queries).__name__}",
+                expected="a text, or a list of them",
+                fix='ask "a dog"',
+            )
         texts = (queries,) if isinstance(queries, str) else tuple(queries)
         if not texts or len(set(texts)) < len(texts):
             raise QueryError(

@@ -98,7 +98,14 @@ class Volume(Frozen):
             raise QueryError(
                 f"scores of a volume of {', '.join(self.names)}", expected="the embedding", fix="volume(frames)"
             )
-        offset, weights = self.basis.project(np.atleast_2d(queries))
+        vectors = np.atleast_2d(np.asarray(queries))
+        if vectors.ndim != 2 or vectors.shape[1] != self.basis.width or vectors.dtype.kind != "f":
+            raise QueryError(
+                f"text vectors {vectors.dtype} {list(vectors.shape)}",
+                expected=f"floats [n, {self.basis.width}]",
+                fix='foveate.load_encoder("nano").encode_text(["a dog"]) makes them',
+            )
+        offset, weights = self.basis.project(vectors)
         z = self.data[..., -self.basis.rank :].reshape(-1, self.basis.rank)
         return (weights @ z.T + offset[:, None]).reshape(-1, *self.data.shape[:3])
 
@@ -150,8 +157,11 @@ def volume(
         channels = (channels,)
     names = tuple(name for name in channels if not name.startswith("embedding_"))
     nearest = frozenset(name for name in names if first.describe(name).filter == "nearest")
+    if not names and not embedding:
+        raise OptionError("a volume of no channels", expected="names, or the embedding", fix="leave embedding out")
     layout = Layout("volume", names)
-    parts = [texture.tokens(layout=layout).reshape(*texture.grid.shape, -1) for texture in textures]
+    empty = np.empty((*first.grid.shape, 0), np.float32)
+    parts = [texture.tokens(layout=layout).reshape(*texture.grid.shape, -1) if names else empty for texture in textures]
     basis = None
     if embedding:
         basis, shared = _together(textures, rank, encoder)

@@ -18,9 +18,10 @@ What is notable
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,11 +79,12 @@ class VLM:
         _check(mode in MODES, f"mode={mode!r}", ", ".join(MODES), "leave it out for 'drop'")
         return see_images(self, images if isinstance(images, list | tuple) else [images], mode)
 
-    def see_video(self, frames: Sequence[ImageSource], *, fps: float = 2.0, mode: Mode = "drop") -> Scene:
+    def see_video(self, frames: str | PathLike[str] | Iterable[Any], *, fps: float = 2.0, mode: Mode = "drop") -> Scene:
         """Encode frames as one video; the budget of a question is shared by all of them.
 
         Args:
-            frames: images of one size, in order.
+            frames: path of a clip, of which `fps` frames a second are taken; or images of one size, or frames of
+                `foveate.video.stream`, in order.
             fps: how many of them make a second.
             mode: as for `see`.
 
@@ -90,7 +92,7 @@ class VLM:
             ModelError: a model without video; its frames may go to `see` as several images. SceneError: no frames.
         """
         _check(mode in MODES, f"mode={mode!r}", ", ".join(MODES), "leave it out for 'drop'")
-        return see_frames(self, list(frames), fps, mode)
+        return see_frames(self, frames, fps, mode)
 
     def prepare(
         self,

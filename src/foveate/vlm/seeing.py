@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,9 @@ from foveate.errors import FoveateError, ImageArrayError, ModelError, OptionErro
 from foveate.image import Picture, load_image
 from foveate.pipeline import encode
 from foveate.readonly import ReadOnly
+from foveate.video.frame import Frame
+from foveate.video.pick import pick
+from foveate.video.reader import Clip
 from foveate.vlm.family import Encoded
 from foveate.vlm.placement import Placement
 from foveate.vlm.prompt import ids_of, spans_of, special_tokens, text_of
@@ -62,9 +66,18 @@ def see_images(vlm: VLM, images: Sequence[Any], mode: Mode) -> Scene:
     )
 
 
-def see_frames(vlm: VLM, frames: Sequence[Any], fps: float, mode: Mode) -> Scene:
+def see_frames(vlm: VLM, frames: Any, fps: float, mode: Mode) -> Scene:
     """As `VLM.see_video` says."""
-    pictures: list[Picture] = [load_image(frame) for frame in frames]
+    if isinstance(frames, str | os.PathLike | Clip):
+        frames = [picture.rgb for picture in pick(frames, fps)]
+    if isinstance(frames, np.ndarray | Image.Image) or not isinstance(frames, Iterable):
+        raise SceneError(
+            f"a video given as {type(frames).__name__}"
+            + (f" of shape {list(frames.shape)}" if isinstance(frames, np.ndarray) else ""),
+            expected="the path of a clip, or a list of images or frames",
+            fix="pass [image] for a single image, or list(array) for an array of frames",
+        )
+    pictures: list[Picture] = [load_image(each.rgb if isinstance(each, Frame) else each) for each in frames]
     if not pictures:
         raise SceneError("a video with no frames", expected="at least one", fix="check what was read from the file")
     if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps < float("inf"):
