@@ -10,6 +10,7 @@ import typer
 from foveate.terminal import EncoderName, counting, last_line, table
 
 app = typer.Typer(help="A basis that all images of a collection share: fit it, check it.", no_args_is_help=True)
+ASKED = 200  # of the nouns, evenly: ranks of more of them take longer and say no more
 Queries = Annotated[Path | None, typer.Option(help="Your own questions, a line each; default: 1,585 nouns.")]
 Out = Annotated[Path, typer.Option("-o", "--out", help="File to write (.safetensors).")]
 
@@ -103,6 +104,7 @@ def check(
     found = images_in(folders)
     images = found[:: max(1, -(-len(found) // max(1, most)))]
     limits, texts = _limits(limit or []), _texts(queries, tower)
+    texts = texts if queries else texts[:: -(-len(texts) // ASKED)]
     make_folder(out)
     with counting("images", len(images), "images") as progress:
         result = checked_on(fitted, images, tower, texts, limits, progress)

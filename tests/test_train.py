@@ -1,0 +1,298 @@
+"""A basis for many images: exact sums, resumable gathering, a file that is believed only whole, an honest check."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
+
+from foveate.basis import compress, inward
+from foveate.cli import app
+from foveate.encoders import load_encoder
+from foveate.errors import BasisFileError, ImageNotFoundError, OptionError
+from foveate.image import load_image
+from foveate.relevance.bank import bank_of, query_metric_of
+from foveate.texture import EncoderStamp
+from foveate.train.check import Limits, check
+from foveate.train.fitted import FittedBasis, fitted
+from foveate.train.gather import Gathered, gather, images_in
+from foveate.train.moments import Moments
+from tests.conftest import PHOTOS
+
+NANO = load_encoder("nano")
+STAMP = EncoderStamp(NANO.name, NANO.revision, NANO.width)
+
+
+def features(seed: int, n: int = 300, width: int = 12) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=(n, width)) * np.linspace(3, 0.1, width) + rng.normal(size=width)).astype(np.float32)
+
+
+@given(st.integers(0, 99), st.lists(st.integers(0, 299), max_size=4))
+def test_moments_add_up_however_the_features_are_cut(seed: int, cuts: list[int]) -> None:
+    x = features(seed)
+    whole = Moments.nothing(12).with_features(x)
+    parts = np.split(x, sorted(cuts))
+    total = Moments.nothing(12)
+    for part in parts:
+        total = total + Moments.nothing(12).with_features(part)
+    assert total.count == whole.count == 300
+    np.testing.assert_allclose(total.second, whole.second, rtol=1e-12)
+    np.testing.assert_allclose(whole.covariance, np.cov(x.astype(np.float64).T, bias=True), atol=1e-9)
+    np.testing.assert_allclose(whole.mean, x.astype(np.float64).mean(0), atol=1e-12)
+
+
+def test_plain_directions_are_those_of_incremental_pca() -> None:
+    from sklearn.decomposition import IncrementalPCA
+
+    x = features(0, n=2000)
+    theirs = IncrementalPCA(4, batch_size=500).fit(x.astype(np.float64))
+    ours = fitted(Moments.nothing(12).with_features(x), None, 4, EncoderStamp("x", "1", 12), {})
+    overlap = np.linalg.svd(ours.directions[:4].astype(np.float64) @ theirs.components_.T)[1]
+    np.testing.assert_allclose(overlap, 1, atol=2e-3)
+    np.testing.assert_allclose(ours.mean, theirs.mean_, atol=1e-5)
+
+
+def test_for_questions_it_is_the_basis_of_one_image_where_there_is_one() -> None:
+    x = NANO.encode_image(load_image(PHOTOS / "yellow_bus.jpg").rgb, long_side=256).features.reshape(-1, 256)
+    metric = query_metric_of(NANO)
+    own = compress(x, rank=8, metric=metric)
+    found = fitted(Moments.nothing(256).with_features(x), metric, 8, STAMP, {})
+    q = bank_of(NANO).vectors[:50]
+    a = q @ own.basis.restore(own.z).T
+    b = q @ found.basis().restore((x - found.mean) @ inward(found.basis(), metric)).T
+    np.testing.assert_allclose(a, b, atol=5e-3)
+    np.testing.assert_allclose(b, q @ found.basis().restore((x - found.mean) @ found.inward[:, :8]).T, atol=5e-3)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos" / "holiday"
+    folder.mkdir(parents=True)
+    for i, path in enumerate(sorted(PHOTOS.glob("*.jpg"))):
+        image = Image.open(path)
+        for j, size in enumerate(((160, 120), (120, 90))):
+            image.resize(size).save(folder / f"{i}{j}.png")
+    (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff nothing")
+    (folder / "notes.txt").write_text("no image")
+    return tmp_path / "photos"
+
+
+def same(a: Gathered, b: Gathered) -> bool:
+    return np.array_equal(a.moments.second, b.moments.second) and np.array_equal(a.moments.first, b.moments.first)
+
+
+def test_bad_images_are_listed_and_the_rest_is_taken_evenly(photos: Path) -> None:
+    found = gather(images_in([photos]), NANO, 700)
+    assert found.done == 7
+    assert [Path(path).name for path, _ in found.bad] == ["broken.jpg"]
+    assert found.moments.count == 6 * 100
+    assert same(found, gather(images_in([photos]), NANO, 700))
+    assert not same(found, gather(images_in([photos]), NANO, 700, seed=1))
+
+
+def test_what_was_cut_off_goes_on_to_the_same_result(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foveate.train.gather.EVERY", 2)
+    whole, images = gather(images_in([photos]), NANO, 500), images_in([photos])
+    at = photos.parent / "out.moments"
+
+    def stop(done: int) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gather(images, NANO, 500, checkpoint=at, progress=stop)
+    seen: list[int] = []
+    again = gather(images, NANO, 500, checkpoint=at, progress=seen.append)
+    assert seen == [5, 6, 7]
+    assert same(again, whole)
+    assert again.bad == whole.bad
+    with pytest.raises(BasisFileError, match="another run"):
+        gather(images, NANO, 501, checkpoint=at)
+
+
+def test_a_killed_process_goes_on_to_the_same_result(photos: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys, time, foveate.train.gather as g; from pathlib import Path;"
+        "from foveate.encoders import load_encoder;"
+        "g.EVERY = 1; g.gather(g.images_in([sys.argv[1]]), load_encoder('nano'), 500, checkpoint=Path(sys.argv[2]),"
+        "progress=lambda done: (print(done, flush=True), time.sleep(0.05)))"
+    )
+    at = tmp_path / "out.moments"
+    command = [sys.executable, "-c", script, str(photos), str(at)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while process.stdout.readline().strip() != "3":
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+    assert 3 <= Gathered.load(at).done < 7
+    subprocess.run(command, check=True, capture_output=True)
+    assert same(Gathered.load(at), gather(images_in([photos]), NANO, 500))
+
+
+def test_parts_add_up_to_the_whole(photos: Path) -> None:
+    images = images_in([photos])
+    whole = gather(images, NANO, 600).moments
+    parts = [gather(images, NANO, 600, part=(i, 3)).moments for i in (1, 2, 3)]
+    total = parts[0] + parts[1] + parts[2]
+    assert total.count == whole.count
+    np.testing.assert_allclose(total.second, whole.second, rtol=1e-12, atol=1e-12)
+    with pytest.raises(OptionError, match="part 4 of 3"):
+        gather(images, NANO, 600, part=(4, 3))
+    with pytest.raises(OptionError, match="256 and of 3"):
+        whole + Moments.nothing(3)
+
+
+def test_folders_of_nothing_and_circles_of_links(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(ImageNotFoundError, match="no images"):
+        images_in([tmp_path / "a"])
+    with pytest.raises(ImageNotFoundError, match="nowhere"):
+        images_in([tmp_path / "nowhere"])
+    shutil.copy(PHOTOS / "yellow_bus.jpg", tmp_path / "a" / "ünï bus.JPG")
+    (tmp_path / "a" / "loop").symlink_to(tmp_path / "a")
+    assert [path.name for path in images_in([tmp_path, tmp_path / "a"])] == ["ünï bus.JPG"]
+
+
+@pytest.fixture(scope="module")
+def basis() -> FittedBasis:
+    images = sorted(PHOTOS.glob("*.jpg"))
+    return fitted(gather(images, NANO, 1500).moments, query_metric_of(NANO), 16, STAMP, {"images": 3})
+
+
+def test_a_file_says_all_of_it_again(basis: FittedBasis, tmp_path: Path) -> None:
+    basis.save(tmp_path / "basis.safetensors")
+    again = FittedBasis.from_pretrained(str(tmp_path))
+    for name in ("mean", "directions", "inward", "values"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(basis, name))
+    assert (again.rank, again.encoder, dict(again.made)) == (16, STAMP, dict(basis.made))
+    assert again.basis(4).rank == 4
+    np.testing.assert_array_equal(again.basis(4).rows, again.basis(64).rows[:4])
+    assert "rank 16 of 256, nano" in repr(again)
+    with pytest.raises(OptionError, match="rank=500"):
+        again.basis(500)
+
+
+@pytest.mark.parametrize("harm", ["cut", "nan", "missing", "header", "newer", "texture"])
+def test_a_file_that_was_changed_is_refused(basis: FittedBasis, tmp_path: Path, harm: str) -> None:
+    path = tmp_path / "basis.safetensors"
+    basis.save(path)
+    tensors = load_file(path)
+    header = {"format": "foveate-basis", "version": 1, "rank": 16, "encoder": vars(STAMP), "made": {}}
+    if harm == "cut":
+        path.write_bytes(path.read_bytes()[:-100])
+    elif harm == "nan":
+        save_file(tensors | {"mean": np.full(256, np.nan, np.float32)}, path, {"foveate-basis": json.dumps(header)})
+    elif harm == "missing":
+        del tensors["inward"]
+        save_file(tensors, path, {"foveate-basis": json.dumps(header)})
+    elif harm == "header":
+        save_file(tensors, path, {"foveate-basis": "{"})
+    elif harm == "newer":
+        save_file(tensors, path, {"foveate-basis": json.dumps(header | {"version": 2})})
+    else:
+        save_file({"mean": tensors["mean"]}, path)
+    with pytest.raises(BasisFileError) as caught:
+        FittedBasis.load(path)
+    assert "basis.safetensors" in str(caught.value)
+
+
+def test_what_a_basis_keeps_grows_with_its_rank_and_no_promise_is_broken(basis: FittedBasis) -> None:
+    found = check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, bank_of(NANO).vectors[::40])
+    assert [row.rank for row in found.rows] == [4, 8, 16, 32, 64, 128]
+    for name in ("variance", "spearman", "overlap"):
+        values = [row.values[name] for row in found.rows]
+        assert values == sorted(values), name
+    assert all(0 < row.values["bound"] <= 1.001 for row in found.rows)
+    assert found.rows[-1].values["spearman"] > 0.99
+    assert found.images == 3
+    strict = check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, bank_of(NANO).vectors[::40], Limits(spearman=0.99))
+    assert not strict.passed
+    assert strict.enough is not None
+    assert strict.enough > 16
+    assert next(row for row in strict.rows if row.rank == strict.enough).values["spearman"] >= 0.99
+
+
+def test_a_basis_of_another_encoder_is_refused(basis: FittedBasis) -> None:
+    from dataclasses import replace
+
+    other = replace(basis, encoder=EncoderStamp("nano", "0", 256))
+    with pytest.raises(OptionError, match="revision 0"):
+        check(other, [PHOTOS / "yellow_bus.jpg"], NANO, bank_of(NANO).vectors[:3])
+    with pytest.raises(OptionError, match="none of them readable"):
+        check(basis, [PHOTOS / "nowhere.jpg"], NANO, bank_of(NANO).vectors[:3])
+
+
+def run(*words: str | Path) -> tuple[int, dict[str, Any], str]:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    lines = result.stdout.strip().splitlines()
+    said = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
+    return result.exit_code, said, result.output + str(result.exception or "")
+
+
+def test_the_commands(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said, text = run("basis", "fit", photos, "-o", "b.safetensors", "--samples", "600", "--rank", "8")
+    assert code == 0, text
+    assert (said["images"], said["bad"], said["rank"]) == (7, 1, 8)
+    assert not list(tmp_path.glob("*.moments"))
+    for i in (1, 2):
+        assert run("basis", "fit", photos, "-o", "c.safetensors", "--samples", "600", "--part", f"{i}/2")[0] == 0
+    parts = sorted(tmp_path.glob("*.moments"))
+    code, _, text = run("basis", "merge", parts[0], "-o", "c.safetensors")
+    assert code != 0
+    assert "not all" in text
+    assert run("basis", "merge", *parts, "-o", "c.safetensors", "--rank", "8")[0] == 0
+    one, two = FittedBasis.load("b.safetensors"), FittedBasis.load("c.safetensors")
+    np.testing.assert_allclose(one.values, two.values, rtol=1e-6, atol=1e-12)
+
+    (tmp_path / "q.txt").write_text("where is the bus?\na child\n\nbroccoli\n")
+    code, said, _ = run("basis", "check", "b.safetensors", photos, "--queries", "q.txt", "--limit", "spearman=0.999")
+    assert code == 1
+    assert not said["passed"]
+    assert said["bad"] == 1
+    report = json.loads((tmp_path / "basis-check" / "report.json").read_text())
+    assert report["questions"] == 3
+    page = (tmp_path / "basis-check" / "report.html").read_text()
+    assert "<svg" in page
+    assert "data:image/jpeg" in page
+    assert "broken.jpg" in page
+    code, said, _ = run("basis", "check", "b.safetensors", photos, "--queries", "q.txt", "--limit", "spearman=0", "--limit", "overlap=0",
+                        "--limit", "variance=0", "--limit", "error=1", "--limit", "neighbours=0")  # fmt: skip
+    assert code == 0
+    assert said["passed"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("fit", "nowhere"), "nowhere"),
+        (("fit", "PHOTOS", "--rank", "0"), "rank=0"),
+        (("fit", "PHOTOS", "--samples", "3"), "more of them"),
+        (("fit", "PHOTOS", "--part", "3/2"), "3/2"),
+        (("fit", "PHOTOS", "--queries", "none.txt"), "none.txt"),
+        (("fit", "PHOTOS", "--encoder", "nona"), "nona"),
+        (("check", "none.safetensors", "PHOTOS"), "none.safetensors"),
+        (("merge", "none.moments"), "none.moments"),
+    ],
+)
+def test_bad_input(words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [str(PHOTOS) if word == "PHOTOS" else word for word in words]
+    code, _, text = run("basis", *given)
+    assert code != 0
+    assert said in text
+    assert not (tmp_path / "basis.safetensors").exists()
