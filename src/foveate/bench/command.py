@@ -200,6 +200,51 @@ def bench_vlm(
     last_line(model=model or f"random {random}{' tiny' if tiny else ''}", image=path, **report)
 
 
+@bench.command("video")
+def bench_video(
+    clips: Annotated[
+        Path | None,
+        typer.Option("--clips", help="Folder with davis.json, NAME/clip.mp4 and NAME/masks.tar [default: made clips]."),
+    ] = None,
+    frames: Annotated[int | None, typer.Option(help="Frames over which memory is measured [default: 500].")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for report.json and clips.png; made if needed.")] = Path(
+        "foveate-bench"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="Everything, very small: no number means anything.")] = False,
+) -> None:
+    """Carried along the motion against encoding every frame: coverage, speed, drift, flicker, tokens, memory."""
+    from dataclasses import replace
+
+    from foveate.bench.video import QUICK, Plan, measure
+    from foveate.output import make_folder, write_whole
+
+    plan = QUICK if quick else Plan()
+    make_folder(out)
+    with counting("video", 3) as progress:
+        report, sheet = measure(clips, plan if frames is None else replace(plan, frames=frames), progress)
+    picture = io.BytesIO()
+    sheet.save(picture, "PNG")
+    write_whole(out / "report.json", json.dumps(report, indent=1).encode())
+    write_whole(out / "clips.png", picture.getvalue())
+    _show_video(report)
+    typer.echo(f"\npictures: {out / 'clips.png'}; everything by clip: {out / 'report.json'}")
+    last_line(**{key: value for key, value in report.items() if not key.endswith("_by_clip") and key != "clips"})
+
+
+def _show_video(report: dict[str, Any]) -> None:
+    from foveate.bench import video_cosine, video_following, video_tokens
+
+    def show(title: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+        table(title, columns, [tuple(row["cells"]) for row in rows])
+
+    show(report["title"], video_following.COLUMNS, report["rows"])
+    show("\ncosine of carried to fresh features by age in frames", video_cosine.COLUMNS, report["cosine"])
+    for name, rows in report["warps"].items():
+        show(f"\na photograph warped by a known {name}", video_cosine.COLUMNS, rows)
+    show("\ntokens sent, of all cells of all frames", video_tokens.COLUMNS, report["tokens"])
+    show("", ("what", "measured", "target"), report["targets"])
+
+
 def _show_relevance(name: str, report: dict[str, Any]) -> None:
     from foveate.bench.agreement import Agreement
 
