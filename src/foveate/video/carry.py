@@ -108,4 +108,4 @@ def _read(patch: Patch, view: View) -> tuple[Floats, Floats, float]:
     unlike = unlikeness(view, patch.view, patch.flow)
     believed = alike(unlike) * (1 - patch.hidden) * inside(patch.flow)
     confidence = np.clip(resize_map(believed, shape), 0, 1) * np.float32(KEPT_A_FRAME**patch.age)
-    return warped(patch.covered, at_cells(patch.flow, shape)), confidence, float(np.median(unlike[::2, ::2]))
+    return warped(patch.covered, at_cells(patch.flow, shape)), confidence, float(np.median(unlike[::4, ::4]))

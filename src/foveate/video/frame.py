@@ -40,7 +40,7 @@ class How:
     refresh: Refresh = field(default_factory=Refresh)
     memory: float = 0.5
     smooth: float = 0.5
-    hold: float = 0.1
+    hold: float = 0.05
     budget: Budget = 128
     floor: float = 0.0
     policy: Policy = BEST

@@ -103,7 +103,7 @@ def step(
 
 def _motion(known: Floats | None, view: View, earlier: View, how: How) -> tuple[Floats, NDArray[np.bool_]]:
     """The flow to the frame before and what that one lacked; a known flow is taken if it explains the picture."""
-    if known is not None and float(np.median(unlikeness(view, earlier, known)[::2, ::2])) <= EXPLAINED:
+    if known is not None and float(np.median(unlikeness(view, earlier, known)[::4, ::4])) <= EXPLAINED:
         return known, np.zeros(view.shape, bool)
     flow, back = flow_between(how.flow, view, earlier), flow_between(how.flow, earlier, view)
     return flow, occluded(flow, back)

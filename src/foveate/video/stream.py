@@ -110,7 +110,7 @@ def stream(
     refresh: Refresh | None = None,
     memory: float = 0.5,
     smooth: float = 0.5,
-    hold: float = 0.1,
+    hold: float = 0.05,
     changed: float = CHANGED,
     long_side: int | None = None,
     rank: int | None = None,

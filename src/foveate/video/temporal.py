@@ -50,7 +50,7 @@ def step_of(flow: Floats, uncovered: NDArray[np.bool_], current: View, earlier: 
     """The flow to the previous frame, with what it lacked, as a Step on cells [h, w]."""
     unlike = unlikeness(current, earlier, flow)
     believed = alike(unlike) * inside(flow) * ~uncovered
-    return Step(at_cells(flow, shape), np.clip(resize_map(believed, shape), 0, 1), float(np.median(unlike[::2, ::2])))
+    return Step(at_cells(flow, shape), np.clip(resize_map(believed, shape), 0, 1), float(np.median(unlike[::4, ::4])))
 
 
 def motion_of(current: View, earlier: View, shape: tuple[int, int]) -> Floats:
