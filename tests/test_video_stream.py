@@ -88,7 +88,7 @@ def test_one_question_gives_a_relevance_and_a_list_gives_several(pan: list[NDArr
 
 
 def test_features_follow_the_motion(pan: list[NDArray[np.uint8]]) -> None:
-    """After eleven frames things have moved by five and a half cells: carried beats a plain copy, by far."""
+    """After eleven frames things have moved by five and a half cells: carried beats a plain copy."""
     frames = run(pan[:12], refresh=AGE_ONLY, smooth=0, hold=0)
     fresh = foveate.encode(pan[11], long_side=SIDE)
     q = load_encoder("nano").encode_text(["a child", "broccoli", "hair", "a hand"])
@@ -98,8 +98,8 @@ def test_features_follow_the_motion(pan: list[NDArray[np.uint8]]) -> None:
         return float(np.corrcoef(texture.scores(q)[:, 2:-2, 2:-8].ravel(), truth.ravel())[0, 1])
 
     carried, copied = alike(frames[11].texture), alike(frames[0].texture)
-    assert carried > 0.8
-    assert carried > copied + 0.2
+    assert carried > 0.9
+    assert carried > copied + 0.1
 
 
 def test_a_flow_of_the_wrong_sign_is_worse_than_none(pan: list[NDArray[np.uint8]]) -> None:

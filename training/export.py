@@ -11,12 +11,13 @@ import argparse
 import warnings
 from pathlib import Path
 
+import cv2
 import numpy as np
 import onnxruntime
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from tower import NAMES, Tower
+from tower import NAMES, Tower, load_detector
 from words import Vocabulary
 
 SYNONYM = 0.1  # weight of a class's other names beside its first: "child" is a person too (docs/log.md)
@@ -31,14 +32,22 @@ class Shipped(nn.Module):
         self.tower = tower
 
     def forward(self, rgb: Tensor) -> Tensor:
-        return self.tower(rgb.permute(0, 3, 1, 2).float()).permute(0, 2, 3, 1)
+        return self.tower.painted(rgb.permute(0, 3, 1, 2).float()).permute(0, 2, 3, 1)
 
 
-def load(path: Path) -> tuple[Tower, dict[str, float]]:
+def load(path: Path, detector: Path) -> tuple[Tower, dict[str, float]]:
+    """The trained tower. Its detector is frozen; what older runs did not keep of it (the boxes) is in its own file."""
     weights = load_file(path)
     tower = Tower()
-    tower.load_state_dict({k.removeprefix("tower."): v for k, v in weights.items() if k.startswith("tower.")})
+    load_detector(tower, str(detector))
+    trained = {k.removeprefix("tower."): v for k, v in weights.items() if k.startswith("tower.")}
+    tower.load_state_dict(tower.state_dict() | trained)
     return tower.eval(), {k.removeprefix("scales."): float(v) for k, v in weights.items() if k.startswith("scales.")}
+
+
+def cut(rgb: np.ndarray) -> np.ndarray:
+    """Both sides to multiples of 32."""
+    return np.ascontiguousarray(rgb[:, : rgb.shape[1] // 32 * 32, : rgb.shape[2] // 32 * 32])
 
 
 def main() -> None:
@@ -48,7 +57,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--assets", type=Path, help="Folder of the text table [default: where --out lies].")
     args = parser.parse_args()
-    tower, scales = load(args.run / "tower.safetensors")
+    tower, scales = load(args.run / "tower.safetensors", args.data / "teachers/yolox_nano.onnx")
     groups = Vocabulary(args.data, args.out.parent if args.assets is None else args.assets).groups[:NAMES]
     classes = torch.tensor([i for i, group in enumerate(groups) for _ in group])
     weights = torch.tensor([SYNONYM if n else 1.0 for group in groups for n in range(len(group))])
@@ -69,8 +78,11 @@ def main() -> None:
         )
     session = onnxruntime.InferenceSession(str(temporary), providers=["CPUExecutionProvider"])
     worst = 0.0
-    for size in ((1, 512, 384, 3), (2, 320, 320, 3), (1, 64, 640, 3)):
-        rgb = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+    noise = np.random.default_rng(0)
+    images = [noise.integers(0, 256, size, np.uint8) for size in ((2, 320, 320, 3), (1, 64, 640, 3), (1, 32, 32, 3))]
+    photographs = sorted((Path(__file__).parents[1] / "src/foveate/assets/photos").glob("*.jpg"))
+    images += [cut(cv2.imread(str(file))[None, ..., ::-1]) for file in photographs]  # noise paints nothing
+    for rgb in images:
         with torch.no_grad():
             expected = shipped(torch.from_numpy(rgb)).numpy()
         worst = max(worst, float(np.abs(session.run(None, {"rgb": rgb})[0] - expected).max()))

@@ -9,13 +9,17 @@ What is notable
   whole objects, a 1x1 convolution maps to the text space, and this new part is scaled to a fixed length.
 * The sum of both is *not* scaled to unit length: where little is said, little should be heard.
 * One small attention block at stride 32 sees the whole picture. It starts as the identity.
+* What is shipped paints the detector's scores over its boxes (`painted`, see paint.py). Training does without.
 
-Not covered: boxes. The box predictors of the detector are dropped; their features are kept.
+Not covered: boxes as answers. They only say where to paint.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
+from paint import paint
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -127,7 +131,8 @@ class Pafpn(nn.Module):
 
 
 class Head(nn.Module):
-    """The detector's decoupled head: [n, c, h, w] -> class and box features [n, 128, h, w], scores [n, 80, h, w]."""
+    """The detector's decoupled head: [n, c, h, w] -> its features of classes and boxes [n, 128, h, w], scores
+    [n, 80, h, w], and boxes as predicted [n, 4, h, w] (see `paint.boxes`)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,12 +142,13 @@ class Head(nn.Module):
         )
         self.cls_preds = nn.ModuleList(nn.Conv2d(64, NAMES, 1) for _ in range(3))
         self.obj_preds = nn.ModuleList(nn.Conv2d(64, 1, 1) for _ in range(3))
+        self.reg_preds = nn.ModuleList(nn.Conv2d(64, 4, 1) for _ in range(3))
 
-    def forward(self, level: int, p: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, level: int, p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = self.stems[level](p)
         kind, place = self.cls_convs[level](x), self.reg_convs[level](x)
         scores = self.cls_preds[level](kind).sigmoid() * self.obj_preds[level](place).sigmoid()
-        return torch.cat([kind, place], 1), scores
+        return torch.cat([kind, place], 1), scores, self.reg_preds[level](place)
 
 
 def double(x: Tensor) -> Tensor:
@@ -190,6 +196,23 @@ class Spread(nn.Module):
         return x + self.narrow(F.silu(self.wide(self.depth(x))))
 
 
+class Parts(NamedTuple):
+    """What features are made of, before the detector's scores enter the text space.
+
+    Attributes:
+        new: what was learnt here, [n, 256, h, w], NEW long.
+        total: the detector's scores, the sum of its levels, [n, 80, h, w].
+        scores, reaches: those of each level, and its boxes as they are predicted, [n, 80, h, w] and [n, 4, h, w].
+        finest: the trunk's features at stride 8, [n, 64, h, w].
+    """
+
+    new: Tensor
+    total: Tensor
+    scores: list[Tensor]
+    reaches: list[Tensor]
+    finest: Tensor
+
+
 class Tower(nn.Module):
     """[n, 3, H, W] RGB in 0..255, H and W multiples of 32 -> features of length 1 at most [n, 256, H/8, W/8]."""
 
@@ -217,21 +240,35 @@ class Tower(nn.Module):
         for module in (self.backbone, self.head, self.say):
             module.requires_grad_(False)
 
-    def features(self, rgb: Tensor) -> Tensor:
+    def parts(self, rgb: Tensor) -> Parts:
         pyramid = self.backbone(rgb.flip(1))
         size = pyramid[0].shape[-2:]
         x: Tensor | float = 0.0
-        scores: Tensor | float = 0.0
+        total: Tensor | float = 0.0
+        scores, reaches = [], []
         for i, p in enumerate(pyramid):
-            features, score = self.head(i, p)  # of the trunk as it is: the context must not shift the scores
+            features, score, reach = self.head(i, p)  # of the trunk as it is: the context must not shift the scores
             seen = self.context(p) if i == 2 else p
             x = x + resized(self.level[i](torch.cat([seen, features], 1)), size)
-            scores = scores + resized(score, size)
-        return NEW * F.normalize(self.out(self.spread(F.silu(x))), dim=1) + self.say(scores)
+            total = total + resized(score, size)
+            scores.append(score)
+            reaches.append(reach)
+        return Parts(NEW * F.normalize(self.out(self.spread(F.silu(x))), dim=1), total, scores, reaches, pyramid[0])
 
     def forward(self, rgb: Tensor) -> Tensor:
-        x = self.features(rgb)
-        return x / x.norm(dim=1, keepdim=True).clamp(min=LONGEST)
+        """As in training: the detector's scores where it says them."""
+        parts = self.parts(rgb)
+        return limited(parts.new + self.say(parts.total))
+
+    def painted(self, rgb: Tensor) -> Tensor:
+        """As shipped: the detector's scores painted over its boxes."""
+        parts = self.parts(rgb)
+        return limited(parts.new + self.say(paint(parts.scores, parts.reaches, parts.finest, parts.total)))
+
+
+def limited(x: Tensor) -> Tensor:
+    """At most 1 long: [n, 256, h, w]."""
+    return x / x.norm(dim=1, keepdim=True).clamp(min=LONGEST)
 
 
 def load_detector(tower: Tower, path: str) -> int:
