@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.errors import FoveateError, MissingExtraError, OptionError, VideoError, VideoNotFoundError
-from foveate.video import h264
+from foveate.video import h264, stream
 from foveate.video.decoder import VideoFile
 from foveate.video.reader import Clock, open_clip
 from foveate.video.sources import PATIENCE, fitted, natural
@@ -653,6 +655,67 @@ def test_a_clip_that_is_closed(clip: Path) -> None:
     opened.close()
     with pytest.raises(VideoError, match="closed"):
         next(opened)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+@pytest.mark.parametrize("how", ["end", "break", "forgotten", "unread", "with", "failure", "no picture"])
+@pytest.mark.parametrize("kind", ["clip", "stream"])
+def test_a_file_is_closed_without_the_garbage_collector(clip: Path, tmp_path: Path, how: str, kind: str) -> None:
+    path = clip
+    if how == "no picture":
+        content = clip.read_bytes()
+        path = tmp_path / "none.mp4"
+        for at, size in packets(clip):
+            content = content[:at] + bytes(size) + content[at + size :]
+        path.write_bytes(content)
+
+    def opened() -> Any:
+        return open_clip(path) if kind == "clip" else stream(path, "a cake", long_side=64, budget=4)
+
+    def descriptors() -> int:
+        return sum(link.startswith(str(path.parent)) for link in map(_target, Path("/proc/self/fd").iterdir()))
+
+    gc.collect()
+    gc.disable()
+    try:
+        if how == "no picture":
+            with pytest.raises(VideoError, match="no picture"):
+                opened()
+            assert descriptors() == 0
+            return
+        frames = opened()
+        assert descriptors() == 1
+        if how == "end":
+            assert len(list(frames)) == 48
+            assert descriptors() == 0  # though it is still referred to
+            assert list(frames) == []
+            assert (frames if kind == "clip" else frames.clip).skipped == 0
+        elif how == "break":
+            del frames
+            for _ in opened():
+                break
+        elif how == "forgotten":
+            next(frames)
+            del frames
+        elif how == "unread":
+            del frames
+        elif how == "with":
+            with frames:
+                next(frames)
+        else:
+            (frames if kind == "clip" else frames.clip)._rows.close()
+            with pytest.raises(StopIteration):
+                [next(frames) for _ in range(3)]
+        assert descriptors() == 0
+    finally:
+        gc.enable()
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:  # closed meanwhile
+        return ""
 
 
 @pytest.mark.parametrize("name", ["concat:a|b.mp4", "frame%03d.mp4", "filme für ärzte.mp4", "no suffix"])

@@ -11,6 +11,8 @@ What is notable
   come, and may show traces. What a container format leaves out by itself (MPEG-TS, Matroska after a damaged header)
   cannot be counted.
 * A picture file is a clip of one picture; of an animated WebP that is the first.
+* A file is closed where reading ends, for whatever reason, and with the last reference to its clip. (PyAV's container
+  is part of a cycle: by itself it would hold the file until the garbage collector comes by.)
 
 Not covered: tone mapping of HDR, pixels that are not square (they stay as stored), seeking, several video streams
 (the one that the container calls the best is read), interlaced pictures (both fields in one).
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import numbers
 import os
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -100,7 +103,9 @@ class Clock:
 
 
 class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
-    """The pictures of a clip, once, in order. Made by `open_clip`; close it, or use it in a `with` block.
+    """The pictures of a clip, once, in order. Made by `open_clip`.
+
+    The file or camera is let go at the end, by `close`, by `with`, or with the last reference, whichever comes first.
 
     Attributes:
         name: file name, folder name, "camera:0" or "arrays"; for messages.
@@ -115,6 +120,8 @@ class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
 
     def __init__(self, source: Source, *, primed: bool) -> None:
         self._source = source
+        self._forgotten = weakref.finalize(self, source.close)
+        self._forgotten.atexit = False  # the system does that
         self._rows = source.read()
         self._clock = Clock(1 / (source.rate or RATE))
         self._count = 0
@@ -159,7 +166,11 @@ class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
                 return
 
     def _next(self) -> Picture:
-        raw, rgb, vectors = next(self._rows)
+        try:
+            raw, rgb, vectors = next(self._rows)
+        except BaseException:  # whatever it is, nothing comes after it
+            self._source.close()
+            raise
         picture = Picture(self._count, self._clock(raw), rgb, vectors)
         self._count += 1
         return picture
