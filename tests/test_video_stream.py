@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +138,21 @@ def test_a_cut_begins_anew_and_remembers_nothing() -> None:
     np.testing.assert_array_equal(frames[3].texture.embedding, alone.embedding)
     np.testing.assert_array_equal(frames[3].relevance.map, foveate.score(alone, "a bus").map)
     assert not frames[3].texture.has("motion")
+
+
+@pytest.mark.parametrize("misty", [False, True])
+def test_cuts_between_photographs_of_all_sorts_and_no_cut_in_a_fast_pan(misty: bool) -> None:
+    """In mist the median cell alone would not see any of them; a pan of 48 of 256 pixels a frame is none."""
+
+    def shown(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return np.asarray(rgb // 2 + 64 if misty else rgb, np.uint8)
+
+    names = ("child_with_broccoli", "yellow_bus", "cake_and_coffee")
+    photos = [shown(photo(192, 256, f"{name}.jpg")) for name in names]
+    for one, two in permutations(photos, 2):
+        assert [frame.reason for frame in run([one, one, two, two])] == ["first", None, "cut", None]
+    fast = [shown(rgb) for rgb in panning(5, (192, 256), 48.0)]
+    assert "cut" not in [frame.reason for frame in run(fast)]
 
 
 def test_without_memory_a_key_frame_is_what_encode_says(pan: list[NDArray[np.uint8]]) -> None:

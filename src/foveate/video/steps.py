@@ -74,7 +74,7 @@ def step(
     patches = tuple(moved(patch, flow, uncovered) for patch in before.patches)
     seen = overlaid(patches, view)
     last = step_of(flow, uncovered, view, before.view, before.texture.grid.shape)
-    reason = how.refresh.key(patches[0].age, seen.confidence, seen.unlike, last.unlike)
+    reason = how.refresh.key(patches[0].age, seen.confidence, seen.unlike, last.unlike, last.lost)
     if reason == "cut":
         return _key(rgb, name, view, queries, how, reason)
     boxes: list[Box] = []

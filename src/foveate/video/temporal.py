@@ -41,6 +41,11 @@ class Step(Frozen):
     trust: Floats
     unlike: float
 
+    @property
+    def lost(self) -> float:
+        """Share of the cells that are rather not found again in the previous frame."""
+        return float((self.trust < 0.5).mean())
+
     def carried(self, plane: NDArray[np.floating] | NDArray[np.bool_], *, nearest: bool = False) -> Floats:
         """A plane of the previous frame [h, w] seen from this one."""
         return warped(plane.astype(np.float32), self.flow, nearest=nearest)
