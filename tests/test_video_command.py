@@ -176,7 +176,8 @@ def test_earlier_results_are_replaced_when_the_new_ones_are_complete(foveate: Fo
 # --- ended early ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("number", "there"), [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGKILL, False)])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("there", [False, True])
 def test_an_interrupt_and_a_kill(tmp_path: Path, number: signal.Signals, there: bool) -> None:
     encode(tmp_path / "long.mp4", pan(300, (64, 96), (0, 1)), options={"preset": "ultrafast"})
     if there:
@@ -188,8 +189,13 @@ def test_an_interrupt_and_a_kill(tmp_path: Path, number: signal.Signals, there: 
         time.sleep(0.01)
     child.send_signal(number)
     out, err = child.communicate(timeout=60)
-    rows, (shown, times) = lines(tmp_path / "k.jsonl"), pictures(tmp_path / "k.mp4")
+    written, film = tmp_path / "k.jsonl", tmp_path / "k.mp4"
+    if there:  # the earlier results stay, however it ended
+        assert written.read_text() == film.read_text() == "old"
+        (written,), (film,) = tmp_path.glob("k.*.part.jsonl"), tmp_path.glob("k.*.part.mp4")
+    rows, (shown, times) = lines(written), pictures(film)
     assert 0 < len(rows) < 300
+    assert len(list(tmp_path.iterdir())) == (5 if there else 3)
     if number == signal.SIGINT:
         assert child.returncode == 130
         found = json.loads(out.splitlines()[-1])
@@ -197,7 +203,9 @@ def test_an_interrupt_and_a_kill(tmp_path: Path, number: signal.Signals, there: 
         assert found["frames"] == len(rows) == len(shown)
         assert "interrupted after" in out
         assert err == ""
-        assert len(list(tmp_path.iterdir())) == 3
+        assert (found["video"], found["jsonl"]) == (film.name, written.name)
+        assert f"files: {film.name} and {written.name}\n" in out
+        assert ("k.mp4 and k.jsonl: as before" in out) is there
     else:
         assert abs(len(rows) - len(shown)) <= 1
     assert times == pytest.approx([row["time"] for row in rows][: len(shown)], abs=1e-4)
@@ -255,12 +263,27 @@ def test_files_that_go_away_while_they_are_written(tmp_path: Path, lost: str) ->
         assert len(pictures(folder / "k.mp4")[0]) == 6  # the picture comes before its line
 
 
-def test_a_clip_that_fails_later_leaves_what_came_before(tmp_path: Path) -> None:
-    frames = [*pan(3, (64, 96)), np.zeros((4, 4), np.float32)]
+@pytest.mark.parametrize("there", [(), ("k.mp4", "k.jsonl"), ("k.jsonl",)])
+@pytest.mark.parametrize(("count", "words"), [(3, "the 3 frames before are in"), (1, "the frame before is in")])
+def test_a_clip_that_fails_later_leaves_what_came_before(
+    tmp_path: Path, there: tuple[str, ...], count: int, words: str
+) -> None:
+    frames = [*pan(count, (64, 96)), np.zeros((4, 4), np.float32)]
     into = Places(tmp_path / "k.jsonl", tmp_path / "k.mp4")
-    with pytest.raises(errors.VideoError, match=r"the 3 frames before are in '.*k\.mp4' and '.*k\.jsonl'"):
+    for name in there:
+        (tmp_path / name).write_text("old")
+    with pytest.raises(errors.VideoError, match=words) as failure:
         watch(stream(frames, "a cake", long_side=128), into)
-    assert len(pictures(tmp_path / "k.mp4")[0]) == len(lines(tmp_path / "k.jsonl")) == 3
+    places = []
+    for name in ("k.mp4", "k.jsonl"):
+        place, suffix = tmp_path / name, name.removeprefix("k.")
+        if name in there:
+            assert place.read_text() == "old"
+            (place,) = tmp_path.glob(f"k.*.part.{suffix}")
+        places.append(place)
+    assert failure.value.fix.endswith(f"{words} '{places[0]}' and '{places[1]}'")
+    assert len(pictures(places[0])[0]) == len(lines(places[1])) == count
+    assert len(list(tmp_path.iterdir())) == 2 + len(there)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -19,6 +19,9 @@ from foveate.terminal import (
     waiting,
     whole_or_auto,
 )
+
+if TYPE_CHECKING:
+    from foveate.watch import Places
 
 EXAMPLE = 'Example:  foveate video clip.mp4 "the dog" "a frisbee" --budget 128 --out clip_kept.mp4'
 
@@ -37,7 +40,7 @@ def video(
         Path | None,
         typer.Option(
             help="Video to write (.mp4, .mkv); beside it NAME.jsonl, a line a frame [default: CLIP_kept.mp4]. What is "
-            "there is replaced when the new one is complete."
+            "there is replaced when the new one is complete; one that is interrupted stays beside it."
         ),
     ] = None,
     no_video: Annotated[bool, typer.Option("--no-video", help="Write the lines of JSON only.")] = False,
@@ -91,13 +94,13 @@ def video(
     total = frames if left is None else min(left, frames or left)
     with until_interrupted() as stopped, counting(Path(clip).name, total, "frames") as progress:
         found = watch(follow, into, most=frames, progress=progress, stopped=stopped)
-    _show(clip, found, flow, opened.trusted)
+    _show(clip, found, flow, opened.trusted, into)
     last_line(clip=clip, encoder=encoder or "nano", budget=budget, flow=flow, **found)
     if found["interrupted"]:
         raise typer.Exit(130)
 
 
-def _show(clip: str, found: dict[str, Any], flow: str, trusted: bool) -> None:
+def _show(clip: str, found: dict[str, Any], flow: str, trusted: bool, into: Places) -> None:
     if found["skipped"]:
         typer.echo(f"warning: {found['skipped']} packets or pictures could not be decoded and were left out", err=True)
     if flow == "codec" and not trusted:
@@ -119,3 +122,7 @@ def _show(clip: str, found: dict[str, Any], flow: str, trusted: bool) -> None:
     )
     typer.echo(f"{', '.join(kinds)}; {pace}")
     typer.echo("files: " + " and ".join(path for path in (found["video"], found["jsonl"]) if path is not None))
+    wanted = {"video": into.video, "jsonl": into.lines}
+    earlier = [str(path) for name, path in wanted.items() if path is not None and str(path) != found[name]]
+    if earlier:
+        typer.echo(f"{' and '.join(earlier)}: as before; what is interrupted replaces nothing")
