@@ -305,6 +305,7 @@ def test_bad_input_leaves_nothing(foveate: Foveate, clip: Path, tmp_path: Path) 
     shutil.copy(clip, "c.mp4")
     shutil.copy(clip, "a.jsonl")
     Path("taken.mp4").mkdir()
+    Path("folder").mkdir()
     Path("text.mp4").write_text("words")
     Path("link.mp4").symlink_to("c.mp4")
     before = sorted(tmp_path.rglob("*"))
@@ -313,24 +314,28 @@ def test_bad_input_leaves_nothing(foveate: Foveate, clip: Path, tmp_path: Path) 
         (("text.mp4", "a dog"), ("text.mp4", "cannot be opened as a video")),
         (("https://example.org/c.mp4", "a dog"), ("URL", "download it")),
         (("", "a dog"), ("empty path",)),
-        (("c.mp4", "a dog", "--out", "no/k.mp4"), ("no/k.", "No such file")),
+        (("c.mp4", "a dog", "--out", "no/k.mp4"), ("'no/k.mp4'", "No such file")),
         (("c.mp4", "a dog", "--out", "c.mp4"), ("is the clip itself", "--out")),
         (("c.mp4", "a dog", "--out", "link.mp4"), ("is the clip itself", "--out")),
         (("a.jsonl", "a dog", "--out", "a.mp4"), ("is the clip itself", "--out")),
         (("c.mp4", "a dog", "--out", "k.avi"), ("k.avi", ".mp4 or .mkv", "k.mp4")),
         (("c.mp4", "a dog", "--out", "k.jsonl"), ("--no-video",)),
-        (("c.mp4", "a dog", "--out", "k"), (".mp4",)),
+        (("c.mp4", "a dog", "--out", "k"), ("write --out k.mp4",)),
+        (("c.mp4", "a dog", "--out", "o/my x.txt"), ("write --out 'o/my x.mp4'",)),
+        (("c.mp4", "a dog", "--out", "taken.mp4/x.txt", "--no-video"), ("write --out taken.mp4/x.jsonl\n",)),
+        (("c.mp4", "a dog", "--out", "folder"), ("write --out folder/c_kept.mp4",)),
+        (("c.mp4", "a dog", "--out", "folder/"), ("write --out folder/c_kept.mp4",)),
         (("c.mp4", "a dog", "--out", "taken.mp4"), ("taken.mp4", "folder")),
         (("c.mp4", "a dog", "-k", 10**5), ("budget=100000",)),
-        (("c.mp4", "a dog", "-k", 0), ("budget=0",)),
+        (("c.mp4", "a dog", "-k", 0), ("--budget 0", "leave it out for 128")),
         (("c.mp4", ""), ("empty query",)),
         (("c.mp4", "a dog", "a dog"), ("none of them twice",)),
         (("c.mp4", "a dog", "text.mp4"), ("is a file", "one clip")),
         (("c.mp4", "a dog", "--encoder", "nan0"), ("nan0",)),
-        (("c.mp4", "a dog", "--every", 0), ("every=0",)),
+        (("c.mp4", "a dog", "--every", 0), ("--every 0", "leave it out for 12")),
         (("c.mp4", "a dog", "--memory", 2), ("memory=2",)),
         (("c.mp4", "a dog", "--flow", "raft"), ("flow='raft'",)),
-        (("c.mp4", "a dog", "--size", 0), ("0",)),
+        (("c.mp4", "a dog", "--size", 0), ("--size 0", "the clip's own")),
         (("c.mp4", "a dog", "--rate", 5), ("rate=5",)),
         (("c.mp4", "a dog", "--frames", 0), ("--frames 0",)),
         (("c.mp4", "a dog", "--start", -1), ("--start -1",)),

@@ -131,8 +131,10 @@ def test_every_frame_when_every_is_one() -> None:
     "wrong", [{"every": 0}, {"every": 2.5}, {"every": True}, {"pause": 0}, {"stale": 0}, {"residual": "x"}, {"cut": -1}]
 )
 def test_rules_that_cannot_be(wrong: dict[str, object]) -> None:
-    with pytest.raises(OptionError, match=next(iter(wrong))):
+    name = next(iter(wrong))
+    with pytest.raises(OptionError, match=name) as failure:
         Refresh(**wrong)  # type: ignore[arg-type]
+    assert failure.value.fix == f"leave it out for {getattr(Refresh(), name)}"
 
 
 def test_stale_tiles_are_joined_and_the_most_important_come_first() -> None:

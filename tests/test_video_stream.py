@@ -256,12 +256,15 @@ def test_segments_are_made_again_after_thirty_frames() -> None:
     ("wrong", "error", "said"),
     [
         ({"memory": 2}, OptionError, "memory=2"),
+        ({"hold": 2}, OptionError, "leave it out for 0.1"),
         ({"smooth": "much"}, OptionError, "smooth='much'"),
         ({"hold": True}, OptionError, "hold=True"),
         ({"refresh": 12}, OptionError, "Refresh"),
         ({"flow": "raft"}, OptionError, "flow='raft'"),
         ({"floor": 3}, OptionError, "floor"),
-        ({"budget": 0}, BudgetError, "0"),
+        ({"budget": 0}, BudgetError, "leave it out for 128"),
+        ({"budget": np.int64(-3)}, BudgetError, "-3"),
+        ({"budget": "most"}, BudgetError, "most"),
         ({"budget": 10_000}, BudgetError, "10000"),
         ({"query": ""}, QueryError, "empty"),
         ({"query": []}, QueryError, "at least one"),
@@ -286,8 +289,9 @@ def test_a_stream_that_was_left_in_the_middle_can_be_closed_twice(pan: list[NDAr
     next(clip)
     clip.close()
     clip.close()
-    with pytest.raises(VideoError, match="closed"):
+    with pytest.raises(VideoError, match="the stream of 'arrays' is closed") as failure:
         next(clip)
+    assert "stream" in failure.value.fix
 
 
 def test_a_known_flow_is_taken_only_if_it_explains_the_picture(pan: list[NDArray[np.uint8]]) -> None:

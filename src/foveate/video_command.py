@@ -56,7 +56,7 @@ def video(
     rate: Annotated[float | None, typer.Option(help="Pictures a second of a folder of images [default: 24].")] = None,
 ) -> None:  # fmt: skip
     """Follow questions through a clip: an overlay video, lines of JSON."""
-    from foveate.errors import OptionError
+    from foveate.errors import BudgetError, OptionError
     from foveate.video import Refresh, open_clip, stream
     from foveate.video.frame import How
     from foveate.video.stream import Flow
@@ -65,8 +65,13 @@ def video(
     no_files(query, "clip", 'for f in *.mp4; do foveate video "$f" "a dog"')
     if not 0 <= start < float("inf"):
         raise OptionError(f"--start {start}", expected="seconds, 0 or more", fix="leave it out")
-    if frames is not None and frames < 1:
-        raise OptionError(f"--frames {frames}", expected="1 or more", fix="leave it out for all")
+    for name, value, usual in (("frames", frames, "all"), ("size", size, "the clip's own"), ("every", every, "12")):
+        if value is not None and value < 1:
+            raise OptionError(f"--{name} {value}", expected="1 or more", fix=f"leave it out for {usual}")
+    if budget != "auto" and budget < 1:
+        raise BudgetError(
+            f"--budget {budget}", expected="cells of each frame, 1 or more, or auto", fix="leave it out for 128"
+        )
     into = places(clip, out, not no_video)
     refresh = Refresh(every=every)
     with ExitStack() as before:

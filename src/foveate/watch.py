@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import tempfile
 import time
 from array import array
@@ -55,20 +56,24 @@ def places(clip: str, out: Path | None, video: bool = True) -> Places:
 
     Raises OutputError: another suffix, no such folder, no right to write there, a folder in its place, the clip itself.
     """
-    if out is None:
-        out = Path(f"{Path(clip).resolve().stem.replace(':', '-')}_kept.mp4")
+    out = _usual(clip) if out is None else out
     known = VIDEO if video else (*VIDEO, LINES)
     if out.suffix.lower() not in known:
+        better = (out / _usual(clip) if out.is_dir() else out).with_suffix(VIDEO[0] if video else LINES)
         raise OutputError(
             f"--out {out}",
             expected=f"a name that ends in {' or '.join(known)}; the lines of JSON go beside it",
-            fix=f"write --out {out.stem or 'clip_kept'}.mp4"
+            fix=f"write --out {shlex.quote(str(better))}"
             + (", or add --no-video for the lines alone" if video else ""),
         )
     found = Places(out.with_suffix(LINES), out if video else None)
-    for path in (found.lines, *([out] if video else [])):
+    for path in (*([out] if video else []), found.lines):
         _check(path, clip)
     return found
+
+
+def _usual(clip: str) -> Path:
+    return Path(f"{Path(clip).resolve().stem.replace(':', '-')}_kept.mp4")
 
 
 def _check(path: Path, clip: str) -> None:

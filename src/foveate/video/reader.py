@@ -31,6 +31,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL.Image import Image
 
 from foveate.errors import OptionError, VideoError, VideoNotFoundError
 from foveate.readonly import Frozen
@@ -131,11 +132,9 @@ class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
         if primed:
             try:
                 self._first = self._next()
-            except BaseException as cause:
+            except BaseException:
                 self.close()
-                if not isinstance(cause, StopIteration):
-                    raise
-                raise _no_picture(source) from None
+                raise
         self.size = source.size if self._first is None else self._first.rgb.shape[:2]
 
     @property
@@ -149,11 +148,18 @@ class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
         return self._source.trusted
 
     def __next__(self) -> Picture:
-        """The next picture. Raises VideoError after `close`, and for what is no picture in an iterable."""
+        """The next picture. Raises VideoError after `close`, for what is no picture in an iterable, if none came."""
         if self._closed:
-            raise VideoError(f"'{self.name}' is closed", expected="an open clip", fix="open it again with open_clip")
+            raise VideoError(
+                f"the clip '{self.name}' is closed", expected="an open clip", fix="open it again with open_clip"
+            )
         first, self._first = self._first, None
         return first if first is not None else self._next()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
 
     def skip_to(self, time: float) -> None:
         """Leave out the pictures before `time` (seconds); the next one keeps its own index and time.
@@ -168,8 +174,10 @@ class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
     def _next(self) -> Picture:
         try:
             raw, rgb, vectors = next(self._rows)
-        except BaseException:  # whatever it is, nothing comes after it
+        except BaseException as cause:  # whatever it is, nothing comes after it
             self._source.close()
+            if isinstance(cause, StopIteration) and not self._count:
+                raise _no_picture(self._source) from None
             raise
         picture = Picture(self._count, self._clock(raw), rgb, vectors)
         self._count += 1
@@ -195,14 +203,14 @@ def open_clip(
     Args:
         source: path of a video file (the extra `video`); number of a camera, or "camera:0" (through OpenCV; no camera
             was tried when this was written); a folder of images, in natural order of their names; an iterable of uint8
-            arrays [H, W, 3], or of pairs (seconds, array).
+            arrays [H, W, 3] or PIL images, or of pairs (seconds, one of these).
         vectors: give the codec's motion vectors, too, where there are any.
         long_side: pictures larger than this are scaled down to it, before they become RGB where that is possible.
         rate: pictures a second of a folder or of arrays without times; 24 by default. Files and cameras have their own.
 
     Raises:
         VideoNotFoundError: no such file, no images in the folder, no such camera.
-        VideoError: not a video, no picture in it, a URL; an array that is no picture (when it is reached).
+        VideoError: not a video, no picture in it, a URL; an array that is no picture, or none at all (when it is read).
         MissingExtraError: PyAV is not installed. OptionError: a long side or rate that cannot be.
     """
     _check(long_side, rate)
@@ -217,7 +225,9 @@ def open_clip(
         raise VideoError(
             f"a video given as {type(source).__name__}",
             expected="a path, a camera's number, a folder of images or an iterable of uint8 arrays [H, W, 3]",
-            fix="save it to a file first, or pass its frames",
+            fix="for a clip of one picture pass [image]"
+            if isinstance(source, Image)
+            else "save it to a file first, or pass its frames",
         )
     return Clip(Arrays(source, long_side, rate), primed=False)
 
@@ -283,6 +293,16 @@ def _file(source: str | os.PathLike[str], vectors: bool, long_side: int | None, 
 
 
 def _no_picture(source: Source) -> VideoError:
+    if isinstance(source, Arrays):
+        return VideoError(
+            "no frame came",
+            expected="at least one array uint8 [H, W, 3]",
+            fix="check what makes them; an iterator that was read before has none left",
+        )
+    if isinstance(source, Camera):
+        return VideoError(
+            f"'{source.name}' gave no picture", expected="a camera that works", fix="unplug it and plug it in again"
+        )
     return VideoError(
         f"'{source.name}' has no picture that can be decoded ({source.skipped} were tried)",
         expected="at least one picture",

@@ -66,11 +66,15 @@ class Refresh:
         for name, low in (("every", 1), ("pause", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise OptionError(f"{name}={value!r}", expected="a whole number, 1 or more", fix="leave it out")
+                raise OptionError(f"{name}={value!r}", expected="a whole number, 1 or more", fix=self._usual(name))
         for name in ("stale", "residual", "cut", "most"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise OptionError(f"{name}={value!r}", expected="a number above 0", fix="leave it out")
+                raise OptionError(f"{name}={value!r}", expected="a number above 0", fix=self._usual(name))
+
+    @classmethod
+    def _usual(cls, name: str) -> str:
+        return f"leave it out for {getattr(cls, name)}"
 
     def key(self, age: int, confidence: Floats, unlike: float, changed: float, lost: float) -> Reason | None:
         """Why this frame is a key frame, or None.
