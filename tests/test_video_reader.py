@@ -59,8 +59,10 @@ def test_every_picture_comes_once_in_order_at_its_time(clip: Path) -> None:
     with open_clip(clip) as opened:
         assert (opened.name, opened.size, opened.frames, opened.rate) == ("pan.mp4", (120, 160), 48, 24.0)
         assert opened.codec == "h264"
+        assert repr(opened) == "Clip('pan.mp4', 120 x 160 px, h264, 24 a second, 0 of 48 frames read)"
         pictures = list(opened)
         assert opened.skipped == 0
+        assert "48 of 48 frames read)" in repr(opened)
     assert [picture.index for picture in pictures] == list(range(48))
     np.testing.assert_allclose([picture.time for picture in pictures], np.arange(48) / 24, atol=1e-6)
     for picture, truth in zip(pictures, pan(48), strict=True):

@@ -294,6 +294,20 @@ def test_a_stream_that_was_left_in_the_middle_can_be_closed_twice(pan: list[NDAr
     assert "stream" in failure.value.fix
 
 
+def test_reprs_are_one_line(pan: list[NDArray[np.uint8]]) -> None:
+    follow = stream(pan, "a child", budget=20, long_side=128)
+    assert repr(follow) == "Stream('arrays', 'a child', budget 20, encoder 'nano', 0 of 16 frames read)"
+    assert repr(follow.clip) == "Clip('arrays', 24 a second, 0 of 16 frames read)"
+    next(follow)
+    follow.ask(["a child", "hair\n" + "and broccoli " * 20])
+    follow.close()
+    assert repr(follow).startswith("Stream('arrays', ['a child', 'hair\\nand broccoli")
+    assert repr(follow).endswith("…, budget 20, encoder 'nano', 1 of 16 frames read, closed)")
+    assert max(len(repr(follow)), len(repr(follow.clip))) < 200
+    live = stream(iter(pan), ["a child", "broccoli"])
+    assert repr(live) == "Stream('arrays', ['a child', 'broccoli'], budget 128, encoder 'nano', 0 frames read)"
+
+
 def test_a_known_flow_is_taken_only_if_it_explains_the_picture(pan: list[NDArray[np.uint8]]) -> None:
     how = How(tower=load_encoder("nano"), names=("saliency",), long_side=SIDE, budget=40)
     state, _ = step(None, pan[0], "0", ("a child",), how)

@@ -116,7 +116,8 @@ class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
         codec: "h264", for example; None where nothing is decoded.
         skipped: packets and pictures left out so far, because they could not be decoded.
         trusted: the vectors may be believed, by what was seen so far: they were asked for, no B-frame, one reference,
-            not interlaced. Without it a vector may point further back than to the picture before.
+            not interlaced. Without it a vector may point further back than to the picture before. False unless they
+            were asked for (`vectors=True`; a stream does with flow="codec").
     """
 
     def __init__(self, source: Source, *, primed: bool) -> None:
@@ -125,7 +126,7 @@ class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
         self._forgotten.atexit = False  # the system does that
         self._rows = source.read()
         self._clock = Clock(1 / (source.rate or RATE))
-        self._count = 0
+        self._count, self._read = 0, 0
         self._closed = False
         self.name, self.frames, self.rate, self.codec = source.name, source.frames, source.rate, source.codec
         self._first: Picture | None = None
@@ -154,7 +155,9 @@ class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
                 f"the clip '{self.name}' is closed", expected="an open clip", fix="open it again with open_clip"
             )
         first, self._first = self._first, None
-        return first if first is not None else self._next()
+        picture = first if first is not None else self._next()
+        self._read = picture.index + 1
+        return picture
 
     @property
     def closed(self) -> bool:
@@ -182,6 +185,18 @@ class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
         picture = Picture(self._count, self._clock(raw), rgb, vectors)
         self._count += 1
         return picture
+
+    @property
+    def progress(self) -> str:
+        """How far it was read: "2 of 48 frames read"."""
+        of = "" if self.frames is None else f" of {self.frames}"
+        return f"{self._read}{of} frames read" + (", closed" if self._closed else "")
+
+    def __repr__(self) -> str:
+        size = "" if self.size is None else f", {self.size[0]} x {self.size[1]} px"
+        codec = "" if self.codec is None else f", {self.codec}"
+        rate = "" if self.rate is None else f", {self.rate:.4g} a second"
+        return f"Clip({self.name!r}{size}{codec}{rate}, {self.progress})"
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -92,6 +92,12 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         flow, covered = flow_of(picture.vectors, (height, width), view_shape(height, width))
         return flow if float(covered.mean()) >= COVERED else None
 
+    def __repr__(self) -> str:
+        asked = repr(self.queries[0] if self._one else list(self.queries))
+        asked = asked if len(asked) <= 100 else f"{asked[:99]}…"
+        how = f"budget {self._how.budget}, encoder {self._how.tower.name!r}"
+        return f"Stream({self.clip.name!r}, {asked}, {how}, {self.clip.progress})"
+
     def __exit__(self, *_: object) -> None:
         self.close()
 
