@@ -176,6 +176,27 @@ def test_every_channel_of_a_frame_is_its_own_or_carried(pan: list[NDArray[np.uin
     np.testing.assert_array_equal(foveate.score(again, "a child").map, foveate.score(frame.texture, "a child").map)
 
 
+@pytest.mark.parametrize("step_down", [0, 3])
+def test_the_channels_of_motion(step_down: int, tmp_path: Path) -> None:
+    """What is seen moves down by 3 or 0 and to the left by 4 pixels a frame; the plain difference sees that, too."""
+    wide = photo(300, 400)
+    clip = [wide[40 - step_down * t :, 4 * t :][:192, :256] for t in range(6)]
+    frames = run(clip, refresh=Refresh(every=4, parts=False, stale=2, residual=2, cut=2))
+    assert [frame.key for frame in frames] == [True, False, False, False, True, False]
+    assert not any(frames[0].texture.has(name) for name in ("motion", "flow_y", "flow_x"))
+    for frame in frames[1:]:
+        down, right = (frame.texture.channel(name)[2:-2, 2:-2] for name in ("flow_y", "flow_x"))
+        assert np.median(down) == pytest.approx(step_down, abs=0.1)
+        assert np.median(right) == pytest.approx(-4, abs=0.1)
+        assert np.median(frame.texture.channel("motion")) > 0.05
+    frames[5].texture.save(tmp_path / "frame.safetensors")
+    again = foveate.Texture.load(tmp_path / "frame.safetensors")
+    np.testing.assert_array_equal(again.channel("flow_x"), frames[5].texture.channel("flow_x"))
+    flat = [np.full((192, 256, 3), 90, np.uint8)] * 2
+    still = run(flat)[1].texture
+    assert not any(still.channel(name).any() for name in ("motion", "flow_y", "flow_x"))
+
+
 def test_what_comes_into_the_picture_is_encoded_by_itself() -> None:
     """A bus appears in the corner of a still scene: that part, and no more, is encoded again."""
     still = photo(192, 256)
