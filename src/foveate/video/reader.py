@@ -8,8 +8,8 @@ What is notable
   recordings in one file) goes on one frame after the picture before, and is believed again where it is later.
 * A packet that cannot be decoded, and a picture that the decoder itself calls damaged, is left out and counted in
   `skipped`; the next ones follow. Pictures after it, up to the next key frame, are predicted from what is missing: they
-  come, and may show traces. What a container format leaves out by itself (MPEG-TS, Matroska after a damaged header)
-  cannot be counted.
+  come, and may show traces. What the decoder conceals without a word (common in MPEG-TS and Matroska), and what these
+  formats leave out by themselves, cannot be counted: such pictures come with traces, or not at all.
 * A picture file is a clip of one picture; of an animated WebP that is the first.
 * A file is closed where reading ends, for whatever reason, and with the last reference to its clip. (PyAV's container
   is part of a cycle: by itself it would hold the file until the garbage collector comes by.)
