@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from typer.testing import CliRunner
 
-from foveate import errors
+from foveate import errors, overlay
 from foveate.cli import app, main
 from foveate.doctor import examine
-from foveate.overlay import COLUMNS, Layout, Strip, drawn, picture
+from foveate.overlay import BELIEF, COLOURS, COLUMNS, LEGEND, SENT, Layout, Strip, drawn, picture
 from foveate.terminal import until_interrupted
 from foveate.video import Frame, stream
 from foveate.watch import Lines, Places, places, watch
@@ -142,7 +142,10 @@ def test_lines_alone_from_a_folder(foveate: Foveate, tmp_path: Path) -> None:
     found = last(foveate("in", "a cake", "--no-video", "--rate", 4, "--no-smooth", "--out", "a.jsonl", *SMALL))
     assert [row["time"] for row in lines(Path("a.jsonl"))] == [0, 0.25, 0.5]
     assert found["video"] is None
-    assert last(foveate("in/", "a cake", "--frames", 1, *SMALL))["video"] == "in_kept.mp4"
+    one = foveate("in/", "a cake", "--frames", 1, *SMALL)
+    assert last(one)["video"] == "in_kept.mp4"
+    assert "1 frame, " in one[1]
+    assert "\n1 key frame of" in one[1]
 
 
 def test_the_codecs_vectors(foveate: Foveate, tmp_path: Path) -> None:
@@ -159,7 +162,7 @@ def test_a_damaged_packet_is_reported(foveate: Foveate, clip: Path, tmp_path: Pa
     done = foveate("damaged.mp4", "a cake", *SMALL)
     found = last(done)
     assert (found["skipped"], found["frames"]) == (1, 15)
-    assert "1 packets or pictures could not be decoded" in done[2]
+    assert "could not be decoded, and left out: 1 picture\n" in done[2]
     assert len(pictures(Path("damaged_kept.mp4"))[0]) == len(lines(Path("damaged_kept.jsonl"))) == 15
 
 
@@ -401,7 +404,13 @@ def test_kept_cells_show_the_photograph_and_the_rest_is_dark(frames: list[Frame]
     rows, columns = (np.arange(n) * m // n for n, m in ((h, mask.shape[0]), (w, mask.shape[1])))
     kept = mask[rows][:, columns]
     shown = page[:h, :w].astype(int)
-    assert np.median(np.abs(shown - photo)[kept]) <= 2
+    new = np.zeros(mask.size, bool)
+    new[np.concatenate(frame.kept_new)] = True
+    fresh = new.reshape(mask.shape)[rows][:, columns]
+    sent = kept & ~fresh
+    assert min(sent.sum(), fresh.sum()) > 1000
+    assert np.median(np.abs(shown - photo)[fresh]) <= 2
+    assert np.median(np.abs(shown - SENT * photo)[sent]) <= 3
     assert shown[~kept].mean() < 0.6 * photo[~kept].mean()
 
 
@@ -435,11 +444,13 @@ def test_the_glow_is_the_maps_and_several_have_their_colours(frames: list[Frame]
     relevance, kept = frame.relevance[0], frame.kept[0]  # type: ignore[index]
     ramp = np.tile(np.linspace(0, 1, kept.grid.w, dtype=np.float32), (kept.grid.h, 1))
     nothing = replace(kept, indices=kept.indices[:0], scores=kept.scores[:0])
-    one = picture(rgb, [replace(relevance, map=ramp)], [nothing], frame).astype(int)
+    one = picture(rgb, [replace(relevance, map=ramp)], [nothing], [nothing.indices], frame).astype(int)
     light = one.sum(-1).mean(0)
     assert light[-3:].mean() > 3 * light[:3].mean()
     flat = replace(relevance, map=np.zeros_like(ramp))
-    two = picture(rgb, [flat, replace(relevance, map=ramp)], [nothing, nothing], frame).astype(int)
+    two = picture(rgb, [flat, replace(relevance, map=ramp)], [nothing, nothing], [nothing.indices] * 2, frame).astype(
+        int
+    )
     assert two[:, -3:, 2].mean() > two[:, -3:, 0].mean() + 50  # the second colour is blue
     assert np.abs(two[:, 0] - 45).max() <= 3  # no relevance: grey, at its darkness
 
@@ -453,6 +464,47 @@ def test_layouts_of_all_sizes(size: tuple[int, int], questions: int) -> None:
     assert 480 <= width <= 1280
     assert layout.picture[0] <= 1280
     assert layout.columns * layout.rows >= questions
+    said = [name for line in layout.legend for name in line]  # all of it, whatever the width
+    assert len(said) == len(LEGEND)
+    assert ("confidence of each question" in said) is (questions > 1)
+
+
+def test_the_strip_of_one_frame_is_full(frames: list[Frame]) -> None:
+    layout, strip = Layout.of((98, 160), 2), Strip.empty(1, 2).with_frame(1.0, [0.9, 0.1], True, False)
+    page = drawn(replace(frames[0], key=True, reason="first"), strip, layout, 1)
+    ground = page[-layout.unit - 20 : -layout.unit, layout.unit : -layout.unit]
+    assert (ground == BELIEF).all(-1).mean() > 0.8
+    for colour in COLOURS[:2]:  # a line of each question, across
+        near = np.abs(page.astype(np.int64) - np.array(colour)) < 40
+        rows = near[-4 * layout.unit :].all(-1).mean(1)
+        assert rows.max() > 0.9
+
+
+def test_a_thing_that_is_not_there_and_numbers_of_one(frames: list[Frame], monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def heard(text: str, *how: int) -> Bytes:
+        said.append(text)
+        return text_of(text, *how)
+
+    text_of = overlay._text
+    monkeypatch.setattr(overlay, "_text", heard)
+    frame = replace(frames[1], kept_new=(frames[1].kept[0].indices[:1], frames[1].kept[1].indices[:0]))  # type: ignore[index]
+    drawn(frame, Strip.empty(4, 2).with_frame(1.0, [0.9, 0.1], False, False), Layout.of((98, 160), 2), 4)
+    count = frame.grid.count
+    assert f"60 of {count} cells, 1 new (brighter)" in said
+    assert f"60 of {count} cells, 0 new" in said
+    absent = frame.relevance[1]  # type: ignore[index]
+    assert not absent.present
+    assert f"confidence {absent.confidence:.2f}, not found: spread out" in said
+    assert {"confidence of each question", "key frame", "parts renewed"} <= set(said)
+
+
+def test_twelve_questions_have_colours_of_their_own() -> None:
+    assert len(set(COLOURS)) == len(COLOURS) == 12
+    colours = np.array(COLOURS, float)
+    apart = np.linalg.norm(colours[:, None] - colours[None], axis=-1)
+    assert apart[~np.eye(12, dtype=bool)].min() > 50
 
 
 def test_frames_of_another_size_are_fitted_in(tmp_path: Path) -> None:

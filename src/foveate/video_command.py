@@ -11,6 +11,7 @@ import typer
 from foveate.terminal import (
     EncoderName,
     LongSide,
+    counted,
     counting,
     last_line,
     no_files,
@@ -107,7 +108,7 @@ def video(
 
 def _show(clip: str, found: dict[str, Any], flow: str, trusted: bool, into: Places) -> None:
     if found["skipped"]:
-        typer.echo(f"warning: {found['skipped']} packets or pictures could not be decoded and were left out", err=True)
+        typer.echo(f"warning: could not be decoded, and left out: {counted(found['skipped'], 'picture')}", err=True)
     if flow == "codec" and not trusted:
         typer.echo("warning: the clip's motion vectors cannot be trusted throughout; DIS stood in for them", err=True)
     count, (h, w) = found["frames"], found["grid"]
@@ -117,9 +118,9 @@ def _show(clip: str, found: dict[str, Any], flow: str, trusted: bool, into: Plac
          f"{r['sent'] / count:.1f}")
         for r in found["queries"]
     ]  # fmt: skip
-    title = f"{clip}  {state}{count} frames, {h} x {w} cells"
+    title = f"{clip}  {state}{counted(count, 'frame')}, {h} x {w} cells"
     table(title, ("query", "confidence", "frames found in", "kept a frame", "new a frame"), rows)
-    kinds = [f"{found['keys']} key frames of {found['key_ms']:.0f} ms"]
+    kinds = [f"{counted(found['keys'], 'key frame')} of {found['key_ms']:.0f} ms"]
     if found["carried_ms"] is not None:
         kinds.append(f"{count - found['keys']} carried of {found['carried_ms']:.1f} ms")
     pace = f"{found['frames_per_second']:.1f} frames a second, " + (
