@@ -198,7 +198,8 @@ def drawn(frame: Frame, strip: Strip, layout: Layout, expected: int | None = Non
     small = cv2.resize(rgb, (max(1, min(round(tall * w / h), 2 * tall)), tall), interpolation=cv2.INTER_AREA)
     for i, (one, cells, sent) in enumerate(zip(relevance, kept, new, strict=True)):
         at = (y + (i // layout.columns) * layout._row, (i % layout.columns) * room + layout._gap)
-        said = f"{len(cells)} of {counted(cells.grid.count, 'cell')}, {len(sent)} new" + " (brighter)" * bool(len(sent))
+        said = f"{len(cells)} of {counted(cells.grid.count, 'cell')}, {len(sent)} new"
+        said += " (brighter)" if 0 < len(sent) < len(cells) else ""
         _question(page, small, one, said, _colour(i), at, room - layout._gap, layout.unit)
     _strip(page, strip, frame, layout, expected)
     return page
