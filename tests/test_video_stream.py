@@ -277,7 +277,7 @@ def test_segments_are_made_again_after_thirty_frames() -> None:
     ("wrong", "error", "said"),
     [
         ({"memory": 2}, OptionError, "memory=2"),
-        ({"hold": 2}, OptionError, "leave it out for 0.1"),
+        ({"hold": 2}, OptionError, f"leave it out for {(stream.__kwdefaults__ or {})['hold']}"),
         ({"smooth": "much"}, OptionError, "smooth='much'"),
         ({"hold": True}, OptionError, "hold=True"),
         ({"refresh": 12}, OptionError, "Refresh"),
