@@ -148,6 +148,16 @@ def test_a_question_without_ascii_still_gets_a_name() -> None:
     assert len(slug("где")) == 12
 
 
+def test_python_m_foveate_is_the_command(tmp_path: Path) -> None:
+    def module(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "foveate", *arguments], cwd=tmp_path, capture_output=True, text=True
+        )
+
+    assert last(module("doctor"))
+    fails(module("look", "none.jpg", "a dog"), "none.jpg")
+
+
 # --- bad input --------------------------------------------------------------------------------------------------------
 
 

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from typer.testing import CliRunner
 
-from foveate import errors
+from foveate import errors, overlay
 from foveate.cli import app, main
 from foveate.doctor import examine
-from foveate.overlay import COLUMNS, Layout, Strip, drawn, picture
+from foveate.overlay import BELIEF, COLOURS, COLUMNS, LEGEND, SENT, Layout, Strip, drawn, picture
 from foveate.terminal import until_interrupted
 from foveate.video import Frame, stream
 from foveate.watch import Lines, Places, places, watch
@@ -142,7 +142,10 @@ def test_lines_alone_from_a_folder(foveate: Foveate, tmp_path: Path) -> None:
     found = last(foveate("in", "a cake", "--no-video", "--rate", 4, "--no-smooth", "--out", "a.jsonl", *SMALL))
     assert [row["time"] for row in lines(Path("a.jsonl"))] == [0, 0.25, 0.5]
     assert found["video"] is None
-    assert last(foveate("in/", "a cake", "--frames", 1, *SMALL))["video"] == "in_kept.mp4"
+    one = foveate("in/", "a cake", "--frames", 1, *SMALL)
+    assert last(one)["video"] == "in_kept.mp4"
+    assert "1 frame, " in one[1]
+    assert "\n1 key frame of" in one[1]
 
 
 def test_the_codecs_vectors(foveate: Foveate, tmp_path: Path) -> None:
@@ -159,7 +162,7 @@ def test_a_damaged_packet_is_reported(foveate: Foveate, clip: Path, tmp_path: Pa
     done = foveate("damaged.mp4", "a cake", *SMALL)
     found = last(done)
     assert (found["skipped"], found["frames"]) == (1, 15)
-    assert "1 packets or pictures could not be decoded" in done[2]
+    assert "could not be decoded, and left out: 1 picture\n" in done[2]
     assert len(pictures(Path("damaged_kept.mp4"))[0]) == len(lines(Path("damaged_kept.jsonl"))) == 15
 
 
@@ -176,7 +179,8 @@ def test_earlier_results_are_replaced_when_the_new_ones_are_complete(foveate: Fo
 # --- ended early ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("number", "there"), [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGKILL, False)])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("there", [False, True])
 def test_an_interrupt_and_a_kill(tmp_path: Path, number: signal.Signals, there: bool) -> None:
     encode(tmp_path / "long.mp4", pan(300, (64, 96), (0, 1)), options={"preset": "ultrafast"})
     if there:
@@ -188,8 +192,13 @@ def test_an_interrupt_and_a_kill(tmp_path: Path, number: signal.Signals, there: 
         time.sleep(0.01)
     child.send_signal(number)
     out, err = child.communicate(timeout=60)
-    rows, (shown, times) = lines(tmp_path / "k.jsonl"), pictures(tmp_path / "k.mp4")
+    written, film = tmp_path / "k.jsonl", tmp_path / "k.mp4"
+    if there:  # the earlier results stay, however it ended
+        assert written.read_text() == film.read_text() == "old"
+        (written,), (film,) = tmp_path.glob("k.*.part.jsonl"), tmp_path.glob("k.*.part.mp4")
+    rows, (shown, times) = lines(written), pictures(film)
     assert 0 < len(rows) < 300
+    assert len(list(tmp_path.iterdir())) == (5 if there else 3)
     if number == signal.SIGINT:
         assert child.returncode == 130
         found = json.loads(out.splitlines()[-1])
@@ -197,7 +206,9 @@ def test_an_interrupt_and_a_kill(tmp_path: Path, number: signal.Signals, there: 
         assert found["frames"] == len(rows) == len(shown)
         assert "interrupted after" in out
         assert err == ""
-        assert len(list(tmp_path.iterdir())) == 3
+        assert (found["video"], found["jsonl"]) == (film.name, written.name)
+        assert f"files: {film.name} and {written.name}\n" in out
+        assert ("k.mp4 and k.jsonl: as before" in out) is there
     else:
         assert abs(len(rows) - len(shown)) <= 1
     assert times == pytest.approx([row["time"] for row in rows][: len(shown)], abs=1e-4)
@@ -255,12 +266,27 @@ def test_files_that_go_away_while_they_are_written(tmp_path: Path, lost: str) ->
         assert len(pictures(folder / "k.mp4")[0]) == 6  # the picture comes before its line
 
 
-def test_a_clip_that_fails_later_leaves_what_came_before(tmp_path: Path) -> None:
-    frames = [*pan(3, (64, 96)), np.zeros((4, 4), np.float32)]
+@pytest.mark.parametrize("there", [(), ("k.mp4", "k.jsonl"), ("k.jsonl",)])
+@pytest.mark.parametrize(("count", "words"), [(3, "the 3 frames before are in"), (1, "the frame before is in")])
+def test_a_clip_that_fails_later_leaves_what_came_before(
+    tmp_path: Path, there: tuple[str, ...], count: int, words: str
+) -> None:
+    frames = [*pan(count, (64, 96)), np.zeros((4, 4), np.float32)]
     into = Places(tmp_path / "k.jsonl", tmp_path / "k.mp4")
-    with pytest.raises(errors.VideoError, match=r"the 3 frames before are in '.*k\.mp4' and '.*k\.jsonl'"):
+    for name in there:
+        (tmp_path / name).write_text("old")
+    with pytest.raises(errors.VideoError, match=words) as failure:
         watch(stream(frames, "a cake", long_side=128), into)
-    assert len(pictures(tmp_path / "k.mp4")[0]) == len(lines(tmp_path / "k.jsonl")) == 3
+    places = []
+    for name in ("k.mp4", "k.jsonl"):
+        place, suffix = tmp_path / name, name.removeprefix("k.")
+        if name in there:
+            assert place.read_text() == "old"
+            (place,) = tmp_path.glob(f"k.*.part.{suffix}")
+        places.append(place)
+    assert failure.value.fix.endswith(f"{words} '{places[0]}' and '{places[1]}'")
+    assert len(pictures(places[0])[0]) == len(lines(places[1])) == count
+    assert len(list(tmp_path.iterdir())) == 2 + len(there)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -282,6 +308,7 @@ def test_bad_input_leaves_nothing(foveate: Foveate, clip: Path, tmp_path: Path) 
     shutil.copy(clip, "c.mp4")
     shutil.copy(clip, "a.jsonl")
     Path("taken.mp4").mkdir()
+    Path("folder").mkdir()
     Path("text.mp4").write_text("words")
     Path("link.mp4").symlink_to("c.mp4")
     before = sorted(tmp_path.rglob("*"))
@@ -290,24 +317,28 @@ def test_bad_input_leaves_nothing(foveate: Foveate, clip: Path, tmp_path: Path) 
         (("text.mp4", "a dog"), ("text.mp4", "cannot be opened as a video")),
         (("https://example.org/c.mp4", "a dog"), ("URL", "download it")),
         (("", "a dog"), ("empty path",)),
-        (("c.mp4", "a dog", "--out", "no/k.mp4"), ("no/k.", "No such file")),
+        (("c.mp4", "a dog", "--out", "no/k.mp4"), ("'no/k.mp4'", "No such file")),
         (("c.mp4", "a dog", "--out", "c.mp4"), ("is the clip itself", "--out")),
         (("c.mp4", "a dog", "--out", "link.mp4"), ("is the clip itself", "--out")),
         (("a.jsonl", "a dog", "--out", "a.mp4"), ("is the clip itself", "--out")),
         (("c.mp4", "a dog", "--out", "k.avi"), ("k.avi", ".mp4 or .mkv", "k.mp4")),
         (("c.mp4", "a dog", "--out", "k.jsonl"), ("--no-video",)),
-        (("c.mp4", "a dog", "--out", "k"), (".mp4",)),
+        (("c.mp4", "a dog", "--out", "k"), ("write --out k.mp4",)),
+        (("c.mp4", "a dog", "--out", "o/my x.txt"), ("write --out 'o/my x.mp4'",)),
+        (("c.mp4", "a dog", "--out", "taken.mp4/x.txt", "--no-video"), ("write --out taken.mp4/x.jsonl\n",)),
+        (("c.mp4", "a dog", "--out", "folder"), ("write --out folder/c_kept.mp4",)),
+        (("c.mp4", "a dog", "--out", "folder/"), ("write --out folder/c_kept.mp4",)),
         (("c.mp4", "a dog", "--out", "taken.mp4"), ("taken.mp4", "folder")),
         (("c.mp4", "a dog", "-k", 10**5), ("budget=100000",)),
-        (("c.mp4", "a dog", "-k", 0), ("budget=0",)),
+        (("c.mp4", "a dog", "-k", 0), ("--budget 0", "leave it out for 128")),
         (("c.mp4", ""), ("empty query",)),
         (("c.mp4", "a dog", "a dog"), ("none of them twice",)),
         (("c.mp4", "a dog", "text.mp4"), ("is a file", "one clip")),
         (("c.mp4", "a dog", "--encoder", "nan0"), ("nan0",)),
-        (("c.mp4", "a dog", "--every", 0), ("every=0",)),
+        (("c.mp4", "a dog", "--every", 0), ("--every 0", "leave it out for 12")),
         (("c.mp4", "a dog", "--memory", 2), ("memory=2",)),
         (("c.mp4", "a dog", "--flow", "raft"), ("flow='raft'",)),
-        (("c.mp4", "a dog", "--size", 0), ("0",)),
+        (("c.mp4", "a dog", "--size", 0), ("--size 0", "the clip's own")),
         (("c.mp4", "a dog", "--rate", 5), ("rate=5",)),
         (("c.mp4", "a dog", "--frames", 0), ("--frames 0",)),
         (("c.mp4", "a dog", "--start", -1), ("--start -1",)),
@@ -373,7 +404,13 @@ def test_kept_cells_show_the_photograph_and_the_rest_is_dark(frames: list[Frame]
     rows, columns = (np.arange(n) * m // n for n, m in ((h, mask.shape[0]), (w, mask.shape[1])))
     kept = mask[rows][:, columns]
     shown = page[:h, :w].astype(int)
-    assert np.median(np.abs(shown - photo)[kept]) <= 2
+    new = np.zeros(mask.size, bool)
+    new[np.concatenate(frame.kept_new)] = True
+    fresh = new.reshape(mask.shape)[rows][:, columns]
+    sent = kept & ~fresh
+    assert min(sent.sum(), fresh.sum()) > 1000
+    assert np.median(np.abs(shown - photo)[fresh]) <= 2
+    assert np.median(np.abs(shown - SENT * photo)[sent]) <= 3
     assert shown[~kept].mean() < 0.6 * photo[~kept].mean()
 
 
@@ -407,11 +444,13 @@ def test_the_glow_is_the_maps_and_several_have_their_colours(frames: list[Frame]
     relevance, kept = frame.relevance[0], frame.kept[0]  # type: ignore[index]
     ramp = np.tile(np.linspace(0, 1, kept.grid.w, dtype=np.float32), (kept.grid.h, 1))
     nothing = replace(kept, indices=kept.indices[:0], scores=kept.scores[:0])
-    one = picture(rgb, [replace(relevance, map=ramp)], [nothing], frame).astype(int)
+    one = picture(rgb, [replace(relevance, map=ramp)], [nothing], [nothing.indices], frame).astype(int)
     light = one.sum(-1).mean(0)
     assert light[-3:].mean() > 3 * light[:3].mean()
     flat = replace(relevance, map=np.zeros_like(ramp))
-    two = picture(rgb, [flat, replace(relevance, map=ramp)], [nothing, nothing], frame).astype(int)
+    two = picture(rgb, [flat, replace(relevance, map=ramp)], [nothing, nothing], [nothing.indices] * 2, frame).astype(
+        int
+    )
     assert two[:, -3:, 2].mean() > two[:, -3:, 0].mean() + 50  # the second colour is blue
     assert np.abs(two[:, 0] - 45).max() <= 3  # no relevance: grey, at its darkness
 
@@ -425,6 +464,47 @@ def test_layouts_of_all_sizes(size: tuple[int, int], questions: int) -> None:
     assert 480 <= width <= 1280
     assert layout.picture[0] <= 1280
     assert layout.columns * layout.rows >= questions
+    said = [name for line in layout.legend for name in line]  # all of it, whatever the width
+    assert len(said) == len(LEGEND)
+    assert ("confidence of each question" in said) is (questions > 1)
+
+
+def test_the_strip_of_one_frame_is_full(frames: list[Frame]) -> None:
+    layout, strip = Layout.of((98, 160), 2), Strip.empty(1, 2).with_frame(1.0, [0.9, 0.1], True, False)
+    page = drawn(replace(frames[0], key=True, reason="first"), strip, layout, 1)
+    ground = page[-layout.unit - 20 : -layout.unit, layout.unit : -layout.unit]
+    assert (ground == BELIEF).all(-1).mean() > 0.8
+    for colour in COLOURS[:2]:  # a line of each question, across
+        near = np.abs(page.astype(np.int64) - np.array(colour)) < 40
+        rows = near[-4 * layout.unit :].all(-1).mean(1)
+        assert rows.max() > 0.9
+
+
+def test_a_thing_that_is_not_there_and_numbers_of_one(frames: list[Frame], monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def heard(text: str, *how: int) -> Bytes:
+        said.append(text)
+        return text_of(text, *how)
+
+    text_of = overlay._text
+    monkeypatch.setattr(overlay, "_text", heard)
+    frame = replace(frames[1], kept_new=(frames[1].kept[0].indices[:1], frames[1].kept[1].indices[:0]))  # type: ignore[index]
+    drawn(frame, Strip.empty(4, 2).with_frame(1.0, [0.9, 0.1], False, False), Layout.of((98, 160), 2), 4)
+    count = frame.grid.count
+    assert f"60 of {count} cells, 1 new (brighter)" in said
+    assert f"60 of {count} cells, 0 new" in said
+    absent = frame.relevance[1]  # type: ignore[index]
+    assert not absent.present
+    assert f"confidence {absent.confidence:.2f}, not found: spread out" in said
+    assert {"confidence of each question", "key frame", "parts renewed"} <= set(said)
+
+
+def test_twelve_questions_have_colours_of_their_own() -> None:
+    assert len(set(COLOURS)) == len(COLOURS) == 12
+    colours = np.array(COLOURS, float)
+    apart = np.linalg.norm(colours[:, None] - colours[None], axis=-1)
+    assert apart[~np.eye(12, dtype=bool)].min() > 50
 
 
 def test_frames_of_another_size_are_fitted_in(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from foveate.cli import app
-from foveate.video import Frame, stream
+from foveate.video import Frame, Refresh, stream
 from foveate.video.refresh import Reason
 from tests.test_readme import blocks
 from tests.video_clips import encode, pan
@@ -46,6 +46,8 @@ def test_it_names_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert table is not None
     named = {name for row in table[0].strip().splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert named == public | {"grid", "rgb", "texture"}
+    fields = {field.name: str(field.default) for field in dataclasses.fields(Refresh)}
+    assert dict(re.findall(r"^\| `(\w+)` \| ([^|`]+) \| ", PAGE, re.M)) == fields
     assert all(f"`{reason}`" in PAGE for reason in typing.get_args(Reason))
     assert all(name in (stream.__kwdefaults__ or {}) for name in ("memory", "smooth", "hold", "changed", "flow"))
     known = CliRunner().invoke(app, ["video", "--help"], env={"COLUMNS": "200"}).stdout

@@ -100,34 +100,41 @@ SURE = np.ones(SHAPE, np.float32)
 
 
 @pytest.mark.parametrize(
-    ("age", "stale", "unlike", "changed", "reason"),
+    ("age", "stale", "unlike", "changed", "lost", "reason"),
     [
-        (3, 0.0, 0.0, 0.0, None),
-        (11, 0.3, 0.12, 0.12, None),
-        (12, 0.0, 0.0, 0.0, "age"),
-        (3, 0.32, 0.0, 0.0, "stale"),
-        (3, 0.0, 0.13, 0.0, "residual"),
-        (3, 0.0, 0.0, 0.13, "cut"),
-        (99, 1.0, 1.0, 1.0, "cut"),
-        (99, 1.0, 1.0, 0.0, "age"),
+        (3, 0.0, 0.0, 0.0, 0.0, None),
+        (11, 0.3, 0.12, 0.12, 0.8, None),
+        (12, 0.0, 0.0, 0.0, 0.0, "age"),
+        (3, 0.32, 0.0, 0.0, 0.0, "stale"),
+        (3, 0.0, 0.13, 0.0, 0.0, "residual"),
+        (3, 0.0, 0.0, 0.13, 0.0, "cut"),
+        (3, 0.0, 0.0, 0.07, 0.81, "cut"),
+        (3, 0.0, 0.0, 0.06, 1.0, None),
+        (99, 1.0, 1.0, 1.0, 1.0, "cut"),
+        (99, 1.0, 1.0, 0.0, 0.0, "age"),
     ],
 )
-def test_each_rule_alone(age: int, stale: float, unlike: float, changed: float, reason: str | None) -> None:
+def test_each_rule_alone(
+    age: int, stale: float, unlike: float, changed: float, lost: float, reason: str | None
+) -> None:
     confidence = SURE.copy()
     confidence.ravel()[: int(stale * confidence.size)] = 0.4
-    assert Refresh().key(age, confidence, unlike, changed) == reason
+    assert Refresh().key(age, confidence, unlike, changed, lost) == reason
+    assert Refresh(cut=2).key(1, SURE, 0.0, changed, lost) is None
 
 
 def test_every_frame_when_every_is_one() -> None:
-    assert Refresh(every=1).key(1, SURE, 0.0, 0.0) == "age"
+    assert Refresh(every=1).key(1, SURE, 0.0, 0.0, 0.0) == "age"
 
 
 @pytest.mark.parametrize(
     "wrong", [{"every": 0}, {"every": 2.5}, {"every": True}, {"pause": 0}, {"stale": 0}, {"residual": "x"}, {"cut": -1}]
 )
 def test_rules_that_cannot_be(wrong: dict[str, object]) -> None:
-    with pytest.raises(OptionError, match=next(iter(wrong))):
+    name = next(iter(wrong))
+    with pytest.raises(OptionError, match=name) as failure:
         Refresh(**wrong)  # type: ignore[arg-type]
+    assert failure.value.fix == f"leave it out for {getattr(Refresh(), name)}"
 
 
 def test_stale_tiles_are_joined_and_the_most_important_come_first() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +18,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
+import foveate
 from foveate.errors import FoveateError, MissingExtraError, OptionError, VideoError, VideoNotFoundError
-from foveate.video import h264
+from foveate.video import h264, stream
 from foveate.video.decoder import VideoFile
 from foveate.video.reader import Clock, open_clip
 from foveate.video.sources import PATIENCE, fitted, natural
@@ -56,8 +59,10 @@ def test_every_picture_comes_once_in_order_at_its_time(clip: Path) -> None:
     with open_clip(clip) as opened:
         assert (opened.name, opened.size, opened.frames, opened.rate) == ("pan.mp4", (120, 160), 48, 24.0)
         assert opened.codec == "h264"
+        assert repr(opened) == "Clip('pan.mp4', 120 x 160 px, h264, 24 a second, 0 of 48 frames read)"
         pictures = list(opened)
         assert opened.skipped == 0
+        assert "48 of 48 frames read)" in repr(opened)
     assert [picture.index for picture in pictures] == list(range(48))
     np.testing.assert_allclose([picture.time for picture in pictures], np.arange(48) / 24, atol=1e-6)
     for picture, truth in zip(pictures, pan(48), strict=True):
@@ -484,7 +489,6 @@ def test_arrays_with_times_and_of_other_sizes() -> None:
     assert [picture.time for picture in pictures] == [0.0, 0.5, 4.0]
     assert [picture.rgb.shape for picture in pictures] == [(3, 4, 3), (4, 3, 3), (2, 2, 3)]
     assert len(list(open_clip(np.zeros((3, 4, 6, 3), np.uint8)))) == 3
-    assert list(open_clip([])) == []
 
 
 class FakeCamera:
@@ -523,6 +527,9 @@ def test_a_camera(monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
     assert PATIENCE > 1
     with pytest.raises(VideoNotFoundError, match="camera 7"):
         open_clip(7)
+    monkeypatch.setattr(FakeCamera, "read", lambda self: (False, None))
+    with pytest.raises(VideoError, match="gave no picture"):
+        next(open_clip(source))
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.webp"])
@@ -603,25 +610,93 @@ def test_sources_that_are_none(source: Any, error: type[FoveateError], words: st
         open_clip(source)
 
 
+GOOD = np.full((4, 6, 3), 128, np.uint8)
+FLOATS = np.linspace(0, 1, 72, dtype=np.float32).reshape(4, 6, 3)
+LOADED = "foveate.load_image(array{}).rgb"
+
+
 @pytest.mark.parametrize(
-    "frame",
+    ("frame", "received", "fix"),
     [
-        np.zeros((4, 6, 3)),
-        np.zeros((4, 6), np.uint8),
-        np.zeros((4, 6, 4), np.uint8),
-        np.zeros((0, 6, 3), np.uint8),
-        "a.png",
-        (float("nan"), np.zeros((4, 6, 3), np.uint8)),
-        (True, np.zeros((4, 6, 3), np.uint8)),
-        (None, np.zeros((4, 6, 3), np.uint8)),
+        (FLOATS, "float32 [4, 6, 3] from 0 to 1", LOADED.format(", value_range=(0, 1)")),
+        (2 * FLOATS - 1, "from -1 to 1", LOADED.format(", value_range=(-1, 1)")),
+        (255 * FLOATS, "from 0 to 255", LOADED.format(", value_range=(0, 255)")),
+        (1000 * FLOATS, "from 0 to 1000", "value_range=(black, white)"),
+        (np.full((4, 6, 3), np.nan), "float64", "np.nan_to_num"),
+        (GOOD.astype(np.int64), "int64 [4, 6, 3] from 128 to 128", "array.astype(np.uint8)"),
+        (GOOD.transpose(2, 0, 1), "uint8 [3, 4, 6]", "array.transpose(1, 2, 0)"),
+        (
+            FLOATS.transpose(2, 0, 1),
+            "float32 [3, 4, 6]",
+            "foveate.load_image(array.transpose(1, 2, 0), value_range=(0, 1)).rgb",
+        ),
+        (GOOD[..., 0], "uint8 [4, 6]", LOADED.format("")),
+        (np.zeros((4, 6, 4), np.uint8), "uint8 [4, 6, 4]", LOADED.format("")),
+        (GOOD.astype(np.uint16), "uint16 [4, 6, 3]", LOADED.format("")),
+        (GOOD[..., 0] > 3, "bool [4, 6]", LOADED.format("")),
+        (GOOD[None], "uint8 [1, 4, 6, 3]", "array[0]"),
+        (np.stack([GOOD] * 5), "uint8 [5, 4, 6, 3]", "one at a time"),
+        (np.zeros((5, 6, 2), np.uint8), "[5, 6, 2]", "[H, W, 3]"),
+        (np.zeros((4, 6, 3), complex), "complex128", "make numbers"),
+        (np.zeros((0, 6, 3), np.uint8), "[0, 6, 3]", "no pixels"),
+        (GOOD.tolist(), "of type list", "np.asarray(frame, np.uint8)"),
+        ("a.png", "the path 'a.png'", "open the images"),
+        (Path("b.png"), "the path 'b.png'", "pass the folder"),
+        (None, "frame 1 is None", "leave out"),
+        (Image.fromarray(FLOATS[..., 0]), "float32 pixels from 0 to", "value_range"),
+        ((float("nan"), GOOD), "the time nan", "rate=24"),
+        ((True, GOOD), "the time True", "seconds"),
+        ((None, GOOD), "the time None", "seconds"),
+        ((GOOD, GOOD), "the time uint8 [4, 6, 3]", "seconds"),
+        ((GOOD, 0.5), "frame 1 is (uint8 [4, 6, 3], 0.5)", "swap the two"),
+        ((Image.fromarray(GOOD), np.float32(1)), "(of type Image, 1.0)", "swap the two"),
     ],
 )
-def test_frames_that_are_none(frame: Any) -> None:
-    good = np.zeros((4, 6, 3), np.uint8)
-    opened = open_clip([good, frame])
+def test_frames_that_are_none(frame: Any, received: str, fix: str) -> None:
+    opened = open_clip([GOOD, frame])
     assert next(opened).index == 0
-    with pytest.raises(VideoError, match="frame 1"):
+    with pytest.raises(VideoError, match="frame 1") as failure:
         next(opened)
+    assert received in failure.value.received
+    assert fix in failure.value.fix
+    assert max(map(len, str(failure.value).splitlines())) < 180
+
+
+@pytest.mark.parametrize(
+    "array",
+    [FLOATS, 2 * FLOATS - 1, 255 * FLOATS, GOOD.astype(np.int64), GOOD.transpose(2, 0, 1), GOOD[..., 0],
+     FLOATS.transpose(2, 0, 1), np.zeros((4, 6, 4), np.uint8), GOOD.astype(np.uint16), GOOD[None],
+     (GOOD[..., 0] // 2).astype(np.int32)],
+)  # fmt: skip
+def test_what_the_hint_says_makes_a_frame(array: NDArray[Any]) -> None:
+    with pytest.raises(VideoError) as failure:
+        next(open_clip([array]))
+    code = failure.value.fix.removesuffix(" is one frame of it")
+    made = eval(code, {"array": array, "foveate": foveate, "np": np})
+    assert next(open_clip([made])).rgb.shape == (4, 6, 3)
+
+
+def test_pil_images_are_frames() -> None:
+    rgba = np.dstack([GOOD, np.zeros((4, 6), np.uint8)])
+    frames = [Image.fromarray(GOOD), (3.0, Image.fromarray(GOOD[..., 0])), Image.fromarray(rgba)]
+    pictures = list(open_clip(frames))
+    for picture, value in zip(pictures, (128, 128, 255), strict=True):
+        assert picture.rgb.shape == (4, 6, 3)
+        assert (picture.rgb == value).all()
+    with pytest.raises(VideoError, match="Image") as failure:
+        open_clip(Image.fromarray(GOOD))  # type: ignore[arg-type]
+    assert "[image]" in failure.value.fix
+
+
+def test_an_iterable_without_frames() -> None:
+    nothing: tuple[Any, ...] = ([], iter(()), np.zeros((0, 4, 6, 3), np.uint8))
+    for empty in nothing:
+        opened = open_clip(empty)
+        for _ in range(2):
+            with pytest.raises(VideoError, match="no frame came"):
+                next(opened)
+    with pytest.raises(VideoError, match="no frame came"):
+        list(stream([], "a cake"))
 
 
 def test_folders_without_images(tmp_path: Path) -> None:
@@ -651,8 +726,69 @@ def test_a_clip_that_is_closed(clip: Path) -> None:
     next(opened)
     opened.close()
     opened.close()
-    with pytest.raises(VideoError, match="closed"):
+    with pytest.raises(VideoError, match=r"the clip 'pan.mp4' is closed"):
         next(opened)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+@pytest.mark.parametrize("how", ["end", "break", "forgotten", "unread", "with", "failure", "no picture"])
+@pytest.mark.parametrize("kind", ["clip", "stream"])
+def test_a_file_is_closed_without_the_garbage_collector(clip: Path, tmp_path: Path, how: str, kind: str) -> None:
+    path = clip
+    if how == "no picture":
+        content = clip.read_bytes()
+        path = tmp_path / "none.mp4"
+        for at, size in packets(clip):
+            content = content[:at] + bytes(size) + content[at + size :]
+        path.write_bytes(content)
+
+    def opened() -> Any:
+        return open_clip(path) if kind == "clip" else stream(path, "a cake", long_side=64, budget=4)
+
+    def descriptors() -> int:
+        return sum(link.startswith(str(path.parent)) for link in map(_target, Path("/proc/self/fd").iterdir()))
+
+    gc.collect()
+    gc.disable()
+    try:
+        if how == "no picture":
+            with pytest.raises(VideoError, match="no picture"):
+                opened()
+            assert descriptors() == 0
+            return
+        frames = opened()
+        assert descriptors() == 1
+        if how == "end":
+            assert len(list(frames)) == 48
+            assert descriptors() == 0  # though it is still referred to
+            assert list(frames) == []
+            assert (frames if kind == "clip" else frames.clip).skipped == 0
+        elif how == "break":
+            del frames
+            for _ in opened():
+                break
+        elif how == "forgotten":
+            next(frames)
+            del frames
+        elif how == "unread":
+            del frames
+        elif how == "with":
+            with frames:
+                next(frames)
+        else:
+            (frames if kind == "clip" else frames.clip)._rows.close()
+            with pytest.raises(StopIteration):
+                [next(frames) for _ in range(3)]
+        assert descriptors() == 0
+    finally:
+        gc.enable()
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:  # closed meanwhile
+        return ""
 
 
 @pytest.mark.parametrize("name", ["concat:a|b.mp4", "frame%03d.mp4", "filme für ärzte.mp4", "no suffix"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,21 @@ def test_a_cut_begins_anew_and_remembers_nothing() -> None:
     assert not frames[3].texture.has("motion")
 
 
+@pytest.mark.parametrize("misty", [False, True])
+def test_cuts_between_photographs_of_all_sorts_and_no_cut_in_a_fast_pan(misty: bool) -> None:
+    """In mist the median cell alone would not see any of them; a pan of 48 of 256 pixels a frame is none."""
+
+    def shown(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return np.asarray(rgb // 2 + 64 if misty else rgb, np.uint8)
+
+    names = ("child_with_broccoli", "yellow_bus", "cake_and_coffee")
+    photos = [shown(photo(192, 256, f"{name}.jpg")) for name in names]
+    for one, two in permutations(photos, 2):
+        assert [frame.reason for frame in run([one, one, two, two])] == ["first", None, "cut", None]
+    fast = [shown(rgb) for rgb in panning(5, (192, 256), 48.0)]
+    assert "cut" not in [frame.reason for frame in run(fast)]
+
+
 def test_without_memory_a_key_frame_is_what_encode_says(pan: list[NDArray[np.uint8]]) -> None:
     frame = run(pan[:5], refresh=Refresh(every=4), memory=0)[4]
     np.testing.assert_array_equal(frame.texture.embedding, foveate.encode(pan[4], long_side=SIDE).embedding)
@@ -159,6 +174,27 @@ def test_every_channel_of_a_frame_is_its_own_or_carried(pan: list[NDArray[np.uin
     frame.texture.save(tmp_path / "frame.safetensors")
     again = foveate.Texture.load(tmp_path / "frame.safetensors")
     np.testing.assert_array_equal(foveate.score(again, "a child").map, foveate.score(frame.texture, "a child").map)
+
+
+@pytest.mark.parametrize("step_down", [0, 3])
+def test_the_channels_of_motion(step_down: int, tmp_path: Path) -> None:
+    """What is seen moves down by 3 or 0 and to the left by 4 pixels a frame; the plain difference sees that, too."""
+    wide = photo(300, 400)
+    clip = [wide[40 - step_down * t :, 4 * t :][:192, :256] for t in range(6)]
+    frames = run(clip, refresh=Refresh(every=4, parts=False, stale=2, residual=2, cut=2))
+    assert [frame.key for frame in frames] == [True, False, False, False, True, False]
+    assert not any(frames[0].texture.has(name) for name in ("motion", "flow_y", "flow_x"))
+    for frame in frames[1:]:
+        down, right = (frame.texture.channel(name)[2:-2, 2:-2] for name in ("flow_y", "flow_x"))
+        assert np.median(down) == pytest.approx(step_down, abs=0.1)
+        assert np.median(right) == pytest.approx(-4, abs=0.1)
+        assert np.median(frame.texture.channel("motion")) > 0.05
+    frames[5].texture.save(tmp_path / "frame.safetensors")
+    again = foveate.Texture.load(tmp_path / "frame.safetensors")
+    np.testing.assert_array_equal(again.channel("flow_x"), frames[5].texture.channel("flow_x"))
+    flat = [np.full((192, 256, 3), 90, np.uint8)] * 2
+    still = run(flat)[1].texture
+    assert not any(still.channel(name).any() for name in ("motion", "flow_y", "flow_x"))
 
 
 def test_what_comes_into_the_picture_is_encoded_by_itself() -> None:
@@ -241,12 +277,15 @@ def test_segments_are_made_again_after_thirty_frames() -> None:
     ("wrong", "error", "said"),
     [
         ({"memory": 2}, OptionError, "memory=2"),
+        ({"hold": 2}, OptionError, f"leave it out for {(stream.__kwdefaults__ or {})['hold']}"),
         ({"smooth": "much"}, OptionError, "smooth='much'"),
         ({"hold": True}, OptionError, "hold=True"),
         ({"refresh": 12}, OptionError, "Refresh"),
         ({"flow": "raft"}, OptionError, "flow='raft'"),
         ({"floor": 3}, OptionError, "floor"),
-        ({"budget": 0}, BudgetError, "0"),
+        ({"budget": 0}, BudgetError, "leave it out for 128"),
+        ({"budget": np.int64(-3)}, BudgetError, "-3"),
+        ({"budget": "most"}, BudgetError, "most"),
         ({"budget": 10_000}, BudgetError, "10000"),
         ({"query": ""}, QueryError, "empty"),
         ({"query": []}, QueryError, "at least one"),
@@ -274,8 +313,23 @@ def test_a_stream_that_was_left_in_the_middle_can_be_closed_twice(pan: list[NDAr
     next(clip)
     clip.close()
     clip.close()
-    with pytest.raises(VideoError, match="closed"):
+    with pytest.raises(VideoError, match="the stream of 'arrays' is closed") as failure:
         next(clip)
+    assert "stream" in failure.value.fix
+
+
+def test_reprs_are_one_line(pan: list[NDArray[np.uint8]]) -> None:
+    follow = stream(pan, "a child", budget=20, long_side=128)
+    assert repr(follow) == "Stream('arrays', 'a child', budget 20, encoder 'nano', 0 of 16 frames read)"
+    assert repr(follow.clip) == "Clip('arrays', 24 a second, 0 of 16 frames read)"
+    next(follow)
+    follow.ask(["a child", "hair\n" + "and broccoli " * 20])
+    follow.close()
+    assert repr(follow).startswith("Stream('arrays', ['a child', 'hair\\nand broccoli")
+    assert repr(follow).endswith("…, budget 20, encoder 'nano', 1 of 16 frames read, closed)")
+    assert max(len(repr(follow)), len(repr(follow.clip))) < 200
+    live = stream(iter(pan), ["a child", "broccoli"])
+    assert repr(live) == "Stream('arrays', ['a child', 'broccoli'], budget 128, encoder 'nano', 0 frames read)"
 
 
 def test_a_known_flow_is_taken_only_if_it_explains_the_picture(pan: list[NDArray[np.uint8]]) -> None:

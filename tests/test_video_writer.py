@@ -113,18 +113,27 @@ def test_a_killed_process_leaves_a_clip_that_plays(tmp_path: Path, suffix: str, 
         assert np.abs(picture.rgb.astype(int) - 5 * picture.index).max() <= 4
 
 
+@pytest.mark.parametrize("there", [False, True])
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, RuntimeError])
-def test_an_interrupt_closes_the_file(tmp_path: Path, failure: type[BaseException]) -> None:
+def test_an_interrupt_closes_the_file(tmp_path: Path, failure: type[BaseException], there: bool) -> None:
     path = tmp_path / "a.mp4"
+    if there:
+        path.write_bytes(b"an older file")
+    writers = []
 
     def interrupted() -> None:
         with ClipWriter(path, SIZE, 24) as writer:
+            writers.append(writer)
             for number, frame in enumerate(pan(9, SIZE)):
                 writer.write(frame, number / 24)
             raise failure
 
     with pytest.raises(failure):
         interrupted()
+    if there:
+        assert path.read_bytes() == b"an older file"
+        (path,) = tmp_path.glob("a.*.part.mp4")
+    assert writers[0].place == path
     assert len(times_of(path)) == 9
     with av.open(str(path)) as container:
         assert container.streams.video[0].frames == 9

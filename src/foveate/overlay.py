@@ -1,9 +1,10 @@
 """A frame of a clip as people see it: what is kept, where the heat is, and below it what has happened so far.
 
 What is notable
-* Kept cells show the photograph, with an outline. Everything else is dark and grey, and glows where it is relevant, on
-  the absolute scale of relevance. The whole map of each question is drawn small beside its name.
-* Of several questions each has a colour: of its outline, its glow and its line on the strip.
+* Kept cells show the photograph, with an outline: new ones as it is, those that were sent before a little darker.
+  Everything else is grey and dark, and glows where it is relevant, on the absolute scale of relevance. The whole map of
+  each question is drawn small beside its name.
+* Of several questions each has a colour: of its outline, its glow and its line on the strip. There are twelve.
 * The strip has a column for each frame so far (for several, in a long clip): its height is how far the carried features
   are believed, a tick on top is a key frame, a tick below a frame with renewed parts. Lines are the questions' own
   confidence. Where the number of frames is not known, or was wrong, the strip is drawn together as it fills.
@@ -25,6 +26,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from foveate.relevance.allocate import Allocation
 from foveate.relevance.score import Relevance
+from foveate.terminal import counted
 from foveate.video.frame import Frame
 from foveate.viz import fitted, heat_colours
 
@@ -35,12 +37,16 @@ Colour = tuple[int, int, int]
 NARROW, LONG = 480, 1280  # pixels: at least as wide, at most as long is the picture
 COLOURS: tuple[Colour, ...] = (
     (255, 205, 90), (90, 210, 255), (255, 130, 190), (150, 235, 120), (200, 160, 255), (255, 150, 90),
+    (110, 150, 255), (235, 245, 130), (235, 75, 75), (90, 230, 190), (225, 105, 240), (205, 180, 150),
 )  # fmt: skip
 GROUND, LINE, INK, QUIET = (16, 16, 20), (38, 38, 46), (236, 236, 232), (150, 150, 158)
 KEY, RENEWED, BELIEF = (255, 255, 255), (110, 235, 215), (66, 84, 112)
+SENT = 0.78  # brightness of what is kept and has been sent before
+COUNTER = 9  # units that the number of the frame may take beside the legend
 DARK = 0.45  # brightness of what is not kept
 GLOW = 0.75  # opacity of full relevance
 COLUMNS = 512  # of the strip, at most
+LEGEND = ("confidence in what was carried {}", "confidence of each question", "key frame", "parts renewed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +70,7 @@ class Strip:
     @staticmethod
     def empty(expected: int | None, questions: int) -> Strip:
         """For a clip of so many frames; None where nobody knows."""
-        frames = max(2, expected or COLUMNS // 4)
+        frames = max(1, expected or COLUMNS // 4)
         each = -(-frames // COLUMNS)
         n = -(-frames // each)
         return Strip(each, _unknown(n), _unknown((n, questions)), np.zeros(n, bool), np.zeros(n, bool))
@@ -125,12 +131,14 @@ class Layout:
         unit: height of a line of text.
         columns: questions beside one another.
         rows: lines of questions.
+        legend: what the legend of the strip says, in lines.
     """
 
     picture: tuple[int, int]
     unit: int
     columns: int
     rows: int
+    legend: tuple[tuple[str, ...], ...]
 
     @staticmethod
     def of(frame: tuple[int, int], questions: int) -> Layout:
@@ -140,8 +148,10 @@ class Layout:
         h, w = max(1, round(height * ratio)), max(1, round(width * ratio))
         w = max(w, NARROW)
         unit = max(20, round(20 * w / 854))
-        columns = min(questions, max(1, w // (14 * unit)))
-        return Layout((h, w + w % 2), unit, columns, -(-questions // columns))
+        columns = min(questions, max(1, w // (18 * unit)))
+        return Layout(
+            (h, w + w % 2), unit, columns, -(-questions // columns), _legend(w + w % 2 - unit, unit, questions)
+        )
 
     @property
     def size(self) -> tuple[int, int]:
@@ -155,7 +165,7 @@ class Layout:
 
     @property
     def _strip(self) -> int:
-        return 4 * self.unit
+        return 3 * self.unit + len(self.legend) * self.unit
 
     @property
     def _gap(self) -> int:
@@ -182,27 +192,38 @@ def drawn(frame: Frame, strip: Strip, layout: Layout, expected: int | None = Non
     if (h, w) != rgb.shape[:2]:
         rgb = cv2.resize(rgb, (w, h), interpolation=cv2.INTER_AREA if ratio < 1 else cv2.INTER_CUBIC)  # type: ignore[assignment]
     top, left = (height - h) // 2, (width - w) // 2
-    page[top : top + h, left : left + w] = picture(rgb, relevance, kept, frame)
+    page[top : top + h, left : left + w] = picture(rgb, relevance, kept, new, frame)
     _lamp(page, frame, layout)
     y, room, tall = height + layout._gap, width // layout.columns, layout._row - layout._gap
     small = cv2.resize(rgb, (max(1, min(round(tall * w / h), 2 * tall)), tall), interpolation=cv2.INTER_AREA)
     for i, (one, cells, sent) in enumerate(zip(relevance, kept, new, strict=True)):
         at = (y + (i // layout.columns) * layout._row, (i % layout.columns) * room + layout._gap)
-        said = f"{len(cells)} of {cells.grid.count} cells, {len(sent)} new"
+        said = f"{len(cells)} of {counted(cells.grid.count, 'cell')}, {len(sent)} new"
+        said += " (brighter)" if 0 < len(sent) < len(cells) else ""
         _question(page, small, one, said, _colour(i), at, room - layout._gap, layout.unit)
     _strip(page, strip, frame, layout, expected)
     return page
 
 
-def picture(rgb: Bytes, relevance: Sequence[Relevance], kept: Sequence[Allocation], frame: Frame) -> Bytes:
-    """Kept cells as they are and outlined, the rest dark with a glow, renewed parts framed: uint8 [h, w, 3]."""
+def picture(
+    rgb: Bytes,
+    relevance: Sequence[Relevance],
+    kept: Sequence[Allocation],
+    new: Sequence[NDArray[np.int64]],
+    frame: Frame,
+) -> Bytes:
+    """Kept cells outlined, new ones as they are, the others darker; the rest dark with a glow, renewed parts framed:
+    uint8 [h, w, 3]."""
     h, w = rgb.shape[:2]
     passing, added = _glow([one.map for one in relevance])
     grey = cv2.convertScaleAbs(cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY), alpha=DARK)
     grey = cv2.multiply(grey, cv2.resize(passing, (w, h), interpolation=cv2.INTER_LINEAR), scale=1 / 255)
     out = cv2.add(cv2.merge([grey, grey, grey]), cv2.resize(added, (w, h), interpolation=cv2.INTER_LINEAR))
     masks = [cv2.resize(one.mask.astype(np.uint8), (w, h), interpolation=cv2.INTER_NEAREST) for one in kept]
-    out = np.asarray(cv2.copyTo(rgb, np.bitwise_or.reduce(masks), out), np.uint8)
+    every = np.bitwise_or.reduce([one.mask for one in kept])
+    every = cv2.resize(_level(every, new), (w, h), interpolation=cv2.INTER_NEAREST)
+    out = np.asarray(cv2.copyTo(cv2.convertScaleAbs(rgb, alpha=SENT), (every == 1).astype(np.uint8), out), np.uint8)
+    out = np.asarray(cv2.copyTo(rgb, (every == 2).astype(np.uint8), out), np.uint8)
     thick = 1 if w < 1000 else 2
     grid = frame.grid
     for y0, x0, y1, x1 in frame.renewed:
@@ -213,6 +234,14 @@ def picture(rgb: Bytes, relevance: Sequence[Relevance], kept: Sequence[Allocatio
         colour = _colour(i) if relevance[i].present else tuple(value // 2 for value in _colour(i))
         cv2.drawContours(out, found, -1, colour, thick, cv2.LINE_AA)
     return np.asarray(out, np.uint8)
+
+
+def _level(kept: NDArray[np.bool_], new: Sequence[NDArray[np.int64]]) -> Bytes:
+    """0: not kept, 1: kept, and sent before, 2: new to a question; uint8 [h, w]."""
+    level = kept.astype(np.uint8)
+    for cells in new:
+        level.ravel()[cells] = 2
+    return level
 
 
 def _glow(maps: Sequence[Floats]) -> tuple[Bytes, Bytes]:
@@ -262,7 +291,7 @@ def _question(
     page[y : y + tall, x : x + wide] = (grey * (1 - share) + heat_colours(level) * share).astype(np.uint8)
     cv2.rectangle(page, (x, y), (x + wide - 1, y + tall - 1), colour, 1)
     left, width = x + wide + unit // 2, max(1, room - wide - unit)
-    verdict = f"{one.confidence:.2f}" + ("" if one.present else ", not found")
+    verdict = f"{one.confidence:.2f}" + ("" if one.present else ", not found: spread out")
     _ink(page, _text(f"“{one.query}”", round(unit * 0.8), width), (y, left), colour)
     _ink(page, _text(f"confidence {verdict}", round(unit * 0.65), width), (y + round(unit * 0.95), left), INK)
     _ink(page, _text(said, round(unit * 0.65), width), (y + round(unit * 1.7), left), QUIET)
@@ -272,24 +301,26 @@ def _strip(page: Bytes, strip: Strip, frame: Frame, layout: Layout, expected: in
     """The strip over time, with a line of text above it."""
     u, width = layout.unit, layout.picture[1]
     y = layout.picture[0] + layout._gap + layout.rows * layout._row
-    left, wide, top, tall = layout._gap, width - 2 * layout._gap, y + u + u // 4, 3 * u - u // 2
+    left, wide, tall = layout._gap, width - 2 * layout._gap, 3 * u - u // 2
+    top = y + len(layout.legend) * u + u // 4
     size = round(u * 0.65)
     of = f" of {expected}" if expected is not None and expected > frame.index else ""
-    right = _text(f"frame {frame.index + 1}{of}, {frame.time:.2f} s", size, wide)
+    said = f"frame {frame.index + 1}{of}, {frame.time:.2f} s"
+    right = _text(said, size, COUNTER * u)
     _ink(page, right, (y, width - left - right.shape[1]), INK)
-    x, end = left, width - left - right.shape[1] - u
-    legend = (
-        (f"confidence in what was carried {frame.confidence.mean():.2f}", BELIEF),
-        ("key frame", KEY),
-        ("parts renewed", RENEWED),
-    )
-    for said, colour in legend:
-        word = _text(said, size, wide)
-        if x + u + word.shape[1] > end:
-            break
-        cv2.rectangle(page, (x, y + u // 5), (x + u // 3, y + u // 5 + u // 3), colour, -1)
-        _ink(page, word, (y, x + u // 2), QUIET)
-        x += u // 2 + word.shape[1] + u
+    marks = {LEGEND[0]: BELIEF, LEGEND[2]: KEY, LEGEND[3]: RENEWED}
+    for line, names in enumerate(layout.legend):
+        x, middle_y = left, y + line * u + u // 5 + u // 6
+        for name in names:
+            if name in marks:
+                cv2.rectangle(page, (x, middle_y - u // 6), (x + u // 3, middle_y + u // 6), marks[name], -1)
+            else:
+                for i in range(strip.found.shape[1])[:3]:
+                    at = middle_y + 4 * i - 2 * min(2, strip.found.shape[1] - 1)
+                    cv2.line(page, (x, at), (x + u // 3, at), _colour(i), 2 if u >= 26 else 1, cv2.LINE_AA)
+            word = _text(name.format(f"{frame.confidence.mean():.2f}"), size, wide)
+            _ink(page, word, (y + line * u, x + u // 2), QUIET)
+            x += u // 2 + word.shape[1] + u
     n = len(strip.belief)
     heights = np.nan_to_num(strip.belief, nan=0.0) * (tall - 1)
     filled = np.arange(tall)[::-1, None] <= np.where(np.isnan(strip.belief), -1, heights)[None]
@@ -300,6 +331,8 @@ def _strip(page: Bytes, strip: Strip, frame: Frame, layout: Layout, expected: in
         seen = ~np.isnan(strip.found[:, i])
         rows = top + (1 - strip.found[seen, i]) * (tall - 3) + 1
         points = np.stack([middle[seen], rows], -1).round().astype(np.int32)
+        if len(points) == 1:  # of the first frame: across its column
+            points = (points + np.array([[-0.5], [0.5]]) * [[wide / n, 0]]).round().astype(np.int32)
         cv2.polylines(page, [points], False, _colour(i), 1 if u < 26 else 2, cv2.LINE_AA)
     for x in middle[strip.key].round().astype(int):
         cv2.line(page, (x, top), (x, top + u // 3), KEY, 1 if u < 26 else 2)
@@ -307,6 +340,20 @@ def _strip(page: Bytes, strip: Strip, frame: Frame, layout: Layout, expected: in
         cv2.line(page, (x, top + tall - 1), (x, top + tall - 1 - u // 4), RENEWED, 1 if u < 26 else 2)
     now = round(float(left + ((strip.count - 1) // strip.each + 1) * wide / n))  # where the tick is not hidden
     cv2.line(page, (now, top - 2), (now, top + tall + 1), QUIET, 1)
+
+
+@lru_cache(maxsize=16)
+def _legend(width: int, unit: int, questions: int) -> tuple[tuple[str, ...], ...]:
+    """The names of LEGEND in as many lines as they need; in the first there is room for the number of the frame."""
+    lines: list[list[str]] = [[]]
+    x = COUNTER * unit
+    for name in LEGEND if questions > 1 else (LEGEND[0], LEGEND[1].replace("each", "the"), *LEGEND[2:]):
+        needed = unit // 2 + _text(name.format("0.00"), round(unit * 0.65), width).shape[1] + unit
+        if x + needed - unit > width:
+            lines, x = [*lines, []], 0
+        lines[-1].append(name)
+        x += needed
+    return tuple(map(tuple, lines))
 
 
 def _ink(page: Bytes, mask: Bytes, at: tuple[int, int], colour: Colour) -> None:

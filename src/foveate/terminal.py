@@ -38,6 +38,15 @@ def whole_or_auto(text: str | int) -> int | str:
         raise typer.BadParameter(f"{text!r} is neither a whole number nor 'auto'") from None
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things, with an s where it is not one.
+
+    >>> counted(1, "frame"), counted(0, "frame")
+    ('1 frame', '0 frames')
+    """
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
 def table(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
     """Print a table on stdout; 160 columns wide where stdout is no terminal."""
     from rich.console import Console

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from foveate.terminal import (
     EncoderName,
     LongSide,
+    counted,
     counting,
     last_line,
     no_files,
@@ -19,6 +20,9 @@ from foveate.terminal import (
     waiting,
     whole_or_auto,
 )
+
+if TYPE_CHECKING:
+    from foveate.watch import Places
 
 EXAMPLE = 'Example:  foveate video clip.mp4 "the dog" "a frisbee" --budget 128 --out clip_kept.mp4'
 
@@ -37,7 +41,7 @@ def video(
         Path | None,
         typer.Option(
             help="Video to write (.mp4, .mkv); beside it NAME.jsonl, a line a frame [default: CLIP_kept.mp4]. What is "
-            "there is replaced when the new one is complete."
+            "there is replaced when the new one is complete; one that is interrupted stays beside it."
         ),
     ] = None,
     no_video: Annotated[bool, typer.Option("--no-video", help="Write the lines of JSON only.")] = False,
@@ -53,7 +57,7 @@ def video(
     rate: Annotated[float | None, typer.Option(help="Pictures a second of a folder of images [default: 24].")] = None,
 ) -> None:  # fmt: skip
     """Follow questions through a clip: an overlay video, lines of JSON."""
-    from foveate.errors import OptionError
+    from foveate.errors import BudgetError, OptionError
     from foveate.video import Refresh, open_clip, stream
     from foveate.video.frame import How
     from foveate.video.stream import Flow
@@ -62,8 +66,13 @@ def video(
     no_files(query, "clip", 'for f in *.mp4; do foveate video "$f" "a dog"')
     if not 0 <= start < float("inf"):
         raise OptionError(f"--start {start}", expected="seconds, 0 or more", fix="leave it out")
-    if frames is not None and frames < 1:
-        raise OptionError(f"--frames {frames}", expected="1 or more", fix="leave it out for all")
+    for name, value, usual in (("frames", frames, "all"), ("size", size, "the clip's own"), ("every", every, "12")):
+        if value is not None and value < 1:
+            raise OptionError(f"--{name} {value}", expected="1 or more", fix=f"leave it out for {usual}")
+    if budget != "auto" and budget < 1:
+        raise BudgetError(
+            f"--budget {budget}", expected="cells of each frame, 1 or more, or auto", fix="leave it out for 128"
+        )
     into = places(clip, out, not no_video)
     refresh = Refresh(every=every)
     with ExitStack() as before:
@@ -91,15 +100,15 @@ def video(
     total = frames if left is None else min(left, frames or left)
     with until_interrupted() as stopped, counting(Path(clip).name, total, "frames") as progress:
         found = watch(follow, into, most=frames, progress=progress, stopped=stopped)
-    _show(clip, found, flow, opened.trusted)
+    _show(clip, found, flow, opened.trusted, into)
     last_line(clip=clip, encoder=encoder or "nano", budget=budget, flow=flow, **found)
     if found["interrupted"]:
         raise typer.Exit(130)
 
 
-def _show(clip: str, found: dict[str, Any], flow: str, trusted: bool) -> None:
+def _show(clip: str, found: dict[str, Any], flow: str, trusted: bool, into: Places) -> None:
     if found["skipped"]:
-        typer.echo(f"warning: {found['skipped']} packets or pictures could not be decoded and were left out", err=True)
+        typer.echo(f"warning: could not be decoded, and left out: {counted(found['skipped'], 'picture')}", err=True)
     if flow == "codec" and not trusted:
         typer.echo("warning: the clip's motion vectors cannot be trusted throughout; DIS stood in for them", err=True)
     count, (h, w) = found["frames"], found["grid"]
@@ -109,9 +118,9 @@ def _show(clip: str, found: dict[str, Any], flow: str, trusted: bool) -> None:
          f"{r['sent'] / count:.1f}")
         for r in found["queries"]
     ]  # fmt: skip
-    title = f"{clip}  {state}{count} frames, {h} x {w} cells"
+    title = f"{clip}  {state}{counted(count, 'frame')}, {h} x {w} cells"
     table(title, ("query", "confidence", "frames found in", "kept a frame", "new a frame"), rows)
-    kinds = [f"{found['keys']} key frames of {found['key_ms']:.0f} ms"]
+    kinds = [f"{counted(found['keys'], 'key frame')} of {found['key_ms']:.0f} ms"]
     if found["carried_ms"] is not None:
         kinds.append(f"{count - found['keys']} carried of {found['carried_ms']:.1f} ms")
     pace = f"{found['frames_per_second']:.1f} frames a second, " + (
@@ -119,3 +128,7 @@ def _show(clip: str, found: dict[str, Any], flow: str, trusted: bool) -> None:
     )
     typer.echo(f"{', '.join(kinds)}; {pace}")
     typer.echo("files: " + " and ".join(path for path in (found["video"], found["jsonl"]) if path is not None))
+    wanted = {"video": into.video, "jsonl": into.lines}
+    earlier = [str(path) for name, path in wanted.items() if path is not None and str(path) != found[name]]
+    if earlier:
+        typer.echo(f"{' and '.join(earlier)}: as before; what is interrupted replaces nothing")

@@ -5,7 +5,8 @@ This is what `foveate video` does; floor 6, so it may know files and pictures.
 What is notable
 * Both files grow frame by frame: a line is written after its picture. However it ends, they differ by one frame at
   most, and only after a kill or where the disk was full.
-* What is there already stays until the new one is complete, as `ClipWriter` says; so does FILE.jsonl.
+* What is there already stays until the new one is complete, as `ClipWriter` says; so does FILE.jsonl. A run that was
+  interrupted, or failed on the way, is not complete: what it wrote stays beside the earlier results, and is named.
 * Nothing is made before the first frame has been answered, so a bad question, budget or clip leaves nothing behind.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import tempfile
 import time
 from array import array
@@ -54,20 +56,24 @@ def places(clip: str, out: Path | None, video: bool = True) -> Places:
 
     Raises OutputError: another suffix, no such folder, no right to write there, a folder in its place, the clip itself.
     """
-    if out is None:
-        out = Path(f"{Path(clip).resolve().stem.replace(':', '-')}_kept.mp4")
+    out = _usual(clip) if out is None else out
     known = VIDEO if video else (*VIDEO, LINES)
     if out.suffix.lower() not in known:
+        better = (out / _usual(clip) if out.is_dir() else out).with_suffix(VIDEO[0] if video else LINES)
         raise OutputError(
             f"--out {out}",
             expected=f"a name that ends in {' or '.join(known)}; the lines of JSON go beside it",
-            fix=f"write --out {out.stem or 'clip_kept'}.mp4"
+            fix=f"write --out {shlex.quote(str(better))}"
             + (", or add --no-video for the lines alone" if video else ""),
         )
     found = Places(out.with_suffix(LINES), out if video else None)
-    for path in (found.lines, *([out] if video else [])):
+    for path in (*([out] if video else []), found.lines):
         _check(path, clip)
     return found
+
+
+def _usual(clip: str) -> Path:
+    return Path(f"{Path(clip).resolve().stem.replace(':', '-')}_kept.mp4")
 
 
 def _check(path: Path, clip: str) -> None:
@@ -91,12 +97,17 @@ def _check(path: Path, clip: str) -> None:
 
 
 class Lines(AbstractContextManager["Lines"]):
-    """JSON objects, one a line, each on its way to the disk before the next. Raises OutputError."""
+    """JSON objects, one a line, each on its way to the disk before the next. Raises OutputError.
+
+    Attributes:
+        place: where the lines are now, as of a ClipWriter; None where there is no file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.count = path, 0
         beside = path.with_name(f"{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
         self._part = beside if os.path.lexists(path) else path
+        self.place: Path | None = self._part
         try:
             self._file = self._part.open("xb", buffering=0)
         except OSError as cause:
@@ -124,13 +135,53 @@ class Lines(AbstractContextManager["Lines"]):
             fix="choose another place or make room",
         )
 
-    def __exit__(self, *_: object) -> None:
+    def close(self, *, whole: bool = True) -> None:
+        """As `ClipWriter.close`. May be called twice."""
+        if self._file.closed:
+            return
         self._file.close()
         with suppress(OSError):
             if not self.count:
+                self.place = None
                 self._part.unlink()
-            elif self._part != self.path:
+            elif whole and self._part != self.path:
                 self._part.replace(self.path)
+                self.place = self.path
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(whole=kind is None)
+
+
+class Results(AbstractContextManager["Results"]):
+    """The files of a run, once there is something to write."""
+
+    def __init__(self, into: Places) -> None:
+        self.into = into
+        self.lines: Lines | None = None
+        self.video: ClipWriter | None = None
+        self._open = ExitStack()
+
+    def begin(self, size: tuple[int, int], rate: float) -> tuple[Lines, ClipWriter | None]:
+        """Make them, for pictures (H, W). Raises OutputError."""
+        self.lines = lines = self._open.enter_context(Lines(self.into.lines))
+        if self.into.video is not None:
+            self.video = self._open.enter_context(ClipWriter(self.into.video, size, rate))
+        return lines, self.video
+
+    @property
+    def places(self) -> list[Path]:
+        """Where there is something of this run now: the video first."""
+        found = [None if file is None else file.place for file in (self.video, self.lines)]
+        return [path for path in found if path is not None and path.exists()]
+
+    def interrupted(self) -> None:
+        """Close them, without putting them in the place of earlier ones. Raises OutputError."""
+        for file in (self.video, self.lines):
+            if file is not None:
+                file.close(whole=False)
+
+    def __exit__(self, *failure: Any) -> None:
+        self._open.__exit__(*failure)
 
 
 @dataclass
@@ -185,31 +236,35 @@ def watch(
         into: from `places`.
         most: frames, at most.
         progress: called with the number of frames done.
-        stopped: asked after each frame; True ends the clip there, with both files whole.
+        stopped: asked after each frame; True ends the clip there. Both files can be read, but they take no earlier
+            ones' place: "video" and "jsonl" in what is returned say where they are.
 
     Raises:
         What the stream raises, and OutputError. Frames before that are in the files, and the message says so.
     """
-    tally, start = Tally(stream.queries), time.perf_counter()
-    earlier = {path: _number(path) for path in (into.video, into.lines) if path is not None}
+    tally, start, files = Tally(stream.queries), time.perf_counter(), Results(into)
     try:
-        with stream, ExitStack() as files:
-            interrupted = _follow(stream, into, most, tally, files, progress, stopped)
+        with stream, files:
+            interrupted = _follow(stream, files, most, tally, progress, stopped)
+            if interrupted:
+                files.interrupted()
     except FoveateError as error:
-        there = [f"'{path}'" for path, number in earlier.items() if _number(path) not in (None, number)]
         if not tally.frames:
             raise
-        done = f"the {tally.frames} frames before " + (f"are in {' and '.join(there)}" if there else "had been written")
-        raise type(error)(error.received, expected=error.expected, fix=f"{error.fix}; {done}") from error
-    return _said(stream, into, tally, time.perf_counter() - start, interrupted)
+        there = " and ".join(f"'{path}'" for path in files.places)
+        frames = "the frame before" if tally.frames == 1 else f"the {tally.frames} frames before"
+        verb = ("is" if tally.frames == 1 else "are") + " in " if there else "had been written"
+        raise type(error)(
+            error.received, expected=error.expected, fix=f"{error.fix}; {frames} {verb}{there}"
+        ) from error
+    return _said(stream, files, tally, time.perf_counter() - start, interrupted)
 
 
 def _follow(
     stream: Stream,
-    into: Places,
+    files: Results,
     most: int | None,
     tally: Tally,
-    files: ExitStack,
     progress: Callable[[int], None],
     stopped: Callable[[], bool],
 ) -> bool:
@@ -225,8 +280,7 @@ def _follow(
     first, height, width = frame.index, *frame.rgb.shape[:2]
     layout, strip = Layout.of((height, width), len(stream.queries)), Strip.empty(expected, len(stream.queries))
     rate = min(max(clip.rate or RATE, 0.01), 240.0)
-    lines = files.enter_context(Lines(into.lines))
-    video = None if into.video is None else files.enter_context(ClipWriter(into.video, layout.size, rate))
+    lines, video = files.begin(layout.size, rate)
     shown = -1.0
     while frame is not None:
         relevances = [relevance for relevance, _, _ in answers(frame)]
@@ -242,14 +296,6 @@ def _follow(
             return True
         frame = None if tally.frames == most else next(stream, None)
     return False
-
-
-def _number(path: Path) -> int | None:
-    """What tells a file from another one of the same name; None where there is none."""
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return None
 
 
 def record(frame: Frame, one: bool) -> dict[str, Any]:
@@ -281,7 +327,7 @@ def answers(frame: Frame) -> list[tuple[Relevance, Allocation, Any]]:
     return list(zip(frame.relevance, frame.kept, frame.kept_new, strict=True))  # type: ignore[arg-type]
 
 
-def _said(stream: Stream, into: Places, tally: Tally, seconds: float, interrupted: bool) -> dict[str, Any]:
+def _said(stream: Stream, files: Results, tally: Tally, seconds: float, interrupted: bool) -> dict[str, Any]:
     def milliseconds(values: array[float]) -> float | None:
         return round(median(values) * 1e3, 2) if values else None
 
@@ -308,7 +354,7 @@ def _said(stream: Stream, into: Places, tally: Tally, seconds: float, interrupte
         "seconds": round(seconds, 3),
         "frames_per_second": round(tally.frames / seconds, 2),
         "interrupted": interrupted,
-        "video": None if into.video is None else str(into.video),
-        "jsonl": str(into.lines),
+        "video": None if files.video is None else str(files.video.place),
+        "jsonl": None if files.lines is None else str(files.lines.place),
         "queries": questions,
     }

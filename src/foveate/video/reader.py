@@ -8,9 +8,11 @@ What is notable
   recordings in one file) goes on one frame after the picture before, and is believed again where it is later.
 * A packet that cannot be decoded, and a picture that the decoder itself calls damaged, is left out and counted in
   `skipped`; the next ones follow. Pictures after it, up to the next key frame, are predicted from what is missing: they
-  come, and may show traces. What a container format leaves out by itself (MPEG-TS, Matroska after a damaged header)
-  cannot be counted.
+  come, and may show traces. What the decoder conceals without a word (common in MPEG-TS and Matroska), and what these
+  formats leave out by themselves, cannot be counted: such pictures come with traces, or not at all.
 * A picture file is a clip of one picture; of an animated WebP that is the first.
+* A file is closed where reading ends, for whatever reason, and with the last reference to its clip. (PyAV's container
+  is part of a cycle: by itself it would hold the file until the garbage collector comes by.)
 
 Not covered: tone mapping of HDR, pixels that are not square (they stay as stored), seeking, several video streams
 (the one that the container calls the best is read), interlaced pictures (both fields in one).
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import numbers
 import os
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -28,6 +31,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL.Image import Image
 
 from foveate.errors import OptionError, VideoError, VideoNotFoundError
 from foveate.readonly import Frozen
@@ -100,7 +104,9 @@ class Clock:
 
 
 class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
-    """The pictures of a clip, once, in order. Made by `open_clip`; close it, or use it in a `with` block.
+    """The pictures of a clip, once, in order. Made by `open_clip`.
+
+    The file or camera is let go at the end, by `close`, by `with`, or with the last reference, whichever comes first.
 
     Attributes:
         name: file name, folder name, "camera:0" or "arrays"; for messages.
@@ -110,25 +116,26 @@ class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
         codec: "h264", for example; None where nothing is decoded.
         skipped: packets and pictures left out so far, because they could not be decoded.
         trusted: the vectors may be believed, by what was seen so far: they were asked for, no B-frame, one reference,
-            not interlaced. Without it a vector may point further back than to the picture before.
+            not interlaced. Without it a vector may point further back than to the picture before. False unless they
+            were asked for (`vectors=True`; a stream does with flow="codec").
     """
 
     def __init__(self, source: Source, *, primed: bool) -> None:
         self._source = source
+        self._forgotten = weakref.finalize(self, source.close)
+        self._forgotten.atexit = False  # the system does that
         self._rows = source.read()
         self._clock = Clock(1 / (source.rate or RATE))
-        self._count = 0
+        self._count, self._read = 0, 0
         self._closed = False
         self.name, self.frames, self.rate, self.codec = source.name, source.frames, source.rate, source.codec
         self._first: Picture | None = None
         if primed:
             try:
                 self._first = self._next()
-            except BaseException as cause:
+            except BaseException:
                 self.close()
-                if not isinstance(cause, StopIteration):
-                    raise
-                raise _no_picture(source) from None
+                raise
         self.size = source.size if self._first is None else self._first.rgb.shape[:2]
 
     @property
@@ -142,11 +149,20 @@ class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
         return self._source.trusted
 
     def __next__(self) -> Picture:
-        """The next picture. Raises VideoError after `close`, and for what is no picture in an iterable."""
+        """The next picture. Raises VideoError after `close`, for what is no picture in an iterable, if none came."""
         if self._closed:
-            raise VideoError(f"'{self.name}' is closed", expected="an open clip", fix="open it again with open_clip")
+            raise VideoError(
+                f"the clip '{self.name}' is closed", expected="an open clip", fix="open it again with open_clip"
+            )
         first, self._first = self._first, None
-        return first if first is not None else self._next()
+        picture = first if first is not None else self._next()
+        self._read = picture.index + 1
+        return picture
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
 
     def skip_to(self, time: float) -> None:
         """Leave out the pictures before `time` (seconds); the next one keeps its own index and time.
@@ -159,10 +175,28 @@ class Clip(AbstractContextManager["Clip"], Iterator[Picture]):
                 return
 
     def _next(self) -> Picture:
-        raw, rgb, vectors = next(self._rows)
+        try:
+            raw, rgb, vectors = next(self._rows)
+        except BaseException as cause:  # whatever it is, nothing comes after it
+            self._source.close()
+            if isinstance(cause, StopIteration) and not self._count:
+                raise _no_picture(self._source) from None
+            raise
         picture = Picture(self._count, self._clock(raw), rgb, vectors)
         self._count += 1
         return picture
+
+    @property
+    def progress(self) -> str:
+        """How far it was read: "2 of 48 frames read"."""
+        of = "" if self.frames is None else f" of {self.frames}"
+        return f"{self._read}{of} frames read" + (", closed" if self._closed else "")
+
+    def __repr__(self) -> str:
+        size = "" if self.size is None else f", {self.size[0]} x {self.size[1]} px"
+        codec = "" if self.codec is None else f", {self.codec}"
+        rate = "" if self.rate is None else f", {self.rate:.4g} a second"
+        return f"Clip({self.name!r}{size}{codec}{rate}, {self.progress})"
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -184,14 +218,14 @@ def open_clip(
     Args:
         source: path of a video file (the extra `video`); number of a camera, or "camera:0" (through OpenCV; no camera
             was tried when this was written); a folder of images, in natural order of their names; an iterable of uint8
-            arrays [H, W, 3], or of pairs (seconds, array).
+            arrays [H, W, 3] or PIL images, or of pairs (seconds, one of these).
         vectors: give the codec's motion vectors, too, where there are any.
         long_side: pictures larger than this are scaled down to it, before they become RGB where that is possible.
         rate: pictures a second of a folder or of arrays without times; 24 by default. Files and cameras have their own.
 
     Raises:
         VideoNotFoundError: no such file, no images in the folder, no such camera.
-        VideoError: not a video, no picture in it, a URL; an array that is no picture (when it is reached).
+        VideoError: not a video, no picture in it, a URL; an array that is no picture, or none at all (when it is read).
         MissingExtraError: PyAV is not installed. OptionError: a long side or rate that cannot be.
     """
     _check(long_side, rate)
@@ -206,7 +240,9 @@ def open_clip(
         raise VideoError(
             f"a video given as {type(source).__name__}",
             expected="a path, a camera's number, a folder of images or an iterable of uint8 arrays [H, W, 3]",
-            fix="save it to a file first, or pass its frames",
+            fix="for a clip of one picture pass [image]"
+            if isinstance(source, Image)
+            else "save it to a file first, or pass its frames",
         )
     return Clip(Arrays(source, long_side, rate), primed=False)
 
@@ -272,6 +308,16 @@ def _file(source: str | os.PathLike[str], vectors: bool, long_side: int | None, 
 
 
 def _no_picture(source: Source) -> VideoError:
+    if isinstance(source, Arrays):
+        return VideoError(
+            "no frame came",
+            expected="at least one array uint8 [H, W, 3]",
+            fix="check what makes them; an iterator that was read before has none left",
+        )
+    if isinstance(source, Camera):
+        return VideoError(
+            f"'{source.name}' gave no picture", expected="a camera that works", fix="unplug it and plug it in again"
+        )
     return VideoError(
         f"'{source.name}' has no picture that can be decoded ({source.skipped} were tried)",
         expected="at least one picture",

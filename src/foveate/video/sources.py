@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL.Image import Image
 
 from foveate.errors import FoveateError, VideoError, VideoNotFoundError
 from foveate.image import FORMATS, MAX_PIXELS, load_image
@@ -120,14 +122,15 @@ def _images(folder: Path) -> list[Path]:
 
 
 class Arrays:
-    """Arrays uint8 [H, W, 3], or pairs (seconds, array). Each is copied: producers may use a buffer again."""
+    """Arrays uint8 [H, W, 3] or PIL images, or pairs (seconds, one of these). Arrays are copied: producers may use a
+    buffer again."""
 
     codec: str | None = None
     trusted = False
 
     def __init__(self, source: Iterable[Any], long_side: int | None, rate: float | None) -> None:
         if isinstance(source, np.ndarray) and source.ndim != 4:
-            raise _no_array(f"one array {source.dtype} {list(source.shape)}")
+            raise _no_frame(f"one array {_named(source)}", "for a clip of one picture pass [array]")
         self.name = "arrays"
         self.size: tuple[int, int] | None = None
         self.frames: int | None = len(source) if isinstance(source, Sized) else None
@@ -139,16 +142,10 @@ class Arrays:
     def read(self) -> Iterator[Row]:
         """One row for each array. Raises VideoError at the first thing that is no picture."""
         for number, item in enumerate(self._source):
-            at, array = number / (self.rate or RATE), item
+            at, frame = number / (self.rate or RATE), item
             if isinstance(item, tuple | list) and len(item) == 2:
-                at, array = _seconds(item[0], number), item[1]
-            if not hasattr(array, "__array__"):
-                raise _no_array(f"frame {number} is {type(array).__name__}")
-            pixels = np.asarray(array)
-            if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
-                raise _no_array(f"frame {number} is an array {pixels.dtype} {list(pixels.shape)}")
-            if pixels.shape[0] * pixels.shape[1] > MAX_PIXELS:
-                raise _no_array(f"frame {number} has {pixels.shape[0] * pixels.shape[1]:,} pixels")
+                at, frame = _seconds(item, number), item[1]
+            pixels = _pixels(frame, number)
             small = shrunk(pixels, self._long_side)
             yield at, np.array(small, order="C") if small is pixels else small, None
 
@@ -156,13 +153,74 @@ class Arrays:
         """Nothing is held."""
 
 
-def _no_array(received: str) -> VideoError:
+def _pixels(frame: Any, number: int) -> Bytes:
+    """uint8 [H, W, 3] of a frame; an array as it is. Raises VideoError with the way to make it one."""
+    if isinstance(frame, Image):
+        try:
+            return load_image(frame).rgb
+        except FoveateError as cause:
+            raise VideoError(f"frame {number}: {cause.received}", expected=cause.expected, fix=cause.fix) from cause
+    if isinstance(frame, str | os.PathLike):
+        fix = "pass the folder itself, or open the images: (foveate.load_image(path).rgb for path in paths)"
+        raise _no_frame(f"frame {number} is the path {_named(frame)}", fix)
+    if not hasattr(frame, "__array__"):
+        fix = "np.asarray(frame, np.uint8) makes an array of numbers" if frame is not None else "leave out what is none"
+        raise _no_frame(f"frame {number} is {_named(frame)}", fix)
+    array = np.asarray(frame)
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
+        raise _no_frame(f"frame {number} is an array {_named(array)}", _way(array))
+    if array.shape[0] * array.shape[1] > MAX_PIXELS:
+        raise _no_frame(f"frame {number} has {array.shape[0] * array.shape[1]:,} pixels", "scale it down first")
+    return array
+
+
+def _way(array: NDArray[Any]) -> str:
+    """How to make an array a picture, by what it looks like."""
+    if not array.size:
+        return "check how it was cut out: it has no pixels"
+    if array.ndim == 4:
+        return "array[0] is one frame of it" if len(array) == 1 else "it holds several frames: pass one at a time"
+    code, shape = "array", array.shape
+    if array.ndim == 3 and shape[2] not in (1, 3, 4) and shape[0] in (1, 3, 4):
+        code, shape = "array.transpose(1, 2, 0)", (*shape[1:], shape[0])
+    if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in (1, 3, 4)):
+        return "reshape it to [H, W, 3]"
+    kind, plain = array.dtype.kind, len(shape) == 3 and shape[2] == 3
+    if kind not in "buif":
+        return "make numbers of it: array.astype(np.uint8) for 0 to 255"
+    if array.dtype in (np.uint8, np.uint16, np.bool_):
+        return code if plain and array.dtype == np.uint8 else f"foveate.load_image({code}).rgb"
+    low, high = float(array.min()), float(array.max())
+    if not math.isfinite(low + high):
+        return "replace what is not finite first, for example with np.nan_to_num"
+    if kind in "iu" and low >= 0 and high <= 255:
+        return f"{code}.astype(np.uint8)" if plain else f"foveate.load_image({code}.astype(np.uint8)).rgb"
+    for black, white in ((0, 1), (-1, 1), (0, 255)):
+        if low >= black and high <= white:
+            return f"foveate.load_image({code}, value_range=({black}, {white})).rgb"
+    return f"foveate.load_image({code}, value_range=(black, white)).rgb, with what black and white are in it"
+
+
+def _no_frame(received: str, fix: str) -> VideoError:
     return VideoError(
         received,
-        expected=f"uint8 [H, W, 3] in RGB, one frame after the other, at most {MAX_PIXELS:,} pixels; "
-        "or pairs (seconds, array)",
-        fix="foveate.load_image(array, value_range=(0, 1)).rgb makes one, from floats, grey or RGBA",
+        expected=f"uint8 [H, W, 3] in RGB or a PIL image, one frame after the other, at most {MAX_PIXELS:,} pixels; "
+        "or pairs (seconds, frame)",
+        fix=fix,
     )
+
+
+def _named(value: Any) -> str:
+    """A value in a few words; never the numbers of an array."""
+    if isinstance(value, np.ndarray):
+        extent = ""
+        if value.size and value.dtype != np.uint8 and value.dtype.kind in "iuf":
+            extent = f" from {value.min():.4g} to {value.max():.4g}"
+        return f"{value.dtype} {list(value.shape)}{extent}"
+    if isinstance(value, str | os.PathLike | numbers.Number | None):
+        text = str(value) if isinstance(value, numbers.Number) else repr(value and os.fspath(value))
+        return text if len(text) <= 80 else f"{text[:79]}…"
+    return f"of type {type(value).__name__}"
 
 
 def is_number(value: Any) -> bool:
@@ -175,12 +233,17 @@ def is_whole(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, numbers.Integral)
 
 
-def _seconds(value: Any, number: int) -> float:
+def _seconds(pair: Sequence[Any], number: int) -> float:
+    value, other = pair
     if is_number(value):
         return float(value)
+    swapped = is_number(other)
     raise VideoError(
-        f"frame {number} has the time {value!r}", expected="seconds, a finite number", fix="pass pairs (seconds, array)"
-    )
+        f"frame {number} is ({_named(value)}, {_named(other)})" if swapped
+        else f"frame {number} has the time {_named(value)}",
+        expected="(seconds, frame), seconds being a finite number",
+        fix="swap the two" if swapped else "pass seconds, or leave the times out: rate=24",
+    )  # fmt: skip
 
 
 class Camera:

@@ -46,7 +46,7 @@ from foveate.video.transmit import sent_now
 EXPLAINED = 0.02  # unlikeness of the median sample up to which the codec's motion is believed
 NEW, EXTRA = 1.5, 8  # a part that the basis says this much less of than usual gets so many directions of its own
 SEGMENTS_LAST = 30  # frames; then they are made again even where no frame was encoded
-FRESH = ("saliency", "motion", "prev_relevance", "prev_saliency", "fixation")
+FRESH = ("saliency", "motion", "flow_y", "flow_x", "prev_relevance", "prev_saliency", "fixation")
 
 
 def step(
@@ -74,7 +74,7 @@ def step(
     patches = tuple(moved(patch, flow, uncovered) for patch in before.patches)
     seen = overlaid(patches, view)
     last = step_of(flow, uncovered, view, before.view, before.texture.grid.shape)
-    reason = how.refresh.key(patches[0].age, seen.confidence, seen.unlike, last.unlike)
+    reason = how.refresh.key(patches[0].age, seen.confidence, seen.unlike, last.unlike, last.lost)
     if reason == "cut":
         return _key(rgb, name, view, queries, how, reason)
     boxes: list[Box] = []
@@ -250,6 +250,7 @@ def _answered(
         old = {one.query: one for one in before.asked}
         fixation = np.clip(last.carried(before.fixation), 0, 1)
         planes["motion"] = motion_of(state.view, before.view, grid.shape)
+        planes["flow_y"], planes["flow_x"] = last.moved(grid)
         if old:
             top = np.max([one.relevance.map for one in old.values()], 0)
             planes["prev_relevance"] = np.clip(last.carried(top), 0, 1)

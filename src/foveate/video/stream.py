@@ -21,7 +21,7 @@ from foveate.channels.build import Preset, channels_named
 from foveate.channels.change import CHANGED
 from foveate.encoders import Encoder
 from foveate.encoders.contract import encoder_given
-from foveate.errors import OptionError, QueryError
+from foveate.errors import BudgetError, OptionError, QueryError, VideoError
 from foveate.pipeline import Budget
 from foveate.relevance.allocate import BEST, check_floor
 from foveate.relevance.policies import Policy
@@ -74,6 +74,12 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
 
     def __next__(self) -> Frame:
         started = time.perf_counter()
+        if self.clip.closed:
+            raise VideoError(
+                f"the stream of '{self.clip.name}' is closed",
+                expected="an open stream; the frames that it gave stay as they are",
+                fix="call stream again, and ask for frames inside the with block",
+            )
         picture = next(self.clip)
         self._state, frame = step(
             self._state, picture.rgb, f"{self.clip.name} at {picture.time:.3f} s", self.queries, self._how,
@@ -91,6 +97,12 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         height, width = picture.rgb.shape[:2]
         flow, covered = flow_of(picture.vectors, (height, width), view_shape(height, width))
         return flow if float(covered.mean()) >= COVERED else None
+
+    def __repr__(self) -> str:
+        asked = repr(self.queries[0] if self._one else list(self.queries))
+        asked = asked if len(asked) <= 100 else f"{asked[:99]}…"
+        how = f"budget {self._how.budget}, encoder {self._how.tower.name!r}"
+        return f"Stream({self.clip.name!r}, {asked}, {how}, {self.clip.progress})"
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -128,7 +140,7 @@ def stream(
 
     Args:
         source: a video file, a camera ("camera:0"), a folder of pictures, an iterable of uint8 arrays [H, W, 3] or of
-            (seconds, array), or a Clip of `open_clip`.
+            PIL images, or of (seconds, one of these), or a Clip of `open_clip`.
         query: a question or noun phrase; a list of them gives several maps and kept sets a frame.
         budget: cells to keep of each frame, exactly; None or "auto" as in `allocate`.
         encoder, long_side, rank, channels: as in `encode`. Edges are made when `Frame.texture` is looked at.
@@ -144,12 +156,19 @@ def stream(
         rate: pictures a second of a folder or of arrays without times.
 
     Raises:
-        VideoError, VideoNotFoundError, MissingExtraError for the source; QueryError; OptionError; BudgetError with the
-        first frame, as only then the number of cells is known; encoder errors as in `encode`.
+        VideoError, VideoNotFoundError, MissingExtraError for the source; QueryError; OptionError; BudgetError (too
+        large: with the first frame, as only then the number of cells is known); encoder errors as in `encode`.
     """
     for name, share in (("memory", memory), ("smooth", smooth), ("hold", hold), ("changed", changed)):
         if isinstance(share, bool) or not isinstance(share, int | float | np.number) or not 0 <= share <= 1:
-            raise OptionError(f"{name}={share!r}", expected="a number from 0 to 1", fix="leave it out")
+            usual = (stream.__kwdefaults__ or {})[name]
+            raise OptionError(f"{name}={share!r}", expected="a number from 0 to 1", fix=f"leave it out for {usual:g}")
+    if isinstance(budget, int | np.integer) and not isinstance(budget, bool) and budget < 1:
+        raise BudgetError(
+            f"budget={budget!r}",
+            expected="cells to keep of each frame: 1 or more, None or 'auto'",
+            fix="leave it out for 128",
+        )
     if refresh is not None and not isinstance(refresh, Refresh):
         raise OptionError(f"refresh={refresh!r}", expected="Refresh(...)", fix="for other intervals Refresh(every=24)")
     if not callable(flow) and flow not in ("dis", "codec"):

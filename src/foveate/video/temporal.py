@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.grid import reduce_plane, resize_map
+from foveate.grid import Grid, reduce_plane, resize_map
 from foveate.pipeline import Budget, allocate
 from foveate.readonly import Frozen
 from foveate.relevance.allocate import Allocation
@@ -41,6 +41,17 @@ class Step(Frozen):
     trust: Floats
     unlike: float
 
+    @property
+    def lost(self) -> float:
+        """Share of the cells that are rather not found again in the previous frame."""
+        return float((self.trust < 0.5).mean())
+
+    def moved(self, grid: Grid) -> tuple[Floats, Floats]:
+        """The channels "flow_y" and "flow_x": how far what is in each cell came since, down and right, in pixels."""
+        return -self.flow[..., 0] * np.float32(grid.height / grid.h), -self.flow[..., 1] * np.float32(
+            grid.width / grid.w
+        )
+
     def carried(self, plane: NDArray[np.floating] | NDArray[np.bool_], *, nearest: bool = False) -> Floats:
         """A plane of the previous frame [h, w] seen from this one."""
         return warped(plane.astype(np.float32), self.flow, nearest=nearest)
@@ -54,7 +65,10 @@ def step_of(flow: Floats, uncovered: NDArray[np.bool_], current: View, earlier: 
 
 
 def motion_of(current: View, earlier: View, shape: tuple[int, int]) -> Floats:
-    """The channel "motion": the largest |luma - luma of the frame before| of each cell, [h, w] in [0, 1]."""
+    """The channel "motion": the largest |luma - luma of the frame before| of each cell, [h, w] in [0, 1].
+
+    At the same place: the camera's motion is not taken out, and a flat area that moves shows none.
+    """
     difference = cv2.absdiff(current.luma, earlier.luma).astype(np.float32) / np.float32(255)
     if shape[0] <= current.shape[0] and shape[1] <= current.shape[1]:
         return reduce_plane(difference, shape, "max")

@@ -6,7 +6,8 @@ What is notable
   about 110 bytes a picture. A Matroska file (.mkv) has clusters of one picture.
 * A new file is written in its place. A file that is already there stays until the new one is complete: that one is
   written beside it as NAME.<random>.part.mp4, which is also where it is found after a kill.
-* Leaving the `with` block closes the file, also by an exception or Ctrl-C: what was written before is kept.
+* Leaving the `with` block by an exception or Ctrl-C closes the file, too: what was written before is kept. It does not
+  take the place of an earlier file, but stays beside it.
 
 Not covered: sound, transparency (there is none in H.264), sizes that change.
 """
@@ -97,6 +98,7 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
 
     Attributes:
         path: where the clip will be when it is closed.
+        place: where its pictures are now: `path`, or beside it; None where it left no file.
         count: pictures written so far. A writer closed without any leaves no file, and an existing one as it is.
 
     Raises:
@@ -116,6 +118,7 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
         self._last = -1
         self._closed = False
         self._part, self._file = _create(self.path)
+        self.place: Path | None = self._part
         try:
             self._open(av)
         except BaseException as cause:
@@ -191,8 +194,12 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
             fix="choose another place or make room; what was written before plays, if the file is still there",
         )
 
-    def close(self) -> None:
-        """Finish the file and put it in its place. May be called twice. Raises OutputError."""
+    def close(self, *, whole: bool = True) -> None:
+        """Finish the file and put it in its place. May be called twice. Raises OutputError.
+
+        Args:
+            whole: False for a clip that was to be longer: it plays, but stays beside an earlier file.
+        """
         if self._closed:
             return
         self._closed = True
@@ -204,22 +211,23 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
             self._container.mux(self._stream.encode(None))
             self._container.close()
             self._file.close(safe=True)
-            if self._part != self.path:
+            if whole and self._part != self.path:
                 self._part.replace(self.path)
+                self.place = self.path
         except self._failures as cause:
             raise self._failed(cause) from cause
         finally:
             self._file.close()
 
     def _remove(self) -> None:
-        self._closed = True
+        self._closed, self.place = True, None
         self._file.close()
         with contextlib.suppress(OSError):
             self._part.unlink()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            self.close()
+            self.close(whole=kind is None)
         except OutputError:
             if kind is None:  # otherwise the first failure is the one to hear about
                 raise
