@@ -96,7 +96,9 @@ def view_shape(height: int, width: int, long_side: int = LONG_SIDE) -> tuple[int
 def view_of(rgb: NDArray[np.uint8], long_side: int = LONG_SIDE) -> View:
     """uint8 [H, W, 3] -> View."""
     y, x = view_shape(rgb.shape[0], rgb.shape[1], long_side)
-    small = cv2.resize(rgb, (x, y), interpolation=cv2.INTER_AREA)
+    while rgb.shape[0] % 2 == rgb.shape[1] % 2 == 0 and rgb.shape[0] >= 2 * y and rgb.shape[1] >= 2 * x:
+        rgb = cv2.resize(rgb, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+    small = cv2.resize(rgb, (x, y), interpolation=cv2.INTER_AREA)  # halves are quick, odd ratios are not
     luma = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
     soft = cv2.GaussianBlur(luma.astype(np.float32), (0, 0), BLUR)
     return View(np.asarray(small, np.uint8), np.asarray(luma, np.uint8), np.asarray(soft, np.float32))

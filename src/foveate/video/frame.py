@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from foveate.basis import Basis
 from foveate.channels.build import VISUAL
 from foveate.channels.change import CHANGED
+from foveate.channels.clusters import borders
 from foveate.channels.visual import visual_planes
 from foveate.encoders import Encoder
 from foveate.grid import Grid
 from foveate.pipeline import Budget
+from foveate.planes import quarter_shape
 from foveate.readonly import Frozen
 from foveate.refine import Box
 from foveate.relevance.allocate import BEST, Allocation
@@ -134,12 +136,12 @@ class Frame(Frozen):
 
         `Texture.error_bound` is about compression; what carrying does to features is what `confidence` is about.
         """
-        wanted = [name for name in VISUAL if name in self._names]
-        if not wanted:
-            return self._carried
-        fresh = visual_planes(self.rgb)
-        planes = {**self._carried.planes, **{name: fresh[name].astype(np.float16) for name in wanted}}
-        return replace(self._carried, planes=planes)
+        fresh = visual_planes(self.rgb) if set(VISUAL) & set(self._names) else {}
+        if "boundary" in self._names and self._carried.has("cluster_id"):
+            ids = self._carried.channel("cluster_id").astype(np.int64)
+            fresh = {**fresh, "boundary": borders(ids, quarter_shape(self._carried.grid))}
+        wanted = {name: plane.astype(np.float16) for name, plane in fresh.items() if name in self._names}
+        return replace(self._carried, planes={**self._carried.planes, **wanted}) if wanted else self._carried
 
     def __repr__(self) -> str:
         kept = len(self.kept) if isinstance(self.kept, Allocation) else [len(one) for one in self.kept]

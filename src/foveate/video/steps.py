@@ -47,6 +47,7 @@ EXPLAINED = 0.02  # unlikeness of the median sample up to which the codec's moti
 NEW, EXTRA = 1.5, 8  # a part that the basis says this much less of than usual gets so many directions of its own
 SEGMENTS_LAST = 30  # frames; then they are made again even where no frame was encoded
 FRESH = ("saliency", "motion", "flow_y", "flow_x", "prev_relevance", "prev_saliency", "fixation")
+LATER = (*VISUAL, "boundary")  # made of the frame itself when somebody looks: Frame.texture
 
 
 def step(
@@ -127,13 +128,13 @@ def _key(
         share = (np.float32(how.memory) * seen.confidence)[..., None]
         mixed = (1 - share) * dense.features + share * before.basis.restore(seen.z)
         dense = DenseFeatures(np.asarray(mixed, np.float32), dense.grid)
-    names = [channel for channel in how.names if channel not in VISUAL]
+    names = [channel for channel in how.names if channel not in LATER]
     texture = texture_of(Picture(rgb, None, name), dense, how.tower, names, rank=how.rank, long_side=how.long_side)
     after = State(
         texture=texture,
         basis=texture.basis,
         patches=(patch_of(texture.embedding, texture.residual, view),),
-        planes=ReadOnly({name: plane for name, plane in texture.planes.items() if name not in FRESH}),
+        planes=ReadOnly({name: plane for name, plane in texture.planes.items() if name not in (*FRESH, *LATER)}),
         planes_flow=still(view.shape),
         planes_age=0,
         view=view,
@@ -184,7 +185,7 @@ def _coordinates(features: Floats, basis: Basis, metric: Metric) -> tuple[Floats
 
 
 def _planes_again(state: State, rgb: NDArray[np.uint8], seen: Seen, how: How) -> State:
-    names = [name for name in how.names if name not in (*VISUAL, *FRESH)]
+    names = [name for name in how.names if name not in (*FRESH, *LATER)]
     planes, _ = build(names, rgb, seen.z)
     kept = ReadOnly({name: plane.astype(np.float16) for name, plane in planes.items()})
     return replace(state, planes=kept, planes_flow=still(state.view.shape), planes_age=0)
