@@ -17,6 +17,7 @@ import typer
 
 from foveate.ask_command import ask
 from foveate.bench.command import bench
+from foveate.store_command import index, search, store
 from foveate.terminal import EncoderName, LongSide, Twice, last_line, no_files, table, waiting, whole_or_auto
 from foveate.video_command import EXAMPLE, video
 
@@ -33,6 +34,7 @@ app = typer.Typer(
     'Then:        foveate look photo.jpg "the red car" "a dog" --budget 273',
 )
 app.add_typer(bench, name="bench")
+app.add_typer(store, name="store")
 
 
 Budget = Annotated[
@@ -94,6 +96,8 @@ def look(
 
 app.command()(ask)
 app.command(epilog=EXAMPLE)(video)
+app.command()(index)
+app.command()(search)
 
 
 @app.command()

@@ -14,5 +14,5 @@ from foveate.store.adding import Added as Added
 from foveate.store.adding import Progress as Progress
 from foveate.store.cache import Statistics as Statistics
 from foveate.store.cache import TextureCache as TextureCache
-from foveate.store.store import Hit as Hit
+from foveate.store.search import Hit as Hit
 from foveate.store.store import Store as Store

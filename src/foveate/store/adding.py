@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from foveate.store.disk import Disk
 from foveate.store.files import PathLike, Source, find
 from foveate.store.index import packed
 from foveate.store.opening import Wanted, Writer, writing
+from foveate.store.parts import part_of
 from foveate.store.record import Record, digest
 from foveate.store.shard import Draft, Name
 from foveate.store.work import BAD, Content, EncodeBatch, read, reason
@@ -76,6 +77,7 @@ def add(
     wanted: Wanted,
     disk: Disk,
     workers: int,
+    part: str | None,
     progress: Callable[[Progress], None] | None,
 ) -> Added:
     """See Store.add."""
@@ -91,7 +93,8 @@ def add(
             fix="check the path; a file that is named itself may be called anything",
         )
     with writing(store, wanted, disk) as writer:
-        return _Adding(writer, wanted, found.sources, list(found.unreadable), progress).run(workers)
+        mine = found.sources if part is None else part_of(found.sources, part)
+        return _Adding(writer, wanted, found.sources, mine, list(found.unreadable), progress).run(workers)
 
 
 class _Adding:
@@ -99,7 +102,8 @@ class _Adding:
         self,
         writer: Writer,
         wanted: Wanted,
-        sources: tuple[Source, ...],
+        every: Sequence[Source],
+        sources: Sequence[Source],
         bad: list[tuple[str, str]],
         progress: Callable[[Progress], None] | None,
     ) -> None:
@@ -113,7 +117,7 @@ class _Adding:
         if not todo:
             return
         if writer.identity is None or writer.space is None:
-            identity, space, tower = wanted.identity(todo)
+            identity, space, tower = wanted.identity(every)
             query_metric_of(tower)
             writer.begin(identity, space)
             self.work = EncodeBatch(tower, identity, space)

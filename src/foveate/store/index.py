@@ -42,6 +42,7 @@ CREATE TABLE IF NOT EXISTS names (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS names_by_name ON names (name);
 CREATE INDEX IF NOT EXISTS names_by_image ON names (image);
+CREATE TABLE IF NOT EXISTS replaced (sequence INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS counter (changes INTEGER NOT NULL);
 INSERT INTO counter SELECT 0 WHERE NOT EXISTS (SELECT * FROM counter);
 PRAGMA user_version = 1;
@@ -52,7 +53,7 @@ ROW = (
     "images.sequence"
 )
 FROM_IMAGES = "images JOIN shards ON shards.sequence = images.sequence"
-FROM_NAMES = f"names JOIN images ON images.id = names.image JOIN shards ON shards.sequence = images.sequence"
+FROM_NAMES = "names JOIN images ON images.id = names.image JOIN shards ON shards.sequence = images.sequence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,7 @@ def admit(connection: sqlite3.Connection, shard: Shard) -> None:
     drop_nameless(connection, loose)
     for sequence in shard.replaces:
         drop_shard(connection, sequence)
+        connection.execute("INSERT OR IGNORE INTO replaced VALUES (?)", (sequence,))
     connection.execute("UPDATE counter SET changes = changes + 1")
 
 

@@ -1,6 +1,6 @@
 """One writer at a time: a lock that the operating system lets go of when its owner dies.
 
-The lock is on the open file, so one that a killed process left behind is nobody's, and is taken over without a question.
+The lock is on the open file, so one that a killed process left behind is nobody's, and is simply taken.
 What the file says (process, machine, since when) is for the message only.
 
 Not covered: network file systems whose `flock` does not reach other machines. One machine writes to a store there.

@@ -10,6 +10,7 @@ What is notable
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import sqlite3
@@ -18,8 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import json
 
 import numpy as np
 
@@ -257,7 +256,8 @@ class Writer:
         """Publish a shard, then its rows: acknowledged when this returns. Raises OutputError."""
         if not draft:
             return
-        assert self.identity is not None and self.space is not None
+        assert self.identity is not None
+        assert self.space is not None
         listed = self.index.ask("SELECT COALESCE(MAX(sequence), 0) FROM shards")[0][0]
         lying = [int(file.name[:8]) for file in shards_of(self.path)]
         shard = publish(self.disk, self.path, max(listed, *lying, 0) + 1, self.identity, self.space, draft)
@@ -285,7 +285,8 @@ def writing(path: Path, wanted: Wanted, disk: Disk) -> Iterator[Writer]:
 
 def _mend(writer: Writer) -> None:
     path, disk = writer.path, writer.disk
-    assert writer.identity is not None and writer.space is not None
+    assert writer.identity is not None
+    assert writer.space is not None
     disk.make_folder(path / FOLDER)
     for folder in (path, path / FOLDER):
         for file in folder.iterdir():
@@ -311,9 +312,14 @@ def adopt(writer: Writer) -> None:
     """Rows for shards that have none; damaged ones are put aside."""
     path, disk = writer.path, writer.disk
     listed = {file: sequence for sequence, file in writer.index.ask("SELECT sequence, file FROM shards")}
-    orphans = [file for file in shards_of(path) if file.name not in listed]
+    replaced = {sequence for (sequence,) in writer.index.ask("SELECT sequence FROM replaced")}
     whole = []
-    for file in orphans:
+    for file in shards_of(path):
+        if file.name in listed:
+            continue
+        if int(file.name[:8]) in replaced:  # `compact` or a repair had no time to remove it
+            disk.remove(file)
+            continue
         shard, _, flaw = flaws(file)
         if shard is None or flaw or shard.identity != writer.identity:
             quarantine(writer, file)

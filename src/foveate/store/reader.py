@@ -21,15 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.basis import Basis
-from foveate.errors import FoveateError, StoreDamagedError
+from foveate.errors import FoveateError, StoreDamagedError, StoreKeyError
 from foveate.store.identity import Identity, Space
-from foveate.store.index import Index, Row
+from foveate.store.index import FROM_NAMES, ROW, Index, Row, unpacked
 from foveate.store.record import ALPHA
 from foveate.store.search import Vectors
 from foveate.store.shard import FOLDER, damaged
 from foveate.store.texture import StoredTexture, stored_texture
 
 OPEN = 128  # files at once
+RETRIES = 3
 log = logging.getLogger("foveate")
 
 
@@ -87,12 +88,26 @@ class Reader:
             channels=self.channels,
         )
 
+    def by_id(self, id: int) -> tuple[StoredTexture, str, str]:
+        """The texture of an image in the index, a path and the name of it. Raises StoreKeyError, StoreDamagedError."""
+        for attempt in (1, 2):  # between the index and the file, `compact` may have moved it
+            named = self.index.ask(f"SELECT {ROW}, path, name FROM {FROM_NAMES} WHERE images.id = ? LIMIT 1", (id,))
+            if not named:
+                break
+            *row, path, name = named[0]
+            try:
+                return self.texture(Row(*row), unpacked(path), unpacked(name)), unpacked(path), unpacked(name)
+            except GoneError:
+                if attempt == 2:
+                    raise
+        raise StoreKeyError(f"no image number {id}", expected="one of the index", fix="search again")
+
     def tensors(self, row: Row) -> Mapping[str, NDArray[Any]]:
         """The tensors of a row, by the names of record.py, read-only. Raises StoreDamagedError."""
         content = self._piece(row.file, row.start, row.length)
         if content is None or zlib.crc32(content) != row.crc:
             raise damaged(self.path / FOLDER / row.file, f"image {row.position}, {row.key[:16]}, differs in its CRC-32")
-        identity, cells = self.identity, row.h * row.w
+        identity = self.identity
         out: dict[str, NDArray[Any]] = {}
         place = 0
 
@@ -114,8 +129,18 @@ class Reader:
         if row.flags & ALPHA:
             take("valid", "u1", row.h, row.w)
         take("thumbnail", "u1", row.thumbnail)
-        assert cells > 0
         return out
+
+    def vectors_at(self, row: Row) -> NDArray[np.float16] | None:
+        """The image-level vectors of a row, float16 [k, s]; None where those of its shard are damaged."""
+        images, start, crc = self.index.ask(
+            "SELECT images, vectors, crc FROM shards WHERE sequence = ?", (row.sequence,)
+        )[0]
+        k, s = self.identity.vectors, self.space.basis.rank
+        content = self._piece(row.file, start, images * k * s * 2)
+        if content is None or zlib.crc32(content) != crc:
+            return None
+        return np.frombuffer(content, "<f2").reshape(images, k, s)[row.position]
 
     def vectors(self) -> Vectors:
         """The image-level vectors as the index has them now. Images of damaged shards are left out, and logged."""
@@ -126,7 +151,11 @@ class Reader:
         with self._reading:
             kept = self._vectors
             if kept is None or kept.changes != changes:
-                kept = self._vectors = self._read_vectors()
+                for _ in range(RETRIES):
+                    kept = self._vectors = self._read_vectors()
+                    if self.index.changes == kept.changes:  # else `compact` may have moved some meanwhile
+                        break
+            assert kept is not None
             return kept
 
     def _read_vectors(self) -> Vectors:
@@ -181,7 +210,7 @@ class Reader:
             return _File(path)
         except OSError as cause:
             if isinstance(cause, FileNotFoundError):
-                raise Gone(
+                raise GoneError(
                     f"the shard '{path}' is missing",
                     expected="the file that was written",
                     fix="put it back; or: foveate store verify STORE --repair, then index the folder again",
@@ -196,7 +225,7 @@ class Reader:
         self.index.close()
 
 
-class Gone(StoreDamagedError):
+class GoneError(StoreDamagedError):
     """A shard that is not there: removed by hand, or replaced by `compact` since the index was asked."""
 
 

@@ -10,7 +10,7 @@
     vectors    float16 [k, s]      image-level vectors in the store's shared space (vectors.py)
 
 What is notable
-* The steps are part of the basis's rows that are kept, so a texture reads the integers as they are: score = q.mean + (B q).z.
+* The steps are part of the basis's rows that are kept, so a texture reads the integers as they are.
 * The residual is measured with all that rounding in it.
 * Other planes are cheap to make from pixels, so they are not kept (texture.py of this package).
 """
@@ -109,7 +109,7 @@ def record_of(
         basis, own = space.in_steps, {}
         z = np.clip(np.rint((x - basis.mean) @ inward(basis, metric)), -STEPS, STEPS).astype(np.int8)
     shape = dense.grid.shape
-    left = np.linalg.norm(x - basis.restore(z), axis=1)
+    left = np.linalg.norm(x - basis.restore(z.astype(np.float32)), axis=1)
     step = max(float(left.max()), SMALLEST) / LEVELS
     tensors: dict[str, NDArray[Any]] = dict(own)
     if tower.calibration.rivalry > 0:

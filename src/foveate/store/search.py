@@ -1,7 +1,7 @@
 """Search: a short list by one matrix product, then the exact score of each image on it.
 
-    short list   for each phrase, the highest q.v over an image's vectors v, as relevance       one product for all images
-    exact        for each phrase, the peak of its map over the image's cells                    as foveate.score has it
+    short list   for each phrase, the highest q.v over an image's vectors v: one product for all images
+    exact        for each phrase, the peak of its map over the image's cells: as foveate.score has it
     score        the geometric mean of the phrases' peaks: an image with a dog *and* a beach comes first
 
 What is notable
@@ -13,15 +13,19 @@ What is notable
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foveate.encoders import Calibration
 from foveate.relevance.query import Query
+from foveate.relevance.score import PRESENT, Relevance
 from foveate.store.identity import Space
+from foveate.store.texture import StoredTexture
+from foveate.texture import Texture
 
 Floats = NDArray[np.float32]
 CHUNK = 2**16  # images of one product: its scores stay in the processor's cache
@@ -88,3 +92,37 @@ def together(peaks: Floats) -> float:
     if len(peaks) == 1:
         return float(peaks[0])
     return float(np.exp(np.log(np.maximum(peaks.astype(np.float64), 1e-30)).mean()))
+
+
+@dataclass(frozen=True, eq=False)
+class Hit:
+    """An image that was found.
+
+    Attributes:
+        path: where its file was. name: its key in the store. score: in [0, 1], see search.py.
+    """
+
+    path: str
+    name: str
+    score: float
+    query: str
+    _texture: Callable[[], StoredTexture]
+    _score: Callable[[Texture, str], Relevance]
+
+    def __repr__(self) -> str:
+        return f"Hit({self.name!r}, {self.score:.3f})"
+
+    @property
+    def present(self) -> bool:
+        """Whether the thing counts as being in the image: a score of at least 0.5."""
+        return self.score >= PRESENT
+
+    @cached_property
+    def texture(self) -> StoredTexture:
+        """The image's texture."""
+        return self._texture()
+
+    @cached_property
+    def relevance(self) -> Relevance:
+        """Where in the image: what foveate.score says of the texture."""
+        return self._score(self.texture, self.query)

@@ -35,12 +35,17 @@ from foveate.store.record import Record
 FOLDER = "shards"
 NAMED = re.compile(r"(\d{8})-([0-9a-f]{16})\.safetensors")
 MOST_HEADER = 100_000_000  # bytes; safetensors' own limit
-DTYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "I8": np.dtype("i1"), "U8": np.dtype("u1")}
+DTYPES: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "I8": np.dtype("i1"),
+    "U8": np.dtype("u1"),
+}
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 SPACE = ("space.mean", "space.rows", "space.steps")
 TENSORS = {
-    "basis.mean": "F32", "basis.rows": "F16", "basis.steps": "F32", "rivals": "F16", "embedding": "I8", "residual": "U8", "saliency": "U8",
-    "valid": "U8", "thumbnail": "U8",
+    "basis.mean": "F32", "basis.rows": "F16", "basis.steps": "F32", "rivals": "F16",
+    "embedding": "I8", "residual": "U8", "saliency": "U8", "valid": "U8", "thumbnail": "U8",
 }  # fmt: skip
 
 

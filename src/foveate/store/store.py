@@ -1,4 +1,4 @@
-"""The store: a folder of textures that can be added to, read from, and searched. See the package for the whole story."""
+"""The store: a folder of textures that can be added to, read from, and searched. The package says more."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import os
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -22,7 +21,8 @@ from foveate.errors import OptionError, QueryError, StoreDamagedError, StoreKeyE
 from foveate.pipeline import score
 from foveate.relevance.bank import bank_of
 from foveate.relevance.query import Query, prepare
-from foveate.relevance.score import PRESENT, Relevance, maps_of, peaks_of
+from foveate.relevance.score import Relevance, maps_of, peaks_of
+from foveate.store import upkeep
 from foveate.store.adding import Added, Progress, add
 from foveate.store.cache import Statistics, TextureCache
 from foveate.store.disk import Disk
@@ -30,49 +30,16 @@ from foveate.store.files import PathLike
 from foveate.store.identity import Identity
 from foveate.store.index import FROM_NAMES, ROW, Row, packed, unpacked
 from foveate.store.opening import Wanted, opened, removing
-from foveate.store.reader import Gone, Reader, log
-from foveate.store.search import short_list, together
+from foveate.store.reader import GoneError, Reader, log
+from foveate.store.search import Hit, short_list, together
 from foveate.store.texture import StoredTexture
+from foveate.store.upkeep import Verified
 from foveate.texture import Texture
 
 Floats = NDArray[np.float32]
 CACHE = 256 * 2**20  # bytes of textures in memory
 RERANKED, FACTOR = 50, 5  # images that are searched exactly: at least so many, and so many for each that is wanted
 HEX = frozenset("0123456789abcdef")
-
-
-@dataclass(frozen=True, eq=False)
-class Hit:
-    """An image that was found.
-
-    Attributes:
-        path: where its file was. name: its key in the store. score: in [0, 1], see search.py.
-    """
-
-    path: str
-    name: str
-    score: float
-    query: str
-    _texture: Callable[[], StoredTexture]
-    _score: Callable[[Texture, str], Relevance]
-
-    def __repr__(self) -> str:
-        return f"Hit({self.name!r}, {self.score:.3f})"
-
-    @property
-    def present(self) -> bool:
-        """Whether the thing counts as being in the image: a score of at least 0.5."""
-        return self.score >= PRESENT
-
-    @cached_property
-    def texture(self) -> StoredTexture:
-        """The image's texture."""
-        return self._texture()
-
-    @cached_property
-    def relevance(self) -> Relevance:
-        """Where in the image: what foveate.score says of the texture."""
-        return self._score(self.texture, self.query)
 
 
 class Store:
@@ -127,16 +94,15 @@ class Store:
         reader = self._reader()
         if reader is None:
             return f"Store('{self.path}', empty)"
-        identity = reader.identity
-        return f"Store('{self.path}', {len(self)} images, {identity.encoder.name}, {identity.kind} basis, rank {identity.rank})"
-
-    # --- writing ------------------------------------------------------------------------------------------------------
+        said = reader.identity
+        return f"Store('{self.path}', {len(self)} images, {said.encoder.name}, {said.kind} basis, rank {said.rank})"
 
     def add(
         self,
         paths: PathLike | Iterable[PathLike],
         *,
         workers: int = 1,
+        part: str | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Added:
         """Index image files, and folders with all that is below them. What is there already is not done again.
@@ -146,6 +112,7 @@ class Store:
 
         Args:
             workers: threads that decode and encode.
+            part: "i/n" does every n-th file only; the shared basis is fitted to all. See `merge`.
             progress: called after each file.
 
         Returns:
@@ -156,7 +123,7 @@ class Store:
             OutputError: the disk is full, or the folder may not be written to. What the encoder raises.
         """
         try:
-            return add(self.path, paths, self._wanted, self._disk, workers, progress)
+            return add(self.path, paths, self._wanted, self._disk, workers, part, progress)
         finally:
             self._forget()
 
@@ -171,6 +138,38 @@ class Store:
             return removing(self.path, paths, self._wanted, self._disk)
         finally:
             self._forget()
+
+    # --- upkeep -------------------------------------------------------------------------------------------------------
+
+    def verify(self, repair: bool = False) -> Verified:
+        """Read every byte and compare it with its checksum. `repair`: put damaged shards aside, keep what is whole.
+
+        Raises StoreLockedError and OutputError when repairing.
+        """
+        if not repair:
+            return upkeep.verify(self.path, self._reader())
+        try:
+            return upkeep.repair(self.path, self._wanted, self._disk)
+        finally:
+            self._forget()
+
+    def compact(self) -> int:
+        """Rewrite small shards and those with removed images. -> bytes that became free."""
+        try:
+            return upkeep.compact(self.path, self._wanted, self._disk)
+        finally:
+            self._forget()
+
+    def merge(self, *others: PathLike) -> int:
+        """Take the images of other stores of the same encoder and basis. -> how many were new. Raises StoreError."""
+        try:
+            return upkeep.merge(self.path, [Path(os.path.abspath(o)) for o in others], self._wanted, self._disk)
+        finally:
+            self._forget()
+
+    def stats(self) -> dict[str, Any]:
+        """Counts, bytes, encoder and basis."""
+        return upkeep.statistics(self.path, self._reader())
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -207,7 +206,7 @@ class Store:
             row, path, called = self._find(name)
             try:
                 return self._texture(row, path, called)
-            except Gone:
+            except GoneError:
                 if attempt == 2:
                     raise
         raise AssertionError
@@ -229,8 +228,8 @@ class Store:
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    @overload
-    def search(
+    @overload  # a str is a sequence of str too; the first signature wins
+    def search(  # type: ignore[overload-overlap]
         self, query: str, k: int = 20, *, encoder: str | Encoder | None = None, rerank: int | None = None
     ) -> list[Hit]: ...
     @overload
@@ -260,7 +259,8 @@ class Store:
         texts = [query] if isinstance(query, str) else list(query)
         reader = self._reader()
         if reader is None:
-            return [] if isinstance(query, str) else [[] for _ in texts]
+            nothing: list[list[Hit]] = [[] for _ in texts]
+            return [] if isinstance(query, str) else nothing
         tower, queries = self._asked(reader, texts, encoder)
         vectors = reader.vectors()
         size = max(RERANKED, FACTOR * k) if rerank is None else max(int(rerank), int(k))
@@ -294,8 +294,6 @@ class Store:
                 continue
             yield name, maps[0] if isinstance(query, str) else maps
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def _asked(self, reader: Reader, texts: list[str], encoder: str | Encoder | None) -> tuple[Encoder, list[Query]]:
         tower = encoder_of(reader.identity.encoder, encoder or self._wanted.encoder)
         if not texts:
@@ -315,15 +313,14 @@ class Store:
         rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
         scored: list[tuple[float, int, str, str]] = []
         for id in ids.tolist():
-            named = reader.index.ask(f"SELECT {ROW}, path, name FROM {FROM_NAMES} WHERE images.id = ? LIMIT 1", (id,))
-            if not named:  # removed meanwhile
-                continue
-            row, path, name = Row(*named[0][:-2]), unpacked(named[0][-2]), unpacked(named[0][-1])
             try:
-                peaks = peaks_of(reader.texture(row, path, name), query, tower.calibration, rivals)
+                texture, path, name = reader.by_id(id)
             except StoreDamagedError as error:
                 log.warning("%s", error.received)
                 continue
+            except StoreKeyError:  # removed meanwhile
+                continue
+            peaks = peaks_of(texture, query, tower.calibration, rivals)
             scored.append((-together(peaks), id, path, name))
         scored.sort()
         given = encoder or self._wanted.encoder
@@ -332,7 +329,7 @@ class Store:
             return score(texture, asked, encoder=given)
 
         return [
-            Hit(path, name, -worth, text, lambda path=path: self[path], relevance)  # type: ignore[misc]
+            Hit(path, name, -worth, text, partial(self.__getitem__, path), relevance)
             for worth, _, path, name in scored[:k]
         ]
 
@@ -394,7 +391,7 @@ def _meanings(name: str) -> Iterator[tuple[str, Any]]:
     except ValueError:
         return
     for form in ("NFC", "NFD"):
-        other = unicodedata.normalize(form, name)  # type: ignore[arg-type]
+        other = unicodedata.normalize(form, name)
         if other != name:
             yield "names.name = ?", packed(other)
     slashed = packed("/" + name.replace("\\", "/").lstrip("/"))

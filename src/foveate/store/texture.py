@@ -176,18 +176,18 @@ class StoredTexture(Texture):
             array.setflags(write=False)
 
     @property
-    def pixel(self) -> Bytes:  # type: ignore[override]
+    def pixel(self) -> Bytes:
         return self._pixels.picture.rgb
 
     @property
-    def valid(self) -> Bytes | None:  # type: ignore[override]
+    def valid(self) -> Bytes | None:
         if self._alpha is None:
             return None
         valid = self._pixels.picture.valid
         return self.derive("valid", lambda: self._enlarged_alpha()) if valid is None else valid
 
     @property
-    def made_by(self) -> Mapping[str, str]:  # type: ignore[override]
+    def made_by(self) -> Mapping[str, str]:
         return ReadOnly(self._pixels.made_by)
 
     @property
@@ -227,6 +227,7 @@ class StoredTexture(Texture):
         return super().derive(key, make)
 
     def _enlarged_alpha(self) -> Bytes:
+        assert self._alpha is not None
         return np.rint(np.clip(resize_map(self._alpha, (self.grid.height, self.grid.width)), 0, 255)).astype(np.uint8)
 
 

@@ -25,7 +25,7 @@ def vectors_of(x: Floats, space: Basis, metric: Metric, count: int) -> Floats:
 
     An image with fewer cells repeats some.
     """
-    return farthest((x - space.mean) @ inward(space, metric), count)
+    return farthest(np.asarray((x - space.mean) @ inward(space, metric), np.float32), count)
 
 
 def farthest(points: Floats, count: int) -> Floats:
