@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foveate.errors import StoreDamagedError
+from foveate.errors import StoreDamagedError, StoreLockedError
 from foveate.store.shard import Shard
 
 INDEX_FILE = "index.sqlite"
@@ -125,6 +125,12 @@ class Index:
         try:
             return self.connection.execute(statement, tuple(values)).fetchall()
         except sqlite3.DatabaseError as cause:
+            if "locked" in str(cause) or "busy" in str(cause):
+                raise StoreLockedError(
+                    f"the index '{self.where}' was busy for {WAIT:.0f} seconds ({cause})",
+                    expected="a writer that pauses now and then",
+                    fix="try again",
+                ) from cause
             raise no_index(self.where, cause) from cause
 
     def rows(self, condition: str, values: Iterable[Any] = (), source: str = FROM_IMAGES) -> list[Row]:

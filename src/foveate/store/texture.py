@@ -16,6 +16,7 @@ import io
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,7 +52,7 @@ class Pixels:
         self,
         places: tuple[str, ...],
         image: str,
-        thumbnail: bytes,
+        thumbnail: Bytes,
         size: tuple[int, int],
         names: tuple[str, ...],
         z: Callable[[], NDArray[np.floating]],
@@ -117,7 +118,7 @@ class Pixels:
         return None
 
     def _enlarged(self) -> tuple[Picture, str]:
-        small = np.asarray(Image.open(io.BytesIO(self.thumbnail), formats=["JPEG"]).convert("RGB"))
+        small = np.asarray(Image.open(io.BytesIO(self.thumbnail.tobytes()), formats=["JPEG"]).convert("RGB"))
         height, width = self.size
         rgb = small
         if small.shape[:2] != self.size:
@@ -129,8 +130,14 @@ class Pixels:
 class LazyPlanes(Mapping[str, NDArray[np.float16]]):
     """Planes by name: saliency is there, the others are made when one of them is first read."""
 
-    def __init__(self, saliency: NDArray[np.float16], pixels: Pixels) -> None:
-        self._saliency, self._pixels = saliency, pixels
+    def __init__(self, saliency: Bytes, pixels: Pixels) -> None:
+        self._levels, self._pixels = saliency, pixels
+
+    @cached_property
+    def _saliency(self) -> NDArray[np.float16]:
+        plane = (self._levels / np.float32(LEVELS)).astype(np.float16)
+        plane.setflags(write=False)
+        return plane
 
     def __getitem__(self, name: str) -> NDArray[np.float16]:
         if name == "saliency":
@@ -154,6 +161,7 @@ class StoredTexture(Texture):
 
     _pixels: Pixels | _Fixed
     _alpha: Bytes | None
+    _residual: NDArray[np.float16] | tuple[Bytes, float]
     _rivals: NDArray[np.float16] | None
 
     def __init__(
@@ -169,11 +177,18 @@ class StoredTexture(Texture):
             alpha = values["_pixels"].picture.valid
         else:
             values = {"extra": ReadOnly({}), **fields, "_pixels": pixels}
+        values["_residual"] = values.pop("residual")
         values |= {"_alpha": alpha, "_rivals": rivals, "_derived": {}}
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        for array in (self.embedding, self.residual):
-            array.setflags(write=False)
+        self.embedding.setflags(write=False)
+
+    @property
+    def residual(self) -> NDArray[np.float16]:
+        if isinstance(self._residual, np.ndarray):
+            return self._residual
+        levels, step = self._residual
+        return self.derive("residual", lambda: rounded_up(levels * np.float32(step)))
 
     @property
     def pixel(self) -> Bytes:
@@ -193,7 +208,8 @@ class StoredTexture(Texture):
     @property
     def nbytes(self) -> int:
         """Bytes of what is in memory now; pixels and planes count once they were made."""
-        return self.query_nbytes + self.planes["saliency"].nbytes + self._pixels.nbytes
+        own = self.embedding.nbytes + self.basis.mean.nbytes + self.basis.rows.nbytes
+        return own + 4 * self.grid.count + self._pixels.nbytes
 
     def whole(self) -> Texture:
         """The same as a Texture without ties to the store; its pixels and planes are made."""
@@ -256,14 +272,11 @@ def stored_texture(
     """The texture of a record: `tensors` by the names of record.py; `channels` are planes to make when needed."""
     embedding = tensors["embedding"]
     shape = embedding.shape[:2]
-    residual = rounded_up(tensors["residual"] * np.float32(step))
-    saliency = (tensors["saliency"] / np.float32(LEVELS)).astype(np.float16)
-    saliency.setflags(write=False)
     names = tuple(n for n in channels if n != "saliency" and not (flags & FLAT and n in SEGMENTS))
     pixels = Pixels(
         places,
         image,
-        tensors["thumbnail"].tobytes(),
+        tensors["thumbnail"],
         size,
         names,
         lambda: embedding.astype(np.float32) * steps_of(tensors, basis),
@@ -271,10 +284,10 @@ def stored_texture(
     texture = StoredTexture(
         pixels,
         grid=Grid(shape[0], shape[1], *size),
-        planes=LazyPlanes(saliency, pixels),
+        planes=LazyPlanes(tensors["saliency"], pixels),
         embedding=embedding,
         basis=basis,
-        residual=residual,
+        residual=(tensors["residual"], step),
         encoder=encoder,
         preprocessing=preprocessing,
         name=name,

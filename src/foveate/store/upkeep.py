@@ -320,7 +320,7 @@ def _other_names(reader: Reader, file: Path, known: Iterable[str]) -> list[Name]
     out, seen = [], set(known)
     for name in shard.names:
         found = reader.index.ask(
-            "SELECT name, key, size, modified FROM names JOIN images ON images.id = image WHERE path = ?",
+            "SELECT name, key, size, modified FROM names JOIN images ON images.id = names.image WHERE path = ?",
             (packed(name.path),),
         )
         if found and name.path not in seen and found[0][1] == name.key:
