@@ -30,7 +30,7 @@ from foveate.store.files import PathLike
 from foveate.store.identity import Identity
 from foveate.store.index import FROM_NAMES, ROW, Row, packed, unpacked
 from foveate.store.opening import Wanted, opened, removing
-from foveate.store.reader import GoneError, Reader, log
+from foveate.store.reader import RETRIES, GoneError, Reader, log
 from foveate.store.search import Hit, short_list, together
 from foveate.store.texture import StoredTexture
 from foveate.store.upkeep import Verified
@@ -262,13 +262,17 @@ class Store:
             nothing: list[list[Hit]] = [[] for _ in texts]
             return [] if isinstance(query, str) else nothing
         tower, queries = self._asked(reader, texts, encoder)
-        vectors = reader.vectors()
         size = max(RERANKED, FACTOR * k) if rerank is None else max(int(rerank), int(k))
-        lists = short_list(vectors, reader.space, queries, tower.calibration, size)
-        found = [
-            self._ranked(reader, tower, each, text, vectors.ids[places], int(k), encoder)
-            for each, text, places in zip(queries, texts, lists, strict=True)
-        ]
+        for _ in range(RETRIES):
+            vectors = reader.vectors()
+            lists = short_list(vectors, reader.space, queries, tower.calibration, size)
+            found = [
+                self._ranked(reader, tower, each, text, vectors.ids[places], int(k), encoder)
+                for each, text, places in zip(queries, texts, lists, strict=True)
+            ]
+            enough = min(int(k), len(vectors.ids))
+            if vectors.changes == reader.index.changes or all(len(hits) == enough for hits in found):
+                break  # else images on the short list were removed meanwhile
         return found[0] if isinstance(query, str) else found
 
     def score_all(
@@ -339,7 +343,7 @@ class Store:
         return self.cache.get((row.key, path), lambda: reader.texture(row, path, name))
 
     def _find(self, name: str) -> tuple[Row, str, str]:
-        """The record that a name means, and the path and name of its image. Raises StoreKeyError."""
+        """The record that a name means, its image's path and name. Raises StoreKeyError."""
         reader = self._reader()
         for condition, value in _meanings(name) if reader is not None and isinstance(name, str) else ():
             found = reader.index.ask(  # type: ignore[union-attr]
@@ -376,9 +380,7 @@ class Store:
         return self._kept
 
     def _forget(self) -> None:
-        """Another look at the folder, next time."""
-        with self._guard:
-            self._kept = None
+        self._kept = None  # another look at the folder, next time
 
 
 def _meanings(name: str) -> Iterator[tuple[str, Any]]:

@@ -92,7 +92,7 @@ class Pixels:
     def made_by(self) -> dict[str, str]:
         """As Texture.made_by: everything from a thumbnail says so."""
         with self._lock:
-            made, _ = dict(self._made), self.picture
+            made = dict(self._made) if self.planes or not self.names else {}
             if self._said:
                 named = {*COLOURS, *self.names}
                 made = {name: f"{made[name]}, {self._said}" if name in made else self._said for name in sorted(named)}
