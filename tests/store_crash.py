@@ -20,6 +20,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -60,8 +61,8 @@ class Crashing(Counting):
 
 
 def small_shards() -> None:
-    adding.SHARD_IMAGES = upkeep.SHARD_IMAGES = 2
-    upkeep.SMALL = 2
+    for module, name in ((adding, "SHARD_IMAGES"), (upkeep, "SHARD_IMAGES"), (upkeep, "SMALL")):
+        setattr(module, name, 2)
 
 
 def forked(work: Callable[[], object]) -> int:
@@ -122,7 +123,7 @@ def every_nth(base: Path) -> int:
             if start.exists():
                 shutil.copytree(start, path)
             notes.write_text("")
-            status = forked(lambda p=path, n=n, j=job: j(Store(p, encoder=Toy(), disk=Crashing(n, notes))))
+            status = forked(partial(job, Store(path, encoder=Toy(), disk=Crashing(n, notes))))
             if status == 0:
                 break
             assert status == CRASHED, status

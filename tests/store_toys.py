@@ -18,6 +18,10 @@ from foveate.grid import Grid
 WIDTH = 24
 
 
+ALONE = Calibration(temperature=20, rivalry=0, synonym=0.6, slope=10, offset=-1)
+AMONG = Calibration(temperature=20, rivalry=1, synonym=0.6, slope=10, offset=-1)
+
+
 @dataclass(frozen=True)
 class Toy:
     """Features are random projections of a cell's colours; a text is a random direction of its own."""
@@ -26,7 +30,7 @@ class Toy:
     revision: str = "1"
     width: int = WIDTH
     templates: tuple[str, ...] = ("{}",)
-    calibration: Calibration = Calibration(temperature=20, rivalry=0, synonym=0.6, slope=10, offset=-1)
+    calibration: Calibration = ALONE
 
     def encode_image(self, rgb: np.ndarray, *, long_side: int | None = None) -> DenseFeatures:
         height, width = rgb.shape[:2]
@@ -47,7 +51,7 @@ class Rivalling(Toy):
     """A toy whose questions compete with the bank of nouns, as CLIP's do."""
 
     name: str = "rivalling"
-    calibration: Calibration = Calibration(temperature=20, rivalry=1, synonym=0.6, slope=10, offset=-1)
+    calibration: Calibration = AMONG
 
 
 def picture(seed: int, height: int = 24, width: int = 36, mode: str = "RGB") -> bytes:

@@ -187,7 +187,7 @@ def read_format(store: Path) -> Any | None:
     """The content of format.json; None where there is none. Raises StoreDamagedError."""
     try:
         return json.loads((store / FORMAT_FILE).read_text("utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as cause:
         raise StoreDamagedError(

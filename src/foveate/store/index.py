@@ -89,6 +89,17 @@ def unpacked(content: bytes) -> str:
     return content.decode("utf-8", "surrogatepass")
 
 
+class _Held:
+    """A connection, closed with its thread or its index; one from before a fork is the parent's."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection, self.process = connection, os.getpid()
+
+    def __del__(self) -> None:
+        if self.process == os.getpid():
+            self.connection.close()
+
+
 class Index:
     """Connections to one index. `where` is the file, or None for one in memory; `frozen`: nobody can write to it."""
 
@@ -115,10 +126,10 @@ class Index:
                 raise no_index(self.where, "it is not there") from None
         if getattr(self._local, "opened", None) != now:  # the first time, after a fork, or it was made again
             self.close()
-            self._local.connection = connected(self.where, self.frozen)
+            self._local.held = _Held(connected(self.where, self.frozen))
             self._local.opened = now
-        connection: sqlite3.Connection = self._local.connection
-        return connection
+        held: _Held = self._local.held
+        return held.connection
 
     def ask(self, statement: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a SELECT. Raises StoreDamagedError."""
@@ -144,10 +155,7 @@ class Index:
 
     def close(self) -> None:
         """Close this thread's connection; the next question opens another."""
-        opened = getattr(self._local, "opened", None)
-        if opened is not None and opened[0] == os.getpid():  # a connection from before a fork is the parent's
-            self._local.connection.close()
-        self._local.opened = None
+        self._local.held = self._local.opened = None
 
 
 def connected(where: Path, frozen: bool = False) -> sqlite3.Connection:
@@ -159,12 +167,11 @@ def connected(where: Path, frozen: bool = False) -> sqlite3.Connection:
         else:
             address = f"{where.as_uri()}?mode=rw"
             connection = sqlite3.connect(address, uri=True, timeout=WAIT, isolation_level=None, check_same_thread=False)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version != 1:
             connection.close()
             raise sqlite3.DatabaseError(f"its version is {version}")
+        connection.execute("PRAGMA synchronous = FULL")
     except sqlite3.DatabaseError as cause:
         raise no_index(where, cause) from cause
     return connection

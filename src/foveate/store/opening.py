@@ -39,7 +39,7 @@ from foveate.store.identity import (
     read_format,
     space_in,
 )
-from foveate.store.index import INDEX_FILE, SCHEMA, Index, admit, connected
+from foveate.store.index import INDEX_FILE, SCHEMA, Index, admit
 from foveate.store.lock import only_writer
 from foveate.store.reader import Reader, log
 from foveate.store.shard import FOLDER, Draft, flaws, publish, read_shard, shards_of
@@ -187,6 +187,7 @@ def _index(path: Path, disk: Disk) -> Index:
             return Index(file, frozen=True)
         return _from_shards(path)
     if _readable(Index(file)):
+        _catch_up(path, disk)
         return Index(file)
     if not shards_of(path):
         return Index(None)
@@ -198,6 +199,15 @@ def _index(path: Path, disk: Disk) -> Index:
     except (StoreLockedError, OutputError) as cause:
         log.warning("%s; the index is made in memory", cause.received)
         return _from_shards(path)
+
+
+def _catch_up(path: Path, disk: Disk) -> None:
+    """Rows for shards without any, where nobody is writing: a crash, or an index that was copied without its log."""
+    listed = {file for (file,) in Index(path / INDEX_FILE).ask("SELECT file FROM shards")}
+    if all(file.name in listed for file in shards_of(path)):
+        return
+    with contextlib.suppress(StoreLockedError, OutputError), writing(path, Wanted(), disk):
+        pass
 
 
 def _size(path: Path) -> int:
@@ -355,12 +365,12 @@ def rebuild(path: Path, disk: Disk) -> None:
             connection.executescript(SCHEMA)
             with disk.transaction(connection, target):
                 _admit_all(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")  # stays so
         finally:
             connection.close()
         for rest in ("-wal", "-shm"):  # of the old one: they must never meet the new one
             disk.remove(path / f"{INDEX_FILE}{rest}")
         disk.move(temporary, target)
-        connected(target).close()  # WAL from the start
     except sqlite3.Error as cause:
         raise OutputError(
             f"the index '{target}' could not be made ({cause})",

@@ -12,6 +12,7 @@ What is notable
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,10 +52,10 @@ class Content:
 def read(source: Source) -> Content:
     """Read an image file. Raises ImageNotFoundError, ImageTooLargeError."""
     try:
+        if not stat.S_ISREG(os.stat(source.path).st_mode):  # a pipe may never end
+            raise OSError("it is not a regular file")
         with open(source.path, "rb") as file:
             status = os.fstat(file.fileno())
-            if not os.path.isfile(source.path):
-                raise OSError("it is not a regular file")
             content = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as cause:
         raise ImageNotFoundError(
