@@ -3,6 +3,7 @@
 * `query`: times of the main path, and sizes. Medians; the machines are shared, so look at ratios within a run.
 * `relevance`: is the heat on the thing? Against COCO-style masks, beside honest baselines.
 * `compression`: do compressed maps equal full ones? Beside the way of the seed documents.
+* `store`: times of reading, searching and indexing.
 * `vlm`: is a vision-language model faster with fewer visual tokens? Selection included.
 
 A report is a plain dict: "title", "rows" and what is needed to repeat it.
