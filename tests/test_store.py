@@ -119,6 +119,16 @@ def test_the_error_bound_holds_after_all_the_rounding(store: Store, photos: Path
     assert (np.abs(kept.scores(queries) - exact) <= kept.error_bound(queries) + 1e-4).all()
 
 
+def test_the_own_basis_is_as_good_as_the_exact_one(photos: Path, store: Store) -> None:
+    tower = foveate.load_encoder("nano")
+    text = tower.encode_text(["cake", "cup", "broccoli", "a child", "window", "fork", "zebra"])
+    for name in ("cake_and_coffee.jpg", "child_with_broccoli.jpg"):
+        x = tower.encode_image(foveate.load_image(photos / name).rgb).features
+        exact = np.einsum("qd,hwd->qhw", text, x)
+        wrong = [float(np.square(t.scores(text) - exact).mean()) for t in (store[name], foveate.encode(photos / name))]
+        assert wrong[0] <= 2 * wrong[1]  # squares; int8 against float16 is most of it
+
+
 def test_search_finds_things_and_scores_as_score_does(store: Store) -> None:
     for query, name in (("cake", "cake_and_coffee.jpg"), ("broccoli", "child_with_broccoli.jpg")):
         hits = store.search(query, k=3)

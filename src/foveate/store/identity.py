@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from safetensors.numpy import save as to_bytes
 
-from foveate.basis import Basis
+from foveate.basis import Basis, Metric, inward
 from foveate.errors import FoveateError, OptionError, StoreDamagedError, StoreVersionError
 from foveate.texture import EncoderStamp
 
@@ -132,6 +132,13 @@ class Space:
     def in_steps(self) -> Basis:
         """The basis of cells that are kept in steps."""
         return Basis(self.basis.mean, (self.basis.rows.astype(np.float32) * self.steps[:, None]).astype(np.float16))
+
+    def coordinates(self, x: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:
+        """Features [n, D] -> coordinates in the basis, float32 [n, r]."""
+        kept = self.__dict__.get("_inward")
+        if kept is None or kept[0] is not metric:  # the same for every image
+            kept = self.__dict__["_inward"] = (metric, inward(self.basis, metric))
+        return np.asarray((x - self.basis.mean) @ kept[1], np.float32)
 
     @property
     def tensors(self) -> dict[str, NDArray[Any]]:

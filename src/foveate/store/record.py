@@ -28,16 +28,18 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.basis import Basis, Metric, compress, inward
+from foveate.basis import Basis, Metric
 from foveate.channels.saliency import spectral_residual
 from foveate.encoders import DenseFeatures, Encoder
 from foveate.grid import Grid, resize_map
 from foveate.image import Picture
 from foveate.store.identity import Identity, Space
-from foveate.store.vectors import vectors_of
+from foveate.store.vectors import farthest
 
 Floats = NDArray[np.float32]
 STEPS, LEVELS = 127, 255
+EVERY, ENOUGH = 3, 1024  # an image's basis is fitted to one cell in three, if that leaves so many: neighbours are alike
+SPARE, TURNS = 16, 4  # directions beyond those wanted, and iterations: scores as good as with exact eigenvectors
 SMALLEST = 1e-7  # an axis without spread must not divide by 0
 THUMBNAIL, QUALITY = 128, 80
 FLAT, ALPHA = 1, 2  # flags of a record
@@ -98,7 +100,8 @@ def record_of(
     metric: Metric,
 ) -> Record:
     """Features of a picture as a record. `image` is the digest of its file; `space` the store's shared basis."""
-    flat = bool((picture.rgb == picture.rgb[0, 0]).all())
+    first = picture.rgb[0, 0]
+    flat = bool((picture.rgb[::16, ::16] == first).all() and (picture.rgb == first).all())  # most are not: a glance
     x = dense.features.reshape(dense.grid.count, -1).astype(np.float32)
     if flat:
         x = np.zeros_like(x)  # as encode does: nothing is in it
@@ -107,7 +110,7 @@ def record_of(
         own: dict[str, NDArray[Any]] = {"basis.mean": basis.mean, "basis.rows": basis.rows, "basis.steps": steps}
     else:
         basis, own = space.in_steps, {}
-        z = np.clip(np.rint((x - basis.mean) @ inward(basis, metric)), -STEPS, STEPS).astype(np.int8)
+        z = _rounded(space.coordinates(x, metric), space.steps)
     shape = dense.grid.shape
     left = np.linalg.norm(x - basis.restore(z.astype(np.float32)), axis=1)
     step = max(float(left.max()), SMALLEST) / LEVELS
@@ -120,17 +123,39 @@ def record_of(
     if picture.valid is not None:
         tensors["valid"] = np.rint(resize_map(picture.valid, shape)).astype(np.uint8)
     tensors["thumbnail"] = np.frombuffer(thumbnail(picture.rgb), np.uint8)
-    vectors = vectors_of(x, space.basis, metric, identity.vectors).astype(np.float16)
+    vectors = farthest(space.coordinates(x, metric), identity.vectors).astype(np.float16)
     flags = FLAT * flat + ALPHA * (picture.valid is not None)
     return Record(identity.key(image), image, dense.grid, flags, step, tensors, vectors)
 
 
 def _own(x: Floats, rank: int, metric: Metric) -> tuple[Basis, NDArray[np.int8], Floats]:
-    small = compress(x, rank=rank, metric=metric)
-    z = small.z.astype(np.float32)
-    largest = np.maximum(np.abs(z).max(0), SMALLEST)
-    own = Space(small.basis, largest / STEPS)
-    return own.in_steps, np.rint(z / own.steps).astype(np.int8), own.steps
+    few = x[:: max(1, min(EVERY, len(x) // ENOUGH))]
+    mean = few.mean(0)
+    centred = few - mean
+    first = leading(metric.root @ (centred.T @ centred / np.float32(len(few))) @ metric.root, rank)
+    z = (x - mean) @ (metric.root @ first)
+    rows = np.ascontiguousarray((metric.inverse_root @ first).T.astype(np.float16))
+    own = Space(Basis(mean, rows), np.maximum(np.abs(z).max(0), SMALLEST) / np.float32(STEPS))
+    return own.in_steps, _rounded(z, own.steps), own.steps
+
+
+def leading(covariance: Floats, rank: int) -> Floats:
+    """The first `rank` eigenvectors of a symmetric matrix [D, D], by subspace iteration: float32 [D, rank].
+
+    basis.compress takes all of them exactly, which is most of the time that an image costs beside the tower.
+    """
+    width = len(covariance)
+    block = np.random.default_rng(0).standard_normal((width, min(width, rank + SPARE)), np.float32)
+    for _ in range(TURNS):
+        block = np.linalg.qr(covariance @ block)[0]
+    _, turned = np.linalg.eigh(block.T @ covariance @ block)
+    first = np.asarray(block @ turned[:, ::-1][:, :rank], np.float32)
+    largest = first[np.abs(first).argmax(0), np.arange(rank)]
+    return first * np.where(largest < 0, np.float32(-1), np.float32(1))  # signs fixed: same image, same bytes
+
+
+def _rounded(z: Floats, steps: Floats) -> NDArray[np.int8]:
+    return np.clip(np.rint(z / steps), -STEPS, STEPS).astype(np.int8)
 
 
 def _rivals(z: NDArray[np.int8], basis: Basis, tower: Encoder) -> NDArray[np.float16]:

@@ -27,7 +27,7 @@ from foveate.store.opening import QUARANTINE, Wanted, Writer, another, opened, q
 from foveate.store.reader import Reader
 from foveate.store.record import Record
 from foveate.store.shard import FOLDER, Draft, Name, flaws, read_shard, shards_of
-from foveate.store.vectors import vectors_of
+from foveate.store.vectors import farthest
 
 SMALL = SHARD_IMAGES // 2  # a shard with fewer images is worth merging
 
@@ -299,7 +299,7 @@ def _record(reader: Reader, row: Row, wanted: Wanted) -> Record | None:
             tower = wanted.tower(reader.identity.encoder)
             texture = reader.texture(row, "", "image")
             x = texture.basis.restore(texture.coordinates())
-            made = vectors_of(x, reader.space.basis, query_metric_of(tower), reader.identity.vectors)
+            made = farthest(reader.space.coordinates(x, query_metric_of(tower)), reader.identity.vectors)
             vectors = made.astype(np.float16)
     except FoveateError:
         return None

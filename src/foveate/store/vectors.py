@@ -15,21 +15,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.basis import Basis, Metric, inward
-
 Floats = NDArray[np.float32]
 
 
-def vectors_of(x: Floats, space: Basis, metric: Metric, count: int) -> Floats:
-    """Features [n, D] of the cells of an image -> vectors in the shared space, float32 [count, s].
-
-    An image with fewer cells repeats some.
-    """
-    return farthest(np.asarray((x - space.mean) @ inward(space, metric), np.float32), count)
-
-
 def farthest(points: Floats, count: int) -> Floats:
-    """`count` of the points [n, s], each as far as can be from those before; ties go to the lower index."""
+    """`count` of the points [n, s], each as far as can be from those before; ties go to the lower index.
+
+    Of fewer points some are repeated.
+    """
     squares = np.einsum("ns,ns->n", points, points)
 
     def distance(centre: Floats) -> Floats:
