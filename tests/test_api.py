@@ -21,9 +21,9 @@ FLOORS = {
     "texture": 1, "texture_file": 1, "basis": 1, "derived": 1, "sampling": 1, "planes": 1,
     "encoders": 2, "channels": 2,
     "relevance": 3,
-    "pipeline": 4, "closer": 5, "scene_file": 5, "refine": 5, "vlm": 5, "video": 5, "train": 5,
+    "pipeline": 4, "closer": 5, "scene_file": 5, "refine": 5, "vlm": 5, "video": 5, "train": 5, "store": 5,
     "cli": 6, "ask": 6, "ask_command": 6, "look": 6, "zoom": 6, "viz": 6, "doctor": 6, "terminal": 6, "bench": 6,
-    "overlay": 6, "watch": 6, "video_command": 6, "basis_command": 6, "__main__": 6,
+    "overlay": 6, "watch": 6, "video_command": 6, "basis_command": 6, "store_command": 6, "__main__": 6, "sheet": 6,
 }  # fmt: skip
 
 

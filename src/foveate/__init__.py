@@ -26,6 +26,7 @@ _WHERE = {
     "Relevances": "relevance.score",
     "Allocation": "relevance.allocate",
     "Grid": "grid",
+    "Store": "store",
     "FoveateError": "errors",
 }
 _PARTS = ("vlm", "video")  # packages of their own that need more than the base installation
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from foveate.relevance.allocate import Allocation as Allocation
     from foveate.relevance.score import Relevance as Relevance
     from foveate.relevance.score import Relevances as Relevances
+    from foveate.store import Store as Store
     from foveate.texture import Texture as Texture
 
 

@@ -18,6 +18,7 @@ import typer
 from foveate.ask_command import ask
 from foveate.basis_command import app as basis
 from foveate.bench.command import bench
+from foveate.store_command import index, search, store
 from foveate.terminal import EncoderName, LongSide, Twice, last_line, no_files, table, waiting, whole_or_auto
 from foveate.video_command import EXAMPLE, video
 
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 app.add_typer(basis, name="basis")
 app.add_typer(bench, name="bench")
+app.add_typer(store, name="store")
 
 
 Budget = Annotated[
@@ -96,6 +98,8 @@ def look(
 
 app.command()(ask)
 app.command(epilog=EXAMPLE)(video)
+app.command()(index)
+app.command()(search)
 
 
 @app.command()

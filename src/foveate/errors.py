@@ -154,3 +154,28 @@ class VideoError(FoveateError, ValueError):
 
 class OutputError(FoveateError, OSError):
     """A result could not be written. Nothing half-written is left behind."""
+
+
+# --- the store (store/) -----------------------------------------------------------------------------------------------
+
+
+class StoreError(FoveateError, ValueError):
+    """A folder that is no store, a store of another encoder or basis, or one that cannot do what is asked."""
+
+
+class StoreVersionError(StoreError):
+    """A store of a format version that this release cannot read."""
+
+
+class StoreKeyError(StoreError, KeyError):
+    """An image that is not in the store, or a name that fits several."""
+
+    __str__ = FoveateError.__str__  # KeyError would print the repr of the arguments
+
+
+class StoreLockedError(FoveateError, BlockingIOError):
+    """Another process is writing to the store."""
+
+
+class StoreDamagedError(StoreError):
+    """A shard of the store is missing, or its bytes are not those that were written."""

@@ -4,6 +4,7 @@
 * `relevance`: is the heat on the thing? Against COCO-style masks, beside honest baselines.
 * `compression`: do compressed maps equal full ones? Beside the way of the seed documents.
 * `video`: does carrying features along the motion cost less than encoding every frame, and what does it lose?
+* `store`: times of reading, searching and indexing.
 * `vlm`: is a vision-language model faster with fewer visual tokens? Selection included.
 
 A report is a plain dict: "title", "rows" and what is needed to repeat it.

@@ -155,6 +155,21 @@ def bench_text(
     last_line(**report)
 
 
+@bench.command("store")
+def bench_store(
+    image: Annotated[Path | None, typer.Argument(help="An image [default: a bundled photograph].")] = None,
+    repeats: Annotated[int, typer.Option(help="Measurements of each row.")] = 1000,
+    images: Annotated[int, typer.Option(help="Images of the synthetic search.")] = 100_000,
+) -> None:
+    """Times of the store: reading, searching, indexing."""
+    from foveate.bench.store import measure
+
+    report = measure(image, repeats, images)
+    rows = [(r["what"], r["measured"], r["target"]) for r in report["rows"]]
+    table(report["title"], ("what", "measured", "target"), rows)
+    last_line(**report)
+
+
 @bench.command("vlm")
 def bench_vlm(
     model: Annotated[str | None, typer.Option(help="A vision-language model: a folder, or a name on the Hub.")] = None,

@@ -196,14 +196,7 @@ def relevance_of(
     weighing: Weighing = AS_ASKED,
 ) -> Relevance:
     """The relevance of one prepared question. `rivals` is needed where the calibration's rivalry is above 0."""
-    margins = texture.scores(query.vectors).reshape(len(query.phrases), -1)
-    if calibration.rivalry > 0 and rivals is not None:
-        for margin, vector in zip(margins, query.vectors, strict=True):
-            margin -= calibration.rivalry * rivals.against(texture, vector, calibration)
-    maps = sigmoid(margins, np.float32(calibration.slope), np.float32(calibration.offset))
-    valid = _validity(texture)
-    if valid is not None:
-        maps *= valid
+    margins, maps, valid = _maps(texture, query, calibration, rivals)
     best = maps[0] if len(maps) == 1 else maps.max(0)
     margin = margins[0] if len(margins) == 1 else margins.max(0)
     shape = texture.grid.shape
@@ -233,6 +226,40 @@ def sigmoid(margins: Floats, slope: np.float32, offset: np.float32) -> Floats:
     np.exp(maps, out=maps)
     maps += 1
     return np.divide(1, maps, out=maps)
+
+
+def peaks_of(texture: Texture, query: Query, calibration: Calibration, rivals: Rivals | None = None) -> Floats:
+    """How sure the map of each phrase is that its thing is there: float32 [phrases] in [0, 1].
+
+    Of a question with one phrase it is `Relevance.confidence`.
+    """
+    _, maps, _ = _maps(texture, query, calibration, rivals)
+    return np.array([_peak(one) for one in maps], np.float32)
+
+
+def maps_of(
+    texture: Texture, queries: Sequence[Query], calibration: Calibration, rivals: Rivals | None = None
+) -> Floats:
+    """What each question says by itself, without segments, cues and the like: float32 [q, h, w], from one product."""
+    every = Query("", tuple(p for q in queries for p in q.phrases), np.concatenate([q.vectors for q in queries]))
+    _, maps, _ = _maps(texture, every, calibration, rivals)
+    starts = np.cumsum([0, *(len(query.phrases) for query in queries[:-1])])
+    return np.asarray(np.maximum.reduceat(maps, starts, 0).reshape(-1, *texture.grid.shape), np.float32)
+
+
+def _maps(
+    texture: Texture, query: Query, calibration: Calibration, rivals: Rivals | None
+) -> tuple[Floats, Floats, Floats | None]:
+    """Margins and relevance of each phrase, float32 [phrases, cells], and the opaque share of the cells."""
+    margins = texture.scores(query.vectors).reshape(len(query.phrases), -1)
+    if calibration.rivalry > 0 and rivals is not None:
+        for margin, vector in zip(margins, query.vectors, strict=True):
+            margin -= calibration.rivalry * rivals.against(texture, vector, calibration)
+    maps = sigmoid(margins, np.float32(calibration.slope), np.float32(calibration.offset))
+    valid = _validity(texture)
+    if valid is not None:
+        maps *= valid
+    return margins, maps, valid
 
 
 def nothing_of(texture: Texture, text: str) -> Relevance:

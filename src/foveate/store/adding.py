@@ -1,0 +1,210 @@
+"""Adding images: files are read, encoded by threads, and published a shard at a time, in the order they came.
+
+What is notable
+* Idempotent. A file whose size and time of change are those that the index knows is not read; one whose bytes are
+  known under another name gets a further name; everything else is encoded. So "again" is the answer to every
+  interruption.
+* The window of files that are read and not yet written is bounded: memory does not grow with the folder.
+* Whatever ends the work early (an interrupt, a broken encoder), what is ready is published first; a full disk excepted.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from foveate.errors import ImageNotFoundError, OptionError, OutputError
+from foveate.relevance.bank import query_metric_of
+from foveate.store.disk import Disk
+from foveate.store.files import PathLike, Source, find
+from foveate.store.index import packed
+from foveate.store.opening import Wanted, Writer, writing
+from foveate.store.parts import part_of
+from foveate.store.record import Record, digest
+from foveate.store.shard import Draft, Name
+from foveate.store.work import BAD, Content, EncodeBatch, read, reason
+
+SHARD_IMAGES, SHARD_BYTES, SHARD_SECONDS = 256, 64 * 2**20, 20.0
+MOST_WORKERS = 64
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far `add` is: files done of a total; images added, further names, known before, bad; seconds so far."""
+
+    done: int
+    total: int
+    added: int
+    linked: int
+    known: int
+    bad: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Added:
+    """What `add` did.
+
+    Attributes:
+        added: images encoded and stored. linked: names given to images that were there. known: nothing to do.
+        bad: (path, why) of files that are no images, or cannot be read.
+        shards: published. seconds: of it all.
+    """
+
+    added: int
+    linked: int
+    known: int
+    bad: tuple[tuple[str, str], ...]
+    shards: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Done:
+    content: Content
+    image: str
+    record: Record | None  # None: the index has it
+
+
+def add(
+    store: Path,
+    paths: PathLike | Iterable[PathLike],
+    wanted: Wanted,
+    disk: Disk,
+    workers: int,
+    part: str | None,
+    progress: Callable[[Progress], None] | None,
+) -> Added:
+    """See Store.add."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= MOST_WORKERS:
+        raise OptionError(f"workers={workers!r}", expected=f"1 to {MOST_WORKERS}", fix="as many as there are cores")
+    found = find(paths)
+    if not found.sources:
+        given = paths if isinstance(paths, str | os.PathLike) else "the paths given"
+        blocked = f"; {found.unreadable[0][0]}: {found.unreadable[0][1]}" if found.unreadable else ""
+        raise ImageNotFoundError(
+            f"no image file in '{given}'{blocked}",
+            expected="files that end in .jpg, .png, .webp, .tif, .bmp or .gif",
+            fix="check the path; a file that is named itself may be called anything",
+        )
+    with writing(store, wanted, disk) as writer:
+        mine = found.sources if part is None else part_of(found.sources, part)
+        return _Adding(writer, wanted, found.sources, mine, list(found.unreadable), progress).run(workers)
+
+
+class _Adding:
+    def __init__(
+        self,
+        writer: Writer,
+        wanted: Wanted,
+        every: Sequence[Source],
+        sources: Sequence[Source],
+        bad: list[tuple[str, str]],
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.writer, self.sources, self.bad, self.report = writer, sources, bad, progress
+        self.started = self.published = time.monotonic()
+        self.added = self.linked = self.known = self.done = self.shards = 0
+        self.draft, self.ready = Draft(), set[str]()
+        todo = [source for source in sources if not self._unchanged(source)]
+        self.known = self.done = len(sources) - len(todo)
+        self.todo = todo
+        if not todo:
+            return
+        if writer.identity is None or writer.space is None:
+            identity, space, tower = wanted.identity(every)
+            query_metric_of(tower)
+            writer.begin(identity, space)
+            self.work = EncodeBatch(tower, identity, space)
+        else:
+            tower = wanted.tower(writer.identity.encoder)
+            query_metric_of(tower)
+            self.work = EncodeBatch(tower, writer.identity, writer.space)
+
+    def run(self, workers: int) -> Added:
+        try:
+            self._encode(workers)
+        except OutputError:
+            raise
+        except BaseException:  # an interrupt, a broken encoder: what is ready is kept
+            self._publish()
+            raise
+        self._publish()
+        seconds = time.monotonic() - self.started
+        return Added(self.added, self.linked, self.known, tuple(self.bad), self.shards, seconds)
+
+    def _encode(self, workers: int) -> None:
+        self._say()
+        waiting: deque[tuple[Source, Future[_Done]]] = deque()
+        pool = ThreadPoolExecutor(workers, "foveate-add")
+        try:
+            for source in self.todo:
+                waiting.append((source, pool.submit(self._one, source)))
+                if len(waiting) > 2 * workers:
+                    self._take(*waiting.popleft())
+            while waiting:
+                self._take(*waiting.popleft())
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _one(self, source: Source) -> _Done:
+        content = read(source)
+        image = digest(content.content)
+        key = self.work.identity.key(image)
+        if key in self.ready or self._in_index(key):
+            return _Done(content, image, None)
+        return _Done(content, image, self.work.record(content.content))
+
+    def _take(self, source: Source, future: Future[_Done]) -> None:
+        try:
+            done = future.result()
+        except BAD as cause:
+            self.bad.append((source.path, reason(cause)))
+        else:
+            key = self.work.identity.key(done.image)
+            if done.record is None or key in self.ready:
+                self.linked += 1
+            else:
+                self.draft.records.append(done.record)
+                self.ready.add(key)
+                self.added += 1
+            name = Name(source.path, source.name, key, done.content.size, done.content.modified)
+            self.draft.names.append(name)
+        self.done += 1
+        late = time.monotonic() - self.published > SHARD_SECONDS
+        full = len(self.draft.records) >= SHARD_IMAGES or self.draft.nbytes >= SHARD_BYTES
+        if late or full or len(self.draft.names) >= 64 * SHARD_IMAGES:
+            self._publish()
+        self._say()
+
+    def _publish(self) -> None:
+        draft, self.draft = self.draft, Draft()
+        if draft:
+            self.writer.commit(draft)
+            self.shards += 1
+        self.ready.clear()
+        self.published = time.monotonic()
+
+    def _say(self) -> None:
+        if self.report is not None:
+            seconds = time.monotonic() - self.started
+            counts = (self.added, self.linked, self.known, len(self.bad), seconds)
+            self.report(Progress(self.done, len(self.sources), *counts))
+
+    def _in_index(self, key: str) -> bool:
+        return bool(self.writer.index.ask("SELECT 1 FROM images WHERE key = ?", (key,)))
+
+    def _unchanged(self, source: Source) -> bool:
+        if self.writer.identity is None:
+            return False
+        known = self.writer.index.ask("SELECT size, modified FROM names WHERE path = ?", (packed(source.path),))
+        try:
+            status = os.stat(source.path)
+        except OSError:
+            return False
+        return known == [(status.st_size, status.st_mtime_ns)]

@@ -1,0 +1,122 @@
+"""Every write of the store goes through here: one place to make it safe, and one to make it fail.
+
+What is notable
+* A file is published: written in parts under a temporary name, flushed to the disk, renamed, and the folder flushed.
+  Readers and a crash at any moment see all of it or nothing.
+* `Disk.step` is called before each single write. It does nothing here. Tests pass a Disk whose step ends the process,
+  or says that the disk is full, at the n-th write; there are no other hooks.
+
+Not covered: disks that say "flushed" before it is true.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from foveate.errors import OutputError
+
+PART = ".part"
+PIECE = 2**20  # bytes written at a time
+
+
+class Disk:
+    """What the store does to files. Raises OutputError, which names the file and the cause."""
+
+    def step(self, what: str, path: Path) -> None:
+        """Called before each write: "folder", "write", "flush", "rename", "flush folder", "commit", "remove"."""
+
+    def make_folder(self, path: Path) -> None:
+        """A folder, with those above it; and the folder above knows of it after a power cut."""
+        if path.is_dir():
+            return
+        with _said(path, "made"):
+            self.step("folder", path)
+            path.mkdir(parents=True, exist_ok=True)
+            self._flush_folder(path.parent)
+
+    def publish(self, path: Path, parts: Iterable[bytes]) -> None:
+        """Write a file whole, or not at all. What is there under this name is replaced."""
+        temporary = path.parent / f".{secrets.token_hex(8)}{PART}"
+        with _said(path, "written"):
+            try:
+                with temporary.open("xb") as file:
+                    for part in parts:
+                        for start in range(0, len(part), PIECE):
+                            self.step("write", path)
+                            file.write(part[start : start + PIECE])
+                    file.flush()
+                    self.step("flush", path)
+                    os.fsync(file.fileno())
+                self.step("rename", path)
+                temporary.replace(path)
+            except BaseException:  # an interrupt must not leave a part behind either
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
+                raise
+            self._flush_folder(path.parent)
+
+    @contextmanager
+    def transaction(self, connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+        """Statements that count together or not at all; `path` is that of the index."""
+        try:
+            self.step("begin", path)
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+            self.step("commit", path)
+            connection.execute("COMMIT")
+            self.step("committed", path)
+        except BaseException as cause:
+            with contextlib.suppress(sqlite3.Error):
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+            if isinstance(cause, sqlite3.OperationalError | OSError):
+                raise _refused(path, "written", cause) from cause
+            raise
+
+    def move(self, source: Path, target: Path) -> None:
+        """Another name for a file on the same disk."""
+        with _said(source, "moved"):
+            self.step("rename", source)
+            source.replace(target)
+            self._flush_folder(target.parent)
+            self._flush_folder(source.parent)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; one that is gone already is fine."""
+        with _said(path, "removed"):
+            self.step("remove", path)
+            path.unlink(missing_ok=True)
+
+    def _flush_folder(self, path: Path) -> None:
+        self.step("flush folder", path)
+        if os.name == "nt":  # a folder cannot be opened there
+            return
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def _said(path: Path, done: str) -> Iterator[None]:
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as cause:
+        raise _refused(path, done, cause) from cause
+
+
+def _refused(path: Path, done: str, cause: Exception) -> OutputError:
+    return OutputError(
+        f"'{path}' could not be {done} ({getattr(cause, 'strerror', None) or cause})",
+        expected="a store in a writable folder, on a disk with room",
+        fix="make room, or mend the permissions, and run the same again: what was stored before is still there",
+    )

@@ -1,0 +1,247 @@
+"""The index: SQLite, a quick way to find what the shards hold. Whoever loses it loses nothing.
+
+What is notable
+* WAL and synchronous=FULL: a row that was acknowledged survives a power cut, and readers do not wait for the writer.
+* Rows are made from the header of a shard that is already on the disk (`admit`), never otherwise: a row without a shard
+  is impossible. Reading all shards in the order of their numbers makes the index again.
+* Each thread has a connection of its own, and so has each process after a fork.
+* In a folder that cannot be written to, SQLite could not even read in WAL mode: there, the index is made in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foveate.errors import StoreDamagedError, StoreLockedError
+from foveate.store.shard import Shard
+
+INDEX_FILE = "index.sqlite"
+WAIT = 30.0  # seconds for another process that is at the index
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS shards (
+    sequence INTEGER PRIMARY KEY, file TEXT NOT NULL, bytes INTEGER NOT NULL, images INTEGER NOT NULL,
+    vectors INTEGER NOT NULL, crc INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS images (
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, image TEXT NOT NULL,
+    sequence INTEGER NOT NULL REFERENCES shards, position INTEGER NOT NULL,
+    start INTEGER NOT NULL, length INTEGER NOT NULL, crc INTEGER NOT NULL,
+    height INTEGER NOT NULL, width INTEGER NOT NULL, h INTEGER NOT NULL, w INTEGER NOT NULL,
+    flags INTEGER NOT NULL, step REAL NOT NULL, thumbnail INTEGER NOT NULL, rivals INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS images_by_shard ON images (sequence);
+CREATE TABLE IF NOT EXISTS names (
+    path BLOB PRIMARY KEY, name BLOB NOT NULL, image INTEGER NOT NULL REFERENCES images,
+    size INTEGER NOT NULL, modified INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS names_by_name ON names (name);
+CREATE INDEX IF NOT EXISTS names_by_image ON names (image);
+CREATE TABLE IF NOT EXISTS replaced (sequence INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS counter (changes INTEGER NOT NULL);
+INSERT INTO counter SELECT 0 WHERE NOT EXISTS (SELECT * FROM counter);
+PRAGMA user_version = 1;
+"""
+ROW = (
+    "images.id, images.key, images.image, shards.file, images.start, images.length, images.crc, images.height, "
+    "images.width, images.h, images.w, images.flags, images.step, images.thumbnail, images.rivals, images.position, "
+    "images.sequence"
+)
+FROM_IMAGES = "images JOIN shards ON shards.sequence = images.sequence"
+FROM_NAMES = "names JOIN images ON images.id = names.image JOIN shards ON shards.sequence = images.sequence"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where an image's record lies, and what is needed to read it; see shard.py and record.py."""
+
+    id: int
+    key: str
+    image: str
+    file: str
+    start: int
+    length: int
+    crc: int
+    height: int
+    width: int
+    h: int
+    w: int
+    flags: int
+    step: float
+    thumbnail: int
+    rivals: int
+    position: int
+    sequence: int
+
+
+def packed(text: str) -> bytes:
+    """A path or name as bytes: also one that is no valid Unicode, as file systems allow."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def unpacked(content: bytes) -> str:
+    """The text that `packed` made bytes of."""
+    return content.decode("utf-8", "surrogatepass")
+
+
+class _Held:
+    """A connection, closed with its thread or its index; one from before a fork is the parent's."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection, self.process = connection, os.getpid()
+
+    def __del__(self) -> None:
+        if self.process == os.getpid():
+            self.connection.close()
+
+
+class Index:
+    """Connections to one index. `where` is the file, or None for one in memory; `frozen`: nobody can write to it."""
+
+    def __init__(self, where: Path | None, frozen: bool = False) -> None:
+        self.where, self.frozen = where, frozen
+        self._local = threading.local()
+        self._memory: sqlite3.Connection | None = None
+        if where is None:
+            self._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            self._memory.executescript(SCHEMA)
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """This thread's connection. Raises StoreDamagedError where there is no index."""
+        if self._memory is not None:
+            return self._memory
+        assert self.where is not None
+        try:
+            status = os.stat(self.where)
+            now = (os.getpid(), status.st_dev, status.st_ino)
+        except OSError:
+            now = getattr(self._local, "opened", (0, 0, 0))
+            if now[0] != os.getpid():
+                raise no_index(self.where, "it is not there") from None
+        if getattr(self._local, "opened", None) != now:  # the first time, after a fork, or it was made again
+            self.close()
+            self._local.held = _Held(connected(self.where, self.frozen))
+            self._local.opened = now
+        held: _Held = self._local.held
+        return held.connection
+
+    def ask(self, statement: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a SELECT. Raises StoreDamagedError."""
+        try:
+            return self.connection.execute(statement, tuple(values)).fetchall()
+        except sqlite3.DatabaseError as cause:
+            if "locked" in str(cause) or "busy" in str(cause):
+                raise StoreLockedError(
+                    f"the index '{self.where}' was busy for {WAIT:.0f} seconds ({cause})",
+                    expected="a writer that pauses now and then",
+                    fix="try again",
+                ) from cause
+            raise no_index(self.where, cause) from cause
+
+    def rows(self, condition: str, values: Iterable[Any] = (), source: str = FROM_IMAGES) -> list[Row]:
+        """Records by a condition on the tables of `source`."""
+        return [Row(*row) for row in self.ask(f"SELECT {ROW} FROM {source} WHERE {condition}", values)]
+
+    @property
+    def changes(self) -> int:
+        """A number that is another one after every change."""
+        return int(self.ask("SELECT changes FROM counter")[0][0])
+
+    def close(self) -> None:
+        """Close this thread's connection; the next question opens another."""
+        self._local.held = self._local.opened = None
+
+
+def connected(where: Path, frozen: bool = False) -> sqlite3.Connection:
+    """A connection to the index in a file. Raises StoreDamagedError where it is none."""
+    try:
+        if frozen:
+            address = f"{where.as_uri()}?immutable=1"
+            connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+        else:
+            address = f"{where.as_uri()}?mode=rw"
+            connection = sqlite3.connect(address, uri=True, timeout=WAIT, isolation_level=None, check_same_thread=False)
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version != 1:
+            connection.close()
+            raise sqlite3.DatabaseError(f"its version is {version}")
+        connection.execute("PRAGMA synchronous = FULL")
+    except sqlite3.DatabaseError as cause:
+        raise no_index(where, cause) from cause
+    return connection
+
+
+def no_index(where: Path | None, cause: object) -> StoreDamagedError:
+    return StoreDamagedError(
+        f"the index '{where}' cannot be read ({cause})",
+        expected="the SQLite file that foveate made",
+        fix="remove it: it is made again from the shards when the store is opened",
+    )
+
+
+def admit(connection: sqlite3.Connection, shard: Shard) -> None:
+    """Everything that a shard's header says, as rows; inside a transaction. What is there already changes its place."""
+    connection.execute(
+        "INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?)",
+        (shard.sequence, shard.file, shard.bytes, len(shard.entries), *shard.vectors),
+    )
+    columns = "key, image, sequence, position, start, length, crc, height, width, h, w, flags, step, thumbnail, rivals"
+    new = columns.split(", ")[1:]
+    for position, entry in enumerate(shard.entries):
+        said = entry.described
+        connection.execute(
+            f"INSERT INTO images ({columns}) VALUES ({', '.join('?' * 15)}) ON CONFLICT (key) DO UPDATE SET "
+            + ", ".join(f"{name} = excluded.{name}" for name in new),
+            (
+                said["key"], said["image"], shard.sequence, position, entry.start, entry.length, said["crc"],
+                *said["size"], *said["grid"], said["flags"], said["step"], entry.shapes["thumbnail"][0],
+                int("rivals" in entry.shapes),
+            ),
+        )  # fmt: skip
+    loose: set[int] = set()
+    for name in shard.names:
+        found = connection.execute("SELECT id FROM images WHERE key = ?", (name.key,)).fetchone()
+        if found is None:  # its shard was damaged and put aside
+            continue
+        loose |= _freed(connection, name.path) - {found[0]}
+        values = (packed(name.path), packed(name.name), found[0], name.size, name.modified)
+        connection.execute("INSERT OR REPLACE INTO names VALUES (?, ?, ?, ?, ?)", values)
+    for path in shard.removed:
+        loose |= _freed(connection, path)
+        connection.execute("DELETE FROM names WHERE path = ?", (packed(path),))
+    drop_nameless(connection, loose)
+    for sequence in shard.replaces:
+        drop_shard(connection, sequence)
+        connection.execute("INSERT OR IGNORE INTO replaced VALUES (?)", (sequence,))
+    connection.execute("UPDATE counter SET changes = changes + 1")
+
+
+def drop_shard(connection: sqlite3.Connection, sequence: int) -> list[str]:
+    """Forget a shard and the images that are nowhere else; inside a transaction. -> their paths."""
+    found = connection.execute(
+        "SELECT path FROM names JOIN images ON images.id = names.image WHERE sequence = ?", (sequence,)
+    ).fetchall()
+    connection.execute("DELETE FROM names WHERE image IN (SELECT id FROM images WHERE sequence = ?)", (sequence,))
+    connection.execute("DELETE FROM images WHERE sequence = ?", (sequence,))
+    connection.execute("DELETE FROM shards WHERE sequence = ?", (sequence,))
+    connection.execute("UPDATE counter SET changes = changes + 1")
+    return [unpacked(path) for (path,) in found]
+
+
+def drop_nameless(connection: sqlite3.Connection, images: Iterable[int]) -> None:
+    """Forget those of the images that no name speaks of; inside a transaction."""
+    for image in images:
+        connection.execute(
+            "DELETE FROM images WHERE id = ? AND NOT EXISTS (SELECT * FROM names WHERE names.image = images.id)",
+            (image,),
+        )
+
+
+def _freed(connection: sqlite3.Connection, path: str) -> set[int]:
+    return {id for (id,) in connection.execute("SELECT image FROM names WHERE path = ?", (packed(path),))}

@@ -1,0 +1,235 @@
+"""Reading: a row of the index -> one read of one piece of a shard -> a texture. Safe from many threads.
+
+What is notable
+* The piece is compared with its CRC-32 every time it is read. Damage is an error that names shard and image; everything
+  else in the store is served as before.
+* A file stays open as long as somebody reads from it, so one that `compact` removed meanwhile is read to the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.basis import Basis
+from foveate.errors import FoveateError, StoreDamagedError, StoreKeyError
+from foveate.store.identity import Identity, Space
+from foveate.store.index import FROM_NAMES, ROW, Index, Row, unpacked
+from foveate.store.record import ALPHA
+from foveate.store.search import Vectors
+from foveate.store.shard import FOLDER, damaged
+from foveate.store.texture import StoredTexture, stored_texture
+
+OPEN = 128  # files at once
+RETRIES = 3
+log = logging.getLogger("foveate")
+
+
+class _File:
+    """An open file, closed when nobody holds it any more."""
+
+    def __init__(self, path: Path) -> None:
+        self.handle = os.open(path, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            os.close(self.handle)
+
+
+class Reader:
+    """Reads records and image-level vectors of one store.
+
+    Args:
+        path: of the store. root: where images are looked for by their names if they are not where they were.
+        channels: planes that textures make when they are needed.
+    """
+
+    def __init__(
+        self, path: Path, identity: Identity, space: Space, index: Index, channels: tuple[str, ...], root: Path
+    ) -> None:
+        self.path, self.identity, self.space, self.index = path, identity, space, index
+        self.channels, self.root = channels, root
+        self._lock = threading.Lock()
+        self._files: OrderedDict[str, _File] = OrderedDict()
+        self._vectors: Vectors | None = None
+        self._reading = threading.Lock()
+        self._preprocessing = {
+            "long_side": identity.long_side,
+            "compression": "query" if identity.kind == "own" else f"store {identity.space}",
+        }
+
+    def texture(self, row: Row, path: str, name: str) -> StoredTexture:
+        """The texture of a row; `path` and `name` are where its image was. Raises StoreDamagedError."""
+        tensors = self.tensors(row)
+        if self.identity.kind == "own":
+            basis = Basis(tensors["basis.mean"], tensors["basis.rows"])
+        else:
+            basis = self.space.in_steps
+        return stored_texture(
+            tensors=tensors,
+            basis=basis,
+            step=row.step,
+            flags=row.flags,
+            size=(row.height, row.width),
+            image=row.image,
+            encoder=self.identity.encoder,
+            preprocessing=self._preprocessing,
+            name=shown(name),
+            places=(path, os.path.join(self.root, name)),
+            channels=self.channels,
+        )
+
+    def by_id(self, id: int) -> tuple[StoredTexture, str, str]:
+        """The texture of an image in the index, a path and the name of it. Raises StoreKeyError, StoreDamagedError."""
+        for attempt in (1, 2):  # between the index and the file, `compact` may have moved it
+            named = self.index.ask(f"SELECT {ROW}, path, name FROM {FROM_NAMES} WHERE images.id = ? LIMIT 1", (id,))
+            if not named:
+                break
+            *row, path, name = named[0]
+            try:
+                return self.texture(Row(*row), unpacked(path), unpacked(name)), unpacked(path), unpacked(name)
+            except GoneError:
+                if attempt == 2:
+                    raise
+        raise StoreKeyError(f"no image number {id}", expected="one of the index", fix="search again")
+
+    def tensors(self, row: Row) -> Mapping[str, NDArray[Any]]:
+        """The tensors of a row, by the names of record.py, read-only. Raises StoreDamagedError."""
+        content = self._piece(row.file, row.start, row.length)
+        if content is None or zlib.crc32(content) != row.crc:
+            raise damaged(self.path / FOLDER / row.file, f"image {row.position}, {row.key[:16]}, differs in its CRC-32")
+        identity = self.identity
+        out: dict[str, NDArray[Any]] = {}
+        place = 0
+
+        def take(name: str, dtype: str, *shape: int) -> None:
+            nonlocal place
+            count = int(np.prod(shape))
+            out[name] = np.frombuffer(content, dtype, count, place).reshape(shape)
+            place += out[name].nbytes
+
+        if identity.kind == "own":
+            take("basis.mean", "<f4", identity.encoder.width)
+            take("basis.rows", "<f2", identity.rank, identity.encoder.width)
+            take("basis.steps", "<f4", identity.rank)
+        if row.rivals:
+            take("rivals", "<f2", row.h, row.w)
+        take("embedding", "i1", row.h, row.w, identity.rank)
+        take("residual", "u1", row.h, row.w)
+        take("saliency", "u1", row.h, row.w)
+        if row.flags & ALPHA:
+            take("valid", "u1", row.h, row.w)
+        take("thumbnail", "u1", row.thumbnail)
+        return out
+
+    def vectors_at(self, row: Row) -> NDArray[np.float16] | None:
+        """The image-level vectors of a row, float16 [k, s]; None where those of its shard are damaged."""
+        images, start, crc = self.index.ask(
+            "SELECT images, vectors, crc FROM shards WHERE sequence = ?", (row.sequence,)
+        )[0]
+        k, s = self.identity.vectors, self.space.basis.rank
+        content = self._piece(row.file, start, images * k * s * 2)
+        if content is None or zlib.crc32(content) != crc:
+            return None
+        return np.frombuffer(content, "<f2").reshape(images, k, s)[row.position]
+
+    def vectors(self) -> Vectors:
+        """The image-level vectors as the index has them now. Images of damaged shards are left out, and logged."""
+        changes = self.index.changes
+        kept = self._vectors
+        if kept is not None and kept.changes == changes:
+            return kept
+        with self._reading:
+            kept = self._vectors
+            if kept is None or kept.changes != changes:
+                for _ in range(RETRIES):
+                    kept = self._vectors = self._read_vectors()
+                    if self.index.changes == kept.changes:  # else `compact` may have moved some meanwhile
+                        break
+            assert kept is not None
+            return kept
+
+    def _read_vectors(self) -> Vectors:
+        changes = self.index.changes
+        listed = self.index.ask("SELECT id, sequence, position FROM images ORDER BY id")
+        rows = np.array(listed, np.int64).reshape(-1, 3)
+        k, s = self.identity.vectors, self.space.basis.rank
+        table = np.empty((len(rows), k, s), np.float32)
+        good = np.ones(len(rows), bool)
+        order = np.argsort(rows[:, 1], kind="stable")
+        sequences, starts = np.unique(rows[order, 1], return_index=True)
+        shards = {q: rest for q, *rest in self.index.ask("SELECT sequence, file, images, vectors, crc FROM shards")}
+        for sequence, places in zip(sequences.tolist(), np.split(order, starts[1:]), strict=True):
+            try:
+                file, images, start, crc = shards[sequence]
+                content = self._piece(file, start, images * k * s * 2)
+                if content is None or zlib.crc32(content) != crc:
+                    raise damaged(self.path / FOLDER / file, "its vectors differ in their CRC-32")
+            except (FoveateError, KeyError) as cause:
+                log.warning("%s; its images are left out of searches", getattr(cause, "received", cause))
+                good[places] = False
+                continue
+            table[places] = np.frombuffer(content, "<f2").reshape(images, k, s)[rows[places, 2]]
+        if not good.all():
+            table, rows = table[good], rows[good]
+        return Vectors(rows[:, 0].copy(), table.reshape(-1, s), k, changes)
+
+    def _piece(self, file: str, start: int, length: int) -> bytes | None:
+        """Bytes of a shard; None where there are fewer. Raises StoreDamagedError where there is no file."""
+        with self._lock:
+            opened = self._files.get(file)
+            if opened is None:
+                opened = self._files[file] = self._opened(file)
+                if len(self._files) > OPEN:
+                    self._files.popitem(last=False)
+            else:
+                self._files.move_to_end(file)
+        try:
+            content = os.pread(opened.handle, length, start)
+            while 0 < len(content) < length:  # Linux reads at most 2 GB at once
+                more = os.pread(opened.handle, length - len(content), start + len(content))
+                if not more:
+                    break
+                content += more
+        except OSError as cause:
+            raise damaged(self.path / FOLDER / file, str(cause)) from cause
+        return content if len(content) == length else None
+
+    def _opened(self, file: str) -> _File:
+        path = self.path / FOLDER / file
+        try:
+            return _File(path)
+        except OSError as cause:
+            if isinstance(cause, FileNotFoundError):
+                raise GoneError(
+                    f"the shard '{path}' is missing",
+                    expected="the file that was written",
+                    fix="put it back; or: foveate store verify STORE --repair, then index the folder again",
+                ) from cause
+            raise damaged(path, str(cause)) from cause
+
+    def close(self) -> None:
+        """Let go of files and memory."""
+        with self._lock:
+            self._files.clear()
+        self._vectors = None
+        self.index.close()
+
+
+class GoneError(StoreDamagedError):
+    """A shard that is not there: removed by hand, or replaced by `compact` since the index was asked."""
+
+
+def shown(name: str) -> str:
+    """The last part of a name, as a texture may be called."""
+    last = name.rpartition("/")[2].encode("utf-8", "replace").decode()
+    return last if last.isprintable() and last else ascii(last)[1:-1] or "image"

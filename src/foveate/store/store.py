@@ -1,0 +1,400 @@
+"""The store: a folder of textures that can be added to, read from, and searched. The package says more."""
+
+from __future__ import annotations
+
+import os
+import threading
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.basis import Basis
+from foveate.channels.build import Preset, channels_named
+from foveate.encoders import Encoder
+from foveate.encoders.contract import encoder_of
+from foveate.errors import OptionError, QueryError, StoreDamagedError, StoreKeyError
+from foveate.pipeline import score
+from foveate.relevance.bank import bank_of
+from foveate.relevance.query import Query, prepare
+from foveate.relevance.score import Relevance, maps_of, peaks_of
+from foveate.store import upkeep
+from foveate.store.adding import Added, Progress, add
+from foveate.store.cache import Statistics, TextureCache
+from foveate.store.disk import Disk
+from foveate.store.files import PathLike
+from foveate.store.identity import Identity
+from foveate.store.index import FROM_NAMES, ROW, Row, packed, unpacked
+from foveate.store.opening import Wanted, opened, removing
+from foveate.store.reader import RETRIES, GoneError, Reader, log
+from foveate.store.search import Hit, short_list, together
+from foveate.store.texture import StoredTexture
+from foveate.store.upkeep import Verified
+from foveate.texture import Texture
+
+Floats = NDArray[np.float32]
+CACHE = 256 * 2**20  # bytes of textures in memory
+RERANKED, FACTOR = 50, 5  # images that are searched exactly: at least so many, and so many for each that is wanted
+HEX = frozenset("0123456789abcdef")
+
+
+class Store:
+    """Textures of many images in a folder.
+
+    >>> store = foveate.Store("photos.fov")                                     # doctest: +SKIP
+    >>> store.add("photos")                                                     # doctest: +SKIP
+    >>> store.search("a dog on a beach", k=20)[0].path                          # doctest: +SKIP
+
+    Args:
+        path: the folder; it is made by the first `add`.
+        encoder: of a new store: "nano" by default, a name, or an object. Of a store that is there: needed only where
+            its encoder does not come with foveate.
+        basis: of a new store: "own" (each image's, default), "shared", or a Basis to share.
+        rank: of a new store: numbers a cell; 16 for "own", 64 for "shared".
+        long_side: of a new store: working size of the encoder.
+        channels: planes that a texture makes when they are needed, as in `foveate.encode`.
+        cache: bytes of textures kept in memory.
+        root: folder in which images are looked for by name, where they are not at their old path any more; the folder
+            that the store lies in by default.
+        disk: what writes; for tests.
+
+    Raises:
+        StoreError: the folder is something else, or a store of another encoder, basis, rank or working size.
+        StoreVersionError, StoreDamagedError; OptionError, ChannelError.
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        *,
+        encoder: str | Encoder | None = None,
+        basis: Literal["own", "shared"] | Basis | None = None,
+        rank: int | None = None,
+        long_side: int | None = None,
+        channels: Preset | Sequence[str] = "standard",
+        cache: int = CACHE,
+        root: PathLike | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        self.path = Path(os.path.abspath(path))
+        self.cache: TextureCache[StoredTexture] = TextureCache(cache)
+        self._wanted = Wanted(encoder, basis, rank, long_side)
+        self._channels = channels_named(channels)
+        self._root = self.path.parent if root is None else Path(os.path.abspath(root))
+        self._disk = disk or Disk()
+        self._guard = threading.Lock()
+        self._kept: Reader | None = None
+        self._reader()  # what is wrong is said now
+
+    def __repr__(self) -> str:
+        reader = self._reader()
+        if reader is None:
+            return f"Store('{self.path}', empty)"
+        said = reader.identity
+        return f"Store('{self.path}', {len(self)} images, {said.encoder.name}, {said.kind} basis, rank {said.rank})"
+
+    def add(
+        self,
+        paths: PathLike | Iterable[PathLike],
+        *,
+        workers: int = 1,
+        part: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Added:
+        """Index image files, and folders with all that is below them. What is there already is not done again.
+
+        Images are acknowledged a shard at a time. Interrupted at any moment, by whatever: what was acknowledged is
+        there, and the same call again does the rest.
+
+        Args:
+            workers: threads that decode and encode.
+            part: "i/n" does every n-th file only; the shared basis is fitted to all. See `merge`.
+            progress: called after each file.
+
+        Returns:
+            Counts, and the bad images with the reasons; those stop nothing.
+
+        Raises:
+            ImageNotFoundError: nothing is at a path, or no image below it. StoreLockedError: another process writes.
+            OutputError: the disk is full, or the folder may not be written to. What the encoder raises.
+        """
+        try:
+            return add(self.path, paths, self._wanted, self._disk, workers, part, progress)
+        finally:
+            self._forget()
+
+    def remove(self, names: str | Iterable[str]) -> int:
+        """Forget images, by name, path or content key; their bytes go with the next `compact`. -> how many.
+
+        Raises StoreKeyError for one that is not there (then nothing is removed), StoreLockedError, OutputError.
+        """
+        wanted = (names,) if isinstance(names, str) else tuple(names)
+        paths = [path for name in wanted for path in self._paths(name)]
+        try:
+            return removing(self.path, paths, self._wanted, self._disk)
+        finally:
+            self._forget()
+
+    # --- upkeep -------------------------------------------------------------------------------------------------------
+
+    def verify(self, repair: bool = False) -> Verified:
+        """Read every byte and compare it with its checksum. `repair`: put damaged shards aside, keep what is whole.
+
+        Raises StoreLockedError and OutputError when repairing.
+        """
+        if not repair:
+            return upkeep.verify(self.path, self._reader())
+        try:
+            return upkeep.repair(self.path, self._wanted, self._disk)
+        finally:
+            self._forget()
+
+    def compact(self) -> int:
+        """Rewrite small shards and those with removed images. -> bytes that became free."""
+        try:
+            return upkeep.compact(self.path, self._wanted, self._disk)
+        finally:
+            self._forget()
+
+    def merge(self, *others: PathLike) -> int:
+        """Take the images of other stores of the same encoder and basis. -> how many were new. Raises StoreError."""
+        try:
+            return upkeep.merge(self.path, [Path(os.path.abspath(o)) for o in others], self._wanted, self._disk)
+        finally:
+            self._forget()
+
+    def stats(self) -> dict[str, Any]:
+        """Counts, bytes, encoder and basis."""
+        return upkeep.statistics(self.path, self._reader())
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        reader = self._reader()
+        return 0 if reader is None else int(reader.index.ask("SELECT COUNT(*) FROM names")[0][0])
+
+    def __bool__(self) -> bool:
+        return True  # an empty store is a store
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def keys(self) -> list[str]:
+        """Names of all images, in their order; the path of one whose name another one has too."""
+        reader = self._reader()
+        if reader is None:
+            return []
+        listed = reader.index.ask("SELECT path, name, COUNT(*) OVER (PARTITION BY name) FROM names ORDER BY name, path")
+        return [unpacked(name if count == 1 else path) for path, name, count in listed]
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return isinstance(name, str) and bool(self._find(name))
+        except StoreKeyError:
+            return False
+
+    def __getitem__(self, name: str) -> StoredTexture:
+        """A texture by its image's name, path, the end of its path, or content key.
+
+        Raises StoreKeyError, StoreDamagedError.
+        """
+        for attempt in (1, 2):  # between the index and the file, `compact` may have moved it
+            row, path, called = self._find(name)
+            try:
+                return self._texture(row, path, called)
+            except GoneError:
+                if attempt == 2:
+                    raise
+        raise AssertionError
+
+    def content_key(self, name: str) -> str:
+        """Key of an image: SHA-256 of what it is made of (identity.py). Raises StoreKeyError."""
+        return self._find(name)[0].key
+
+    @property
+    def identity(self) -> Identity | None:
+        """Encoder, basis and preprocessing; None while the store is empty."""
+        reader = self._reader()
+        return None if reader is None else reader.identity
+
+    @property
+    def cached(self) -> Statistics:
+        """Statistics of the textures in memory."""
+        return self.cache.statistics
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    @overload  # a str is a sequence of str too; the first signature wins
+    def search(  # type: ignore[overload-overlap]
+        self, query: str, k: int = 20, *, encoder: str | Encoder | None = None, rerank: int | None = None
+    ) -> list[Hit]: ...
+    @overload
+    def search(
+        self, query: Sequence[str], k: int = 20, *, encoder: str | Encoder | None = None, rerank: int | None = None
+    ) -> list[list[Hit]]: ...
+    def search(
+        self,
+        query: str | Sequence[str],
+        k: int = 20,
+        *,
+        encoder: str | Encoder | None = None,
+        rerank: int | None = None,
+    ) -> list[Hit] | list[list[Hit]]:
+        """The k images in which a question finds most; fewer where the store has fewer. Several: a list for each.
+
+        Args:
+            encoder: the store's, where it does not come with foveate.
+            rerank: images that are searched exactly; the larger of 50 and 5 k by default.
+
+        Raises:
+            QueryError, OptionError; TextureEncoderError for another encoder than the store's.
+        """
+        for name, value in (("k", k), ("rerank", 1 if rerank is None else rerank)):
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise OptionError(f"{name}={value!r}", expected="a whole number from 1", fix="20 is usual")
+        texts = [query] if isinstance(query, str) else list(query)
+        reader = self._reader()
+        if reader is None:
+            nothing: list[list[Hit]] = [[] for _ in texts]
+            return [] if isinstance(query, str) else nothing
+        tower, queries = self._asked(reader, texts, encoder)
+        size = max(RERANKED, FACTOR * k) if rerank is None else max(int(rerank), int(k))
+        for _ in range(RETRIES):
+            vectors = reader.vectors()
+            lists = short_list(vectors, reader.space, queries, tower.calibration, size)
+            found = [
+                self._ranked(reader, tower, each, text, vectors.ids[places], int(k), encoder)
+                for each, text, places in zip(queries, texts, lists, strict=True)
+            ]
+            enough = min(int(k), len(vectors.ids))
+            if vectors.changes == reader.index.changes or all(len(hits) == enough for hits in found):
+                break  # else images on the short list were removed meanwhile
+        return found[0] if isinstance(query, str) else found
+
+    def score_all(
+        self, query: str | Sequence[str], *, encoder: str | Encoder | None = None
+    ) -> Iterator[tuple[str, Floats]]:
+        """Every image's map, one after the other: (name, float32 [h, w]), or [q, h, w] of several questions.
+
+        What the question says by itself: without the segments and cues of `foveate.score`, for which an image's pixels
+        would be needed. Images of damaged shards are left out, and logged.
+        """
+        texts = [query] if isinstance(query, str) else list(query)
+        reader = self._reader()
+        if reader is None:
+            return
+        tower, queries = self._asked(reader, texts, encoder)
+        rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
+        for name in self.keys():
+            try:
+                row, path, called = self._find(name)
+                maps = maps_of(reader.texture(row, path, called), queries, tower.calibration, rivals)
+            except (StoreKeyError, StoreDamagedError) as error:  # removed meanwhile, or damaged
+                log.warning("%s", error.received)
+                continue
+            yield name, maps[0] if isinstance(query, str) else maps
+
+    def _asked(self, reader: Reader, texts: list[str], encoder: str | Encoder | None) -> tuple[Encoder, list[Query]]:
+        tower = encoder_of(reader.identity.encoder, encoder or self._wanted.encoder)
+        if not texts:
+            raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
+        return tower, [prepare(tower, text) for text in texts]
+
+    def _ranked(
+        self,
+        reader: Reader,
+        tower: Encoder,
+        query: Query,
+        text: str,
+        ids: NDArray[np.int64],
+        k: int,
+        encoder: str | Encoder | None,
+    ) -> list[Hit]:
+        rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
+        scored: list[tuple[float, int, str, str]] = []
+        for id in ids.tolist():
+            try:
+                texture, path, name = reader.by_id(id)
+            except StoreDamagedError as error:
+                log.warning("%s", error.received)
+                continue
+            except StoreKeyError:  # removed meanwhile
+                continue
+            peaks = peaks_of(texture, query, tower.calibration, rivals)
+            scored.append((-together(peaks), id, path, name))
+        scored.sort()
+        given = encoder or self._wanted.encoder
+
+        def relevance(texture: Texture, asked: str) -> Relevance:
+            return score(texture, asked, encoder=given)
+
+        return [
+            Hit(path, name, -worth, text, partial(self.__getitem__, path), relevance)
+            for worth, _, path, name in scored[:k]
+        ]
+
+    def _texture(self, row: Row, path: str, name: str) -> StoredTexture:
+        reader = self._reader()
+        assert reader is not None
+        return self.cache.get((row.key, path), lambda: reader.texture(row, path, name))
+
+    def _find(self, name: str) -> tuple[Row, str, str]:
+        """The record that a name means, its image's path and name. Raises StoreKeyError."""
+        reader = self._reader()
+        for condition, value in _meanings(name) if reader is not None and isinstance(name, str) else ():
+            found = reader.index.ask(  # type: ignore[union-attr]
+                f"SELECT {ROW}, path, name FROM {FROM_NAMES} WHERE {condition} ORDER BY path LIMIT 2", (value,)
+            )
+            if len(found) == 2 and not condition.startswith("images.key"):
+                raise StoreKeyError(
+                    f"{name!r} names several images of the store",
+                    expected=f"one; '{unpacked(found[0][-2])}' and '{unpacked(found[1][-2])}' both end so",
+                    fix="ask by the whole path",
+                )
+            if found:
+                return Row(*found[0][:-2]), unpacked(found[0][-2]), unpacked(found[0][-1])
+        raise StoreKeyError(
+            f"no image {name!r} in the store '{self.path}'",
+            expected="a name in store.keys(), the path of an image that was added, or a content key",
+            fix="add it with store.add(path)",
+        )
+
+    def _paths(self, name: str) -> list[str]:
+        row, path, _ = self._find(name)
+        if name != row.key:
+            return [path]
+        reader = self._reader()
+        assert reader is not None
+        return [unpacked(p) for (p,) in reader.index.ask("SELECT path FROM names WHERE image = ?", (row.id,))]
+
+    def _reader(self) -> Reader | None:
+        """None while the store is empty."""
+        if self._kept is None:
+            with self._guard:
+                if self._kept is None:
+                    self._kept = opened(self.path, self._wanted, self._disk, self._channels, self._root)
+        return self._kept
+
+    def _forget(self) -> None:
+        self._kept = None  # another look at the folder, next time
+
+
+def _meanings(name: str) -> Iterator[tuple[str, Any]]:
+    """Conditions on the index that a name may mean, the likeliest first."""
+    yield "names.name = ?", packed(name)
+    if len(name) == 64 and set(name) <= HEX:
+        yield "images.key = ?", name
+    try:
+        yield "names.path = ?", packed(os.path.abspath(name))
+    except ValueError:
+        return
+    for form in ("NFC", "NFD"):
+        other = unicodedata.normalize(form, name)
+        if other != name:
+            yield "names.name = ?", packed(other)
+    slashed = packed("/" + name.replace("\\", "/").lstrip("/"))
+    yield f"substr(names.path, -{len(slashed)}) = ?", slashed

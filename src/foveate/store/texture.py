@@ -1,0 +1,314 @@
+"""A texture out of the store: the embedding is there at once, everything else when somebody looks at it.
+
+What is notable
+* It is a Texture, over the whole image and with its coordinates. `pixel`, and the planes that are made from pixels
+  (edges, segments, ...), are made when they are first read: from the image's file if it is still there and has the
+  bytes that were indexed, otherwise from the thumbnail, enlarged. `made_by` says which, for each of them.
+* What a question needs is kept in the store: embedding, basis, residual, saliency, opacity. Only the share that a cell
+  takes of its segment's mean (relevance/weighing.py) makes `foveate.score` look at pixels, once a texture.
+* `whole` gives a Texture without ties to the store, and so does pickling; `save` writes that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import cv2
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+from foveate.basis import Basis, rounded_up
+from foveate.channels.build import SEGMENTS, build
+from foveate.errors import FoveateError
+from foveate.grid import Grid, resize_map
+from foveate.image import MAX_BYTES, Picture, load_image
+from foveate.readonly import ReadOnly
+from foveate.relevance.bank import nouns
+from foveate.relevance.score import Rivals
+from foveate.store.record import ALPHA, FLAT, LEVELS
+from foveate.texture import COLOURS, EncoderStamp, Texture
+
+T = TypeVar("T")
+Bytes = NDArray[np.uint8]
+
+
+class Pixels:
+    """What is made from an image's pixels, when it is first needed: the picture, planes by name, who made them.
+
+    Args:
+        places: where the image's file may be, in order; `image` is the SHA-256 of its bytes.
+        thumbnail: a JPEG. size: of the image. names: of planes to make. z: what segments follow.
+    """
+
+    def __init__(
+        self,
+        places: tuple[str, ...],
+        image: str,
+        thumbnail: Bytes,
+        size: tuple[int, int],
+        names: tuple[str, ...],
+        z: Callable[[], NDArray[np.floating]],
+    ) -> None:
+        self.places, self.image, self.thumbnail, self.size, self.names, self.z = (
+            places, image, thumbnail, size, names, z,
+        )  # fmt: skip
+        self._lock = threading.RLock()
+        self._picture: Picture | None = None
+        self._said = ""
+        self._planes: dict[str, NDArray[np.float16]] | None = None
+        self._made: dict[str, str] = {}
+
+    @property
+    def picture(self) -> Picture:
+        """From the file, or the thumbnail at the image's size."""
+        with self._lock:
+            if self._picture is None:
+                self._picture, self._said = self._found() or self._enlarged()
+                for array in (self._picture.rgb, self._picture.valid):
+                    if array is not None:
+                        array.setflags(write=False)
+            return self._picture
+
+    @property
+    def planes(self) -> dict[str, NDArray[np.float16]]:
+        """float16, by name."""
+        with self._lock:
+            if self._planes is None:
+                planes, self._made = build(self.names, self.picture.rgb, self.z())
+                self._planes = {name: plane.astype(np.float16) for name, plane in planes.items()}
+                for plane in self._planes.values():
+                    plane.setflags(write=False)
+            return self._planes
+
+    @property
+    def made_by(self) -> dict[str, str]:
+        """As Texture.made_by: everything from a thumbnail says so."""
+        with self._lock:
+            made = dict(self._made) if self.planes or not self.names else {}
+            if self._said:
+                named = {*COLOURS, *self.names}
+                made = {name: f"{made[name]}, {self._said}" if name in made else self._said for name in sorted(named)}
+            return made
+
+    @property
+    def nbytes(self) -> int:
+        """Of what was made so far."""
+        with self._lock:
+            picture, planes = self._picture, self._planes or {}
+            own = 0 if picture is None else picture.rgb.nbytes + (0 if picture.valid is None else picture.valid.nbytes)
+            return own + sum(plane.nbytes for plane in planes.values())
+
+    def _found(self) -> tuple[Picture, str] | None:
+        for place in self.places:
+            try:
+                if os.path.isfile(place) and os.path.getsize(place) <= MAX_BYTES:
+                    content = Path(place).read_bytes()
+                    if hashlib.sha256(content).hexdigest() == self.image:
+                        return load_image(content), ""
+            except (OSError, ValueError, FoveateError):
+                continue
+        return None
+
+    def _enlarged(self) -> tuple[Picture, str]:
+        small = np.asarray(Image.open(io.BytesIO(self.thumbnail.tobytes()), formats=["JPEG"]).convert("RGB"))
+        height, width = self.size
+        rgb = small
+        if small.shape[:2] != self.size:
+            rgb = np.asarray(cv2.resize(small, (width, height), interpolation=cv2.INTER_LINEAR), np.uint8)
+        said = f"from a thumbnail of {small.shape[0]} x {small.shape[1]} pixels: the image is not there any more"
+        return Picture(np.array(rgb), None, "thumbnail"), said
+
+
+class LazyPlanes(Mapping[str, NDArray[np.float16]]):
+    """Planes by name: saliency is there, the others are made when one of them is first read."""
+
+    def __init__(self, saliency: Bytes, pixels: Pixels) -> None:
+        self._levels, self._pixels = saliency, pixels
+
+    @cached_property
+    def _saliency(self) -> NDArray[np.float16]:
+        plane = (self._levels / np.float32(LEVELS)).astype(np.float16)
+        plane.setflags(write=False)
+        return plane
+
+    def __getitem__(self, name: str) -> NDArray[np.float16]:
+        if name == "saliency":
+            return self._saliency
+        if name not in self._pixels.names:
+            raise KeyError(name)
+        return self._pixels.planes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("saliency", *self._pixels.names))
+
+    def __len__(self) -> int:
+        return 1 + len(self._pixels.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name == "saliency" or name in self._pixels.names
+
+
+class StoredTexture(Texture):
+    """A Texture whose pixels and planes are made when they are needed. Made by `stored_texture`."""
+
+    _pixels: Pixels | _Fixed
+    _alpha: Bytes | None
+    _residual: NDArray[np.float16] | tuple[Bytes, float]
+    _rivals: NDArray[np.float16] | None
+
+    def __init__(
+        self,
+        pixels: Pixels | None = None,
+        alpha: Bytes | None = None,
+        rivals: NDArray[np.float16] | None = None,
+        **fields: Any,
+    ) -> None:
+        if pixels is None:  # dataclasses.replace passes everything that a Texture has
+            said = (fields.pop(name) for name in ("pixel", "valid", "made_by"))
+            values = {**fields, "planes": ReadOnly(fields["planes"]), "_pixels": _Fixed(*said)}
+            alpha = values["_pixels"].picture.valid
+        else:
+            values = {"extra": ReadOnly({}), **fields, "_pixels": pixels}
+        values["_residual"] = values.pop("residual")
+        values |= {"_alpha": alpha, "_rivals": rivals, "_derived": {}}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        self.embedding.setflags(write=False)
+
+    @property
+    def residual(self) -> NDArray[np.float16]:
+        if isinstance(self._residual, np.ndarray):
+            return self._residual
+        levels, step = self._residual
+        return self.derive("residual", lambda: rounded_up(levels * np.float32(step)))
+
+    @property
+    def pixel(self) -> Bytes:
+        return self._pixels.picture.rgb
+
+    @property
+    def valid(self) -> Bytes | None:
+        if self._alpha is None:
+            return None
+        valid = self._pixels.picture.valid
+        return self.derive("valid", lambda: self._enlarged_alpha()) if valid is None else valid
+
+    @property
+    def made_by(self) -> Mapping[str, str]:
+        return ReadOnly(self._pixels.made_by)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is in memory now; pixels and planes count once they were made."""
+        own = self.embedding.nbytes + self.basis.mean.nbytes + self.basis.rows.nbytes
+        return own + 4 * self.grid.count + self._pixels.nbytes
+
+    def whole(self) -> Texture:
+        """The same as a Texture without ties to the store; its pixels and planes are made."""
+        return Texture(
+            grid=self.grid,
+            pixel=self.pixel,
+            valid=self.valid,
+            planes=dict(self.planes),
+            embedding=self.embedding.astype(np.float16),
+            basis=self.basis,
+            residual=self.residual,
+            encoder=self.encoder,
+            preprocessing=self.preprocessing,
+            name=self.name,
+            made_by=self.made_by,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        self.whole().save(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _same, (self.whole(),)
+
+    def with_channel(self, name: str, plane: ArrayLike, **said: Any) -> Texture:
+        return self.whole().with_channel(name, plane, **said)
+
+    def derive(self, key: Hashable, make: Callable[[], T]) -> T:
+        if isinstance(key, tuple) and key[0] == "rivals" and self._rivals is not None and _is_bank(key[1]):
+            level: Any = self._rivals.ravel().astype(np.float64)
+            return super().derive(key, lambda: np.exp(key[2] * level) * len(key[1].vectors))
+        return super().derive(key, make)
+
+    def _enlarged_alpha(self) -> Bytes:
+        assert self._alpha is not None
+        return np.rint(np.clip(resize_map(self._alpha, (self.grid.height, self.grid.width)), 0, 255)).astype(np.uint8)
+
+
+class _Fixed:
+    """What stands for Pixels in a copy that dataclasses.replace made."""
+
+    def __init__(self, pixel: Bytes, valid: Bytes | None, made_by: Mapping[str, str]) -> None:
+        self.picture, self.made_by = Picture(pixel, valid, ""), dict(made_by)
+        self.nbytes = pixel.nbytes + (0 if valid is None else valid.nbytes)
+
+
+def stored_texture(
+    *,
+    tensors: Mapping[str, NDArray[Any]],
+    basis: Basis,
+    step: float,
+    flags: int,
+    size: tuple[int, int],
+    image: str,
+    encoder: EncoderStamp,
+    preprocessing: Mapping[str, Any],
+    name: str,
+    places: tuple[str, ...],
+    channels: tuple[str, ...],
+) -> StoredTexture:
+    """The texture of a record: `tensors` by the names of record.py; `channels` are planes to make when needed."""
+    embedding = tensors["embedding"]
+    shape = embedding.shape[:2]
+    names = tuple(n for n in channels if n != "saliency" and not (flags & FLAT and n in SEGMENTS))
+    pixels = Pixels(
+        places,
+        image,
+        tensors["thumbnail"],
+        size,
+        names,
+        lambda: embedding.astype(np.float32) * steps_of(tensors, basis),
+    )
+    texture = StoredTexture(
+        pixels,
+        grid=Grid(shape[0], shape[1], *size),
+        planes=LazyPlanes(tensors["saliency"], pixels),
+        embedding=embedding,
+        basis=basis,
+        residual=(tensors["residual"], step),
+        encoder=encoder,
+        preprocessing=preprocessing,
+        name=name,
+        alpha=tensors["valid"] if flags & ALPHA else None,
+        rivals=tensors.get("rivals"),
+    )
+    if flags & ALPHA:
+        texture._derived["validity"] = tensors["valid"].ravel() / np.float32(255)
+    return texture
+
+
+def steps_of(tensors: Mapping[str, NDArray[Any]], basis: Basis) -> NDArray[np.float32]:
+    """What one step of each axis stands for: as it was kept; by the length of its row for a shared basis."""
+    if "basis.steps" in tensors:
+        return tensors["basis.steps"]
+    return np.asarray(np.linalg.norm(basis.rows.astype(np.float32), axis=1))
+
+
+def _is_bank(rivals: Rivals) -> bool:
+    return len(rivals.vectors) == len(nouns())
+
+
+def _same(texture: Texture) -> Texture:
+    return texture

@@ -1,0 +1,134 @@
+"""The unit of work: a batch of files becomes a batch of records. No store is needed, and nothing is written.
+
+    EncodeBatch.__call__({"path": [...], "name": [...]}) -> {"path", "name", "size", "modified", "record", "error"}
+
+What is notable
+* Columns in, columns out, so the same object runs in a loop, in threads, in other processes, or in an engine's
+  `map_batches`. It can be pickled where its encoder is given by name.
+* A bad image fills "error" with the reason and stops nothing. What is wrong with the encoder is raised: it would be
+  wrong for every image.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.encoders import DenseFeatures, Encoder
+from foveate.encoders.contract import check_features, encoder_given
+from foveate.errors import (
+    ImageArrayError,
+    ImageDecodeError,
+    ImageFormatError,
+    ImageNotFoundError,
+    ImageTooLargeError,
+    OptionError,
+)
+from foveate.image import MAX_BYTES, Picture, load_image
+from foveate.relevance.bank import query_metric_of
+from foveate.store.files import Source
+from foveate.store.identity import Identity, Space
+from foveate.store.record import Record, digest, record_of
+
+BAD = (ImageArrayError, ImageDecodeError, ImageFormatError, ImageNotFoundError, ImageTooLargeError)
+
+
+@dataclass(frozen=True)
+class Content:
+    """The bytes of an image file, and what the file system said of it when they were read."""
+
+    source: Source
+    content: bytes
+    size: int
+    modified: int
+
+
+def read(source: Source) -> Content:
+    """Read an image file. Raises ImageNotFoundError, ImageTooLargeError."""
+    try:
+        if not stat.S_ISREG(os.stat(source.path).st_mode):  # a pipe may never end
+            raise OSError("it is not a regular file")
+        with open(source.path, "rb") as file:
+            status = os.fstat(file.fileno())
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as cause:
+        raise ImageNotFoundError(
+            f"'{source.name}' cannot be read ({getattr(cause, 'strerror', None) or cause})",
+            expected="a readable image file",
+            fix="check its permissions",
+        ) from cause
+    if len(content) > MAX_BYTES:
+        raise ImageTooLargeError(
+            f"'{source.name}' has more than {MAX_BYTES:,} bytes", expected="fewer", fix="shrink it"
+        )
+    return Content(source, content, status.st_size, status.st_mtime_ns)
+
+
+def seen(tower: Encoder, content: bytes, long_side: int | None) -> tuple[Picture, DenseFeatures]:
+    """Bytes of an image file -> its picture and its features, checked."""
+    picture = load_image(content)
+    dense = tower.encode_image(picture.rgb, long_side=long_side)
+    check_features(tower, dense, picture.size)
+    return picture, dense
+
+
+def reason(error: Exception) -> str:
+    """Why an image is bad, in one line; the list that it stands in says which image."""
+    return " ".join(str(getattr(error, "received", error)).split()).removeprefix("'bytes' ")
+
+
+@dataclass(frozen=True)
+class EncodeBatch:
+    """Files -> records for a store of this identity and shared basis. `encoder`: its name, or an object."""
+
+    encoder: str | Encoder
+    identity: Identity
+    space: Space
+
+    def __call__(self, batch: Mapping[str, Sequence[Any] | NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Columns "path" and "name" -> columns as the module says; "record" holds a Record, or None."""
+        sources = [Source(str(p), str(n)) for p, n in zip(batch["path"], batch["name"], strict=True)]
+        columns: dict[str, list[Any]] = {k: [] for k in ("path", "name", "size", "modified", "record", "error")}
+        for source in sources:
+            size = modified = 0
+            record, error = None, ""
+            try:
+                content = read(source)
+                size, modified = content.size, content.modified
+                record = self.record(content.content)
+            except BAD as cause:
+                error = reason(cause)
+            for name, value in zip(columns, (source.path, source.name, size, modified, record, error), strict=True):
+                columns[name].append(value)
+        return {name: _column(values) for name, values in columns.items()}
+
+    def record(self, content: bytes) -> Record:
+        """The record of an image file's bytes. Raises the Image...Errors, and those of the encoder."""
+        tower = self.tower
+        picture, dense = seen(tower, content, self.identity.long_side)
+        return record_of(digest(content), picture, dense, tower, self.identity, self.space, query_metric_of(tower))
+
+    @property
+    def tower(self) -> Encoder:
+        """The encoder. Raises OptionError where it is not the one of the identity."""
+        tower = encoder_given(self.encoder)
+        stamp = self.identity.encoder
+        if (tower.revision, tower.width) != (stamp.revision, stamp.width):
+            raise OptionError(
+                f"encoder '{tower.name}', revision {tower.revision}",
+                expected=f"'{stamp.name}', revision {stamp.revision}",
+                fix="use the encoder of the store",
+            )
+        return tower
+
+
+def _column(values: list[Any]) -> NDArray[Any]:
+    out = np.empty(len(values), object)
+    out[:] = values
+    return out

@@ -1,0 +1,231 @@
+"""Crashes, on purpose: a process that ends at its n-th write, for every n; and processes that are killed at any moment.
+
+    python tests/store_crash.py nth                     about ten seconds
+    python tests/store_crash.py kill --times 50 --seed 0
+
+Every child is a fork of this process, which has no threads. After each crash: every acknowledged texture is there and
+bit-identical, `verify` finds nothing wrong, and the same job again completes. Readers run all the while and never fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from foveate import Store
+from foveate.errors import StoreKeyError
+from foveate.store import adding, upkeep
+from foveate.store.disk import Disk
+from foveate.store.texture import StoredTexture
+from tests.store_toys import Toy, pictures
+
+CRASHED = 99
+IMAGES = 7
+
+
+class Counting(Disk):
+    """Counts writes."""
+
+    writes = 0
+
+    def step(self, what: str, path: Path) -> None:
+        self.writes += 1
+
+
+class Crashing(Counting):
+    """Ends the process at its n-th write; notes what was acknowledged before."""
+
+    def __init__(self, at: int, notes: Path) -> None:
+        self.at, self.notes = at, notes
+
+    def step(self, what: str, path: Path) -> None:
+        super().step(what, path)
+        if what == "committed":
+            with self.notes.open("a") as file:
+                file.write("\n".join(Store(path.parent, encoder=Toy()).keys()) + "\n")
+        if self.writes == self.at:
+            os._exit(CRASHED)
+
+
+def small_shards() -> None:
+    for module, name in ((adding, "SHARD_IMAGES"), (upkeep, "SHARD_IMAGES"), (upkeep, "SMALL")):
+        setattr(module, name, 2)
+
+
+def forked(work: Callable[[], object]) -> int:
+    """The exit status of a child that does this."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def numbers_of(texture: StoredTexture) -> str:
+    parts = (texture.embedding, texture.residual, texture.basis.rows, texture.basis.mean, texture.planes["saliency"])
+    return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+
+
+def all_numbers(path: Path) -> dict[str, str]:
+    store = Store(path, encoder=Toy(), cache=0)
+    return {name: numbers_of(store[name]) for name in store}
+
+
+def check(path: Path, right: dict[str, str], acknowledged: set[str], gone: frozenset[str] = frozenset()) -> None:
+    found = all_numbers(path)
+    assert acknowledged - gone <= set(found), f"lost: {acknowledged - gone - set(found)}"
+    assert all(right[name] == numbers for name, numbers in found.items())
+    seen = Store(path, encoder=Toy()).verify()
+    assert seen.ok, seen.problems
+    if found:
+        assert Store(path, encoder=Toy()).search("a dog", 3)
+
+
+def every_nth(base: Path) -> int:
+    """Add, add again, remove, compact: each ended at every write. -> crashes."""
+    small_shards()
+    first, second = pictures(base / "a", IMAGES), pictures(base / "b", 3, first=100)
+    ready, notes, crashes = base / "ready.fov", base / "notes", 0
+    Store(ready, encoder=Toy()).add([first, second])
+    right = all_numbers(ready)
+    shutil.copytree(ready, base / "many.fov")
+    Store(base / "many.fov", encoder=Toy()).remove(["001.png", "101.png", "below/004.png"])
+    gone = frozenset(("001.png", "101.png", "below/004.png"))
+    empty = base / "empty.fov"
+    jobs: dict[str, tuple[Path, Callable[[Store], object], frozenset[str]]] = {
+        "add": (empty, lambda s: s.add([first, second]), frozenset()),
+        "remove": (ready, lambda s: s.remove(["001.png", "101.png"]), gone),
+        "compact": (base / "many.fov", lambda s: s.compact(), gone),
+    }
+    for name, (start, job, removed) in jobs.items():
+        before = set(all_numbers(start)) if start.exists() else set()
+        for n in range(1, 1000):
+            path = base / f"{name}-{n}.fov"
+            if start.exists():
+                shutil.copytree(start, path)
+            notes.write_text("")
+            status = forked(partial(job, Store(path, encoder=Toy(), disk=Crashing(n, notes))))
+            if status == 0:
+                break
+            assert status == CRASHED, status
+            crashes += 1
+            acknowledged = before | set(notes.read_text().split("\n")) - {""}
+            check(path, right, acknowledged, removed)
+            if name == "remove":  # all of it or nothing
+                assert set(all_numbers(path)) in (before, before - {"001.png", "101.png"})
+                if "001.png" in all_numbers(path):
+                    job(Store(path, encoder=Toy()))
+            else:
+                job(Store(path, encoder=Toy()))
+            after = {"add": set(right), "remove": before - {"001.png", "101.png"}, "compact": before}[name]
+            assert all_numbers(path) == {key: right[key] for key in after}
+            Store(path, encoder=Toy()).add(second / "102.png")  # mends what the crash left
+            seen = Store(path, encoder=Toy()).verify()
+            assert seen.ok, (name, n, seen)
+            assert not seen.notes, (name, n, seen)
+            os.remove(path / "index.sqlite")
+            assert all_numbers(path) == {key: right[key] for key in after}  # the shards alone say the same
+            shutil.rmtree(path)
+        print(f"{name}: the process ended at each of {n - 1} writes")
+    return crashes
+
+
+def killed(base: Path, times: int, seed: int) -> None:
+    """SIGKILL at random moments of adding and compacting, while two processes read and search."""
+    small_shards()
+    rng = random.Random(seed)
+    folder, path = pictures(base / "photos", 8), base / "killed.fov"
+    Store(path, encoder=Toy()).add(folder)
+    shutil.copytree(path, base / "right.fov")
+    Store(base / "right.fov", encoder=Toy()).add(pictures(folder, 100))
+    right = all_numbers(base / "right.fov")
+    stop = base / "stop"
+    readers = [os.fork() for _ in range(2)]
+    if 0 in readers:
+        read_until(stop, path, right)
+    notes, acknowledged, complete = base / "notes", set(all_numbers(path)), 0
+    for _ in range(times):
+        notes.write_text("")
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                store = Store(path, encoder=Toy(), disk=Crashing(0, notes))
+                store.add(folder)
+                store.compact()
+                status = CRASHED
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        time.sleep(rng.random() * 0.4)
+        os.kill(child, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert status in (-signal.SIGKILL, CRASHED), status
+        acknowledged |= set(notes.read_text().rpartition("\n")[0].split("\n")) - {""}
+        check(path, right, acknowledged)
+        if status == CRASHED:  # it was quicker: from the start again
+            complete += 1
+            assert all_numbers(path) == right
+            Store(path, encoder=Toy()).remove(list(right)[3:])
+            acknowledged = set(list(right)[:3])
+    Store(path, encoder=Toy()).add(folder)
+    assert all_numbers(path) == right
+    stop.touch()
+    for reader in readers:
+        assert os.waitstatus_to_exitcode(os.waitpid(reader, 0)[1]) == 0, "a reader failed"
+    print(f"{times} kills, seed {seed}: whole after each; {complete} of them came when the job was done")
+
+
+def read_until(stop: Path, path: Path, right: dict[str, str]) -> None:
+    """The life of a reader: never an error, never a wrong number."""
+    status = 1
+    try:
+        store = Store(path, encoder=Toy(), cache=10_000)
+        parent = os.getppid()
+        while not stop.exists() and os.getppid() == parent:
+            for name in store:
+                try:
+                    assert numbers_of(store[name]) == right[name]
+                except StoreKeyError:  # removed meanwhile
+                    continue
+            assert store.search("a dog", 5)
+            time.sleep(0.02)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=("nth", "kill"))
+    parser.add_argument("--times", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    quick = Path("/dev/shm")  # flushing to a real disk takes its time, and shows nothing here
+    with tempfile.TemporaryDirectory(dir=quick if quick.is_dir() else None) as folder:
+        if given.what == "nth":
+            print(every_nth(Path(folder)), "crashes")
+        else:
+            killed(Path(folder), given.times, given.seed)

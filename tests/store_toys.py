@@ -1,0 +1,73 @@
+"""A quick encoder and small pictures for the tests of the store: what is tested is the store, not a tower."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from foveate.encoders import Calibration, DenseFeatures
+from foveate.grid import Grid
+
+WIDTH = 24
+
+
+ALONE = Calibration(temperature=20, rivalry=0, synonym=0.6, slope=10, offset=-1)
+AMONG = Calibration(temperature=20, rivalry=1, synonym=0.6, slope=10, offset=-1)
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Features are random projections of a cell's colours; a text is a random direction of its own."""
+
+    name: str = "toy"
+    revision: str = "1"
+    width: int = WIDTH
+    templates: tuple[str, ...] = ("{}",)
+    calibration: Calibration = ALONE
+
+    def encode_image(self, rgb: np.ndarray, *, long_side: int | None = None) -> DenseFeatures:
+        height, width = rgb.shape[:2]
+        h, w = max(1, height // 4), max(1, width // 4)
+        small = cv2.resize(rgb, (w * 2, h * 2), interpolation=cv2.INTER_AREA).astype(np.float32) / 255 - 0.5
+        cells = small.reshape(h, 2, w, 2, 3).transpose(0, 2, 1, 3, 4).reshape(h, w, 12)
+        mixed = np.tanh(cells @ np.random.default_rng(0).standard_normal((12, WIDTH), np.float32))
+        return DenseFeatures((mixed / np.sqrt(WIDTH)).astype(np.float32), Grid(h, w, height, width))
+
+    def encode_text(self, texts: Sequence[str]) -> np.ndarray:
+        seeds = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") for text in texts]
+        vectors = np.stack([np.random.default_rng(seed).standard_normal(WIDTH) for seed in seeds])
+        return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Rivalling(Toy):
+    """A toy whose questions compete with the bank of nouns, as CLIP's do."""
+
+    name: str = "rivalling"
+    calibration: Calibration = AMONG
+
+
+def picture(seed: int, height: int = 24, width: int = 36, mode: str = "RGB") -> bytes:
+    """A PNG of smooth random colours."""
+    rng = np.random.default_rng(seed)
+    rough = rng.integers(0, 256, (5, 6, len(mode)), np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(cv2.resize(rough, (width, height), interpolation=cv2.INTER_CUBIC), mode).save(out, "PNG")
+    return out.getvalue()
+
+
+def pictures(folder: Path, count: int, first: int = 0) -> Path:
+    """A folder with so many pictures, one in four of them in a folder below."""
+    for seed in range(first, first + count):
+        path = folder / ("" if seed % 4 else "below") / f"{seed:03d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.write_bytes(picture(seed))
+    return folder

@@ -1,0 +1,376 @@
+"""The store on real photographs: what comes out is what encode gives, whatever happens to the files in between."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import foveate
+from foveate import Store, Texture
+from foveate.errors import (
+    ImageNotFoundError,
+    OptionError,
+    QueryError,
+    StoreError,
+    StoreKeyError,
+    TextureEncoderError,
+)
+from foveate.store import TextureCache
+from foveate.store.work import EncodeBatch
+from tests.conftest import PHOTOS
+from tests.store_toys import Rivalling, Toy, picture, pictures
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """In memory where there is such a place: a store flushes every write, and a disk takes its time."""
+    quick = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=quick if os.access(quick, os.W_OK) else tmp_path) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two photographs, halves of them, and one with a transparent half: real pixels, five files."""
+    folder = tmp_path_factory.mktemp("photos")
+    for file in sorted(PHOTOS.glob("*.jpg")):
+        shutil.copy(file, folder)
+        with Image.open(file) as image:
+            half = image.crop((0, 0, image.width // 2, image.height))
+            half.save(folder / f"{file.stem}-half.png")
+    (folder / "below").mkdir()
+    with Image.open(folder / "cake_and_coffee.jpg") as image:
+        clear = np.full((image.height, image.width, 4), 255, np.uint8)
+        clear[..., :3] = np.asarray(image)
+        clear[:, : image.width // 2, 3] = 0
+        Image.fromarray(clear).save(folder / "below" / "ünïcode 写真.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(photos: Path) -> Store:
+    made = Store(photos.parent / "photos.fov")
+    added = made.add(photos)
+    assert (added.added, added.linked, added.known, added.bad) == (len(list(photos.rglob("*.*"))), 0, 0, ())
+    return made
+
+
+@pytest.fixture
+def toys(tmp_path: Path) -> Store:
+    made = Store(tmp_path / "toys.fov", encoder=Toy())
+    made.add(pictures(tmp_path / "photos", 8))
+    return made
+
+
+def test_it_is_like_a_dictionary(store: Store, photos: Path) -> None:
+    names = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.*"))
+    assert list(store) == store.keys() == names
+    assert len(store) == len(names)
+    assert all(name in store for name in names)
+    assert "nothing.jpg" not in store
+    assert 7 not in store
+    texture = store["cake_and_coffee.jpg"]
+    assert isinstance(texture, Texture)
+    assert store[store.content_key("cake_and_coffee.jpg")].name == texture.name == "cake_and_coffee.jpg"
+    assert store[str(photos / "cake_and_coffee.jpg")].grid == texture.grid
+    assert store["ünïcode 写真.png"].grid == store["below/ünïcode 写真.png"].grid  # the end of a path does
+    with pytest.raises(StoreKeyError, match="no image"):
+        store["nothing.jpg"]
+    with pytest.raises(KeyError):
+        store[""]
+
+
+@pytest.mark.parametrize("name", ["cake_and_coffee.jpg", "child_with_broccoli.jpg", "below/ünïcode 写真.png"])
+def test_a_stored_texture_answers_as_an_encoded_one(store: Store, photos: Path, name: str) -> None:
+    whole, kept = foveate.encode(photos / name), store[name]
+    assert kept.embedding.dtype == np.int8
+    assert kept.grid == whole.grid
+    assert kept.encoder == whole.encoder
+    assert np.array_equal(kept.pixel, whole.pixel)
+    assert (kept.valid is None) == (whole.valid is None)
+    assert kept.built == whole.built
+    for query in ("cake", "broccoli", "a cup of coffee", "elephant"):
+        right, got = foveate.score(whole, query), foveate.score(kept, query)
+        assert abs(right.confidence - got.confidence) < 0.02
+        assert np.abs(right.reasons["participation"] - got.reasons["participation"]).max() < 0.04
+        assert got.map.shape == right.map.shape
+    assert np.abs(kept.channel("saliency") - whole.channel("saliency")).max() < 0.003
+    assert np.array_equal(kept.channel("edge_on"), whole.channel("edge_on"))
+    ids = [t.channel("cluster_id").ravel()[::17] for t in (kept, whole)]  # numbered by size: other numbers, same parts
+    together = [i[:, None] == i for i in ids]
+    assert (together[0] == together[1]).mean() > 0.95  # segments follow the embedding, which was rounded
+    assert len(foveate.allocate(foveate.score(kept, "cake"), 100)) == 100
+
+
+def test_the_error_bound_holds_after_all_the_rounding(store: Store, photos: Path) -> None:
+    tower = foveate.load_encoder("nano")
+    features = tower.encode_image(foveate.load_image(photos / "cake_and_coffee.jpg").rgb).features
+    queries = tower.encode_text(["cake", "cup", "zebra"])
+    kept = store["cake_and_coffee.jpg"]
+    exact = np.einsum("qd,hwd->qhw", queries, features)
+    assert (np.abs(kept.scores(queries) - exact) <= kept.error_bound(queries) + 1e-4).all()
+
+
+def test_the_own_basis_is_as_good_as_the_exact_one(photos: Path, store: Store) -> None:
+    tower = foveate.load_encoder("nano")
+    text = tower.encode_text(["cake", "cup", "broccoli", "a child", "window", "fork", "zebra"])
+    for name in ("cake_and_coffee.jpg", "child_with_broccoli.jpg"):
+        x = tower.encode_image(foveate.load_image(photos / name).rgb).features
+        exact = np.einsum("qd,hwd->qhw", text, x)
+        wrong = [float(np.square(t.scores(text) - exact).mean()) for t in (store[name], foveate.encode(photos / name))]
+        assert wrong[0] <= 2 * wrong[1]  # squares; int8 against float16 is most of it
+
+
+def test_search_finds_things_and_scores_as_score_does(store: Store) -> None:
+    for query, name in (("cake", "cake_and_coffee.jpg"), ("broccoli", "child_with_broccoli.jpg")):
+        hits = store.search(query, k=3)
+        assert len(hits) == 3
+        assert hits[0].name.startswith(name[:8])
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        for hit in hits:
+            assert hit.score == hit.relevance.confidence == foveate.score(store[hit.name], query).confidence
+            assert hit.present == (hit.score >= 0.5)
+            assert Path(hit.path).is_file()
+    assert not store.search("elephant", 1)[0].present  # what is not there is found nowhere
+    assert len(store.search("cake", k=1000)) == len(store)
+
+
+def test_two_things_are_asked_for_together(store: Store) -> None:
+    hit = store.search("a cup of coffee next to the cake", 1)[0]
+    parts = [foveate.score(hit.texture, phrase).confidence for phrase in ("cup of coffee", "cake")]
+    assert hit.score == pytest.approx(np.sqrt(np.prod(parts)), rel=1e-5)
+    several = store.search(["cake", "broccoli"], 2)
+    assert [[h.name for h in hits] for hits in several] == [
+        [h.name for h in store.search(q, 2)] for q in ("cake", "broccoli")
+    ]
+
+
+def test_score_all_streams_every_map(store: Store) -> None:
+    maps = dict(store.score_all("cake"))
+    assert list(maps) == store.keys()
+    for name, one in maps.items():
+        np.testing.assert_allclose(one, foveate.score(store[name], "cake").reasons["participation"], atol=1e-6)
+    name, both = next(store.score_all(["cake", "a cup and a fork"]))
+    assert both.shape == (2, *store[name].grid.shape)
+    np.testing.assert_allclose(
+        both[1], foveate.score(store[name], "a cup and a fork").reasons["participation"], atol=1e-6
+    )
+
+
+def test_without_the_source_the_thumbnail_stands_in_and_says_so(photos: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(photos, tmp_path / "moved")
+    store = Store(tmp_path / "s.fov")
+    store.add(moved)
+    before = store["cake_and_coffee.jpg"]
+    right = foveate.score(before, "cake")
+    assert not before.made_by["cluster_id"].startswith("from a thumbnail")
+    (moved / "cake_and_coffee.jpg").write_bytes(b"another file by now")
+    shutil.rmtree(moved / "below")
+    again = Store(tmp_path / "s.fov")
+    kept = again["cake_and_coffee.jpg"]
+    assert kept.pixel.shape == before.pixel.shape
+    assert np.abs(kept.pixel.astype(int) - before.pixel).mean() < 16
+    assert "thumbnail of 96 x 128 pixels" in kept.made_by["red"]
+    assert "kmeans, from a thumbnail" in kept.made_by["cluster_id"]
+    scores = {hit.name: hit.score for hit in again.search("cake", 9)}
+    assert scores["cake_and_coffee.jpg"] == right.confidence  # what a search needs is in the store
+    assert again["below/ünïcode 写真.png"].valid is not None
+    file = tmp_path / "whole.safetensors"
+    kept.save(file)
+    assert foveate.score(Texture.load(file), "cake").confidence == pytest.approx(right.confidence, abs=1e-6)
+    elsewhere = Store(tmp_path / "s.fov", root=photos)  # the same images, in another place
+    assert "red" not in elsewhere["cake_and_coffee.jpg"].made_by
+
+
+def test_a_stored_texture_can_travel_and_be_changed(store: Store) -> None:
+    kept = store["cake_and_coffee.jpg"]
+    again = pickle.loads(pickle.dumps(kept))
+    assert np.array_equal(
+        again.scores(np.eye(256, dtype=np.float32)[:3]), kept.scores(np.eye(256, dtype=np.float32)[:3])
+    )
+    gaze = kept.with_channel("gaze", np.zeros(kept.grid.shape))
+    assert gaze.has("gaze")
+    assert not kept.has("gaze")
+    with pytest.raises(ValueError, match="read-only"):
+        kept.embedding[0, 0, 0] = 1
+    with pytest.raises(ValueError, match="read-only"):
+        kept.pixel[0, 0, 0] = 1
+
+
+def test_adding_again_does_nothing_and_the_same_bytes_are_stored_once(toys: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    assert (toys.add(folder).known, toys.stats()["shards"]) == (8, 1)
+    shutil.copy(folder / "001.png", folder / "copy of 1.png")
+    os.utime(folder / "002.png")
+    again = toys.add(folder)
+    assert (again.added, again.linked, again.known) == (0, 2, 7)
+    assert (len(toys), toys.stats()["images"]) == (9, 8)
+    assert toys.content_key("001.png") == toys.content_key("copy of 1.png")
+    (folder / "001.png").write_bytes(picture(77))  # another image under a known name
+    assert toys.add(folder).added == 1
+    assert toys.content_key("001.png") != toys.content_key("copy of 1.png")
+    assert toys.stats()["images"] == 9
+    assert toys.verify().ok
+
+
+def test_remove_compact_and_the_index_made_again(toys: Store, tmp_path: Path) -> None:
+    other = Store(toys.path, encoder=Toy())
+    assert len(other.search("a dog", 20)) == 8
+    assert toys.remove(["001.png", "below/004.png"]) == 2
+    assert "001.png" not in other
+    assert {hit.name for hit in other.search("a dog", 20)} == set(toys.keys())
+    with pytest.raises(StoreKeyError):
+        toys.remove(["002.png", "nothing.png"])
+    assert len(toys) == 6
+    before = {name: other[name].embedding.tobytes() for name in toys}
+    assert toys.compact() > 0
+    assert toys.stats()["dead_images"] == 0
+    assert toys.compact() == 0
+    fresh = Store(toys.path, encoder=Toy(), cache=0)
+    assert {name: fresh[name].embedding.tobytes() for name in fresh} == before
+    assert {name: other[name].embedding.tobytes() for name in other} == before  # a reader from before
+    for file in toys.path.glob("index.sqlite*"):
+        file.unlink()
+    assert {name: Store(toys.path, encoder=Toy())[name].embedding.tobytes() for name in before} == before
+    toys.add(tmp_path / "photos")
+    assert len(toys) == 8
+
+
+def test_an_empty_store(tmp_path: Path) -> None:
+    store = Store(tmp_path / "new.fov")
+    assert len(store) == 0
+    assert not list(store)
+    assert not store.search("a dog")
+    assert not list(store.score_all("a dog"))
+    assert store.search(["a dog", "a cat"]) == [[], []]
+    assert store.verify().ok
+    assert store.compact() == 0
+    assert store.stats()["images"] == 0
+    assert store.identity is None
+    assert bool(store)
+    assert not (tmp_path / "new.fov" / "shards").exists()
+    with pytest.raises(StoreKeyError):
+        store["x"]
+
+
+def test_bases_kinds_and_keys(tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "photos", 5)
+    own, shared, narrow = (
+        Store(tmp_path / f"{i}.fov", encoder=Toy(), **how)  # type: ignore[arg-type]
+        for i, how in enumerate(({}, {"basis": "shared"}, {"rank": 4}))
+    )
+    for store in (own, shared, narrow):
+        store.add(folder)
+    assert [store["001.png"].rank for store in (own, shared, narrow)] == [16, 24, 4]
+    assert len({store.content_key("001.png") for store in (own, shared, narrow)}) == 3
+    assert shared["001.png"].basis is shared["002.png"].basis
+    right = Toy().encode_image(foveate.load_image(folder / "001.png").rgb).features
+    for store, most in ((own, 0.04), (shared, 0.05)):
+        kept = store["001.png"]
+        restored = kept.basis.restore(kept.coordinates()).reshape(right.shape)
+        off = np.linalg.norm(restored - right, axis=-1)
+        assert off.mean() < most
+        assert (off <= kept.residual.astype(np.float32) + 1e-4).all()
+    given = Store(tmp_path / "given.fov", encoder=Toy(), basis=shared._reader().space.basis)  # type: ignore[union-attr]
+    given.add(folder)
+    assert given["001.png"].rank == 24
+    with pytest.raises(StoreError, match="rank 4, not 16"):
+        Store(narrow.path, rank=16)
+    with pytest.raises(StoreError, match="basis 'own', not 'shared'"):
+        Store(own.path, basis="shared")
+
+
+def test_an_encoder_with_rivals(tmp_path: Path) -> None:
+    store = Store(tmp_path / "r.fov", encoder=Rivalling())
+    store.add(pictures(tmp_path / "photos", 3))
+    hits = store.search("a dog", 3)
+    for hit in hits:
+        assert hit.score == hit.relevance.confidence
+        plain = foveate.score(hit.texture.whole(), "a dog", encoder=Rivalling()).confidence
+        assert hit.score == pytest.approx(plain, abs=2e-3)
+
+
+def test_another_encoder_is_refused(toys: Store, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="encoder 'toy', not 'nano'"):
+        Store(toys.path, encoder="nano")
+    with pytest.raises(TextureEncoderError):
+        Store(toys.path, encoder=Toy(revision="2")).search("a dog")
+    with pytest.raises(TextureEncoderError):
+        Store(toys.path, encoder=Toy(revision="2")).add(pictures(tmp_path / "more", 1, 50))
+    with pytest.raises(TextureEncoderError, match="does not load what a file names"):
+        Store(toys.path).search("a dog")
+    assert len(Store(toys.path)) == 8  # reading needs no encoder
+
+
+def test_parts_are_merged_into_the_same_store(toys: Store, tmp_path: Path) -> None:
+    parts = [Store(tmp_path / f"part{i}.fov", encoder=Toy()) for i in range(3)]
+    done = [part.add(tmp_path / "photos", part=f"{i}/3") for i, part in enumerate(parts)]
+    assert [d.added for d in done] == [3, 3, 2]
+    whole = Store(tmp_path / "whole.fov", encoder=Toy())
+    assert whole.merge(*(part.path for part in parts)) == 8
+    assert whole.merge(*(part.path for part in parts)) == 0
+    assert whole.keys() == toys.keys()
+    for name in toys:
+        assert whole.content_key(name) == toys.content_key(name)
+        assert np.array_equal(whole[name].embedding, toys[name].embedding)
+    assert [h.name for h in whole.search("a dog", 8)] == [h.name for h in toys.search("a dog", 8)]
+    other = Store(tmp_path / "other.fov", encoder=Toy(), rank=5)
+    other.add(tmp_path / "photos")
+    with pytest.raises(StoreError, match="another encoder, basis"):
+        whole.merge(other.path)
+    with pytest.raises(OptionError, match="--shard 3/3"):
+        other.add(tmp_path / "photos", part="3/3")
+
+
+def test_the_unit_of_work_needs_no_store(toys: Store, tmp_path: Path) -> None:
+    reader = toys._reader()
+    assert reader is not None
+    work = pickle.loads(pickle.dumps(EncodeBatch(Toy(), reader.identity, reader.space)))
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(b"no image")
+    batch = {"path": np.array([str(tmp_path / "photos" / "001.png"), str(bad)], object), "name": ["one", "bad"]}
+    out = work(batch)
+    assert out["record"][0].key == toys.content_key("001.png")
+    assert np.array_equal(out["record"][0].tensors["embedding"], toys["001.png"].embedding)
+    assert out["record"][1] is None
+    assert "not an image" in out["error"][1]
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda s: s.search(""), QueryError),
+        (lambda s: s.search("where is it?"), QueryError),
+        (lambda s: s.search([]), QueryError),
+        (lambda s: s.search("a dog", 0), OptionError),
+        (lambda s: s.search("a dog", True), OptionError),
+        (lambda s: s.search("a dog", rerank=0), OptionError),
+        (lambda s: s.add("nowhere"), ImageNotFoundError),
+        (lambda s: s.add("https://example.org/a.jpg"), ImageNotFoundError),
+        (lambda s: s.add([]), ImageNotFoundError),
+        (lambda s: s.add(7), OptionError),
+        (lambda s: s.add([b"bytes"]), OptionError),
+        (lambda s: s.add(".", workers=0), OptionError),
+        (lambda s: Store(s.path, basis="mine"), OptionError),  # type: ignore[arg-type]
+        (lambda s: Store(s.path, rank=0), OptionError),
+        (lambda s: Store(s.path, cache=-1), OptionError),
+    ],
+)
+def test_wrong_arguments(toys: Store, call: object, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        call(toys)  # type: ignore[operator]
+
+
+def test_the_cache_is_the_stores(toys: Store) -> None:
+    assert isinstance(toys.cache, TextureCache)
+    assert toys["001.png"] is toys["001.png"]
+    assert toys.cached.hits == 1
+    assert toys.cached.misses == 1

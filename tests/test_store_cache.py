@@ -1,0 +1,180 @@
+"""The cache in memory: bytes are bounded, values are made once, whoever asks. And the commands around the store."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from foveate import Store
+from foveate.cli import app
+from foveate.errors import FoveateError, OptionError
+from foveate.store import TextureCache
+from tests.conftest import PHOTOS
+from tests.store_toys import Toy, pictures
+
+
+def sized(max_bytes: int) -> TextureCache[bytes]:
+    return TextureCache(max_bytes, len)
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    cache = sized(10)
+    for key in "abc":
+        cache.get(key, lambda: b"1234")
+    cache.get("b", lambda: b"other")
+    found = cache.statistics
+    assert (found.hits, found.misses, found.evictions, found.entries, found.nbytes) == (1, 3, 1, 2, 8)
+    assert cache.get("a", lambda: b"new") == b"new"
+    assert cache.get("b", lambda: b"other") == b"1234"
+    assert cache.get("large", lambda: b"x" * 11) == b"x" * 11
+    assert cache.statistics.entries == 2
+    cache.drop("b")
+    cache.drop("never there")
+    assert cache.get("b", lambda: b"again") == b"again"
+    cache.clear()
+    assert (cache.statistics.entries, cache.statistics.nbytes) == (0, 0)
+
+
+def test_a_value_that_grows_is_counted_again() -> None:
+    cache: TextureCache[list[int]] = TextureCache(10, len)
+    value = cache.get("a", lambda: [1])
+    cache.get("b", lambda: [2])
+    value += [0] * 9
+    assert cache.get("a", list) is value
+    assert (cache.statistics.entries, cache.statistics.nbytes) == (1, 10)
+
+
+def test_single_flight_and_failures() -> None:
+    cache, made, gate = sized(100), [], threading.Event()
+
+    def slow() -> bytes:
+        made.append(1)
+        gate.wait(10)
+        return b"value"
+
+    with ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(cache.get, "a", slow) for _ in range(8)]
+        while cache.statistics.waits < 7:
+            time.sleep(0.001)
+        gate.set()
+        assert {one.result() for one in waiting} == {b"value"}
+    assert len(made) == 1
+
+    def fails() -> bytes:
+        raise OSError("once")
+
+    with pytest.raises(OSError, match="once"):
+        cache.get("b", fails)
+    assert cache.get("b", lambda: b"fine") == b"fine"
+
+
+def test_what_is_dropped_while_it_is_made_is_not_kept() -> None:
+    cache = sized(100)
+
+    def dropped() -> bytes:
+        cache.drop("a")
+        return b"old"
+
+    assert cache.get("a", dropped) == b"old"
+    assert cache.statistics.entries == 0
+
+
+@pytest.mark.parametrize("size", [-1, 1.5, True, "1 MB"])
+def test_a_budget_that_is_none(size: object) -> None:
+    with pytest.raises(OptionError):
+        TextureCache(size)  # type: ignore[arg-type]
+
+
+def test_many_threads_lose_nothing(tmp_path: Path) -> None:
+    pictures(tmp_path / "photos", 12)
+    store = Store(tmp_path / "s.fov", encoder=Toy())
+    store.add(tmp_path / "photos", workers=3)
+    right = {name: store[name].embedding.tobytes() for name in store}
+    tight = Store(tmp_path / "s.fov", encoder=Toy(), cache=9_000)  # a few textures
+
+    def ask(seed: int) -> int:
+        rng = random.Random(seed)
+        for _ in range(25):
+            name = rng.choice(list(right))
+            texture = tight[name]
+            assert texture.embedding.tobytes() == right[name]
+            assert texture.scores(Toy().encode_text(["a dog"])).shape == (1, *texture.grid.shape)
+            assert not texture.embedding.flags.writeable
+        return 25
+
+    with ThreadPoolExecutor(40) as pool:
+        assert sum(pool.map(ask, range(40))) == 1000
+    found = tight.cached
+    assert found.hits + found.misses + found.waits == 1000
+    assert found.nbytes <= 9_000
+    assert found.evictions > 0
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: object) -> dict[str, object]:
+    result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    said: dict[str, object] = json.loads(result.stdout.strip().splitlines()[-1])
+    return said
+
+
+def test_index_search_and_store_commands(tmp_path: Path) -> None:
+    photos, store = tmp_path / "photos", tmp_path / "photos.fov"
+    photos.mkdir()
+    for file in PHOTOS.glob("*.jpg"):
+        with Image.open(file) as image:
+            image.reduce(2).save(photos / file.name)
+    (photos / "bad.jpg").write_text("no image")
+    said = run("index", photos, "-o", store, "--long-side", "256")
+    assert (said["added"], said["images"]) == (len(list(PHOTOS.glob("*.jpg"))), len(list(PHOTOS.glob("*.jpg"))))
+    assert [Path(bad["path"]).name for bad in said["bad"]] == ["bad.jpg"]  # type: ignore[attr-defined]
+    assert run("index", photos, "-o", store)["added"] == 0
+    found = run("search", store, "cake", "broccoli", "-k", 5, "--out", tmp_path / "out")
+    for query in found["queries"]:  # type: ignore[attr-defined]
+        assert len(query["hits"]) == said["images"]
+        with Image.open(query["sheet"]) as sheet:
+            assert sheet.width > 1000
+    assert Path(found["queries"][0]["hits"][0]["path"]).name == "cake_and_coffee.jpg"  # type: ignore[index]
+    assert run("search", store, "cake", "--no-sheet", "--out", tmp_path / "none")["queries"][0]["sheet"] is None  # type: ignore[index]
+    assert not (tmp_path / "none").exists()
+    assert run("store", "verify", store)["ok"] is True
+    assert run("store", "stats", store)["rank"] == 16
+    assert run("store", "compact", store)["freed"] == 0
+    parts = [tmp_path / f"part{i}.fov" for i in range(2)]
+    for i, part in enumerate(parts):
+        run("index", *PHOTOS.glob("*.jpg"), "-o", part, "--shard", f"{i}/2", "--long-side", "256")
+    assert run("store", "merge", tmp_path / "all.fov", *parts)["images"] == said["images"]
+    shard = next((store / "shards").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-10])
+    assert CliRunner().invoke(app, ["store", "verify", str(store)]).exit_code == 1
+    assert run("store", "verify", store, "--repair")["ok"] is True
+    with pytest.raises(FoveateError, match="no store at"):
+        run("search", tmp_path / "nowhere", "cake")
+    with pytest.raises(FoveateError, match="is a file"):
+        run("search", store, photos / "cake_and_coffee.jpg")
+
+
+def test_an_interrupted_index_goes_on(tmp_path: Path) -> None:
+    photos = pictures(tmp_path / "photos", 3)
+    command = [sys.executable, "-m", "foveate.cli", "index", photos, "-o", tmp_path / "s.fov", "--long-side", "64"]
+    with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not (tmp_path / "s.fov" / "format.json").exists():
+            time.sleep(0.01)
+        process.kill()
+    run("index", photos, "-o", tmp_path / "s.fov", "--long-side", "64")
+    assert len(Store(tmp_path / "s.fov")) == 3
+    assert Store(tmp_path / "s.fov").verify().ok
+    assert os.listdir(tmp_path / "s.fov" / "shards")
