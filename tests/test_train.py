@@ -146,12 +146,12 @@ def test_a_killed_process_goes_on_to_the_same_result(photos: Path, tmp_path: Pat
 def test_parts_add_up_to_the_whole(photos: Path) -> None:
     images = images_in([photos])
     whole = gather(images, NANO, 600).moments
-    parts = [gather(images, NANO, 600, part=(i, 3)).moments for i in (1, 2, 3)]
+    parts = [gather(images, NANO, 600, part=(i, 3)).moments for i in (0, 1, 2)]
     total = parts[0] + parts[1] + parts[2]
     assert total.count == whole.count
     np.testing.assert_allclose(total.second, whole.second, rtol=1e-12, atol=1e-12)
-    with pytest.raises(OptionError, match="part 4 of 3"):
-        gather(images, NANO, 600, part=(4, 3))
+    with pytest.raises(OptionError, match="part 3 of 3"):
+        gather(images, NANO, 600, part=(3, 3))
     with pytest.raises(OptionError, match="256 and of 3"):
         whole + Moments.nothing(3)
 
@@ -249,8 +249,8 @@ def test_the_commands(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert code == 0, text
     assert (said["images"], said["bad"], said["rank"]) == (7, 1, 8)
     assert not list(tmp_path.glob("*.moments"))
-    for i in (1, 2):
-        assert run("basis", "fit", photos, "-o", "c.safetensors", "--samples", "600", "--part", f"{i}/2")[0] == 0
+    for i in (0, 1):
+        assert run("basis", "fit", photos, "-o", "c.safetensors", "--samples", "600", "--shard", f"{i}/2")[0] == 0
     parts = sorted(tmp_path.glob("*.moments"))
     code, _, text = run("basis", "merge", parts[0], "-o", "c.safetensors")
     assert code != 0
@@ -282,7 +282,7 @@ def test_the_commands(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (("fit", "nowhere"), "nowhere"),
         (("fit", "PHOTOS", "--rank", "0"), "rank=0"),
         (("fit", "PHOTOS", "--samples", "3"), "more of them"),
-        (("fit", "PHOTOS", "--part", "3/2"), "3/2"),
+        (("fit", "PHOTOS", "--shard", "2/2"), "2/2"),
         (("fit", "PHOTOS", "--queries", "none.txt"), "none.txt"),
         (("fit", "PHOTOS", "--encoder", "nona"), "nona"),
         (("check", "none.safetensors", "PHOTOS"), "none.safetensors"),

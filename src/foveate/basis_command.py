@@ -25,18 +25,19 @@ def fit(
     queries: Queries = None,
     pca: Annotated[bool, typer.Option("--pca", help="Plain PCA: keep features, not scores (for comparison).")] = False,
     seed: Annotated[int, typer.Option(help="Which cells are taken.")] = 0,
-    part: Annotated[
-        str, typer.Option(help="Only the i-th of n parts, as i/n: writes moments, for 'foveate basis merge'.")
-    ] = "1/1",
+    shard: Annotated[
+        str,
+        typer.Option(metavar="I/N", help="Only part I of N, 0/N to N-1/N: writes moments for 'foveate basis merge'."),
+    ] = "0/1",
 ) -> None:
     """Fit a basis to folders of images. A run that was cut off goes on where it was."""
     from foveate.encoders.contract import encoder_given
     from foveate.train.gather import gather, images_in
 
-    number, parts = _part(part)
+    number, parts = _shard(shard)
     tower, images = encoder_given(encoder or "nano"), images_in(folders)
-    moments_at = out.with_name(f"{out.name}.part-{number}-of-{parts}.moments")
-    with counting("images", len(images[number - 1 :: parts]), "images") as progress:
+    moments_at = out.with_name(f"{out.name}.{number}-of-{parts}.moments")
+    with counting("images", len(images[number::parts]), "images") as progress:
         found = gather(
             images, tower, samples, seed=seed, part=(number, parts), checkpoint=moments_at, progress=progress
         )
@@ -48,9 +49,9 @@ def fit(
     moments_at.unlink(missing_ok=True)
 
 
-@app.command(epilog="Example:  foveate basis merge basis.safetensors.part-*.moments -o basis.safetensors")
+@app.command(epilog="Example:  foveate basis merge basis.safetensors.*.moments -o basis.safetensors")
 def merge(
-    moments: Annotated[list[Path], typer.Argument(help="What 'fit --part' wrote, all parts of it.")],
+    moments: Annotated[list[Path], typer.Argument(help="What 'fit --shard' wrote, all of it.")],
     out: Out = Path("basis.safetensors"),
     rank: Annotated[int, typer.Option(help="Numbers a cell.")] = 16,
     encoder: EncoderName = None,
@@ -67,12 +68,12 @@ def merge(
     whats = [{k: v for k, v in one.what.items() if k != "part"} for one in found]
     parts = sorted(str(one.what.get("part")) for one in found)
     wanted = int(parts[0].partition("/")[2])
-    complete = parts == sorted(f"{i}/{wanted}" for i in range(1, wanted + 1))
+    complete = parts == sorted(f"{i}/{wanted}" for i in range(wanted))
     if any(what != whats[0] for what in whats) or not complete:
         raise OptionError(
             f"parts {', '.join(parts)}" + ("" if complete else " of one run") + ("" if complete else ", not all"),
-            expected=f"1/{wanted} to {wanted}/{wanted} of one run over the same images, each once",
-            fix="run the missing ones with 'foveate basis fit --part'",
+            expected=f"0/{wanted} to {wanted - 1}/{wanted} of one run over the same images, each once",
+            fix="run the missing ones with 'foveate basis fit --shard'",
         )
     _write(found, tower, out, rank, queries, pca)
 
@@ -192,10 +193,10 @@ def _limits(said: list[str]) -> Any:
     return Limits(**given)
 
 
-def _part(text: str) -> tuple[int, int]:
+def _shard(text: str) -> tuple[int, int]:
     number, _, parts = text.partition("/")
-    if not (number.isdigit() and parts.isdigit() and 1 <= int(number) <= int(parts)):
-        raise typer.BadParameter(f"--part {text}: expected i/n, from 1/n to n/n")
+    if not (number.isdigit() and parts.isdigit() and int(number) < int(parts)):
+        raise typer.BadParameter(f"--shard {text}: expected I/N, from 0/N to N-1/N")
     return int(number), int(parts)
 
 

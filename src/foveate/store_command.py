@@ -27,6 +27,9 @@ def index(
     workers: Annotated[int, typer.Option(help="Threads that decode and encode.")] = 2,
     rank: Annotated[int | None, typer.Option(help="Numbers kept a cell [default: 16].")] = None,
     shared: Annotated[bool, typer.Option("--shared", help="One basis for the cells of all images, rank 64.")] = False,
+    basis: Annotated[
+        Path | None, typer.Option(help="From 'foveate basis fit', for the cells of all images [default: each its own].")
+    ] = None,
     long_side: LongSide = None,
     shard: Annotated[
         str | None,
@@ -36,7 +39,14 @@ def index(
     """Index images, once: afterwards 'foveate search' finds things in them."""
     from foveate.store import Store
 
-    known = Store(output, encoder=encoder, basis="shared" if shared else None, rank=rank, long_side=long_side)
+    given: Any = "shared" if shared else None
+    if basis is not None:
+        if shared:
+            raise typer.BadParameter("--shared fits a basis, --basis gives one: pass one of them")
+        from foveate.train.fitted import FittedBasis
+
+        given = FittedBasis.load(basis).basis(rank)
+    known = Store(output, encoder=encoder, basis=given, rank=rank, long_side=long_side)
     with _counted("indexing", encoder) as progress:
         added = known.add(images, workers=workers, part=shard, progress=progress)
     stats = known.stats()

@@ -27,9 +27,9 @@ from foveate.image import load_image
 from foveate.output import write_whole
 from foveate.readonly import Frozen, ReadOnly
 from foveate.refine import LEAST_SIDE, PROBE
+from foveate.store.files import SUFFIXES, find
 from foveate.train.moments import Moments
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
 EVERY = 200  # images between two checkpoints
 FORMAT = "foveate-moments"
 
@@ -80,27 +80,19 @@ class Gathered(Frozen):
 
 
 def images_in(sources: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """Image files of folders (all the way down, each file once, symbolic links to folders not followed) and files
-    themselves, sorted. Raises ImageNotFoundError."""
-    found: set[Path] = set()
-    for source in sources:
-        path = Path(source)
-        if path.is_dir():
-            for folder, _, names in os.walk(path):
-                found.update(Path(folder, name) for name in names if name.lower().endswith(SUFFIXES))
-        elif path.is_file():
-            found.add(path)
-        else:
-            raise ImageNotFoundError(
-                f"no file or folder at '{path}'", expected="folders of images", fix="check the path"
-            )
+    """Image files of folders (all the way down, each file once) and files themselves: absolute paths, sorted.
+
+    Raises ImageNotFoundError where nothing is, and where no image is.
+    """
+    given = list(sources)
+    found = sorted(Path(source.path) for source in find(given).sources)
     if not found:
         raise ImageNotFoundError(
-            f"no images in {', '.join(repr(str(source)) for source in sources)}",
-            expected="files that end in " + ", ".join(SUFFIXES),
+            f"no images in {', '.join(repr(str(source)) for source in given)}",
+            expected="files that end in " + ", ".join(sorted(SUFFIXES)),
             fix="check the path",
         )
-    return sorted(found)
+    return found
 
 
 def gather(
@@ -109,19 +101,19 @@ def gather(
     samples: int,
     *,
     seed: int = 0,
-    part: tuple[int, int] = (1, 1),
+    part: tuple[int, int] = (0, 1),
     checkpoint: Path | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Gathered:
-    """Moments of about `samples` features, evenly from all images; of the i-th of n parts of them with `part=(i, n)`.
+    """Moments of about `samples` features, evenly from all images; of part i of n, from 0, with `part=(i, n)`.
 
     Raises OptionError for a part that is none, and BasisFileError for a checkpoint of something else.
     """
     number, parts = part
-    if not 1 <= number <= parts:
-        raise OptionError(f"part {number} of {parts}", expected="1 to the number of parts", fix="--part 1/4")
+    if not 0 <= number < parts:
+        raise OptionError(f"part {number} of {parts}", expected=f"0 to {parts - 1}", fix="--shard 0/4")
     each = max(1, -(-samples // len(images)))
-    mine = images[number - 1 :: parts]
+    mine = images[number::parts]
     names = hashlib.sha256("\0".join(str(path) for path in images).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     what = ReadOnly(
         {
