@@ -170,16 +170,33 @@ def test_a_change_of_brightness_is_not_unlikeness() -> None:
 
 @pytest.mark.parametrize(
     ("size", "shape"),
-    [((480, 854), (144, 256)), ((2160, 3840), (144, 256)), ((100, 50), (100, 50)), ((3, 2000), (12, 256))],
+    [((480, 854), (144, 256)), ((2160, 3840), (144, 256)), ((100, 50), (100, 50)), ((3, 2000), (32, 256))],
 )
 def test_a_view_is_small_and_never_too_narrow(size: tuple[int, int], shape: tuple[int, int]) -> None:
     assert view_shape(*size) == shape
     assert view_of(np.zeros((*size, 3), np.uint8)).shape == shape
 
 
-def test_dis_takes_the_smallest_view() -> None:
-    a = view_of(np.random.default_rng(0).integers(0, 255, (1, 1, 3), np.uint8))
-    assert flow_between(Dis(), a, a).shape == (12, 12, 2)
+@pytest.mark.parametrize("size", [(1, 1), (3, 2000), (12, 64), (100, 2000), (2000, 100), (13, 100)])
+@pytest.mark.parametrize("preset", ["clips", "ultrafast", "fast", "medium"])
+def test_dis_survives_narrow_frames(size: tuple[int, int], preset: str) -> None:
+    """In planes of fewer than 16 samples OpenCV's DIS ends the whole process."""
+    rng = np.random.default_rng(0)
+    a, b = (view_of(rng.integers(0, 255, (*size, 3), np.uint8)) for _ in range(2))
+    assert flow_between(Dis(preset), a, b).shape == (*a.shape, 2)
+
+
+def test_a_flow_model_may_use_its_array_again() -> None:
+    same = np.zeros((*SHAPE, 2), np.float32)
+
+    def model(current: NDArray[np.uint8], earlier: NDArray[np.uint8]) -> Floats:
+        same[...] = current.mean() - earlier.mean()
+        return same
+
+    dark, light = view_of(np.zeros((*SHAPE, 3), np.uint8)), view_of(np.full((*SHAPE, 3), 9, np.uint8))
+    there, back = flow_between(model, light, dark), flow_between(model, dark, light)
+    np.testing.assert_array_equal(there, -back)
+    assert there.flags.owndata
 
 
 def test_a_flow_model_that_breaks_its_contract_is_named() -> None:

@@ -353,3 +353,71 @@ def test_a_frame_stays_as_it_is(pan: list[NDArray[np.uint8]]) -> None:
     again = pickle.loads(pickle.dumps(frame))
     np.testing.assert_array_equal(again.relevance.map, frame.relevance.map)
     assert again.texture.has("edge_on")
+
+
+def test_a_budget_by_the_map_holds_over_frames(pan: list[NDArray[np.uint8]]) -> None:
+    frames = run(pan[:6], "a child", budget="auto", hold=0.5)
+    for frame in frames:
+        assert isinstance(frame.relevance, foveate.Relevance)
+        assert len(frame.kept) == len(foveate.allocate(frame.relevance, "auto"))
+
+
+def test_patches_are_few_and_then_the_whole_is_encoded() -> None:
+    """Something new appears in another corner in every frame."""
+    rng, still = np.random.default_rng(0), photo(192, 256)
+    frames = [still]
+    for i in range(30):
+        rgb = frames[-1].copy()
+        y, x = 64 * (i % 3), 64 * (i // 3 % 4)
+        rgb[y : y + 64, x : x + 64] = rng.integers(0, 255, 3, np.uint8)
+        frames.append(rgb)
+    rules = Refresh(every=1000, pause=1, stale=2, residual=2, cut=2, most=2)
+    how = How(tower=load_encoder("nano"), names=("saliency",), long_side=SIDE, budget=40, refresh=rules)
+    state, counts, keys = None, [], 0
+    for i, rgb in enumerate(frames):
+        state, frame = step(state, rgb, str(i), ("a child",), how)
+        counts.append(len(state.patches))
+        keys += frame.key
+    assert max(counts) > 2
+    assert max(counts) <= 8
+    assert keys > 1
+
+
+class Whole(Counting):
+    """An encoder that takes images of one size only."""
+
+    def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
+        if long_side not in (None, SIDE):
+            raise OptionError(f"long_side={long_side}", expected=str(SIDE), fix="leave it out")
+        return super().encode_image(rgb, long_side=SIDE)
+
+
+def test_an_encoder_of_one_size_gets_whole_frames() -> None:
+    still = photo(192, 256)
+    changed = still.copy()
+    changed[96:, 128:] = photo(96, 128, "yellow_bus.jpg")
+    tower = Whole()
+    rules = Refresh(stale=0.5, most=0.9, cut=2)
+    frames = run([still] * 3 + [changed] * 2, "a bus", encoder=tower, refresh=rules, long_side=None)
+    assert [frame.reason for frame in frames] == ["first", None, None, "stale", None]
+    assert len(tower.looks) == 2
+
+
+def test_a_clip_that_was_opened_by_somebody_else(pan: list[NDArray[np.uint8]]) -> None:
+    from foveate.video import open_clip
+
+    clip = open_clip(pan)
+    with pytest.raises(QueryError):
+        stream(clip, "")
+    with pytest.raises(OptionError, match="size=64"):
+        stream(clip, "a child", size=64)
+    assert len(list(stream(clip, "a child", budget=20, long_side=128))) == len(pan)
+
+
+def test_reasons_of_a_frame_cannot_be_changed(pan: list[NDArray[np.uint8]]) -> None:
+    reasons = run(pan[:2])[1].relevance.reasons  # type: ignore[union-attr]
+    with pytest.raises(TypeError):
+        reasons["prior"] = 0  # type: ignore[index]
+    with pytest.raises(ValueError, match="read-only"):
+        reasons["prior"][0] = 0
+    assert "prior" not in run(pan[:2], smooth=0)[1].relevance.reasons  # type: ignore[union-attr]

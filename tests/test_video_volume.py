@@ -90,6 +90,13 @@ def test_bad_input(frames: list[Frame]) -> None:
         volume([3])  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="increasing"):
         volume([frame.texture for frame in frames], times=[0.0] * 9)
+    for times in ([0, 1, 2, 3, float("nan"), 5, 6, 7, 8], [*range(8), float("inf")], "abc"):
+        with pytest.raises(OptionError, match="increasing"):
+            volume([frame.texture for frame in frames], times=times)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="embedding_3"):
+        volume(frames, ["saliency", "embedding_3"])
+    with pytest.raises(OptionError, match="0 frames"):
+        volume(None)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="several sizes"):
         volume([frames[0].texture, foveate.encode(np.zeros((40, 40, 3), np.uint8))])
     with pytest.raises(ChannelError, match="salience"):

@@ -240,7 +240,7 @@ def allocate(
     kept = allocate_map(
         key,
         grid,
-        _wanted(relevance, budget, whole),
+        cells_wanted(relevance, budget, whole),
         policy=policy,
         floor=spread,
         eligible=None if relevance.valid is None else relevance.valid > 0,
@@ -252,7 +252,7 @@ def allocate(
     return Allocation(kept.indices, relevance.map.ravel()[kept.indices], grid, ReadOnly({**reasons, **kept.reasons}))
 
 
-def _wanted(relevance: Relevance, budget: Budget, whole: tuple[int, int] | None) -> int:
+def cells_wanted(relevance: Relevance, budget: Budget, whole: tuple[int, int] | None) -> int:
     """The number of cells to keep; what a person named stays as it is."""
     grid = relevance.grid
     if budget is None:

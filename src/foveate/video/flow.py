@@ -37,7 +37,7 @@ PRESETS = {"ultrafast": 0, "fast": 1, "medium": 2}
 FINE = (1, 8, 3, 12)  # finest scale, patch side, stride and steps of "clips"
 BLUR = 2.0  # samples: finer than this, the same grass looks different in every frame
 ALIKE, UNLIKE = 0.06, 0.25  # of the range of luma: the same up to one, something else from the other
-NARROWEST = 12  # samples: DIS refuses smaller planes
+NARROWEST = 32  # samples: in narrower planes than that OpenCV's DIS can end the process
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class View(Frozen):
     """A frame as motion is looked for in it: small.
 
     Attributes:
-        rgb: uint8 [y, x, 3], long side 256, both at least 12 samples; frames smaller than that are not enlarged.
+        rgb: uint8 [y, x, 3], long side 256, both at least 32 samples; larger frames are never enlarged.
         luma: uint8 [y, x].
         soft: luma blurred, float32 [y, x]: what is compared between frames, as finer detail never stays the same.
     """
@@ -106,7 +106,7 @@ def view_of(rgb: NDArray[np.uint8], long_side: int = LONG_SIDE) -> View:
 
 def flow_between(model: FlowModel, current: View, earlier: View) -> Floats:
     """The flow of a model, checked: finite float32 [y, x, 2]. Raises OptionError."""
-    flow = np.asarray(model(current.luma, earlier.luma), np.float32)
+    flow = np.array(model(current.luma, earlier.luma), np.float32)  # a copy: a model may use its array again
     if flow.shape != (*current.shape, 2) or not np.isfinite(flow).all():
         raise OptionError(
             f"the flow model returned shape {list(flow.shape)}" + ("" if np.isfinite(flow).all() else ", not finite"),

@@ -74,7 +74,7 @@ class State(Frozen):
         asked: one for each question.
         fixation: float32 [h, w].
         part_age: frames since parts were last encoded again.
-        side: working size of the encoder for a whole frame.
+        side: working size of the encoder for a whole frame; None until a part has to be encoded.
     """
 
     texture: Texture
@@ -87,7 +87,7 @@ class State(Frozen):
     asked: tuple[Asked, ...]
     fixation: Floats
     part_age: int
-    side: float
+    side: float | None
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from foveate.channels.change import looks_of
 from foveate.channels.saliency import spectral_residual
 from foveate.encoders import DenseFeatures
 from foveate.encoders.contract import check_features
+from foveate.errors import OptionError
 from foveate.image import Picture
 from foveate.pipeline import score, texture_of
 from foveate.readonly import ReadOnly
@@ -45,6 +46,7 @@ from foveate.video.transmit import sent_now
 
 EXPLAINED = 0.02  # unlikeness of the median sample up to which the codec's motion is believed
 NEW, EXTRA = 1.5, 8  # a part that the basis says this much less of than usual gets so many directions of its own
+MOST_PATCHES = 8  # each costs its own flow in every frame
 SEGMENTS_LAST = 30  # frames; then they are made again even where no frame was encoded
 FRESH = ("saliency", "motion", "flow_y", "flow_x", "prev_relevance", "prev_saliency", "fixation")
 LATER = (*VISUAL, "boundary")  # made of the frame itself when somebody looks: Frame.texture
@@ -57,6 +59,7 @@ def step(
     queries: tuple[str, ...],
     how: How,
     flow: Floats | None = None,
+    covered: NDArray[np.floating] | None = None,
 ) -> tuple[State, Frame]:
     """The next frame. Index, time and seconds of the frame are the caller's to fill in.
 
@@ -67,27 +70,32 @@ def step(
         queries: texts that the encoder can read.
         how: see How.
         flow: to the frame before, where the caller knows it (from the codec); None asks the flow model.
+        covered: float32 [y, x], how far the known flow speaks of each sample; None: of all.
     """
     view = view_of(rgb)
     if before is None or before.texture.grid.height != rgb.shape[0] or before.texture.grid.width != rgb.shape[1]:
         return _key(rgb, name, view, queries, how, "first")
-    flow, uncovered = _motion(flow, view, before.view, how)
+    flow, uncovered = _motion(flow, covered, view, before.view, how)
     patches = tuple(moved(patch, flow, uncovered) for patch in before.patches)
     seen = overlaid(patches, view)
     last = step_of(flow, uncovered, view, before.view, before.texture.grid.shape)
     reason = how.refresh.key(patches[0].age, seen.confidence, seen.unlike, last.unlike, last.lost)
     if reason == "cut":
-        return _key(rgb, name, view, queries, how, reason)
+        return _key(rgb, name, view, queries, how, reason, side=before.side)
     boxes: list[Box] = []
     if reason is None and how.refresh.parts and before.part_age + 1 >= how.refresh.pause:
         boxes = stale_parts(seen.confidence, _matters(before, last))
-        if cost(boxes, seen.confidence.shape) > how.refresh.most:
+        if cost(boxes, seen.confidence.shape) > how.refresh.most or len(patches) + len(boxes) > MOST_PATCHES:
             reason, boxes = "stale", []
-    if reason is not None:
-        return _key(rgb, name, view, queries, how, reason, before, seen, last)
     if boxes:
-        before, patches = _with_parts(before, patches, rgb, view, boxes, how)
-        seen = overlaid(patches, view)
+        try:
+            renewed, patches = _with_parts(before, patches, rgb, view, boxes, how)
+        except OptionError:  # an encoder that takes no images of this size: then it gets the whole
+            reason, boxes = "stale", []
+        else:
+            before, seen = renewed, overlaid(patches, view)
+    if reason is not None:
+        return _key(rgb, name, view, queries, how, reason, before, seen, last, side=before.side)
     shared = before.planes_age == before.patches[0].age  # the usual case: both are of the key frame
     after = replace(
         before,
@@ -102,10 +110,18 @@ def step(
     return _answered(after, rgb, name, queries, how, seen, last, before, reason=None, renewed=tuple(boxes))
 
 
-def _motion(known: Floats | None, view: View, earlier: View, how: How) -> tuple[Floats, NDArray[np.bool_]]:
-    """The flow to the frame before and what that one lacked; a known flow is taken if it explains the picture."""
-    if known is not None and float(np.median(unlikeness(view, earlier, known)[::4, ::4])) <= EXPLAINED:
-        return known, np.zeros(view.shape, bool)
+def _motion(
+    known: Floats | None, covered: NDArray[np.floating] | None, view: View, earlier: View, how: How
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """The flow to the frame before and what that one lacked; a known flow is taken if it explains the picture.
+
+    Where a known flow does not speak and the picture has changed, there is something new.
+    """
+    if known is not None:
+        unlike = unlikeness(view, earlier, known)
+        if float(np.median(unlike[::4, ::4])) <= EXPLAINED:
+            new = np.zeros(view.shape, bool) if covered is None else (covered < 0.5) & (unlike > EXPLAINED)
+            return known, new
     flow, back = flow_between(how.flow, view, earlier), flow_between(how.flow, earlier, view)
     return flow, occluded(flow, back)
 
@@ -120,6 +136,7 @@ def _key(
     before: State | None = None,
     seen: Seen | None = None,
     last: Step | None = None,
+    side: float | None = None,
 ) -> tuple[State, Frame]:
     """A frame that is encoded whole, mixed with what was carried to it."""
     dense = how.tower.encode_image(rgb, long_side=how.long_side)
@@ -141,7 +158,7 @@ def _key(
         asked=(),
         fixation=np.zeros(texture.grid.shape, np.float32),
         part_age=how.refresh.pause,
-        side=working_side(texture, how.tower) if before is None else before.side,
+        side=side,
     )
     return _answered(after, rgb, name, queries, how, overlaid(after.patches, view), last, before, reason=reason)
 
@@ -150,6 +167,8 @@ def _with_parts(
     before: State, patches: tuple[Patch, ...], rgb: NDArray[np.uint8], view: View, boxes: list[Box], how: How
 ) -> tuple[State, tuple[Patch, ...]]:
     """The patches and those of the boxes, all in one basis, which the state then has."""
+    if before.side is None:
+        before = replace(before, side=working_side(before.texture, how.tower))
     for box in boxes:
         patch, basis = _renewed(rgb, view, box, before, how)
         before, patches = replace(before, basis=basis), (*patches, patch)
@@ -163,6 +182,7 @@ def _renewed(rgb: NDArray[np.uint8], view: View, box: Box, before: State, how: H
     cells = (max(0, box[0] - RAMP), max(0, box[1] - RAMP), min(h, box[2] + RAMP), min(w, box[3] + RAMP))
     pixels = outwards(with_halo(box, grid.shape), grid)
     share = max(pixels[2] - pixels[0], pixels[3] - pixels[1]) / max(grid.height, grid.width)
+    assert before.side is not None  # _with_parts has asked for it
     fine = area_means(look(rgb, pixels, how.tower, before.side * share), pixels, grid, cells)
     metric = query_metric_of(how.tower)
     z_part, left = _coordinates(fine, basis, metric)

@@ -54,7 +54,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
     def ask(self, queries: str | Sequence[str]) -> None:
         """Other questions from the next frame on: one scoring pass, nothing is encoded. Raises QueryError.
 
-        A question that was asked before goes on as it was; for another one everything kept is new.
+        A question that the frame before answered goes on as it was; for another one everything kept is new.
         """
         one = isinstance(queries, str)
         if not isinstance(queries, Iterable):
@@ -83,20 +83,20 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         picture = next(self.clip)
         self._state, frame = step(
             self._state, picture.rgb, f"{self.clip.name} at {picture.time:.3f} s", self.queries, self._how,
-            self._codec_flow(picture),
+            *self._codec_flow(picture),
         )  # fmt: skip
         said: dict[str, Any] = {"index": picture.index, "time": picture.time}
         if self._one:
             said |= {"relevance": frame.relevance[0], "kept": frame.kept[0], "kept_new": frame.kept_new[0]}  # type: ignore[index]
         return replace(frame, **said, seconds=time.perf_counter() - started)
 
-    def _codec_flow(self, picture: Picture) -> Floats | None:
-        """The codec's motion as flow, where it may be believed and speaks of most of the picture."""
+    def _codec_flow(self, picture: Picture) -> tuple[Floats | None, Floats | None]:
+        """The codec's motion as flow and what it covers, where it may be believed and speaks of most of the picture."""
         if not self._codec or picture.vectors is None or not self.clip.trusted:
-            return None
+            return None, None
         height, width = picture.rgb.shape[:2]
         flow, covered = flow_of(picture.vectors, (height, width), view_shape(height, width))
-        return flow if float(covered.mean()) >= COVERED else None
+        return (flow, covered) if float(covered.mean()) >= COVERED else (None, None)
 
     def __repr__(self) -> str:
         asked = repr(self.queries[0] if self._one else list(self.queries))
@@ -140,7 +140,8 @@ def stream(
 
     Args:
         source: a video file, a camera ("camera:0"), a folder of pictures, an iterable of uint8 arrays [H, W, 3] or of
-            PIL images, or of (seconds, one of these), or a Clip of `open_clip`.
+            (seconds, array), or a Clip of `open_clip`, which closing the stream closes (for flow="codec" it must have
+            been opened with vectors=True).
         query: a question or noun phrase; a list of them gives several maps and kept sets a frame.
         budget: cells to keep of each frame, exactly; None or "auto" as in `allocate`.
         encoder, long_side, rank, channels: as in `encode`. Edges are made when `Frame.texture` is looked at.
@@ -191,7 +192,15 @@ def stream(
         whole=whole,
     )
     codec = flow == "codec"
-    clip = source if isinstance(source, Clip) else open_clip(source, vectors=codec, long_side=size, rate=rate)
+    if isinstance(source, Clip):
+        if size is not None or rate is not None:
+            raise OptionError(
+                f"size={size!r}, rate={rate!r} with a clip that is open",
+                expected="neither",
+                fix="open_clip(source, long_side=..., rate=...) takes them",
+            )
+        return Stream(source, query, how, codec)
+    clip = open_clip(source, vectors=codec, long_side=size, rate=rate)
     try:
         return Stream(clip, query, how, codec)
     except BaseException:

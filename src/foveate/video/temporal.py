@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.grid import Grid, reduce_plane, resize_map
-from foveate.pipeline import Budget, allocate
-from foveate.readonly import Frozen
+from foveate.pipeline import Budget, allocate, cells_wanted
+from foveate.readonly import Frozen, ReadOnly
 from foveate.relevance.allocate import Allocation
 from foveate.relevance.policies import Policy
 from foveate.relevance.score import Relevance
@@ -77,11 +77,14 @@ def motion_of(current: View, earlier: View, shape: tuple[int, int]) -> Floats:
 
 def smoothed(relevance: Relevance, before: Relevance, step: Step, share: float) -> Relevance:
     """A relevance with a share of the previous frame's, carried along the motion, where that can be trusted."""
+    if share == 0:
+        return relevance
     weight = np.float32(share) * step.trust
     carried = step.carried(before.map)
+    carried.setflags(write=False)
     mixed = _mixed(relevance.map, carried, weight)
     saliency = _mixed(relevance.saliency, step.carried(before.saliency), weight)
-    return replace(relevance, map=mixed, saliency=saliency, reasons={**relevance.reasons, "prior": carried})
+    return replace(relevance, map=mixed, saliency=saliency, reasons=ReadOnly({**relevance.reasons, "prior": carried}))
 
 
 def looks(before: Floats, kept: NDArray[np.bool_]) -> Floats:
@@ -108,7 +111,8 @@ def steadily(
         map=relevance.map + bonus * max(float(relevance.map.max()), 1e-6),
         saliency=relevance.saliency + bonus * max(float(relevance.saliency.max()), 1e-6),
     )
-    kept = allocate(favoured, budget, floor=floor, policy=policy, whole=whole)
+    number = cells_wanted(relevance, budget, whole)  # "auto" is about the map as it is
+    kept = allocate(favoured, number, floor=floor, policy=policy, whole=whole)
     return replace(kept, scores=relevance.map.ravel()[kept.indices])
 
 

@@ -134,7 +134,7 @@ def volume(
     Raises:
         OptionError: no frames, frames of several sizes or encoders, or times that do not increase. ChannelError.
     """
-    seen: list[Frame | Texture] = list(frames)
+    seen: list[Frame | Texture] = list(frames) if isinstance(frames, Iterable) else []
     textures = [each.texture if isinstance(each, Frame) else each for each in seen]
     if not textures or not all(isinstance(texture, Texture) for texture in textures):
         raise OptionError(
@@ -143,8 +143,11 @@ def volume(
             fix='volume(stream("clip.mp4", "the dog"))',
         )
     clock = [each.time if isinstance(each, Frame) else float(i) for i, each in enumerate(seen)]
-    at = np.asarray(clock if times is None else times, np.float64)
-    if at.shape != (len(textures),) or (np.diff(at) <= 0).any():
+    try:
+        at = np.asarray(clock if times is None else times, np.float64)
+    except (TypeError, ValueError):
+        at = np.empty(0)
+    if at.shape != (len(textures),) or not np.isfinite(at).all() or (np.diff(at) <= 0).any():
         raise OptionError(
             f"times {at.tolist()[:6]} of {len(textures)} frames", expected="one each, increasing", fix="leave them out"
         )
@@ -155,7 +158,13 @@ def volume(
         )
     if isinstance(channels, str):
         channels = (channels,)
-    names = tuple(name for name in channels if not name.startswith("embedding_"))
+    if not isinstance(channels, Iterable) or any(str(name).startswith("embedding_") for name in channels):
+        raise OptionError(
+            f"channels={channels!r}",
+            expected="names of planes; the embedding comes by itself, in one basis for all frames",
+            fix="leave embedding_... out",
+        )
+    names = tuple(channels)
     nearest = frozenset(name for name in names if first.describe(name).filter == "nearest")
     if not names and not embedding:
         raise OptionError("a volume of no channels", expected="names, or the embedding", fix="leave embedding out")

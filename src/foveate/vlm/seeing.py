@@ -17,7 +17,7 @@ from foveate.image import Picture, load_image
 from foveate.pipeline import encode
 from foveate.readonly import ReadOnly
 from foveate.video.frame import Frame
-from foveate.video.pick import pick
+from foveate.video.pick import pick, rate_of
 from foveate.video.reader import Clip
 from foveate.vlm.family import Encoded
 from foveate.vlm.placement import Placement
@@ -69,7 +69,8 @@ def see_images(vlm: VLM, images: Sequence[Any], mode: Mode) -> Scene:
 def see_frames(vlm: VLM, frames: Any, fps: float, mode: Mode) -> Scene:
     """As `VLM.see_video` says."""
     if isinstance(frames, str | os.PathLike | Clip):
-        frames = [picture.rgb for picture in pick(frames, fps)]
+        picked = pick(frames, fps)
+        frames, fps = [picture.rgb for picture in picked], rate_of(picked, fps)  # a slow clip has fewer than asked for
     if isinstance(frames, np.ndarray | Image.Image) or not isinstance(frames, Iterable):
         raise SceneError(
             f"a video given as {type(frames).__name__}"
