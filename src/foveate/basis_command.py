@@ -32,10 +32,15 @@ def fit(
 ) -> None:
     """Fit a basis to folders of images. A run that was cut off goes on where it was."""
     from foveate.encoders.contract import encoder_given
+    from foveate.train.fitted import check_rank, refuse_to_replace
     from foveate.train.gather import gather, images_in
 
     number, parts = _shard(shard)
     tower, images = encoder_given(encoder or "nano"), images_in(folders)
+    check_rank(rank, tower.width)  # now, not when hours have passed
+    metric = _metric(tower, queries, pca) if parts == 1 else None
+    if parts == 1:
+        refuse_to_replace(out)
     moments_at = out.with_name(f"{out.name}.{number}-of-{parts}.moments")
     with counting("images", len(images[number::parts]), "images") as progress:
         found = gather(
@@ -45,7 +50,7 @@ def fit(
     if parts > 1:
         last_line(moments=str(moments_at), images=found.done, bad=len(found.bad), samples=found.moments.count)
         return
-    _write([found], tower, out, rank, queries, pca)
+    _write([found], tower, out, rank, metric, _queries(queries, pca))
     moments_at.unlink(missing_ok=True)
 
 
@@ -69,13 +74,22 @@ def merge(
     parts = sorted(str(one.what.get("part")) for one in found)
     wanted = int(parts[0].partition("/")[2])
     complete = parts == sorted(f"{i}/{wanted}" for i in range(wanted))
-    if any(what != whats[0] for what in whats) or not complete:
+    keys = sorted({*whats[0]}.union(*whats))
+    differ = [key for key in keys if any(what.get(key) != whats[0].get(key) for what in whats)]
+    if differ or not complete:
+        wrong = [f"with different {', '.join(differ)}"] * bool(differ) + ["not all, or one twice"] * (not complete)
         raise OptionError(
-            f"parts {', '.join(parts)}" + ("" if complete else " of one run") + ("" if complete else ", not all"),
+            f"parts {', '.join(parts)}: {'; '.join(wrong)}",
             expected=f"0/{wanted} to {wanted - 1}/{wanted} of one run over the same images, each once",
-            fix="run the missing ones with 'foveate basis fit --shard'",
+            fix="run the missing ones with 'foveate basis fit --shard', with the same options and folders",
         )
-    _write(found, tower, out, rank, queries, pca)
+    if found[0].what["encoder"] != f"{tower.name} {tower.revision}":
+        raise OptionError(
+            f"features of encoder '{found[0].what['encoder']}'",
+            expected=f"'{tower.name} {tower.revision}'",
+            fix="name the encoder of 'foveate basis fit' with --encoder",
+        )
+    _write(found, tower, out, rank, _metric(tower, queries, pca), _queries(queries, pca))
 
 
 @app.command(epilog="Example:  foveate basis check basis.safetensors photos --queries questions.txt")
@@ -93,16 +107,16 @@ def check(
     """What a basis keeps, by rank; exit status 1 where it falls short."""
     import json
 
-    from foveate.encoders.contract import encoder_given
     from foveate.output import make_folder, write_whole
     from foveate.train.check import check as checked_on
+    from foveate.train.check import encoder_for
     from foveate.train.fitted import FittedBasis
     from foveate.train.gather import images_in
     from foveate.train.page import page
 
     fitted = FittedBasis.load(basis)
-    tower = encoder_given(encoder or fitted.encoder.name)
-    found = images_in(folders)
+    tower = encoder_for(fitted, encoder)
+    found = [Path(image.path) for image in images_in(folders)]
     images = found[:: max(1, -(-len(found) // max(1, most)))]
     limits, texts = _limits(limit or []), _texts(queries, tower)
     texts = texts if queries else texts[:: -(-len(texts) // ASKED)]
@@ -111,7 +125,7 @@ def check(
         result = checked_on(fitted, images, tower, texts, limits, progress)
     _list(result.bad)
     write_whole(out / "report.json", json.dumps(result.report(), indent=1).encode())
-    write_whole(out / "report.html", page(result, fitted).encode())
+    write_whole(out / "report.html", page(result, fitted).encode("utf-8", "backslashreplace"))
     names = list(result.own.values)
     rows = [
         (str(row.rank), *(f"{row.values[n]:.3f}" + (" !" if n in row.failed(limits) else "") for n in names))
@@ -131,20 +145,29 @@ def check(
     raise typer.Exit(0 if result.passed else 1)
 
 
-def _write(found: list[Any], tower: Any, out: Path, rank: int, queries: Path | None, pca: bool) -> None:
+def _metric(tower: Any, queries: Path | None, pca: bool) -> Any:
+    """Of the file's questions, of the nouns, or (None) plain PCA."""
+    from foveate.basis import query_metric
+    from foveate.relevance.bank import query_metric_of
+
+    if queries is not None:
+        return query_metric(_texts(queries, tower))
+    return None if pca else query_metric_of(tower)
+
+
+def _queries(queries: Path | None, pca: bool) -> str:
+    return queries.name if queries is not None else "none: PCA" if pca else "nouns"
+
+
+def _write(found: list[Any], tower: Any, out: Path, rank: int, metric: Any, queries: str) -> None:
     from functools import reduce
     from operator import add
 
-    from foveate.basis import query_metric
-    from foveate.relevance.bank import query_metric_of
     from foveate.texture import EncoderStamp
     from foveate.train.fitted import fitted
 
-    usual = None if pca else query_metric_of(tower)
-    metric = usual if queries is None else query_metric(_texts(queries, tower))
     bad = sum(len(one.bad) for one in found)
-    made = {**{k: v for k, v in found[0].what.items() if k != "part"}, "bad": bad,
-            "queries": "none: PCA" if pca else "nouns" if queries is None else queries.name}  # fmt: skip
+    made = {**{k: v for k, v in found[0].what.items() if k != "part"}, "bad": bad, "queries": queries}
     stamp = EncoderStamp(tower.name, tower.revision, tower.width)
     basis = fitted(reduce(add, [one.moments for one in found]), metric, rank, stamp, made)
     basis.save(out)
@@ -202,6 +225,6 @@ def _shard(text: str) -> tuple[int, int]:
 
 def _list(bad: tuple[tuple[str, str], ...]) -> None:
     for path, why in bad[:20]:
-        typer.echo(f"skipped {path}: {why}", err=True)
+        typer.echo(f"skipped {path}: {why}".encode("utf-8", "backslashreplace").decode(), err=True)
     if len(bad) > 20:
         typer.echo(f"... and {len(bad) - 20} more", err=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.basis import Basis, Metric, principal
-from foveate.errors import BasisFileError, OptionError
+from foveate.errors import BasisFileError, OptionError, OutputError
 from foveate.output import write_whole
 from foveate.readonly import Frozen, ReadOnly
 from foveate.texture import EncoderStamp
@@ -69,9 +70,10 @@ class FittedBasis(Frozen):
         return f"FittedBasis(rank {self.rank} of {len(self.mean)}, {self.encoder.name}, {images} images)"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the file, whole or not at all. Raises OutputError."""
+        """Write the file, whole or not at all. Raises OutputError, also where another kind of file is in the way."""
         from safetensors.numpy import save
 
+        refuse_to_replace(Path(path))
         header = {
             "format": FORMAT,
             "version": VERSION,
@@ -98,18 +100,29 @@ class FittedBasis(Frozen):
             with safe_open(path, framework="np") as content:
                 header = json.loads((content.metadata() or {})[FORMAT])
                 tensors = {key: content.get_tensor(key) for key in content.keys()}  # noqa: SIM118 - not a dict
-            if header["version"] > VERSION:
+            version = header["version"]
+            if header["format"] != FORMAT or not _whole(version) or version < 1:
+                raise ValueError(f"format {header['format']!r}, version {version!r}")
+            if version > VERSION:
                 raise BasisFileError(
-                    f"'{name}' is of version {header['version']}",
+                    f"'{name}' is of version {version}",
                     expected=f"version {VERSION} or older",
                     fix="update foveate",
                 )
-            directions = np.concatenate([tensors["rows"], tensors["beyond"]])
+            for key, axes in (("mean", 1), ("rows", 2), ("beyond", 2), ("values", 1), ("inward", 2)):
+                if tensors[key].ndim != axes:
+                    raise ValueError(f"{key} with {tensors[key].ndim} axes")
+            rank, made = header["rank"], header["made"]
+            if not _whole(rank) or len(tensors["rows"]) != rank or not isinstance(made, dict):
+                raise ValueError(f"rank {rank!r} and {len(tensors['rows'])} rows")
             stamp = EncoderStamp(**header["encoder"])
+            if not (isinstance(stamp.name, str) and isinstance(stamp.revision, str) and _whole(stamp.width)):
+                raise ValueError(f"encoder {header['encoder']}")
+            directions = np.concatenate([tensors["rows"], tensors["beyond"]])
             found = cls(
-                tensors["mean"], directions, tensors["inward"], tensors["values"], int(header["rank"]), stamp,
-                ReadOnly(header["made"]),
+                tensors["mean"], directions, tensors["inward"], tensors["values"], rank, stamp, ReadOnly(made)
             )  # fmt: skip
+            _check(found, name)
         except BasisFileError:
             raise
         except Exception as cause:
@@ -118,36 +131,47 @@ class FittedBasis(Frozen):
                 expected="a file that 'foveate basis fit' wrote",
                 fix="check the path, or fit it again",
             ) from cause
-        _check(found, name)
         return found
 
-    def push_to_hub(self, repository: str, **how: Any) -> str:
-        """Upload to the Hub (needs huggingface-hub, and to be logged in); returns the address."""
-        hub = _hub()
-        import tempfile
-
-        hub.create_repo(repository, exist_ok=True, **{k: v for k, v in how.items() if k in ("private", "token")})
+    def push_to_hub(self, repository: str, *, private: bool = False, token: str | None = None) -> str:
+        """Upload to the Hub, as "owner/name" (needs huggingface-hub, and a token or a login); returns the address."""
+        api = _hub().HfApi(token=token)
         with tempfile.TemporaryDirectory() as folder:
             self.save(Path(folder) / FILE)
-            return str(hub.upload_folder(repo_id=repository, folder_path=folder, token=how.get("token")))
+            api.create_repo(repository, private=private, exist_ok=True)
+            return str(api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Basis"))
 
     @classmethod
-    def from_pretrained(cls, name: str, *, revision: str | None = None) -> FittedBasis:
-        """From a file, a folder with basis.safetensors in it, or a repository of the Hub."""
+    def from_pretrained(
+        cls, name: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None
+    ) -> FittedBasis:
+        """From a file, a folder with basis.safetensors in it, or a repository of the Hub.
+
+        Raises BasisFileError for what is no basis, and for what the Hub does not give.
+        """
         path = Path(name)
         if path.is_file():
             return cls.load(path)
         if path.is_dir():
             return cls.load(path / FILE)
-        return cls.load(_hub().hf_hub_download(name, FILE, revision=revision))
+        hub = _hub()
+        try:
+            file = hub.hf_hub_download(str(name), FILE, revision=revision, token=token)
+        except Exception as cause:  # no network, no such repository, not a name at all: there is a class for each
+            reason = str(cause).strip().split("\n")[0][:200]
+            raise BasisFileError(
+                f"'{name}' is no file or folder here, and cannot be had from the Hub ({reason})",
+                expected=f"a basis, a folder with {FILE} in it, or owner/name on the Hub and a network",
+                fix="check the name; HF_HUB_OFFLINE=1 forbids the network",
+            ) from cause
+        return cls.load(file)
 
 
 def fitted(
     moments: Moments, metric: Metric | None, rank: int, encoder: EncoderStamp, made: Mapping[str, Any]
 ) -> FittedBasis:
     """The best basis for features with these moments. Raises OptionError for too few of them, or no such rank."""
-    if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank <= moments.width:
-        raise OptionError(f"rank={rank!r}", expected=f"1 to {moments.width}", fix="16 is usual")
+    check_rank(rank, moments.width)
     if moments.count <= rank:
         raise OptionError(
             f"{moments.count} features for a basis of rank {rank}", expected="more of them", fix="add images"
@@ -165,6 +189,35 @@ def fitted(
     )
 
 
+def check_rank(rank: int, width: int) -> None:
+    """Raises OptionError for a rank that features of this width cannot have."""
+    if not _whole(rank) or not 1 <= rank <= width:
+        raise OptionError(f"rank={rank!r}", expected=f"1 to {width}", fix="16 is usual")
+
+
+def refuse_to_replace(path: Path) -> None:
+    """Raises OutputError where something other than a basis is at the path. An empty file may be replaced."""
+    from safetensors import safe_open
+
+    try:
+        if not path.is_file() or not path.stat().st_size:
+            return
+        with safe_open(path, framework="np") as content:
+            if FORMAT in (content.metadata() or {}):
+                return
+    except Exception:
+        pass  # no safetensors file, or one that cannot be read: not ours
+    raise OutputError(
+        f"'{path}' exists and is no basis",
+        expected="a new name, or the name of a basis, which is then replaced",
+        fix="choose another name, or remove the file first",
+    )
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _check(found: FittedBasis, name: str) -> None:
     width, n = len(found.mean), len(found.directions)
     shapes = {
@@ -174,6 +227,7 @@ def _check(found: FittedBasis, name: str) -> None:
         "values float64 [D]": found.values.shape == (width,) and found.values.dtype == np.float64,
         "the encoder's width": found.encoder.width == width,
         "a rank from 1 to n": 1 <= found.rank <= n,
+        "values that descend to 0 or above": bool((np.diff(found.values) <= 0).all() and (found.values >= 0).all()),
         "finite numbers": all(np.isfinite(a).all() for a in (found.mean, found.directions, found.inward, found.values)),
     }
     wrong = [what for what, right in shapes.items() if not right]

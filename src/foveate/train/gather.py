@@ -1,8 +1,9 @@
 """Features of many images into moments: streaming, evenly sampled, resumable, the same whatever happens on the way.
 
 Every image gives about the same number of features, half of them from the encoder's usual size and half from half
-of it, at cells that are drawn by the seed and the image's path. So the result does not depend on interruptions, and
-a part of the images (`part=(i, n)`) gives the same as it would within the whole. Every so many images, moments and
+of it, at cells that are drawn by the seed and the image's name: its path within the folder that was given. So the
+result does not depend on interruptions, nor on where a machine mounts the folder, and a part of the images
+(`part=(i, n)`) gives the same as it would within the whole. Every so many images, moments and
 the list of bad images are written beside the result; a run that finds them goes on there.
 """
 
@@ -12,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,16 +24,18 @@ from numpy.typing import NDArray
 
 from foveate.encoders import Encoder
 from foveate.encoders.contract import check_features
-from foveate.errors import BasisFileError, FoveateError, ImageNotFoundError, OptionError
+from foveate.errors import BasisFileError, ImageNotFoundError, OptionError
 from foveate.image import load_image
 from foveate.output import write_whole
 from foveate.readonly import Frozen, ReadOnly
 from foveate.refine import LEAST_SIDE, PROBE
-from foveate.store.files import SUFFIXES, find
+from foveate.store.files import SUFFIXES, Source, find
+from foveate.store.work import BAD
 from foveate.train.moments import Moments
 
 EVERY = 200  # images between two checkpoints
 FORMAT = "foveate-moments"
+PART = re.compile("[0-9]+/[1-9][0-9]*")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +74,10 @@ class Gathered(Frozen):
                 raise ValueError("wrong numbers")
             moments = Moments(int(header["count"]), first, second)
             bad = tuple((str(name), str(why)) for name, why in header["bad"])
-            return cls(moments, int(header["done"]), bad, ReadOnly(header["what"]))
+            what = ReadOnly[str, Any](header["what"])
+            if not isinstance(what["encoder"], str) or not PART.fullmatch(what["part"]):
+                raise ValueError("no encoder or part")
+            return cls(moments, int(header["done"]), bad, what)
         except Exception as cause:
             raise BasisFileError(
                 f"'{path}' holds no moments ({type(cause).__name__}: {cause})",
@@ -79,13 +86,13 @@ class Gathered(Frozen):
             ) from cause
 
 
-def images_in(sources: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """Image files of folders (all the way down, each file once) and files themselves: absolute paths, sorted.
+def images_in(sources: Iterable[str | os.PathLike[str]]) -> list[Source]:
+    """Image files of folders (all the way down, each file once) and files themselves, in the order of their names.
 
     Raises ImageNotFoundError where nothing is, and where no image is.
     """
     given = list(sources)
-    found = sorted(Path(source.path) for source in find(given).sources)
+    found = sorted(find(given).sources, key=lambda source: os.fsencode(source.name))
     if not found:
         raise ImageNotFoundError(
             f"no images in {', '.join(repr(str(source)) for source in given)}",
@@ -96,7 +103,7 @@ def images_in(sources: Iterable[str | os.PathLike[str]]) -> list[Path]:
 
 
 def gather(
-    images: Sequence[Path],
+    images: Sequence[Source],
     tower: Encoder,
     samples: int,
     *,
@@ -107,14 +114,20 @@ def gather(
 ) -> Gathered:
     """Moments of about `samples` features, evenly from all images; of part i of n, from 0, with `part=(i, n)`.
 
-    Raises OptionError for a part that is none, and BasisFileError for a checkpoint of something else.
+    Images that cannot be read are listed; a fault of the encoder is no fault of an image, and is raised.
+
+    Raises OptionError for no images or a part that is none, BasisFileError for a checkpoint of something else, and
+    what the encoder raises: EncoderOutputError where its features break the contract.
     """
     number, parts = part
     if not 0 <= number < parts:
         raise OptionError(f"part {number} of {parts}", expected=f"0 to {parts - 1}", fix="--shard 0/4")
+    if not images:
+        raise OptionError("no images", expected="at least one", fix="images_in(folders) finds them")
     each = max(1, -(-samples // len(images)))
     mine = images[number::parts]
-    names = hashlib.sha256("\0".join(str(path) for path in images).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    listed = "\0".join(image.name for image in images)
+    names = hashlib.sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     what = ReadOnly(
         {
             "encoder": f"{tower.name} {tower.revision}",
@@ -134,33 +147,44 @@ def gather(
                 expected=f"{dict(what)}",
                 fix="remove it, or choose another output",
             )
-    pixels = pixels_a_cell(tower)
-    for done, path in enumerate(mine[state.done :], state.done + 1):
+    pixels: float | None = None
+    with contextlib.suppress(OptionError):  # an encoder of one size has no second look
+        pixels = pixels_a_cell(tower)
+    for done, image in enumerate(mine[state.done :], state.done + 1):
         try:
-            features = sample_of(path, tower, each, seed, pixels)
+            rgb = load_image(image.path).rgb
+        except BAD as error:
+            state = replace(state, bad=(*state.bad, (image.path, error.received)), done=done)
+        else:
+            features = sample_of(rgb, image.name, tower, each, seed, pixels)
             state = replace(state, moments=state.moments.with_features(features), done=done)
-        except FoveateError as error:
-            state = replace(state, bad=(*state.bad, (str(path), error.received)), done=done)
         if checkpoint is not None and (done % EVERY == 0 or done == len(mine)):
             state.save(checkpoint)
         progress(done)
+    if checkpoint is not None and not checkpoint.exists():  # a part without images is a part too
+        state.save(checkpoint)
     return state
 
 
-def sample_of(path: Path, tower: Encoder, count: int, seed: int, pixels: float) -> NDArray[np.float32]:
-    """About `count` features of an image, half of them from half the size: [n, D]. Raises the five image errors.
+def sample_of(
+    rgb: NDArray[np.uint8], name: str, tower: Encoder, count: int, seed: int, pixels: float | None
+) -> NDArray[np.float32]:
+    """About `count` features of an image, half of them from half the size: [n, D]. Raises EncoderOutputError.
 
-    `pixels` along a cell, as the encoder sees it: see `pixels_a_cell`.
+    `pixels` along a cell, as the encoder sees it (see `pixels_a_cell`), or None for an encoder of one size.
     """
-    rgb = load_image(path).rgb
-    digest = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).digest()
+    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
     draw = np.random.default_rng([seed, int.from_bytes(digest[:8], "little")])
     usual = tower.encode_image(rgb)
-    check_features(tower, usual, (rgb.shape[0], rgb.shape[1]))
+    size = (rgb.shape[0], rgb.shape[1])
+    check_features(tower, usual, size)
     looks = [usual.features]
-    with contextlib.suppress(OptionError):  # an encoder of one size has no other look
+    if pixels is not None:
         side = max(LEAST_SIDE, round(max(usual.features.shape[:2]) * pixels / 2))
-        looks.append(tower.encode_image(rgb, long_side=side).features)
+        with contextlib.suppress(OptionError):  # nor has one that refuses this size
+            half = tower.encode_image(rgb, long_side=side)
+            check_features(tower, half, size)
+            looks.append(half.features)
     quota = -(-count // len(looks))
     out = []
     for features in looks:
@@ -170,5 +194,8 @@ def sample_of(path: Path, tower: Encoder, count: int, seed: int, pixels: float) 
 
 
 def pixels_a_cell(tower: Encoder) -> float:
-    """An encoder does not say how many pixels a cell takes, so it is asked with a small image."""
+    """An encoder does not say how many pixels a cell takes, so it is asked with a small image.
+
+    Raises OptionError for an encoder of one size.
+    """
     return PROBE / tower.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE).grid.w

@@ -45,15 +45,21 @@ def page(checked: Checked, basis: FittedBasis) -> str:
     worst = "".join(_thumbnail(path, value) for path, value in checked.worst)
     return f"""<!doctype html><meta charset="utf-8"><title>foveate basis check</title><style>{STYLE}</style>
 <h1>Rank {checked.rank} {verdict}.{advice}</h1>
-<p>{checked.images} images, {checked.questions} questions, encoder {html.escape(basis.encoder.name)}
-{basis.encoder.revision}; fitted to {basis.made.get("samples")} features of {basis.made.get("images")} images.</p>
+<p>{checked.images} images, {checked.questions} questions, encoder {_text(basis.encoder.name)}
+{_text(basis.encoder.revision)}; fitted to {_text(basis.made.get("samples"))} features
+of {_text(basis.made.get("images"))} images.</p>
 <table><tr><th>rank</th>{head}</tr>{"".join(rows)}<tr><td>limit</td>{limits}</tr></table>
 {_chart("kept, by rank", ranks, kept, checked.rank)}
 {_chart("squared scores kept, by directions", range(1, len(shares) + 1), {"share": shares.tolist()}, checked.rank)}
 <h2>Images that lose most (spearman)</h2>{worst}
 <h2>Images that could not be read</h2><p>{len(checked.bad)}</p>
-<ul>{"".join(f"<li>{html.escape(path)}: {html.escape(why)}</li>" for path, why in checked.bad[:50])}</ul>
+<ul>{"".join(f"<li>{_text(path)}: {_text(why)}</li>" for path, why in checked.bad[:50])}</ul>
 """
+
+
+def _text(said: object) -> str:
+    """Anything, as text for HTML; bytes of a file name that are not UTF-8 as \\udcxx."""
+    return html.escape(str(said).encode("utf-8", "backslashreplace").decode())
 
 
 def _chart(title: str, ranks: Sequence[int], curves: dict[str, list[float]], mark: int) -> str:
@@ -88,7 +94,7 @@ def _thumbnail(path: str, value: float) -> str:
         rgb = load_image(path).rgb
     except FoveateError:
         return ""
-    name = html.escape(Path(path).name)
+    name = _text(Path(path).name)
     return f'<figure><img src="data:image/jpeg;base64,{_jpeg(rgb)}"><br>{value:.3f} {name}</figure>'
 
 
