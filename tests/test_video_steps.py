@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import foveate
+from foveate.channels.build import build
 from foveate.encoders import Calibration, DenseFeatures, load_encoder
 from foveate.refine import RAMP, fading
 from foveate.relevance.policies import TopK
@@ -60,7 +61,8 @@ class Counting:
 
 def how(**changes: Any) -> How:
     usual: dict[str, Any] = {"long_side": SIDE, "budget": 20, "refresh": NEVER, "names": ("saliency",), "smooth": 0.0}
-    return How(**{"tower": load_encoder("nano"), "hold": 0.0, "policy": TopK()} | usual | changes)
+    usual |= {"tower": load_encoder("nano"), "hold": 0.0, "policy": TopK()}
+    return How(**usual | changes)
 
 
 def follow(
@@ -76,11 +78,16 @@ def follow(
 
 
 def new(frame: Frame, number: int = 0) -> set[int]:
-    return {int(cell) for cell in frame.kept_new[number]}  # type: ignore[index,union-attr]
+    return {int(cell) for cell in frame.kept_new[number]}
 
 
 def kept(frame: Frame, number: int = 0) -> NDArray[np.bool_]:
-    return np.asarray(frame.kept[number].mask)  # type: ignore[index,union-attr]
+    return np.asarray(frame.kept[number].mask)  # type: ignore[index]
+
+
+def restored(state: State, frame: Frame) -> Floats:
+    """The features that a frame says it has."""
+    return np.asarray(state.basis.restore(np.asarray(frame.texture.embedding, np.float32)), np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -103,14 +110,14 @@ def test_segments_made_again_are_of_the_current_frame_and_move_from_there(
     pan: list[Bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made again at frame 2: from its pixels and features; at frame 4 their flow is two steps long, not four."""
-    built, build = [], steps.build
+    built: list[tuple[Bytes, Floats]] = []
 
     def noted(names: Sequence[str], rgb: Bytes, z: Floats) -> Any:
         built.append((rgb, z))
         return build(names, rgb, z)
 
     monkeypatch.setattr(steps, "SEGMENTS_LAST", 2)
-    monkeypatch.setattr(steps, "build", noted)
+    monkeypatch.setattr("foveate.video.steps.build", noted)
     states, frames = follow(pan[:4], how(names=("saliency", "cluster_id")))
     assert [state.planes_age for state in states] == [0, 1, 0, 1]
     ((rgb, z),) = built
@@ -175,7 +182,7 @@ def test_memory_has_no_say_where_nothing_was_carried_to(pan: list[Bytes]) -> Non
     states, frames = follow(pan[:2], how(refresh=EACH, memory=1.0))
     assert frames[1].reason == "age"
     dense = [tower.encode_image(rgb, long_side=SIDE).features for rgb in pan[:2]]
-    left = np.linalg.norm(dense[1] - states[1].basis.restore(frames[1].texture.embedding), axis=-1)
+    left = np.linalg.norm(dense[1] - restored(states[1], frames[1]), axis=-1)
     residual = frames[1].texture.residual.astype(np.float32)
     assert (left[:, -1] <= residual[:, -1] + 1e-4).all()
     assert (np.linalg.norm(dense[0][:, -1] - dense[1][:, -1], axis=-1) > 2 * residual[:, -1]).all()
@@ -185,14 +192,14 @@ def test_memory_has_no_say_where_nothing_was_carried_to(pan: list[Bytes]) -> Non
 
 @pytest.mark.parametrize("rank", [None, 6])
 def test_the_error_bound_holds_for_the_worst_questions(pan: list[Bytes], rank: int | None) -> None:
-    """The question that compression hurts most is what it left out of a cell; in a key frame, and where it is carried."""
+    """What compression left out of a cell is the question it hurts most: in a key frame, and carried from there."""
     tower, (states, frames) = load_encoder("nano"), follow(pan[:2], how(rank=rank))
     features = tower.encode_image(pan[0], long_side=SIDE).features
     for state, frame, cells, truth in (
         (states[0], frames[0], np.s_[:, :], features),
         (states[1], frames[1], np.s_[:, :-1], features[:, 1:]),
     ):
-        left = truth - state.basis.restore(frame.texture.embedding[cells])
+        left = truth - restored(state, frame)[cells]
         worst = np.unravel_index(np.argmax(np.linalg.norm(left, axis=-1)), left.shape[:2])
         q = left[worst][None]
         wrong = np.abs(frame.texture.scores(q)[0][cells] - truth @ q[0])
@@ -252,7 +259,7 @@ def test_a_part_is_encoded_at_its_own_scale_and_fades_into_its_surroundings() ->
     top, left_side, _, _ = with_halo(box, (24, 32))
     part = corner(scene, right=True)[8 * top :, 8 * left_side :]  # cells of 8 pixels, for the whole and for the part
     features = load_encoder("nano").encode_image(part, long_side=side).features[16 - top :, 20 - left_side :]
-    left = np.linalg.norm(features - states[1].basis.restore(frames[1].texture.embedding[16:, 20:]), axis=-1)
+    left = np.linalg.norm(features - restored(states[1], frames[1])[16:, 20:], axis=-1)
     residual = frames[1].texture.residual[16:, 20:].astype(np.float32)
     assert (left <= 1.001 * residual + 1e-5).all()
     assert np.median(left / residual) > 0.5
@@ -302,7 +309,7 @@ def test_what_counts_as_changed(changed: float) -> None:
     clip = [scene, scene + 2, 255 - scene]
     frames = list(stream(clip, CHILD, changed=changed, **options))
     cells = [{int(cell) for cell in frame.kept.indices} for frame in frames]  # type: ignore[union-attr]
-    sent = [{int(cell) for cell in frame.kept_new} for frame in frames]  # type: ignore[union-attr]
+    sent = [{int(cell) for cell in frame.kept_new} for frame in frames]
     again = cells[0] & cells[1]
     assert len(again) > 20
     assert sent[1] & again == (again if changed == 0 else set())
@@ -318,7 +325,7 @@ def test_floor_and_whole_are_passed_on() -> None:
         list(stream(clip, CHILD, **options, **more)) for more in ({}, {"floor": 1.0}, {"whole": (2, 2)})
     )
     for at, frame in enumerate(floored):
-        spread = foveate.allocate(floored[0].relevance, 20, floor=1.0)  # type: ignore[call-overload]
+        spread = foveate.allocate(floored[0].relevance, 20, floor=1.0)
         np.testing.assert_array_equal(frame.kept.mask, spread.mask)  # type: ignore[union-attr]
         assert not np.array_equal(frame.kept.mask, plain[at].kept.mask)  # type: ignore[union-attr]
     for frame in whole:
