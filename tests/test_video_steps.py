@@ -1,0 +1,356 @@
+"""What one step hands to the next, number by number: flows known exactly, one cell of motion a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import foveate
+from foveate.channels.build import build
+from foveate.encoders import Calibration, DenseFeatures, load_encoder
+from foveate.refine import RAMP, fading
+from foveate.relevance.policies import TopK
+from foveate.video import Dis, Frame, Refresh, steps, stream
+from foveate.video.carry import moved, overlaid, patch_of
+from foveate.video.flow import Floats, still, view_of
+from foveate.video.frame import How, State
+from foveate.video.refresh import with_halo
+from foveate.video.steps import step
+from foveate.video.temporal import Step, smoothed
+from tests import video_clips
+from tests.video_scenes import panning, photo
+
+SIZE, SIDE, CELLS = (96, 128), 128, (12, 16)  # pixels, working size of the encoder, cells of 8 pixels
+NEVER = Refresh(every=100, parts=False, stale=2, residual=2, cut=2)
+EACH = Refresh(every=1, parts=False, stale=2, residual=2, cut=2)
+LEFT = np.zeros((*SIZE, 2), np.float32)  # what is seen moves to the left by a cell: it was 8 samples further right
+LEFT[..., 1] = 8
+CHILD, GREENS = "a child", "broccoli"
+Bytes = NDArray[np.uint8]
+
+
+class Counting:
+    """nano, counting what it is asked to encode: (height, width, long_side)."""
+
+    def __init__(self) -> None:
+        self._nano = load_encoder("nano")
+        self.looks: list[tuple[int, int, int | None]] = []
+
+    name = property(lambda self: self._nano.name)
+    revision = property(lambda self: self._nano.revision)
+    width = property(lambda self: self._nano.width)
+    templates = property(lambda self: self._nano.templates)
+
+    @property
+    def calibration(self) -> Calibration:
+        return self._nano.calibration
+
+    def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
+        self.looks.append((rgb.shape[0], rgb.shape[1], long_side))
+        return self._nano.encode_image(rgb, long_side=long_side)
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self._nano.encode_text(texts)
+
+
+def how(**changes: Any) -> How:
+    usual: dict[str, Any] = {"long_side": SIDE, "budget": 20, "refresh": NEVER, "names": ("saliency",), "smooth": 0.0}
+    usual |= {"tower": load_encoder("nano"), "hold": 0.0, "policy": TopK()}
+    return How(**usual | changes)
+
+
+def follow(
+    pictures: Sequence[Bytes], setup: How, queries: tuple[str, ...] = (CHILD,), flow: Floats | None = LEFT
+) -> tuple[list[State], list[Frame]]:
+    """States and frames of a clip whose flow is known."""
+    state, states, frames = None, [], []
+    for i, rgb in enumerate(pictures):
+        state, frame = step(state, rgb, str(i), queries, setup, flow)
+        states.append(state)
+        frames.append(frame)
+    return states, frames
+
+
+def new(frame: Frame, number: int = 0) -> set[int]:
+    return {int(cell) for cell in frame.kept_new[number]}
+
+
+def kept(frame: Frame, number: int = 0) -> NDArray[np.bool_]:
+    return np.asarray(frame.kept[number].mask)  # type: ignore[index]
+
+
+def restored(state: State, frame: Frame) -> Floats:
+    """The features that a frame says it has."""
+    return np.asarray(state.basis.restore(np.asarray(frame.texture.embedding, np.float32)), np.float32)
+
+
+@pytest.fixture(scope="module")
+def pan() -> list[Bytes]:
+    return list(panning(6, SIZE, 8.0))
+
+
+def corner(rgb: Bytes, right: bool) -> Bytes:
+    """With a bus in a lower corner."""
+    shown, bus = rgb.copy(), photo(96, 128, "yellow_bus.jpg")
+    shown[96:, 128:] = bus if right else shown[96:, 128:]
+    shown[96:, :128] = shown[96:, :128] if right else bus
+    return shown
+
+
+# --- segments ---------------------------------------------------------------------------------------------------------
+
+
+def test_segments_made_again_are_of_the_current_frame_and_move_from_there(
+    pan: list[Bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made again at frame 2: from its pixels and features; at frame 4 their flow is two steps long, not four."""
+    built: list[tuple[Bytes, Floats]] = []
+
+    def noted(names: Sequence[str], rgb: Bytes, z: Floats) -> Any:
+        built.append((rgb, z))
+        return build(names, rgb, z)
+
+    monkeypatch.setattr(steps, "SEGMENTS_LAST", 2)
+    monkeypatch.setattr("foveate.video.steps.build", noted)
+    states, frames = follow(pan[:4], how(names=("saliency", "cluster_id")))
+    assert [state.planes_age for state in states] == [0, 1, 0, 1]
+    ((rgb, z),) = built
+    np.testing.assert_array_equal(rgb, pan[2])
+    np.testing.assert_allclose(z, frames[2].texture.embedding.astype(np.float32), rtol=1e-3, atol=1e-4)
+    monkeypatch.setattr(steps, "SEGMENTS_LAST", 30)
+    state, frame = step(states[3], pan[4], "4", (CHILD,), how(), LEFT)
+    np.testing.assert_array_equal(state.planes_flow, 2 * LEFT)
+    np.testing.assert_array_equal(state.patches[0].flow, 4 * LEFT)
+    shift = 2 * 8 * frame.texture.channel("cluster_id").shape[1] // SIZE[1]
+    then, now = (one.texture.channel("cluster_id") for one in (frames[2], frame))
+    np.testing.assert_array_equal(now[:, :-shift], then[:, shift:])
+
+
+# --- what is inherited ------------------------------------------------------------------------------------------------
+
+
+def test_cells_kept_before_are_held_where_they_went(pan: list[Bytes]) -> None:
+    setup = how(hold=1.0)
+    (state,), _ = follow(pan[:1], setup)
+    before = np.zeros(CELLS, bool)
+    before[2:6, 4:9] = True
+    state = replace(state, asked=(replace(state.asked[0], kept=before),))
+    _, frame = step(state, pan[1], "1", (CHILD,), setup, LEFT)
+    np.testing.assert_array_equal(kept(frame), np.roll(before, -1, 1))
+
+
+def test_looks_and_the_last_maps_move_with_the_picture(pan: list[Bytes]) -> None:
+    states, frames = follow(pan[:3], how(), (CHILD, GREENS))
+    texture, before = frames[2].texture, states[1]
+    largest = np.max([one.relevance.map for one in before.asked], 0)
+    for name, plane in (
+        ("fixation", before.fixation),
+        ("prev_relevance", np.clip(largest, 0, 1)),
+        ("prev_saliency", np.clip(before.asked[0].relevance.saliency, 0, 1)),
+    ):
+        assert np.ptp(plane) > 0.05, name
+        np.testing.assert_allclose(texture.channel(name)[:, :-1], plane[:, 1:], atol=1e-3, err_msg=name)
+    both = kept(frames[2], 0) | kept(frames[2], 1)
+    expected = 0.9 * before.fixation[:, 1:] + 0.1 * both[:, :-1]
+    np.testing.assert_allclose(states[2].fixation[:, :-1], expected, atol=1e-5)
+
+
+def test_saliency_is_smoothed_along_the_motion_too() -> None:
+    texture = foveate.encode(photo(*SIZE), long_side=SIDE)
+    found = foveate.score(texture, CHILD)
+    rng = np.random.default_rng(0)
+    now, before = (replace(found, saliency=rng.random(CELLS, np.float32)) for _ in range(2))
+    flow = np.zeros((*CELLS, 2), np.float32)
+    flow[..., 1] = 1
+    mixed = smoothed(now, before, Step(flow, np.ones(CELLS, np.float32), 0.0), 0.25)
+    expected = 0.75 * now.saliency[:, :-1] + 0.25 * before.saliency[:, 1:]
+    np.testing.assert_allclose(mixed.saliency[:, :-1], expected, atol=1e-6)
+
+
+# --- features ---------------------------------------------------------------------------------------------------------
+
+
+def test_memory_has_no_say_where_nothing_was_carried_to(pan: list[Bytes]) -> None:
+    """A key frame that remembers all it can: the last column, which came in, is the tower's; the rest is carried."""
+    tower = load_encoder("nano")
+    states, frames = follow(pan[:2], how(refresh=EACH, memory=1.0))
+    assert frames[1].reason == "age"
+    dense = [tower.encode_image(rgb, long_side=SIDE).features for rgb in pan[:2]]
+    left = np.linalg.norm(dense[1] - restored(states[1], frames[1]), axis=-1)
+    residual = frames[1].texture.residual.astype(np.float32)
+    assert (left[:, -1] <= residual[:, -1] + 1e-4).all()
+    assert (np.linalg.norm(dense[0][:, -1] - dense[1][:, -1], axis=-1) > 2 * residual[:, -1]).all()
+    inside = np.linalg.norm(dense[1] - dense[0][:, np.r_[1:16, 15]], axis=-1)[:, 1:-2]
+    assert np.median(left[:, 1:-2] / inside) > 0.5  # there, what the tower says now has next to no say
+
+
+@pytest.mark.parametrize("rank", [None, 6])
+def test_the_error_bound_holds_for_the_worst_questions(pan: list[Bytes], rank: int | None) -> None:
+    """What compression left out of a cell is the question it hurts most: in a key frame, and carried from there."""
+    tower, (states, frames) = load_encoder("nano"), follow(pan[:2], how(rank=rank))
+    features = tower.encode_image(pan[0], long_side=SIDE).features
+    for state, frame, cells, truth in (
+        (states[0], frames[0], np.s_[:, :], features),
+        (states[1], frames[1], np.s_[:, :-1], features[:, 1:]),
+    ):
+        left = truth - restored(state, frame)[cells]
+        worst = np.unravel_index(np.argmax(np.linalg.norm(left, axis=-1)), left.shape[:2])
+        q = left[worst][None]
+        wrong = np.abs(frame.texture.scores(q)[0][cells] - truth @ q[0])
+        assert wrong[worst] > 0
+        assert (wrong <= 1.001 * frame.texture.error_bound(q)[0][cells] + 1e-6).all()
+        lengths = np.linalg.norm(left, axis=-1)
+        assert (lengths <= 1.001 * frame.texture.residual.astype(np.float32)[cells] + 1e-5).all()
+
+
+def test_what_was_hidden_moves_with_the_picture(pan: list[Bytes]) -> None:
+    gone = np.zeros(SIZE, bool)
+    gone[32:48, 64:80] = True
+    first = patch_of(np.ones((*CELLS, 3), np.float32), np.zeros(CELLS, np.float32), view_of(pan[0]))
+    once = moved(first, LEFT, gone)
+    twice = moved(once, LEFT, np.zeros(SIZE, bool))
+    np.testing.assert_array_equal(twice.hidden, np.roll(gone, -8, 1))
+    confidence = overlaid([twice], view_of(pan[2])).confidence
+    assert confidence[4:6, 7:9].max() == 0
+    assert confidence[4:6, 9].min() > 0.5
+
+
+def test_a_part_that_is_no_longer_believed_uncovers_what_is_below() -> None:
+    view, none = view_of(photo(*SIZE)), np.zeros(CELLS, np.float32)
+    below = moved(patch_of(np.ones((*CELLS, 2), np.float32), none, view), still(SIZE), np.zeros(SIZE, bool))
+    gone = np.zeros(SIZE, bool)
+    gone[:, :64] = True
+    cover = np.ones(CELLS, np.float32)
+    above = moved(patch_of(np.full((*CELLS, 2), 3, np.float32), none, view, cover), still(SIZE), gone)
+    seen = overlaid([below, above], view)
+    np.testing.assert_allclose(seen.z[:, :8], 1, atol=1e-6)
+    np.testing.assert_allclose(seen.z[:, 8:], 3, atol=0.03)
+    assert seen.confidence.min() > 0.9
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def renewing(**changes: Any) -> How:
+    rules: dict[str, Any] = {"every": 100, "stale": 2, "residual": 2, "cut": 2, "most": 1} | changes
+    return how(tower=Counting(), long_side=256, refresh=Refresh(**rules))
+
+
+def test_a_part_is_encoded_at_its_own_scale_and_fades_into_its_surroundings() -> None:
+    scene = photo(192, 256)
+    setup = renewing()
+    states, frames = follow([scene, corner(scene, right=True)], setup, flow=None)
+    (box,) = frames[1].renewed
+    (_, _, whole), (high, wide, side) = setup.tower.looks  # type: ignore[attr-defined]
+    assert whole == 256
+    assert max(high, wide) < 256
+    assert side == max(high, wide)  # 256 of 256 pixels for the whole
+    cells = (max(0, box[0] - RAMP), max(0, box[1] - RAMP), 24, 32)
+    cover = np.zeros((24, 32), np.float32)
+    cover[cells[0] :, cells[1] :] = fading((24, 32), cells)
+    assert ((cover > 0) & (cover < 1)).any()
+    np.testing.assert_array_equal(states[1].patches[1].covered[..., -1], cover)
+    top, left_side, _, _ = with_halo(box, (24, 32))
+    part = corner(scene, right=True)[8 * top :, 8 * left_side :]  # cells of 8 pixels, for the whole and for the part
+    features = load_encoder("nano").encode_image(part, long_side=side).features[16 - top :, 20 - left_side :]
+    left = np.linalg.norm(features - restored(states[1], frames[1])[16:, 20:], axis=-1)
+    residual = frames[1].texture.residual[16:, 20:].astype(np.float32)
+    assert (left <= 1.001 * residual + 1e-5).all()
+    assert np.median(left / residual) > 0.5
+
+
+@pytest.mark.parametrize(("pause", "again"), [(1, True), (2, False)])
+def test_parts_are_renewed_after_a_pause(pause: int, again: bool) -> None:
+    scene = photo(192, 256)
+    clip = [scene, corner(scene, right=True), corner(corner(scene, right=True), right=False)]
+    _, frames = follow(clip, renewing(pause=pause), flow=None)
+    assert [bool(frame.renewed) for frame in frames] == [False, True, again]
+    assert not any(frame.key for frame in frames[1:])
+
+
+@pytest.mark.parametrize(("most", "reason"), [(1.0, None), (0.05, "stale")])
+def test_parts_that_cost_too_much_make_a_key_frame(most: float, reason: str | None) -> None:
+    scene = photo(192, 256)
+    _, frames = follow([scene, corner(scene, right=True)], renewing(most=most), flow=None)
+    assert frames[1].reason == reason
+    assert bool(frames[1].renewed) == (reason is None)
+
+
+# --- what is kept and sent --------------------------------------------------------------------------------------------
+
+
+def test_each_question_has_its_own_memory_of_what_was_sent() -> None:
+    """In a still clip nothing is new, in whatever order the questions are asked; what only the other was sent is."""
+    scene = photo(*SIZE)
+    setup = how()
+    state, first = step(None, scene, "0", (CHILD, GREENS), setup)
+    assert not np.array_equal(kept(first, 0), kept(first, 1))
+    assert [len(new(first, number)) for number in (0, 1)] == [20, 20]
+    state, second = step(state, scene, "1", (GREENS, CHILD), setup)
+    np.testing.assert_array_equal(kept(second, 0), kept(first, 1))
+    assert [new(second, number) for number in (0, 1)] == [set(), set()]
+    assert [one.query for one in state.asked] == [GREENS, CHILD]
+    one, other = (replace(asked, query=name) for asked, name in zip(state.asked, ("a dog", "a cat"), strict=True))
+    _, third = step(replace(state, asked=(one, other)), scene, "2", (GREENS, CHILD), setup)
+    assert [len(new(third, number)) for number in (0, 1)] == [20, 20]
+
+
+@pytest.mark.parametrize("changed", [0.0, 0.03, 1.0])
+def test_what_counts_as_changed(changed: float) -> None:
+    """Two levels of 255 in each cell are a change for 0 alone; another picture is one for all but 1."""
+    scene = photo(*SIZE) // 2
+    options: dict[str, Any] = {"budget": 60, "long_side": SIDE, "refresh": NEVER, "hold": 0, "smooth": 0, "memory": 0}
+    clip = [scene, scene + 2, 255 - scene]
+    frames = list(stream(clip, CHILD, changed=changed, **options))
+    cells = [{int(cell) for cell in frame.kept.indices} for frame in frames]  # type: ignore[union-attr]
+    sent = [{int(cell) for cell in frame.kept_new} for frame in frames]
+    again = cells[0] & cells[1]
+    assert len(again) > 20
+    assert sent[1] & again == (again if changed == 0 else set())
+    again = (cells[0] | cells[1]) & cells[2]
+    assert len(again) > 20
+    assert sent[2] & again == (set() if changed == 1 else again)
+
+
+def test_floor_and_whole_are_passed_on() -> None:
+    clip = [photo(*SIZE)] * 3
+    options: dict[str, Any] = {"budget": 20, "long_side": SIDE, "refresh": NEVER}
+    plain, floored, whole = (
+        list(stream(clip, CHILD, **options, **more)) for more in ({}, {"floor": 1.0}, {"whole": (2, 2)})
+    )
+    for at, frame in enumerate(floored):
+        spread = foveate.allocate(floored[0].relevance, 20, floor=1.0)
+        np.testing.assert_array_equal(frame.kept.mask, spread.mask)  # type: ignore[union-attr]
+        assert not np.array_equal(frame.kept.mask, plain[at].kept.mask)  # type: ignore[union-attr]
+    for frame in whole:
+        windows = frame.kept.mask.reshape(6, 2, 8, 2).sum((1, 3))  # type: ignore[union-attr]
+        assert set(np.unique(windows)) == {0, 4}
+    assert any(set(np.unique(f.kept.mask.reshape(6, 2, 8, 2).sum((1, 3)))) != {0, 4} for f in plain)  # type: ignore[union-attr]
+
+
+# --- the codec's motion -----------------------------------------------------------------------------------------------
+
+
+def test_the_codecs_motion_is_used_where_it_covers_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = video_clips.pan(6, (96, 128), (0, 4))
+    path = video_clips.encode(tmp_path / "clip.mp4", frames, options=video_clips.ONE_REFERENCE)
+    asked = []
+
+    def dis(self: Dis, current: Bytes, earlier: Bytes) -> Floats:
+        asked.append(1)
+        return still((current.shape[0], current.shape[1]))
+
+    monkeypatch.setattr(Dis, "__call__", dis)
+    options: dict[str, Any] = {"budget": 20, "long_side": SIDE, "refresh": NEVER}
+    by_codec = list(stream(path, "a cake", flow="codec", **options))
+    assert not asked
+    flow = by_codec[3].texture.channel("flow_x")
+    assert np.median(flow) == pytest.approx(-4, abs=0.1)
+    list(stream(path, "a cake", flow="dis", **options))
+    assert len(asked) == 2 * 5
