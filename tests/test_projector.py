@@ -372,7 +372,7 @@ def test_it_learns(llava: tuple[Any, Any]) -> None:
     blind = np.log(2) / 2  # one of two letters, and an end that is certain
     assert np.mean(losses[-10:]) < blind / 2 < np.mean(losses[:3])
     after = accuracy(held, model, processor, projector, budget=8)
-    assert before <= 0.5
+    assert before <= 0.65  # 30 scenes: half, give or take
     assert after >= 0.85
     with torch.no_grad():
         assert loss_of(vlm, projector, lessons_of(held, vlm, projector.rows, budget=8)) < blind / 2
