@@ -34,7 +34,9 @@ def ask(
     ] = "drop",
     method: Annotated[
         str,
-        typer.Option(help="relevance; coverage, changed; or random, uniform, saliency, maxmin, dpp, downsample to compare."),
+        typer.Option(
+            help="relevance; coverage, changed; or random, uniform, saliency, maxmin, dpp, downsample to compare."
+        ),
     ] = "relevance",
     encoder: EncoderName = None,
     prompt: Annotated[
