@@ -375,7 +375,7 @@ def test_it_learns(llava: tuple[Any, Any]) -> None:
     assert before <= 0.65  # 30 scenes: half, give or take
     assert after >= 0.85
     with torch.no_grad():
-        assert loss_of(vlm, projector, lessons_of(held, vlm, projector.rows, budget=8)) < blind / 2
+        assert loss_of(vlm, projector, lessons_of(held, vlm, projector.rows, budget=8)) < 0.6 * blind
 
 
 def examples(textures: list[Texture]) -> list[tuple[Texture, str, str]]:
