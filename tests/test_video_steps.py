@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import foveate
 from foveate.channels.build import build
-from foveate.encoders import Calibration, DenseFeatures, load_encoder
+from foveate.encoders import load_encoder
 from foveate.refine import RAMP, fading
 from foveate.relevance.policies import TopK
 from foveate.video import Dis, Frame, Refresh, steps, stream
@@ -24,7 +24,7 @@ from foveate.video.refresh import with_halo
 from foveate.video.steps import step
 from foveate.video.temporal import Step, smoothed
 from tests import video_clips
-from tests.video_scenes import panning, photo
+from tests.video_scenes import Counting, panning, photo
 
 SIZE, SIDE, CELLS = (96, 128), 128, (12, 16)  # pixels, working size of the encoder, cells of 8 pixels
 NEVER = Refresh(every=100, parts=False, stale=2, residual=2, cut=2)
@@ -33,30 +33,6 @@ LEFT = np.zeros((*SIZE, 2), np.float32)  # what is seen moves to the left by a c
 LEFT[..., 1] = 8
 CHILD, GREENS = "a child", "broccoli"
 Bytes = NDArray[np.uint8]
-
-
-class Counting:
-    """nano, counting what it is asked to encode: (height, width, long_side)."""
-
-    def __init__(self) -> None:
-        self._nano = load_encoder("nano")
-        self.looks: list[tuple[int, int, int | None]] = []
-
-    name = property(lambda self: self._nano.name)
-    revision = property(lambda self: self._nano.revision)
-    width = property(lambda self: self._nano.width)
-    templates = property(lambda self: self._nano.templates)
-
-    @property
-    def calibration(self) -> Calibration:
-        return self._nano.calibration
-
-    def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
-        self.looks.append((rgb.shape[0], rgb.shape[1], long_side))
-        return self._nano.encode_image(rgb, long_side=long_side)
-
-    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return self._nano.encode_text(texts)
 
 
 def how(**changes: Any) -> How:

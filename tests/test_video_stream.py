@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
@@ -14,39 +14,15 @@ import pytest
 from numpy.typing import NDArray
 
 import foveate
-from foveate.encoders import Calibration, DenseFeatures, load_encoder
+from foveate.encoders import DenseFeatures, load_encoder
 from foveate.errors import BudgetError, FoveateError, OptionError, QueryError, VideoError
 from foveate.video import Frame, Refresh, stream
 from foveate.video.frame import How
 from foveate.video.steps import step
-from tests.video_scenes import panning, photo
+from tests.video_scenes import Counting, panning, photo
 
 SIDE = 256  # of the encoder: 32 cells
 AGE_ONLY = Refresh(parts=False, stale=2, residual=2, cut=2)
-
-
-class Counting:
-    """nano, counting what it is asked to encode."""
-
-    def __init__(self) -> None:
-        self._nano = load_encoder("nano")
-        self.looks: list[tuple[int, int]] = []
-
-    name = property(lambda self: self._nano.name)
-    revision = property(lambda self: self._nano.revision)
-    width = property(lambda self: self._nano.width)
-    templates = property(lambda self: self._nano.templates)
-
-    @property
-    def calibration(self) -> Calibration:
-        return self._nano.calibration
-
-    def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
-        self.looks.append((rgb.shape[0], rgb.shape[1]))
-        return self._nano.encode_image(rgb, long_side=long_side)
-
-    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return self._nano.encode_text(texts)
 
 
 def run(frames: Iterable[Any], query: Any = "a child", **how: Any) -> list[Frame]:
@@ -120,7 +96,7 @@ def test_only_key_frames_are_encoded_and_another_question_encodes_nothing(pan: l
         other = next(clip)
         clip.ask(["broccoli", "hair"])
         both = next(clip)
-    assert looks == [(192, 256)]
+    assert looks == [(192, 256, SIDE)]
     assert tower.looks == looks
     assert other.relevance.query == "broccoli"  # type: ignore[union-attr]
     assert isinstance(other.kept_new, np.ndarray)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.encoders import Calibration, DenseFeatures, load_encoder
 from foveate.image import load_image
 from foveate.video.flow import Floats, warped
 
@@ -64,3 +65,27 @@ def panning(count: int, size: tuple[int, int] = (120, 160), step: float = 2.0) -
     for i in range(count):
         left = round(step * i)
         yield np.ascontiguousarray(wide[:, left : left + width])
+
+
+class Counting:
+    """nano, counting what it is asked to encode: (height, width, long_side)."""
+
+    def __init__(self) -> None:
+        self._nano = load_encoder("nano")
+        self.looks: list[tuple[int, int, int | None]] = []
+
+    name = property(lambda self: self._nano.name)
+    revision = property(lambda self: self._nano.revision)
+    width = property(lambda self: self._nano.width)
+    templates = property(lambda self: self._nano.templates)
+
+    @property
+    def calibration(self) -> Calibration:
+        return self._nano.calibration
+
+    def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
+        self.looks.append((rgb.shape[0], rgb.shape[1], long_side))
+        return self._nano.encode_image(rgb, long_side=long_side)
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self._nano.encode_text(texts)

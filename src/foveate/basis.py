@@ -107,8 +107,7 @@ def compress(
     directions = principal(covariance, metric)
     if error is not None:
         rank = _rank_for(directions.values, error)
-    basis = Basis(mean, np.ascontiguousarray(directions.outward[:rank].astype(np.float16)))
-    return _with_residual(basis, centred, centred @ directions.inward[:, :rank])
+    return _with_residual(Basis(mean, directions.outward(rank)), centred, centred @ directions.inward(rank))
 
 
 @dataclass(frozen=True)
@@ -117,12 +116,24 @@ class Directions:
 
     Attributes:
         values: their share in the squared scores, float64 [D], descending.
-        inward: z = (x - mean) inward, float32 [D, D]. outward: x ~ mean + z outward, float32 [D, D].
+        vectors: float32 [D, D], in the metric, one a column.
+        metric: of the queries, or None.
     """
 
     values: NDArray[np.float64]
-    inward: Floats
-    outward: Floats
+    vectors: Floats
+    metric: Metric | None
+
+    def inward(self, rank: int) -> Floats:
+        """z = (x - mean) inward: float32 [D, rank]."""
+        first = self.vectors[:, :rank]
+        return first if self.metric is None else self.metric.root @ first
+
+    def outward(self, rank: int) -> NDArray[np.float16]:
+        """x ~ mean + z outward: float16 [rank, D]."""
+        first = self.vectors[:, :rank]
+        turned = first if self.metric is None else self.metric.inverse_root @ first
+        return np.ascontiguousarray(turned.T.astype(np.float16))
 
 
 def principal(covariance: NDArray[np.float64], metric: Metric | None) -> Directions:
@@ -132,10 +143,8 @@ def principal(covariance: NDArray[np.float64], metric: Metric | None) -> Directi
     values, vectors = np.linalg.eigh(covariance)
     values, vectors = np.maximum(values[::-1], 0), vectors[:, ::-1]
     largest = vectors[np.abs(vectors).argmax(0), np.arange(len(values))]
-    vectors = (vectors * np.where(largest < 0, -1, 1)).astype(np.float32)  # signs fixed: same image, same bytes
-    if metric is None:
-        return Directions(values, vectors, np.ascontiguousarray(vectors.T))
-    return Directions(values, metric.root @ vectors, np.ascontiguousarray((metric.inverse_root @ vectors).T))
+    signed = (vectors * np.where(largest < 0, -1, 1)).astype(np.float32)  # signs fixed: same image, same bytes
+    return Directions(values, signed, metric)
 
 
 def keep_all(features: NDArray[np.floating]) -> Compressed:

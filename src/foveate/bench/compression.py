@@ -66,9 +66,9 @@ def measure(
             ways = (
                 _own(x, text, rank, metric),
                 _own(x, text, rank, None),
-                _shared(x, text, mean, aware.inward[:, :rank], aware.outward[:rank]),
-                _shared(x, text, mean, plain.inward[:, :rank], plain.outward[:rank]),
-                _seed_scores(x, text, mean, plain.inward[:, :rank]),
+                _shared(x, text, mean, aware.inward(rank), aware.outward(rank).astype(np.float32)),
+                _shared(x, text, mean, plain.inward(rank), plain.outward(rank).astype(np.float32)),
+                _seed_scores(x, text, mean, plain.inward(rank)),
             )
             for way, scores in zip(WAYS, ways, strict=True):
                 totals.setdefault((rank, way), []).append(likeness(full, scores))

@@ -1,6 +1,8 @@
 """Ways to follow a question through a clip, and ways to send fewer tokens of it: ours, and those it is compared with.
 
 Every way of following is made of the same steps (foveate/video/steps.py), so that what differs is only what is said:
+* every frame, remembered: encoded as well, with our memory, smoothing and hold. What carrying by itself gains or loses
+  is the difference to this one, not to frames that stand alone.
 * plain copy: a flow that is always 0.
 * previous-frame chaining: after each frame what was carried is written down on its cells, as if it had been encoded
   there, and the next frame samples that. This is what one gets who warps the frame before by the flow to it.
@@ -32,8 +34,9 @@ from foveate.video.refresh import Refresh
 from foveate.video.steps import step
 
 K = 12
-EVERY_FRAME, DEFAULTS, NO_MEMORY, BY_AGE = (
+EVERY_FRAME, REMEMBERED, DEFAULTS, NO_MEMORY, BY_AGE = (
     "every frame alone",
+    "every frame, remembered",
     "carried (defaults)",
     "carried, no memory",
     f"carried, every {K}",
@@ -66,6 +69,7 @@ class Way:
 
 WAYS: Mapping[str, Way] = {
     EVERY_FRAME: Way({"refresh": Refresh(every=1), **PLAIN}),
+    REMEMBERED: Way({"refresh": Refresh(every=1)}),
     DEFAULTS: Way(),
     NO_MEMORY: Way({"memory": 0.0}),
     BY_AGE: Way({"refresh": only_age(K)}),

@@ -180,8 +180,8 @@ def fitted(
     kept = max(rank, min(KEPT, moments.width))
     return FittedBasis(
         mean=moments.mean.astype(np.float32),
-        directions=np.ascontiguousarray(found.outward[:kept].astype(np.float16)),
-        inward=np.ascontiguousarray(found.inward[:, :kept]),
+        directions=found.outward(kept),
+        inward=np.ascontiguousarray(found.inward(kept)),
         values=found.values,
         rank=rank,
         encoder=encoder,

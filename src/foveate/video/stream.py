@@ -27,7 +27,7 @@ from foveate.relevance.allocate import BEST, check_floor
 from foveate.relevance.policies import Policy
 from foveate.relevance.query import prepare
 from foveate.video.flow import Dis, Floats, FlowModel, view_shape
-from foveate.video.frame import Frame, How, State
+from foveate.video.frame import HOLD, MEMORY, SMOOTH, Frame, How, State
 from foveate.video.reader import Clip, ClipSource, Picture, open_clip
 from foveate.video.refresh import Refresh
 from foveate.video.steps import step
@@ -120,9 +120,9 @@ def stream(
     encoder: str | Encoder = "nano",
     flow: Flow | FlowModel = "dis",
     refresh: Refresh | None = None,
-    memory: float = 0.5,
-    smooth: float = 0.5,
-    hold: float = 0.05,
+    memory: float = MEMORY,
+    smooth: float = SMOOTH,
+    hold: float = HOLD,
     changed: float = CHANGED,
     long_side: int | None = None,
     rank: int | None = None,
