@@ -24,6 +24,7 @@ from foveate.errors import (
     TextureEncoderError,
 )
 from foveate.store import TextureCache
+from foveate.store.record import record_in
 from foveate.store.work import EncodeBatch
 from tests.conftest import PHOTOS
 from tests.store_toys import Rivalling, Toy, picture, pictures
@@ -338,9 +339,11 @@ def test_the_unit_of_work_needs_no_store(toys: Store, tmp_path: Path) -> None:
     bad.write_bytes(b"no image")
     batch = {"path": np.array([str(tmp_path / "photos" / "001.png"), str(bad)], object), "name": ["one", "bad"]}
     out = work(batch)
-    assert out["record"][0].key == toys.content_key("001.png")
-    assert np.array_equal(out["record"][0].tensors["embedding"], toys["001.png"].embedding)
-    assert out["record"][1] is None
+    record = record_in(out["record"][0])
+    assert record.key == toys.content_key("001.png")
+    assert np.array_equal(record.tensors["embedding"], toys["001.png"].embedding)
+    assert list(out) == ["path", "name", "size", "modified", "image", "record", "error"]
+    assert out["record"][1] == b""
     assert "not an image" in out["error"][1]
 
 

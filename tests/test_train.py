@@ -109,30 +109,34 @@ def test_bad_images_are_listed_and_the_rest_is_taken_evenly(photos: Path) -> Non
 
 
 def test_what_was_cut_off_goes_on_to_the_same_result(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foveate.train.gather.EVERY", 2)
+    monkeypatch.setattr("foveate.train.gather.EVERY", 4)
+    monkeypatch.setattr("foveate.train.gather.BATCH", 2)
     whole, images = gather(images_in([photos]), NANO, 500), images_in([photos])
     at = photos.parent / "out.moments"
 
     def stop(done: int) -> None:
-        if done == 5:
+        if done == 6:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         gather(images, NANO, 500, checkpoint=at, progress=stop)
     seen: list[int] = []
     again = gather(images, NANO, 500, checkpoint=at, progress=seen.append)
-    assert seen == [5, 6, 7]
+    assert seen == [6, 7]
     assert same(again, whole)
     assert again.bad == whole.bad
     with pytest.raises(BasisFileError, match="another run"):
         gather(images, NANO, 501, checkpoint=at)
 
 
-def test_a_killed_process_goes_on_to_the_same_result(photos: Path, tmp_path: Path) -> None:
+def test_a_killed_process_goes_on_to_the_same_result(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = (
         "import sys, time, foveate.train.gather as g; from pathlib import Path;"
         "from foveate.encoders import load_encoder;"
-        "g.EVERY = 1; g.gather(g.images_in([sys.argv[1]]), load_encoder('nano'), 500, checkpoint=Path(sys.argv[2]),"
+        "g.EVERY = g.BATCH = 1; "
+        "g.gather(g.images_in([sys.argv[1]]), load_encoder('nano'), 500, checkpoint=Path(sys.argv[2]),"
         "progress=lambda done: (print(done, flush=True), time.sleep(0.05)))"
     )
     at = tmp_path / "out.moments"
@@ -144,6 +148,7 @@ def test_a_killed_process_goes_on_to_the_same_result(photos: Path, tmp_path: Pat
         process.send_signal(signal.SIGKILL)
     assert 3 <= Gathered.load(at).done < 7
     subprocess.run(command, check=True, capture_output=True)
+    monkeypatch.setattr("foveate.train.gather.BATCH", 1)
     assert same(Gathered.load(at), gather(images_in([photos]), NANO, 500))
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from foveate.terminal import EncoderName, counting, last_line, table
+from foveate.terminal import Address, EncoderName, EngineName, Gpus, counting, engine_of, last_line, table
 
 app = typer.Typer(help="A basis that all images of a collection share: fit it, check it.", no_args_is_help=True)
 ASKED = 200  # of the nouns, evenly: ranks of more of them take longer and say no more
@@ -29,6 +29,10 @@ def fit(
         str,
         typer.Option(metavar="I/N", help="Only part I of N, 0/N to N-1/N: writes moments for 'foveate basis merge'."),
     ] = "0/1",
+    engine: EngineName = "local",
+    workers: Annotated[int | None, typer.Option(help="Of --engine ray [default: as many as there are cores].")] = None,
+    gpus: Gpus = 0.0,
+    address: Address = None,
 ) -> None:
     """Fit a basis to folders of images. A run that was cut off goes on where it was."""
     from foveate.encoders.contract import encoder_given
@@ -36,6 +40,7 @@ def fit(
     from foveate.train.gather import gather, images_in
 
     number, parts = _shard(shard)
+    _, elsewhere = engine_of(engine, workers, gpus, address)
     tower, images = encoder_given(encoder or "nano"), images_in(folders)
     check_rank(rank, tower.width)  # now, not when hours have passed
     metric = _metric(tower, queries, pca) if parts == 1 else None
@@ -44,8 +49,9 @@ def fit(
     moments_at = out.with_name(f"{out.name}.{number}-of-{parts}.moments")
     with counting("images", len(images[number::parts]), "images") as progress:
         found = gather(
-            images, tower, samples, seed=seed, part=(number, parts), checkpoint=moments_at, progress=progress
-        )
+            images, tower, samples, seed=seed, part=(number, parts), checkpoint=moments_at,
+            encoder=encoder or "nano", engine=elsewhere, progress=progress,
+        )  # fmt: skip
     _list(found.bad)
     if parts > 1:
         last_line(moments=str(moments_at), images=found.done, bad=len(found.bad), samples=found.moments.count)

@@ -156,6 +156,10 @@ class OutputError(FoveateError, OSError):
     """A result could not be written. Nothing half-written is left behind."""
 
 
+class EngineError(FoveateError, RuntimeError):
+    """An engine that is not there, or whose workers keep failing."""
+
+
 # --- the store (store/) -----------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foveate.terminal import EncoderName, LongSide, counting, last_line, table, waiting
+from foveate.terminal import (
+    Address,
+    EncoderName,
+    EngineName,
+    Gpus,
+    LongSide,
+    counting,
+    engine_of,
+    last_line,
+    one_thread_each,
+    table,
+    waiting,
+)
 
 if TYPE_CHECKING:
     from foveate.store import Store
@@ -21,10 +33,15 @@ store = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look afte
 
 
 def index(
-    images: Annotated[list[Path], typer.Argument(help="Folders of images, and image files.")],
+    images: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of images, image files, and lists: a path a line, in a .txt file or -, stdin."),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The store: a folder, PHOTOS.fov by custom.")],
     encoder: EncoderName = None,
-    workers: Annotated[int, typer.Option(help="Threads that decode and encode.")] = 2,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads, or workers of the engine [default: as many as there are cores].")
+    ] = None,
     rank: Annotated[int | None, typer.Option(help="Numbers kept a cell [default: 16].")] = None,
     shared: Annotated[bool, typer.Option("--shared", help="One basis for the cells of all images, rank 64.")] = False,
     basis: Annotated[
@@ -35,8 +52,12 @@ def index(
         str | None,
         typer.Option(metavar="I/N", help="Only the I-th of N parts, 0/N to N-1/N; 'foveate store merge' joins them."),
     ] = None,
+    engine: EngineName = "local",
+    gpus: Gpus = 0.0,
+    address: Address = None,
 ) -> None:
     """Index images, once: afterwards 'foveate search' finds things in them."""
+    one_thread_each()
     from foveate.store import Store
 
     given: Any = "shared" if shared else None
@@ -47,8 +68,9 @@ def index(
 
         given = FittedBasis.load(basis).basis(rank)
     known = Store(output, encoder=encoder, basis=given, rank=rank, long_side=long_side)
+    several, elsewhere = engine_of(engine, workers, gpus, address)
     with _counted("indexing", encoder) as progress:
-        added = known.add(images, workers=workers, part=shard, progress=progress)
+        added = known.add(images, workers=several, part=shard, engine=elsewhere, progress=progress)
     stats = known.stats()
     if added.bad:
         rows = [(path, why) for path, why in added.bad[:SHOWN]]

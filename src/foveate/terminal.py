@@ -6,6 +6,7 @@ Only typer is imported at the top; `foveate --help` stays quick.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -13,9 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from foveate.engine import Engine
+
+MOST_THREADS = 16  # by default: each holds a decoded image
 
 EncoderName = Annotated[
     str | None,
@@ -28,6 +34,38 @@ Twice = Annotated[bool, typer.Option("--twice", help="Look again, closer: better
 LongSide = Annotated[
     int | None, typer.Option(help="Working size of the encoder in pixels [default: the encoder's own].")
 ]
+
+EngineName = Annotated[str, typer.Option("--engine", help="What does the work: local, or ray (a Ray cluster).")]
+Gpus = Annotated[float, typer.Option(help="With --engine ray: GPUs for each worker; 0.25 puts four on one.")]
+Address = Annotated[
+    str | None,
+    typer.Option(help="With --engine ray: of a cluster, or auto on one of its machines [default: Ray starts here]."),
+]
+
+
+def engine_of(name: str, workers: int | None, gpus: float, address: str | None) -> tuple[int, Engine | None]:
+    """The options of a command as (threads, engine); the engine is None where the command's own threads do the work.
+
+    Raises OptionError.
+    """
+    from foveate.engine import Local, engine_named
+    from foveate.errors import OptionError
+
+    several = min(MOST_THREADS, os.cpu_count() or 1) if workers is None else workers
+    engine = engine_named(name, several, gpus=gpus, address=address)
+    if isinstance(engine, Local) and (gpus or address):
+        raise OptionError("--gpus or --address", expected="them with --engine ray only", fix="add --engine ray")
+    return several, None if isinstance(engine, Local) else engine
+
+
+def one_thread_each() -> None:
+    """For commands that keep all cores busy with images: several at a time, and each in one thread.
+
+    Images are independent, so this is as quick as it gets; what takes turns on the cores does not wait for each other,
+    and results do not depend on how many there are. Must be called before NumPy is imported. Whoever says otherwise in
+    the environment is obeyed.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def whole_or_auto(text: str | int) -> int | str:

@@ -14,6 +14,7 @@ Not covered: what the tower has never seen. MODEL_CARD.md says which words it kn
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,6 +76,7 @@ class Nano:
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
+        options.intra_op_num_threads = threads()
         path = str(self.folder / FILES[0])
         try:
             return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -121,6 +123,15 @@ class Nano:
             mean = (rows[ids] * scale[ids, None]).sum(0)
             out[i] = mean / max(float(np.linalg.norm(mean)), 1e-9)
         return out
+
+
+def threads() -> int:
+    """What OMP_NUM_THREADS says, as for NumPy and PyTorch; 0, all cores, where it says nothing.
+
+    onnxruntime by itself does not listen, and ten workers on a machine would each take all of its cores.
+    """
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(said) if said.isdigit() else 0
 
 
 def _damaged(file: str, cause: Exception) -> EncoderFilesError:

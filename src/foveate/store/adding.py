@@ -1,10 +1,12 @@
-"""Adding images: files are read, encoded by threads, and published a shard at a time, in the order they came.
+"""Adding images: files are read, encoded by threads or an engine, and published a shard at a time, in their order.
 
 What is notable
 * Idempotent. A file whose size and time of change are those that the index knows is not read; one whose bytes are
   known under another name gets a further name; everything else is encoded. So "again" is the answer to every
   interruption.
 * The window of files that are read and not yet written is bounded: memory does not grow with the folder.
+* An engine's workers only read and encode. Who publishes is this process alone, so a store made on a cluster holds
+  what a store of one machine holds, in the same order, and a worker that dies has nothing of it in its hands.
 * Whatever ends the work early (an interrupt, a broken encoder), what is ready is published first; a full disk excepted.
 """
 
@@ -13,24 +15,30 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
-from foveate.errors import ImageNotFoundError, OptionError, OutputError
+import numpy as np
+
+from foveate.engine import Engine, engine_named
+from foveate.errors import EngineError, ImageNotFoundError, OptionError, OutputError
 from foveate.relevance.bank import query_metric_of
 from foveate.store.disk import Disk
 from foveate.store.files import PathLike, Source, find
 from foveate.store.index import packed
 from foveate.store.opening import Wanted, Writer, writing
 from foveate.store.parts import part_of
-from foveate.store.record import Record, digest
+from foveate.store.record import Record, digest, record_in
 from foveate.store.shard import Draft, Name
-from foveate.store.work import BAD, Content, EncodeBatch, read, reason
+from foveate.store.work import BAD, EncodeBatch, read, reason, sendable
 
 SHARD_IMAGES, SHARD_BYTES, SHARD_SECONDS = 256, 64 * 2**20, 20.0
 MOST_WORKERS = 64
+BATCH = 16  # images of an engine's batch
 
 
 @dataclass(frozen=True)
@@ -66,9 +74,11 @@ class Added:
 
 @dataclass(frozen=True)
 class _Done:
-    content: Content
+    size: int
+    modified: int
     image: str
-    record: Record | None  # None: the index has it
+    record: Record | None  # None: the index has it, or the file is bad
+    error: str = ""
 
 
 def add(
@@ -78,11 +88,14 @@ def add(
     disk: Disk,
     workers: int,
     part: str | None,
+    engine: Literal["ray"] | Engine | None,
     progress: Callable[[Progress], None] | None,
 ) -> Added:
     """See Store.add."""
     if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= MOST_WORKERS:
         raise OptionError(f"workers={workers!r}", expected=f"1 to {MOST_WORKERS}", fix="as many as there are cores")
+    if isinstance(engine, str):
+        engine = engine_named(engine, workers)
     found = find(paths)
     if not found.sources:
         given = paths if isinstance(paths, str | os.PathLike) else "the paths given"
@@ -94,7 +107,7 @@ def add(
         )
     with writing(store, wanted, disk) as writer:
         mine = found.sources if part is None else part_of(found.sources, part)
-        return _Adding(writer, wanted, found.sources, mine, list(found.unreadable), progress).run(workers)
+        return _Adding(writer, wanted, found.sources, mine, list(found.unreadable), progress).run(workers, engine)
 
 
 class _Adding:
@@ -120,15 +133,15 @@ class _Adding:
             identity, space, tower = wanted.identity(every)
             query_metric_of(tower)
             writer.begin(identity, space)
-            self.work = EncodeBatch(tower, identity, space)
         else:
-            tower = wanted.tower(writer.identity.encoder)
+            identity, space, tower = writer.identity, writer.space, wanted.tower(writer.identity.encoder)
             query_metric_of(tower)
-            self.work = EncodeBatch(tower, writer.identity, writer.space)
+        self.work = EncodeBatch(tower, identity, space)
+        self.elsewhere = EncodeBatch(wanted.encoder or tower.name, identity, space)  # a name can be sent anywhere
 
-    def run(self, workers: int) -> Added:
+    def run(self, workers: int, engine: Engine | None) -> Added:
         try:
-            self._encode(workers)
+            self._encode(self._by_threads(workers) if engine is None else self._by_engine(engine))
         except OutputError:
             raise
         except BaseException:  # an interrupt, a broken encoder: what is ready is kept
@@ -138,43 +151,62 @@ class _Adding:
         seconds = time.monotonic() - self.started
         return Added(self.added, self.linked, self.known, tuple(self.bad), self.shards, seconds)
 
-    def _encode(self, workers: int) -> None:
+    def _encode(self, done: Generator[_Done]) -> None:
         self._say()
-        waiting: deque[tuple[Source, Future[_Done]]] = deque()
+        with closing(done):
+            for source, one in zip(self.todo, done, strict=True):
+                self._take(source, one)
+
+    def _by_threads(self, workers: int) -> Generator[_Done]:
+        waiting: deque[Future[_Done]] = deque()
         pool = ThreadPoolExecutor(workers, "foveate-add")
         try:
             for source in self.todo:
-                waiting.append((source, pool.submit(self._one, source)))
+                waiting.append(pool.submit(self._one, source))
                 if len(waiting) > 2 * workers:
-                    self._take(*waiting.popleft())
+                    yield waiting.popleft().result()
             while waiting:
-                self._take(*waiting.popleft())
+                yield waiting.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
 
     def _one(self, source: Source) -> _Done:
-        content = read(source)
-        image = digest(content.content)
-        key = self.work.identity.key(image)
-        if key in self.ready or self._in_index(key):
-            return _Done(content, image, None)
-        return _Done(content, image, self.work.record(content.content))
-
-    def _take(self, source: Source, future: Future[_Done]) -> None:
         try:
-            done = future.result()
+            content = read(source)
+            image = digest(content.content)
+            key = self.work.identity.key(image)
+            new = key not in self.ready and not self._in_index(key)
+            record = self.work.record(content.content) if new else None
         except BAD as cause:
-            self.bad.append((source.path, reason(cause)))
+            return _Done(0, 0, "", None, reason(cause))
+        return _Done(content.size, content.modified, image, record)
+
+    def _by_engine(self, engine: Engine) -> Generator[_Done]:
+        paths = [sendable(source.path) for source in self.todo]
+        names = [sendable(source.name) for source in self.todo]
+        columns: dict[str, Sequence[Any]] = {"number": range(len(self.todo)), "path": paths, "name": names}
+        place = 0
+        for batch in engine.map(self.elsewhere, columns, BATCH):
+            wanted = np.arange(place, place + len(batch["number"]))
+            if not np.array_equal(batch["number"], wanted):  # else names would get other images' records
+                raise EngineError(f"rows {batch['number']}", expected=f"{wanted}, in order", fix="report this")
+            place += len(wanted)
+            said = (batch[name].tolist() for name in ("size", "modified", "image", "record", "error"))
+            for size, modified, image, record, error in zip(*said, strict=True):
+                yield _Done(size, modified, image, None if error else record_in(record), error)
+
+    def _take(self, source: Source, done: _Done) -> None:
+        if done.error:
+            self.bad.append((source.path, done.error))
         else:
             key = self.work.identity.key(done.image)
-            if done.record is None or key in self.ready:
+            if done.record is None or key in self.ready or self._in_index(key):
                 self.linked += 1
             else:
                 self.draft.records.append(done.record)
                 self.ready.add(key)
                 self.added += 1
-            name = Name(source.path, source.name, key, done.content.size, done.content.modified)
-            self.draft.names.append(name)
+            self.draft.names.append(Name(source.path, source.name, key, done.size, done.modified))
         self.done += 1
         late = time.monotonic() - self.published > SHARD_SECONDS
         full = len(self.draft.records) >= SHARD_IMAGES or self.draft.nbytes >= SHARD_BYTES

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -27,10 +28,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from safetensors.numpy import load
+from safetensors.numpy import save as to_bytes
 
 from foveate.basis import Basis, Metric
 from foveate.channels.saliency import spectral_residual
 from foveate.encoders import DenseFeatures, Encoder
+from foveate.errors import StoreDamagedError
 from foveate.grid import Grid, resize_map
 from foveate.image import Picture
 from foveate.store.identity import Identity, Space
@@ -43,6 +47,7 @@ SPARE, TURNS = 16, 4  # directions beyond those wanted, and iterations: scores a
 SMALLEST = 1e-7  # an axis without spread must not divide by 0
 THUMBNAIL, QUALITY = 128, 80
 FLAT, ALPHA = 1, 2  # flags of a record
+HEAD, VECTORS = "record", "vectors"  # beside the tensors, where a record travels
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +88,32 @@ class Record:
             "step": self.step,
             "crc": zlib.crc32(self.payload),
         }
+
+    @property
+    def content(self) -> bytes:
+        """As a safetensors file, which is how it travels between processes; `record_in` reads it."""
+        said = json.dumps({**self.described(), "tensors": list(self.tensors)}).encode()
+        every = {**self.tensors, HEAD: np.frombuffer(said, np.uint8), VECTORS: self.vectors}
+        return bytes(to_bytes({name: np.ascontiguousarray(tensor) for name, tensor in every.items()}))
+
+
+def record_in(content: bytes) -> Record:
+    """What `Record.content` wrote. Raises StoreDamagedError where it is anything else."""
+    try:
+        tensors = load(content)
+        said = json.loads(tensors[HEAD].tobytes())
+        grid = Grid(*said["grid"], *said["size"])
+        ordered = {name: tensors[name] for name in said["tensors"]}
+        record = Record(said["key"], said["image"], grid, said["flags"], said["step"], ordered, tensors[VECTORS])
+        if zlib.crc32(record.payload) != said["crc"]:
+            raise ValueError("its CRC-32 differs")
+    except Exception as cause:
+        raise StoreDamagedError(
+            f"{len(content):,} bytes that are no record ({type(cause).__name__}: {cause})",
+            expected="what a worker of the same release sent",
+            fix="the same foveate on all machines",
+        ) from cause
+    return record
 
 
 def digest(content: bytes) -> str:

@@ -17,6 +17,7 @@ from foveate.basis import Basis
 from foveate.channels.build import Preset, channels_named
 from foveate.encoders import Encoder
 from foveate.encoders.contract import encoder_of
+from foveate.engine import Engine
 from foveate.errors import OptionError, QueryError, StoreDamagedError, StoreKeyError
 from foveate.pipeline import score
 from foveate.relevance.bank import bank_of
@@ -103,6 +104,7 @@ class Store:
         *,
         workers: int = 1,
         part: str | None = None,
+        engine: Literal["ray"] | Engine | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Added:
         """Index image files, and folders with all that is below them. What is there already is not done again.
@@ -111,19 +113,19 @@ class Store:
         there, and the same call again does the rest.
 
         Args:
-            workers: threads that decode and encode.
+            workers: threads that decode and encode; with an engine given by its name, its workers.
             part: "i/n" does every n-th file only; the shared basis is fitted to all. See `merge`.
+            engine: what decodes and encodes instead of threads: foveate.engine.Ray(...), or "ray" on this machine.
             progress: called after each file.
 
-        Returns:
-            Counts, and the bad images with the reasons; those stop nothing.
+        Returns counts, and the bad images with the reasons; those stop nothing.
 
         Raises:
             ImageNotFoundError: nothing is at a path, or no image below it. StoreLockedError: another process writes.
-            OutputError: the disk is full, or the folder may not be written to. What the encoder raises.
+            OutputError: the disk is full, or the folder may not be written to. EngineError. What the encoder raises.
         """
         try:
-            return add(self.path, paths, self._wanted, self._disk, workers, part, progress)
+            return add(self.path, paths, self._wanted, self._disk, workers, part, engine, progress)
         finally:
             self._forget()
 
@@ -250,8 +252,7 @@ class Store:
             encoder: the store's, where it does not come with foveate.
             rerank: images that are searched exactly; the larger of 50 and 5 k by default.
 
-        Raises:
-            QueryError, OptionError; TextureEncoderError for another encoder than the store's.
+        Raises QueryError, OptionError; TextureEncoderError for another encoder than the store's.
         """
         for name, value in (("k", k), ("rerank", 1 if rerank is None else rerank)):
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:

@@ -1,10 +1,11 @@
 """The unit of work: a batch of files becomes a batch of records. No store is needed, and nothing is written.
 
-    EncodeBatch.__call__({"path": [...], "name": [...]}) -> {"path", "name", "size", "modified", "record", "error"}
+    EncodeBatch.__call__({"path", "name", ...}) -> the same, and {"size", "modified", "image", "record", "error"}
 
 What is notable
-* Columns in, columns out, so the same object runs in a loop, in threads, in other processes, or in an engine's
-  `map_batches`. It can be pickled where its encoder is given by name.
+* Columns in, columns out, so the same object runs in a loop, in other processes, or in an engine's `map_batches`. It
+  can be pickled where its encoder is given by name. Columns that it does not know come back as they came.
+* A record travels as bytes (record.py), a path as text or as bytes: whatever carries columns can carry these.
 * A bad image fills "error" with the reason and stops nothing. What is wrong with the encoder is raised: it would be
   wrong for every image.
 """
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from foveate.encoders import DenseFeatures, Encoder
 from foveate.encoders.contract import check_features, encoder_given
+from foveate.engine import column
 from foveate.errors import (
     ImageArrayError,
     ImageDecodeError,
@@ -80,7 +82,8 @@ def seen(tower: Encoder, content: bytes, long_side: int | None) -> tuple[Picture
 
 def reason(error: Exception) -> str:
     """Why an image is bad, in one line; the list that it stands in says which image."""
-    return " ".join(str(getattr(error, "received", error)).split()).removeprefix("'bytes' ")
+    said = " ".join(str(getattr(error, "received", error)).split()).removeprefix("'bytes' ")
+    return said.encode("utf-8", "backslashreplace").decode()
 
 
 @dataclass(frozen=True)
@@ -92,21 +95,21 @@ class EncodeBatch:
     space: Space
 
     def __call__(self, batch: Mapping[str, Sequence[Any] | NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Columns "path" and "name" -> columns as the module says; "record" holds a Record, or None."""
-        sources = [Source(str(p), str(n)) for p, n in zip(batch["path"], batch["name"], strict=True)]
-        columns: dict[str, list[Any]] = {k: [] for k in ("path", "name", "size", "modified", "record", "error")}
-        for source in sources:
+        """Columns as the module says. "image" is the SHA-256 of a file, "record" is b"" where "error" says why."""
+        made: dict[str, list[Any]] = {k: [] for k in ("size", "modified", "image", "record", "error")}
+        for path, name in zip(batch["path"], batch["name"], strict=True):
             size = modified = 0
-            record, error = None, ""
+            image, record, error = "", b"", ""
             try:
-                content = read(source)
-                size, modified = content.size, content.modified
-                record = self.record(content.content)
+                content = read(Source(received(path), received(name)))
+                size, modified, image = content.size, content.modified, digest(content.content)
+                record = self.record(content.content).content
             except BAD as cause:
                 error = reason(cause)
-            for name, value in zip(columns, (source.path, source.name, size, modified, record, error), strict=True):
-                columns[name].append(value)
-        return {name: _column(values) for name, values in columns.items()}
+            for kept, value in zip(made.values(), (size, modified, image, record, error), strict=True):
+                kept.append(value)
+        given = {name: values if isinstance(values, np.ndarray) else column(values) for name, values in batch.items()}
+        return {**given, **{name: column(values) for name, values in made.items()}}
 
     def record(self, content: bytes) -> Record:
         """The record of an image file's bytes. Raises the Image...Errors, and those of the encoder."""
@@ -128,7 +131,11 @@ class EncodeBatch:
         return tower
 
 
-def _column(values: list[Any]) -> NDArray[Any]:
-    out = np.empty(len(values), object)
-    out[:] = values
-    return out
+def sendable(name: str) -> bytes:
+    """A file's name as bytes, as batches of work take it: not every name is Unicode, and columns of texts must be."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def received(said: Any) -> str:
+    """What `sendable` made, or a text, as a text."""
+    return said.decode("utf-8", "surrogateescape") if isinstance(said, bytes) else str(said)

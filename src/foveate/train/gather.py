@@ -3,8 +3,13 @@
 Every image gives about the same number of features, half of them from the encoder's usual size and half from half
 of it, at cells that are drawn by the seed and the image's name: its path within the folder that was given. So the
 result does not depend on interruptions, nor on where a machine mounts the folder, and a part of the images
-(`part=(i, n)`) gives the same as it would within the whole. Every so many images, moments and
-the list of bad images are written beside the result; a run that finds them goes on there.
+(`part=(i, n)`) gives the same as it would within the whole.
+
+    SumBatch     8 images -> their sums and the bad ones: on whatever engine, and in as many workers as there are
+    gather       adds those up, in their order: the result is the same to the last bit, whoever made the sums
+
+Every so many images, moments and the list of bad images are written beside the result; a run that finds them goes on
+there.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,17 +28,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.encoders import Encoder
-from foveate.encoders.contract import check_features
+from foveate.encoders.contract import check_features, encoder_given
+from foveate.engine import Engine, Local, column
 from foveate.errors import BasisFileError, ImageNotFoundError, OptionError
 from foveate.image import load_image
 from foveate.output import write_whole
 from foveate.readonly import Frozen, ReadOnly
 from foveate.refine import LEAST_SIDE, PROBE
 from foveate.store.files import SUFFIXES, Source, find
-from foveate.store.work import BAD
+from foveate.store.work import BAD, received, sendable
 from foveate.train.moments import Moments
 
 EVERY = 200  # images between two checkpoints
+BATCH = 8  # images of one sum; the order of a sum of floats is part of the result
 FORMAT = "foveate-moments"
 PART = re.compile("[0-9]+/[1-9][0-9]*")
 
@@ -110,10 +117,13 @@ def gather(
     seed: int = 0,
     part: tuple[int, int] = (0, 1),
     checkpoint: Path | None = None,
+    encoder: str | None = None,
+    engine: Engine | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Gathered:
     """Moments of about `samples` features, evenly from all images; of part i of n, from 0, with `part=(i, n)`.
 
+    `engine` makes the sums instead of this process; `encoder` is the name that its workers load the tower by.
     Images that cannot be read are listed; a fault of the encoder is no fault of an image, and is raised.
 
     Raises OptionError for no images or a part that is none, BasisFileError for a checkpoint of something else, and
@@ -147,23 +157,61 @@ def gather(
                 expected=f"{dict(what)}",
                 fix="remove it, or choose another output",
             )
-    pixels: float | None = None
-    with contextlib.suppress(OptionError):  # an encoder of one size has no second look
-        pixels = pixels_a_cell(tower)
-    for done, image in enumerate(mine[state.done :], state.done + 1):
-        try:
-            rgb = load_image(image.path).rgb
-        except BAD as error:
-            state = replace(state, bad=(*state.bad, (image.path, error.received)), done=done)
-        else:
-            features = sample_of(rgb, image.name, tower, each, seed, pixels)
-            state = replace(state, moments=state.moments.with_features(features), done=done)
-        if checkpoint is not None and (done % EVERY == 0 or done == len(mine)):
-            state.save(checkpoint)
-        progress(done)
+    todo = mine[state.done :]
+    columns: dict[str, Sequence[Any]] = {
+        "number": range(len(todo)),
+        "path": [sendable(image.path) for image in todo],
+        "name": [sendable(image.name) for image in todo],
+    }
+    work = SumBatch(encoder or tower, each, seed)
+    saved = state.done
+    for sums in (engine or Local()).map(work, columns, BATCH):
+        for count, first, second, bad in zip(
+            *(sums[name] for name in ("count", "first", "second", "bad")), strict=True
+        ):
+            listed_bad = tuple((str(path), str(why)) for path, why in json.loads(bad))
+            moments = Moments(int(count), np.frombuffer(first), np.frombuffer(second).reshape(tower.width, -1))
+            done = min(state.done + BATCH, len(mine))
+            state = replace(state, moments=state.moments + moments, bad=(*state.bad, *listed_bad), done=done)
+            if checkpoint is not None and (done - saved >= EVERY or done == len(mine)):
+                state.save(checkpoint)
+                saved = done
+            progress(done)
     if checkpoint is not None and not checkpoint.exists():  # a part without images is a part too
         state.save(checkpoint)
     return state
+
+
+@dataclass(frozen=True)
+class SumBatch:
+    """Columns "path" and "name" of images -> one row: "count", "first", "second" (bytes of Moments), "bad" (JSON).
+
+    Attributes:
+        encoder: its name, or an object. each: features of an image. seed: of which cells are taken.
+    """
+
+    encoder: str | Encoder
+    each: int
+    seed: int
+
+    def __call__(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        tower = encoder_given(self.encoder)
+        moments, pixels = Moments.nothing(tower.width), pixels_a_cell(tower)
+        bad: list[tuple[str, str]] = []
+        for path, name in zip(batch["path"], batch["name"], strict=True):
+            try:
+                rgb = load_image(received(path)).rgb
+            except BAD as error:
+                bad.append((received(path), error.received))
+            else:
+                features = sample_of(rgb, received(name), tower, self.each, self.seed, pixels)
+                moments = moments.with_features(features)
+        return {
+            "count": column([moments.count]),
+            "first": column([moments.first.tobytes()]),
+            "second": column([moments.second.tobytes()]),
+            "bad": column([json.dumps(bad)]),
+        }
 
 
 def sample_of(
@@ -193,9 +241,9 @@ def sample_of(
     return np.concatenate(out).astype(np.float32)
 
 
-def pixels_a_cell(tower: Encoder) -> float:
-    """An encoder does not say how many pixels a cell takes, so it is asked with a small image.
-
-    Raises OptionError for an encoder of one size.
-    """
-    return PROBE / tower.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE).grid.w
+def pixels_a_cell(tower: Encoder) -> float | None:
+    """An encoder does not say how many pixels a cell takes, so it is asked with a small image; None has one size."""
+    try:
+        return PROBE / tower.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE).grid.w
+    except OptionError:
+        return None
