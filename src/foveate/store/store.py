@@ -59,8 +59,7 @@ class Store:
         long_side: of a new store: working size of the encoder.
         channels: planes that a texture makes when they are needed, as in `foveate.encode`.
         cache: bytes of textures kept in memory.
-        root: folder in which images are looked for by name, where they are not at their old path any more; the folder
-            that the store lies in by default.
+        root: where images are looked for by name, if not at their old path; by default, where the store lies.
         disk: what writes; for tests.
 
     Raises:
