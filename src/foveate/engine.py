@@ -104,7 +104,9 @@ class Ray:
                 fn_constructor_args=(work, _release(), ledger),
                 batch_size=batch,
                 batch_format="numpy",
-                compute=ray.data.ActorPoolStrategy(size=self.workers, max_tasks_in_flight_per_actor=AHEAD),
+                compute=ray.data.ActorPoolStrategy(
+                    size=min(self.workers, math.ceil(count / rows)), max_tasks_in_flight_per_actor=AHEAD
+                ),
                 num_cpus=self.cpus,
                 num_gpus=self.gpus or None,
             )
@@ -265,17 +267,16 @@ def _table(columns: Mapping[str, Sequence[Any]], start: int, stop: int) -> Any:
 @contextlib.contextmanager
 def _settings(ray: Any) -> Iterator[None]:
     """Of Ray Data, for one job: results in order, no bars and lines of its own. The caller's settings come back."""
-    context = ray.data.DataContext.get_current().copy()
-    context.enable_progress_bars = False
-    context.execution_options.preserve_order = True
-    log = logging.getLogger("ray.data")
-    level = log.level
+    context, log = ray.data.DataContext.get_current(), logging.getLogger("ray.data")
+    options = context.execution_options
+    before = context.enable_progress_bars, options.preserve_order, log.level
+    context.enable_progress_bars, options.preserve_order = False, True
     log.setLevel(logging.CRITICAL)  # what goes wrong is raised
     try:
-        with ray.data.DataContext.current(context):
-            yield
+        yield
     finally:
-        log.setLevel(level)
+        context.enable_progress_bars, options.preserve_order = before[:2]
+        log.setLevel(before[2])
 
 
 def _check_picklable(ray: Any, work: Work) -> None:

@@ -1,0 +1,211 @@
+"""Engines: the same batches, the same results, in the same order; and what happens when workers fail.
+
+A Ray with two workers runs on this machine, one for the whole module: starting it takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from foveate import Store
+from foveate.cli import app
+from foveate.encoders import load_encoder
+from foveate.engine import ATTEMPTS, Batch, Engine, Local, Ray, column, engine_named
+from foveate.errors import EncoderOutputError, EngineError, MissingExtraError, OptionError
+from foveate.store.adding import Progress
+from foveate.store.shard import shards_of
+from foveate.train.fitted import FittedBasis
+from foveate.train.gather import gather, images_in
+from tests.conftest import PHOTOS
+from tests.store_toys import Toy, pictures
+
+WORKER = "ray::MapWorker"
+pytestmark = [  # Ray's own: of its settings, and of processes that it leaves to end by themselves
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Engine]:
+    """Two workers of half a core on a Ray that outlives single jobs, as on a cluster."""
+    module = pytest.importorskip("ray")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    module.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=2**28)
+    yield Ray(2, cpus=0.5)
+    module.shutdown()
+
+
+def doubled(batch: Batch, bad: int = -1, error: Exception | None = None) -> Batch:
+    if error is not None and bad in batch["number"]:
+        raise error
+    return {
+        "number": batch["number"],
+        "twice": 2 * batch["number"],
+        "of": column([len(batch["number"])] * len(batch["number"])),
+    }
+
+
+def dying(batch: Batch) -> Batch:
+    if 5 in batch["number"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
+def joined(pieces: Iterator[Batch]) -> dict[str, list[Any]]:
+    every = list(pieces)
+    return {name: [value for piece in every for value in piece[name].tolist()] for name in every[0]}
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_the_same_batches_in_the_same_order(ray: Engine, count: int) -> None:
+    columns = {"number": range(count)}
+    here, there = (joined(engine.map(doubled, columns, 8)) for engine in (Local(), ray))
+    assert here == there
+    assert here["number"] == list(range(count))
+    assert here["twice"] == [2 * n for n in range(count)]
+    assert here["of"] == [min(8, count - n // 8 * 8) for n in range(count)]
+    assert list(ray.map(doubled, {"number": range(0)}, 8)) == []
+
+
+def test_names_that_are_no_unicode_arrive_as_they_were(ray: Engine) -> None:
+    paths = [b"/photos/\xff\xfe.jpg", "/photos/写真.jpg".encode(), b""]
+    columns = {"number": range(3), "path": paths}
+    for engine in (Local(), ray):
+        assert joined(engine.map(dict, columns, 2))["path"] == paths
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (
+            EncoderOutputError("'\udcff.jpg' of length 2", expected="1", fix="divide"),
+            EncoderOutputError,
+            "'\udcff.jpg' of",
+        ),
+        (ValueError("first line\n'\udcff.jpg', the very reason"), EngineError, "jpg', the very reason"),
+    ],
+)
+def test_an_error_of_the_work_is_the_error_of_the_job(
+    ray: Engine, error: Exception, kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind) as raised:
+        joined(ray.map(partial(doubled, bad=11, error=error), {"number": range(20)}, 4))
+    assert said in str(raised.value)
+
+
+def test_a_batch_that_kills_its_worker_ends_the_job_and_is_named(ray: Engine) -> None:
+    columns = {"number": range(12), "path": [b"/photos/%d\xff.jpg" % n for n in range(12)]}
+    with pytest.raises(EngineError, match=rf"died {ATTEMPTS} times at rows 4 to 5, '/photos/4\\xff.jpg'"):
+        joined(ray.map(dying, columns, 2))
+
+
+def test_a_store_whose_worker_was_killed_is_the_local_one(ray: Engine, tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "photos", 150)
+    (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff nothing")
+    (folder / "same as 7.png").write_bytes((folder / "007.png").read_bytes())
+    os.rename(folder / "011.png", os.fsencode(folder) + b"/\xff011.png")
+    here, there = (Store(tmp_path / f"{name}.fov", encoder=Toy()) for name in ("here", "there"))
+    killed: list[int] = []
+
+    def kill(progress: Progress) -> None:
+        if progress.done >= 16 and not killed:
+            killed.append(workers()[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    one = here.add(folder)
+    other = there.add(folder, engine=ray, progress=kill)
+    assert len(killed) == 1
+    assert (one.added, one.linked, len(one.bad)) == (150, 1, 1)
+    assert (other.added, other.linked, other.bad) == (one.added, one.linked, one.bad)
+    assert [path.name for path in shards_of(here.path)] == [path.name for path in shards_of(there.path)]  # SHA-256
+    assert there.verify().ok
+    again = there.add(folder, engine=ray)
+    assert (again.added, again.known, len(again.bad)) == (0, 151, 1)
+
+
+def test_photographs_and_a_basis_do_not_depend_on_the_engine(
+    ray: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, path in enumerate(sorted(PHOTOS.glob("*.jpg"))):
+        for size in ((160, 120), (120, 160)):
+            Image.open(path).resize(size).save(folder / f"{number} {size[0]}.png")
+    (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff nothing")
+    monkeypatch.setattr("foveate.train.gather.BATCH", 2)
+    images = images_in([folder])
+    nano = load_encoder("nano")
+    here = gather(images, nano, 300)
+    there = gather(images, nano, 300, encoder="nano", engine=ray)
+    assert (here.moments.count, here.done, here.bad) == (there.moments.count, there.done, there.bad)
+    np.testing.assert_allclose(here.moments.second, there.moments.second, rtol=1e-5, atol=1e-5)  # threads differ
+    said = CliRunner().invoke(
+        app, ["index", str(folder), "-o", str(tmp_path / "p.fov"), "--engine", "ray", "--workers", "1"]
+    )
+    assert said.exit_code == 0, said.output
+    assert (json.loads(said.stdout.splitlines()[-1])["added"], Store(tmp_path / "p.fov").verify().ok) == (6, True)
+    fit = ["basis", "fit", str(folder), "-o", str(tmp_path / "b.safetensors"), "--samples", "300", "--rank", "8"]
+    said = CliRunner().invoke(app, [*fit, "--engine", "ray", "--workers", "1"])
+    assert said.exit_code == 0, said.output
+    assert FittedBasis.load(tmp_path / "b.safetensors").made["samples"] == here.moments.count
+
+
+def workers() -> list[int]:
+    """Process ids of Ray's workers."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "cmdline").read_text().startswith(WORKER):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+def test_what_cannot_be_sent_is_said_before_anything_runs(ray: Engine) -> None:
+    class Stuck(Toy):
+        def __reduce__(self) -> Any:
+            raise TypeError("an open session")
+
+    with pytest.raises(OptionError, match="an open session"):
+        joined(ray.map(partial(doubled, error=Stuck()), {"number": range(3)}, 2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("engine", "error", "said"),
+    [
+        (lambda: Ray(0), OptionError, "workers=0"),
+        (lambda: Ray(2, gpus=-1), OptionError, "gpus=-1"),
+        (lambda: engine_named("spark"), OptionError, "local or ray"),
+        (lambda: joined(Ray(2, gpus=1).map(doubled, {"number": range(3)}, 2)), OptionError, "Ray has 2 and 0"),
+    ],
+)
+def test_bad_options(ray: Engine, engine: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        engine()
+
+
+def test_an_address_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = pytest.importorskip("ray")
+    monkeypatch.setattr(module, "is_initialized", lambda: False)
+    with pytest.raises(EngineError, match=r"no Ray at '127\.0\.0\.1:9'.*refused"):
+        joined(Ray(2, address="127.0.0.1:9").map(doubled, {"number": range(3)}, 2))
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"foveate\[ray\]"):
+        joined(Ray(2).map(doubled, {"number": range(3)}, 2))
