@@ -4,7 +4,7 @@ BIN = .venv/bin
 
 # The oldest transformers that foveate.vlm takes (its own word), for the tests of what depends on it.
 OLDEST := $(shell sed -n 's/^OLDEST = "\([0-9.]*\)".*/\1/p' src/foveate/vlm/attach.py)
-OLDEST_TESTS = tests/test_vlm*.py tests/test_projector.py
+OLDEST_TESTS = tests/test_vlm*.py tests/test_projector.py tests/test_masks.py
 
 .PHONY: demo test test-oldest lint clean
 

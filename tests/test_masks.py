@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import CLIPVisionConfig, Sam2Config, Sam2Model, Sam2VideoConfig, Sam2VideoModel, SamConfig, SamModel
 from transformers.models.sam.image_processing_pil_sam import SamImageProcessorPil
+from transformers.models.sam2_video.configuration_sam2_video import Sam2VideoMaskDecoderConfig
 
 import foveate
 from foveate.channels import masks as module
@@ -60,6 +62,7 @@ def tiny(kind: str) -> Any:
     elif kind == "sam2":
         model = Sam2Model(Sam2Config(vision_config=HIERA, **parts))
     else:
+        parts["mask_decoder_config"] = Sam2VideoMaskDecoderConfig(**DECODER)  # 5.18 takes a dict for something else
         model = Sam2VideoModel(Sam2VideoConfig(vision_config=HIERA, **parts, **MEMORY))
     with torch.no_grad():
         for parameter in model.parameters():
@@ -241,6 +244,19 @@ def test_folders_that_hold_no_sam(tmp_path: Path, folders: dict[str, Path], nois
     (tmp_path / "model.safetensors").write_bytes(b"no weights")
     with pytest.raises(ModelFilesError, match="does not hold a whole SAM model"):
         Sam(str(tmp_path))(noise, features)
+
+
+@pytest.mark.parametrize("kind", ["sam2", "sam2_video"])
+def test_a_configuration_says_only_what_is_not_usual(
+    kind: str, tmp_path: Path, folders: dict[str, Path], noise: np.ndarray
+) -> None:
+    said = json.loads((folders[kind] / "config.json").read_text())
+    said["mask_decoder_config"] = DECODER
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    (tmp_path / "model.safetensors").write_bytes((folders[kind] / "model.safetensors").read_bytes())
+    features = np.zeros((4, 6, 2), np.float32)
+    whole, sparse = (segments(noise, features, lenient(folder)).ids for folder in (folders[kind], tmp_path))
+    assert np.array_equal(whole, sparse)
 
 
 def test_missing_weights_are_an_error(tmp_path: Path, folders: dict[str, Path], noise: np.ndarray) -> None:

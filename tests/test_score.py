@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import foveate
 from foveate import Texture
 from foveate.encoders import Calibration
 from foveate.relevance.query import prepare
-from foveate.relevance.score import Rivals, relevance_of
+from foveate.relevance.score import Rivals, maps_of, relevance_of
 
 
 def with_rivalry(rivalry: float, synonym: float = 0.6) -> Calibration:
@@ -39,6 +41,20 @@ def test_rivals_equal_their_definition(text: str, texture: Texture, bank: Rivals
     assert (len(others) < len(bank.vectors)) == (text != "broccoli")
     level = np.log(np.exp(20 * texture.scores(others).astype(np.float64)).mean(0)) / 20
     assert np.allclose(found.margin, texture.scores(query.vectors)[0] - 0.7 * level, atol=1e-4)
+
+
+@given(st.lists(st.sampled_from(["broccoli", "a dog", "a dog and a cat", "a cup, a fork and a plate"]), min_size=1))
+def test_several_questions_at_once_have_the_maps_they_have_alone(
+    texture: Texture, bank: Rivals, texts: list[str]
+) -> None:
+    tower = foveate.load_encoder("nano")
+    queries = [prepare(tower, text) for text in texts]
+    for calibration, rivals in ((with_rivalry(0), None), (with_rivalry(0.7), bank)):
+        maps = maps_of(texture, queries, calibration, rivals)
+        assert maps.shape == (len(texts), *texture.grid.shape)
+        for one, query in zip(maps, queries, strict=True):
+            alone = relevance_of(texture, query, calibration, rivals).reasons["participation"]
+            np.testing.assert_allclose(one, alone, atol=1e-6)
 
 
 def test_when_every_rival_is_a_synonym_nothing_breaks(texture: Texture, bank: Rivals) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -21,14 +22,17 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
-from foveate.basis import compress, inward
+from foveate.basis import Basis, compress, inward
 from foveate.cli import app
 from foveate.encoders import DenseFeatures, Encoder, load_encoder
 from foveate.errors import BasisFileError, EncoderOutputError, ImageNotFoundError, OptionError, OutputError
 from foveate.image import load_image
+from foveate.pipeline import encode
 from foveate.readonly import ReadOnly
 from foveate.relevance.bank import bank_of, query_metric_of
+from foveate.store import Store
 from foveate.texture import EncoderStamp
+from foveate.train.bound import Kept, as_file, as_record, wrong
 from foveate.train.check import Limits, check
 from foveate.train.fitted import FittedBasis, fitted
 from foveate.train.gather import Gathered, gather, images_in
@@ -255,6 +259,59 @@ def test_what_a_basis_keeps_grows_with_its_rank(basis: FittedBasis) -> None:
     assert next(row for row in strict.rows if row.rank == strict.enough).values["spearman"] >= 0.99
 
 
+def test_scores_are_off_by_no_more_than_a_texture_says(basis: FittedBasis) -> None:
+    found = check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, bank_of(NANO).vectors[::40])
+    for row in found.rows:
+        values = row.values
+        assert 0 < values["ratio"] == pytest.approx(values["observed"] / values["allowed"])
+        assert values["ratio"] < values["bound"] <= 1
+    assert "bound" not in found.own.failed(Limits())
+    tight = check(basis, [PHOTOS / "yellow_bus.jpg"], NANO, bank_of(NANO).vectors[::40], Limits(bound=0.1))
+    assert "bound" in tight.own.failed(tight.limits)
+    assert Limits().said(["ratio", "bound"]) == ["", "1"]
+
+
+@pytest.mark.parametrize("rank", [4, 16, 64, 128])
+@pytest.mark.parametrize("keep", [as_file, as_record])
+def test_the_bound_holds_of_the_worst_question_and_would_not_of_a_shorter_one(
+    basis: FittedBasis, keep: Callable[..., Kept], rank: int
+) -> None:
+    x = NANO.encode_image(load_image(PHOTOS / "yellow_bus.jpg").rgb, long_side=256).features.reshape(-1, 256)
+    kept = keep(x, basis.basis(rank), (x - basis.mean) @ basis.inward[:, :rank])
+    left = x - kept.basis.restore(kept.z.astype(np.float32))
+    q = left / np.linalg.norm(left, axis=1, keepdims=True)  # a cell's worst question: along what was lost of it
+    worst = np.diag(np.abs(q @ x.T - kept.scores(q)) / kept.allowed(q))
+    assert 0.999 < worst.max() <= 1 + 1e-5  # what adding up in float32 costs
+    assert wrong(q @ x.T, q, kept).largest == pytest.approx(worst.max(), rel=1e-6)
+    shorter = replace(kept, residual=np.nextafter(kept.residual, np.float16(0)) * np.float16(0.99))
+    assert wrong(q @ x.T, q, shorter).largest > 1
+
+
+def coordinates(x: np.ndarray, basis: Basis) -> np.ndarray:
+    return np.asarray((x - basis.mean) @ inward(basis, query_metric_of(NANO)), np.float32)
+
+
+def test_what_is_kept_is_what_textures_keep(basis: FittedBasis, tmp_path: Path) -> None:
+    path, q = PHOTOS / "yellow_bus.jpg", bank_of(NANO).vectors[::200]
+    x = NANO.encode_image(load_image(path).rgb).features.reshape(-1, 256)
+    encoded = encode(path, rank=16)
+    own = as_file(x, encoded.basis, coordinates(x, encoded.basis))
+    np.testing.assert_allclose(own.residual, encoded.residual.ravel(), rtol=0.01)
+    again = replace(own, z=encoded.embedding.reshape(-1, 16), residual=encoded.residual.ravel())
+    np.testing.assert_allclose(again.scores(q), encoded.scores(q).reshape(len(q), -1), atol=1e-6)
+    np.testing.assert_array_equal(again.allowed(q), encoded.error_bound(q).reshape(len(q), -1))
+
+    store = Store(tmp_path / "b.fov", basis=basis.basis(64))
+    store.add(path)
+    stored = store["yellow_bus.jpg"]
+    kept = as_record(x, basis.basis(64), coordinates(x, basis.basis(64)))
+    assert kept.z.dtype == stored.embedding.dtype == np.int8
+    # the store's steps are those of a sample, so a few cells reach beyond the last one
+    near = np.isclose(kept.scores(q), stored.scores(q).reshape(len(q), -1), atol=5e-3).all(0)
+    assert near.mean() > 0.99
+    assert (np.abs(q @ x.T - stored.scores(q).reshape(len(q), -1)) <= stored.error_bound(q).reshape(len(q), -1)).all()
+
+
 def test_a_basis_of_another_encoder_is_refused(basis: FittedBasis) -> None:
     other = replace(basis, encoder=EncoderStamp("nano", "0", 256))
     with pytest.raises(OptionError, match="revision 0"):
@@ -431,8 +488,10 @@ def test_the_commands(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert said["bad"] == 1
     report = json.loads((tmp_path / "basis-check" / "report.json").read_text())
     assert report["questions"] == 3
+    assert {"observed", "allowed", "ratio", "bound"} < set(report["rows"][0])
     page = (tmp_path / "basis-check" / "report.html").read_text()
     assert "<svg" in page
+    assert "<th>allowed</th>" in page
     assert "data:image/jpeg" in page
     assert "broken.jpg" in page
     loose = [f"--limit={name}" for name in ("spearman=0", "overlap=0", "variance=0", "error=1", "neighbours=0")]

@@ -140,7 +140,7 @@ def check(
     table(
         f"{result.images} images, {result.questions} questions; ! misses its limit",
         ("rank", *names),
-        [*rows, ("limit", *(f"{getattr(limits, name):g}" for name in names))],
+        [*rows, ("limit", *limits.said(names))],
     )
     if not result.passed:
         better = f"rank {result.enough} would pass" if result.enough else "no rank in the file passes"

@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from foveate.errors import OutputError
@@ -36,6 +37,29 @@ def write_whole(path: Path, content: bytes) -> None:
             expected=f"the name of a file in a writable folder with {len(content) / 1e6:.1f} MB free",
             fix="choose another place, or make room; nothing was changed",
         ) from cause
+
+
+def refuse_to_replace(path: Path, ours: Callable[[Path], bool], *, received: str, expected: str, fix: str) -> None:
+    """Raises OutputError, with these words, where a file that is not ours is at the path.
+
+    `ours` looks into the file; whatever it raises means that the file is not.
+    """
+    try:
+        if not path.is_file() or ours(path):
+            return
+    except Exception:
+        pass  # it cannot be read: not ours
+    raise OutputError(received, expected=expected, fix=fix)
+
+
+def carries(path: Path, key: str) -> bool:
+    """Whether a file is empty, or a safetensors file with this key in its metadata. Raises what reading it raises."""
+    from safetensors import safe_open
+
+    if not path.stat().st_size:
+        return True
+    with safe_open(path, framework="np") as content:
+        return key in (content.metadata() or {})
 
 
 def make_folder(path: Path) -> None:

@@ -31,8 +31,8 @@ import numpy as np
 from foveate.closer import Box, Place, Scene, box_of, counts_of, overview_of
 from foveate.encoders import Encoder
 from foveate.encoders.contract import encoder_of
-from foveate.errors import FoveateError, OptionError, OutputError, TextureFileError, TextureVersionError
-from foveate.output import make_folder, write_whole
+from foveate.errors import FoveateError, OptionError, TextureFileError, TextureVersionError
+from foveate.output import make_folder, refuse_to_replace, write_whole
 from foveate.raster import Bytes, Raster, open_raster
 from foveate.readonly import ReadOnly
 from foveate.texture import Texture
@@ -49,7 +49,13 @@ def save_scene(scene: Scene, folder: str | os.PathLike[str]) -> None:
     Raises OutputError: then the folder holds the scene that it held before.
     """
     path = Path(folder)
-    _refuse_to_replace(path)
+    refuse_to_replace(
+        path / INDEX,
+        lambda file: bool(json.loads(file.read_text("utf-8"))["format"] == FORMAT),
+        received=f"'{path / INDEX}' exists and is not that of a scene",
+        expected="a new folder, or one with a scene, which is then replaced",
+        fix="choose another folder, or remove the file first",
+    )
     make_folder(path)
     stamp = scene.overview.encoder
     index: dict[str, Any] = {
@@ -190,21 +196,6 @@ def _check_image(path: Path, raster: Raster, size: tuple[int, int], overview: Te
             expected="the image that the scene was made of",
             fix="pass that image, or survey this one and keep its scene in another folder",
         )
-
-
-def _refuse_to_replace(path: Path) -> None:
-    if not is_scene(path):
-        return
-    try:
-        if json.loads((path / INDEX).read_text("utf-8"))["format"] == FORMAT:
-            return
-    except Exception:
-        pass  # not JSON, or none that can be read: not ours
-    raise OutputError(
-        f"'{path / INDEX}' exists and is not that of a scene",
-        expected="a new folder, or one with a scene, which is then replaced",
-        fix="choose another folder, or remove the file first",
-    )
 
 
 def _damaged(path: Path, what: str) -> TextureFileError:

@@ -19,10 +19,10 @@ from safetensors import safe_open
 from safetensors.numpy import save as to_bytes
 
 from foveate.basis import Basis
-from foveate.errors import FoveateError, OutputError, TextureFileError, TextureVersionError
+from foveate.errors import FoveateError, TextureFileError, TextureVersionError
 from foveate.grid import Grid
 from foveate.layout import EVERY_NAME, FULL40, Channel, extra_channel
-from foveate.output import write_whole
+from foveate.output import carries, refuse_to_replace, write_whole
 from foveate.planes import is_stored, quarter_shape
 from foveate.texture import EncoderStamp, Texture
 
@@ -36,7 +36,13 @@ def save_texture(texture: Texture, path: str | os.PathLike[str]) -> None:
 
     A texture that is there is replaced; any other file is not.
     """
-    _refuse_to_replace(Path(path))
+    refuse_to_replace(
+        Path(path),
+        lambda file: carries(file, "foveate"),
+        received=f"'{Path(path)}' exists and is no texture",
+        expected="a new name, or the name of a texture, which is then replaced",
+        fix="choose another name (textures end in .safetensors by custom), or remove the file first",
+    )
     if not texture.name.isprintable():
         raise TextureFileError(
             f"a texture whose image is called {texture.name!r}",
@@ -89,22 +95,6 @@ def _described(channel: Channel) -> dict[str, Any]:
 def _number(value: Any) -> Any:
     """NumPy's numbers, which an encoder of one's own may put into a grid, as Python's."""
     return value.item()
-
-
-def _refuse_to_replace(path: Path) -> None:
-    try:
-        if not path.is_file() or not path.stat().st_size:
-            return
-        with safe_open(path, framework="np") as content:
-            if "foveate" in (content.metadata() or {}):
-                return
-    except Exception:
-        pass  # no safetensors file, or one that cannot be read: not ours
-    raise OutputError(
-        f"'{path}' exists and is no texture",
-        expected="a new name, or the name of a texture, which is then replaced",
-        fix="choose another name (textures end in .safetensors by custom), or remove the file first",
-    )
 
 
 def load_texture(path: str | os.PathLike[str]) -> Texture:

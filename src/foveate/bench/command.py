@@ -160,11 +160,12 @@ def bench_store(
     image: Annotated[Path | None, typer.Argument(help="An image [default: a bundled photograph].")] = None,
     repeats: Annotated[int, typer.Option(help="Measurements of each row.")] = 1000,
     images: Annotated[int, typer.Option(help="Images of the synthetic search.")] = 100_000,
+    textures: Annotated[int, typer.Option(help="Textures in the store, 90 KB each below TMPDIR.")] = 512,
 ) -> None:
-    """Times of the store: reading, searching, indexing."""
+    """Times of the store: reading, searching, indexing; and the bytes that a question reads."""
     from foveate.bench.store import measure
 
-    report = measure(image, repeats, images)
+    report = measure(image, repeats, images, textures)
     rows = [(r["what"], r["measured"], r["target"]) for r in report["rows"]]
     table(report["title"], ("what", "measured", "target"), rows)
     last_line(**report)

@@ -167,6 +167,9 @@ def _network(source: Source, device: str | None) -> _Network:
                 expected=f"a Segment Anything model (model_type {' or '.join(map(repr, CLASSES))})",
                 fix=f"use '{DEFAULT}', or a folder with such a checkpoint",
             )
+        decoder = config.mask_decoder_config
+        if type(decoder) is type(config.prompt_encoder_config):  # transformers 5.18 and 5.19 mix up SAM 2's two
+            config.mask_decoder_config = transformers.Sam2VideoMaskDecoderConfig.from_dict(decoder.to_dict())
         return getattr(transformers, CLASSES[config.model_type])
 
     with explained(source, KIND):

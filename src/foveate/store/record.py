@@ -31,7 +31,7 @@ from PIL import Image
 from safetensors.numpy import load
 from safetensors.numpy import save as to_bytes
 
-from foveate.basis import Basis, Metric
+from foveate.basis import Basis, Metric, rounded_up
 from foveate.channels.saliency import spectral_residual
 from foveate.encoders import DenseFeatures, Encoder
 from foveate.errors import StoreDamagedError
@@ -141,15 +141,15 @@ def record_of(
         own: dict[str, NDArray[Any]] = {"basis.mean": basis.mean, "basis.rows": basis.rows, "basis.steps": steps}
     else:
         basis, own = space.in_steps, {}
-        z = _rounded(space.coordinates(x, metric), space.steps)
+        z = whole_steps(space.coordinates(x, metric), space.steps)
     shape = dense.grid.shape
     left = np.linalg.norm(x - basis.restore(z.astype(np.float32)), axis=1)
-    step = max(float(left.max()), SMALLEST) / LEVELS
+    levels, step = in_levels(left)
     tensors: dict[str, NDArray[Any]] = dict(own)
     if tower.calibration.rivalry > 0:
         tensors["rivals"] = _rivals(z, basis, tower).reshape(shape)
     tensors["embedding"] = z.reshape(*shape, -1)
-    tensors["residual"] = np.minimum(np.ceil(left / step), LEVELS).astype(np.uint8).reshape(shape)
+    tensors["residual"] = levels.reshape(shape)
     tensors["saliency"] = np.rint(spectral_residual(picture.rgb, shape) * LEVELS).astype(np.uint8)
     if picture.valid is not None:
         tensors["valid"] = np.rint(resize_map(picture.valid, shape)).astype(np.uint8)
@@ -167,7 +167,7 @@ def _own(x: Floats, rank: int, metric: Metric) -> tuple[Basis, NDArray[np.int8],
     z = (x - mean) @ (metric.root @ first)
     rows = np.ascontiguousarray((metric.inverse_root @ first).T.astype(np.float16))
     own = Space(Basis(mean, rows), np.maximum(np.abs(z).max(0), SMALLEST) / np.float32(STEPS))
-    return own.in_steps, _rounded(z, own.steps), own.steps
+    return own.in_steps, whole_steps(z, own.steps), own.steps
 
 
 def leading(covariance: Floats, rank: int) -> Floats:
@@ -185,8 +185,20 @@ def leading(covariance: Floats, rank: int) -> Floats:
     return first * np.where(largest < 0, np.float32(-1), np.float32(1))  # signs fixed: same image, same bytes
 
 
-def _rounded(z: Floats, steps: Floats) -> NDArray[np.int8]:
+def whole_steps(z: Floats, steps: Floats) -> NDArray[np.int8]:
+    """Coordinates [n, r] in steps [r]; those beyond the last step are cut."""
     return np.clip(np.rint(z / steps), -STEPS, STEPS).astype(np.int8)
+
+
+def in_levels(lengths: Floats) -> tuple[NDArray[np.uint8], float]:
+    """Lengths as levels, rounded up, and the step of a level, so that the longest has the last one."""
+    step = max(float(lengths.max()), SMALLEST) / LEVELS
+    return np.minimum(np.ceil(lengths / step), LEVELS).astype(np.uint8), step
+
+
+def lengths_of(levels: NDArray[np.uint8], step: float) -> NDArray[np.float16]:
+    """What `in_levels` made levels of, nowhere shorter."""
+    return rounded_up(levels * np.float32(step))
 
 
 def _rivals(z: NDArray[np.int8], basis: Basis, tower: Encoder) -> NDArray[np.float16]:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from foveate.basis import Basis, rounded_up
+from foveate.basis import Basis
 from foveate.channels.build import SEGMENTS, build
 from foveate.errors import FoveateError
 from foveate.grid import Grid, resize_map
@@ -33,7 +33,7 @@ from foveate.image import MAX_BYTES, Picture, load_image
 from foveate.readonly import ReadOnly
 from foveate.relevance.bank import nouns
 from foveate.relevance.score import Rivals
-from foveate.store.record import ALPHA, FLAT, LEVELS
+from foveate.store.record import ALPHA, FLAT, LEVELS, lengths_of
 from foveate.texture import COLOURS, EncoderStamp, Texture
 
 T = TypeVar("T")
@@ -188,7 +188,7 @@ class StoredTexture(Texture):
         if isinstance(self._residual, np.ndarray):
             return self._residual
         levels, step = self._residual
-        return self.derive("residual", lambda: rounded_up(levels * np.float32(step)))
+        return self.derive("residual", lambda: lengths_of(levels, step))
 
     @property
     def pixel(self) -> Bytes:

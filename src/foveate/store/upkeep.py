@@ -191,14 +191,7 @@ def compact(path: Path, wanted: Wanted, disk: Disk, progress: Callable[[int, int
         for done, (sequence, name) in enumerate(todo, 1):
             file = path / FOLDER / name
             for row in reader.index.rows("images.sequence = ? ORDER BY position", (sequence,)):
-                record = _record(reader, row, wanted)
-                if record is None:
-                    raise StoreDamagedError(
-                        f"the shard '{file}' is damaged",
-                        expected="a store that is whole",
-                        fix="foveate store verify STORE --repair comes first",
-                    )
-                draft.records.append(record)
+                draft.records.append(_whole_record(reader, row, wanted, f"the shard '{file}'"))
                 draft.names += _names(reader, row)
             draft.names += _other_names(reader, file, {n.path for n in draft.names})
             draft.removed += _still_removed(reader, file, sequence, {q for q, *_ in listed} - {q for q, _ in todo})
@@ -237,14 +230,7 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
             draft = Draft()
             for row in source.index.rows("1 ORDER BY images.id"):
                 if not writer.index.ask("SELECT 1 FROM images WHERE key = ?", (row.key,)):
-                    record = _record(source, row, wanted)
-                    if record is None:
-                        raise StoreDamagedError(
-                            f"the store '{other}' is damaged",
-                            expected="a store that is whole",
-                            fix="foveate store verify STORE --repair comes first",
-                        )
-                    draft.records.append(record)
+                    draft.records.append(_whole_record(source, row, wanted, f"the store '{other}'"))
                     new += 1
                 draft.names += _names(source, row)
                 if len(draft.records) >= SHARD_IMAGES or draft.nbytes >= SHARD_BYTES:
@@ -304,6 +290,18 @@ def _record(reader: Reader, row: Row, wanted: Wanted) -> Record | None:
     except FoveateError:
         return None
     return Record(row.key, row.image, grid, row.flags, row.step, tensors, vectors)
+
+
+def _whole_record(reader: Reader, row: Row, wanted: Wanted, where: str) -> Record:
+    """The record of a row; `where` is named when it is damaged. Raises StoreDamagedError."""
+    record = _record(reader, row, wanted)
+    if record is None:
+        raise StoreDamagedError(
+            f"{where} is damaged",
+            expected="a store that is whole",
+            fix="foveate store verify STORE --repair comes first",
+        )
+    return record
 
 
 def _names(reader: Reader, row: Row) -> list[Name]:

@@ -6,16 +6,20 @@ For each image the full features and those of the basis are compared:
     error        root mean square of |x - x^| / root mean square of |x|
     spearman     rank correlation of a question's scores over the cells, mean over questions
     overlap      of the best 6.7 % of cells
+    observed     |q.x - q.x^|, its 99th percentile over questions and cells
+    allowed      the same of |q| times the cell's residual, which a texture keeps as the bound of that error
+    ratio        observed / allowed: how loose the bound is
+    bound        the largest observed / allowed of any question and cell: above 1 it would not hold
     neighbours   overlap of an image's ten nearest images, by cosine of mean features
     largest      share of the first direction in the squared scores; one that dominates is most often the mean
 
-Coordinates are rounded to float16, as a texture stores them. That no score is wrong by more than |q| |x - x^| needs no
-column: the length is measured on what is stored, so it holds for any basis, a bad one too.
+Coordinates are rounded to float16, as a texture stores them, and residuals as well; `bound` is the larger one of that
+and of the store's int8 and uint8 (bound.py). Means over images, but of `bound` the largest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,17 +32,19 @@ from foveate.encoders.contract import check_features, encoder_of
 from foveate.errors import OptionError, TextureEncoderError
 from foveate.image import load_image
 from foveate.store.work import BAD
+from foveate.train.bound import TINY, as_file, as_record, wrong
 from foveate.train.fitted import FittedBasis
 
 Floats = NDArray[np.float32]
 RANKS = (4, 8, 16, 32, 64, 128)
 SHARE = 273 / 4096
 NEAREST = 10
+MEANS = ("variance", "error", "spearman", "overlap", "observed", "allowed")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What counts as good enough; `largest` and `error` are upper limits, the others lower ones."""
+    """What counts as good enough; `largest`, `error` and `bound` are upper limits, the others lower ones."""
 
     variance: float = 0.5
     error: float = 0.7
@@ -46,21 +52,26 @@ class Limits:
     overlap: float = 0.7
     neighbours: float = 0.8
     largest: float = 0.5
+    bound: float = 1.0
 
     def passes(self, name: str, value: float) -> bool:
         limit = float(getattr(self, name))
-        return value <= limit if name in ("largest", "error") else value >= limit
+        return value <= limit if name in ("largest", "error", "bound") else value >= limit
+
+    def said(self, names: Iterable[str]) -> list[str]:
+        """For a table: "" where there is no limit."""
+        return [f"{vars(self)[name]:g}" if name in vars(self) else "" for name in names]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One rank: the numbers of the module's table, by name."""
+    """One rank: the numbers of the module's table, by name; some of them have no limit."""
 
     rank: int
     values: dict[str, float]
 
     def failed(self, limits: Limits) -> list[str]:
-        return [name for name, value in self.values.items() if not limits.passes(name, value)]
+        return [name for name, value in self.values.items() if name in vars(limits) and not limits.passes(name, value)]
 
 
 @dataclass(frozen=True)
@@ -151,7 +162,9 @@ def check(
         )
     rows = []
     for rank in ranks:
-        values = {name: float(np.mean([each[rank][name] for each in one])) for name in one[0][rank]}
+        values = {name: float(np.mean([each[rank][name] for each in one])) for name in MEANS}
+        values["ratio"] = values["observed"] / max(values["allowed"], TINY)
+        values["bound"] = max(each[rank]["largest"] for each in one)
         full, small = (np.stack([each[key] for each in means]) for key in (0, rank))
         values["neighbours"] = _neighbours(full, small)
         values["largest"] = float(basis.values[0] / max(float(basis.values.sum()), 1e-30))
@@ -179,24 +192,29 @@ def encoder_for(basis: FittedBasis, given: str | Encoder | None) -> Encoder:
 def _image(
     x: Floats, q: Floats, basis: FittedBasis, ranks: Sequence[int]
 ) -> tuple[dict[int, dict[str, float]], dict[int, Floats]]:
-    """Numbers by rank, and mean features by rank (0: of the full ones)."""
+    """Numbers by rank (`largest`: observed / allowed), and mean features by rank (0: of the full ones)."""
     centred = x - basis.mean
     total, size = float((centred**2).sum()), float((x**2).sum())
-    z = (centred @ basis.inward).astype(np.float16).astype(np.float32)
-    full = q @ x.T
+    z = np.asarray(centred @ basis.inward, np.float32)
+    full = np.asarray(q @ x.T, np.float32)
     numbers, means = {}, {0: x.mean(0)}
     for rank in ranks:
-        outward = basis.directions[:rank].astype(np.float32)
-        left = centred - z[:, :rank] @ outward
-        squared = (left**2).sum(1)
-        spearman, overlap = likeness(full, np.asarray(full - q @ left.T, np.float32))
+        small = basis.basis(rank)
+        file, record = as_file(x, small, z[:, :rank]), as_record(x, small, z[:, :rank])
+        in_file, in_store = wrong(full, q, file), wrong(full, q, record)
+        restored = small.restore(file.z)
+        squared = ((x - restored) ** 2).sum(1)
+        spearman, overlap = likeness(full, file.scores(q))
         numbers[rank] = {
             "variance": 1 - float(squared.sum()) / max(total, 1e-12),
             "error": float(np.sqrt(squared.sum() / max(size, 1e-12))),
             "spearman": spearman,
             "overlap": overlap,
+            "observed": in_file.observed,
+            "allowed": in_file.allowed,
+            "largest": max(in_file.largest, in_store.largest),
         }
-        means[rank] = (x - left).mean(0)
+        means[rank] = restored.mean(0)
     return numbers, means
 
 

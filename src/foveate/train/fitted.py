@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate import output
 from foveate.basis import Basis, Metric, principal
-from foveate.errors import BasisFileError, OptionError, OutputError
-from foveate.output import write_whole
+from foveate.errors import BasisFileError, OptionError
 from foveate.readonly import Frozen, ReadOnly
 from foveate.texture import EncoderStamp
 from foveate.train.moments import Moments
@@ -88,7 +88,7 @@ class FittedBasis(Frozen):
             "values": self.values,
             "inward": np.ascontiguousarray(self.inward),
         }
-        write_whole(Path(path), save(tensors, metadata={FORMAT: json.dumps(header, sort_keys=True)}))
+        output.write_whole(Path(path), save(tensors, metadata={FORMAT: json.dumps(header, sort_keys=True)}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FittedBasis:
@@ -197,18 +197,10 @@ def check_rank(rank: int, width: int) -> None:
 
 def refuse_to_replace(path: Path) -> None:
     """Raises OutputError where something other than a basis is at the path. An empty file may be replaced."""
-    from safetensors import safe_open
-
-    try:
-        if not path.is_file() or not path.stat().st_size:
-            return
-        with safe_open(path, framework="np") as content:
-            if FORMAT in (content.metadata() or {}):
-                return
-    except Exception:
-        pass  # no safetensors file, or one that cannot be read: not ours
-    raise OutputError(
-        f"'{path}' exists and is no basis",
+    output.refuse_to_replace(
+        path,
+        lambda file: output.carries(file, FORMAT),
+        received=f"'{path}' exists and is no basis",
         expected="a new name, or the name of a basis, which is then replaced",
         fix="choose another name, or remove the file first",
     )
