@@ -42,6 +42,7 @@ from foveate.relevance.bank import bank_of, nouns, query_metric_of
 from foveate.relevance.query import Query, prepare
 from foveate.relevance.score import PRESENT, peaks_of
 from foveate.store import Store
+from foveate.store.adding import SHARD_IMAGES
 from foveate.store.disk import Disk
 from foveate.store.files import PathLike, Source, find
 from foveate.store.fit import SPACE_RANK, fitted
@@ -58,7 +59,6 @@ from foveate.texture import EncoderStamp
 Floats = NDArray[np.float32]
 COUNTS, NUMBERS = (3, 4, 6, 8), (64, 96, 128)  # vectors an image, and numbers of each
 LISTS, TOPS = (10, 20, 50, 100), (10, 1)
-BATCH = 64  # images written at once
 COLUMNS = ("vectors", "numbers", "bytes", *(f"among {size}" for size in LISTS))
 
 
@@ -222,7 +222,7 @@ def _gather(
                         vectors[r].append(farthest(space.coordinates(x, metric), max(COUNTS)).astype(np.float16))
             except BAD as cause:
                 bad.append((source.path, reason(cause)))
-            if len(draft.records) == BATCH:
+            if len(draft.records) == SHARD_IMAGES:
                 writer.commit(draft)
                 draft = Draft()
             progress(done)
