@@ -209,10 +209,10 @@ def _gather(
         for done, source in enumerate(sources, 1):
             try:
                 content = read(source)
-                key = identity.key(digest(content.content))
+                image = digest(content.content)
+                key = identity.key(image)
                 if key not in keys:
                     picture, dense = seen(tower, content.content, long_side)
-                    image = digest(content.content)
                     draft.records.append(record_of(image, picture, dense, tower, identity, default, metric))
                     draft.names.append(Name(source.path, source.name, key, content.size, content.modified))
                     keys.add(key)
