@@ -171,6 +171,33 @@ def bench_store(
     last_line(**report)
 
 
+@bench.command("search")
+def bench_search(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of images, all the way down, or images.")],
+    queries: Annotated[
+        Path | None, typer.Option(help="Your own questions, a line each [default: nouns, see --questions].")
+    ] = None,
+    questions: Annotated[int, typer.Option(help="Without --queries: so many nouns, evenly from the 1,585.")] = 100,
+    encoder: EncoderName = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Images at most, evenly from all [default: all]; fewer are easier to search.")
+    ] = None,
+    long_side: LongSide = None,
+) -> None:
+    """Is the store's short list good enough for your images? Against ranking all of them exactly."""
+    from foveate.bench.search import COLUMNS, chosen, measure, questions_in, summary, usual_questions
+
+    texts = usual_questions(questions) if queries is None else questions_in(queries)
+    sources = chosen(folders, limit)
+    with counting("search", 2 * len(sources)) as progress:
+        report = measure(sources, encoder or "nano", texts, long_side, progress)
+    table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
+    for path, why in report["bad"]:
+        typer.echo(f"{path}: {why}", err=True)
+    typer.echo("\n" + summary(report))
+    last_line(**report)
+
+
 @bench.command("vlm")
 def bench_vlm(
     model: Annotated[str | None, typer.Option(help="A vision-language model: a folder, or a name on the Hub.")] = None,

@@ -1,0 +1,281 @@
+"""foveate bench search: how good the store's short list is, on cases whose right answer is known."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from foveate.bench import search
+from foveate.encoders import Encoder, load_encoder
+from foveate.errors import FoveateError, ImageNotFoundError, OptionError, QueryError, StoreError
+from foveate.pipeline import score
+from foveate.relevance.bank import query_metric_of
+from foveate.relevance.query import prepare
+from foveate.store import Store
+from foveate.store.search import highest, together
+from foveate.store.work import seen
+from tests.store_toys import Rivalling, Toy, picture
+
+TOY = Toy()
+ASKED = ("dog", "a cat on a mat", "red house", "sky", '"bow and arrow"')
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """130 small pictures, one of them twice, one of one colour, and a file that is none."""
+    folder = tmp_path_factory.mktemp("toys")
+    for seed in range(130):
+        (folder / f"{seed:03d}.png").write_bytes(picture(seed))
+    (folder / "again.png").write_bytes(picture(7))
+    Image.new("RGB", (40, 30), (9, 99, 200)).save(folder / "flat.png")
+    (folder / "none.jpg").write_bytes(b"no image")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(toys: Path) -> dict[str, Any]:
+    return search.measure(search.chosen(toys), TOY, ASKED)
+
+
+def crops(photographs: list[Path], folder: Path) -> int:
+    """Quarters of the photographs."""
+    for photograph in photographs:
+        whole = Image.open(photograph)
+        for y in (0, 1):
+            for x in (0, 1):
+                box = (
+                    x * whole.width // 2,
+                    y * whole.height // 2,
+                    (x + 1) * whole.width // 2,
+                    (y + 1) * whole.height // 2,
+                )
+                whole.crop(box).save(folder / f"{photograph.stem}-{y}{x}.png")
+    return 4 * len(photographs)
+
+
+# --- what the numbers are ---------------------------------------------------------------------------------------------
+
+
+def test_every_number_is_that_of_a_twin_that_does_it_the_long_way(toys: Path, report: dict[str, Any]) -> None:
+    """Each choice from features anew: farthest points, scores and ranks by their definitions."""
+    store = Store(toys.parent / "twin.fov", encoder=TOY)
+    store.add(toys)
+    reader = store._reader()
+    assert reader is not None
+    ids = reader.vectors().ids.tolist()
+    textures = [reader.by_id(id) for id in ids]
+    exact = np.array(
+        [
+            [
+                together(np.array([score(t, f'"{p}"', encoder=TOY).confidence for p in prepare(TOY, text).phrases]))
+                for t, *_ in textures
+            ]
+            for text in ASKED
+        ]
+    )
+    metric = query_metric_of(TOY)
+    points = []
+    for _, path, _ in textures:
+        dense = seen(TOY, Path(path).read_bytes(), None)[1]
+        x = dense.features.reshape(-1, TOY.width)
+        points.append(reader.space.coordinates(np.zeros_like(x) if path.endswith("flat.png") else x, metric))
+    cal = TOY.calibration
+    for row in report["rows"]:
+        assert row["numbers"] == TOY.width  # it has no more
+        found: dict[int, dict[int, list[float]]] = {top: {size: [] for size in search.LISTS} for top in (10, 1)}
+        for text, truth in zip(ASKED, exact, strict=True):
+            vectors = prepare(TOY, text).vectors
+            offset, weights = reader.space.basis.project(vectors)
+            relevance = [
+                np.prod([
+                    1 / (1 + np.exp(-(cal.slope * float((chosen @ w + o).max()) + cal.offset)))
+                    for w, o in zip(weights, offset, strict=True)
+                ])
+                for chosen in (far(p, row["vectors"]).astype(np.float16).astype(np.float32) for p in points)
+            ]  # fmt: skip
+            order = np.argsort(-np.array(relevance), kind="stable")
+            for top, sizes in found.items():
+                best = set(np.argsort(-truth, kind="stable")[:top].tolist())
+                for size in sizes:
+                    sizes[size].append(len(best & set(order[:size].tolist())) / top)
+        for top, sizes in found.items():
+            for size, values in sizes.items():
+                assert row[f"top{top}"][size] == pytest.approx(np.mean(values), abs=1e-4), (row["vectors"], top, size)
+
+
+def far(points: np.ndarray, count: int) -> np.ndarray:
+    """Farthest-point sampling as it is defined."""
+    chosen = [int(((points - points.mean(0)) ** 2).sum(1).argmax())]
+    while len(chosen) < count:
+        nearest = ((points[:, None] - points[chosen]) ** 2).sum(2).min(1)
+        chosen.append(int(nearest.argmax()))
+    return points[chosen]
+
+
+def test_the_temporary_store_is_the_one_that_add_makes(toys: Path, tmp_path: Path) -> None:
+    assert_same_store(toys, TOY, tmp_path)
+
+
+def test_so_it_is_where_the_basis_is_cut_from_a_larger_one(broccoli: Path, cake: Path, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    crops([broccoli, cake], tmp_path / "photos")
+    gathered = assert_same_store(tmp_path / "photos", load_encoder("nano"), tmp_path)
+    assert {r: v.shape for r, v in gathered.vectors.items()} == {r: (8, 8, r) for r in (64, 96, 128)}
+    for numbers in (64, 96):  # a smaller choice is a part of a larger one, up to rounding
+        assert np.allclose(gathered.vectors[numbers][:, 0], gathered.vectors[128][:, 0, :numbers], atol=2e-2)
+
+
+def assert_same_store(photos: Path, tower: Encoder, folder: Path) -> search.Gathered:
+    usual, other = (Store(folder / f"{name}.fov", encoder=tower) for name in ("usual", "other"))
+    usual.add(photos)
+    gathered = search._gather(other, search.chosen(photos), tower, None, lambda done: None)
+    a, b = usual._reader(), other._reader()
+    assert a is not None
+    assert b is not None
+    assert np.array_equal(a.space.basis.rows, b.space.basis.rows)
+    assert np.array_equal(a.vectors().table, b.vectors().table)
+    assert np.array_equal(
+        gathered.vectors[b.space.basis.rank][:, :6].reshape(b.vectors().table.shape), b.vectors().table
+    )
+    assert {usual.content_key(name) for name in usual} == {other.content_key(name) for name in other}
+    assert [hit.score for hit in usual.search("a dog", 5)] == [hit.score for hit in other.search("a dog", 5)]
+    return gathered
+
+
+def test_a_longer_list_and_a_better_rank_never_find_less(report: dict[str, Any]) -> None:
+    for row in report["rows"]:
+        for top in ("top10", "top1"):
+            values = [row[top][size] for size in search.LISTS]
+            assert values == sorted(values)
+            assert 0 <= values[0] <= values[-1] <= 1
+        assert len(row["cells"]) == len(search.COLUMNS)
+    json.dumps(report)
+
+
+def test_one_row_is_marked_as_the_stores(report: dict[str, Any]) -> None:
+    (usual,) = [row for row in report["rows"] if row["default"]]
+    assert (usual["vectors"], usual["numbers"]) == (6, TOY.width)
+    assert [row for row in report["rows"] if "the store's" in " ".join(row["cells"])] == [usual]
+    assert report["search"]["top10"]["mean"] == pytest.approx(usual["top10"][50], abs=1e-4)  # by Store.search itself
+    assert report["search"]["top1"]["mean"] == pytest.approx(usual["top1"][50], abs=1e-4)
+
+
+def test_copies_and_broken_files_are_told(toys: Path, report: dict[str, Any]) -> None:
+    assert report["images"] == 131
+    assert report["same"] == 1
+    assert [Path(path).name for path, _ in report["bad"]] == ["none.jpg"]
+
+
+def test_where_the_list_holds_every_image_nothing_is_lost(broccoli: Path, cake: Path, tmp_path: Path) -> None:
+    count = crops([broccoli, cake], tmp_path)
+    done: list[int] = []
+    found = search.measure(
+        search.chosen(tmp_path), "nano", ("broccoli", "a cup of coffee", "a spoon"), None, done.append
+    )
+    assert done == list(range(1, 2 * count + 1))
+    assert found["images"] == count
+    (usual,) = [row for row in found["rows"] if row["default"]]
+    assert (usual["vectors"], usual["numbers"]) == (6, 96)
+    assert {row["numbers"] for row in found["rows"]} == {64, 96, 128}
+    assert all(share == 1 for row in found["rows"] for top in ("top10", "top1") for share in row[top].values())
+    assert found["search"]["top10"] == found["search"]["top1"] == {"mean": 1, "low": 1, "high": 1}
+
+
+def test_encoders_whose_questions_compete_are_measured_too(toys: Path) -> None:
+    found = search.measure(search.chosen(toys, 30), Rivalling(), ("dog", "sky"))
+    assert (found["images"], len(found["bad"])) == (29, 1)
+    assert all(row["top10"][50] == 1 for row in found["rows"])
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(1, 12), st.data())
+def test_recall_is_the_best_overlap_over_all_orders_of_equals(levels: list[int], top: int, data: st.DataObject) -> None:
+    exact = np.array(levels, np.float32)
+    listed = np.array(data.draw(st.lists(st.integers(0, len(levels) - 1), unique=True)), np.int64)
+    here = np.isin(np.arange(len(exact)), listed)
+    best = np.lexsort((~here, -exact))[:top]  # of equal scores those that are listed first
+    assert search.recall(exact, listed, top) == pytest.approx(here[best].mean())
+    assert search.recall(exact, np.arange(len(exact)), top) == 1
+    assert search.recall(exact, highest(exact, top), top) == 1
+
+
+# --- what is asked of what --------------------------------------------------------------------------------------------
+
+
+def test_a_limit_takes_images_evenly(toys: Path) -> None:
+    names = [source.name for source in search.chosen(toys, 5)]
+    every = [source.name for source in search.chosen(toys)]
+    assert len(every) == 133
+    assert names == [every[i] for i in (0, 33, 66, 99, 132)]
+    assert search.chosen(toys, 1000) == search.chosen(toys)
+
+
+def test_usual_questions_are_nouns_as_they_stand() -> None:
+    texts = search.usual_questions()
+    assert len(set(texts)) == 100
+    assert search.usual_questions(1585)[7].startswith('"')
+
+
+def test_questions_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "asked.txt"
+    file.write_text("a dog\n\n  red car \na dog\n")
+    assert search.questions_in(file) == ("a dog", "red car")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "named"),
+    [
+        (lambda folder: search.chosen(folder, 0), OptionError, "limit 0"),
+        (lambda folder: search.chosen(folder / "empty"), ImageNotFoundError, "no image file"),
+        (lambda folder: search.chosen(folder / "gone"), ImageNotFoundError, "nothing is at"),
+        (lambda folder: search.usual_questions(0), OptionError, "questions 0"),
+        (lambda folder: search.usual_questions(1586), OptionError, "questions 1586"),
+        (lambda folder: search.questions_in(folder / "gone.txt"), QueryError, "gone.txt"),
+        (lambda folder: search.questions_in(folder / "blank.txt"), QueryError, "no question"),
+        (lambda folder: search.questions_in(folder / "broken.jpg"), QueryError, "broken.jpg"),
+        (lambda folder: search.measure(search.chosen(folder), TOY, ()), QueryError, "no question"),
+        (lambda folder: search.measure(search.chosen(folder), TOY, ("where is it?",)), QueryError, "names no thing"),
+        (lambda folder: search.measure(search.chosen(folder), TOY, ("dog",)), StoreError, "none of a sample"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    call: Callable[[Path], object], error: type[FoveateError], named: str, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "blank.txt").write_text("\n  \n")
+    (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8 no image")
+    with pytest.raises(error, match=named):
+        call(tmp_path)
+
+
+def test_the_command_prints_the_table_and_json(cake: Path, tmp_path: Path) -> None:
+    crops([cake], tmp_path)
+    (tmp_path / "broken.jpg").write_bytes(b"no image")
+    (tmp_path / "asked.txt").write_text("coffee\ncake\n")
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "foveate.cli",
+        "bench",
+        "search",
+        tmp_path,
+        "--queries",
+        tmp_path / "asked.txt",
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "1152 (the store's)" in run.stdout
+    assert "Store.search, as it is (rerank 50): 1.000" in run.stdout
+    assert "broken.jpg" in run.stderr
+    said = json.loads(run.stdout.splitlines()[-1])
+    assert said["images"] == 4
+    assert said["questions"] == 2
+    assert len(said["rows"]) == 12
