@@ -107,7 +107,7 @@ def add(
         )
     with writing(store, wanted, disk) as writer:
         mine = found.sources if part is None else part_of(found.sources, part)
-        return _Adding(writer, wanted, found.sources, mine, list(found.unreadable), progress).run(workers, engine)
+        return _Adding(writer, wanted, found.sources, mine, list(found.unreadable), workers, progress).run(engine)
 
 
 class _Adding:
@@ -118,9 +118,10 @@ class _Adding:
         every: Sequence[Source],
         sources: Sequence[Source],
         bad: list[tuple[str, str]],
+        workers: int,
         progress: Callable[[Progress], None] | None,
     ) -> None:
-        self.writer, self.sources, self.bad, self.report = writer, sources, bad, progress
+        self.writer, self.sources, self.bad, self.workers, self.report = writer, sources, bad, workers, progress
         self.started = self.published = time.monotonic()
         self.added = self.linked = self.known = self.done = self.shards = 0
         self.draft, self.ready = Draft(), set[str]()
@@ -130,7 +131,7 @@ class _Adding:
         if not todo:
             return
         if writer.identity is None or writer.space is None:
-            identity, space, tower = wanted.identity(every)
+            identity, space, tower = wanted.identity(every, workers)
             query_metric_of(tower)
             writer.begin(identity, space)
         else:
@@ -139,9 +140,9 @@ class _Adding:
         self.work = EncodeBatch(tower, identity, space)
         self.elsewhere = EncodeBatch(wanted.encoder or tower.name, identity, space)  # a name can be sent anywhere
 
-    def run(self, workers: int, engine: Engine | None) -> Added:
+    def run(self, engine: Engine | None) -> Added:
         try:
-            self._encode(self._by_threads(workers) if engine is None else self._by_engine(engine))
+            self._encode(self._by_threads(self.workers) if engine is None else self._by_engine(engine))
         except OutputError:
             raise
         except BaseException:  # an interrupt, a broken encoder: what is ready is kept

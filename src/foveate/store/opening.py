@@ -93,7 +93,7 @@ class Wanted:
             return encoder_given(self.encoder or "nano")
         return encoder_of(stamp, self.encoder)
 
-    def identity(self, sources: Sequence[Source]) -> tuple[Identity, Space, Encoder]:
+    def identity(self, sources: Sequence[Source], workers: int = 1) -> tuple[Identity, Space, Encoder]:
         """Of a new store that is about to hold these files."""
         tower = self.tower(None)
         kind = "own" if self.basis in (None, "own") else "shared"
@@ -106,7 +106,7 @@ class Wanted:
                 f"rank={rank}", expected=f"at most {tower.width}, the encoder's width", fix="leave it out"
             )
         rank = min(rank, tower.width)
-        space = fitted(sources, tower, self.long_side, SPACE_RANK if kind == "own" else rank, given)
+        space = fitted(sources, tower, self.long_side, SPACE_RANK if kind == "own" else rank, given, workers)
         stamp = EncoderStamp(tower.name, tower.revision, tower.width)
         rank = rank if kind == "own" else space.basis.rank
         return Identity(stamp, kind, rank, space.hash, self.long_side, VECTORS), space, tower  # type: ignore[arg-type]
