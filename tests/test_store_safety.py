@@ -3,6 +3,7 @@ test_store.py. The crashes themselves are in store_crash.py, which forks, and so
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -405,6 +406,31 @@ def test_odd_folders(tmp_path: Path) -> None:
     assert unicodedata.normalize("NFD", "späße.png") in store
     os.remove(store.path / "index.sqlite")
     assert set(Store(store.path, encoder=Toy())) == set(store)
+
+
+def test_lists_of_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = pictures(tmp_path / "photos", 4)
+    monkeypatch.chdir(tmp_path)
+    bad_bytes = b"photos/not-utf8-\xff.png"
+    Path(os.fsdecode(bad_bytes)).write_bytes(picture(20))
+    listed = tmp_path / "photos.txt"
+    lines = [b"photos/below", b"photos/001.png", b"", b"photos/gone.png", b"photos/a\0b.png", bad_bytes]
+    listed.write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines))
+    store = Store(tmp_path / "s.fov", encoder=Toy())
+    added = store.add(listed)
+    assert added.bad == (("photos/gone.png", "nothing is there"), ("photos/a\0b.png", "nothing is there"))
+    assert sorted(store) == sorted(["000.png", "photos/001.png", os.fsdecode(bad_bytes)])
+    assert store.add(["photos.txt", folder]).added == 2
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"photos/003.png\n")))
+    assert Store(tmp_path / "t.fov", encoder=Toy()).add("-").added == 1
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(ImageNotFoundError, match=r"no image file in '.*empty\.txt'"):
+        store.add(tmp_path / "empty.txt")
+    with pytest.raises(ImageNotFoundError, match=r"list 'nowhere\.txt' cannot be read"):
+        store.add("nowhere.txt")
+    (tmp_path / "web.txt").write_text("https://example.org/a.jpg\n")
+    with pytest.raises(ImageNotFoundError, match="nothing is fetched"):
+        store.add("web.txt")
 
 
 def test_a_folder_without_images(tmp_path: Path) -> None:
