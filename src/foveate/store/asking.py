@@ -1,5 +1,7 @@
 """Asking a store: questions become phrases, a short list of images for each, and the exact scores of those.
 
+The short list is made by nearest.py where the store has approximate nearest neighbours, else by the exact scan.
+
 What is notable
 * While a search runs, images may be removed and shards replaced. What is gone is passed over; where it was missed, the
   short list is made again.
@@ -20,6 +22,7 @@ from foveate.pipeline import score
 from foveate.relevance.bank import bank_of
 from foveate.relevance.query import Query, prepare
 from foveate.relevance.score import Relevance, peaks_of
+from foveate.store.nearest import Listed
 from foveate.store.reader import RETRIES, Reader, log
 from foveate.store.search import Hit, short_list, together
 from foveate.store.texture import StoredTexture
@@ -43,6 +46,7 @@ def search(
     rerank: int | None,
     encoder: str | Encoder | None,
     texture: Callable[[str], StoredTexture],
+    exact: bool = False,
 ) -> list[list[Hit]]:
     """See Store.search; `texture` gives that of a path. No reader: the store is empty."""
     for name, value in (("k", k), ("rerank", 1 if rerank is None else rerank)):
@@ -54,14 +58,17 @@ def search(
     size = max(RERANKED, FACTOR * k) if rerank is None else max(int(rerank), int(k))
     found: list[list[Hit]] = []
     for _ in range(RETRIES):
-        vectors = reader.vectors()
-        lists = short_list(vectors, reader.space, queries, tower.calibration, size)
+        listed = None if exact else reader.nearest.short_lists(reader, queries, tower.calibration, size)
+        if listed is None:
+            vectors = reader.vectors()
+            places = short_list(vectors, reader.space, queries, tower.calibration, size)
+            listed = Listed([vectors.ids[p] for p in places], vectors.changes, len(vectors.ids))
         found = [
-            _ranked(reader, tower, query, text, vectors.ids[places], int(k), encoder, texture)
-            for query, text, places in zip(queries, texts, lists, strict=True)
+            _ranked(reader, tower, query, text, ids, int(k), encoder, texture)
+            for query, text, ids in zip(queries, texts, listed.ids, strict=True)
         ]
-        enough = min(int(k), len(vectors.ids))
-        if vectors.changes == reader.index.changes or all(len(hits) == enough for hits in found):
+        enough = min(int(k), listed.images)
+        if listed.changes == reader.index.changes or all(len(hits) == enough for hits in found):
             break  # else images on the short list were removed meanwhile
     return found
 

@@ -20,6 +20,7 @@ from foveate.relevance.bank import bank_of
 from foveate.relevance.score import maps_of
 from foveate.store import asking, upkeep
 from foveate.store.adding import Added, Progress, add
+from foveate.store.approximating import Approximate, build
 from foveate.store.cache import Statistics, TextureCache
 from foveate.store.disk import Disk
 from foveate.store.files import PathLike
@@ -161,6 +162,24 @@ class Store:
         finally:
             self._forget()
 
+    def approximate(self, recall: float = 0.95, *, progress: Callable[[int, int], None] | None = None) -> Approximate:
+        """Put the images' vectors into lists, of which a search then asks a few: approximate nearest neighbours.
+
+        For stores of more than about a million images. Needs the extra [faiss]. From then on `search` uses them;
+        images that are added later are scanned exactly, until this is called again. Removed ones are never found.
+
+        Args:
+            recall: share of the exact scan's best 50 images that is to be found; measured on the store's own images.
+            progress: called with how much is done, and of how much.
+
+        Raises:
+            MissingExtraError, OptionError; StoreError without images, StoreLockedError, OutputError.
+        """
+        try:
+            return build(self.path, recall, self._wanted, self._disk, progress)
+        finally:
+            self._forget()
+
     def stats(self) -> dict[str, Any]:
         """Counts, bytes, encoder and basis."""
         return upkeep.statistics(self.path, self._reader())
@@ -224,11 +243,23 @@ class Store:
 
     @overload  # a str is a sequence of str too; the first signature wins
     def search(  # type: ignore[overload-overlap]
-        self, query: str, k: int = 20, *, encoder: str | Encoder | None = None, rerank: int | None = None
+        self,
+        query: str,
+        k: int = 20,
+        *,
+        encoder: str | Encoder | None = None,
+        rerank: int | None = None,
+        exact: bool = False,
     ) -> list[Hit]: ...
     @overload
     def search(
-        self, query: Sequence[str], k: int = 20, *, encoder: str | Encoder | None = None, rerank: int | None = None
+        self,
+        query: Sequence[str],
+        k: int = 20,
+        *,
+        encoder: str | Encoder | None = None,
+        rerank: int | None = None,
+        exact: bool = False,
     ) -> list[list[Hit]]: ...
     def search(
         self,
@@ -237,18 +268,22 @@ class Store:
         *,
         encoder: str | Encoder | None = None,
         rerank: int | None = None,
+        exact: bool = False,
     ) -> list[Hit] | list[list[Hit]]:
         """The k images in which a question finds most; fewer where the store has fewer. Several: a list for each.
 
         Args:
             encoder: the store's, where it does not come with foveate.
             rerank: images that are searched exactly; the larger of 50 and 5 k by default.
+            exact: choose those among all images' vectors, also where `approximate` was called.
 
         Raises:
             QueryError, OptionError; TextureEncoderError for another encoder than the store's.
         """
         texts = [query] if isinstance(query, str) else list(query)
-        found = asking.search(self._reader(), texts, k, rerank, encoder or self._wanted.encoder, self.__getitem__)
+        found = asking.search(
+            self._reader(), texts, k, rerank, encoder or self._wanted.encoder, self.__getitem__, exact
+        )
         return found[0] if isinstance(query, str) else found
 
     def score_all(
