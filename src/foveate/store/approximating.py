@@ -24,12 +24,12 @@ from foveate.errors import FoveateError, OptionError, StoreError
 from foveate.relevance.bank import bank_of
 from foveate.store.approximate import SAMPLE, Lists, library, lists_for, probes_for, recall_of
 from foveate.store.disk import Disk
-from foveate.store.nearest import OVER, other_library, uncovered, unfit
+from foveate.store.nearest import OVER, USUAL, other_library, uncovered, unfit
 from foveate.store.nearest_file import NEAREST_FILE, Facts, flaw, read_facts, read_keys, write
 from foveate.store.opening import Wanted, Writer, writing
 from foveate.store.reader import Reader, log
 
-BEST, NOUNS = 50, 96  # images of a short list, and questions, that recall is measured by
+NOUNS = 192  # questions that recall is measured by
 Floats = NDArray[np.float32]
 Block = tuple[Floats, list[str], str]  # vectors [n, k, s] of a shard's images, their keys, its file if these are all
 
@@ -40,7 +40,7 @@ class Approximate:
 
     Attributes:
         images, vectors: that the lists hold. lists: how many. probes: lists that a question asks.
-        recall: share of the exact scan's best 50 images that `probes` lists give, mean of 96 nouns of the bank.
+        recall: share of the exact scan's best 50 images that `probes` lists give, mean of 192 nouns of the bank.
         nbytes: of the file. seconds: of it all.
     """
 
@@ -107,7 +107,7 @@ def _built(
     few = np.concatenate(sample).reshape(-1, reader.space.basis.rank)
     lists = Lists.trained(few, min(count, len(few)))
     del sample, few
-    best = Best(weights, BEST)
+    best = Best(weights, USUAL)
     names: list[bytes] = []
     whole: list[str] = []
     for vectors, keys, file in _blocks(reader):
@@ -117,7 +117,7 @@ def _built(
         names += [bytes.fromhex(key) for key in keys]
         whole += [file] * bool(file)
         said(images + len(names))
-    probes, found = probes_for(recall_of(lists, weights, best.numbers, OVER * BEST), lists.lists, recall)
+    probes, found = probes_for(recall_of(lists, weights, best.numbers, OVER * USUAL), lists.lists, recall)
     facts = Facts(
         str(library().__version__), reader.space.hash, len(names), lists.count, lists.lists, probes, recall, found,
         tuple(whole),

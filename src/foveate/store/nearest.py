@@ -7,8 +7,8 @@
 What is notable
 * An image is known by its key. FAISS's numbers lead to keys, and the index says which images have them now: removed
   ones have none, and where too few remain, FAISS is asked for more.
-* For a question with several phrases each phrase brings many images (`WIDE`): the best of all together may be far down
-  in each. Every one of them is then scored for all phrases.
+* For a question with several phrases each phrase asks twice the lists and brings many images (`WIDE`): the best of all
+  together may be far down in each. Every one of them is then scored for all phrases.
 * Whatever is wrong with the file, or where faiss is missing, is logged once, and the exact scan takes its place.
 """
 
@@ -36,7 +36,8 @@ from foveate.store.search import Vectors, short_list
 if TYPE_CHECKING:
     from foveate.store.reader import Reader
 
-OVER, WIDE = 4, 24  # vectors asked for, for each image of the short list: of one phrase, of each of several
+OVER, WIDE = 4, 16  # vectors asked for, for each image of the short list: of one phrase, of each of several
+USUAL = 50  # images of the short list for which the number of lists was chosen; longer ones ask more lists
 ASKED = 500  # keys in one question to the index
 log = logging.getLogger("foveate")
 Whole = NDArray[np.int64]
@@ -153,8 +154,9 @@ class Nearest:
     def _best(self, reader: Reader, opened: _Opened, query: Query, size: int) -> Vectors:
         """The images that FAISS finds, with their own vectors: at least `size`, where it knows as many."""
         _, weights = self.space.basis.project(query.vectors)
-        facts = opened.facts
-        count, probes = size * (OVER if len(query.phrases) == 1 else WIDE), facts.probes
+        facts, several = opened.facts, len(query.phrases) > 1
+        count = size * (WIDE if several else OVER)
+        probes = facts.probes * -(-size // USUAL) * (2 if several else 1)
         while True:
             count = min(count, facts.vectors)
             found = opened.lists.best(weights, count, probes)
