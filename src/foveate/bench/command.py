@@ -160,8 +160,18 @@ def bench_store(
     image: Annotated[Path | None, typer.Argument(help="An image [default: a bundled photograph].")] = None,
     repeats: Annotated[int, typer.Option(help="Measurements of each row.")] = 1000,
     images: Annotated[int, typer.Option(help="Images of the synthetic search.")] = 100_000,
+    approximate: Annotated[
+        bool, typer.Option("--approximate", help="Only approximate nearest neighbours, beside the exact scan.")
+    ] = False,
 ) -> None:
     """Times of the store: reading, searching, indexing."""
+    if approximate:
+        from foveate.bench import store_approximate
+
+        report = store_approximate.measure(images, repeats)
+        table(report["title"], ("what", "measured"), [(r["what"], r["measured"]) for r in report["rows"]])
+        last_line(**report)
+        return
     from foveate.bench.store import measure
 
     report = measure(image, repeats, images)
