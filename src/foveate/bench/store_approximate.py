@@ -66,11 +66,11 @@ def measure(images: int, repeats: int, recall: float = 0.95) -> dict[str, Any]:
             lists.write(out.write)
         written = time.perf_counter()
         size = file.stat().st_size
-        lists = Lists.read(file)  # mapped, as a search has it
-        found = recall_of(lists, asked, _right(table, asked), OVER * USUAL)(probes)
-        turn = iter(np.tile(asked, (10, 1)))
-        listed = timed(lambda: lists.best(next(turn)[None], OVER * USUAL, probes), few)
         del lists
+        mapped = Lists.read(file)  # as a search has it
+        found = recall_of(mapped, asked, _right(table, asked), OVER * USUAL)(probes)
+        turn = iter(np.tile(asked, (10, 1)))
+        listed = timed(lambda: mapped.best(next(turn)[None], OVER * USUAL, probes), few)
     scanned = timed(_scan(table, asked), few)
     rows = [
         {"what": "k-means of the lists", "measured": f"{trained - start:.1f} s", "seconds": trained - start},

@@ -97,7 +97,7 @@ class Lists:
             ) from cause
         return cls(index)
 
-    def write(self, out: Callable[[bytes], None]) -> int:
+    def write(self, out: Callable[[bytes], object]) -> int:
         """Give all bytes of the file, in parts. -> bytes of its head: all before the vectors, which come last."""
         faiss = library()
         errors: list[BaseException] = []
