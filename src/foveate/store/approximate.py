@@ -30,6 +30,7 @@ Floats = NDArray[np.float32]
 Whole = NDArray[np.int64]
 ROUNDS, SEED = 10, 1  # of k-means
 SAMPLE = 64  # vectors a list that k-means sees
+PIECE = 2**20  # bytes given to be written at a time
 FEW, ENOUGH, MANY = (
     4.0,
     4096,
@@ -101,23 +102,26 @@ class Lists:
         """Give all bytes of the file, in parts. -> bytes of its head: all before the vectors, which come last."""
         faiss = library()
         errors: list[BaseException] = []
-        written = 0
+        held, written = bytearray(), 0
 
         def take(part: bytes) -> int:
             nonlocal written
+            written += len(part)
+            held.extend(part)
             try:
-                if not errors:
-                    out(bytes(part))
+                if len(held) >= PIECE and not errors:
+                    out(bytes(held))
+                    held.clear()
             except BaseException as error:  # it cannot pass through C++
                 errors.append(error)
-            written += len(part)
+            if errors:
+                held.clear()
             return len(part)
 
-        writer = faiss.PyCallbackIOWriter(take)
-        faiss.write_index(self._index, writer)
-        del writer  # what it holds back comes now
+        faiss.write_index(self._index, faiss.PyCallbackIOWriter(take))
         if errors:
             raise errors[0]
+        out(bytes(held))
         return written - self.count * (int(self._index.code_size) + 8)
 
     @property

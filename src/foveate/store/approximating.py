@@ -29,7 +29,7 @@ from foveate.store.nearest_file import NEAREST_FILE, Facts, flaw, read_facts, re
 from foveate.store.opening import Wanted, Writer, writing
 from foveate.store.reader import Reader, log
 
-NOUNS = 192  # questions that recall is measured by
+NOUNS = 400  # questions that recall is measured by
 Floats = NDArray[np.float32]
 Block = tuple[Floats, list[str], str]  # vectors [n, k, s] of a shard's images, their keys, its file if these are all
 
@@ -40,7 +40,7 @@ class Approximate:
 
     Attributes:
         images, vectors: that the lists hold. lists: how many. probes: lists that a question asks.
-        recall: share of the exact scan's best 50 images that `probes` lists give, mean of 192 nouns of the bank.
+        recall: share of the exact scan's best 50 images that `probes` lists give, mean of 400 nouns of the bank.
         nbytes: of the file. seconds: of it all.
     """
 
