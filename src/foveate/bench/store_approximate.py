@@ -4,7 +4,7 @@
 
 The vectors are synthetic, six an image. Random ones have no neighbourhoods, and lists would show at their worst; so
 each is one of 20,000 centres, some much more frequent than others, plus noise with half the centres' spread. The axes'
-spreads fall as those of 5,471 real photographs did: as the place to the power of -0.67. Questions are random and even
+spreads fall as those of real photographs do, about as the place to the power of -0.67. Questions are random and even
 in all directions, as the bank's are in a store's space. Times are of one thread for the lists, of all that NumPy takes
 for the scan. What is found on real photographs is in docs/store.md; only that says how good it is.
 

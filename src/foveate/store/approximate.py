@@ -5,7 +5,7 @@
 
 What is notable
 * Lists are made by distance and chosen by inner product. FAISS by itself does both by inner product; long vectors then
-  draw all others into their lists. On real vectors, docs/store.md, as much is found in a third of the vectors.
+  draw all others into their lists. On photographs (docs/store.md) as much is found in a ninth of the vectors.
 * Nothing more is needed to suit the lists to questions: a store's space is fitted to them (basis.py), so distance in it
   is the mean error of scores.
 * faiss is imported here, when it is used, and nowhere else. Searching takes one thread: OpenMP's others do not survive
