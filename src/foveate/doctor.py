@@ -21,6 +21,7 @@ EXTRAS = {
     "segments": ("scikit-image",),
     "large": ("tifffile", "imagecodecs"),
     "video": ("av",),
+    "faiss": ("faiss-cpu",),
     "ray": ("ray", "pyarrow"),
 }
 AGAIN = "pip install --force-reinstall foveate"

@@ -36,7 +36,7 @@ Work = Callable[[Batch], Batch]
 ENGINES = ("local", "ray")
 BLOCK = 4  # batches that Ray hands to a worker at once, at most: progress comes, and is lost with a worker, in these
 AHEAD = 2  # blocks that wait at a worker: with this bound, and no more, results pile up where the reader is slow
-ATTEMPTS = 4  # at a batch whose worker dies
+ATTEMPTS = 3  # at a batch whose worker dies
 OBJECTS = 2**29  # bytes of shared memory for a Ray that is started here
 
 

@@ -99,6 +99,9 @@ def search(
         "foveate-out"
     ),
     no_sheet: Annotated[bool, typer.Option("--no-sheet", help="No pictures.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Scan all images, also after 'foveate store approximate'.")
+    ] = False,
 ) -> None:
     """Find images in a store by what is in them: a table, a contact sheet with heat, JSON."""
     import time
@@ -113,10 +116,12 @@ def search(
         make_folder(out)
     records: list[dict[str, Any]] = []
     with waiting("searching", encoder):
-        known.search(query[0], 1)  # vectors are read and the encoder is loaded: not part of a search's time
+        known.search(
+            query[0], 1, exact=exact
+        )  # vectors are read and the encoder is loaded: not part of a search's time
         for text in query:
             start = time.perf_counter()
-            hits = known.search(text, count)
+            hits = known.search(text, count, exact=exact)
             seconds = time.perf_counter() - start
             sheet = None if no_sheet or not hits else str(write_sheet(hits, text, out))
             found = [
@@ -174,6 +179,35 @@ def compact(path: StorePath) -> None:
     stats = known.stats()
     typer.echo(f"{freed / 1e6:.1f} MB freed; {stats['images']} images in {stats['shards']} shards")
     last_line(freed=freed, **stats)
+
+
+@store.command("approximate")
+def approximate(
+    path: StorePath,
+    recall: Annotated[
+        float, typer.Option(help="Share of the exact scan's best 50 images that a search is to find.")
+    ] = 0.95,
+    encoder: EncoderName = None,
+) -> None:
+    """Put a large store's vectors into lists: searches then ask a few of them (approximate nearest neighbours)."""
+    known = _there(path, encoder)
+    images = known.stats()["images"]
+    with counting("approximating", 2 * images) as progress:
+        made = known.approximate(recall, progress=lambda done, _: progress(done))
+    rows = [
+        ("images", f"{made.images:,}, {made.vectors:,} vectors"),
+        ("lists", f"{made.lists:,}; {made.probes:,} of them are asked"),
+        ("recall", f"{made.recall:.3f} of the exact scan's best 50, over nouns of the bank; {recall:g} was wanted"),
+        ("bytes", f"{made.nbytes / 1e6:.1f} MB, {made.nbytes / made.images:.0f} an image"),
+        ("seconds", f"{made.seconds:.1f}"),
+    ]
+    table(str(path), ("what", "value"), rows)
+    if made.images < images:
+        typer.echo(f"{images - made.images} images of damaged shards are left out: foveate store verify {path}")
+    last_line(
+        store=str(path), images=made.images, vectors=made.vectors, lists=made.lists, probes=made.probes,
+        recall=round(made.recall, 4), bytes=made.nbytes, seconds=round(made.seconds, 3),
+    )  # fmt: skip
 
 
 @store.command("stats")

@@ -161,8 +161,18 @@ def bench_store(
     repeats: Annotated[int, typer.Option(help="Measurements of each row.")] = 1000,
     images: Annotated[int, typer.Option(help="Images of the synthetic search.")] = 100_000,
     textures: Annotated[int, typer.Option(help="Textures in the store, 90 KB each below TMPDIR.")] = 512,
+    approximate: Annotated[
+        bool, typer.Option("--approximate", help="Only approximate nearest neighbours, beside the exact scan.")
+    ] = False,
 ) -> None:
     """Times of the store: reading, searching, indexing; and the bytes that a question reads."""
+    if approximate:
+        from foveate.bench import store_approximate
+
+        report = store_approximate.measure(images, repeats)
+        table(report["title"], ("what", "measured"), [(r["what"], r["measured"]) for r in report["rows"]])
+        last_line(**report)
+        return
     from foveate.bench.store import measure
 
     report = measure(image, repeats, images, textures)

@@ -43,6 +43,7 @@ from foveate.relevance.query import Query, prepare
 from foveate.relevance.score import PRESENT, peaks_of
 from foveate.store import Store
 from foveate.store.adding import SHARD_IMAGES
+from foveate.store.asking import reranked
 from foveate.store.disk import Disk
 from foveate.store.files import PathLike, Source, find
 from foveate.store.fit import SPACE_RANK, fitted
@@ -51,7 +52,6 @@ from foveate.store.opening import OWN_RANK, VECTORS, Wanted, writing
 from foveate.store.record import FLAT, digest, record_of
 from foveate.store.search import Vectors, short_list, together
 from foveate.store.shard import Draft, Name
-from foveate.store.store import RERANKED
 from foveate.store.vectors import farthest
 from foveate.store.work import BAD, read, reason, seen
 from foveate.texture import EncoderStamp
@@ -98,6 +98,9 @@ def measure(
         gathered = _gather(store, sources, tower, long_side, progress)
         exact = _exact(store, tower, queries, lambda done: progress(len(sources) + done))
         found = _searched(store, texts, exact)
+        reader = store._reader()
+        assert reader is not None
+        length = reranked(reader, max(TOPS))
     lists = {(count, r): _listed(gathered, count, r, queries, tower) for r, count in product(gathered.vectors, COUNTS)}
     usual = (VECTORS, min(SPACE_RANK, max(gathered.spaces)))
     rows = [_row(*choice, places, exact, choice == usual) for choice, places in lists.items()]
@@ -108,7 +111,7 @@ def measure(
         "title": f"{what}; {images} images, {len(texts)} questions",
         "rows": rows,
         "search": {
-            "rerank": RERANKED,
+            "rerank": length,
             **{f"top{top}": mean_estimate(found[top], range(len(texts)))._asdict() for top in TOPS},
             "clear": int(clear.sum()),
             **{f"top{top}_clear": round(float(found[top][clear].mean()), 4) if clear.any() else None for top in TOPS},

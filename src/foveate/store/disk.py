@@ -15,7 +15,7 @@ import contextlib
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,14 +42,24 @@ class Disk:
 
     def publish(self, path: Path, parts: Iterable[bytes]) -> None:
         """Write a file whole, or not at all. What is there under this name is replaced."""
+        with self.publishing(path) as write:
+            for part in parts:
+                write(part)
+
+    @contextmanager
+    def publishing(self, path: Path) -> Iterator[Callable[[bytes], None]]:
+        """The same for whoever writes it part by part: gives a function that takes the next part."""
         temporary = path.parent / f".{secrets.token_hex(8)}{PART}"
         with _said(path, "written"):
             try:
                 with temporary.open("xb") as file:
-                    for part in parts:
+
+                    def write(part: bytes) -> None:
                         for start in range(0, len(part), PIECE):
                             self.step("write", path)
                             file.write(part[start : start + PIECE])
+
+                    yield write
                     file.flush()
                     self.step("flush", path)
                     os.fsync(file.fileno())

@@ -41,13 +41,14 @@ from foveate.store.identity import (
 )
 from foveate.store.index import INDEX_FILE, SCHEMA, Index, admit
 from foveate.store.lock import only_writer
+from foveate.store.nearest_file import NEAREST_FILE
 from foveate.store.reader import Reader, log
 from foveate.store.shard import FOLDER, Draft, flaws, publish, read_shard, shards_of
 from foveate.texture import EncoderStamp
 
 QUARANTINE = "quarantine"
 OWN_RANK, VECTORS = 16, 6
-OURS = {FORMAT_FILE, SPACE_FILE, FOLDER, QUARANTINE, "lock"}
+OURS = {FORMAT_FILE, SPACE_FILE, FOLDER, QUARANTINE, NEAREST_FILE, "lock"}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import os
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from foveate.basis import Basis
 from foveate.errors import FoveateError, StoreDamagedError, StoreKeyError
 from foveate.store.identity import Identity, Space
 from foveate.store.index import FROM_NAMES, ROW, Index, Row, unpacked
+from foveate.store.nearest import Nearest
 from foveate.store.record import ALPHA
 from foveate.store.search import Vectors
 from foveate.store.shard import FOLDER, damaged
@@ -61,6 +62,8 @@ class Reader:
         self._lock = threading.Lock()
         self._files: OrderedDict[str, _File] = OrderedDict()
         self._vectors: Vectors | None = None
+        self._compared: set[str] = set()  # shards whose vectors had the right CRC-32; shards never change
+        self.nearest = Nearest(path, space)
         self._reading = threading.Lock()
         self._preprocessing = {
             "long_side": identity.long_side,
@@ -133,14 +136,10 @@ class Reader:
 
     def vectors_at(self, row: Row) -> NDArray[np.float16] | None:
         """The image-level vectors of a row, float16 [k, s]; None where those of its shard are damaged."""
-        images, start, crc = self.index.ask(
-            "SELECT images, vectors, crc FROM shards WHERE sequence = ?", (row.sequence,)
-        )[0]
-        k, s = self.identity.vectors, self.space.basis.rank
-        content = self._piece(row.file, start, images * k * s * 2)
-        if content is None or zlib.crc32(content) != crc:
+        try:
+            return self.vectors_in(row.sequence, np.array([row.position]))[0]
+        except StoreDamagedError:
             return None
-        return np.frombuffer(content, "<f2").reshape(images, k, s)[row.position]
 
     def vectors(self) -> Vectors:
         """The image-level vectors as the index has them now. Images of damaged shards are left out, and logged."""
@@ -161,24 +160,62 @@ class Reader:
     def _read_vectors(self) -> Vectors:
         changes = self.index.changes
         listed = self.index.ask("SELECT id, sequence, position FROM images ORDER BY id")
-        rows = np.array(listed, np.int64).reshape(-1, 3)
+        return self.vectors_of(np.array(listed, np.int64).reshape(-1, 3), changes)
+
+    def vectors_of(self, rows: NDArray[np.int64], changes: int) -> Vectors:
+        """Those of the images in `rows` [n, 3]: id, sequence, position, by id. Those of damaged shards are left out."""
+        return self._collected(rows, changes, self.vectors_in)
+
+    def few_vectors_of(self, rows: NDArray[np.int64], changes: int) -> Vectors:
+        """The same for some images out of many shards: of a shard that was compared before, only theirs are read."""
+        k, s = self.identity.vectors, self.space.basis.rank
+
+        def some(sequence: int, positions: NDArray[np.int64]) -> NDArray[np.float16]:
+            file, _, start, _ = self._vectors_place(sequence)
+            if file not in self._compared:
+                return self.vectors_in(sequence, positions)
+            size = k * s * 2
+            pieces = [self._piece(file, start + place * size, size) for place in positions.tolist()]
+            if None in pieces:
+                raise damaged(self.path / FOLDER / file, "it is shorter than it was")
+            return np.frombuffer(b"".join(p for p in pieces if p is not None), "<f2").reshape(-1, k, s)
+
+        return self._collected(rows, changes, some)
+
+    def vectors_in(self, sequence: int, positions: NDArray[np.int64]) -> NDArray[np.float16]:
+        """Those of images of one shard: float16 [n, k, s]. Raises StoreDamagedError."""
+        file, images, start, crc = self._vectors_place(sequence)
+        k, s = self.identity.vectors, self.space.basis.rank
+        content = self._piece(file, start, images * k * s * 2)
+        if content is None or zlib.crc32(content) != crc:
+            raise damaged(self.path / FOLDER / file, "its vectors differ in their CRC-32")
+        self._compared.add(file)
+        return np.asarray(np.frombuffer(content, "<f2").reshape(images, k, s)[positions])
+
+    def _vectors_place(self, sequence: int) -> tuple[str, int, int, int]:
+        found = self.index.ask("SELECT file, images, vectors, crc FROM shards WHERE sequence = ?", (sequence,))
+        if not found:
+            raise GoneError(f"shard {sequence} is gone", expected="one of the index", fix="search again")
+        file, images, start, crc = found[0]
+        return file, images, start, crc
+
+    def _collected(
+        self,
+        rows: NDArray[np.int64],
+        changes: int,
+        read: Callable[[int, NDArray[np.int64]], NDArray[np.float16]],
+    ) -> Vectors:
         k, s = self.identity.vectors, self.space.basis.rank
         table = np.empty((len(rows), k, s), np.float32)
         good = np.ones(len(rows), bool)
         order = np.argsort(rows[:, 1], kind="stable")
         sequences, starts = np.unique(rows[order, 1], return_index=True)
-        shards = {q: rest for q, *rest in self.index.ask("SELECT sequence, file, images, vectors, crc FROM shards")}
-        for sequence, places in zip(sequences.tolist(), np.split(order, starts[1:]), strict=True):
+        for sequence, places in zip(sequences.tolist(), np.split(order, starts)[1:], strict=True):
             try:
-                file, images, start, crc = shards[sequence]
-                content = self._piece(file, start, images * k * s * 2)
-                if content is None or zlib.crc32(content) != crc:
-                    raise damaged(self.path / FOLDER / file, "its vectors differ in their CRC-32")
-            except (FoveateError, KeyError) as cause:
-                log.warning("%s; its images are left out of searches", getattr(cause, "received", cause))
+                table[places] = read(sequence, rows[places, 2])
+            except FoveateError as cause:
+                log.warning("%s; its images are left out of searches", cause.received)
                 good[places] = False
-                continue
-            table[places] = np.frombuffer(content, "<f2").reshape(images, k, s)[rows[places, 2]]
         if not good.all():
             table, rows = table[good], rows[good]
         return Vectors(rows[:, 0].copy(), table.reshape(-1, s), k, changes)

@@ -6,7 +6,6 @@ import os
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -16,30 +15,26 @@ from numpy.typing import NDArray
 from foveate.basis import Basis
 from foveate.channels.build import Preset, channels_named
 from foveate.encoders import Encoder
-from foveate.encoders.contract import encoder_of
 from foveate.engine import Engine
-from foveate.errors import OptionError, QueryError, StoreDamagedError, StoreKeyError
-from foveate.pipeline import score
+from foveate.errors import StoreDamagedError, StoreKeyError
 from foveate.relevance.bank import bank_of
-from foveate.relevance.query import Query, prepare
-from foveate.relevance.score import Relevance, maps_of, peaks_of
-from foveate.store import upkeep
+from foveate.relevance.score import maps_of
+from foveate.store import asking, upkeep
 from foveate.store.adding import Added, Progress, add
+from foveate.store.approximating import Approximate, build
 from foveate.store.cache import Statistics, TextureCache
 from foveate.store.disk import Disk
 from foveate.store.files import PathLike
 from foveate.store.identity import Identity
 from foveate.store.index import FROM_NAMES, ROW, Row, packed, unpacked
 from foveate.store.opening import Wanted, opened, removing
-from foveate.store.reader import RETRIES, GoneError, Reader, log
-from foveate.store.search import Hit, short_list, together
+from foveate.store.reader import GoneError, Reader, log
+from foveate.store.search import Hit
 from foveate.store.texture import StoredTexture
 from foveate.store.upkeep import Verified
-from foveate.texture import Texture
 
 Floats = NDArray[np.float32]
 CACHE = 256 * 2**20  # bytes of textures in memory
-RERANKED, FACTOR = 50, 5  # images that are searched exactly: at least so many, and so many for each that is wanted
 HEX = frozenset("0123456789abcdef")
 
 
@@ -168,6 +163,24 @@ class Store:
         finally:
             self._forget()
 
+    def approximate(self, recall: float = 0.95, *, progress: Callable[[int, int], None] | None = None) -> Approximate:
+        """Put the images' vectors into lists, of which a search then asks a few: approximate nearest neighbours.
+
+        For stores of more than about a million images. Needs the extra [faiss]. From then on `search` uses them;
+        images that are added later are scanned exactly, until this is called again. Removed ones are never found.
+
+        Args:
+            recall: share of the exact scan's best 50 images that is to be found; measured on the store's own images.
+            progress: called with how much is done, and of how much.
+
+        Raises:
+            MissingExtraError, OptionError; StoreError without images, StoreLockedError, OutputError.
+        """
+        try:
+            return build(self.path, recall, self._wanted, self._disk, progress)
+        finally:
+            self._forget()
+
     def stats(self) -> dict[str, Any]:
         """Counts, bytes, encoder and basis."""
         return upkeep.statistics(self.path, self._reader())
@@ -231,11 +244,23 @@ class Store:
 
     @overload  # a str is a sequence of str too; the first signature wins
     def search(  # type: ignore[overload-overlap]
-        self, query: str, k: int = 20, *, encoder: str | Encoder | None = None, rerank: int | None = None
+        self,
+        query: str,
+        k: int = 20,
+        *,
+        encoder: str | Encoder | None = None,
+        rerank: int | None = None,
+        exact: bool = False,
     ) -> list[Hit]: ...
     @overload
     def search(
-        self, query: Sequence[str], k: int = 20, *, encoder: str | Encoder | None = None, rerank: int | None = None
+        self,
+        query: Sequence[str],
+        k: int = 20,
+        *,
+        encoder: str | Encoder | None = None,
+        rerank: int | None = None,
+        exact: bool = False,
     ) -> list[list[Hit]]: ...
     def search(
         self,
@@ -244,35 +269,21 @@ class Store:
         *,
         encoder: str | Encoder | None = None,
         rerank: int | None = None,
+        exact: bool = False,
     ) -> list[Hit] | list[list[Hit]]:
         """The k images in which a question finds most; fewer where the store has fewer. Several: a list for each.
 
         Args:
             encoder: the store's, where it does not come with foveate.
-            rerank: images that are searched exactly; the larger of 50 and 5 k by default.
+            rerank: images that are searched exactly; by default 50, 5 k, or the root of how many there are, if more.
+            exact: choose those among all images' vectors, also where `approximate` was called.
 
         Raises QueryError, OptionError; TextureEncoderError for another encoder than the store's.
         """
-        for name, value in (("k", k), ("rerank", 1 if rerank is None else rerank)):
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise OptionError(f"{name}={value!r}", expected="a whole number from 1", fix="20 is usual")
         texts = [query] if isinstance(query, str) else list(query)
-        reader = self._reader()
-        if reader is None:
-            nothing: list[list[Hit]] = [[] for _ in texts]
-            return [] if isinstance(query, str) else nothing
-        tower, queries = self._asked(reader, texts, encoder)
-        size = max(RERANKED, FACTOR * k) if rerank is None else max(int(rerank), int(k))
-        for _ in range(RETRIES):
-            vectors = reader.vectors()
-            lists = short_list(vectors, reader.space, queries, tower.calibration, size)
-            found = [
-                self._ranked(reader, tower, each, text, vectors.ids[places], int(k), encoder)
-                for each, text, places in zip(queries, texts, lists, strict=True)
-            ]
-            enough = min(int(k), len(vectors.ids))
-            if vectors.changes == reader.index.changes or all(len(hits) == enough for hits in found):
-                break  # else images on the short list were removed meanwhile
+        found = asking.search(
+            self._reader(), texts, k, rerank, encoder or self._wanted.encoder, self.__getitem__, exact
+        )
         return found[0] if isinstance(query, str) else found
 
     def score_all(
@@ -287,7 +298,7 @@ class Store:
         reader = self._reader()
         if reader is None:
             return
-        tower, queries = self._asked(reader, texts, encoder)
+        tower, queries = asking.asked(reader, texts, encoder or self._wanted.encoder)
         rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
         for name in self.keys():
             try:
@@ -297,45 +308,6 @@ class Store:
                 log.warning("%s", error.received)
                 continue
             yield name, maps[0] if isinstance(query, str) else maps
-
-    def _asked(self, reader: Reader, texts: list[str], encoder: str | Encoder | None) -> tuple[Encoder, list[Query]]:
-        tower = encoder_of(reader.identity.encoder, encoder or self._wanted.encoder)
-        if not texts:
-            raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
-        return tower, [prepare(tower, text) for text in texts]
-
-    def _ranked(
-        self,
-        reader: Reader,
-        tower: Encoder,
-        query: Query,
-        text: str,
-        ids: NDArray[np.int64],
-        k: int,
-        encoder: str | Encoder | None,
-    ) -> list[Hit]:
-        rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
-        scored: list[tuple[float, int, str, str]] = []
-        for id in ids.tolist():
-            try:
-                texture, path, name = reader.by_id(id)
-            except StoreDamagedError as error:
-                log.warning("%s", error.received)
-                continue
-            except StoreKeyError:  # removed meanwhile
-                continue
-            peaks = peaks_of(texture, query, tower.calibration, rivals)
-            scored.append((-together(peaks), id, path, name))
-        scored.sort()
-        given = encoder or self._wanted.encoder
-
-        def relevance(texture: Texture, asked: str) -> Relevance:
-            return score(texture, asked, encoder=given)
-
-        return [
-            Hit(path, name, -worth, text, partial(self.__getitem__, path), relevance)
-            for worth, _, path, name in scored[:k]
-        ]
 
     def _texture(self, row: Row, path: str, name: str) -> StoredTexture:
         reader = self._reader()

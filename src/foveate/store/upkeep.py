@@ -20,6 +20,7 @@ import numpy as np
 from foveate.errors import FoveateError, StoreDamagedError, StoreError
 from foveate.grid import Grid
 from foveate.relevance.bank import query_metric_of
+from foveate.store import approximating
 from foveate.store.adding import SHARD_BYTES, SHARD_IMAGES
 from foveate.store.disk import PART, Disk
 from foveate.store.index import Index, Row, drop_shard, packed, unpacked
@@ -88,6 +89,9 @@ def verify(path: Path, reader: Reader | None) -> Verified:
         notes += [f"{file.name}: left by a crash" for file in folder.glob(f".*{PART}")]
     if (path / QUARANTINE).is_dir():
         notes += [f"{QUARANTINE}/{file.name}" for file in sorted((path / QUARANTINE).iterdir())]
+    problem, note = approximating.inspected(path, reader)
+    problems += [problem] * bool(problem)
+    notes += [note] * bool(note)
     size = sum(file.stat().st_size for file in lying)
     images, names = (int(index.ask(f"SELECT COUNT(*) FROM {table}")[0][0]) for table in ("images", "names"))
     return Verified(
@@ -163,11 +167,12 @@ def repair(path: Path, wanted: Wanted, disk: Disk) -> Verified:
             writer.commit(draft)
             quarantine(writer, file)
             aside.append(name)
+        gone = approximating.discarded(path, reader, disk)
         reader.close()
         found = verify(path, _reader(writer))
     return Verified(
         found.images, found.names, found.shards, found.nbytes, found.problems, tuple(dict.fromkeys(lost)),
-        tuple(aside), found.notes,
+        tuple(aside), (*found.notes, *([gone] * bool(gone))),
     )  # fmt: skip
 
 
@@ -263,6 +268,7 @@ def statistics(path: Path, reader: Reader | None) -> dict[str, Any]:
         "bytes_an_image": round(alive / images) if images else 0,
         "cells_an_image": round(cells / images) if images else 0,
         "dead_images": written - images,
+        **approximating.counted(path),
     }
 
 
