@@ -181,6 +181,28 @@ def bench_store(
     last_line(**report)
 
 
+@bench.command("index")
+def bench_index(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of images, all the way down, or images.")],
+    workers: Annotated[str, typer.Option(help="Numbers of workers, with commas between.")] = "1,2",
+    engine: Annotated[str, typer.Option(help="local, ray, or local,ray.")] = "local",
+    limit: Annotated[int | None, typer.Option(help="At most so many images, evenly from all.")] = 500,
+) -> None:
+    """Images a second of indexing, by engine and workers, beside the tower alone."""
+    from foveate.bench.index import measure
+
+    try:
+        counts = [int(number) for number in workers.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"--workers {workers}: expected whole numbers with commas between") from None
+    engines = [name.strip() for name in engine.split(",")]
+    with counting("measuring", 1 + len(counts) * len(engines), "rows") as progress:
+        report = measure(folders, engines, counts, limit, progress)
+    header = ("engine", "workers", "until the first", "images a second", "of a core an image", "above the tower")
+    table(report["title"], header, [tuple(row["cells"]) for row in report["rows"]])
+    last_line(**report)
+
+
 @bench.command("search")
 def bench_search(
     folders: Annotated[list[Path], typer.Argument(help="Folders of images, all the way down, or images.")],
