@@ -357,6 +357,9 @@ def main() -> None:
     """Entry point: turns foveate's errors into messages and a full pipe into silence."""
     from foveate.errors import FoveateError
 
+    if sys.argv[1:2] != ["bench"]:  # that measures what users of the library have
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads spin after each product, in the encoder's way
+
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a question may hold what a terminal cannot show
