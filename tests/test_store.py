@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -332,12 +333,16 @@ def test_parts_are_merged_into_the_same_store(toys: Store, tmp_path: Path) -> No
 
 
 def test_the_unit_of_work_needs_no_store(toys: Store, tmp_path: Path) -> None:
-    reader = toys._reader()
-    assert reader is not None
-    work = pickle.loads(pickle.dumps(EncodeBatch(Toy(), reader.identity, reader.space)))
+    work = pickle.loads(pickle.dumps(toys.work))
+    assert isinstance(work, EncodeBatch)
+    with pytest.raises(StoreError, match="empty store"):
+        Store(tmp_path / "none.fov").work  # noqa: B018
     bad = tmp_path / "bad.png"
     bad.write_bytes(b"no image")
-    batch = {"path": np.array([str(tmp_path / "photos" / "001.png"), str(bad)], object), "name": ["one", "bad"]}
+    batch: dict[str, Any] = {
+        "path": np.array([str(tmp_path / "photos" / "001.png"), str(bad)], object),
+        "name": ["one", "bad"],
+    }
     out = work(batch)
     record = record_in(out["record"][0])
     assert record.key == toys.content_key("001.png")

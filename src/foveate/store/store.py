@@ -16,7 +16,7 @@ from foveate.basis import Basis
 from foveate.channels.build import Preset, channels_named
 from foveate.encoders import Encoder
 from foveate.engine import Engine
-from foveate.errors import StoreDamagedError, StoreKeyError
+from foveate.errors import StoreDamagedError, StoreError, StoreKeyError
 from foveate.relevance.bank import bank_of
 from foveate.relevance.score import maps_of
 from foveate.store import asking, upkeep
@@ -32,6 +32,7 @@ from foveate.store.reader import GoneError, Reader, log
 from foveate.store.search import Hit
 from foveate.store.texture import StoredTexture
 from foveate.store.upkeep import Verified
+from foveate.store.work import EncodeBatch
 
 Floats = NDArray[np.float32]
 CACHE = 256 * 2**20  # bytes of textures in memory
@@ -234,6 +235,18 @@ class Store:
         """Encoder, basis and preprocessing; None while the store is empty."""
         reader = self._reader()
         return None if reader is None else reader.identity
+
+    @property
+    def work(self) -> EncodeBatch:
+        """What encodes a batch of files for this store, on whatever engine. Raises StoreError while it is empty."""
+        reader = self._reader()
+        if reader is None:
+            raise StoreError(
+                f"the empty store '{self.path}'",
+                expected="one whose encoder and space are settled",
+                fix="add some images first",
+            )
+        return EncodeBatch(self._wanted.encoder or reader.identity.encoder.name, reader.identity, reader.space)
 
     @property
     def cached(self) -> Statistics:
