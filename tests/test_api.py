@@ -18,7 +18,7 @@ SOURCE = Path(foveate.__file__).parent
 ROOT = Path(__file__).parents[1]
 FLOORS = {
     "errors": 0, "image": 0, "grid": 0, "layout": 0, "output": 0, "readonly": 0, "raster": 0, "engine": 0,
-    "texture": 1, "texture_file": 1, "basis": 1, "derived": 1, "sampling": 1, "planes": 1,
+    "moments": 1, "texture": 1, "texture_file": 1, "basis": 1, "derived": 1, "sampling": 1, "planes": 1,
     "encoders": 2, "channels": 2,
     "relevance": 3,
     "pipeline": 4, "closer": 5, "scene_file": 5, "refine": 5, "vlm": 5, "video": 5, "train": 5, "store": 5,

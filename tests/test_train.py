@@ -27,6 +27,7 @@ from foveate.cli import app
 from foveate.encoders import DenseFeatures, Encoder, load_encoder
 from foveate.errors import BasisFileError, EncoderOutputError, ImageNotFoundError, OptionError, OutputError
 from foveate.image import load_image
+from foveate.moments import Moments
 from foveate.pipeline import encode
 from foveate.readonly import ReadOnly
 from foveate.relevance.bank import bank_of, query_metric_of
@@ -36,7 +37,6 @@ from foveate.train.bound import Kept, as_file, as_record, wrong
 from foveate.train.check import Limits, check
 from foveate.train.fitted import FittedBasis, fitted
 from foveate.train.gather import Gathered, gather, images_in
-from foveate.train.moments import Moments
 from foveate.train.page import page
 from tests.conftest import PHOTOS
 

@@ -20,9 +20,9 @@ from foveate.basis import Metric, compress, principal
 from foveate.bench import circumstances
 from foveate.bench.coco import Folder
 from foveate.encoders import load_encoder
+from foveate.moments import Moments
 from foveate.relevance.bank import query_metric_of
 from foveate.train.check import likeness
-from foveate.train.moments import Moments
 
 RANKS = (4, 8, 16, 32, 64)
 WAYS = {

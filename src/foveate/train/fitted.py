@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from foveate import output
 from foveate.basis import Basis, Metric, principal
 from foveate.errors import BasisFileError, OptionError
+from foveate.moments import Moments
 from foveate.readonly import Frozen, ReadOnly
 from foveate.texture import EncoderStamp
-from foveate.train.moments import Moments
 
 Floats = NDArray[np.float32]
 FORMAT, VERSION = "foveate-basis", 1

@@ -32,12 +32,12 @@ from foveate.encoders.contract import check_features, encoder_given
 from foveate.engine import Engine, Local, column
 from foveate.errors import BasisFileError, ImageNotFoundError, OptionError
 from foveate.image import load_image
+from foveate.moments import Moments
 from foveate.output import write_whole
 from foveate.readonly import Frozen, ReadOnly
 from foveate.refine import LEAST_SIDE, PROBE
 from foveate.store.files import SUFFIXES, Source, find
 from foveate.store.work import BAD, received, sendable
-from foveate.train.moments import Moments
 
 EVERY = 200  # images between two checkpoints
 BATCH = 8  # images of one sum; the order of a sum of floats is part of the result
