@@ -17,18 +17,20 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.basis import Basis, compress, inward
+from foveate.basis import Basis, inward, principal
 from foveate.encoders import Encoder
 from foveate.errors import StoreError
+from foveate.moments import Moments
 from foveate.relevance.bank import query_metric_of
 from foveate.store.files import Source
 from foveate.store.identity import Space
 from foveate.store.record import SMALLEST, STEPS
 from foveate.store.work import BAD, read, seen
 
+Floats = NDArray[np.float32]
 LEAST, SHARE, MOST = 64, 10, 512  # images of the sample: one in ten, within these
-VECTORS = 2**15  # of all images of the sample together; 256 of one at most
-CELLS = 256
+CELLS = 256  # of each, for the basis
+FEW = 128  # of those, for the size of its steps: kept until it is known
 SPACE_RANK, SHARED_RANK = 96, 64
 
 
@@ -55,26 +57,31 @@ def fitted(
     `given` is a basis to use; then only the size of its steps is taken from the images. `workers` are threads.
     """
     metric = query_metric_of(tower)
-    sample = sample_of(len(sources))
-    count = min(CELLS, VECTORS // len(sample))
 
-    def cells_of(place: int) -> NDArray[np.float32] | None:
+    def looked(place: int) -> tuple[Moments, Floats] | None:
         try:
             _, dense = seen(tower, read(sources[place]).content, long_side)
         except BAD:
             return None
         x = dense.features.reshape(dense.grid.count, -1)
-        return x[:: max(1, len(x) // count)].astype(np.float32)
+        x = x[:: max(1, len(x) // CELLS)].astype(np.float32)
+        return Moments.nothing(tower.width).with_features(x), x[:: max(1, len(x) // FEW)]
 
+    moments, few = Moments.nothing(tower.width), []
     with ThreadPoolExecutor(workers, "foveate-fit") as pool:
-        features = [cells for cells in pool.map(cells_of, sample) if cells is not None]
-    if not features:
+        for found in pool.map(looked, sample_of(len(sources))):
+            if found is not None:
+                moments = moments + found[0]
+                few.append(found[1])
+    if not few:
         raise StoreError(
             f"{len(sources)} files, none of a sample of which could be read as an image",
             expected="at least one image to fit the store's basis to",
             fix="check the files: foveate encode IMAGE says what is wrong with one",
         )
-    cells = np.concatenate(features)
-    basis = given or compress(cells, rank=min(rank, tower.width), metric=metric).basis
-    z = (cells - basis.mean) @ inward(basis, metric)
+    basis = given
+    if basis is None:
+        outward = principal(moments.covariance, metric).outward(min(rank, tower.width))
+        basis = Basis(moments.mean.astype(np.float32), outward)
+    z = (np.concatenate(few) - basis.mean) @ inward(basis, metric)
     return Space(basis, (np.maximum(np.abs(z).max(0), SMALLEST) / STEPS).astype(np.float32))
