@@ -1,0 +1,38 @@
+"""`foveate bench index`: rows in processes of their own, each with a store of all images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from foveate.bench.index import measure
+from foveate.cli import app
+from foveate.errors import ImageNotFoundError, OptionError
+from tests.conftest import PHOTOS
+
+
+def test_a_row_for_each_number_of_workers(tmp_path: Path) -> None:
+    (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8\xff nothing")
+    said = CliRunner().invoke(app, ["bench", "index", str(PHOTOS), str(tmp_path / "broken.jpg"), "--workers", "1,2"])
+    assert said.exit_code == 0, said.output
+    report = json.loads(said.stdout.splitlines()[-1])
+    assert [(row["engine"], row["workers"], row["added"], row["bad"]) for row in report["rows"]] == [
+        ("local", 1, 3, 1),
+        ("local", 2, 3, 1),
+    ]
+    assert (report["images"], report["tower"]["images"]) == (4, 3)
+    for row in report["rows"]:
+        assert row["rate"] > 0
+        assert row["above"] == pytest.approx(row["core_ms"] / report["tower"]["milliseconds"] - 1)
+
+
+def test_bad_options(tmp_path: Path) -> None:
+    for engines, workers in ((["spark"], [1]), (["local"], []), (["local"], [0])):
+        with pytest.raises(OptionError, match="local or ray"):
+            measure([PHOTOS], engines, workers)
+    with pytest.raises(ImageNotFoundError):
+        measure([tmp_path], ["local"], [1])
+    assert CliRunner().invoke(app, ["bench", "index", str(PHOTOS), "--workers", "two"]).exit_code == 2
