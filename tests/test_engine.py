@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,21 @@ def test_results_in_another_order_are_refused(tmp_path: Path, monkeypatch: pytes
         gather(images_in([folder]), Toy(), 100, engine=Shuffled())
     with pytest.raises(EngineError, match="in order"):
         Store(tmp_path / "s.fov", encoder=Toy()).add(folder, engine=Shuffled())
+
+
+def test_an_engine_that_starts_slowly_makes_no_shard_of_one_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("foveate.store.adding.time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    class Slow(Local):
+        def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
+            clock[0] += 60
+            yield from super().map(work, columns, batch)
+
+    added = Store(tmp_path / "s.fov", encoder=Toy()).add(pictures(tmp_path / "photos", 5), engine=Slow())
+    assert (added.added, added.shards) == (5, 1)
 
 
 def test_a_cluster_has_more_workers_than_a_machine_has_threads(tmp_path: Path) -> None:

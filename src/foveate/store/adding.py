@@ -199,6 +199,8 @@ class _Adding:
                 yield _Done(size, modified, image, None if error else record_in(record), error)
 
     def _take(self, source: Source, done: _Done) -> None:
+        if not self.draft:  # what came late, as an engine's first batch does, has not waited yet
+            self.published = time.monotonic()
         if done.error:
             self.bad.append((source.path, done.error))
         else:
