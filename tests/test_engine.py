@@ -62,8 +62,10 @@ def doubled(batch: Batch, bad: int = -1, error: Exception | None = None, slow: f
     }
 
 
-def dying(batch: Batch) -> Batch:
+def dying(batch: Batch, deaths: Path) -> Batch:
     if 5 in batch["number"]:
+        with deaths.open("a") as file:
+            file.write("x")
         os.kill(os.getpid(), signal.SIGKILL)
     return batch
 
@@ -110,10 +112,11 @@ def test_an_error_of_the_work_is_the_error_of_the_job(
     assert said in str(raised.value)
 
 
-def test_a_batch_that_kills_its_worker_ends_the_job_and_is_named(ray: Engine) -> None:
+def test_a_batch_that_kills_its_worker_ends_the_job_and_is_named(ray: Engine, tmp_path: Path) -> None:
     columns = {"number": range(40), "path": [b"/photos/%d\xff.jpg" % n for n in range(40)]}  # three batches a block
     with pytest.raises(EngineError, match=rf"died {ATTEMPTS} times at rows 4 to 5, '/photos/4\\xff.jpg'"):
-        joined(ray.map(dying, columns, 2))
+        joined(ray.map(partial(dying, deaths=tmp_path / "deaths"), columns, 2))
+    assert len((tmp_path / "deaths").read_text()) == ATTEMPTS
 
 
 def test_a_store_whose_worker_was_killed_is_the_local_one(ray: Engine, tmp_path: Path) -> None:
