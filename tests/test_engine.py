@@ -9,9 +9,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,7 @@ from typer.testing import CliRunner
 from foveate import Store
 from foveate.cli import app
 from foveate.encoders import load_encoder
-from foveate.engine import ATTEMPTS, Batch, Engine, Local, Ray, column, engine_named
+from foveate.engine import ATTEMPTS, Batch, Engine, Local, Ray, Work, column, engine_named
 from foveate.errors import EncoderOutputError, EngineError, MissingExtraError, OptionError
 from foveate.store.adding import Progress
 from foveate.store.shard import shards_of
@@ -48,7 +51,8 @@ def ray() -> Iterator[Engine]:
     module.shutdown()
 
 
-def doubled(batch: Batch, bad: int = -1, error: Exception | None = None) -> Batch:
+def doubled(batch: Batch, bad: int = -1, error: Exception | None = None, slow: float = 0.0) -> Batch:
+    time.sleep(slow)
     if error is not None and bad in batch["number"]:
         raise error
     return {
@@ -58,8 +62,10 @@ def doubled(batch: Batch, bad: int = -1, error: Exception | None = None) -> Batc
     }
 
 
-def dying(batch: Batch) -> Batch:
+def dying(batch: Batch, deaths: Path) -> Batch:
     if 5 in batch["number"]:
+        with deaths.open("a") as file:
+            file.write("x")
         os.kill(os.getpid(), signal.SIGKILL)
     return batch
 
@@ -106,10 +112,11 @@ def test_an_error_of_the_work_is_the_error_of_the_job(
     assert said in str(raised.value)
 
 
-def test_a_batch_that_kills_its_worker_ends_the_job_and_is_named(ray: Engine) -> None:
-    columns = {"number": range(12), "path": [b"/photos/%d\xff.jpg" % n for n in range(12)]}
+def test_a_batch_that_kills_its_worker_ends_the_job_and_is_named(ray: Engine, tmp_path: Path) -> None:
+    columns = {"number": range(40), "path": [b"/photos/%d\xff.jpg" % n for n in range(40)]}  # three batches a block
     with pytest.raises(EngineError, match=rf"died {ATTEMPTS} times at rows 4 to 5, '/photos/4\\xff.jpg'"):
-        joined(ray.map(dying, columns, 2))
+        joined(ray.map(partial(dying, deaths=tmp_path / "deaths"), columns, 2))
+    assert len((tmp_path / "deaths").read_text()) == ATTEMPTS
 
 
 def test_a_store_whose_worker_was_killed_is_the_local_one(ray: Engine, tmp_path: Path) -> None:
@@ -122,7 +129,7 @@ def test_a_store_whose_worker_was_killed_is_the_local_one(ray: Engine, tmp_path:
 
     def kill(progress: Progress) -> None:
         if progress.done >= 16 and not killed:
-            killed.append(workers()[0])
+            killed.append(processes(WORKER)[0])
             os.kill(killed[0], signal.SIGKILL)
 
     one = here.add(folder)
@@ -134,6 +141,62 @@ def test_a_store_whose_worker_was_killed_is_the_local_one(ray: Engine, tmp_path:
     assert there.verify().ok
     again = there.add(folder, engine=ray)
     assert (again.added, again.known, len(again.bad)) == (0, 151, 1)
+
+
+def test_a_store_is_complete_though_the_ledger_is_killed(ray: Engine) -> None:
+    got: list[int] = []
+    for piece in ray.map(partial(doubled, slow=0.05), {"number": range(96)}, 2):
+        if not got:
+            os.kill(processes("ray::_Ledger")[0], signal.SIGKILL)
+        got += piece["number"].tolist()
+    assert got == list(range(96))
+
+
+def test_workers_of_another_release_are_refused(ray: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foveate.engine._release", lambda: "0.0.1")  # here; a worker has its own
+    with pytest.raises(EngineError, match=r"a worker with foveate .*, asked by foveate 0\.0\.1"):
+        joined(ray.map(doubled, {"number": range(3)}, 2))
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """An engine that breaks its word."""
+
+    def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
+        yield from reversed(list(Local().map(work, columns, batch)))
+
+
+def test_results_in_another_order_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = pictures(tmp_path / "photos", 6)
+    monkeypatch.setattr("foveate.train.gather.BATCH", 2)
+    monkeypatch.setattr("foveate.store.adding.BATCH", 2)
+    with pytest.raises(EngineError, match="in order"):
+        gather(images_in([folder]), Toy(), 100, engine=Shuffled())
+    with pytest.raises(EngineError, match="in order"):
+        Store(tmp_path / "s.fov", encoder=Toy()).add(folder, engine=Shuffled())
+
+
+def test_an_engine_that_starts_slowly_makes_no_shard_of_one_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("foveate.store.adding.time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    class Slow(Local):
+        def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
+            clock[0] += 60
+            yield from super().map(work, columns, batch)
+
+    added = Store(tmp_path / "s.fov", encoder=Toy()).add(pictures(tmp_path / "photos", 5), engine=Slow())
+    assert (added.added, added.shards) == (5, 1)
+
+
+def test_a_cluster_has_more_workers_than_a_machine_has_threads(tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "photos", 3)
+    store = Store(tmp_path / "s.fov", encoder=Toy())
+    assert store.add(folder, workers=200, engine=Local()).added == 3
+    with pytest.raises(OptionError, match="workers=200"):
+        store.add(folder, workers=200)
 
 
 def test_photographs_and_a_basis_do_not_depend_on_the_engine(
@@ -163,12 +226,12 @@ def test_photographs_and_a_basis_do_not_depend_on_the_engine(
     assert FittedBasis.load(tmp_path / "b.safetensors").made["samples"] == here.moments.count
 
 
-def workers() -> list[int]:
-    """Process ids of Ray's workers."""
+def processes(title: str) -> list[int]:
+    """Ids of processes that are called so."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and (entry / "cmdline").read_text().startswith(WORKER):
+            if entry.name.isdigit() and (entry / "cmdline").read_text().startswith(title):
                 found.append(int(entry.name))
         except OSError:
             continue
@@ -189,6 +252,9 @@ def test_what_cannot_be_sent_is_said_before_anything_runs(ray: Engine) -> None:
     [
         (lambda: Ray(0), OptionError, "workers=0"),
         (lambda: Ray(2, gpus=-1), OptionError, "gpus=-1"),
+        (lambda: Ray(2, gpus=1.5), OptionError, "gpus=1.5"),
+        (lambda: Ray(2, gpus=1e-6), OptionError, "gpus=1e-06"),
+        (lambda: Ray(2, cpus=float("nan")), OptionError, "cpus=nan"),
         (lambda: engine_named("spark"), OptionError, "local or ray"),
         (lambda: joined(Ray(2, gpus=1).map(doubled, {"number": range(3)}, 2)), OptionError, "Ray has 2 and 0"),
     ],

@@ -10,7 +10,7 @@ import pytest
 import foveate
 from foveate import Texture
 from foveate.encoders import Encoder, load_encoder
-from foveate.encoders.nano import FILES, Nano
+from foveate.encoders.nano import FILES, Nano, threads
 from foveate.errors import EncoderFilesError, EncoderNameError, OptionError
 
 # Boxes (y0, x0, y1, x1) in pixels, from COCO's annotations of these photographs (CC BY 4.0).
@@ -151,3 +151,12 @@ def test_a_thing_that_is_not_there_is_not_found(absent: str, textures: dict[str,
         relevance = foveate.score(texture, absent)
         assert not relevance.present
         assert relevance.confidence < 0.4
+
+
+@pytest.mark.parametrize(
+    ("said", "count"),
+    [("", 0), ("0", 0), ("abc", 0), ("-1", 0), ("²", 0), ("4,2", 4), (" 1 ", 1), ("9" * 20, 1024)],
+)
+def test_threads_are_what_the_environment_says(said: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    assert threads() == count

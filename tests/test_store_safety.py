@@ -428,6 +428,9 @@ def test_lists_of_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         store.add(tmp_path / "empty.txt")
     with pytest.raises(ImageNotFoundError, match=r"list 'nowhere\.txt' cannot be read"):
         store.add("nowhere.txt")
+    monkeypatch.setattr("sys.stdin", None)  # closed: foveate index - <&-
+    with pytest.raises(ImageNotFoundError, match="list '-' cannot be read"):
+        store.add("-")
     (tmp_path / "web.txt").write_text("https://example.org/a.jpg\n")
     with pytest.raises(ImageNotFoundError, match="nothing is fetched"):
         store.add("web.txt")

@@ -36,7 +36,7 @@ from foveate.texture import EncoderStamp
 from foveate.train.bound import Kept, as_file, as_record, wrong
 from foveate.train.check import Limits, check
 from foveate.train.fitted import FittedBasis, fitted
-from foveate.train.gather import Gathered, gather, images_in
+from foveate.train.gather import Gathered, SumBatch, gather, images_in
 from foveate.train.page import page
 from tests.conftest import PHOTOS
 
@@ -154,6 +154,20 @@ def test_a_killed_process_goes_on_to_the_same_result(
     subprocess.run(command, check=True, capture_output=True)
     monkeypatch.setattr("foveate.train.gather.BATCH", 1)
     assert same(Gathered.load(at), gather(images_in([photos]), NANO, 500))
+
+
+def test_sums_of_another_revision_of_the_encoder_are_refused() -> None:
+    work = SumBatch("nano", 10, 0, "of last year")
+    with pytest.raises(OptionError, match="revision of last year"):
+        work({"number": np.arange(0), "path": np.empty(0, object), "name": np.empty(0, object)})
+
+
+def test_what_a_list_names_and_is_not_there_is_a_bad_image(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed, name = photos.parent / "list.txt", sorted(photos.rglob("*.png"))[0]
+    listed.write_bytes(os.fsencode(name) + b"\ngone.png\n" + os.fsencode(name) + b"\0.png\n")
+    monkeypatch.chdir(photos.parent)
+    found = gather(images_in([listed]), NANO, 100)
+    assert (found.done, [Path(path).name for path, _ in found.bad]) == (3, [f"{name.name}\0.png", "gone.png"])
 
 
 def test_parts_add_up_to_the_whole(photos: Path) -> None:

@@ -37,6 +37,7 @@ ENGINES = ("local", "ray")
 BLOCK = 4  # batches that Ray hands to a worker at once, at most: progress comes, and is lost with a worker, in these
 AHEAD = 2  # blocks that wait at a worker: with this bound, and no more, results pile up where the reader is slow
 ATTEMPTS = 3  # at a batch whose worker dies
+LEAST = 0.0001  # of a CPU or a GPU, that Ray can give to a worker
 OBJECTS = 2**29  # bytes of shared memory for a Ray that is started here
 
 
@@ -82,10 +83,13 @@ class Ray:
 
     def __post_init__(self) -> None:
         whole = isinstance(self.workers, int) and not isinstance(self.workers, bool) and self.workers >= 1
-        if not whole or not 0 < self.cpus < math.inf or not 0 <= self.gpus < math.inf:
+        several = self.gpus > 1 and self.gpus < math.inf and self.gpus != int(self.gpus)
+        shares = (self.cpus, self.gpus or LEAST)
+        if not whole or not all(LEAST <= share < math.inf for share in shares) or several:
             raise OptionError(
                 f"workers={self.workers!r}, cpus={self.cpus!r}, gpus={self.gpus!r}",
-                expected="at least one worker, some CPU for each, and no less than 0 GPUs",
+                expected=f"at least one worker; for each at least {LEAST} of a CPU, and no GPU, {LEAST} to 1 of one, "
+                "or a whole number of them",
                 fix="Ray(workers=8, gpus=0.25), say",
             )
 
@@ -97,7 +101,7 @@ class Ray:
         with self._joined() as ray, _settings(ray):
             _check_picklable(ray, work)
             rows = batch * min(BLOCK, max(1, math.ceil(count / batch / (2 * AHEAD * self.workers))))
-            ledger = ray.remote(num_cpus=0)(_Ledger).remote()
+            ledger = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Ledger).remote()
             dataset = ray.data.from_arrow([_table(columns, at, at + rows) for at in range(0, count, rows)])
             done = dataset.map_batches(
                 _Worker,
@@ -112,7 +116,7 @@ class Ray:
             )
             try:
                 yield from done.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=1)
-            except ray.exceptions.RayError as cause:
+            except Exception as cause:  # of Ray, and what Ray Data's own parts raise
                 raise _explained(ray, ledger, cause) from cause
 
     @contextlib.contextmanager
@@ -294,7 +298,7 @@ def _explained(ray: Any, ledger: Any, error: Exception) -> FoveateError:
     """The error that a worker met, or what happened to the workers."""
     try:
         why = ray.get(ledger.why.remote(), timeout=10)
-    except ray.exceptions.RayError:  # the ledger is gone, too
+    except Exception:  # the ledger is gone, too
         why = None
     if isinstance(why, FoveateError):
         return why

@@ -32,6 +32,7 @@ from foveate.grid import Grid
 
 LONG_SIDE = 512
 MAX_LONG_SIDE = 2048  # 1.2 GB; attention at stride 32 grows with the fourth power
+MOST_THREADS = 1024
 STRIDE = 8
 PADDED_TO = 32
 GREY = 114  # what the tower saw outside the photographs in training
@@ -130,8 +131,8 @@ def threads() -> int:
 
     onnxruntime by itself does not listen, and ten workers on a machine would each take all of its cores.
     """
-    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return int(said) if said.isdigit() else 0
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return min(int(said), MOST_THREADS) if said.isascii() and said.isdigit() else 0
 
 
 def _damaged(file: str, cause: Exception) -> EncoderFilesError:

@@ -92,10 +92,12 @@ def add(
     progress: Callable[[Progress], None] | None,
 ) -> Added:
     """See Store.add."""
-    if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= MOST_WORKERS:
+    whole = isinstance(workers, int) and not isinstance(workers, bool)
+    if not whole or workers < 1 or (engine is None and workers > MOST_WORKERS):
         raise OptionError(f"workers={workers!r}", expected=f"1 to {MOST_WORKERS}", fix="as many as there are cores")
     if isinstance(engine, str):
         engine = engine_named(engine, workers)
+    threads = workers if engine is None else min(workers, MOST_WORKERS, os.cpu_count() or 1)  # a cluster has more
     found = find(paths)
     if not found.sources:
         given = paths if isinstance(paths, str | os.PathLike) else "the paths given"
@@ -107,7 +109,7 @@ def add(
         )
     with writing(store, wanted, disk) as writer:
         mine = found.sources if part is None else part_of(found.sources, part)
-        return _Adding(writer, wanted, found.sources, mine, list(found.unreadable), workers, progress).run(engine)
+        return _Adding(writer, wanted, found.sources, mine, list(found.unreadable), threads, progress).run(engine)
 
 
 class _Adding:
@@ -197,6 +199,8 @@ class _Adding:
                 yield _Done(size, modified, image, None if error else record_in(record), error)
 
     def _take(self, source: Source, done: _Done) -> None:
+        if not self.draft:  # what came late, as an engine's first batch does, has not waited yet
+            self.published = time.monotonic()
         if done.error:
             self.bad.append((source.path, done.error))
         else:

@@ -97,7 +97,7 @@ def _unrolled(paths: Iterable[PathLike]) -> Iterator[tuple[PathLike, bool]]:
             continue
         try:
             content = sys.stdin.buffer.read() if text == STANDARD_INPUT else Path(text).read_bytes()
-        except (OSError, ValueError) as cause:
+        except (OSError, ValueError, AttributeError) as cause:  # the last one of a standard input that is closed
             raise ImageNotFoundError(
                 f"the list '{text}' cannot be read ({getattr(cause, 'strerror', None) or cause})",
                 expected="a text file with a path a line, or - for standard input",

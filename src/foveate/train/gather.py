@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from foveate.encoders import Encoder
 from foveate.encoders.contract import check_features, encoder_given
 from foveate.engine import Engine, Local, column
-from foveate.errors import BasisFileError, ImageNotFoundError, OptionError
+from foveate.errors import BasisFileError, EngineError, ImageNotFoundError, OptionError
 from foveate.image import load_image
 from foveate.moments import Moments
 from foveate.output import write_whole
@@ -96,17 +96,20 @@ class Gathered(Frozen):
 def images_in(sources: Iterable[str | os.PathLike[str]]) -> list[Source]:
     """Image files of folders (all the way down, each file once) and files themselves, in the order of their names.
 
+    What cannot be found or listed is among them: it is a bad image later, not a silent gap.
+
     Raises ImageNotFoundError where nothing is, and where no image is.
     """
     given = list(sources)
-    found = sorted(find(given).sources, key=lambda source: os.fsencode(source.name))
-    if not found:
+    found = find(given)
+    missing = [Source(os.path.abspath(path), path) for path, _ in found.unreadable]
+    if not found.sources:
         raise ImageNotFoundError(
             f"no images in {', '.join(repr(str(source)) for source in given)}",
             expected="files that end in " + ", ".join(sorted(SUFFIXES)),
             fix="check the path",
         )
-    return found
+    return sorted([*found.sources, *missing], key=lambda source: os.fsencode(source.name))
 
 
 def gather(
@@ -163,12 +166,14 @@ def gather(
         "path": [sendable(image.path) for image in todo],
         "name": [sendable(image.name) for image in todo],
     }
-    work = SumBatch(encoder or tower, each, seed)
-    saved = state.done
+    work = SumBatch(encoder or tower, each, seed, tower.revision)
+    begun = saved = state.done
     for sums in (engine or Local()).map(work, columns, BATCH):
-        for count, first, second, bad in zip(
-            *(sums[name] for name in ("count", "first", "second", "bad")), strict=True
+        for number, count, first, second, bad in zip(
+            *(sums[name] for name in ("number", "count", "first", "second", "bad")), strict=True
         ):
+            if begun + number != state.done:  # else a run that goes on would take images twice
+                raise EngineError(f"row {number}", expected=f"{state.done - begun}, in order", fix="report this")
             listed_bad = tuple((str(path), str(why)) for path, why in json.loads(bad))
             moments = Moments(int(count), np.frombuffer(first), np.frombuffer(second).reshape(tower.width, -1))
             done = min(state.done + BATCH, len(mine))
@@ -184,18 +189,28 @@ def gather(
 
 @dataclass(frozen=True)
 class SumBatch:
-    """Columns "path" and "name" of images -> one row: "count", "first", "second" (bytes of Moments), "bad" (JSON).
+    """Columns "number", "path" and "name" of images -> one row for all of them.
+
+    "number" of the first, "count", "first", "second" (bytes of Moments), "bad" (JSON).
 
     Attributes:
         encoder: its name, or an object. each: features of an image. seed: of which cells are taken.
+        revision: of the encoder; another one's features do not add up. Raises OptionError.
     """
 
     encoder: str | Encoder
     each: int
     seed: int
+    revision: str
 
     def __call__(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         tower = encoder_given(self.encoder)
+        if tower.revision != self.revision:
+            raise OptionError(
+                f"encoder '{tower.name}', revision {tower.revision}",
+                expected=f"revision {self.revision}",
+                fix="the same files of the encoder on all machines",
+            )
         moments, pixels = Moments.nothing(tower.width), pixels_a_cell(tower)
         bad: list[tuple[str, str]] = []
         for path, name in zip(batch["path"], batch["name"], strict=True):
@@ -207,6 +222,7 @@ class SumBatch:
                 features = sample_of(rgb, received(name), tower, self.each, self.seed, pixels)
                 moments = moments.with_features(features)
         return {
+            "number": column([batch["number"][0]]),
             "count": column([moments.count]),
             "first": column([moments.first.tobytes()]),
             "second": column([moments.second.tobytes()]),
