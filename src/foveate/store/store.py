@@ -300,10 +300,9 @@ class Store:
             return
         tower, queries = asking.asked(reader, texts, encoder or self._wanted.encoder)
         rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
-        for name in self.keys():
+        for name, path in reader.listed():
             try:
-                row, path, called = self._find(name)
-                maps = maps_of(reader.texture(row, path, called), queries, tower.calibration, rivals)
+                maps = maps_of(reader.by_path(path), queries, tower.calibration, rivals)
             except (StoreKeyError, StoreDamagedError) as error:  # removed meanwhile, or damaged
                 log.warning("%s", error.received)
                 continue
