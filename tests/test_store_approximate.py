@@ -37,7 +37,7 @@ from foveate.store import adding, nearest, upkeep
 from foveate.store.disk import Disk
 from foveate.store.lock import only_writer
 from foveate.store.nearest import among
-from foveate.store.nearest_file import FOOTER, NEAREST_FILE, Facts, Keys, read_facts
+from foveate.store.nearest_file import FOOTER, NEAREST_FILE, Facts, Keys, read_facts, read_keys
 from foveate.store.search import short_list
 from foveate.store.shard import shards_of
 from tests.conftest import PHOTOS
@@ -650,7 +650,7 @@ def test_a_file_that_is_replaced_while_it_is_opened(store: Store, monkeypatch: p
     store.add(store.path.parent / "photos")  # the same images, in another order
     store.approximate(1.0)
     second = file.read_bytes()
-    real, times = nearest.read_keys, list[int]()
+    times: list[int] = []
 
     def replaced(path: Path, content: bytes) -> None:
         copy = path.with_suffix(".copy")
@@ -658,7 +658,7 @@ def test_a_file_that_is_replaced_while_it_is_opened(store: Store, monkeypatch: p
         copy.replace(path)
 
     def meanwhile(path: Path, facts: Facts) -> Keys:
-        keys = real(path, facts)
+        keys = read_keys(path, facts)
         if not times:
             replaced(path, second)
         times.append(1)
