@@ -221,7 +221,7 @@ def test_approximate_neighbours_are_asked_in_the_same_store(toys: Path, report: 
     assert found["short_list"]["mean"] < 1  # else nothing is tried here
     assert found["top10"]["mean"] <= report["search"]["top10"]["mean"]
     said = search.summary(report)
-    assert f"After Store.approximate ({made.probes} of {made.lists} lists asked): " in said
+    assert f"After Store.approximate ({made.probes} of {made.lists} lists asked for 50 images): " in said
     assert f"{np.mean(shares['short_list']):.3f}" in said
 
 

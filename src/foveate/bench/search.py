@@ -177,7 +177,7 @@ def summary(report: dict[str, Any]) -> str:
     if nearest is None:
         return text + "\nStore.approximate was not tried: it needs faiss (pip install 'foveate[faiss]')."
     return text + (
-        f"\nAfter Store.approximate ({nearest['probes']} of {nearest['lists']} lists asked): "
+        f"\nAfter Store.approximate ({nearest['probes']} of {nearest['lists']} lists asked for 50 images): "
         f"{_interval(nearest['short_list'])} of the exact short lists, {_interval(nearest['top10'])} of the exact best "
         f"ten, {_interval(nearest['top1'])} of the best ones first."
     )
