@@ -266,6 +266,18 @@ def test_an_index_made_again_is_not_taken_for_the_old_one(toys: Store, tmp_path:
     assert {hit.name for hit in old.search("a dog", 50)} == set(new.keys())
 
 
+def test_another_store_in_the_same_place_is_not_asked_with_the_old_space(toys: Store, tmp_path: Path) -> None:
+    assert toys.search("a dog", 5)
+    shutil.rmtree(toys.path)
+    made = Store(toys.path, encoder=Toy())
+    made.add(pictures(tmp_path / "others", 100, first=100))
+    for question in ("a dog", "a cat", "a red car", "a beach"):
+        found, right = ([(h.name, h.score) for h in s.search(question, 5, rerank=8)] for s in (toys, made))
+        assert found == right
+        assert len(right) == 5
+    assert toys.identity == made.identity
+
+
 def test_compact_reads_the_vectors_of_a_shard_once(
     toys: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

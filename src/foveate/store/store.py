@@ -25,7 +25,7 @@ from foveate.store.approximating import Approximate, build
 from foveate.store.cache import Statistics, TextureCache
 from foveate.store.disk import Disk
 from foveate.store.files import PathLike
-from foveate.store.identity import Identity
+from foveate.store.identity import FORMAT_FILE, Identity
 from foveate.store.index import FROM_NAMES, ROW, Row, packed, unpacked
 from foveate.store.opening import Wanted, opened, removing
 from foveate.store.reader import GoneError, Reader, log
@@ -83,6 +83,7 @@ class Store:
         self._disk = disk or Disk()
         self._guard = threading.Lock()
         self._kept: Reader | None = None
+        self._seen: tuple[int, ...] = ()
         self._reader()  # what is wrong is said now
 
     def __repr__(self) -> str:
@@ -343,15 +344,27 @@ class Store:
         return [unpacked(p) for (p,) in reader.index.ask("SELECT path FROM names WHERE image = ?", (row.id,))]
 
     def _reader(self) -> Reader | None:
-        """None while the store is empty."""
-        if self._kept is None:
+        """None while the store is empty. Another one where the folder was removed and another store made there."""
+        kept, now = self._kept, _stamp(self.path / FORMAT_FILE)
+        if kept is None or (now and now != self._seen):
             with self._guard:
-                if self._kept is None:
+                if self._kept is kept or self._kept is None:
+                    self._kept, self._seen = None, _stamp(self.path / FORMAT_FILE)
                     self._kept = opened(self.path, self._wanted, self._disk, self._channels, self._root)
-        return self._kept
+                kept = self._kept
+        return kept
 
     def _forget(self) -> None:
         self._kept = None  # another look at the folder, next time
+
+
+def _stamp(file: Path) -> tuple[int, ...]:
+    """What tells a file from another one of its name; () where there is none."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _meanings(name: str) -> Iterator[tuple[str, Any]]:
