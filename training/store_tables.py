@@ -20,7 +20,7 @@ bench search` takes it. Run it with foveate installed; each takes minutes. Space
   put into lists in several ways. Every fourth noun of the bank chooses how many are asked, and the nouns midway between
   are asked then: the share of the exact scan's best 50 images among those of the best 200 vectors. Then what
   `Store.approximate` makes of it, through the search: the share of the exact short lists, and of the exact search's
-  best ten, for nouns evenly from the bank and for random pairs of them. Needs faiss.
+  best ten, for other nouns than those that it chose by, and for random pairs of them. Needs faiss.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from foveate.bench.relevance import question
 from foveate.bench.search import LISTS, chosen, recall, shared, usual_questions
 from foveate.encoders import DenseFeatures, Encoder, load_encoder
 from foveate.image import Picture
-from foveate.relevance.bank import bank_of, query_metric_of
+from foveate.relevance.bank import bank_of, nouns, query_metric_of
 from foveate.relevance.query import prepare
 from foveate.relevance.score import PEAK_SHARE, sigmoid
 from foveate.store import Store
 from foveate.store.approximate import Lists, library, lists_for, probes_for, recall_of
-from foveate.store.approximating import Best
+from foveate.store.approximating import NOUNS, Best
 from foveate.store.files import Source
 from foveate.store.fit import LEAST as SAMPLE
 from foveate.store.fit import SPACE_RANK, fitted
@@ -291,7 +291,9 @@ def searched(store: Store, tower: Encoder, wanted: float) -> None:
     print(
         f"Store.approximate({wanted}): {made.probes} of {made.lists} lists, {seconds:.1f} s, {size:.0f} bytes an image"
     )
-    names = usual_questions(400)
+    every = nouns()
+    chose = np.linspace(0, len(every) - 1, NOUNS).round().astype(int)
+    names = [question(every[i]) for i in (chose[:-1] + chose[1:]) // 2]  # midway: none of those that chose the lists
     rng = np.random.default_rng(0)
     pairs = [f"{names[a]} and {names[b]}" for a, b in rng.integers(0, len(names), (120, 2)) if a != b]
     asked = {"nouns": names, "pairs": [pair for pair in pairs if len(prepare(tower, pair).phrases) == 2][:100]}
