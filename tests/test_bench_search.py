@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import subprocess
 import sys
@@ -195,6 +196,52 @@ def test_encoders_whose_questions_compete_are_measured_too(toys: Path) -> None:
     found = search.measure(search.chosen(toys, 30), Rivalling(), ("dog", "sky"))
     assert (found["images"], len(found["bad"])) == (29, 1)
     assert all(row["top10"][50] == 1 for row in found["rows"])
+
+
+def test_approximate_neighbours_are_asked_in_the_same_store(toys: Path, report: dict[str, Any], tmp_path: Path) -> None:
+    """Against a store of its own, asked through the public search alone."""
+    pytest.importorskip("faiss")
+    store = Store(tmp_path / "twin.fov", encoder=TOY)
+    store.add(toys)
+    made = store.approximate()
+    length = report["search"]["rerank"]
+    found = report["approximate"]
+    assert (found["lists"], found["probes"], found["recall"]) == (made.lists, made.probes, made.recall)
+    assert 0 < found["probes"] < found["lists"]
+    shares = {name: list[float]() for name in ("short_list", "top10", "top1")}
+    for text in ASKED:
+        near, exact = (store.search(text, length, rerank=length, exact=way) for way in (False, True))
+        shares["short_list"].append(len({hit.path for hit in near} & {hit.path for hit in exact}) / length)
+        best = store.search(text, len(store), rerank=len(store), exact=True)
+        for top in (10, 1):  # no scores are equal here
+            right = {hit.path for hit in best[:top]}
+            shares[f"top{top}"].append(len(right & {hit.path for hit in near[:top]}) / top)
+    for name, values in shares.items():
+        assert found[name]["mean"] == pytest.approx(np.mean(values), abs=1e-4), name
+    assert found["short_list"]["mean"] < 1  # else nothing is tried here
+    assert found["top10"]["mean"] <= report["search"]["top10"]["mean"]
+    said = search.summary(report)
+    assert f"After Store.approximate ({made.probes} of {made.lists} lists asked for 50 images): " in said
+    assert f"{np.mean(shares['short_list']):.3f}" in said
+
+
+def test_without_faiss_it_says_so_and_goes_on(
+    toys: Path, report: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any, **named: Any) -> Any:
+        if name == "faiss":
+            raise ModuleNotFoundError("No module named 'faiss'", name="faiss")
+        return real(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    found = search.measure(search.chosen(toys), TOY, ASKED)
+    assert found["approximate"] is None
+    assert (found["rows"], found["search"]) == (report["rows"], report["search"])
+    assert search.summary(found).splitlines()[-1] == (
+        "Store.approximate was not tried: it needs faiss (pip install 'foveate[faiss]')."
+    )
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(1, 12), st.data())

@@ -6,7 +6,7 @@ import os
 import pickle
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from foveate.errors import (
     TextureEncoderError,
 )
 from foveate.store import TextureCache
+from foveate.store import reader as reader_module
+from foveate.store.reader import Reader
 from foveate.store.record import record_in
 from foveate.store.work import EncodeBatch
 from tests.conftest import PHOTOS
@@ -244,6 +246,115 @@ def test_remove_compact_and_the_index_made_again(toys: Store, tmp_path: Path) ->
     assert {name: Store(toys.path, encoder=Toy())[name].embedding.tobytes() for name in before} == before
     toys.add(tmp_path / "photos")
     assert len(toys) == 8
+
+
+def test_an_index_made_again_is_not_taken_for_the_old_one(toys: Store, tmp_path: Path) -> None:
+    toys.add(pictures(tmp_path / "second", 2, first=20))
+    toys.compact()
+    old = Store(toys.path, encoder=Toy())
+    assert len(old.search("a dog", 50)) == 10
+    reader = old._reader()
+    assert reader is not None
+    changes = reader.index.changes
+    for file in toys.path.glob("index.sqlite*"):
+        file.unlink()
+    for first in range(30, 40):  # fewer changes make a new index; with some more there were as many as before
+        new = Store(toys.path, encoder=Toy())
+        new.add(pictures(tmp_path / f"more{first}", 1, first))
+        if reader.index.changes == changes:
+            break
+    assert {hit.name for hit in old.search("a dog", 50)} == set(new.keys())
+
+
+def test_another_store_in_the_same_place_is_not_asked_with_the_old_space(toys: Store, tmp_path: Path) -> None:
+    assert toys.search("a dog", 5)
+    shutil.rmtree(toys.path)
+    made = Store(toys.path, encoder=Toy())
+    made.add(pictures(tmp_path / "others", 100, first=100))
+    for question in ("a dog", "a cat", "a red car", "a beach"):
+        found, right = ([(h.name, h.score) for h in s.search(question, 5, rerank=8)] for s in (toys, made))
+        assert found == right
+        assert len(right) == 5
+    assert toys.identity == made.identity
+
+
+def test_compact_reads_the_vectors_of_a_shard_once(
+    toys: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.add(pictures(tmp_path / "more", 8, first=50))
+    right = {hit.name: hit.score for hit in toys.search("a dog", 50)}
+    reads: list[int] = []
+    real = Reader._piece
+
+    def counted(self: Reader, file: str, start: int, length: int) -> bytes | None:
+        reads.append(length)
+        return real(self, file, start, length)
+
+    monkeypatch.setattr(Reader, "_piece", counted)
+    one = 6 * Toy().width * 2  # bytes of an image's vectors
+    toys.compact()
+    assert sorted(n // one for n in reads if n % one == 0) == [1] * 14 + [8] * 2
+    assert {hit.name: hit.score for hit in toys.search("a dog", 50)} == right
+
+
+def test_a_name_and_a_path_are_found_without_looking_through_all(toys: Store, tmp_path: Path) -> None:
+    reader = toys._reader()
+    assert reader is not None
+    asked: list[str] = []
+    reader.index.connection.set_trace_callback(asked.append)
+    for name in ("001.png", "below/004.png", str(tmp_path / "photos" / "001.png"), toys.content_key("002.png")):
+        asked.clear()
+        assert toys[name].grid.count
+        assert 1 <= len(asked) <= 3
+        for statement in asked:
+            assert "substr" not in statement
+            plan = reader.index.ask("EXPLAIN QUERY PLAN " + statement)
+            assert not [step for *_, step in plan if step.startswith("SCAN")], plan
+    assert toys["photos/001.png"].grid.count  # the end of a path: this looks through all
+    assert "substr" in asked[-1]
+    reader.index.connection.set_trace_callback(None)
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 100])
+def test_score_all_asks_the_index_a_page_at_a_time(
+    toys: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    for folder in ("b", "c"):  # names that two and three paths have
+        toys.add(pictures(tmp_path / folder, 3, first=2))
+    monkeypatch.setattr(reader_module, "PAGE", page)
+    assert [name for name, _ in toys.score_all("a dog")] == toys.keys()
+    assert len(set(toys.keys())) == 14
+    reader = toys._reader()
+    assert reader is not None
+    real, rows = reader.index.ask, list[int]()
+
+    def counted(statement: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        found = real(statement, values)
+        rows.append(len(found))
+        return found
+
+    monkeypatch.setattr(reader.index, "ask", counted)
+    next(toys.score_all("a dog"))
+    assert max(rows) <= page + 1
+
+
+def test_score_all_goes_on_while_the_store_is_written_to(
+    toys: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reader_module, "PAGE", 3)
+    writer, right = Store(toys.path, encoder=Toy()), dict(toys.score_all("a dog"))
+    maps = toys.score_all("a dog")
+    got = dict(next(maps) for _ in range(2))
+    gone = toys.keys()[-1]
+    writer.remove(gone)
+    writer.add(pictures(tmp_path / "photos", 3, first=40))
+    writer.compact()  # every record lies elsewhere now
+    for name, one in maps:
+        assert name not in got
+        got[name] = one
+    assert set(got) == set(writer.keys())
+    assert all(np.array_equal(got[name], right[name]) for name in right if name != gone)
+    assert not caplog.records
 
 
 def test_an_empty_store(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ from foveate.cli import app
 from foveate.errors import MissingExtraError, OptionError, OutputError, StoreError, StoreLockedError
 from foveate.relevance.bank import nouns
 from foveate.relevance.query import prepare
-from foveate.store import adding, upkeep
+from foveate.store import adding, nearest, upkeep
 from foveate.store.disk import Disk
 from foveate.store.lock import only_writer
 from foveate.store.nearest import among
-from foveate.store.nearest_file import FOOTER, NEAREST_FILE, read_facts
+from foveate.store.nearest_file import FOOTER, NEAREST_FILE, Facts, Keys, read_facts, read_keys
 from foveate.store.search import short_list
 from foveate.store.shard import shards_of
 from tests.conftest import PHOTOS
@@ -639,6 +639,61 @@ def test_readers_go_on_while_it_is_made_and_the_store_changes(store: Store, tmp_
         thread.join()
     assert not wrong
     same(reader, 60, 60)
+
+
+def test_a_file_that_is_replaced_while_it_is_opened(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Facts and keys of one file and lists of another would give other images."""
+    file = store.path / NEAREST_FILE
+    first = file.read_bytes()
+    some = store.keys()[::4]
+    store.remove(some)
+    store.add(store.path.parent / "photos")  # the same images, in another order
+    store.approximate(1.0)
+    second = file.read_bytes()
+    times: list[int] = []
+
+    def replaced(path: Path, content: bytes) -> None:
+        copy = path.with_suffix(".copy")
+        copy.write_bytes(content)
+        copy.replace(path)
+
+    def meanwhile(path: Path, facts: Facts) -> Keys:
+        keys = read_keys(path, facts)
+        if not times:
+            replaced(path, second)
+        times.append(1)
+        return keys
+
+    replaced(file, first)
+    monkeypatch.setattr(nearest, "read_keys", meanwhile)
+    again = fresh(store)
+    assert used(again)
+    assert len(times) == 2
+    same(again)
+    same(again, 3, 3)
+
+
+def test_images_that_move_while_the_others_are_looked_for(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add(pictures(tmp_path / "more", 20, first=100))
+    again = fresh(store)
+    reader = again._reader()
+    assert reader is not None
+    real, moved = reader.index.ask, list[int]()
+
+    def meanwhile(statement: str, values: Any = ()) -> list[tuple[Any, ...]]:
+        if statement.startswith("SELECT id, sequence, position, key") and not moved:
+            moved.append(1)
+            writer = fresh(store)
+            writer.remove([f"{n}.png" for n in (101, 109, 117)])
+            assert writer.compact() > 0
+        return real(statement, values)
+
+    monkeypatch.setattr(reader.index, "ask", meanwhile)
+    got = found(again, "a dog", 8, 60)
+    assert moved
+    assert got == found(again, "a dog", 8, 60, exact=True)
 
 
 def test_processes_read_at_once(store: Store) -> None:

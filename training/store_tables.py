@@ -1,8 +1,9 @@
-"""Tables of docs/store.md that no command of the library makes: the cells' basis, several phrases, other vectors.
+"""Tables of docs/store.md that no command of the library makes: cells' basis, several phrases, other vectors, lists.
 
     python training/store_tables.py DATA/dev/coco128 basis      # shared or own, ranks, int8 or float32
     python training/store_tables.py DATA/dev/coco128 phrases    # what is made of several phrases' peaks
     python training/store_tables.py PHOTOS vectors              # cells most unlike each other, means of clusters, all
+    python training/store_tables.py PHOTOS lists                # approximate nearest neighbours: ways to make the lists
 
 DATA/dev/coco128 is a COCO-style folder as `foveate bench relevance` takes it, PHOTOS a folder of images as `foveate
 bench search` takes it. Run it with foveate installed; each takes minutes. Spaces and records are the store's own
@@ -15,6 +16,11 @@ bench search` takes it. Run it with foveate installed; each takes minutes. Space
   both are to come first; mean average precision over these pairs, and how much more than the store's way that is, with
   an interval that takes the pairs as independent (they are not, so it is too narrow).
 * vectors: as `foveate bench search` (which is about how many, of how many numbers), for other ways to choose them.
+* lists: of a store of the photographs (`Store.add`, which takes the most time), in a temporary folder. Its vectors are
+  put into lists in several ways. Every fourth noun of the bank chooses how many are asked, and the nouns midway between
+  are asked then: the share of the exact scan's best 50 images among those of the best 200 vectors. Then what
+  `Store.approximate` makes of it, through the search: the share of the exact short lists, and of the exact search's
+  best ten, for other nouns than those that it chose by, and for random pairs of them. Needs faiss.
 """
 
 from __future__ import annotations
@@ -22,11 +28,13 @@ from __future__ import annotations
 import argparse
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,15 +43,20 @@ from foveate.basis import Basis, compress, inward
 from foveate.bench.agreement import mean_estimate
 from foveate.bench.coco import Folder, read_folder
 from foveate.bench.relevance import question
-from foveate.bench.search import LISTS, chosen, recall, usual_questions
+from foveate.bench.search import LISTS, chosen, recall, shared, usual_questions
 from foveate.encoders import DenseFeatures, Encoder, load_encoder
 from foveate.image import Picture
-from foveate.relevance.bank import query_metric_of
+from foveate.relevance.bank import bank_of, nouns, query_metric_of
 from foveate.relevance.query import prepare
 from foveate.relevance.score import PEAK_SHARE, sigmoid
+from foveate.store import Store
+from foveate.store.approximate import Lists, library, lists_for, probes_for, recall_of
+from foveate.store.approximating import NOUNS, Best
 from foveate.store.files import Source
-from foveate.store.fit import SAMPLE, SPACE_RANK, fitted
+from foveate.store.fit import LEAST as SAMPLE
+from foveate.store.fit import SPACE_RANK, fitted
 from foveate.store.identity import Identity, Kind, Space
+from foveate.store.nearest import OVER, USUAL
 from foveate.store.opening import OWN_RANK, VECTORS
 from foveate.store.record import record_of
 from foveate.store.search import highest
@@ -103,7 +116,7 @@ def kept(
     return (Basis(tensors["basis.mean"], tensors["basis.rows"]) if kind == "own" else space.in_steps), z
 
 
-def basis(data: Path) -> None:
+def basis(data: Path, limit: int | None) -> None:
     """Print the table of the cells' basis."""
     tower = load_encoder("nano")
     metric = query_metric_of(tower)
@@ -143,7 +156,7 @@ def basis(data: Path) -> None:
         print(f"{way:36s} {spearman:.3f}  {overlap:.3f}  {error:.4f}  mAP {precision:.3f}")
 
 
-def phrases(data: Path) -> None:
+def phrases(data: Path, limit: int | None) -> None:
     """Print the table of what is made of several phrases' peaks."""
     tower = load_encoder("nano")
     with labelled(data, tower) as images:
@@ -168,9 +181,9 @@ def phrases(data: Path) -> None:
         )
 
 
-def vectors(photos: Path) -> None:
+def vectors(photos: Path, limit: int | None) -> None:
     """Print the table of ways to choose an image's vectors, of up to 1,070 photographs."""
-    tower, sources = load_encoder("nano"), chosen([photos], PHOTOGRAPHS)
+    tower, sources = load_encoder("nano"), chosen([photos], limit or PHOTOGRAPHS)
     metric = query_metric_of(tower)
     text = np.concatenate([prepare(tower, each).vectors for each in usual_questions()])
     large = fitted(sources, tower, None, SPACE_RANK)
@@ -197,6 +210,101 @@ def vectors(photos: Path) -> None:
         lists = [highest(row, max(LISTS)) for row in np.stack(values, 1)]
         shares = [np.mean([recall(t, p[:size], 10) for t, p in zip(truth, lists, strict=True)]) for size in LISTS]
         print(f"{way:36s} " + "  ".join(f"{share:.3f}" for share in shares))
+
+
+def lists(photos: Path, limit: int | None) -> None:
+    """Print the table of ways to make and choose lists of vectors, and what the store's way finds in a search."""
+    faiss, tower = library(), load_encoder("nano")
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "lists.fov", encoder=tower)
+        store.add([source.path for source in chosen([photos], limit)])
+        reader = store._reader()
+        assert reader is not None
+        read_vectors = reader.vectors()
+        table, images, k = read_vectors.table, len(read_vectors.ids), read_vectors.count
+        _, weights = reader.space.basis.project(bank_of(tower).vectors)
+        known, others = weights[::4], weights[2::4]
+        right, also_right = (best_images(table.reshape(images, k, -1), asked) for asked in (known, others))
+        count = lists_for(len(table))
+        print(
+            f"{images} images, {len(table)} vectors, {count} lists; {len(known)} nouns choose, {len(others)} are asked"
+        )
+        makers: dict[str, Callable[[], Lists]] = {
+            "distance, inner product; 8 bits (ours)": lambda: by_distance(table, count, 8),
+            "the same, 16 bits": lambda: by_distance(table, count, 16),
+            "the same, 4 bits": lambda: by_distance(table, count, 4),
+            "inner product for both (FAISS's own)": lambda: by_product(faiss, table, count, unit=False),
+            "the same, centres of unit length": lambda: by_product(faiss, table, count, unit=True),
+        }
+        for way, make in makers.items():
+            made = make()
+            for wanted in (0.9, 0.95, 0.99):
+                probes, _ = probes_for(recall_of(made, known, right, OVER * USUAL), made.lists, wanted)
+                faiss.cvar.indexIVF_stats.reset()
+                got = made.best(others, OVER * USUAL, probes)
+                compared = faiss.cvar.indexIVF_stats.ndis / len(others)
+                each = [np.isin(best, numbers).mean() for best, numbers in zip(also_right, got, strict=True)]
+                print(
+                    f"{way:40s} wanted {wanted:.2f}  asked {probes:4d}  vectors {compared:6.0f} "
+                    f"({compared / len(table):.1%})  recall {np.mean(each):.3f}, standard deviation {np.std(each):.3f}"
+                )
+        for wanted in (0.95, 0.99):
+            searched(store, tower, wanted)
+
+
+def best_images(vectors: Floats, weights: Floats) -> NDArray[np.int64]:
+    """The numbers of the best 50 of images [n, k, s] for questions [q, s], by the exact scan: [q, 50]."""
+    best = Best(weights, USUAL)
+    best.take(vectors, np.arange(len(vectors)))
+    return best.numbers
+
+
+def by_distance(table: Floats, count: int, bits: int) -> Lists:
+    """Lists as the store makes them, of all vectors; prints how much of the vectors' spread is within them."""
+    made = Lists.trained(table, count, bits)
+    made.add(table, np.repeat(np.arange(len(table) // VECTORS), VECTORS))
+    distances, _ = made._centres.search(table, 1)
+    print(
+        f"{distances.sum() / ((table - table.mean(0)) ** 2).sum():.1%} of the vectors' spread is within {count} lists"
+    )
+    return made
+
+
+def by_product(faiss: Any, table: Floats, count: int, unit: bool) -> Lists:
+    """Lists as FAISS makes them for inner products by itself. `unit`: with centres of unit length."""
+    width = table.shape[1]
+    index = faiss.IndexIVFScalarQuantizer(
+        faiss.IndexFlatIP(width), width, count, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT, False
+    )
+    index.cp.min_points_per_centroid, index.cp.spherical = 1, unit
+    index.train(table)
+    index.add_with_ids(table, np.repeat(np.arange(len(table) // VECTORS), VECTORS))
+    return Lists(index)
+
+
+def searched(store: Store, tower: Encoder, wanted: float) -> None:
+    """Print what a search finds with approximate nearest neighbours that were chosen for a recall."""
+    start = time.perf_counter()
+    made = store.approximate(wanted)
+    seconds = time.perf_counter() - start
+    size = made.nbytes / made.images
+    print(
+        f"Store.approximate({wanted}): {made.probes} of {made.lists} lists, {seconds:.1f} s, {size:.0f} bytes an image"
+    )
+    every = nouns()
+    chose = np.linspace(0, len(every) - 1, NOUNS).round().astype(int)
+    names = [question(every[i]) for i in (chose[:-1] + chose[1:]) // 2]  # midway: none of those that chose the lists
+    rng = np.random.default_rng(0)
+    pairs = [f"{names[a]} and {names[b]}" for a, b in rng.integers(0, len(names), (120, 2)) if a != b]
+    asked = {"nouns": names, "pairs": [pair for pair in pairs if len(prepare(tower, pair).phrases) == 2][:100]}
+    for what, texts in asked.items():
+        queries = [prepare(tower, text) for text in texts]
+        lengths = (50, 100, 250) if what == "nouns" else (50,)
+        shares = ", ".join(f"of {size} {np.mean(shared(store, queries, tower, size)):.3f}" for size in lengths)
+        few = list(texts[:: max(1, len(texts) // 50)])
+        both = zip(store.search(few, 10), store.search(few, 10, exact=True), strict=True)
+        same = np.mean([len({h.path for h in a} & {h.path for h in b}) / max(1, len(b)) for a, b in both])
+        print(f"  {len(texts)} {what}: short lists {shares}; best ten the same, {len(few)} of them: {same:.3f}")
 
 
 def clustered(points: Floats, centres: Floats, steps: int = 5) -> Floats:
@@ -229,11 +337,14 @@ def precision(scores: Floats, truth: NDArray[np.bool_]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="folder with annotations.json and its images; for vectors, of images")
-    tables = {table.__name__: table for table in (basis, phrases, vectors)}
+    parser.add_argument(
+        "data", type=Path, help="folder with annotations.json and its images; for vectors and lists, of images"
+    )
+    tables = {table.__name__: table for table in (basis, phrases, vectors, lists)}
     parser.add_argument("table", choices=tables)
+    parser.add_argument("--limit", type=int, help="photographs, evenly from all [vectors: 1,070; lists: all]")
     args = parser.parse_args()
-    tables[args.table](args.data)
+    tables[args.table](args.data, args.limit)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ Store.search looks closely only at the images of a short list, which a few vecto
 is also asked of every image's map, as the search's second stage does it. The report says how many of the best ten
 images (and how often the best one) are among the first 10 to 100 of short lists with 3 to 8 vectors an image of 64 to
 128 numbers, and how many of them Store.search finds as it is. No labels are needed: the exact ranking is the truth,
-whether or not the encoder sees what a person sees.
+whether or not the encoder sees what a person sees. Where faiss is installed, it then calls Store.approximate, and says
+how much of the same short lists approximate nearest neighbours hold, and what Store.search finds with them.
 
 What is notable
 * The lists are made by the store's own code, and Store.search is asked for real, of a store in a temporary folder with
@@ -37,7 +38,7 @@ from foveate.bench.agreement import mean_estimate
 from foveate.bench.relevance import question
 from foveate.encoders import Encoder
 from foveate.encoders.contract import encoder_given
-from foveate.errors import ImageNotFoundError, OptionError, QueryError
+from foveate.errors import ImageNotFoundError, MissingExtraError, OptionError, QueryError
 from foveate.relevance.bank import bank_of, nouns, query_metric_of
 from foveate.relevance.query import Query, prepare
 from foveate.relevance.score import PRESENT, peaks_of
@@ -101,6 +102,7 @@ def measure(
         reader = store._reader()
         assert reader is not None
         length = reranked(reader, max(TOPS))
+        nearest = _approximate(store, queries, texts, tower, length, exact)
     lists = {(count, r): _listed(gathered, count, r, queries, tower) for r, count in product(gathered.vectors, COUNTS)}
     usual = (VECTORS, min(SPACE_RANK, max(gathered.spaces)))
     rows = [_row(*choice, places, exact, choice == usual) for choice, places in lists.items()]
@@ -116,6 +118,7 @@ def measure(
             "clear": int(clear.sum()),
             **{f"top{top}_clear": round(float(found[top][clear].mean()), 4) if clear.any() else None for top in TOPS},
         },
+        "approximate": nearest,
         "images": images,
         "questions": len(texts),
         "same": gathered.same,
@@ -160,8 +163,8 @@ def questions_in(file: Path) -> tuple[str, ...]:
 
 def summary(report: dict[str, Any]) -> str:
     """What Store.search loses, in words."""
-    found = report["search"]
-    said = {top: f"{e['mean']:.3f} ({e['low']:.3f}-{e['high']:.3f})" for top in TOPS for e in [found[f"top{top}"]]}
+    found, nearest = report["search"], report["approximate"]
+    said = {top: _interval(found[f"top{top}"]) for top in TOPS}
     text = (
         f"Store.search, as it is (rerank {found['rerank']}): {said[10]} of the exact best ten, "
         f"{said[1]} of the best ones first (95 % intervals over the questions)."
@@ -171,7 +174,17 @@ def summary(report: dict[str, Any]) -> str:
             f"\nOf the {found['clear']} questions whose best image has a score of {PRESENT} or more: "
             f"{found['top10_clear']:.3f}, {found['top1_clear']:.3f}."
         )
-    return text
+    if nearest is None:
+        return text + "\nStore.approximate was not tried: it needs faiss (pip install 'foveate[faiss]')."
+    return text + (
+        f"\nAfter Store.approximate ({nearest['probes']} of {nearest['lists']} lists asked for 50 images): "
+        f"{_interval(nearest['short_list'])} of the exact short lists, {_interval(nearest['top10'])} of the exact best "
+        f"ten, {_interval(nearest['top1'])} of the best ones first."
+    )
+
+
+def _interval(estimate: dict[str, float]) -> str:
+    return f"{estimate['mean']:.3f} ({estimate['low']:.3f}-{estimate['high']:.3f})"
 
 
 def recall(exact: Floats, places: NDArray[np.int64], top: int) -> float:
@@ -258,6 +271,36 @@ def _searched(store: Store, texts: Sequence[str], exact: Floats) -> dict[int, ND
         top: np.array([recall(scores, np.array(found[:top]), top) for scores, found in zip(exact, hits, strict=True)])
         for top in TOPS
     }
+
+
+def _approximate(
+    store: Store, queries: Sequence[Query], texts: Sequence[str], tower: Encoder, length: int, exact: Floats
+) -> dict[str, Any] | None:
+    """What approximate nearest neighbours find in the same store: shares, means over the questions; None: no faiss."""
+    try:
+        made = store.approximate()
+    except MissingExtraError:
+        return None
+    shares = shared(store, queries, tower, length)
+    found = _searched(store, texts, exact)
+    said = {"short_list": shares, **{f"top{top}": found[top] for top in TOPS}}
+    return {
+        "lists": made.lists,
+        "probes": made.probes,
+        "recall": made.recall,
+        **{name: mean_estimate(each, range(len(each)))._asdict() for name, each in said.items()},
+    }
+
+
+def shared(store: Store, queries: Sequence[Query], tower: Encoder, length: int) -> NDArray[np.float64]:
+    """For each question, what share of the exact short list of a store the approximate one holds: [q]."""
+    reader = store._reader()
+    assert reader is not None
+    vectors = reader.vectors()
+    listed = reader.nearest.short_lists(reader, queries, tower.calibration, length)
+    assert listed is not None
+    places = short_list(vectors, reader.space, queries, tower.calibration, length)
+    return np.array([np.isin(vectors.ids[p], ids).mean() for p, ids in zip(places, listed.ids, strict=True)])
 
 
 def _listed(

@@ -69,7 +69,8 @@ def build(
             )
         reader = Reader(path, writer.identity, writer.space, writer.index, (), path.parent)
         bank = bank_of(wanted.tower(writer.identity.encoder)).vectors
-        _, weights = writer.space.basis.project(bank[:: max(1, len(bank) // NOUNS)][:NOUNS])
+        even = np.unique(np.linspace(0, len(bank) - 1, NOUNS).round().astype(int))
+        _, weights = writer.space.basis.project(bank[even])
         facts, size = _built(writer, reader, images, weights, float(recall), progress)
     seconds = time.monotonic() - started
     return Approximate(facts.images, facts.vectors, facts.lists, facts.probes, facts.recall, size, seconds)

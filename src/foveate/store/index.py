@@ -44,7 +44,7 @@ CREATE INDEX IF NOT EXISTS names_by_name ON names (name);
 CREATE INDEX IF NOT EXISTS names_by_image ON names (image);
 CREATE TABLE IF NOT EXISTS replaced (sequence INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS counter (changes INTEGER NOT NULL);
-INSERT INTO counter SELECT 0 WHERE NOT EXISTS (SELECT * FROM counter);
+INSERT INTO counter SELECT abs(random() % 1099511627776) WHERE NOT EXISTS (SELECT * FROM counter);
 PRAGMA user_version = 1;
 """
 ROW = (
@@ -150,7 +150,10 @@ class Index:
 
     @property
     def changes(self) -> int:
-        """A number that is another one after every change."""
+        """A number that is another one after every change.
+
+        It starts anywhere: that of an index that was made again is not one that the old index had.
+        """
         return int(self.ask("SELECT changes FROM counter")[0][0])
 
     def close(self) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 OVER, WIDE = 4, 16  # vectors asked for, for each image of the short list: of one phrase, of each of several
 USUAL = 50  # images of the short list for which the number of lists was chosen; longer ones ask more lists
 ASKED = 500  # keys in one question to the index
+AGAIN = 3  # looks at what changes while it is looked at
 log = logging.getLogger("foveate")
 Whole = NDArray[np.int64]
 
@@ -97,18 +98,28 @@ class Nearest:
         return Listed(ids, rest.changes, rest.images)
 
     def _opened(self) -> _Opened | None:
-        try:
-            status = os.stat(self.path)
-        except OSError:
+        now = self._stamp()
+        if not now:
             return None
-        now = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         state = self._state
         if state is not None and state[0] == now:
             return state[1]
         with self._lock:
             if self._state is None or self._state[0] != now:
-                self._state = (now, self._read())
+                for _ in range(AGAIN):
+                    now, found = self._stamp(), self._read()
+                    if self._stamp() == now:  # else its parts may be of two files
+                        break
+                self._state = (now, found)
             return self._state[1]
+
+    def _stamp(self) -> tuple[int, ...]:
+        """What tells this file from another one of its name; () where there is none."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return ()
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     def _read(self) -> _Opened | None:
         try:
@@ -134,9 +145,14 @@ class Nearest:
         changes, kept = reader.index.changes, self._rest
         if kept is not None and kept.opened is opened and kept.changes == changes:
             return kept
-        images = int(reader.index.ask("SELECT COUNT(*) FROM images")[0][0])
-        rows = uncovered(reader, opened.facts, opened.keys)
-        kept = self._rest = _Rest(opened, changes, images, reader.vectors_of(rows, changes))
+        for _ in range(AGAIN):
+            changes = reader.index.changes
+            images = int(reader.index.ask("SELECT COUNT(*) FROM images")[0][0])
+            rows = uncovered(reader, opened.facts, opened.keys)
+            kept = self._rest = _Rest(opened, changes, images, reader.vectors_of(rows, changes))
+            if reader.index.changes == changes:  # else some may have been moved from a shard that was not yet looked at
+                break
+        assert kept is not None
         return kept
 
     def _listed(

@@ -13,7 +13,7 @@ import os
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from foveate.basis import Basis
 from foveate.errors import FoveateError, StoreDamagedError, StoreKeyError
 from foveate.store.identity import Identity, Space
-from foveate.store.index import FROM_NAMES, ROW, Index, Row, unpacked
+from foveate.store.index import FROM_NAMES, ROW, Index, Row, packed, unpacked
 from foveate.store.nearest import Nearest
 from foveate.store.record import ALPHA
 from foveate.store.search import Vectors
@@ -31,6 +31,7 @@ from foveate.store.shard import FOLDER, damaged
 from foveate.store.texture import StoredTexture, stored_texture
 
 OPEN = 128  # files at once
+PAGE = 256  # names that the index is asked for at a time
 RETRIES = 3
 log = logging.getLogger("foveate")
 
@@ -91,6 +92,41 @@ class Reader:
             channels=self.channels,
         )
 
+    def listed(self) -> Iterator[tuple[str, str]]:
+        """(key, path) of every image, in the order of names: the name, or the path where another one has it too.
+
+        The index is asked for a few hundred at a time, so the first comes at once. What is written meanwhile is listed
+        or not; what is there all the while is listed once.
+        """
+        last: tuple[bytes, bytes] | None = None
+        while True:
+            after = "" if last is None else "WHERE (name, path) > (?, ?) "
+            page = self.index.ask(
+                f"SELECT name, path FROM names {after}ORDER BY name, path LIMIT {PAGE + 1}", last or ()
+            )
+            names = [name for name, _ in page]
+            for place, (name, path) in enumerate(page[:PAGE]):
+                before = names[place - 1] if place else last and last[0]
+                shared = name == before or name in names[place + 1 : place + 2]
+                yield unpacked(path if shared else name), unpacked(path)
+            if len(page) <= PAGE:
+                return
+            last = page[PAGE - 1]
+
+    def by_path(self, path: str) -> StoredTexture:
+        """The texture of the image whose path this was. Raises StoreKeyError, StoreDamagedError."""
+        for attempt in (1, 2):  # as below
+            named = self.index.ask(f"SELECT {ROW}, name FROM {FROM_NAMES} WHERE path = ?", (packed(path),))
+            if not named:
+                break
+            *row, name = named[0]
+            try:
+                return self.texture(Row(*row), path, unpacked(name))
+            except GoneError:
+                if attempt == 2:
+                    raise
+        raise StoreKeyError(f"no image of the path {path!r}", expected="one of the index", fix="ask for its keys again")
+
     def by_id(self, id: int) -> tuple[StoredTexture, str, str]:
         """The texture of an image in the index, a path and the name of it. Raises StoreKeyError, StoreDamagedError."""
         for attempt in (1, 2):  # between the index and the file, `compact` may have moved it
@@ -135,9 +171,12 @@ class Reader:
         return out
 
     def vectors_at(self, row: Row) -> NDArray[np.float16] | None:
-        """The image-level vectors of a row, float16 [k, s]; None where those of its shard are damaged."""
+        """The image-level vectors of a row, float16 [k, s]; None where those of its shard are damaged.
+
+        Those of the whole shard are read and compared the first time only.
+        """
         try:
-            return self.vectors_in(row.sequence, np.array([row.position]))[0]
+            return self._some_vectors(row.sequence, np.array([row.position]))[0]
         except StoreDamagedError:
             return None
 
@@ -168,19 +207,18 @@ class Reader:
 
     def few_vectors_of(self, rows: NDArray[np.int64], changes: int) -> Vectors:
         """The same for some images out of many shards: of a shard that was compared before, only theirs are read."""
+        return self._collected(rows, changes, self._some_vectors)
+
+    def _some_vectors(self, sequence: int, positions: NDArray[np.int64]) -> NDArray[np.float16]:
+        file, _, start, _ = self._vectors_place(sequence)
+        if file not in self._compared:
+            return self.vectors_in(sequence, positions)
         k, s = self.identity.vectors, self.space.basis.rank
-
-        def some(sequence: int, positions: NDArray[np.int64]) -> NDArray[np.float16]:
-            file, _, start, _ = self._vectors_place(sequence)
-            if file not in self._compared:
-                return self.vectors_in(sequence, positions)
-            size = k * s * 2
-            pieces = [self._piece(file, start + place * size, size) for place in positions.tolist()]
-            if None in pieces:
-                raise damaged(self.path / FOLDER / file, "it is shorter than it was")
-            return np.frombuffer(b"".join(p for p in pieces if p is not None), "<f2").reshape(-1, k, s)
-
-        return self._collected(rows, changes, some)
+        size = k * s * 2
+        pieces = [self._piece(file, start + place * size, size) for place in positions.tolist()]
+        if None in pieces:
+            raise damaged(self.path / FOLDER / file, "it is shorter than it was")
+        return np.frombuffer(b"".join(p for p in pieces if p is not None), "<f2").reshape(-1, k, s)
 
     def vectors_in(self, sequence: int, positions: NDArray[np.int64]) -> NDArray[np.float16]:
         """Those of images of one shard: float16 [n, k, s]. Raises StoreDamagedError."""

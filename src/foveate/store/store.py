@@ -25,7 +25,7 @@ from foveate.store.approximating import Approximate, build
 from foveate.store.cache import Statistics, TextureCache
 from foveate.store.disk import Disk
 from foveate.store.files import PathLike
-from foveate.store.identity import Identity
+from foveate.store.identity import FORMAT_FILE, Identity
 from foveate.store.index import FROM_NAMES, ROW, Row, packed, unpacked
 from foveate.store.opening import Wanted, opened, removing
 from foveate.store.reader import GoneError, Reader, log
@@ -84,6 +84,7 @@ class Store:
         self._disk = disk or Disk()
         self._guard = threading.Lock()
         self._kept: Reader | None = None
+        self._seen: tuple[int, ...] = ()
         self._reader()  # what is wrong is said now
 
     def __repr__(self) -> str:
@@ -313,10 +314,9 @@ class Store:
             return
         tower, queries = asking.asked(reader, texts, encoder or self._wanted.encoder)
         rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
-        for name in self.keys():
+        for name, path in reader.listed():
             try:
-                row, path, called = self._find(name)
-                maps = maps_of(reader.texture(row, path, called), queries, tower.calibration, rivals)
+                maps = maps_of(reader.by_path(path), queries, tower.calibration, rivals)
             except (StoreKeyError, StoreDamagedError) as error:  # removed meanwhile, or damaged
                 log.warning("%s", error.received)
                 continue
@@ -357,15 +357,27 @@ class Store:
         return [unpacked(p) for (p,) in reader.index.ask("SELECT path FROM names WHERE image = ?", (row.id,))]
 
     def _reader(self) -> Reader | None:
-        """None while the store is empty."""
-        if self._kept is None:
+        """None while the store is empty. Another one where the folder was removed and another store made there."""
+        kept, now = self._kept, _stamp(self.path / FORMAT_FILE)
+        if kept is None or (now and now != self._seen):
             with self._guard:
-                if self._kept is None:
+                if self._kept is kept or self._kept is None:
+                    self._kept, self._seen = None, _stamp(self.path / FORMAT_FILE)
                     self._kept = opened(self.path, self._wanted, self._disk, self._channels, self._root)
-        return self._kept
+                kept = self._kept
+        return kept
 
     def _forget(self) -> None:
         self._kept = None  # another look at the folder, next time
+
+
+def _stamp(file: Path) -> tuple[int, ...]:
+    """What tells a file from another one of its name; () where there is none."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _meanings(name: str) -> Iterator[tuple[str, Any]]:
