@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from foveate import Store
 from foveate.cli import app
-from foveate.encoders import load_encoder
+from foveate.encoders import Encoder, load_encoder
 from foveate.engine import ATTEMPTS, Batch, Engine, Local, Ray, Work, column, engine_named
 from foveate.errors import EncoderOutputError, EngineError, MissingExtraError, OptionError
 from foveate.store.adding import Progress
@@ -238,6 +238,41 @@ def processes(title: str) -> list[int]:
     return sorted(found)
 
 
+class Diskless(Local):
+    """Its worker has no such folder."""
+
+    def map(self, work: Any, columns: Any, batch: int) -> Iterator[Batch]:
+        hidden = [path if b"gone" in path else b"/elsewhere" + path for path in columns["path"]]
+        return super().map(work, {**columns, "path": hidden}, batch)
+
+
+def test_a_worker_without_the_disk_is_no_bad_image(tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "photos", 4)
+    store = Store(tmp_path / "s.fov", encoder=Toy())
+    with pytest.raises(EngineError, match=r"a worker cannot read '001\.png' .*can be read here"):
+        store.add(folder, engine=Diskless())
+    assert store.verify().ok
+    (folder / "gone.png").symlink_to("nowhere.png")
+    assert [Path(path).name for path, _ in store.add(folder / "gone.png", engine=Diskless()).bad] == ["gone.png"]
+    with pytest.raises(EngineError, match="can be read here"):
+        gather(images_in([folder]), load_encoder("nano"), 100, engine=Diskless())
+
+
+def test_threads_do_not_change_a_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foveate.train.gather.BATCH", 2)
+    images, toy = images_in([pictures(tmp_path / "photos", 9)]), cast(Encoder, Toy())
+    one, several = (gather(images, toy, 500, engine=Local(workers)) for workers in (1, 3))
+    assert one.done == several.done == 9
+    assert np.array_equal(one.moments.second, several.moments.second)
+
+
+def test_as_many_workers_as_fit() -> None:
+    there = {"CPU": 12.0, "GPU": 2.0}
+    assert [Ray(cpus=c, gpus=g)._fitting(there) for c, g in ((1, 0), (5, 0), (1, 0.25), (6, 0.25), (20, 0))] == [
+        12, 2, 8, 2, 1,
+    ]  # fmt: skip
+
+
 def test_what_cannot_be_sent_is_said_before_anything_runs(ray: Engine) -> None:
     class Stuck(Toy):
         def __reduce__(self) -> Any:
@@ -269,6 +304,8 @@ def test_an_address_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(module, "is_initialized", lambda: False)
     with pytest.raises(EngineError, match=r"no Ray at '127\.0\.0\.1:9'.*refused"):
         joined(Ray(2, address="127.0.0.1:9").map(doubled, {"number": range(3)}, 2))
+    with pytest.raises(EngineError, match=r"no Ray at '127\.0\.0\.1:9'.*refused"):
+        Ray(2, address="127.0.0.1:9").check()
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

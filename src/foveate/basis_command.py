@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from foveate.terminal import Address, EncoderName, EngineName, Gpus, counting, engine_of, last_line, table
+from foveate.terminal import (
+    Address,
+    EncoderName,
+    EngineName,
+    Gpus,
+    counting,
+    engine_of,
+    last_line,
+    one_thread_each,
+    table,
+)
 
 app = typer.Typer(help="A basis that all images of a collection share: fit it, check it.", no_args_is_help=True)
 ASKED = 200  # of the nouns, evenly: ranks of more of them take longer and say no more
@@ -30,17 +40,20 @@ def fit(
         typer.Option(metavar="I/N", help="Only part I of N, 0/N to N-1/N: writes moments for 'foveate basis merge'."),
     ] = "0/1",
     engine: EngineName = "local",
-    workers: Annotated[int | None, typer.Option(help="Of --engine ray [default: as many as there are cores].")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads, or workers of Ray [default: as many as there are cores].")
+    ] = None,
     gpus: Gpus = 0.0,
     address: Address = None,
 ) -> None:
     """Fit a basis to folders of images. A run that was cut off goes on where it was."""
+    one_thread_each()
     from foveate.encoders.contract import encoder_given
     from foveate.train.fitted import check_rank, refuse_to_replace
     from foveate.train.gather import gather, images_in
 
     number, parts = _shard(shard)
-    _, elsewhere = engine_of(engine, workers, gpus, address)
+    _, by = engine_of(engine, workers, gpus, address)
     tower, images = encoder_given(encoder or "nano"), images_in(folders)
     check_rank(rank, tower.width)  # now, not when hours have passed
     metric = _metric(tower, queries, pca) if parts == 1 else None
@@ -50,7 +63,7 @@ def fit(
     with counting("images", len(images[number::parts]), "images") as progress:
         found = gather(
             images, tower, samples, seed=seed, part=(number, parts), checkpoint=moments_at,
-            encoder=encoder or "nano", engine=elsewhere, progress=progress,
+            encoder=encoder or "nano", engine=by, progress=progress,
         )  # fmt: skip
     _list(found.bad)
     if parts > 1:

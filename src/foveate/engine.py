@@ -22,7 +22,9 @@ import logging
 import math
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -34,7 +36,8 @@ from foveate.errors import EngineError, FoveateError, MissingExtraError, OptionE
 Batch = dict[str, NDArray[Any]]
 Work = Callable[[Batch], Batch]
 ENGINES = ("local", "ray")
-BLOCK = 4  # batches that Ray hands to a worker at once, at most: progress comes, and is lost with a worker, in these
+BLOCK = 4  # batches that Ray hands to a worker at once: progress comes, and is lost with a worker, in these
+BLOCKS = 4096  # of which there are no more than about so many: Ray takes 5 ms for each
 AHEAD = 2  # blocks that wait at a worker: with this bound, and no more, results pile up where the reader is slow
 ATTEMPTS = 3  # at a batch whose worker dies
 LEAST = 0.0001  # of a CPU or a GPU, that Ray can give to a worker
@@ -53,13 +56,25 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Local:
-    """One batch after the other, in this process."""
+    """In this process: one batch after the other, or several at a time in `workers` threads."""
+
+    workers: int = 1
 
     def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
         """See Engine."""
         count = len(next(iter(columns.values())))
-        for start in range(0, count, batch):
-            yield work({name: column(values[start : start + batch]) for name, values in columns.items()})
+        waiting: deque[Future[Batch]] = deque()
+        pool = ThreadPoolExecutor(self.workers, "foveate-work")
+        try:
+            for start in range(0, count, batch):
+                rows = {name: column(values[start : start + batch]) for name, values in columns.items()}
+                waiting.append(pool.submit(work, rows))
+                if len(waiting) > AHEAD * self.workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,7 @@ class Ray:
     """Ray Data's `map_batches` with a pool of actors.
 
     Attributes:
-        workers: actors.
+        workers: actors; None is as many as fit: all CPUs by cpus, or all GPUs by gpus.
         cpus, gpus: that each of them takes; parts of one, too: 4 workers with gpus=0.25 share a GPU.
         address: of a cluster, "auto" for the one that this machine belongs to. None: what the environment's RAY_ADDRESS
             says, or else a Ray that is started on this machine, and stopped afterwards.
@@ -76,13 +91,14 @@ class Ray:
         OptionError: what is no number of workers, CPUs or GPUs.
     """
 
-    workers: int = 2
+    workers: int | None = None
     cpus: float = 1.0
     gpus: float = 0.0
     address: str | None = None
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.workers, int) and not isinstance(self.workers, bool) and self.workers >= 1
+        given = self.workers
+        whole = given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 1)
         several = self.gpus > 1 and self.gpus < math.inf and self.gpus != int(self.gpus)
         shares = (self.cpus, self.gpus or LEAST)
         if not whole or not all(LEAST <= share < math.inf for share in shares) or several:
@@ -100,7 +116,9 @@ class Ray:
             return
         with self._joined() as ray, _settings(ray):
             _check_picklable(ray, work)
-            rows = batch * min(BLOCK, max(1, math.ceil(count / batch / (2 * AHEAD * self.workers))))
+            workers = self.workers or self._fitting(ray.cluster_resources())
+            most = max(BLOCK, count // (batch * BLOCKS))
+            rows = batch * min(most, max(1, math.ceil(count / batch / (2 * AHEAD * workers))))
             ledger = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Ledger).remote()
             dataset = ray.data.from_arrow([_table(columns, at, at + rows) for at in range(0, count, rows)])
             done = dataset.map_batches(
@@ -109,7 +127,7 @@ class Ray:
                 batch_size=batch,
                 batch_format="numpy",
                 compute=ray.data.ActorPoolStrategy(
-                    size=min(self.workers, math.ceil(count / rows)), max_tasks_in_flight_per_actor=AHEAD
+                    size=min(workers, math.ceil(count / rows)), max_tasks_in_flight_per_actor=AHEAD
                 ),
                 num_cpus=self.cpus,
                 num_gpus=self.gpus or None,
@@ -126,7 +144,7 @@ class Ray:
         ray = _imported()
         theirs = ray.is_initialized()
         address = self.address or os.environ.get("RAY_ADDRESS") or "local"
-        cpus = max(os.cpu_count() or 1, math.ceil(self.workers * self.cpus))
+        cpus = max(os.cpu_count() or 1, math.ceil((self.workers or 1) * self.cpus))
         here = {"num_cpus": cpus, "object_store_memory": OBJECTS, "include_dashboard": False}
         try:
             if not theirs:
@@ -134,17 +152,28 @@ class Ray:
                 options = here if address == "local" else {}
                 ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
         except Exception as cause:
-            raise EngineError(
-                f"no Ray at '{address}' ({_line(cause)})",
-                expected="the address of a running cluster, 'auto' on one of its machines, or none to start one here",
-                fix="check it with `ray status`; leave the address out to work on this machine",
-            ) from cause
+            raise _nobody(address, cause) from cause
         try:
             self._check_room(ray.cluster_resources())
             yield ray
         finally:
             if not theirs:
                 ray.shutdown()
+
+    def check(self) -> None:
+        """What can be known before anything else is done. Raises MissingExtraError, EngineError."""
+        _imported()
+        address = self.address or os.environ.get("RAY_ADDRESS")
+        if address:
+            try:
+                _reach(address)
+            except Exception as cause:
+                raise _nobody(address, cause) from cause
+
+    def _fitting(self, there: Mapping[str, float]) -> int:
+        """How many workers fit, at least one."""
+        by_cpus = there.get("CPU", 0.0) / self.cpus
+        return max(1, int(min(by_cpus, there.get("GPU", 0.0) / self.gpus) if self.gpus else by_cpus))
 
     def _check_room(self, there: Mapping[str, float]) -> None:
         """Ray would wait for ever for a worker that fits nowhere. Raises OptionError."""
@@ -157,14 +186,22 @@ class Ray:
             )
 
 
+def _nobody(address: str, cause: Exception) -> EngineError:
+    return EngineError(
+        f"no Ray at '{address}' ({_line(cause)})",
+        expected="the address of a running cluster, 'auto' on one of its machines, or none to start one here",
+        fix="check it with `ray status`; leave the address out to work on this machine",
+    )
+
+
 def engine_named(
-    name: str, workers: int = 2, cpus: float = 1.0, gpus: float = 0.0, address: str | None = None
+    name: str, workers: int | None = None, cpus: float = 1.0, gpus: float = 0.0, address: str | None = None
 ) -> Engine:
     """An engine by its name, as commands have it. Raises OptionError."""
     if name == "ray":
         return Ray(workers, cpus, gpus, address)
     if name == "local":
-        return Local()
+        return Local(workers or 1)
     raise OptionError(f"engine '{name}'", expected=" or ".join(ENGINES), fix="leave it out to work on this machine")
 
 

@@ -40,7 +40,7 @@ def index(
     output: Annotated[Path, typer.Option("--output", "-o", help="The store: a folder, PHOTOS.fov by custom.")],
     encoder: EncoderName = None,
     workers: Annotated[
-        int | None, typer.Option(help="Threads, or workers of the engine [default: as many as there are cores].")
+        int | None, typer.Option(help="Threads, or workers of Ray [default: as many as there are cores].")
     ] = None,
     rank: Annotated[int | None, typer.Option(help="Numbers kept a cell [default: 16].")] = None,
     shared: Annotated[bool, typer.Option("--shared", help="One basis for the cells of all images, rank 64.")] = False,
@@ -68,7 +68,8 @@ def index(
 
         given = FittedBasis.load(basis).basis(rank)
     known = Store(output, encoder=encoder, basis=given, rank=rank, long_side=long_side)
-    several, elsewhere = engine_of(engine, workers, gpus, address)
+    several, by = engine_of(engine, workers, gpus, address)
+    elsewhere = None if engine == "local" else by  # here, a file whose content is known is not encoded
     with _counted("indexing", encoder) as progress:
         added = known.add(images, workers=several, part=shard, engine=elsewhere, progress=progress)
     stats = known.stats()

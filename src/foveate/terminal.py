@@ -43,19 +43,20 @@ Address = Annotated[
 ]
 
 
-def engine_of(name: str, workers: int | None, gpus: float, address: str | None) -> tuple[int, Engine | None]:
-    """The options of a command as (threads, engine); the engine is None where the command's own threads do the work.
-
-    Raises OptionError.
-    """
-    from foveate.engine import Local, engine_named
+def engine_of(name: str, workers: int | None, gpus: float, address: str | None) -> tuple[int, Engine]:
+    """The options of a command as (threads of its own, engine). Raises OptionError, and what an engine lacks."""
+    from foveate.engine import Local, Ray, engine_named
     from foveate.errors import OptionError
 
-    several = min(MOST_THREADS, os.cpu_count() or 1) if workers is None else workers
-    engine = engine_named(name, several, gpus=gpus, address=address)
+    if workers is not None and workers < 1:
+        raise OptionError(f"--workers {workers}", expected="a whole number from 1", fix="leave it out")
+    cores = min(MOST_THREADS, os.cpu_count() or 1)
+    engine = engine_named(name, cores if name == "local" and workers is None else workers, gpus=gpus, address=address)
     if isinstance(engine, Local) and (gpus or address):
         raise OptionError("--gpus or --address", expected="them with --engine ray only", fix="add --engine ray")
-    return several, None if isinstance(engine, Local) else engine
+    if isinstance(engine, Ray):
+        engine.check()  # now, not when the images were looked at
+    return engine.workers if isinstance(engine, Local) else cores, engine
 
 
 def one_thread_each() -> None:

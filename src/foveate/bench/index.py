@@ -23,22 +23,23 @@ from foveate.bench.search import chosen
 from foveate.engine import ENGINES
 from foveate.errors import OptionError
 
-# A row. The first image that is done ends the start: loading, fitting the shared basis, starting Ray's workers.
+# A row. The start is loading, fitting the shared basis, starting Ray's workers, until the first image is done. The rate
+# is the slope of a line through (time, images done): an engine gives images back in blocks, so two points would not do.
 INDEX = """
-import json, resource, sys, time
+import json, sys, time
+import numpy as np
 from foveate.store import Store
 from foveate.terminal import engine_of
 engine, workers, store, listed = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
-first = []
-def done(progress):
-    if progress.done and not first:
-        first.append((progress.done, time.monotonic()))
-start = time.monotonic()
-added = Store(store).add(listed, workers=workers, engine=engine_of(engine, workers, 0.0, None)[1], progress=done)
-end = time.monotonic()
-(count, at), every = first[0], added.added + added.linked + len(added.bad)
-rate = (every - count) / (end - at) if every > count else every / (end - start)
-said = {"start": at - start, "rate": rate, "seconds": end - start, "added": added.added, "bad": len(added.bad)}
+done, start = [], time.monotonic()
+def note(progress):
+    if progress.done:
+        done.append((time.monotonic() - start, progress.done))
+elsewhere = None if engine == "local" else engine_of(engine, workers, 0.0, None)[1]
+added = Store(store).add(listed, workers=workers, engine=elsewhere, progress=note)
+seconds, (times, counts) = time.monotonic() - start, np.array(done).T
+rate = np.polyfit(times, counts, 1)[0] if np.ptp(times) > 0.1 else len(done) / seconds
+said = {"start": times[0], "rate": rate, "seconds": seconds, "added": added.added, "bad": len(added.bad)}
 print(json.dumps(said))
 """
 TOWER = """

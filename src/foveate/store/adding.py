@@ -34,7 +34,7 @@ from foveate.store.opening import Wanted, Writer, writing
 from foveate.store.parts import part_of
 from foveate.store.record import Record, digest, record_in
 from foveate.store.shard import Draft, Name
-from foveate.store.work import BAD, EncodeBatch, read, reason, sendable
+from foveate.store.work import BAD, EncodeBatch, read, reason, refuse_hidden, sendable
 
 SHARD_IMAGES, SHARD_BYTES, SHARD_SECONDS = 256, 64 * 2**20, 20.0
 MOST_WORKERS = 64
@@ -195,7 +195,11 @@ class _Adding:
                 raise EngineError(f"rows {batch['number']}", expected=f"{wanted}, in order", fix="report this")
             place += len(wanted)
             said = (batch[name].tolist() for name in ("size", "modified", "image", "record", "error"))
-            for size, modified, image, record, error in zip(*said, strict=True):
+            for source, size, modified, image, record, error in zip(
+                self.todo[place - len(wanted) : place], *said, strict=True
+            ):
+                if error and not image:
+                    refuse_hidden(source, error)
                 yield _Done(size, modified, image, None if error else record_in(record), error)
 
     def _take(self, source: Source, done: _Done) -> None:

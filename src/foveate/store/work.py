@@ -25,6 +25,7 @@ from foveate.encoders import DenseFeatures, Encoder
 from foveate.encoders.contract import check_features, encoder_given
 from foveate.engine import column
 from foveate.errors import (
+    EngineError,
     ImageArrayError,
     ImageDecodeError,
     ImageFormatError,
@@ -70,6 +71,22 @@ def read(source: Source) -> Content:
             f"'{source.name}' has more than {MAX_BYTES:,} bytes", expected="fewer", fix="shrink it"
         )
     return Content(source, content, status.st_size, status.st_mtime_ns)
+
+
+def refuse_hidden(source: Source, error: str) -> None:
+    """Raise EngineError for a file that a worker could not read, and that can be read here.
+
+    A machine without the disk would make all of its images bad, and nobody would notice.
+    """
+    try:
+        read(source)
+    except BAD:
+        return
+    raise EngineError(
+        f"a worker cannot read '{source.name}' ({error}), which can be read here",
+        expected="the same files under the same paths on all machines",
+        fix="mount the folder there; or use --shard where the files are. What was done before is kept",
+    )
 
 
 def seen(tower: Encoder, content: bytes, long_side: int | None) -> tuple[Picture, DenseFeatures]:

@@ -6,7 +6,8 @@ result does not depend on interruptions, nor on where a machine mounts the folde
 (`part=(i, n)`) gives the same as it would within the whole.
 
     SumBatch     8 images -> their sums and the bad ones: on whatever engine, and in as many workers as there are
-    gather       adds those up, in their order: the result is the same to the last bit, whoever made the sums
+    gather       adds those up, in their order: the result is the same to the last bit, whoever made the sums, where
+                 all encode with as many threads (nano's features differ in the last bit between one thread and two)
 
 Every so many images, moments and the list of bad images are written beside the result; a run that finds them goes on
 there.
@@ -37,7 +38,7 @@ from foveate.output import write_whole
 from foveate.readonly import Frozen, ReadOnly
 from foveate.refine import LEAST_SIDE, PROBE
 from foveate.store.files import SUFFIXES, Source, find
-from foveate.store.work import BAD, received, sendable
+from foveate.store.work import BAD, received, refuse_hidden, sendable
 
 EVERY = 200  # images between two checkpoints
 BATCH = 8  # images of one sum; the order of a sum of floats is part of the result
@@ -174,10 +175,15 @@ def gather(
         ):
             if begun + number != state.done:  # else a run that goes on would take images twice
                 raise EngineError(f"row {number}", expected=f"{state.done - begun}, in order", fix="report this")
-            listed_bad = tuple((str(path), str(why)) for path, why in json.loads(bad))
+            wrong: list[tuple[str, str]] = []
+            for place, why, missing in json.loads(bad):
+                source = todo[number + place]
+                if missing:
+                    refuse_hidden(source, why)
+                wrong.append((source.path, str(why)))
             moments = Moments(int(count), np.frombuffer(first), np.frombuffer(second).reshape(tower.width, -1))
             done = min(state.done + BATCH, len(mine))
-            state = replace(state, moments=state.moments + moments, bad=(*state.bad, *listed_bad), done=done)
+            state = replace(state, moments=state.moments + moments, bad=(*state.bad, *wrong), done=done)
             if checkpoint is not None and (done - saved >= EVERY or done == len(mine)):
                 state.save(checkpoint)
                 saved = done
@@ -191,7 +197,8 @@ def gather(
 class SumBatch:
     """Columns "number", "path" and "name" of images -> one row for all of them.
 
-    "number" of the first, "count", "first", "second" (bytes of Moments), "bad" (JSON).
+    "number" of the first, "count", "first", "second" (bytes of Moments), "bad" (JSON: place in the batch, why, whether
+    there was no such file).
 
     Attributes:
         encoder: its name, or an object. each: features of an image. seed: of which cells are taken.
@@ -212,12 +219,12 @@ class SumBatch:
                 fix="the same files of the encoder on all machines",
             )
         moments, pixels = Moments.nothing(tower.width), pixels_a_cell(tower)
-        bad: list[tuple[str, str]] = []
-        for path, name in zip(batch["path"], batch["name"], strict=True):
+        bad: list[tuple[int, str, bool]] = []
+        for place, (path, name) in enumerate(zip(batch["path"], batch["name"], strict=True)):
             try:
                 rgb = load_image(received(path)).rgb
             except BAD as error:
-                bad.append((received(path), error.received))
+                bad.append((place, error.received, isinstance(error, ImageNotFoundError)))
             else:
                 features = sample_of(rgb, received(name), tower, self.each, self.seed, pixels)
                 moments = moments.with_features(features)
