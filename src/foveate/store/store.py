@@ -82,6 +82,7 @@ class Store:
         self._channels = channels_named(channels)
         self._root = self.path.parent if root is None else Path(os.path.abspath(root))
         self._disk = disk or Disk()
+        self._format = str(self.path / FORMAT_FILE)
         self._guard = threading.Lock()
         self._kept: Reader | None = None
         self._seen: tuple[int, ...] = ()
@@ -358,11 +359,11 @@ class Store:
 
     def _reader(self) -> Reader | None:
         """None while the store is empty. Another one where the folder was removed and another store made there."""
-        kept, now = self._kept, _stamp(self.path / FORMAT_FILE)
+        kept, now = self._kept, _stamp(self._format)
         if kept is None or (now and now != self._seen):
             with self._guard:
                 if self._kept is kept or self._kept is None:
-                    self._kept, self._seen = None, _stamp(self.path / FORMAT_FILE)
+                    self._kept, self._seen = None, _stamp(self._format)
                     self._kept = opened(self.path, self._wanted, self._disk, self._channels, self._root)
                 kept = self._kept
         return kept
@@ -371,7 +372,7 @@ class Store:
         self._kept = None  # another look at the folder, next time
 
 
-def _stamp(file: Path) -> tuple[int, ...]:
+def _stamp(file: str) -> tuple[int, ...]:
     """What tells a file from another one of its name; () where there is none."""
     try:
         status = os.stat(file)
