@@ -443,6 +443,29 @@ def test_parts_are_merged_into_the_same_store(toys: Store, tmp_path: Path) -> No
         other.add(tmp_path / "photos", part="3/3")
 
 
+def test_parts_of_machines_that_differ_merge_if_they_are_like_one_store(tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "photos", 6)
+    first = Store(tmp_path / "first.fov", encoder=Toy())
+    first.add(pictures(tmp_path / "few", 3, first=50))
+    alone = Store(tmp_path / "alone.fov", encoder=Toy())
+    alone.add(folder, part="0/2")
+    with pytest.raises(StoreError, match="another encoder, basis or preprocessing"):
+        first.merge(alone.path)
+    with pytest.raises(StoreError, match=r"another encoder, basis or space than '.*first\.fov'"):
+        alone.add(folder, part="0/2", like=first.path)
+    for i in (0, 1):
+        part = Store(tmp_path / f"part{i}.fov", encoder=Toy())
+        assert part.add(folder, part=f"{i}/2", like=first.path).added == 3
+        assert part.add(folder, part=f"{i}/2", like=first.path).known == 3
+        assert first.merge(part.path) == 3
+    assert len(first) == 9
+    with pytest.raises(StoreError, match="no store at"):
+        Store(tmp_path / "new.fov", encoder=Toy()).add(folder, like=tmp_path / "nowhere")
+    with pytest.raises(StoreError, match="rank"):
+        Store(tmp_path / "new.fov", encoder=Toy(), rank=3).add(folder, like=first.path)
+    assert not (tmp_path / "new.fov").exists()
+
+
 def test_the_unit_of_work_needs_no_store(toys: Store, tmp_path: Path) -> None:
     work = pickle.loads(pickle.dumps(toys.work))
     assert isinstance(work, EncodeBatch)

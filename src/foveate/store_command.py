@@ -52,6 +52,10 @@ def index(
         str | None,
         typer.Option(metavar="I/N", help="Only the I-th of N parts, 0/N to N-1/N; 'foveate store merge' joins them."),
     ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(help="A store that a new one is made like: parts of unlike machines then merge."),
+    ] = None,
     engine: EngineName = "local",
     gpus: Gpus = 0.0,
     address: Address = None,
@@ -71,7 +75,7 @@ def index(
     several, by = engine_of(engine, workers, gpus, address)
     elsewhere = None if engine == "local" else by  # here, a file whose content is known is not encoded
     with _counted("indexing", encoder) as progress:
-        added = known.add(images, workers=several, part=shard, engine=elsewhere, progress=progress)
+        added = known.add(images, workers=several, part=shard, like=like, engine=elsewhere, progress=progress)
     stats = known.stats()
     if added.bad:
         rows = [(path, why) for path, why in added.bad[:SHOWN]]

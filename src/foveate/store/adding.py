@@ -25,12 +25,13 @@ from typing import Any, Literal
 import numpy as np
 
 from foveate.engine import Engine, engine_named
-from foveate.errors import EngineError, ImageNotFoundError, OptionError, OutputError
+from foveate.errors import EngineError, ImageNotFoundError, OptionError, OutputError, StoreError
 from foveate.relevance.bank import query_metric_of
 from foveate.store.disk import Disk
 from foveate.store.files import PathLike, Source, find
+from foveate.store.identity import Identity, Space
 from foveate.store.index import packed
-from foveate.store.opening import Wanted, Writer, writing
+from foveate.store.opening import Wanted, Writer, another, opened, writing
 from foveate.store.parts import part_of
 from foveate.store.record import Record, digest, record_in
 from foveate.store.shard import Draft, Name
@@ -88,6 +89,7 @@ def add(
     disk: Disk,
     workers: int,
     part: str | None,
+    like: PathLike | None,
     engine: Literal["ray"] | Engine | None,
     progress: Callable[[Progress], None] | None,
 ) -> Added:
@@ -107,9 +109,26 @@ def add(
             expected="files that end in .jpg, .png, .webp, .tif, .bmp or .gif",
             fix="check the path; a file that is named itself may be called anything",
         )
+    model = None if like is None else _model(Path(os.path.abspath(like)), wanted, disk)
     with writing(store, wanted, disk) as writer:
+        if model is not None and writer.identity not in (None, model[0]):
+            raise another(store, f"another encoder, basis or space than '{like}'")
         mine = found.sources if part is None else part_of(found.sources, part)
-        return _Adding(writer, wanted, found.sources, mine, list(found.unreadable), threads, progress).run(engine)
+        bad = list(found.unreadable)
+        return _Adding(writer, wanted, model, found.sources, mine, bad, threads, progress).run(engine)
+
+
+def _model(path: Path, wanted: Wanted, disk: Disk) -> tuple[Identity, Space]:
+    """What a store is made of, for another one to be made alike. Raises StoreError."""
+    reader = opened(path, wanted, disk, (), path.parent)
+    if reader is None:
+        raise StoreError(
+            f"no store at '{path}'",
+            expected="one to be like",
+            fix="make it from a few images first: foveate index FEW -o first.fov",
+        )
+    reader.close()
+    return reader.identity, reader.space
 
 
 class _Adding:
@@ -117,6 +136,7 @@ class _Adding:
         self,
         writer: Writer,
         wanted: Wanted,
+        model: tuple[Identity, Space] | None,
         every: Sequence[Source],
         sources: Sequence[Source],
         bad: list[tuple[str, str]],
@@ -133,7 +153,10 @@ class _Adding:
         if not todo:
             return
         if writer.identity is None or writer.space is None:
-            identity, space, tower = wanted.identity(every, workers)
+            if model is None:
+                identity, space, tower = wanted.identity(every, workers)
+            else:
+                (identity, space), tower = model, wanted.tower(model[0].encoder)
             query_metric_of(tower)
             writer.begin(identity, space)
         else:

@@ -101,6 +101,7 @@ class Store:
         *,
         workers: int = 1,
         part: str | None = None,
+        like: PathLike | None = None,
         engine: Literal["ray"] | Engine | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Added:
@@ -111,7 +112,8 @@ class Store:
 
         Args:
             workers: threads that decode and encode; with an engine given by its name, its workers.
-            part: "i/n" does every n-th file only; the shared basis is fitted to all. See `merge`.
+            part: "i/n" does every n-th file only; the shared space is fitted to all. See `merge`.
+            like: a store whose encoder, basis and space a new one takes: parts made by machines that differ can merge.
             engine: what decodes and encodes instead of threads: foveate.engine.Ray(...), or "ray" on this machine.
             progress: called after each file.
 
@@ -122,7 +124,7 @@ class Store:
             OutputError: the disk is full, or the folder may not be written to. EngineError. What the encoder raises.
         """
         try:
-            return add(self.path, paths, self._wanted, self._disk, workers, part, engine, progress)
+            return add(self.path, paths, self._wanted, self._disk, workers, part, like, engine, progress)
         finally:
             self._forget()
 
