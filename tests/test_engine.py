@@ -141,6 +141,9 @@ def test_a_store_whose_worker_was_killed_is_the_local_one(ray: Engine, tmp_path:
     assert there.verify().ok
     again = there.add(folder, engine=ray)
     assert (again.added, again.known, len(again.bad)) == (0, 151, 1)
+    os.remove(folder / "broken.jpg")
+    again = there.add(folder, engine=ray)  # nothing is left to do
+    assert (again.added, again.known, again.bad) == (0, 151, ())
 
 
 def test_a_store_is_complete_though_the_ledger_is_killed(ray: Engine) -> None:

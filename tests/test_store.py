@@ -429,7 +429,9 @@ def test_parts_are_merged_into_the_same_store(toys: Store, tmp_path: Path) -> No
     assert [d.added for d in done] == [3, 3, 2]
     whole = Store(tmp_path / "whole.fov", encoder=Toy())
     assert whole.merge(*(part.path for part in parts)) == 8
+    shards = whole.stats()["shards"]
     assert whole.merge(*(part.path for part in parts)) == 0
+    assert whole.stats()["shards"] == shards  # nothing new, nothing written
     assert whole.keys() == toys.keys()
     for name in toys:
         assert whole.content_key(name) == toys.content_key(name)
@@ -437,7 +439,7 @@ def test_parts_are_merged_into_the_same_store(toys: Store, tmp_path: Path) -> No
     assert [h.name for h in whole.search("a dog", 8)] == [h.name for h in toys.search("a dog", 8)]
     other = Store(tmp_path / "other.fov", encoder=Toy(), rank=5)
     other.add(tmp_path / "photos")
-    with pytest.raises(StoreError, match="another encoder, basis"):
+    with pytest.raises(StoreError, match="another rank than"):
         whole.merge(other.path)
     with pytest.raises(OptionError, match="--shard 3/3"):
         other.add(tmp_path / "photos", part="3/3")
@@ -449,7 +451,7 @@ def test_parts_of_machines_that_differ_merge_if_they_are_like_one_store(tmp_path
     first.add(pictures(tmp_path / "few", 3, first=50))
     alone = Store(tmp_path / "alone.fov", encoder=Toy())
     alone.add(folder, part="0/2")
-    with pytest.raises(StoreError, match="another encoder, basis or preprocessing"):
+    with pytest.raises(StoreError, match=r"another shared space \(fitted"):
         first.merge(alone.path)
     with pytest.raises(StoreError, match=r"another encoder, basis or space than '.*first\.fov'"):
         alone.add(folder, part="0/2", like=first.path)

@@ -21,7 +21,7 @@ from foveate.terminal import (
 
 app = typer.Typer(help="A basis that all images of a collection share: fit it, check it.", no_args_is_help=True)
 ASKED = 200  # of the nouns, evenly: ranks of more of them take longer and say no more
-Queries = Annotated[Path | None, typer.Option(help="Your own questions, a line each; default: 1,585 nouns.")]
+Queries = Annotated[Path | None, typer.Option(help="Your own questions, a line each [default: nouns; 199 in check].")]
 Out = Annotated[Path, typer.Option("-o", "--out", help="File to write (.safetensors).")]
 
 

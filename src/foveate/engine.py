@@ -169,6 +169,9 @@ class Ray:
                 _reach(address)
             except Exception as cause:
                 raise _nobody(address, cause) from cause
+        elif self.gpus:
+            with self._joined():  # seconds, but a mistake that would show after minutes
+                pass
 
     def _fitting(self, there: Mapping[str, float]) -> int:
         """How many workers fit, at least one."""
@@ -182,7 +185,7 @@ class Ray:
             raise OptionError(
                 f"workers with {self.cpus:g} CPUs and {self.gpus:g} GPUs each; Ray has {cpus:g} and {gpus:g}",
                 expected="room for one of them at least",
-                fix="ask for less, down to cpus=0.5 and gpus=0; or start the cluster's machines first",
+                fix="leave out --gpus, or ask for less; or start the cluster's machines first",
             )
 
 

@@ -75,7 +75,11 @@ def index(
     several, by = engine_of(engine, workers, gpus, address)
     elsewhere = None if engine == "local" else by  # here, a file whose content is known is not encoded
     with _counted("indexing", encoder) as progress:
-        added = known.add(images, workers=several, part=shard, like=like, engine=elsewhere, progress=progress)
+        try:
+            added = known.add(images, workers=several, part=shard, like=like, engine=elsewhere, progress=progress)
+        except KeyboardInterrupt:
+            typer.echo(f"interrupted; {len(known)} images are in the store, and the same command goes on", err=True)
+            raise
     stats = known.stats()
     if added.bad:
         rows = [(path, why) for path, why in added.bad[:SHOWN]]
@@ -228,7 +232,7 @@ def merge(
     path: Annotated[Path, typer.Argument(help="The store that takes; made if needed.")],
     parts: Annotated[list[Path], typer.Argument(help="Stores to take from; they stay as they are.")],
 ) -> None:
-    """Take the images of other stores of the same encoder and basis."""
+    """Join parts of one collection, made by 'foveate index --shard' (or by --like): same encoder, basis and space."""
     from foveate.store import Store
 
     known = Store(path)

@@ -53,7 +53,8 @@ def engine_of(name: str, workers: int | None, gpus: float, address: str | None) 
     cores = min(MOST_THREADS, os.cpu_count() or 1)
     engine = engine_named(name, cores if name == "local" and workers is None else workers, gpus=gpus, address=address)
     if isinstance(engine, Local) and (gpus or address):
-        raise OptionError("--gpus or --address", expected="them with --engine ray only", fix="add --engine ray")
+        came = f"--gpus {gpus:g}" if gpus else f"--address {address}"
+        raise OptionError(f"{came} without --engine ray", expected="both, or neither", fix="add --engine ray")
     if isinstance(engine, Ray):
         engine.check()  # now, not when the images were looked at
     return engine.workers if isinstance(engine, Local) else cores, engine

@@ -102,12 +102,15 @@ def add(
     threads = workers if engine is None else min(workers, MOST_WORKERS, os.cpu_count() or 1)  # a cluster has more
     found = find(paths)
     if not found.sources:
-        given = paths if isinstance(paths, str | os.PathLike) else "the paths given"
-        blocked = f"; {found.unreadable[0][0]}: {found.unreadable[0][1]}" if found.unreadable else ""
+        given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+        named = f"'{given[0]}'" + (f" and {len(given) - 1} more" if len(given) > 1 else "") if given else "no paths"
+        lost = found.unreadable
+        blocked = f"; {len(lost)} paths cannot be read, '{lost[0][0]}' first: {lost[0][1]}" if lost else ""
         raise ImageNotFoundError(
-            f"no image file in '{given}'{blocked}",
-            expected="files that end in .jpg, .png, .webp, .tif, .bmp or .gif",
-            fix="check the path; a file that is named itself may be called anything",
+            f"no image file in {named}{blocked}",
+            expected="files that end in .jpg, .png, .webp, .tif, .bmp or .gif; a file that is named itself, or by a "
+            ".txt list, may be called anything",
+            fix=f"check the paths; the working directory is '{Path.cwd()}'",
         )
     model = None if like is None else _model(Path(os.path.abspath(like)), wanted, disk)
     with writing(store, wanted, disk) as writer:
@@ -208,6 +211,8 @@ class _Adding:
         return _Done(content.size, content.modified, image, record)
 
     def _by_engine(self, engine: Engine) -> Generator[_Done]:
+        if not self.todo:
+            return
         paths = [sendable(source.path) for source in self.todo]
         names = [sendable(source.name) for source in self.todo]
         columns: dict[str, Sequence[Any]] = {"number": range(len(self.todo)), "path": paths, "name": names}

@@ -23,8 +23,9 @@ from foveate.relevance.bank import query_metric_of
 from foveate.store import approximating
 from foveate.store.adding import SHARD_BYTES, SHARD_IMAGES
 from foveate.store.disk import PART, Disk
+from foveate.store.identity import Identity
 from foveate.store.index import Index, Row, drop_shard, packed, unpacked
-from foveate.store.opening import QUARANTINE, Wanted, Writer, another, opened, quarantine, rebuild, writing
+from foveate.store.opening import QUARANTINE, Wanted, Writer, opened, quarantine, rebuild, writing
 from foveate.store.reader import Reader
 from foveate.store.record import Record
 from foveate.store.shard import FOLDER, Draft, Name, flaws, read_shard, shards_of
@@ -224,26 +225,46 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
     """Take the images of other stores. -> how many were new. Raises StoreError where they cannot be compared."""
     new = 0
     with writing(path, wanted, disk) as writer:
-        for other in others:
-            source = opened(other, Wanted(), disk, (), other.parent)
+        sources = [(other, opened(other, Wanted(), disk, (), other.parent)) for other in others]
+        identity = writer.identity
+        for other, source in sources:  # all of them, before anything is written
             if source is None:
                 raise StoreError(f"no store at '{other}'", expected="a store with images", fix="check the path")
+            identity = identity or source.identity
+            if source.identity != identity:
+                raise StoreError(
+                    f"the store '{other}' has another {_unlike(source.identity, identity)} than the rest",
+                    expected="parts of one collection, made with the same options: 'foveate index --shard'",
+                    fix="index its images into this store; parts of unlike machines, or of other files, need --like",
+                )
+        for other, source in sources:
+            assert source is not None
             if writer.identity is None:
                 writer.begin(source.identity, source.space)
-            if source.identity != writer.identity:
-                raise another(other, f"another encoder, basis or preprocessing than '{path}'")
             draft = Draft()
             for row in source.index.rows("1 ORDER BY images.id"):
                 if not writer.index.ask("SELECT 1 FROM images WHERE key = ?", (row.key,)):
                     draft.records.append(_whole_record(source, row, wanted, f"the store '{other}'"))
                     new += 1
-                draft.names += _names(source, row)
+                draft.names += [name for name in _names(source, row) if not _named(writer.index, name)]
                 if len(draft.records) >= SHARD_IMAGES or draft.nbytes >= SHARD_BYTES:
                     writer.commit(draft)
                     draft = Draft()
             writer.commit(draft)
             source.close()
     return new
+
+
+def _unlike(one: Identity, other: Identity) -> str:
+    """What two stores differ in."""
+    a, b = one.described(), other.described()
+    words = {"space": "shared space (fitted to other images, or by a machine that rounds otherwise)"}
+    return ", ".join(words.get(name, name) for name in a if a[name] != b[name])
+
+
+def _named(index: Index, name: Name) -> bool:
+    asked = "SELECT 1 FROM names JOIN images ON images.id = names.image WHERE path = ? AND key = ?"
+    return bool(index.ask(asked, (packed(name.path), name.key)))
 
 
 def statistics(path: Path, reader: Reader | None) -> dict[str, Any]:
