@@ -17,8 +17,8 @@ from foveate import Texture
 settings.register_profile("foveate", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("foveate")
 
-# nano's features differ in the last bit by the number of threads, and commands choose theirs: all tests, and the processes
-# that they start, have the same.
+# nano's features differ in the last bit by the number of threads, and commands choose theirs: all tests, and the
+# processes that they start, have the same.
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 PHOTOS = Path(str(files("foveate") / "assets" / "photos"))
