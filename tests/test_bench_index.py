@@ -1,4 +1,4 @@
-"""`foveate bench index`: rows in processes of their own, each with a store of all images."""
+"""`foveate bench index` and `foveate bench basis`: rows in processes of their own."""
 
 from __future__ import annotations
 
@@ -36,3 +36,13 @@ def test_bad_options(tmp_path: Path) -> None:
     with pytest.raises(ImageNotFoundError):
         measure([tmp_path], ["local"], [1])
     assert CliRunner().invoke(app, ["bench", "index", str(PHOTOS), "--workers", "two"]).exit_code == 2
+
+
+def test_memory_of_a_basis_does_not_grow_with_the_features() -> None:
+    few, many = (
+        CliRunner().invoke(app, ["bench", "basis", "--features", n, "--width", "64"]) for n in ("9000", "90000")
+    )
+    small, large = (json.loads(said.stdout.splitlines()[-1]) for said in (few, many))
+    assert (small["count"], large["count"]) == (9_000, 90_000)
+    assert large["peak"] - small["peak"] < 81_000 * 64 * 4 / 2  # what holding half of the further features would take
+    assert CliRunner().invoke(app, ["bench", "basis", "--features", "0"]).exit_code == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,15 +29,13 @@ from foveate.store.reader import Reader
 from foveate.store.record import record_in
 from foveate.store.work import EncodeBatch
 from tests.conftest import PHOTOS
-from tests.store_toys import Rivalling, Toy, picture, pictures
+from tests.store_toys import Rivalling, Toy, picture, pictures, quick_folder
 
 
 @pytest.fixture
 def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """In memory where there is such a place: a store flushes every write, and a disk takes its time."""
-    quick = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=quick if os.access(quick, os.W_OK) else tmp_path) as folder:
-        yield Path(folder)
+    with quick_folder(tmp_path) as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")

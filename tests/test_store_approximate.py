@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -42,7 +41,7 @@ from foveate.store.search import short_list
 from foveate.store.shard import shards_of
 from tests.conftest import PHOTOS
 from tests.store_crash import CRASHED, forked
-from tests.store_toys import Rivalling, Toy, picture, pictures
+from tests.store_toys import Rivalling, Toy, picture, pictures, quick_folder
 
 faiss = pytest.importorskip("faiss")
 from foveate.store.approximate import Lists, lists_for, probes_for, recall_of  # noqa: E402
@@ -55,10 +54,8 @@ Found = list[tuple[str, float]]
 
 @pytest.fixture
 def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """In memory where there is such a place: a store flushes every write, and a disk takes its time."""
-    quick = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=quick if os.access(quick, os.W_OK) else tmp_path) as folder:
-        yield Path(folder)
+    with quick_folder(tmp_path) as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import unicodedata
 from collections.abc import Iterator
@@ -36,7 +35,7 @@ from foveate.store.disk import Disk
 from foveate.store.files import find
 from foveate.store.lock import only_writer
 from foveate.store.shard import read_shard, shards_of
-from tests.store_toys import Toy, picture, pictures
+from tests.store_toys import Toy, picture, pictures, quick_folder
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden" / "store-v1.fov"
@@ -45,10 +44,8 @@ IMAGES = 6
 
 @pytest.fixture
 def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """In memory where there is such a place: a store flushes every write, and a disk takes its time."""
-    quick = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=quick if os.access(quick, os.W_OK) else tmp_path) as folder:
-        yield Path(folder)
+    with quick_folder(tmp_path) as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@
 * `compression`: do compressed maps equal full ones? Beside the way of the seed documents.
 * `video`: does carrying features along the motion cost less than encoding every frame, and what does it lose?
 * `store`: times of reading and searching, and the bytes that a question reads.
+* `basis`: seconds and memory of fitting a basis to a stream of features.
 * `index`: rates of indexing, by threads and by Ray's workers, beside the tower alone.
 * `search`: is the store's short list good enough for these images? Against ranking all of them exactly; no labels.
 * `vlm`: is a vision-language model faster with fewer visual tokens? Selection included.

@@ -181,6 +181,19 @@ def bench_store(
     last_line(**report)
 
 
+@bench.command("basis")
+def bench_basis(
+    features: Annotated[int, typer.Option(help="How many.")] = 1_000_000,
+    width: Annotated[int, typer.Option(help="Numbers of each.")] = 512,
+) -> None:
+    """Seconds and memory of fitting a basis, once the features are there."""
+    from foveate.bench.basis import measure
+
+    report = measure(features, width)
+    table(report["title"], ("what", "measured", "target"), [(*row.values(),) for row in report["rows"]])
+    last_line(**report)
+
+
 @bench.command("index")
 def bench_index(
     folders: Annotated[list[Path], typer.Argument(help="Folders of images, all the way down, or images.")],
