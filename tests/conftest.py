@@ -21,7 +21,7 @@ settings.load_profile("foveate")
 # processes that they start, have the same.
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
-PHOTOS = Path(str(files("foveate") / "assets" / "photos"))
+PHOTOS = Path(str(files("foveate") / "cli" / "photos"))
 
 
 def pytest_sessionstart() -> None:

@@ -26,8 +26,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from foveate import Store
-from foveate.errors import StoreKeyError
-from foveate.store import adding, upkeep
+from foveate.core.errors import StoreKeyError
+from foveate.store import ingest as adding
+from foveate.store import maintenance as upkeep
 from foveate.store.disk import Disk
 from foveate.store.texture import StoredTexture
 from tests.store_toys import Toy, pictures

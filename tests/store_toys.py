@@ -15,8 +15,8 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from foveate.encoders import Calibration, DenseFeatures
-from foveate.grid import Grid
+from foveate.core.grid import Grid
+from foveate.encoders.protocol import Calibration, DenseFeatures
 
 WIDTH = 24
 

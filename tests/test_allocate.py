@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from foveate import Grid
-from foveate.errors import BudgetError, OptionError
+from foveate.core.errors import BudgetError, OptionError
 from foveate.relevance.allocate import allocate_map, even_order, top_cells
 
 # Few distinct values, so that ties are the rule.

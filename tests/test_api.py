@@ -51,7 +51,7 @@ HEAVY = ("torch", "transformers", "onnxruntime", "cv2", "tokenizers", "numpy", "
         ("import foveate", HEAVY),
         ("import foveate; foveate.encode; foveate.score", ("torch", "transformers", "onnxruntime")),
         (
-            "from typer.testing import CliRunner; from foveate.cli import app; CliRunner().invoke(app, ['--help'])",
+            "from typer.testing import CliRunner; from foveate.cli.main import app; CliRunner().invoke(app, ['--help'])",
             HEAVY,
         ),
     ],
@@ -62,9 +62,7 @@ def test_importing_does_nothing(statement: str, absent: tuple[str, ...]) -> None
 
 
 def test_the_main_job_needs_no_torch(tmp_path: Path) -> None:
-    blocked = (
-        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None; from foveate.cli import main; main()"
-    )
+    blocked = "import sys; sys.modules['torch'] = sys.modules['transformers'] = None; from foveate.cli.main import main; main()"
     run = subprocess.run([sys.executable, "-c", blocked, "demo", "--out", tmp_path], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
 
@@ -129,7 +127,7 @@ def test_dependencies_have_no_upper_bounds_and_no_torch_in_the_base() -> None:
 
 
 def test_the_shipped_files_stay_within_sixteen_megabytes() -> None:
-    assert sum(path.stat().st_size for path in (SOURCE / "assets").rglob("*") if path.is_file()) <= 16e6
+    assert sum(path.stat().st_size for path in (SOURCE / "encoders" / "assets").rglob("*") if path.is_file()) <= 16e6
 
 
 def test_ci_calls_make_test_and_nothing_else() -> None:

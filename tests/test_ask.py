@@ -16,9 +16,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import foveate.vlm
-from foveate.ask import covered
-from foveate.cli import app
-from foveate.errors import (
+from foveate.cli.answers import covered
+from foveate.cli.main import app
+from foveate.core.errors import (
     BudgetError,
     EncoderNameError,
     FoveateError,
@@ -30,8 +30,8 @@ from foveate.errors import (
     PromptError,
     QueryError,
 )
+from foveate.vlm.inputs.placement import Pane
 from foveate.vlm.load import load, still_images
-from foveate.vlm.placement import Pane
 from tests.conftest import PHOTOS
 from tests.vlm_folders import saved
 from tests.vlm_models import FAMILIES, pair, photo
@@ -154,7 +154,7 @@ def test_a_folder_without_a_processor(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["transformers", "torch", "jinja2"])
 def test_a_missing_extra_is_named(module: str, tmp_path: Path) -> None:
-    code = f"import sys; sys.modules[{module!r}] = None; from foveate.cli import main; main()"
+    code = f"import sys; sys.modules[{module!r}] = None; from foveate.cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "ask", CAKE, "a dog", "--model", "x/y"], capture_output=True, text=True
     )

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foveate.channels.attention import DEGREE, SINK, accumulated, attention_plane, gaze_plane
-from foveate.errors import OptionError
-from foveate.grid import Grid, resize_map
+from foveate.core.errors import OptionError
+from foveate.core.grid import Grid, resize_map
 
 WIDE = Grid(6, 9, height=200, width=300)
 SQUARE = Grid(8, 8, height=512, width=512)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foveate.basis import Basis, compress, extended, inward, keep_all, query_metric
-from foveate.errors import OptionError
+from foveate.core.errors import OptionError
+from foveate.texture.basis import Basis, compress, extended, inward, keep_all, query_metric
 
 WIDTH = 24
 

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foveate.bench import again, balance, channels, compression, gallery, query, relevance
-from foveate.bench.agreement import agreement, auroc, mean_estimate, ratio_estimate
-from foveate.bench.coco import read_folder
-from foveate.errors import ImageFormatError, OptionError
-from foveate.train.check import likeness
-from foveate.viz import PAPER
+from benchmarks import again, balance, channels, query
+from foveate.cli.evaluate import compression, gallery, relevance
+from foveate.cli.evaluate.agreement import agreement, auroc, mean_estimate, ratio_estimate
+from foveate.cli.evaluate.coco import read_folder
+from foveate.core.errors import ImageFormatError, OptionError
+from foveate.store.basis_check import likeness
+from foveate.viz.pictures import PAPER
 
 SQUARE = [[120, 80, 320, 80, 320, 240, 120, 240]]
 
@@ -160,7 +161,17 @@ def test_the_page_shows_every_case(two_images: Path) -> None:
 
 def test_the_command_writes_report_pairs_and_pictures(two_images: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "foveate.cli", "bench", "relevance", "--data", str(two_images), "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "foveate.cli.main",
+        "bench",
+        "relevance",
+        "--data",
+        str(two_images),
+        "--out",
+        str(out),
+    ]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     last = json.loads(result.stdout.splitlines()[-1])
     assert last == json.loads((out / "report.json").read_text())
@@ -330,7 +341,7 @@ def test_images_in_a_tar_are_found_by_their_whole_name_first(folder: Path) -> No
 
 def test_results_are_kept_when_nobody_reads_the_table(two_images: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = f"{sys.executable} -m foveate.cli bench relevance --data {two_images} --out {out} | true"
+    command = f"{sys.executable} -m foveate.cli.main bench relevance --data {two_images} --out {out} | true"
     subprocess.run(command, shell=True, check=True, capture_output=True)
     assert {file.name for file in out.iterdir()} == {"report.json", "pairs.jsonl", "cases.png"}
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from foveate.bench.index import measure
-from foveate.cli import app
-from foveate.errors import ImageNotFoundError, OptionError
+from benchmarks.index import measure
+from foveate.cli.main import app
+from foveate.core.errors import ImageNotFoundError, OptionError
 from tests.conftest import PHOTOS
 
 

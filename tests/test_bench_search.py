@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from foveate.bench import search
-from foveate.encoders import Encoder, load_encoder
-from foveate.errors import FoveateError, ImageNotFoundError, OptionError, QueryError, StoreError
+from foveate.cli.evaluate import search
+from foveate.core.errors import FoveateError, ImageNotFoundError, OptionError, QueryError, StoreError
+from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import Encoder
 from foveate.pipeline import score
-from foveate.relevance.bank import query_metric_of
+from foveate.relevance.negatives import query_metric_of
 from foveate.relevance.query import prepare
 from foveate.store import Store
 from foveate.store.search import highest, together
@@ -311,7 +312,7 @@ def test_the_command_prints_the_table_and_json(cake: Path, tmp_path: Path) -> No
     command: list[str | Path] = [
         sys.executable,
         "-m",
-        "foveate.cli",
+        "foveate.cli.main",
         "bench",
         "search",
         tmp_path,

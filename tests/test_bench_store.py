@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from foveate.bench import store, store_reads
-from foveate.bench.query import SIDE, square
-from foveate.cli import app
+from benchmarks import store, store_reads
+from benchmarks.query import SIDE, square
+from foveate.cli.main import app
 from foveate.pipeline import score
 from foveate.store import Store
 from tests.conftest import PHOTOS

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from typer.testing import CliRunner
 
-from foveate.bench import video, video_cosine, video_following, video_speed, video_tokens
-from foveate.bench.clips import made_clips, names_in, outline, photograph, read_clip, swaying_broccoli, through, written
-from foveate.bench.video_rivals import (
+from benchmarks import video, video_cosine, video_following, video_speed, video_tokens
+from benchmarks.clips import made_clips, names_in, outline, photograph, read_clip, swaying_broccoli, through, written
+from benchmarks.video_rivals import (
     BARE,
     CHAINED,
     COPIED,
@@ -34,9 +34,9 @@ from foveate.bench.video_rivals import (
     onward,
     pixel_newness,
 )
-from foveate.cli import app
-from foveate.encoders import load_encoder
-from foveate.errors import MissingExtraError, OptionError
+from foveate.cli.main import app
+from foveate.core.errors import MissingExtraError, OptionError
+from foveate.encoders.load import load_encoder
 from foveate.video.flow import Floats, Luma, view_of, view_shape, warped
 from foveate.video.frame import State
 
@@ -92,7 +92,7 @@ def followed(frames: list[np.ndarray], way: str, **options: object) -> list[Stat
 
 
 def embedding(state: State) -> np.ndarray:
-    from foveate.video.carry import overlaid
+    from foveate.video.propagate import overlaid
 
     return np.asarray(overlaid(state.patches, state.view).z)
 
@@ -279,7 +279,7 @@ def test_by_time_nothing_is_sent_twice_that_did_not_change() -> None:
 
 
 def test_the_simulated_stream_is_the_stream(frames: list[np.ndarray]) -> None:
-    from foveate.bench.clips import Labelled
+    from benchmarks.clips import Labelled
     from foveate.video.stream import stream
 
     masks = [np.ones(frame.shape[:2], bool) for frame in frames]

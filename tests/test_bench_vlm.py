@@ -12,10 +12,10 @@ import torch
 from transformers import LlavaConfig
 from typer.testing import CliRunner
 
-from foveate.bench import random_vlm, vlm
-from foveate.bench.vlm_options import FAMILIES, MODES, Plan, model_for, picture_of, planned
-from foveate.cli import app
-from foveate.errors import FoveateError, ImageNotFoundError, MissingExtraError, ModelFilesError, OptionError
+from benchmarks import random_vlm, vlm
+from benchmarks.vlm_options import FAMILIES, MODES, Plan, model_for, picture_of, planned
+from foveate.cli.main import app
+from foveate.core.errors import FoveateError, ImageNotFoundError, MissingExtraError, ModelFilesError, OptionError
 from foveate.vlm.attach import attach
 from tests.vlm_folders import saved
 from tests.vlm_models import pair

@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from foveate import Texture
-from foveate.image import load_image
-from foveate.look import slug
+from foveate.cli.look import slug
+from foveate.core.image import load_image
 from tests.conftest import PHOTOS
 
 COMMAND = Path(sys.executable).parent / "foveate"
@@ -235,7 +235,7 @@ def test_a_terminal_that_cannot_show_a_question(tmp_path: Path, broccoli: Path) 
 
 
 def test_a_full_disk_behind_stdout_is_no_traceback(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m foveate.cli doctor > /dev/full"
+    command = f"{sys.executable} -m foveate.cli.main doctor > /dev/full"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 1
     assert "disk is full" in done.stderr
@@ -260,7 +260,7 @@ def test_options_that_a_texture_cannot_take(tmp_path: Path, broccoli: Path) -> N
 
 def test_doctor_finds_what_is_broken(tmp_path: Path) -> None:
     for module in ("cv2", "onnxruntime", "tokenizers"):
-        code = f"import sys; sys.modules[{module!r}] = None; from foveate.cli import main; main()"
+        code = f"import sys; sys.modules[{module!r}] = None; from foveate.cli.main import main; main()"
         done = subprocess.run([sys.executable, "-c", code, "doctor"], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 1
         assert json.loads(done.stdout.splitlines()[-1])["ok"] is False

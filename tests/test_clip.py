@@ -15,9 +15,10 @@ from transformers import CLIPConfig, CLIPModel, CLIPTokenizer
 
 import foveate
 from foveate import Texture
-from foveate.encoders import Encoder, load_encoder
+from foveate.core.errors import EncoderFilesError, EncoderNameError, MissingExtraError, OptionError, TextureEncoderError
 from foveate.encoders.clip import Clip, neighbourhood
-from foveate.errors import EncoderFilesError, EncoderNameError, MissingExtraError, OptionError, TextureEncoderError
+from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import Encoder
 
 PATCH = 8
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import foveate
-from foveate import closer
-from foveate.errors import ImageDecodeError, ImageFormatError, ImageNotFoundError, ImageTooLargeError, OptionError
-from foveate.raster import Pixels, TiledTiff, open_raster
+from foveate.core.errors import ImageDecodeError, ImageFormatError, ImageNotFoundError, ImageTooLargeError, OptionError
+from foveate.tiles import search as closer
+from foveate.tiles.raster import Pixels, TiledTiff, open_raster
 from tests.conftest import PHOTOS
 
 BUS = 2310, 3150, 107, 160  # y, x, height, width in the large image

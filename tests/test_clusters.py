@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foveate import Texture
-from foveate.channels.clusters import (
+from foveate.channels.segments import (
     MOST,
     KMeans,
     Provider,
@@ -28,8 +28,8 @@ from foveate.channels.clusters import (
     seeds,
     segments,
 )
-from foveate.errors import MissingExtraError, OptionError
-from foveate.image import load_image
+from foveate.core.errors import MissingExtraError, OptionError
+from foveate.core.image import load_image
 
 SIZES = st.integers(1, 40)
 

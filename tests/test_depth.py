@@ -21,9 +21,9 @@ from transformers import DepthAnythingForDepthEstimation as DepthAnything
 from transformers.models.dpt.image_processing_pil_dpt import DPTImageProcessorPil, get_resize_output_image_size
 
 from foveate.channels.depth import DEFAULT, IMAGENET, LONGEST, SIDE, DepthModel, depth_plane
-from foveate.errors import EncoderOutputError, ImageArrayError, MissingExtraError, ModelFilesError
-from foveate.grid import resize_map
-from foveate.image import load_image
+from foveate.core.errors import EncoderOutputError, ImageArrayError, MissingExtraError, ModelFilesError
+from foveate.core.grid import resize_map
+from foveate.core.image import load_image
 
 BACKBONE = {
     "model_type": "dinov2", "image_size": 56, "patch_size": 14, "hidden_size": 16, "num_hidden_layers": 4,

@@ -23,14 +23,15 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from foveate import Store
-from foveate.cli import app
-from foveate.encoders import Encoder, load_encoder
-from foveate.engine import ATTEMPTS, Batch, Engine, Local, Ray, Work, column, engine_named
-from foveate.errors import EncoderOutputError, EngineError, MissingExtraError, OptionError
-from foveate.store.adding import Progress
+from foveate.cli.main import app
+from foveate.core.errors import EncoderOutputError, EngineError, MissingExtraError, OptionError
+from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import Encoder
+from foveate.store.engine import ATTEMPTS, Batch, Engine, Local, Ray, Work, column, engine_named
+from foveate.store.gather import gather, images_in
+from foveate.store.ingest import Progress
 from foveate.store.shard import shards_of
-from foveate.train.fitted import FittedBasis
-from foveate.train.gather import gather, images_in
+from foveate.store.shared_basis import FittedBasis
 from tests.conftest import PHOTOS
 from tests.store_toys import Toy, pictures
 
@@ -156,7 +157,7 @@ def test_a_store_is_complete_though_the_ledger_is_killed(ray: Engine) -> None:
 
 
 def test_workers_of_another_release_are_refused(ray: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foveate.engine._release", lambda: "0.0.1")  # here; a worker has its own
+    monkeypatch.setattr("foveate.store.engine._release", lambda: "0.0.1")  # here; a worker has its own
     with pytest.raises(EngineError, match=r"a worker with foveate .*, asked by foveate 0\.0\.1"):
         joined(ray.map(doubled, {"number": range(3)}, 2))
 
@@ -171,8 +172,8 @@ class Shuffled:
 
 def test_results_in_another_order_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = pictures(tmp_path / "photos", 6)
-    monkeypatch.setattr("foveate.train.gather.BATCH", 2)
-    monkeypatch.setattr("foveate.store.adding.BATCH", 2)
+    monkeypatch.setattr("foveate.store.gather.BATCH", 2)
+    monkeypatch.setattr("foveate.store.ingest.BATCH", 2)
     with pytest.raises(EngineError, match="in order"):
         gather(images_in([folder]), Toy(), 100, engine=Shuffled())
     with pytest.raises(EngineError, match="in order"):
@@ -183,7 +184,7 @@ def test_an_engine_that_starts_slowly_makes_no_shard_of_one_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("foveate.store.adding.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("foveate.store.ingest.time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     class Slow(Local):
         def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
@@ -211,7 +212,7 @@ def test_photographs_and_a_basis_do_not_depend_on_the_engine(
         for size in ((160, 120), (120, 160)):
             Image.open(path).resize(size).save(folder / f"{number} {size[0]}.png")
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff nothing")
-    monkeypatch.setattr("foveate.train.gather.BATCH", 2)
+    monkeypatch.setattr("foveate.store.gather.BATCH", 2)
     images = images_in([folder])
     nano = load_encoder("nano")
     here = gather(images, nano, 300)
@@ -262,7 +263,7 @@ def test_a_worker_without_the_disk_is_no_bad_image(tmp_path: Path) -> None:
 
 
 def test_threads_do_not_change_a_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foveate.train.gather.BATCH", 2)
+    monkeypatch.setattr("foveate.store.gather.BATCH", 2)
     images, toy = images_in([pictures(tmp_path / "photos", 9)]), cast(Encoder, Toy())
     one, several = (gather(images, toy, 500, engine=Local(workers)) for workers in (1, 3))
     assert one.done == several.done == 9

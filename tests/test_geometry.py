@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from foveate.channels.geometry import JUMP, normals, object_ids, occlusion_edges
-from foveate.errors import OptionError
+from foveate.core.errors import OptionError
 
 SHAPES = st.tuples(st.integers(1, 7), st.integers(1, 7))
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from foveate import Grid
-from foveate.errors import OptionError
-from foveate.grid import reduce_plane, resize_map, sample_linear, sample_nearest
+from foveate.core.errors import OptionError
+from foveate.core.grid import reduce_plane, resize_map, sample_linear, sample_nearest
 
 sizes = st.integers(1, 23)
 planes = hnp.arrays(np.float32, st.tuples(sizes, sizes), elements=st.floats(-8, 8, width=16))

@@ -20,12 +20,13 @@ from transformers import (
 )
 
 import foveate
-from foveate.encoders import Encoder, load_encoder
+from foveate.core.errors import EncoderFilesError, EncoderNameError
 from foveate.encoders.clip import Clip, repaired
 from foveate.encoders.hub import HubEncoder
+from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import Encoder
 from foveate.encoders.siglip import Siglip, patchified
 from foveate.encoders.tips import Tips
-from foveate.errors import EncoderFilesError, EncoderNameError
 
 PATCH, WIDTH = 8, 32
 WORDS = ["<pad>", "<unk>", *"a photo of dog cat the small large bad close-up there is in scene . red".split()]

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from foveate import errors
-from foveate.errors import (
+from foveate.core import errors
+from foveate.core.errors import (
     ImageArrayError,
     ImageDecodeError,
     ImageFormatError,
     ImageNotFoundError,
     ImageTooLargeError,
 )
-from foveate.image import load_image
+from foveate.core.image import load_image
 
 LOSSLESS = ("PNG", "TIFF", "BMP")
 

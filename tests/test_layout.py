@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from foveate.errors import ChannelError
-from foveate.layout import CHANNELS, FULL40, Layout, channel_named
+from foveate.core.errors import ChannelError
+from foveate.core.layout import CHANNELS, FULL40, Layout, channel_named
 
 
 def test_full40_is_the_published_order() -> None:

@@ -18,12 +18,12 @@ from transformers.models.sam.image_processing_pil_sam import SamImageProcessorPi
 from transformers.models.sam2_video.configuration_sam2_video import Sam2VideoMaskDecoderConfig
 
 import foveate
-from foveate.channels import masks as module
-from foveate.channels.clusters import MOST, Provider, segments
-from foveate.channels.masks import DEFAULT, IMAGENET, Sam, distinct, painted, reading, stability
+from foveate.channels import sam as module
+from foveate.channels.sam import DEFAULT, IMAGENET, Sam, distinct, painted, reading, stability
+from foveate.channels.segments import MOST, Provider, segments
+from foveate.core.errors import EncoderOutputError, MissingExtraError, ModelFilesError, OptionError
+from foveate.core.image import load_image
 from foveate.encoders.checkpoint import find
-from foveate.errors import EncoderOutputError, MissingExtraError, ModelFilesError, OptionError
-from foveate.image import load_image
 
 SIDE = 64
 PROMPTS = {"hidden_size": 16, "image_size": SIDE, "mask_input_channels": 4}

@@ -10,9 +10,9 @@ import pytest
 import foveate
 from foveate import Texture
 from foveate.channels.build import COMPUTABLE, channels_named
-from foveate.channels.clusters import KMeans, Slic
-from foveate.encoders import load_encoder
-from foveate.errors import BudgetError, ChannelError, OptionError
+from foveate.channels.segments import KMeans, Slic
+from foveate.core.errors import BudgetError, ChannelError, OptionError
+from foveate.encoders.load import load_encoder
 from foveate.relevance.allocate import allocate_map
 from foveate.relevance.cascade import cascade
 from foveate.relevance.memory import noted, remembered, words

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import foveate
-from foveate.encoders import Encoder
+from foveate.encoders.protocol import Encoder
 from foveate.relevance.query import noun_phrases
 
 torch = pytest.importorskip("torch")

@@ -9,9 +9,10 @@ import pytest
 
 import foveate
 from foveate import Texture
-from foveate.encoders import Encoder, load_encoder
+from foveate.core.errors import EncoderFilesError, EncoderNameError, OptionError
+from foveate.encoders.load import load_encoder
 from foveate.encoders.nano import FILES, Nano, threads
-from foveate.errors import EncoderFilesError, EncoderNameError, OptionError
+from foveate.encoders.protocol import Encoder
 
 # Boxes (y0, x0, y1, x1) in pixels, from COCO's annotations of these photographs (CC BY 4.0).
 BOXES = {

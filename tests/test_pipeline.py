@@ -14,8 +14,7 @@ import pytest
 
 import foveate
 from foveate import Grid, Texture
-from foveate.encoders import Calibration, DenseFeatures, Encoder
-from foveate.errors import (
+from foveate.core.errors import (
     BudgetError,
     ChannelError,
     EncoderNameError,
@@ -25,6 +24,7 @@ from foveate.errors import (
     QueryError,
     TextureEncoderError,
 )
+from foveate.encoders.protocol import Calibration, DenseFeatures, Encoder
 
 
 def test_the_three_lines_of_the_readme(broccoli: Path) -> None:

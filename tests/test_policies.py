@@ -13,12 +13,12 @@ from hypothesis.extra import numpy as hnp
 
 import foveate
 from foveate import Grid, Texture
-from foveate.errors import BudgetError, OptionError
+from foveate.core.errors import BudgetError, OptionError
 from foveate.relevance.allocate import allocate_map, nearest_budget
 from foveate.relevance.budget import auto_budget
 from foveate.relevance.policies import SHORT, Coverage, Policy, Proportional, TopK, usual_distance
 from foveate.relevance.shares import apportion
-from foveate.relevance.whole import windows_of
+from foveate.relevance.windows import windows_of
 
 VALUES = st.sampled_from([0, 0.25, 0.5, 1])  # few, so that ties are the rule
 maps = hnp.arrays(np.float32, st.tuples(st.integers(1, 10), st.integers(1, 10)), elements=VALUES)

@@ -24,8 +24,7 @@ from safetensors.torch import load_file, save_file
 import foveate
 import foveate.vlm
 from foveate import Texture
-from foveate.basis import Basis
-from foveate.errors import (
+from foveate.core.errors import (
     ChannelError,
     MissingExtraError,
     ModelError,
@@ -33,6 +32,7 @@ from foveate.errors import (
     OptionError,
     TextureEncoderError,
 )
+from foveate.texture.basis import Basis
 from foveate.vlm.lessons import Lesson, lessons_of
 from foveate.vlm.projector import TextureProjector, scene_of
 from foveate.vlm.rows import TextureRows
@@ -325,7 +325,7 @@ def test_answers_stand_where_generation_would_put_them(name: str, textures: list
 
 def lit(count: int, seed: int) -> Iterator[tuple[Texture, str, str]]:
     """A bus or a piece of broccoli, somewhere on grey noise: which is it?"""
-    photos = Path(foveate.__file__).parent / "assets" / "photos"
+    photos = Path(foveate.__file__).parent / "cli" / "photos"
     boxes = {"b": ("yellow_bus.jpg", 105, 120, 320, 574), "v": ("child_with_broccoli.jpg", 270, 244, 490, 478)}
     rng = np.random.default_rng(seed)
     for number in range(count):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foveate
-from foveate.errors import FoveateError, QueryError
+from foveate.core.errors import FoveateError, QueryError
 from foveate.relevance.query import MAX_PHRASES, noun_phrases, prepare
 
 

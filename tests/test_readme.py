@@ -39,7 +39,7 @@ def test_its_commands_and_options_exist() -> None:
     known = ""
     for command in sorted(shown):
         result = subprocess.run(
-            [sys.executable, "-m", "foveate.cli", command, "--help"], capture_output=True, text=True, check=False
+            [sys.executable, "-m", "foveate.cli.main", command, "--help"], capture_output=True, text=True, check=False
         )
         assert result.returncode == 0, command
         known += result.stdout

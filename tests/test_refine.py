@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Grid, Texture
-from foveate.basis import inward, keep_all
-from foveate.encoders import DenseFeatures
-from foveate.errors import OptionError, QueryError, TextureEncoderError
-from foveate.refine import FINE, area_means, fading, refine, top_box
-from foveate.relevance.bank import query_metric_of
-from foveate.texture import EncoderStamp
+from foveate.core.errors import OptionError, QueryError, TextureEncoderError
+from foveate.encoders.protocol import DenseFeatures
+from foveate.relevance.negatives import query_metric_of
+from foveate.texture.basis import inward, keep_all
+from foveate.texture.texture import EncoderStamp
+from foveate.tiles.re_encode import FINE, area_means, fading, refine, top_box
 
 NANO = foveate.load_encoder("nano")
 
@@ -141,7 +141,7 @@ class Coarse:
         self.sides: list[int | None] = []
 
     def encode_image(self, rgb: np.ndarray, *, long_side: int | None = None) -> DenseFeatures:
-        from foveate.grid import resize_map
+        from foveate.core.grid import resize_map
 
         self.sides.append(long_side)
         cells = (200 if long_side is None else long_side) / 10 / max(rgb.shape[:2])

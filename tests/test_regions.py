@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 import foveate
 from foveate import Grid, Texture
-from foveate.errors import BudgetError, ImageArrayError, OptionError
+from foveate.core.errors import BudgetError, ImageArrayError, OptionError
 from foveate.relevance.regions import Regions, regions
 from foveate.relevance.sizes import crop_sizes, region_numbers
 

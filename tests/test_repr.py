@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import foveate
-from foveate import Texture, closer
+from foveate import Texture
 from foveate.relevance.regions import regions
+from foveate.tiles import search as closer
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 

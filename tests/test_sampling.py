@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Texture
-from foveate.errors import ChannelError, OptionError
-from foveate.grid import sample_linear, sample_nearest
-from foveate.layout import FULL40, GRID13, LAYOUTS, MVP13
+from foveate.core.errors import ChannelError, OptionError
+from foveate.core.grid import sample_linear, sample_nearest
+from foveate.core.layout import FULL40, GRID13, LAYOUTS, MVP13
 
 coordinate = st.floats(-40, 40, width=32)
 

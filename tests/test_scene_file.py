@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import foveate
-from foveate import Texture, closer, output
-from foveate.closer import Scene
-from foveate.errors import (
+from foveate import Texture
+from foveate.core import files as output
+from foveate.core.errors import (
     ImageNotFoundError,
     OptionError,
     OutputError,
@@ -24,8 +24,10 @@ from foveate.errors import (
     TextureFileError,
     TextureVersionError,
 )
-from foveate.readonly import ReadOnly
-from foveate.texture import EncoderStamp
+from foveate.core.readonly import ReadOnly
+from foveate.texture.texture import EncoderStamp
+from foveate.tiles import search as closer
+from foveate.tiles.search import Scene
 from tests.conftest import PHOTOS
 
 
@@ -193,8 +195,8 @@ def test_an_interrupted_save_leaves_the_scene_before(
         written.append(path)
         whole(path, content)
 
-    monkeypatch.setattr("foveate.texture_file.write_whole", interrupted)
-    monkeypatch.setattr("foveate.scene_file.write_whole", interrupted)
+    monkeypatch.setattr("foveate.texture.file.write_whole", interrupted)
+    monkeypatch.setattr("foveate.tiles.file.write_whole", interrupted)
     with pytest.raises(KeyboardInterrupt):
         closer.save(more.scene, kept)
     monkeypatch.undo()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Texture
-from foveate.encoders import Calibration
+from foveate.encoders.protocol import Calibration
 from foveate.relevance.query import prepare
 from foveate.relevance.score import Rivals, maps_of, relevance_of
 

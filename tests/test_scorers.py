@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Texture
-from foveate.errors import ChannelError, OptionError
+from foveate.core.errors import ChannelError, OptionError
 from foveate.relevance.scorers import BALANCES, Linear, Participation, ScorerWeights, Tensions, information, perspective
 
 unit = st.floats(0, 1, width=32)
 
 
 def column(texture: Texture, name: str) -> np.ndarray:
-    return texture.tokens()[:, foveate.layout.FULL40.layer(name)].reshape(texture.grid.shape).astype(np.float64)
+    return texture.tokens()[:, foveate.core.layout.FULL40.layer(name)].reshape(texture.grid.shape).astype(np.float64)
 
 
 def test_the_formulas_word_for_word(texture: Texture) -> None:

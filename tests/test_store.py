@@ -15,7 +15,7 @@ from PIL import Image
 
 import foveate
 from foveate import Store, Texture
-from foveate.errors import (
+from foveate.core.errors import (
     ImageNotFoundError,
     OptionError,
     QueryError,

@@ -28,11 +28,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from foveate import Store
-from foveate.cli import app
-from foveate.errors import MissingExtraError, OptionError, OutputError, StoreError, StoreLockedError
-from foveate.relevance.bank import nouns
+from foveate.cli.main import app
+from foveate.core.errors import MissingExtraError, OptionError, OutputError, StoreError, StoreLockedError
+from foveate.relevance.negatives import nouns
 from foveate.relevance.query import prepare
-from foveate.store import adding, nearest, upkeep
+from foveate.store import ingest as adding
+from foveate.store import maintenance as upkeep
+from foveate.store import nearest
 from foveate.store.disk import Disk
 from foveate.store.lock import only_writer
 from foveate.store.nearest import among
@@ -739,7 +741,7 @@ def test_the_command(photographs: Store) -> None:
 
 
 def test_the_benchmark_is_small_when_asked_to() -> None:
-    from foveate.bench.store_approximate import measure
+    from benchmarks.store_approximate import measure
 
     report = measure(300, 10, 0.9)
     said = {row["what"]: row for row in report["rows"]}

@@ -17,8 +17,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from foveate import Store
-from foveate.cli import app
-from foveate.errors import FoveateError, OptionError
+from foveate.cli.main import app
+from foveate.core.errors import FoveateError, OptionError
 from foveate.store import TextureCache
 from tests.conftest import PHOTOS
 from tests.store_toys import Toy, pictures
@@ -169,7 +169,7 @@ def test_index_search_and_store_commands(tmp_path: Path) -> None:
 
 def test_an_interrupted_index_goes_on(tmp_path: Path) -> None:
     photos = pictures(tmp_path / "photos", 3)
-    command = [sys.executable, "-m", "foveate.cli", "index", photos, "-o", tmp_path / "s.fov", "--long-side", "64"]
+    command = [sys.executable, "-m", "foveate.cli.main", "index", photos, "-o", tmp_path / "s.fov", "--long-side", "64"]
     with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not (tmp_path / "s.fov" / "format.json").exists():
             time.sleep(0.01)

@@ -19,8 +19,7 @@ import pytest
 from safetensors import safe_open
 
 from foveate import Store
-from foveate.encoders import DenseFeatures
-from foveate.errors import (
+from foveate.core.errors import (
     EncoderOutputError,
     FoveateError,
     ImageNotFoundError,
@@ -30,7 +29,8 @@ from foveate.errors import (
     StoreLockedError,
     StoreVersionError,
 )
-from foveate.store import adding
+from foveate.encoders.protocol import DenseFeatures
+from foveate.store import ingest as adding
 from foveate.store.disk import Disk
 from foveate.store.files import find
 from foveate.store.lock import only_writer

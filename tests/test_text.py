@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from foveate.bench import text as bench
+from benchmarks import text as bench
 from foveate.channels import text
 from foveate.channels.text import FAILED, letters, painted, row_names, rows_of, stroke_boxes, text_regions
-from foveate.errors import MissingExtraError, OptionError
-from foveate.image import load_image
+from foveate.core.errors import MissingExtraError, OptionError
+from foveate.core.image import load_image
 
 DETECTORS = [
     "opencv",

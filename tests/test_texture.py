@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Grid, Texture
-from foveate.errors import ChannelError, OptionError
-from foveate.grid import resize_map
-from foveate.layout import CHANNELS, FULL40, Layout, channel_named
+from foveate.core.errors import ChannelError, OptionError
+from foveate.core.grid import resize_map
+from foveate.core.layout import CHANNELS, FULL40, Layout, channel_named
 
 
 def test_channels_have_their_native_sizes_and_ranges(texture: Texture) -> None:

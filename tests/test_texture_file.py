@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 import foveate
 from foveate import Texture
-from foveate.errors import FoveateError, OutputError, TextureEncoderError, TextureFileError, TextureVersionError
+from foveate.core.errors import FoveateError, OutputError, TextureEncoderError, TextureFileError, TextureVersionError
 
 GOLDEN = Path(__file__).parent / "golden" / "texture-v1.safetensors"
 

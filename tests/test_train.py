@@ -22,22 +22,23 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
-from foveate.basis import Basis, compress, inward
-from foveate.cli import app
-from foveate.encoders import DenseFeatures, Encoder, load_encoder
-from foveate.errors import BasisFileError, EncoderOutputError, ImageNotFoundError, OptionError, OutputError
-from foveate.image import load_image
-from foveate.moments import Moments
+from foveate.cli.main import app
+from foveate.core.errors import BasisFileError, EncoderOutputError, ImageNotFoundError, OptionError, OutputError
+from foveate.core.image import load_image
+from foveate.core.readonly import ReadOnly
+from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.pipeline import encode
-from foveate.readonly import ReadOnly
-from foveate.relevance.bank import bank_of, query_metric_of
+from foveate.relevance.negatives import bank_of, query_metric_of
 from foveate.store import Store
-from foveate.texture import EncoderStamp
-from foveate.train.bound import Kept, as_file, as_record, wrong
-from foveate.train.check import Limits, check
-from foveate.train.fitted import FittedBasis, fitted
-from foveate.train.gather import Gathered, SumBatch, gather, images_in
-from foveate.train.page import page
+from foveate.store.basis_bound import Kept, as_file, as_record, wrong
+from foveate.store.basis_check import Limits, check
+from foveate.store.gather import Gathered, SumBatch, gather, images_in
+from foveate.store.shared_basis import FittedBasis, fitted
+from foveate.texture.basis import Basis, compress, inward
+from foveate.texture.covariance import Moments
+from foveate.texture.texture import EncoderStamp
+from foveate.viz.basis_page import page
 from tests.conftest import PHOTOS
 
 NANO = load_encoder("nano")
@@ -113,8 +114,8 @@ def test_bad_images_are_listed_and_the_rest_is_taken_evenly(photos: Path) -> Non
 
 
 def test_what_was_cut_off_goes_on_to_the_same_result(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foveate.train.gather.EVERY", 4)
-    monkeypatch.setattr("foveate.train.gather.BATCH", 2)
+    monkeypatch.setattr("foveate.store.gather.EVERY", 4)
+    monkeypatch.setattr("foveate.store.gather.BATCH", 2)
     whole, images = gather(images_in([photos]), NANO, 500), images_in([photos])
     at = photos.parent / "out.moments"
 
@@ -137,8 +138,8 @@ def test_a_killed_process_goes_on_to_the_same_result(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = (
-        "import sys, time, foveate.train.gather as g; from pathlib import Path;"
-        "from foveate.encoders import load_encoder;"
+        "import sys, time, foveate.store.gather as g; from pathlib import Path;"
+        "from foveate.encoders.protocol import load_encoder;"
         "g.EVERY = g.BATCH = 1; "
         "g.gather(g.images_in([sys.argv[1]]), load_encoder('nano'), 500, checkpoint=Path(sys.argv[2]),"
         "progress=lambda done: (print(done, flush=True), time.sleep(0.05)))"
@@ -152,7 +153,7 @@ def test_a_killed_process_goes_on_to_the_same_result(
         process.send_signal(signal.SIGKILL)
     assert 3 <= Gathered.load(at).done < 7
     subprocess.run(command, check=True, capture_output=True)
-    monkeypatch.setattr("foveate.train.gather.BATCH", 1)
+    monkeypatch.setattr("foveate.store.gather.BATCH", 1)
     assert same(Gathered.load(at), gather(images_in([photos]), NANO, 500))
 
 

@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from typer.testing import CliRunner
 
-from foveate import errors, overlay
-from foveate.cli import app, main
-from foveate.doctor import examine
-from foveate.overlay import BELIEF, COLOURS, COLUMNS, LEGEND, SENT, Layout, Strip, drawn, picture
-from foveate.terminal import until_interrupted
+from foveate.cli.doctor import examine
+from foveate.cli.main import app, main
+from foveate.cli.terminal import until_interrupted
+from foveate.cli.watch import Lines, Places, places, watch
+from foveate.core import errors
 from foveate.video import Frame, stream
-from foveate.watch import Lines, Places, places, watch
+from foveate.viz import overlay
+from foveate.viz.overlay import BELIEF, COLOURS, COLUMNS, LEGEND, SENT, Layout, Strip, drawn, picture
 from tests.video_clips import encode, packets, pan
 
 Bytes = NDArray[np.uint8]
@@ -186,7 +187,17 @@ def test_an_interrupt_and_a_kill(tmp_path: Path, number: signal.Signals, there: 
     if there:
         (tmp_path / "k.mp4").write_text("old")
         (tmp_path / "k.jsonl").write_text("old")
-    command = [sys.executable, "-m", "foveate.cli", "video", "long.mp4", "a cake", "--out", "k.mp4", *map(str, SMALL)]
+    command = [
+        sys.executable,
+        "-m",
+        "foveate.cli.main",
+        "video",
+        "long.mp4",
+        "a cake",
+        "--out",
+        "k.mp4",
+        *map(str, SMALL),
+    ]
     child = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while child.poll() is None and not any(path.stat().st_size > 3000 for path in tmp_path.glob("k*.jsonl")):
         time.sleep(0.01)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from foveate.cli import app
+from foveate.cli.main import app
 from foveate.video import Frame, Refresh, stream
 from foveate.video.refresh import Reason
 from tests.test_readme import blocks

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from foveate.errors import OptionError
+from foveate.core.errors import OptionError
 from foveate.video.flow import (
     Dis,
     Floats,

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate.channels.change import CHANGED, change_of, looks_of
-from foveate.errors import OptionError
-from foveate.grid import Grid
-from foveate.video.carry import KEPT_A_FRAME, moved, overlaid, patch_of
+from foveate.core.errors import OptionError
+from foveate.core.grid import Grid
 from foveate.video.flow import Floats, still, view_of
+from foveate.video.propagate import KEPT_A_FRAME, moved, overlaid, patch_of
 from foveate.video.refresh import HALO, TILE, Refresh, cost, importance, stale_parts, with_halo
 from foveate.video.temporal import Step, looks, motion_of, smoothed, steadily, step_of
 from foveate.video.transmit import Sent, sent_now

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import foveate
-from foveate.errors import FoveateError, MissingExtraError, OptionError, VideoError, VideoNotFoundError
+from foveate.core.errors import FoveateError, MissingExtraError, OptionError, VideoError, VideoNotFoundError
 from foveate.video import h264, stream
 from foveate.video.decoder import VideoFile
 from foveate.video.reader import Clock, open_clip

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 import foveate
 from foveate.channels.build import build
-from foveate.encoders import load_encoder
-from foveate.refine import RAMP, fading
+from foveate.encoders.load import load_encoder
 from foveate.relevance.policies import TopK
+from foveate.tiles.re_encode import RAMP, fading
 from foveate.video import Dis, Frame, Refresh, steps, stream
-from foveate.video.carry import moved, overlaid, patch_of
 from foveate.video.flow import Floats, still, view_of
 from foveate.video.frame import How, State
+from foveate.video.propagate import moved, overlaid, patch_of
 from foveate.video.refresh import with_halo
 from foveate.video.steps import step
 from foveate.video.temporal import Step, smoothed

@@ -14,8 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 import foveate
-from foveate.encoders import DenseFeatures, load_encoder
-from foveate.errors import BudgetError, FoveateError, OptionError, QueryError, VideoError
+from foveate.core.errors import BudgetError, FoveateError, OptionError, QueryError, VideoError
+from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import DenseFeatures
 from foveate.video import Frame, Refresh, stream
 from foveate.video.frame import How
 from foveate.video.steps import step

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from foveate.errors import OptionError
+from foveate.core.errors import OptionError
 from foveate.video.reader import Picture, open_clip
 from foveate.video.vectors import Vectors, flow_of
 from tests.video_clips import ONE_REFERENCE, encode, pan, still

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foveate
-from foveate.encoders import load_encoder
-from foveate.errors import ChannelError, OptionError, QueryError
-from foveate.grid import Grid
+from foveate.core.errors import ChannelError, OptionError, QueryError
+from foveate.core.grid import Grid
+from foveate.encoders.load import load_encoder
 from foveate.video import Frame, Refresh, Volume, stream, volume
 from tests.video_scenes import panning
 

@@ -16,9 +16,9 @@ import av
 import numpy as np
 import pytest
 
-from foveate.errors import FoveateError, ImageArrayError, MissingExtraError, OptionError, OutputError
+from foveate.core.errors import FoveateError, ImageArrayError, MissingExtraError, OptionError, OutputError
+from foveate.video.export import ClipWriter
 from foveate.video.reader import open_clip
-from foveate.video.writer import ClipWriter
 from tests.video_clips import centres, chart, pan, still
 
 SIZE = (64, 96)

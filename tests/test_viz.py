@@ -5,7 +5,7 @@ from PIL import ImageFont
 
 import foveate
 from foveate import Texture
-from foveate.viz import contact_sheet, fitted, heat_colours, heat_over, kept_over, panels
+from foveate.viz.pictures import contact_sheet, fitted, heat_colours, heat_over, kept_over, panels
 
 
 def test_heat_gets_lighter_all_the_way() -> None:

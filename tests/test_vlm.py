@@ -15,7 +15,7 @@ from transformers import AttentionInterface
 
 import foveate.video
 import foveate.vlm
-from foveate.errors import SceneError, VideoNotFoundError
+from foveate.core.errors import SceneError, VideoNotFoundError
 from foveate.video.pick import pick, rate_of
 from foveate.vlm import VLM, Scene
 from tests.video_scenes import panning

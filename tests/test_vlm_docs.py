@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 import foveate.vlm
-from foveate.cli import app
+from foveate.cli.main import app
 from foveate.vlm import FAMILIES, METHODS
 from foveate.vlm.attach import OLDEST
 from foveate.vlm.model import MODES

@@ -23,7 +23,7 @@ import pytest
 from PIL import Image
 
 import foveate.vlm
-from foveate.errors import BudgetError, ModelError, OptionError
+from foveate.core.errors import BudgetError, ModelError, OptionError
 from foveate.vlm import lmms
 from foveate.vlm.lmms import asked, cells, cut, generation
 from tests.vlm_folders import saved

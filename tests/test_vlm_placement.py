@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 import foveate.vlm
 from foveate import Grid
-from foveate.errors import OptionError
-from foveate.readonly import ReadOnly
-from foveate.relevance.score import Relevance
+from foveate.core.errors import OptionError
+from foveate.core.readonly import ReadOnly
+from foveate.relevance.value import Relevance
 from foveate.vlm import METHODS, VLM
-from foveate.vlm.choose import Candidates, choose, coarser, determinantal, max_min
-from foveate.vlm.llava import shown
-from foveate.vlm.placement import Pane, Placement, seen_through
+from foveate.vlm.families.llava import shown
+from foveate.vlm.inputs.placement import Pane, Placement, seen_through
+from foveate.vlm.select.choose import Candidates, choose, coarser, determinantal, max_min
 from tests.vlm_models import FAMILIES, pair, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")

@@ -15,7 +15,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import foveate.vlm
-from foveate.errors import (
+from foveate.core.errors import (
     BudgetError,
     EncoderFilesError,
     EncoderNameError,
@@ -146,7 +146,7 @@ def test_weights_of_one_are_the_stock_model_and_gradients_flow(family: str) -> N
 
 def test_usual_weights_follow_the_map() -> None:
     vlm = attached("qwen2_5_vl")
-    scene = vlm.see(Path(foveate.__file__).parent / "assets/photos/yellow_bus.jpg")
+    scene = vlm.see(Path(foveate.__file__).parent / "cli/photos/yellow_bus.jpg")
     prepared = vlm.prepare(scene, "the yellow bus", mode="weight")
     assert scene.features is not None
     norms = prepared.features.rows[0].norm(dim=1) / scene.features.rows[0].norm(dim=1)
@@ -165,7 +165,7 @@ def _shape(scene: foveate.vlm.Scene) -> tuple[int, int]:
 @pytest.mark.parametrize("name", ["llava", "qwen2_5_vl", "qwen3_vl"])
 def test_crops_are_further_images(name: str) -> None:
     vlm = attached(name)
-    scene = vlm.see(Path(foveate.__file__).parent / "assets/photos/yellow_bus.jpg")
+    scene = vlm.see(Path(foveate.__file__).parent / "cli/photos/yellow_bus.jpg")
     answer = vlm.ask(scene, "the yellow bus", mode="crop", budget=120, generation=FEW)
     assert answer.regions is not None
     assert len(answer.chosen) == 1 + len(answer.regions)
@@ -474,7 +474,7 @@ def test_a_tower_of_windows_alone_loses_nothing_where_they_are_whole(monkeypatch
 
 def test_what_to_look_for_may_differ_from_the_question() -> None:
     vlm = attached("llava")
-    scene = vlm.see(Path(foveate.__file__).parent / "assets/photos/yellow_bus.jpg")
+    scene = vlm.see(Path(foveate.__file__).parent / "cli/photos/yellow_bus.jpg")
     ours = vlm.prepare(scene, "what is it doing?", budget=4, looking_for="the bus")
     bus = vlm.prepare(scene, "the bus", budget=4)
     assert np.array_equal(ours.chosen[0].rows, bus.chosen[0].rows)

@@ -9,11 +9,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.encoders import Calibration, DenseFeatures, load_encoder
-from foveate.image import load_image
+from foveate.core.image import load_image
+from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import Calibration, DenseFeatures
 from foveate.video.flow import Floats, warped
 
-PHOTOS = Path(__file__).parents[1] / "src" / "foveate" / "assets" / "photos"
+PHOTOS = Path(__file__).parents[1] / "src" / "foveate" / "cli" / "photos"
 
 
 def photo(height: int = 240, width: int = 320, name: str = "child_with_broccoli.jpg") -> NDArray[np.uint8]:

@@ -1,7 +1,7 @@
 """Tiny random-weight models of the real classes, with processors that need no torchvision: the families of `vlm`.
 
 Nothing can be downloaded where the tests run. A family here is the stock model class on a small configuration, the
-stock processor class with its PIL image processor, and a tokenizer of single characters (foveate.bench.random_vlm).
+stock processor class with its PIL image processor, and a tokenizer of single characters (benchmarks.random_vlm).
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from transformers import (
 )
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 
-from foveate.bench.random_vlm import IDS as IDS
-from foveate.bench.random_vlm import QWEN_TOKENS, clip_processor, qwen_processor, template, without_videos
-from foveate.bench.random_vlm import SPECIAL as SPECIAL
-from foveate.bench.random_vlm import tokenizer as tokenizer
+from benchmarks.random_vlm import IDS as IDS
+from benchmarks.random_vlm import QWEN_TOKENS, clip_processor, qwen_processor, template, without_videos
+from benchmarks.random_vlm import SPECIAL as SPECIAL
+from benchmarks.random_vlm import tokenizer as tokenizer
 
 VOCABULARY = 160
 TEXT: dict[str, Any] = {

@@ -15,15 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from foveate.basis import Basis
-from foveate.bench.agreement import Agreement, agreement, auroc
-from foveate.bench.coco import read_folder
-from foveate.encoders import Calibration, load_encoder
-from foveate.grid import resize_map
-from foveate.relevance.bank import bank_of
+from foveate.cli.evaluate.agreement import Agreement, agreement, auroc
+from foveate.cli.evaluate.coco import read_folder
+from foveate.core.grid import resize_map
+from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import Calibration
+from foveate.relevance.negatives import bank_of
 from foveate.relevance.query import Query
 from foveate.relevance.score import PEAK_SHARE, relevance_of
-from foveate.texture import EncoderStamp, Texture
+from foveate.texture.basis import Basis
+from foveate.texture.texture import EncoderStamp, Texture
 
 OTHERS, UNLIKE = 100, 0.5  # nouns, and the largest cosine that they have with any class
 STEEPEST = 18.0  # a steeper sigmoid rounds to 1 in float32 at the scores of sure things, and equal cells have no order

@@ -15,8 +15,8 @@ import cv2
 import detector
 import numpy as np
 
-from foveate.bench.agreement import Agreement, agreement
-from foveate.bench.coco import read_folder
+from foveate.cli.evaluate.agreement import Agreement, agreement
+from foveate.cli.evaluate.coco import read_folder
 
 
 def main() -> None:

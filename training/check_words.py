@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 import foveate
-from foveate.bench.agreement import Agreement, agreement
-from foveate.bench.coco import read_folder
-from foveate.grid import resize_map
+from foveate.cli.evaluate.agreement import Agreement, agreement
+from foveate.cli.evaluate.coco import read_folder
+from foveate.core.grid import resize_map
 
 SYNONYMS = {
     "person": "pedestrian", "bicycle": "two-wheeler", "car": "motorcar", "motorcycle": "superbike",

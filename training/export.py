@@ -1,4 +1,4 @@
-"""Trained tower -> src/foveate/assets/nano_image.onnx (uint8 [n, H, W, 3] in, features [n, H/8, W/8, 256] out).
+"""Trained tower -> src/foveate/encoders/assets/nano_image.onnx (uint8 [n, H, W, 3] in, features [n, H/8, W/8, 256] out).
 
     python training/export.py --run training/run
 
@@ -53,7 +53,7 @@ def cut(rgb: np.ndarray) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, default=Path("training/run"))
-    parser.add_argument("--out", type=Path, default=Path("src/foveate/assets/nano_image.onnx"))
+    parser.add_argument("--out", type=Path, default=Path("src/foveate/encoders/assets/nano_image.onnx"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--assets", type=Path, help="Folder of the text table [default: where --out lies].")
     args = parser.parse_args()
@@ -80,7 +80,7 @@ def main() -> None:
     worst = 0.0
     noise = np.random.default_rng(0)
     images = [noise.integers(0, 256, size, np.uint8) for size in ((2, 320, 320, 3), (1, 64, 640, 3), (1, 32, 32, 3))]
-    photographs = sorted((Path(__file__).parents[1] / "src/foveate/assets/photos").glob("*.jpg"))
+    photographs = sorted((Path(__file__).parents[1] / "src/foveate/cli/photos").glob("*.jpg"))
     images += [cut(cv2.imread(str(file))[None, ..., ::-1]) for file in photographs]  # noise paints nothing
     for rgb in images:
         with torch.no_grad():

@@ -48,8 +48,8 @@ from transformers import (
 )
 
 import foveate
-from foveate.grid import resize_map
-from foveate.layout import Layout
+from foveate.core.grid import resize_map
+from foveate.core.layout import Layout
 from foveate.vlm import attach
 from foveate.vlm.lessons import lessons_of
 from foveate.vlm.projector import TextureProjector, rows_for
@@ -114,7 +114,7 @@ def painted(scene: Sequence[Patch], rng: np.random.Generator) -> np.ndarray:
 @cache
 def photo(file: str) -> np.ndarray:
     """A photograph of the package, uint8 [H, W, 3]."""
-    return foveate.load_image(str(files("foveate") / "assets" / "photos" / file)).rgb
+    return foveate.load_image(str(files("foveate") / "cli" / "photos" / file)).rgb
 
 
 def raster(scene: Sequence[Patch]) -> list[str]:

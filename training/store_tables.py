@@ -39,31 +39,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.basis import Basis, compress, inward
-from foveate.bench.agreement import mean_estimate
-from foveate.bench.coco import Folder, read_folder
-from foveate.bench.relevance import question
-from foveate.bench.search import LISTS, chosen, recall, shared, usual_questions
-from foveate.encoders import DenseFeatures, Encoder, load_encoder
-from foveate.image import Picture
-from foveate.relevance.bank import bank_of, nouns, query_metric_of
+from foveate.cli.evaluate.agreement import mean_estimate
+from foveate.cli.evaluate.coco import Folder, read_folder
+from foveate.cli.evaluate.relevance import question
+from foveate.cli.evaluate.search import LISTS, chosen, recall, shared, usual_questions
+from foveate.core.image import Picture
+from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import DenseFeatures, Encoder
+from foveate.relevance.negatives import bank_of, nouns, query_metric_of
 from foveate.relevance.query import prepare
 from foveate.relevance.score import PEAK_SHARE, sigmoid
 from foveate.store import Store
 from foveate.store.approximate import Lists, library, lists_for, probes_for, recall_of
 from foveate.store.approximating import NOUNS, Best
+from foveate.store.basis_check import likeness
 from foveate.store.files import Source
 from foveate.store.fit import LEAST as SAMPLE
 from foveate.store.fit import SPACE_RANK, fitted
 from foveate.store.identity import Identity, Kind, Space
 from foveate.store.nearest import OVER, USUAL
-from foveate.store.opening import OWN_RANK, VECTORS
 from foveate.store.record import record_of
+from foveate.store.recovery import OWN_RANK, VECTORS
 from foveate.store.search import highest
 from foveate.store.vectors import farthest
 from foveate.store.work import read, seen
-from foveate.texture import EncoderStamp
-from foveate.train.check import likeness
+from foveate.texture.basis import Basis, compress, inward
+from foveate.texture.texture import EncoderStamp
 
 Floats = NDArray[np.float32]
 SHARED, OWN, OWN_MEAN = (16, 32, 48, 64), (8, 12, 16, 24, 32), (16, 32, 64)

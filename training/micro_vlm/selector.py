@@ -28,8 +28,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foveate.encoders import Calibration, DenseFeatures
-from foveate.grid import Grid
+from foveate.core.grid import Grid
+from foveate.encoders.protocol import Calibration, DenseFeatures
 
 from .scenes import COLOURS, DIGITS, LETTERS, SHAPES, SIDE
 

@@ -24,8 +24,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.errors import OptionError
-from foveate.grid import Grid, resize_map
+from foveate.core.errors import OptionError
+from foveate.core.grid import Grid, resize_map
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -303,7 +303,7 @@ def accumulated(previous: ArrayLike, now: ArrayLike, decay: float) -> Floats:
         raise OptionError(
             f"planes of shapes {list(before.shape)} and {list(after.shape)}",
             expected="two planes on the same grid",
-            fix="move one with foveate.grid.resize_map(plane, shape)",
+            fix="move one with foveate.core.grid.resize_map(plane, shape)",
         )
     return np.asarray(float(decay) * before + (1 - float(decay)) * after, np.float32)
 

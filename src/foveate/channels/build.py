@@ -19,16 +19,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.channels.clusters import Provider, segments
 from foveate.channels.depth import DepthModel, depth_plane
 from foveate.channels.geometry import normals, object_ids, occlusion_edges
 from foveate.channels.saliency import spectral_residual
+from foveate.channels.segments import Provider, segments
 from foveate.channels.text import Detector, text_regions
 from foveate.channels.visual import visual_planes
-from foveate.errors import ChannelError
-from foveate.grid import reduce_plane
-from foveate.layout import EVERY_NAME, channel_named
-from foveate.planes import is_stored
+from foveate.core.errors import ChannelError
+from foveate.core.grid import reduce_plane
+from foveate.core.layout import EVERY_NAME, channel_named
+from foveate.texture.planes import is_stored
 
 Floats = NDArray[np.float32]
 Preset = Literal["fast", "standard", "all"]

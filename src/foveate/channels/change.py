@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.grid import Grid
+from foveate.core.grid import Grid
 
 DETAIL = 4  # means along a cell's side
 CHANGED = 0.03  # of the range of a colour, mean over a cell: above it, something happened there

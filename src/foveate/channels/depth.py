@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from foveate.core.errors import EncoderOutputError, ImageArrayError, ModelFilesError
+from foveate.core.grid import resize_map
 from foveate.encoders.checkpoint import Kind, explained, find, libraries, load, place
-from foveate.errors import EncoderOutputError, ImageArrayError, ModelFilesError
-from foveate.grid import resize_map
 
 Floats = NDArray[np.float32]
 
@@ -115,7 +115,7 @@ class DepthModel:
             raise ImageArrayError(
                 f"an array of {rgb.dtype} {list(rgb.shape)}",
                 expected="uint8 [H, W, 3]",
-                fix="foveate.image.load_image(source).rgb makes one of any image",
+                fix="foveate.core.image.load_image(source).rgb makes one of any image",
             )
         size = self.working_size(rgb.shape[0], rgb.shape[1])
         resized = Image.fromarray(rgb).resize(size[::-1], Image.Resampling.BICUBIC)

@@ -20,7 +20,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.errors import OptionError
+from foveate.core.errors import OptionError
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -150,7 +150,7 @@ def _planes(depth: ArrayLike, ids: ArrayLike) -> tuple[Doubles, Ints]:
         raise OptionError(
             f"depth of shape {list(plane.shape)} and segment ids of shape {list(segments.shape)}",
             expected="two planes on the same grid",
-            fix="foveate.grid.reduce_plane(ids, depth.shape, 'mode') moves ids, resize_map moves depth",
+            fix="foveate.core.grid.reduce_plane(ids, depth.shape, 'mode') moves ids, resize_map moves depth",
         )
     with np.errstate(invalid="ignore"):
         whole = segments.astype(np.int64)
@@ -158,7 +158,7 @@ def _planes(depth: ArrayLike, ids: ArrayLike) -> tuple[Doubles, Ints]:
         raise OptionError(
             "segment ids that are not whole numbers",
             expected="one whole number a segment",
-            fix="ids are never interpolated: move them with foveate.grid.reduce_plane(ids, shape, 'mode')",
+            fix="ids are never interpolated: move them with foveate.core.grid.reduce_plane(ids, shape, 'mode')",
         )
     return plane, whole
 

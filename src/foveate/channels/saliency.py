@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.grid import resize_map
+from foveate.core.grid import resize_map
 
 SIDE = 64  # working size; the paper's scale of attention
 BLUR_SIGMA = 2.5

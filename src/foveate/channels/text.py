@@ -5,7 +5,7 @@
 * "opencv": strokes, letters, lines; no model. It finds letters by what thin things do (they vanish in a morphological
   opening or closing) and believes them only where three of about the same height stand in a row. It misses letters
   that touch each other, and takes fences and windows for text. Its constants were chosen on
-  the 12 images that `foveate.bench.text` measures it on, so the figures flatter it. 15 ms of one core an image.
+  the 12 images that `benchmarks.text` measures it on, so the figures flatter it. 15 ms of one core an image.
 * "auto": RapidOCR where it is installed, else OpenCV; the second result says which.
 
 An image on which RapidOCR fails is an error where RapidOCR was asked for: an empty mask would say that there is no
@@ -23,7 +23,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.errors import MissingExtraError, OptionError
+from foveate.core.errors import MissingExtraError, OptionError
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]

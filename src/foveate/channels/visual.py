@@ -14,8 +14,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.derived import gradients, luma, steepness
-from foveate.grid import reduce_plane
+from foveate.core.grid import reduce_plane
+from foveate.texture.computed import gradients, luma, steepness
 
 Floats = NDArray[np.float32]
 

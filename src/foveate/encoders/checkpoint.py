@@ -20,7 +20,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from foveate.errors import FoveateError, MissingExtraError
+from foveate.core.errors import FoveateError, MissingExtraError
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from foveate.encoders import CLIP_DEFAULT
 from foveate.encoders.hub import HubEncoder
+from foveate.encoders.load import CLIP_DEFAULT
 
 if TYPE_CHECKING:
     import torch

@@ -20,11 +20,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.encoders import Calibration, DenseFeatures, Floats
+from foveate.core.errors import EncoderFilesError, EncoderNameError, OptionError
+from foveate.core.grid import Grid
 from foveate.encoders.checkpoint import Kind, explained, find, libraries, load, place
+from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
 from foveate.encoders.windows import blended, cells_within
-from foveate.errors import EncoderFilesError, EncoderNameError, OptionError
-from foveate.grid import Grid
 
 if TYPE_CHECKING:
     import torch

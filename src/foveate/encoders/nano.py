@@ -26,9 +26,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.encoders import Calibration, DenseFeatures, Floats
-from foveate.errors import EncoderFilesError, OptionError, QueryError
-from foveate.grid import Grid
+from foveate.core.errors import EncoderFilesError, OptionError, QueryError
+from foveate.core.grid import Grid
+from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
 
 LONG_SIDE = 512
 MAX_LONG_SIDE = 2048  # 1.2 GB; attention at stride 32 grows with the fourth power
@@ -53,7 +53,7 @@ class Nano:
 
     @classmethod
     def built_in(cls) -> Nano:
-        folder = Path(str(files("foveate") / "assets"))
+        folder = Path(str(files("foveate") / "encoders" / "assets"))
         missing = [name for name in FILES if not (folder / name).is_file()]
         if missing:
             raise EncoderFilesError(

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from foveate.encoders import SIGLIP_DEFAULT
 from foveate.encoders.clip import neighbourhood, neighbourly, repaired
 from foveate.encoders.hub import HubEncoder
+from foveate.encoders.load import SIGLIP_DEFAULT
 
 if TYPE_CHECKING:
     import torch

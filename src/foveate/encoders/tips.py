@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from foveate.encoders import TIPS_DEFAULT
 from foveate.encoders.hub import HubEncoder
+from foveate.encoders.load import TIPS_DEFAULT
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import cv2
 import numpy as np
 
-from foveate.encoders import Floats
+from foveate.encoders.protocol import Floats
 
 CHANNELS = 4  # cv2.resize takes no more at a time
 

@@ -20,12 +20,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.errors import BudgetError, OptionError
-from foveate.grid import Grid
-from foveate.readonly import Frozen, ReadOnly
+from foveate.core.errors import BudgetError, OptionError
+from foveate.core.grid import Grid
+from foveate.core.readonly import Frozen, ReadOnly
 from foveate.relevance.policies import Policy, TopK
 from foveate.relevance.policies import top_cells as top_cells
-from foveate.relevance.whole import Windows, windows_of
+from foveate.relevance.windows import Windows, windows_of
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]

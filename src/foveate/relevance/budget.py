@@ -17,7 +17,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from foveate.errors import BudgetError, OptionError
+from foveate.core.errors import BudgetError, OptionError
 
 SHARE = 0.2
 LOWEST, HIGHEST = 1 / 64, 1 / 4  # of the cells: the bounds of `usual_bounds`

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.errors import OptionError
-from foveate.grid import Grid, resize_map
+from foveate.core.errors import OptionError
+from foveate.core.grid import Grid, resize_map
 from foveate.relevance.allocate import Allocation, check_budget
 from foveate.relevance.policies import top_cells
 from foveate.relevance.query import Query
-from foveate.texture import Texture
+from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
 COARSE = 4  # cells along a side of a coarse one

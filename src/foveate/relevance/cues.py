@@ -24,8 +24,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.layout import Layout
-from foveate.texture import Texture
+from foveate.core.layout import Layout
+from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
 RAISE, FAVOUR = 0.5, 0.3

@@ -13,10 +13,10 @@ from __future__ import annotations
 import re
 
 from foveate.channels.attention import accumulated
-from foveate.errors import ChannelError, OptionError
-from foveate.layout import EVERY_NAME
-from foveate.relevance.score import Relevance
-from foveate.texture import Texture
+from foveate.core.errors import ChannelError, OptionError
+from foveate.core.layout import EVERY_NAME
+from foveate.relevance.value import Relevance
+from foveate.texture.texture import Texture
 
 DECAY = 0.7
 

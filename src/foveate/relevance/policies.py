@@ -28,8 +28,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.errors import OptionError
-from foveate.grid import Grid
+from foveate.core.errors import OptionError
+from foveate.core.grid import Grid
 from foveate.relevance.shares import apportion
 
 Floats = NDArray[np.float32]

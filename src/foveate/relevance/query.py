@@ -20,9 +20,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.encoders import Encoder
+from foveate.core.errors import QueryError
 from foveate.encoders.contract import text_vectors
-from foveate.errors import QueryError
+from foveate.encoders.protocol import Encoder
 from foveate.relevance.cues import Cue, cues
 
 MAX_CHARACTERS = 1000

@@ -25,9 +25,9 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.errors import BudgetError, ImageArrayError, OptionError
-from foveate.grid import Grid
-from foveate.readonly import Frozen
+from foveate.core.errors import BudgetError, ImageArrayError, OptionError
+from foveate.core.grid import Grid
+from foveate.core.readonly import Frozen
 from foveate.relevance.shares import apportion
 from foveate.relevance.sizes import crop_sizes, region_numbers
 

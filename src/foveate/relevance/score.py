@@ -23,138 +23,23 @@ What is notable
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, overload
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.encoders import Calibration
-from foveate.errors import OptionError
-from foveate.grid import Grid, resize_map
-from foveate.readonly import ReadOnly, freeze
-from foveate.relevance.query import Query, quoted
-from foveate.relevance.weighing import AS_ASKED, Weighing, weighed
-from foveate.texture import Texture
+from foveate.core.grid import resize_map
+from foveate.core.readonly import ReadOnly
+from foveate.encoders.protocol import Calibration
+from foveate.relevance.fusion import AS_ASKED, Weighing, weighed
+from foveate.relevance.query import Query
+from foveate.relevance.value import Relevance, fixed
+from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
-PRESENT = 0.5
 CHUNK = 128  # nouns scored at a time: the bank has 1,585, an image thousands of cells
 PEAK_SHARE = 256  # confidence is the mean of the best 1/256 of the cells: one cell of 16 x 16, 16 of 64 x 64
-
-
-@dataclass(frozen=True, eq=False)
-class Relevance:
-    """Where a question looks.
-
-    Attributes:
-        query: the question as asked.
-        map: relevance of each cell, float32 [h, w] in [0, 1].
-        margin: the raw score behind it, float32 [h, w]; what to compare across cells when the map is low everywhere.
-        confidence: in [0, 1], how sure the map is that the thing is in the image.
-        parts: the map of each phrase, by the phrase.
-        reasons: why: every plane that entered the map, by name: "participation" (p, the phrases' highest), "segment"
-            (its mean over each segment), channels that the question speaks of, "prior", "information", "perspective".
-        saliency: what stands out whatever is asked, float32 [h, w]; fills in for a thing that is not there.
-        valid: opaque share of each cell, float32 [h, w]; None for an image without alpha.
-        grid: the cells.
-        features: the cells' embedding, float32 [h, w, r], for policies that look at it; None where nobody gave it.
-    """
-
-    query: str
-    map: Floats
-    margin: Floats
-    confidence: float
-    parts: Mapping[str, Floats]
-    reasons: Mapping[str, Floats]
-    saliency: Floats
-    valid: Floats | None
-    grid: Grid
-    features: Floats | None = None
-
-    def __repr__(self) -> str:
-        found = "present" if self.present else "not found"
-        return (
-            f"Relevance({quoted(self.query)}, {self.grid.h} x {self.grid.w} cells, confidence {self.confidence:.2f}: "
-            f"{found})"
-        )
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        freeze(self)
-
-    @property
-    def present(self) -> bool:
-        """Whether the thing counts as being in the image: confidence is at least 0.5."""
-        return self.confidence >= PRESENT
-
-    def on(self, grid: Grid) -> Relevance:
-        """The same relevance on another grid over the same image: area means where coarser, linear where finer."""
-        if not isinstance(grid, Grid):
-            raise OptionError(
-                f"{grid!r} as a grid", expected="a Grid", fix="make it with Grid(h, w, image height, image width)"
-            )
-        if (grid.height, grid.width) != (self.grid.height, self.grid.width):
-            raise OptionError(
-                f"a grid over {grid.height} x {grid.width} pixels",
-                expected=f"one over the same image, {self.grid.height} x {self.grid.width} pixels",
-                fix="make it with Grid(h, w, relevance.grid.height, relevance.grid.width)",
-            )
-        return replace(
-            self,
-            map=_fixed(np.clip(resize_map(self.map, grid.shape), 0, 1)),
-            margin=_fixed(resize_map(self.margin, grid.shape)),
-            parts=_moved(self.parts, grid),
-            reasons=_moved(self.reasons, grid),
-            saliency=_fixed(resize_map(self.saliency, grid.shape)),
-            valid=None if self.valid is None else _fixed(resize_map(self.valid, grid.shape)),
-            grid=grid,
-            features=None if self.features is None else _fixed(resize_map(self.features, grid.shape)),
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Relevances(Sequence[Relevance]):
-    """Several questions on one texture, in the order asked: a sequence of Relevance with stacked arrays.
-
-    Attributes:
-        items: one Relevance a question.
-    """
-
-    items: tuple[Relevance, ...]
-
-    def __repr__(self) -> str:
-        first = [f"{quoted(item.query)} {item.confidence:.2f}" for item in self.items[:3]]
-        return f"Relevances({len(self)}: {', '.join(first)}{', ...' if len(self) > 3 else ''})"
-
-    @property
-    def map(self) -> Floats:
-        """float32 [q, h, w]."""
-        return np.stack([item.map for item in self.items])
-
-    @property
-    def margin(self) -> Floats:
-        """float32 [q, h, w]."""
-        return np.stack([item.margin for item in self.items])
-
-    @property
-    def confidence(self) -> Floats:
-        """float32 [q]."""
-        return np.array([item.confidence for item in self.items], np.float32)
-
-    @overload
-    def __getitem__(self, index: int) -> Relevance: ...
-    @overload
-    def __getitem__(self, index: slice) -> Relevances: ...
-    def __getitem__(self, index: int | slice) -> Relevance | Relevances:
-        return Relevances(self.items[index]) if isinstance(index, slice) else self.items[index]
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __iter__(self) -> Iterator[Relevance]:
-        return iter(self.items)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,15 +85,15 @@ def relevance_of(
     best = maps[0] if len(maps) == 1 else maps.max(0)
     margin = margins[0] if len(margins) == 1 else margins.max(0)
     shape = texture.grid.shape
-    _fixed(maps)
-    reasons = {"participation": _fixed(best.reshape(shape))}
+    fixed(maps)
+    reasons = {"participation": fixed(best.reshape(shape))}
     final = weighed(texture, query.cues, reasons, weighing)
     if valid is not None and len(reasons) > 1:  # what entered knows nothing of transparency; the question's map does
         final = np.minimum(final, valid.reshape(shape))
     return Relevance(
         query=query.text,
-        map=_fixed(final),
-        margin=_fixed(margin.reshape(shape)),
+        map=fixed(final),
+        margin=fixed(margin.reshape(shape)),
         confidence=_peak(best),
         parts=ReadOnly({phrase: part.reshape(shape) for phrase, part in zip(query.phrases, maps, strict=True)}),
         reasons=ReadOnly(reasons),
@@ -267,7 +152,7 @@ def _maps(
 def nothing_of(texture: Texture, text: str) -> Relevance:
     """The relevance of a question that names nothing ("why?"): 0 everywhere, confidence 0; saliency is all there is."""
     shape, valid = texture.grid.shape, _validity(texture)
-    nothing = _fixed(np.zeros(shape, np.float32))
+    nothing = fixed(np.zeros(shape, np.float32))
     return Relevance(
         query=text,
         map=nothing,
@@ -280,15 +165,6 @@ def nothing_of(texture: Texture, text: str) -> Relevance:
         grid=texture.grid,
         features=texture.coordinates().reshape(*shape, -1),
     )
-
-
-def _moved(planes: Mapping[str, Floats], grid: Grid) -> ReadOnly[str, Floats]:
-    return ReadOnly({name: _fixed(resize_map(plane, grid.shape)) for name, plane in planes.items()})
-
-
-def _fixed(array: Floats) -> Floats:
-    array.setflags(write=False)
-    return array
 
 
 def _peak(values: Floats) -> float:

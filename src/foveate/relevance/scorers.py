@@ -23,9 +23,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.errors import OptionError
-from foveate.layout import Layout
-from foveate.texture import Texture
+from foveate.core.errors import OptionError
+from foveate.core.layout import Layout
+from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
 _READ = Layout(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.errors import BudgetError, OptionError
+from foveate.core.errors import BudgetError, OptionError
 
 Indices = NDArray[np.int64]
 ROUNDING = 1e-9  # a share this close below a whole number is that number

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.errors import BudgetError
+from foveate.core.errors import BudgetError
 
 Indices = NDArray[np.int64]
 WIDEST = 4.0  # aspect of a crop

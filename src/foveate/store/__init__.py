@@ -12,10 +12,10 @@ approximate.py and approximating.py make, cache.py keeps textures in memory, upk
 and lock.py write. docs/store.md is the specification, with what was measured.
 """
 
-from foveate.store.adding import Added as Added
-from foveate.store.adding import Progress as Progress
 from foveate.store.approximating import Approximate as Approximate
 from foveate.store.cache import Statistics as Statistics
 from foveate.store.cache import TextureCache as TextureCache
+from foveate.store.ingest import Added as Added
+from foveate.store.ingest import Progress as Progress
 from foveate.store.search import Hit as Hit
 from foveate.store.store import Store as Store

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.errors import MissingExtraError, StoreDamagedError
+from foveate.core.errors import MissingExtraError, StoreDamagedError
 
 Floats = NDArray[np.float32]
 Whole = NDArray[np.int64]

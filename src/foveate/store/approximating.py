@@ -20,14 +20,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.errors import FoveateError, OptionError, StoreError
-from foveate.relevance.bank import bank_of
+from foveate.core.errors import FoveateError, OptionError, StoreError
+from foveate.relevance.negatives import bank_of
 from foveate.store.approximate import SAMPLE, Lists, library, lists_for, probes_for, recall_of
 from foveate.store.disk import Disk
 from foveate.store.nearest import OVER, USUAL, other_library, uncovered, unfit
 from foveate.store.nearest_file import NEAREST_FILE, Facts, flaw, read_facts, read_keys, write
-from foveate.store.opening import Wanted, Writer, writing
 from foveate.store.reader import Reader, log
+from foveate.store.recovery import Wanted, Writer, writing
 
 NOUNS = 400  # questions that recall is measured by
 Floats = NDArray[np.float32]

@@ -16,18 +16,19 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.encoders import Encoder
-from foveate.encoders.contract import encoder_of
-from foveate.errors import OptionError, QueryError, StoreDamagedError, StoreKeyError
+from foveate.core.errors import OptionError, QueryError, StoreDamagedError, StoreKeyError
+from foveate.encoders.load import encoder_of
+from foveate.encoders.protocol import Encoder
 from foveate.pipeline import score
-from foveate.relevance.bank import bank_of
+from foveate.relevance.negatives import bank_of
 from foveate.relevance.query import Query, prepare
-from foveate.relevance.score import Relevance, peaks_of
+from foveate.relevance.score import peaks_of
+from foveate.relevance.value import Relevance
 from foveate.store.nearest import Listed
 from foveate.store.reader import RETRIES, Reader, log
 from foveate.store.search import Hit, short_list, together
 from foveate.store.texture import StoredTexture
-from foveate.texture import Texture
+from foveate.texture.texture import Texture
 
 RERANKED, FACTOR = 50, 5  # images that are searched exactly: at least so many, and so many for each that is wanted
 

@@ -17,8 +17,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from foveate.errors import OptionError
-from foveate.texture import Texture
+from foveate.core.errors import OptionError
+from foveate.texture.texture import Texture
 
 V = TypeVar("V")
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from foveate.errors import OutputError
+from foveate.core.errors import OutputError
 
 PART = ".part"
 PIECE = 2**20  # bytes written at a time

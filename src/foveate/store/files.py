@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from foveate.errors import ImageNotFoundError, OptionError
-from foveate.image import refuse_address
+from foveate.core.errors import ImageNotFoundError, OptionError
+from foveate.core.image import refuse_address
 from foveate.store.identity import FORMAT_FILE
 from foveate.store.shard import FOLDER
 

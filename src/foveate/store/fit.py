@@ -17,15 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.basis import Basis, inward, principal
-from foveate.encoders import Encoder
-from foveate.errors import StoreError
-from foveate.moments import Moments
-from foveate.relevance.bank import query_metric_of
+from foveate.core.errors import StoreError
+from foveate.encoders.protocol import Encoder
+from foveate.relevance.negatives import query_metric_of
 from foveate.store.files import Source
 from foveate.store.identity import Space
 from foveate.store.record import SMALLEST, STEPS
 from foveate.store.work import BAD, read, seen
+from foveate.texture.basis import Basis, inward, principal
+from foveate.texture.covariance import Moments
 
 Floats = NDArray[np.float32]
 LEAST, SHARE, MOST = 64, 10, 512  # images of the sample: one in ten, within these

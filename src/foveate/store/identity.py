@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from safetensors.numpy import save as to_bytes
 
-from foveate.basis import Basis, Metric, inward
-from foveate.errors import FoveateError, OptionError, StoreDamagedError, StoreVersionError
-from foveate.texture import EncoderStamp
+from foveate.core.errors import FoveateError, OptionError, StoreDamagedError, StoreVersionError
+from foveate.texture.basis import Basis, Metric, inward
+from foveate.texture.texture import EncoderStamp
 
 FORMAT, VERSION = "foveate-store", 1
 PREPROCESSING = 1  # image.py's rules and the numbers of record.py; changes whenever a record's bytes would
@@ -185,7 +185,7 @@ def checked_basis(basis: Basis, width: int | None = None) -> Basis:
         raise OptionError(
             f"a basis of {getattr(rows, 'dtype', '?')} rows {list(getattr(rows, 'shape', ()))}",
             expected=f"finite: mean float32 [{width or 'D'}], rows float16 [r, {width or 'D'}]",
-            fix="take one that foveate.basis.compress made from features of this encoder",
+            fix="take one that foveate.texture.basis.compress made from features of this encoder",
         )
     return basis
 

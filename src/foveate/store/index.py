@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foveate.errors import StoreDamagedError, StoreLockedError
+from foveate.core.errors import StoreDamagedError, StoreLockedError
 from foveate.store.shard import Shard
 
 INDEX_FILE = "index.sqlite"

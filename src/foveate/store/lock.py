@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from foveate.errors import OutputError, StoreLockedError
+from foveate.core.errors import OutputError, StoreLockedError
 
 
 @contextmanager

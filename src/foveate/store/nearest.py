@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.encoders import Calibration
-from foveate.errors import MissingExtraError, StoreDamagedError
+from foveate.core.errors import MissingExtraError, StoreDamagedError
+from foveate.encoders.protocol import Calibration
 from foveate.relevance.query import Query
 from foveate.store.approximate import Lists, library
 from foveate.store.identity import Space

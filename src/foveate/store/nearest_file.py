@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.errors import StoreDamagedError
+from foveate.core.errors import StoreDamagedError
 from foveate.store.approximate import Lists
 from foveate.store.disk import Disk
 

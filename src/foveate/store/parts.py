@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from foveate.errors import OptionError
+from foveate.core.errors import OptionError
 from foveate.store.files import Source
 
 

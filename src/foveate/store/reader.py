@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.basis import Basis
-from foveate.errors import FoveateError, StoreDamagedError, StoreKeyError
+from foveate.core.errors import FoveateError, StoreDamagedError, StoreKeyError
 from foveate.store.identity import Identity, Space
 from foveate.store.index import FROM_NAMES, ROW, Index, Row, packed, unpacked
 from foveate.store.nearest import Nearest
@@ -29,6 +28,7 @@ from foveate.store.record import ALPHA
 from foveate.store.search import Vectors
 from foveate.store.shard import FOLDER, damaged
 from foveate.store.texture import StoredTexture, stored_texture
+from foveate.texture.basis import Basis
 
 OPEN = 128  # files at once
 PAGE = 256  # names that the index is asked for at a time

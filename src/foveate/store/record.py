@@ -31,14 +31,14 @@ from PIL import Image
 from safetensors.numpy import load
 from safetensors.numpy import save as to_bytes
 
-from foveate.basis import Basis, Metric, rounded_up
 from foveate.channels.saliency import spectral_residual
-from foveate.encoders import DenseFeatures, Encoder
-from foveate.errors import StoreDamagedError
-from foveate.grid import Grid, resize_map
-from foveate.image import Picture
+from foveate.core.errors import StoreDamagedError
+from foveate.core.grid import Grid, resize_map
+from foveate.core.image import Picture
+from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.store.identity import Identity, Space
 from foveate.store.vectors import farthest
+from foveate.texture.basis import Basis, Metric, rounded_up
 
 Floats = NDArray[np.float32]
 STEPS, LEVELS = 127, 255
@@ -203,7 +203,7 @@ def lengths_of(levels: NDArray[np.uint8], step: float) -> NDArray[np.float16]:
 
 def _rivals(z: NDArray[np.int8], basis: Basis, tower: Encoder) -> NDArray[np.float16]:
     """log(mean over the bank of exp(t s)) / t at each cell: of many nouns, made once instead of at each search."""
-    from foveate.relevance.bank import bank_of
+    from foveate.relevance.negatives import bank_of
 
     t, bank = tower.calibration.temperature, bank_of(tower).vectors
     offset, weights = basis.project(bank)

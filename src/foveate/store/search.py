@@ -20,12 +20,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.encoders import Calibration
+from foveate.encoders.protocol import Calibration
 from foveate.relevance.query import Query
-from foveate.relevance.score import PRESENT, Relevance
+from foveate.relevance.value import PRESENT, Relevance
 from foveate.store.identity import Space
 from foveate.store.texture import StoredTexture
-from foveate.texture import Texture
+from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
 CHUNK = 2**16  # images of one product: its scores stay in the processor's cache

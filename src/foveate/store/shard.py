@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.errors import FoveateError, StoreDamagedError
+from foveate.core.errors import FoveateError, StoreDamagedError
 from foveate.store.disk import Disk
 from foveate.store.identity import Identity, Space, identity_of, space_of
 from foveate.store.record import Record

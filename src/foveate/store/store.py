@@ -12,27 +12,28 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.basis import Basis
 from foveate.channels.build import Preset, channels_named
-from foveate.encoders import Encoder
-from foveate.engine import Engine
-from foveate.errors import StoreDamagedError, StoreError, StoreKeyError
-from foveate.relevance.bank import bank_of
+from foveate.core.errors import StoreDamagedError, StoreError, StoreKeyError
+from foveate.encoders.protocol import Encoder
+from foveate.relevance.negatives import bank_of
 from foveate.relevance.score import maps_of
-from foveate.store import asking, upkeep
-from foveate.store.adding import Added, Progress, add
+from foveate.store import asking
+from foveate.store import maintenance as upkeep
 from foveate.store.approximating import Approximate, build
 from foveate.store.cache import Statistics, TextureCache
 from foveate.store.disk import Disk
+from foveate.store.engine import Engine
 from foveate.store.files import PathLike
 from foveate.store.identity import FORMAT_FILE, Identity
 from foveate.store.index import FROM_NAMES, ROW, Row, packed, unpacked
-from foveate.store.opening import Wanted, opened, removing
+from foveate.store.ingest import Added, Progress, add
+from foveate.store.maintenance import Verified
 from foveate.store.reader import GoneError, Reader, log
+from foveate.store.recovery import Wanted, opened, removing
 from foveate.store.search import Hit
 from foveate.store.texture import StoredTexture
-from foveate.store.upkeep import Verified
 from foveate.store.work import EncodeBatch
+from foveate.texture.basis import Basis
 
 Floats = NDArray[np.float32]
 CACHE = 256 * 2**20  # bytes of textures in memory
@@ -114,7 +115,7 @@ class Store:
             workers: threads that decode and encode; with an engine given by its name, its workers.
             part: "i/n" does every n-th file only; the shared space is fitted to all. See `merge`.
             like: a store whose encoder, basis and space a new one takes: parts made by machines that differ can merge.
-            engine: what decodes and encodes instead of threads: foveate.engine.Ray(...), or "ray" on this machine.
+            engine: what decodes and encodes instead of threads: foveate.store.engine.Ray(...), or "ray" on this machine.
             progress: called after each file.
 
         Returns counts, and the bad images with the reasons; those stop nothing.

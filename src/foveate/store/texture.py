@@ -25,16 +25,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from foveate.basis import Basis
 from foveate.channels.build import SEGMENTS, build
-from foveate.errors import FoveateError
-from foveate.grid import Grid, resize_map
-from foveate.image import MAX_BYTES, Picture, load_image
-from foveate.readonly import ReadOnly
-from foveate.relevance.bank import nouns
+from foveate.core.errors import FoveateError
+from foveate.core.grid import Grid, resize_map
+from foveate.core.image import MAX_BYTES, Picture, load_image
+from foveate.core.readonly import ReadOnly
+from foveate.relevance.negatives import nouns
 from foveate.relevance.score import Rivals
 from foveate.store.record import ALPHA, FLAT, LEVELS, lengths_of
-from foveate.texture import COLOURS, EncoderStamp, Texture
+from foveate.texture.basis import Basis
+from foveate.texture.texture import COLOURS, EncoderStamp, Texture
 
 T = TypeVar("T")
 Bytes = NDArray[np.uint8]

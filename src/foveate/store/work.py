@@ -21,10 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.encoders import DenseFeatures, Encoder
-from foveate.encoders.contract import check_features, encoder_given
-from foveate.engine import column
-from foveate.errors import (
+from foveate.core.errors import (
     EngineError,
     ImageArrayError,
     ImageDecodeError,
@@ -33,8 +30,12 @@ from foveate.errors import (
     ImageTooLargeError,
     OptionError,
 )
-from foveate.image import MAX_BYTES, Picture, load_image
-from foveate.relevance.bank import query_metric_of
+from foveate.core.image import MAX_BYTES, Picture, load_image
+from foveate.encoders.contract import check_features
+from foveate.encoders.load import encoder_given
+from foveate.encoders.protocol import DenseFeatures, Encoder
+from foveate.relevance.negatives import query_metric_of
+from foveate.store.engine import column
 from foveate.store.files import Source
 from foveate.store.identity import Identity, Space
 from foveate.store.record import Record, digest, record_of

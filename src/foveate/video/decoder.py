@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.errors import MissingExtraError, VideoError
-from foveate.image import MAX_PIXELS, load_image
+from foveate.core.errors import MissingExtraError, VideoError
+from foveate.core.image import MAX_PIXELS, load_image
 from foveate.video import h264
 from foveate.video.sources import fitted
 from foveate.video.vectors import Vectors

@@ -25,8 +25,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.errors import OptionError
-from foveate.readonly import Frozen
+from foveate.core.errors import OptionError
+from foveate.core.readonly import Frozen
 
 Floats = NDArray[np.float32]
 Luma = NDArray[np.uint8]

@@ -9,23 +9,23 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.basis import Basis
 from foveate.channels.build import VISUAL
 from foveate.channels.change import CHANGED
-from foveate.channels.clusters import borders
+from foveate.channels.segments import borders
 from foveate.channels.visual import visual_planes
-from foveate.encoders import Encoder
-from foveate.grid import Grid
+from foveate.core.grid import Grid
+from foveate.core.readonly import Frozen
+from foveate.encoders.protocol import Encoder
 from foveate.pipeline import Budget
-from foveate.planes import quarter_shape
-from foveate.readonly import Frozen
-from foveate.refine import Box
 from foveate.relevance.allocate import BEST, Allocation
 from foveate.relevance.policies import Policy
-from foveate.relevance.score import Relevance, Relevances
-from foveate.texture import Texture
-from foveate.video.carry import Patch
+from foveate.relevance.value import Relevance, Relevances
+from foveate.texture.basis import Basis
+from foveate.texture.planes import quarter_shape
+from foveate.texture.texture import Texture
+from foveate.tiles.re_encode import Box
 from foveate.video.flow import Dis, Floats, FlowModel, View
+from foveate.video.propagate import Patch
 from foveate.video.refresh import Reason, Refresh
 from foveate.video.transmit import Sent
 

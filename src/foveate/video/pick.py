@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foveate.errors import OptionError
+from foveate.core.errors import OptionError
 from foveate.video.reader import Clip, ClipSource, Picture, open_clip
 
 MOST = 1024  # pictures: more do not fit into a prompt, and are most often a wrong fps

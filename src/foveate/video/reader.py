@@ -33,8 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL.Image import Image
 
-from foveate.errors import OptionError, VideoError, VideoNotFoundError
-from foveate.readonly import Frozen
+from foveate.core.errors import OptionError, VideoError, VideoNotFoundError
+from foveate.core.readonly import Frozen
 from foveate.video.sources import RATE, Arrays, Camera, Folder, is_number, is_whole, looks_like_picture
 from foveate.video.vectors import Vectors
 

@@ -27,8 +27,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.errors import OptionError
-from foveate.refine import Box
+from foveate.core.errors import OptionError
+from foveate.tiles.re_encode import Box
 from foveate.video.flow import Floats
 
 Reason = Literal["first", "cut", "age", "stale", "residual"]

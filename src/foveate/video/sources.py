@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL.Image import Image
 
-from foveate.errors import FoveateError, VideoError, VideoNotFoundError
-from foveate.image import FORMATS, MAX_PIXELS, load_image
+from foveate.core.errors import FoveateError, VideoError, VideoNotFoundError
+from foveate.core.image import FORMATS, MAX_PIXELS, load_image
 
 Bytes = NDArray[np.uint8]
 Row = tuple[float | None, Bytes, None]

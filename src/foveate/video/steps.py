@@ -12,21 +12,20 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.basis import Basis, Metric, extended, inward, rounded_up
 from foveate.channels.build import VISUAL, build
 from foveate.channels.change import looks_of
 from foveate.channels.saliency import spectral_residual
-from foveate.encoders import DenseFeatures
+from foveate.core.errors import OptionError
+from foveate.core.image import Picture
+from foveate.core.readonly import ReadOnly
 from foveate.encoders.contract import check_features
-from foveate.errors import OptionError
-from foveate.image import Picture
+from foveate.encoders.protocol import DenseFeatures
 from foveate.pipeline import score, texture_of
-from foveate.readonly import ReadOnly
-from foveate.refine import RAMP, Box, area_means, fading, look, outwards, working_side
-from foveate.relevance.bank import query_metric_of
-from foveate.relevance.score import Relevances
-from foveate.texture import Texture
-from foveate.video.carry import Patch, Seen, moved, overlaid, patch_of, widened
+from foveate.relevance.negatives import query_metric_of
+from foveate.relevance.value import Relevances
+from foveate.texture.basis import Basis, Metric, extended, inward, rounded_up
+from foveate.texture.texture import Texture
+from foveate.tiles.re_encode import RAMP, Box, area_means, fading, look, outwards, working_side
 from foveate.video.flow import (
     Floats,
     View,
@@ -40,6 +39,7 @@ from foveate.video.flow import (
     warped,
 )
 from foveate.video.frame import Asked, Frame, How, State
+from foveate.video.propagate import Patch, Seen, moved, overlaid, patch_of, widened
 from foveate.video.refresh import Reason, cost, importance, stale_parts, with_halo
 from foveate.video.temporal import Step, looks, motion_of, smoothed, steadily, step_of
 from foveate.video.transmit import sent_now

@@ -19,9 +19,9 @@ import numpy as np
 
 from foveate.channels.build import Preset, channels_named
 from foveate.channels.change import CHANGED
-from foveate.encoders import Encoder
-from foveate.encoders.contract import encoder_given
-from foveate.errors import BudgetError, OptionError, QueryError, VideoError
+from foveate.core.errors import BudgetError, OptionError, QueryError, VideoError
+from foveate.encoders.load import encoder_given
+from foveate.encoders.protocol import Encoder
 from foveate.pipeline import Budget
 from foveate.relevance.allocate import BEST, check_floor
 from foveate.relevance.policies import Policy

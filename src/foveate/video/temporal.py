@@ -16,12 +16,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.grid import Grid, reduce_plane, resize_map
+from foveate.core.grid import Grid, reduce_plane, resize_map
+from foveate.core.readonly import Frozen, ReadOnly
 from foveate.pipeline import Budget, allocate, cells_wanted
-from foveate.readonly import Frozen, ReadOnly
 from foveate.relevance.allocate import Allocation
 from foveate.relevance.policies import Policy
-from foveate.relevance.score import Relevance
+from foveate.relevance.value import Relevance
 from foveate.video.flow import Floats, View, alike, at_cells, inside, unlikeness, warped
 
 OLD_LOOKS = 0.9

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.channels.change import CHANGED, change_of
-from foveate.readonly import Frozen
+from foveate.core.readonly import Frozen
 
 
 @dataclass(frozen=True, eq=False)

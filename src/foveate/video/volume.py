@@ -18,15 +18,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.basis import DEFAULT_RANK, Basis, compress, inward
-from foveate.encoders import Encoder
-from foveate.encoders.contract import encoder_of
-from foveate.errors import OptionError, QueryError
-from foveate.grid import Grid
-from foveate.layout import Layout
-from foveate.readonly import Frozen
-from foveate.relevance.bank import query_metric_of
-from foveate.texture import Texture
+from foveate.core.errors import OptionError, QueryError
+from foveate.core.grid import Grid
+from foveate.core.layout import Layout
+from foveate.core.readonly import Frozen
+from foveate.encoders.load import encoder_of
+from foveate.encoders.protocol import Encoder
+from foveate.relevance.negatives import query_metric_of
+from foveate.texture.basis import DEFAULT_RANK, Basis, compress, inward
+from foveate.texture.texture import Texture
 from foveate.video.frame import Frame
 
 Floats = NDArray[np.float32]

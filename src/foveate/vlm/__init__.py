@@ -25,9 +25,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from foveate.vlm.attach import FAMILIES, attach
-from foveate.vlm.choose import METHODS
+from foveate.vlm.encoded import Answer, Prepared, Scene
 from foveate.vlm.model import VLM
-from foveate.vlm.scene import Answer, Prepared, Scene
+from foveate.vlm.select.choose import METHODS
 
 _LATER = {  # these need torch
     "TextureProjector": "projector",

@@ -6,14 +6,14 @@ import inspect
 import os
 from typing import Any
 
-from foveate.encoders import Encoder
-from foveate.encoders.contract import encoder_given
-from foveate.errors import MissingExtraError, ModelError
-from foveate.vlm.family import Family
-from foveate.vlm.llava import Llava
+from foveate.core.errors import MissingExtraError, ModelError
+from foveate.encoders.load import encoder_given
+from foveate.encoders.protocol import Encoder
+from foveate.vlm.families.family import Family
+from foveate.vlm.families.llava import Llava
+from foveate.vlm.families.qwen import Qwen
+from foveate.vlm.families.tiles import Idefics, InternVL, LlavaNext
 from foveate.vlm.model import VLM
-from foveate.vlm.qwen import Qwen
-from foveate.vlm.tiles import Idefics, InternVL, LlavaNext
 from foveate.vlm.tower import tower_of
 
 OLDEST = "5.18"  # the first transformers whose models take `mm_encoder_outputs`
@@ -39,7 +39,7 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
         encoder: what textures are made with, and questions scored by: as of `foveate.encode`. For LLaVA 1.5 also
             "tower", or "tower:NAME_OR_FOLDER": its tower is CLIP's, so textures come from the same pass as the
             features; the name is that of the CLIP checkpoint, which has the text side.
-        family: the adapter of a model that is not in FAMILIES; see foveate.vlm.family for the three methods to write.
+        family: the adapter of a model that is not in FAMILIES; see foveate.vlm.families.family for the three methods to write.
 
     Raises:
         MissingExtraError: no transformers. ModelError: another model, too old a transformers, another model's
@@ -58,7 +58,7 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
             f"a model of class {kind}" if family is None else f"a family that is a {type(family).__name__}",
             expected=", ".join(FAMILIES),
             fix="for another model, write a family with the methods placements, encode and positions "
-            "(python -c 'help(\"foveate.vlm.family\")') and pass it as family=",
+            "(python -c 'help(\"foveate.vlm.families.family\")') and pass it as family=",
         )
     _check_version(model)
     _check_processor(model, processor)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foveate.errors import ModelFilesError, OptionError
-from foveate.output import make_folder, write_whole
+from foveate.core.errors import ModelFilesError, OptionError
+from foveate.core.files import make_folder, write_whole
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from foveate.errors import OptionError
+from foveate.core.errors import OptionError
 
 
 def check_weights(weights: Any, counts: list[int]) -> None:

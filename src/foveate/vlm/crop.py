@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foveate.errors import BudgetError, PromptError, SceneError
-from foveate.readonly import ReadOnly
+from foveate.core.errors import BudgetError, PromptError, SceneError
+from foveate.core.readonly import ReadOnly
 from foveate.relevance.regions import Regions, regions
-from foveate.vlm.scene import Answer, Scene
+from foveate.vlm.encoded import Answer, Scene
 
 if TYPE_CHECKING:
     from foveate.vlm.model import VLM

@@ -15,15 +15,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from foveate.errors import OptionError
-from foveate.image import ImageSource
+from foveate.core.errors import OptionError
+from foveate.core.image import ImageSource
 from foveate.pipeline import encode
-from foveate.texture import Texture
-from foveate.vlm.batch import output_of, padded
-from foveate.vlm.choose import Method
-from foveate.vlm.family import Encoded, Family
+from foveate.texture.texture import Texture
+from foveate.vlm.families.family import Encoded, Family
+from foveate.vlm.inputs.batch import output_of, padded
 from foveate.vlm.model import VLM
 from foveate.vlm.rows import TextureRows
+from foveate.vlm.select.choose import Method
 
 if TYPE_CHECKING:
     import torch

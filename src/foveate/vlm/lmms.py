@@ -29,12 +29,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, get_args
 
-from foveate.errors import BudgetError, ModelError, OptionError
-from foveate.image import Picture, load_image
-from foveate.vlm.choose import METHODS
+from foveate.core.errors import BudgetError, ModelError, OptionError
+from foveate.core.image import Picture, load_image
+from foveate.vlm.encoded import Mode, Scene
 from foveate.vlm.load import load
 from foveate.vlm.model import VLM
-from foveate.vlm.scene import Mode, Scene
+from foveate.vlm.select.choose import METHODS
 
 NAME = "foveate"
 SCENES = 16  # kept; a scene of LLaVA-1.5-7B holds 576 x 4096 numbers and a texture

@@ -20,9 +20,9 @@ from typing import Any, Literal
 
 from safetensors import SafetensorError
 
-from foveate.encoders import Encoder
+from foveate.core.errors import FoveateError, MissingExtraError, ModelError, ModelFilesError, OptionError
 from foveate.encoders.checkpoint import check_reachable
-from foveate.errors import FoveateError, MissingExtraError, ModelError, ModelFilesError, OptionError
+from foveate.encoders.protocol import Encoder
 from foveate.vlm.attach import FAMILIES, attach
 from foveate.vlm.model import VLM
 

@@ -27,23 +27,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.encoders import Encoder
-from foveate.errors import BudgetError, OptionError, QueryError, SceneError
-from foveate.image import ImageSource
+from foveate.core.errors import BudgetError, OptionError, QueryError, SceneError
+from foveate.core.image import ImageSource
+from foveate.core.readonly import ReadOnly
+from foveate.encoders.protocol import Encoder
 from foveate.pipeline import score
-from foveate.readonly import ReadOnly
 from foveate.relevance.allocate import BEST
 from foveate.relevance.policies import Policy
-from foveate.relevance.score import Relevance, nothing_of
-from foveate.vlm.batch import kept_tokens, one_by_one, output_of, padded, short, uncached, until_end, usual_generation
-from foveate.vlm.budgets import Budget, cells_to_keep
+from foveate.relevance.score import nothing_of
+from foveate.relevance.value import Relevance
 from foveate.vlm.checks import check_keywords, check_weights, with_length
-from foveate.vlm.choose import Candidates, Choice, Method, choose
-from foveate.vlm.family import Encoded, Family
-from foveate.vlm.features import pooled, usual_weights
-from foveate.vlm.scene import Answer, Mode, Prepared, Scene
+from foveate.vlm.encoded import Answer, Mode, Prepared, Scene
+from foveate.vlm.families.family import Encoded, Family
+from foveate.vlm.inputs.batch import (
+    kept_tokens,
+    one_by_one,
+    output_of,
+    padded,
+    short,
+    uncached,
+    until_end,
+    usual_generation,
+)
+from foveate.vlm.inputs.features import pooled, usual_weights
 from foveate.vlm.seeing import full_ids, see_frames, see_images
-from foveate.vlm.windows import Whole, windows_for
+from foveate.vlm.select.budgets import Budget, cells_to_keep
+from foveate.vlm.select.choose import Candidates, Choice, Method, choose
+from foveate.vlm.select.windows import Whole, windows_for
 
 if TYPE_CHECKING:
     import torch

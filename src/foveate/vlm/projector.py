@@ -32,17 +32,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from foveate.errors import MissingExtraError, ModelError, ModelFilesError, OptionError
-from foveate.image import ImageSource
-from foveate.output import make_folder, write_whole
+from foveate.core.errors import MissingExtraError, ModelError, ModelFilesError, OptionError
+from foveate.core.files import make_folder, write_whole
+from foveate.core.image import ImageSource
+from foveate.core.readonly import ReadOnly
 from foveate.pipeline import encode
-from foveate.readonly import ReadOnly
-from foveate.texture import EncoderStamp, Texture
-from foveate.vlm.family import Encoded
+from foveate.texture.texture import EncoderStamp, Texture
+from foveate.vlm.encoded import Scene
+from foveate.vlm.families.family import Encoded
+from foveate.vlm.inputs.placement import one_pane
 from foveate.vlm.model import VLM
-from foveate.vlm.placement import one_pane
 from foveate.vlm.rows import TextureRows
-from foveate.vlm.scene import Scene
 
 try:
     import torch

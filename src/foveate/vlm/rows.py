@@ -24,10 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.errors import ChannelError, OptionError, TextureEncoderError
-from foveate.grid import Grid, resize_map
-from foveate.layout import Layout
-from foveate.texture import EncoderStamp, Texture
+from foveate.core.errors import ChannelError, OptionError, TextureEncoderError
+from foveate.core.grid import Grid, resize_map
+from foveate.core.layout import Layout
+from foveate.texture.texture import EncoderStamp, Texture
 
 Floats = NDArray[np.float32]
 USUAL_RANK, USUAL_SIDE = 16, 24  # 24 x 24: as many tokens as LLaVA 1.5 takes

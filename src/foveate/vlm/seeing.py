@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.errors import FoveateError, ImageArrayError, ModelError, OptionError, SceneError
-from foveate.image import Picture, load_image
+from foveate.core.errors import FoveateError, ImageArrayError, ModelError, OptionError, SceneError
+from foveate.core.image import Picture, load_image
+from foveate.core.readonly import ReadOnly
 from foveate.pipeline import encode
-from foveate.readonly import ReadOnly
 from foveate.video.frame import Frame
 from foveate.video.pick import pick, rate_of
 from foveate.video.reader import Clip
-from foveate.vlm.family import Encoded
-from foveate.vlm.placement import Placement
-from foveate.vlm.prompt import ids_of, spans_of, special_tokens, text_of
-from foveate.vlm.scene import Mode, Scene
+from foveate.vlm.encoded import Mode, Scene
+from foveate.vlm.families.family import Encoded
+from foveate.vlm.inputs.placement import Placement
+from foveate.vlm.inputs.prompt import ids_of, spans_of, special_tokens, text_of
 from foveate.vlm.tower import Tower
 
 if TYPE_CHECKING:

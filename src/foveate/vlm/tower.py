@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.encoders import Calibration, DenseFeatures, Floats, load_encoder
-from foveate.errors import EncoderFilesError, ModelError
-from foveate.grid import Grid
+from foveate.core.errors import EncoderFilesError, ModelError
+from foveate.core.grid import Grid
+from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
 from foveate.pipeline import encode
-from foveate.texture import Texture
-from foveate.vlm.family import Encoded
-from foveate.vlm.placement import Placement
+from foveate.texture.texture import Texture
+from foveate.vlm.families.family import Encoded
+from foveate.vlm.inputs.placement import Placement
 
 if TYPE_CHECKING:
     import torch

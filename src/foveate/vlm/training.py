@@ -31,14 +31,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from foveate.encoders import Encoder
-from foveate.errors import MissingExtraError, OptionError
+from foveate.core.errors import MissingExtraError, OptionError
+from foveate.encoders.protocol import Encoder
 from foveate.vlm.attach import attach
 from foveate.vlm.checkpoint import Checkpoint
-from foveate.vlm.choose import Method
 from foveate.vlm.lessons import Example, Kept, Lesson, lessons_of, together
 from foveate.vlm.model import VLM
 from foveate.vlm.projector import TextureProjector, rows_for
+from foveate.vlm.select.choose import Method
 
 if TYPE_CHECKING:
     import torch

@@ -1,0 +1,106 @@
+"""What each channel costs: medians a family, mip levels, scorers, policies, a cascade.
+
+foveate bench channels
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from foveate.cli.evaluate.circumstances import circumstances
+
+from benchmarks.query import row, square, timed
+from foveate.channels.saliency import spectral_residual
+from foveate.channels.segments import segments
+from foveate.channels.text import text_regions
+from foveate.channels.visual import visual_planes
+from foveate.core.errors import MissingExtraError, OptionError
+from foveate.core.layout import CHANNELS
+from foveate.encoders.load import load_encoder
+from foveate.pipeline import DEFAULT_BUDGET, encode, score
+from foveate.relevance.allocate import allocate_map
+from foveate.relevance.cascade import cascade
+from foveate.relevance.policies import Coverage, Proportional
+from foveate.relevance.query import prepare
+from foveate.relevance.scorers import information, perspective
+from foveate.texture.texture import Texture
+
+MOST = 1000
+
+
+def measure(image: Path | None, repeats: int) -> dict[str, Any]:
+    """-> report with one row a step. The image is cut to a square of 1024 pixels (448 where a row says so)."""
+    if not 1 <= repeats <= MOST:
+        raise OptionError(f"--repeats {repeats}", expected=f"1 to {MOST}", fix="leave it out for 20")
+    path = image or Path(str(files("foveate") / "cli" / "photos" / "child_with_broccoli.jpg"))
+    large, small = square(path, 1024), square(path, 448)
+    texture = encode(large)
+    z = texture.coordinates().reshape(*texture.grid.shape, -1)
+
+    def ms(what: str, run: Callable[[], Any], target: float | None = None) -> dict[str, Any]:
+        return row(what, timed(run, repeats), 1e3, "ms", target)
+
+    def everything() -> None:
+        visual_planes(large)
+        spectral_residual(large, texture.grid.shape)
+        segments(large, z)
+
+    tower = load_encoder("nano")
+    query, dog = prepare(tower, "a dog"), score(texture, "a dog")
+    rows = [
+        ms("edges, frequencies, distance to edges", lambda: visual_planes(large)),
+        ms("saliency", lambda: spectral_residual(large, texture.grid.shape)),
+        ms("segments and their borders (k-means)", lambda: segments(large, z)),
+        ms("all of these, 1024 x 1024", everything, 60),
+        ms("writing, OpenCV", lambda: text_regions(large, "opencv")),
+        *_rapidocr(large, ms),
+        ms("all mip levels of all channels", lambda: _mips(_bare(texture)), None),
+        ms("all mip levels of all stored planes", lambda: _mips(_bare(texture), stored=True), 5),
+        ms("standard texture at 448 pixels, nano", lambda: encode(small), 150),
+        ms("fast texture at 448 pixels, nano", lambda: encode(small, channels="fast")),
+        ms("information and perspective, once a texture", lambda: _scorers(_bare(texture))),
+        ms("a question, three scorers, 4096 cells", lambda: score(texture, "a dog", balance="part28"), 0.5),
+        ms("a question alone", lambda: score(texture, "a dog")),
+        ms("cascade to 273 of 4096 cells", lambda: cascade(texture, query, DEFAULT_BUDGET)),
+        ms("the same by scoring everything", lambda: _all(texture, query)),
+        ms("Coverage policy, 273 of 4096", lambda: allocate_map(
+            dog.map, dog.grid, DEFAULT_BUDGET, policy=Coverage(), features=dog.features), 5),
+        ms("Proportional policy, 273 of 4096", lambda: allocate_map(
+            dog.map, dog.grid, DEFAULT_BUDGET, policy=Proportional())),
+    ]  # fmt: skip
+    title = f"foveate bench channels: medians of {repeats}"
+    return {"title": title, "rows": rows, "image": str(path), **circumstances()}
+
+
+def _rapidocr(rgb: np.ndarray, ms: Callable[[str, Callable[[], Any]], dict[str, Any]]) -> list[dict[str, Any]]:
+    try:
+        return [ms("writing, RapidOCR", lambda: text_regions(rgb, "rapidocr"))]
+    except MissingExtraError:
+        return []
+
+
+def _bare(texture: Texture) -> Texture:
+    """The same without what was derived from it."""
+    copy = object.__new__(Texture)
+    copy.__setstate__(texture.__getstate__())
+    return copy
+
+
+def _mips(texture: Texture, stored: bool = False) -> None:
+    for channel in CHANNELS:
+        if not stored or channel.name in texture.planes:
+            for level in range(1, 11):
+                texture.mip(channel.name, level)
+
+
+def _scorers(texture: Texture) -> None:
+    information(texture)
+    perspective(texture)
+
+
+def _all(texture: Texture, query: Any) -> Any:
+    return allocate_map(texture.scores(query.vectors).max(0), texture.grid, DEFAULT_BUDGET)

@@ -1,0 +1,245 @@
+"""Clips whose object is known in every frame: a folder of them, or made from the photographs in the package.
+
+A folder is laid out like this (a few clips of DAVIS-2016, say; its own masks are PNGs already):
+
+    FOLDER/davis.json         {"clips": {NAME: {"text": "dog"}}}
+    FOLDER/NAME/clip.mp4      any video that foveate reads
+    FOLDER/NAME/masks.tar     one PNG a frame, in order of their names; above 127 is the object
+
+What is notable
+* The synthetic clips are photographs seen through a window that moves, turns and zooms by known amounts. In "bus" the
+  bus of one photograph drives over another one, so that its mask is known because it was put there; in "broccoli" the
+  whole picture moves, and the mask (drawn by hand, once) with it. They are easier than any real clip: nothing bends,
+  no light changes, nothing is blurred. They show that a bench runs, and what exact motion gives.
+* With PyAV synthetic clips go through H.264 and back, as real ones did. Without it they stay as they were made.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from foveate.core.errors import OptionError
+from foveate.core.image import load_image
+from foveate.video.decoder import pyav
+from foveate.video.reader import open_clip
+
+Bytes = NDArray[np.uint8]
+Mask = NDArray[np.bool_]
+RATE = 24
+SHORTEST = 4  # frames
+BUS = [
+    (118, 135), (150, 120), (200, 109), (330, 120), (545, 150), (565, 170), (570, 265), (540, 285), (505, 295),
+    (470, 285), (330, 300), (290, 322), (270, 300), (215, 310), (180, 305), (120, 290), (128, 200),
+]  # fmt: skip
+BROCCOLI = [
+    (300, 266), (330, 275), (400, 262), (460, 275), (478, 310), (478, 400), (440, 450), (405, 488), (360, 488),
+    (330, 460), (260, 460), (243, 420), (255, 370), (252, 330), (280, 300),
+]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """A clip with its object.
+
+    Attributes:
+        name, question: what it is called, and what is asked of it.
+        frames: uint8 [H, W, 3] each, decoded.
+        masks: bool [H, W] each, as many.
+        times: seconds of each frame.
+        read: seconds that reading each frame took; 0 where nothing was decoded.
+        path: the video file, or None.
+    """
+
+    name: str
+    question: str
+    frames: list[Bytes]
+    masks: list[Mask]
+    times: list[float]
+    read: list[float]
+    path: Path | None
+
+
+def names_in(folder: Path) -> dict[str, str]:
+    """Name -> question of the clips of a folder. Raises OptionError, which names what is missing."""
+    index = folder / "davis.json"
+    try:
+        clips = {name: clip["text"] for name, clip in json.loads(index.read_text("utf-8"))["clips"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+        raise OptionError(
+            f"'{index}' cannot be used ({type(cause).__name__}: {str(cause)[:100]})",
+            expected='a file davis.json with {"clips": {NAME: {"text": "dog"}}}',
+            fix="see foveate/bench/clips.py, or leave --clips out for clips made from photographs",
+        ) from None
+    if not clips or not all(isinstance(text, str) and text.strip() for text in clips.values()):
+        raise OptionError(f"'{index}' names no clips", expected='at least one, each with a "text"', fix="add it")
+    for name in clips:
+        for file in (folder / name / "clip.mp4", folder / name / "masks.tar"):
+            if not file.is_file():
+                raise OptionError(f"no file '{file}'", expected="a clip and its masks", fix="take it out of davis.json")
+    return clips
+
+
+def read_clip(folder: Path, name: str, question: str, limit: int | None = None) -> Labelled:
+    """One clip of a folder, its first `limit` frames. Raises OptionError where masks and frames do not agree."""
+    path = folder / name / "clip.mp4"
+    frames, times, read = decoded(path, limit)
+    masks = _masks(folder / name / "masks.tar")
+    shapes = {frame.shape[:2] for frame in frames} | {mask.shape for mask in masks}
+    if len(masks) < len(frames) or len(shapes) > 1:
+        raise OptionError(
+            f"'{name}' has {len(frames)} frames and {len(masks)} masks, of the sizes {sorted(shapes)}",
+            expected="one mask for each frame, and one size",
+            fix="check masks.tar",
+        )
+    masks = masks[: len(frames)]
+    if len(frames) < SHORTEST or not any(mask.any() for mask in masks):
+        raise OptionError(
+            f"'{name}' has {len(frames)} frames, and its object is in {sum(bool(mask.any()) for mask in masks)}",
+            expected=f"{SHORTEST} frames or more, and the object in some of them",
+            fix="leave it out of davis.json",
+        )
+    return Labelled(name, question, frames, masks, times, read, path)
+
+
+def decoded(path: Path, limit: int | None = None) -> tuple[list[Bytes], list[float], list[float]]:
+    """Frames of a file, their times, and the seconds that reading each of them took."""
+    frames: list[Bytes] = []
+    times: list[float] = []
+    read: list[float] = []
+    started = time.perf_counter()
+    with open_clip(path) as clip:
+        for picture in clip:
+            read.append(time.perf_counter() - started)
+            frames.append(picture.rgb)
+            times.append(picture.time)
+            if len(frames) == limit:
+                break
+            started = time.perf_counter()
+    read[0] = float(np.median(read))  # opening the file is not reading a frame
+    return frames, times, read
+
+
+def _masks(file: Path) -> list[Mask]:
+    try:
+        with tarfile.open(file) as archive:
+            members = sorted((m for m in archive.getmembers() if m.isfile()), key=lambda member: member.name)
+            contents = [part.read() for member in members if (part := archive.extractfile(member)) is not None]
+        return [np.asarray(Image.open(io.BytesIO(content), formats=["PNG"]).convert("L")) > 127 for content in contents]
+    except (OSError, tarfile.TarError, UnidentifiedImageError) as cause:
+        raise OptionError(f"'{file}' cannot be read ({cause})", expected="a tar of PNGs", fix="pack it again") from None
+
+
+# --- clips made from photographs --------------------------------------------------------------------------------------
+
+
+def photograph(name: str) -> Bytes:
+    """One of the photographs in the package, uint8 [H, W, 3]."""
+    return load_image(Path(str(files("foveate") / "cli" / "photos" / f"{name}.jpg"))).rgb
+
+
+def through(
+    rgb: Bytes, size: tuple[int, int], centre: tuple[float, float], scale: float, turn: float = 0.0
+) -> tuple[Bytes, NDArray[np.float64]]:
+    """A photograph through a window, and the map [2, 3] from its pixels (x, y) to the window's.
+
+    Args:
+        size: (H, W) of the window. centre: (y, x) in the photograph that the middle of the window shows.
+        scale: pixels of the window to one of the photograph. turn: degrees.
+    """
+    matrix = cv2.getRotationMatrix2D((centre[1], centre[0]), turn, scale)
+    matrix[:, 2] += np.array([size[1] / 2 - centre[1], size[0] / 2 - centre[0]])
+    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    seen = cv2.warpAffine(rgb, matrix, size[::-1], flags=how, borderMode=cv2.BORDER_REFLECT_101)
+    return np.asarray(seen, np.uint8), np.asarray(matrix, np.float64)
+
+
+def outline(polygon: Sequence[tuple[float, float]], shape: tuple[int, int]) -> Mask:
+    """The inside of a polygon of (x, y): bool [H, W]."""
+    drawn = np.zeros(shape, np.uint8)
+    cv2.fillPoly(drawn, [np.rint(np.array(polygon)).astype(np.int32)], (1,))
+    return drawn.astype(bool)
+
+
+def driving_bus(count: int, size: tuple[int, int]) -> tuple[list[Bytes], list[Mask]]:
+    """A bus that drives over a picture which itself moves the other way and comes nearer."""
+    h, w = size
+    ground, bus = photograph("cake_and_coffee"), photograph("yellow_bus")
+    cut = outline(BUS, (bus.shape[0], bus.shape[1])).astype(np.uint8) * 255
+    frames, masks = [], []
+    for number in range(count):
+        t = number / RATE
+        zoom = w / ground.shape[1] * (1.15 + 0.08 * t)
+        rgb, _ = through(ground, size, (ground.shape[0] / 2 + 10 * t, ground.shape[1] / 2 + 14 * t), zoom)
+        at = np.array([w * (0.25 + 0.16 * t), h * (0.55 + 0.05 * np.sin(3 * t))])  # of the bus's middle
+        matrix = np.array([[1.0, 0, 0], [0, 1.0, 0]]) * (0.36 * w / 450)
+        matrix[:, 2] = at - matrix[:, :2] @ np.array([344.0, 215.0])
+        cover = cv2.warpAffine(cut, matrix, (w, h), flags=cv2.INTER_AREA)
+        share = cover[..., None].astype(np.float32) / 255
+        moved = cv2.warpAffine(bus, matrix, (w, h), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REPLICATE)
+        frames.append((rgb * (1 - share) + moved * share + 0.5).astype(np.uint8))
+        masks.append(np.asarray(cover) > 127)
+    return frames, masks
+
+
+def swaying_broccoli(count: int, size: tuple[int, int]) -> tuple[list[Bytes], list[Mask]]:
+    """A photograph as from an unsteady hand that comes nearer."""
+    rgb = photograph("child_with_broccoli")
+    whole = outline(BROCCOLI, (rgb.shape[0], rgb.shape[1])).astype(np.uint8) * 255
+    frames, masks = [], []
+    for number in range(count):
+        t = number / RATE
+        seen = {
+            "centre": (rgb.shape[0] * (0.5 + 0.02 * np.sin(4 * t)), rgb.shape[1] * (0.5 + 0.03 * np.sin(2.5 * t))),
+            "scale": max(size[0] / rgb.shape[0], size[1] / rgb.shape[1]) * (1.08 + 0.08 * t),
+            "turn": 3 * np.sin(2 * t),
+        }
+        frame, matrix = through(rgb, size, **seen)
+        frames.append(frame)
+        masks.append(np.asarray(cv2.warpAffine(whole, matrix, size[::-1])) > 127)
+    return frames, masks
+
+
+Made = Callable[[int, tuple[int, int]], tuple[list[Bytes], list[Mask]]]
+SYNTHETIC: dict[str, tuple[str, Made, bool]] = {  # name -> question, maker, whether it stands upright
+    "bus": ("the bus", driving_bus, False),
+    "broccoli": ("the broccoli", swaying_broccoli, True),
+}
+
+
+def made_clips(count: int, size: tuple[int, int], folder: Path | None) -> Iterator[Labelled]:
+    """The synthetic clips, `count` frames of (H, W) each; written into the folder as H.264 and read again, if given."""
+    for name, (question, maker, upright) in SYNTHETIC.items():
+        frames, masks = maker(count, size[::-1] if upright else size)
+        times, read, path = [number / RATE for number in range(count)], [0.0] * count, None
+        if folder is not None:
+            path = written(frames, folder / f"{name}.mp4")
+            frames, times, read = decoded(path)
+        yield Labelled(name, question, frames, masks, times, read, path)
+
+
+def written(frames: Sequence[Bytes], path: Path, quality: int = 23) -> Path:
+    """Frames as H.264 with one reference and no B-frames, a key frame a second. Raises MissingExtraError."""
+    av = pyav()
+    options = {"crf": str(quality), "bf": "0", "refs": "1", "preset": "veryfast", "g": str(RATE)}
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("libx264", rate=Fraction(RATE), options=options)
+        stream.height, stream.width = frames[0].shape[:2]
+        stream.pix_fmt = "yuv420p"
+        for rgb in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24")))
+        container.mux(stream.encode())
+    return path

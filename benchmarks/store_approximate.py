@@ -1,0 +1,127 @@
+"""Approximate nearest neighbours beside the exact scan, at the size they are for.
+
+    foveate bench store --approximate --images 1000000
+
+The vectors are synthetic, six an image. Random ones have no neighbourhoods, and lists would show at their worst; so
+each is one of 20,000 centres, some much more frequent than others, plus noise with half the centres' spread. The axes'
+spreads fall as those of real photographs do, about as the place to the power of -0.67. Questions are random and even
+in all directions, as the bank's are in a store's space. Times are of one thread for the lists, of all that NumPy takes
+for the scan. What is found on real photographs is in docs/store.md; only that says how good it is.
+
+Memory: 2.3 KB an image for the exact scan's table, and 1.3 KB for the lists while they are filled.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from foveate.cli.evaluate.circumstances import circumstances
+from numpy.typing import NDArray
+
+from benchmarks.query import timed
+from foveate.core.errors import OptionError
+from foveate.encoders.load import load_encoder
+from foveate.relevance.query import Query
+from foveate.store.approximate import SAMPLE, Lists, library, lists_for, probes_for, recall_of
+from foveate.store.approximating import NOUNS, Best
+from foveate.store.fit import SPACE_RANK
+from foveate.store.identity import Space
+from foveate.store.nearest import OVER, USUAL
+from foveate.store.recovery import VECTORS
+from foveate.store.search import Vectors, short_list
+from foveate.texture.basis import Basis
+
+CENTRES, NOISE, SPREAD, FALL = 20_000, 0.5, 0.016, -0.67
+BLOCK = 4096  # images
+Floats = NDArray[np.float32]
+
+
+def measure(images: int, repeats: int, recall: float = 0.95) -> dict[str, Any]:
+    """Build, then ask both ways. `repeats`: questions that are timed, as many as `NOUNS` at most."""
+    if repeats < 10 or images < 100:
+        raise OptionError(f"--repeats {repeats}, --images {images}", expected="10 and 100, or more", fix="leave it out")
+    library()
+    rng, few = np.random.default_rng(0), min(NOUNS, max(10, repeats // 20))
+    table = _table(images)
+    weights = rng.standard_normal((2 * NOUNS, SPACE_RANK), np.float32)
+    known, asked = weights[:NOUNS], weights[NOUNS:]  # chosen by some questions, judged by others
+    count = lists_for(images * VECTORS)
+    start = time.perf_counter()
+    lists = Lists.trained(table[:: max(1, len(table) // (SAMPLE * count))], count)
+    trained = time.perf_counter()
+    for first in range(0, images, BLOCK):
+        part = table[first * VECTORS : (first + BLOCK) * VECTORS]
+        lists.add(part, np.repeat(np.arange(first, first + len(part) // VECTORS), VECTORS))
+    filled = time.perf_counter()
+    probes, _ = probes_for(recall_of(lists, known, _right(table, known), OVER * USUAL), lists.lists, recall)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "vectors.faiss"
+        chosen = time.perf_counter()
+        with file.open("wb") as out:
+            lists.write(out.write)
+        written = time.perf_counter()
+        size = file.stat().st_size
+        del lists
+        mapped = Lists.read(file)  # as a search has it
+        found = recall_of(mapped, asked, _right(table, asked), OVER * USUAL)(probes)
+        turn = iter(np.tile(asked, (10, 1)))
+        listed = timed(lambda: mapped.best(next(turn)[None], OVER * USUAL, probes), few)
+    scanned = timed(_scan(table, asked), few)
+    rows = [
+        {"what": "k-means of the lists", "measured": f"{trained - start:.1f} s", "seconds": trained - start},
+        {"what": "filling them", "measured": f"{filled - trained:.1f} s", "seconds": filled - trained},
+        {"what": "writing the file", "measured": f"{written - chosen:.1f} s", "seconds": written - chosen},
+        {"what": "bytes", "measured": f"{size / 1e6:.0f} MB, {size / images:.0f} an image", "bytes": size},
+        {"what": "lists, and asked of them", "measured": f"{count:,}, {probes}", "lists": count, "probes": probes},
+        {"what": f"recall of the best {USUAL}, other questions", "measured": f"{found:.3f}", "recall": found},
+        _times("a question to the lists, one thread", listed),
+        _times("a question to the exact scan", scanned),
+    ]
+    title = f"foveate bench store --approximate: {images:,} images of {VECTORS} x {SPACE_RANK}, synthetic and clustered"
+    return {"title": title, "rows": rows, "images": images, "faiss": library().__version__, **circumstances()}
+
+
+def _table(images: int) -> Floats:
+    rng = np.random.default_rng(1)
+    spread = np.float32(SPREAD) * np.arange(1, SPACE_RANK + 1, dtype=np.float32) ** np.float32(FALL)
+    centres = rng.standard_normal((CENTRES, SPACE_RANK), np.float32) * spread
+    frequent = 1 / (np.arange(CENTRES) + 100.0)
+    edges = np.cumsum(frequent / frequent.sum())
+    table = np.empty((images * VECTORS, SPACE_RANK), np.float32)
+    for first in range(0, len(table), BLOCK):
+        part = table[first : first + BLOCK]
+        part[:] = rng.standard_normal(part.shape, np.float32) * (np.float32(NOISE) * spread)
+        part += centres[np.minimum(np.searchsorted(edges, rng.random(len(part))), CENTRES - 1)]
+    return table
+
+
+def _right(table: Floats, weights: Floats) -> NDArray[np.int64]:
+    best = Best(weights, USUAL)
+    for first, part in _parts(table):
+        best.take(part.reshape(-1, VECTORS, SPACE_RANK), np.arange(first, first + len(part) // VECTORS))
+    return best.numbers
+
+
+def _parts(table: Floats) -> Iterator[tuple[int, Floats]]:
+    for first in range(0, len(table) // VECTORS, BLOCK):
+        yield first, table[first * VECTORS : (first + BLOCK) * VECTORS]
+
+
+def _scan(table: Floats, asked: Floats) -> Any:
+    """The store's own short list, in a space whose axes are those of the table."""
+    rows = np.eye(SPACE_RANK, dtype=np.float16)
+    space = Space(Basis(np.zeros(SPACE_RANK, np.float32), rows), np.ones(SPACE_RANK, np.float32))
+    vectors = Vectors(np.arange(len(table) // VECTORS), table, VECTORS, 0)
+    calibration = load_encoder("nano").calibration
+    turn = iter(np.tile(asked, (10, 1)))
+    return lambda: short_list(vectors, space, [Query("", ("",), next(turn)[None])], calibration, USUAL)
+
+
+def _times(what: str, seconds: NDArray[np.float64]) -> dict[str, Any]:
+    median, slow = np.median(seconds) * 1e3, np.percentile(seconds, 99) * 1e3
+    return {"what": what, "measured": f"{median:.2f} ms (99 %: {slow:.2f})", "median": median, "slow": slow}

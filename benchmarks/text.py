@@ -1,0 +1,150 @@
+"""Is the text mask where the writing is? Recall and precision of cells, beside baselines that know no letters.
+
+`measure(folder)`: a folder with annotations.json, {"images": [{"file", "instances": [{"polygon": [x0, y0, ...],
+"ignore": bool}]}]}, and images.tar, images/ or the images themselves beside it.
+
+A grid of 64 cells along the long side. A cell is text where polygons cover a quarter of it, and found where the mask
+covers a quarter of it. Cells that only touch polygons marked "ignore" count nowhere. Counts are summed over images; an
+entry's "source", where there is one, gives rows of its own: receipts are nearly all text, streets nearly none.
+
+Beside the detectors: edge density, which takes as many cells of each image as really are text, those with the strongest
+edges; random cells, as many. Both know the right number, which no detector does.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from foveate.cli.evaluate.circumstances import circumstances
+from numpy.typing import NDArray
+
+from foveate.channels.text import Detector, text_regions
+from foveate.channels.visual import visual_planes
+from foveate.cli.evaluate.coco import opened
+from foveate.core.errors import MissingExtraError, OptionError
+from foveate.core.grid import resize_map
+from foveate.core.image import load_image
+
+CELLS = 64
+SHARE = 0.25
+ALL = ""
+COLUMNS = ("detector", "recall", "precision", "F1", "time", "of the bundled photos")
+DETECTORS: tuple[Detector, ...] = ("rapidocr", "opencv")
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float32]
+
+
+def measure(folder: Path) -> dict[str, Any]:
+    """-> report: one row a detector and baseline. Raises OptionError for a folder that is not as said above."""
+    detectors = [detector for detector in DETECTORS if _there(detector)]
+    random = np.random.default_rng(0)
+    counts: dict[str, dict[str, NDArray[np.int64]]] = {ALL: {}}
+    seconds: dict[str, list[float]] = {detector: [] for detector in detectors}
+    images = 0
+    for rgb, wanted, ignored, source in _annotated(folder):
+        images += 1
+        truth = on_cells(wanted) >= SHARE
+        counted = truth | (on_cells(ignored) == 0)
+        found: dict[str, Bools] = {}
+        for detector in detectors:
+            start = time.perf_counter()
+            mask, _ = text_regions(rgb, detector)
+            seconds[detector].append(time.perf_counter() - start)
+            found[detector] = on_cells(mask) >= SHARE
+        planes = visual_planes(rgb)
+        edges, number = on_cells(np.maximum(planes["edge_on"], planes["edge_off"])), int(truth.sum())
+        found["edge density, the right number"] = _largest(np.where(counted, edges, -1), number)
+        found["random, the right number"] = _largest(np.where(counted, random.random(edges.shape), -1), number)
+        for label, cells in found.items():
+            for group in {ALL, source}:
+                before = counts.setdefault(group, {}).get(label, np.zeros(3, np.int64))
+                counts[group][label] = before + np.array([(cells & truth).sum(), (cells & counted).sum(), number])
+    false: dict[str, float] = {detector: _without_writing(detector) for detector in detectors}
+    groups = list(counts) if len(counts) > 2 else [ALL]
+    return {
+        "title": f"{images} images, cells of 1/{CELLS} of the long side; median times of one process",
+        "rows": [_row(label, count, seconds.get(label), false.get(label)) for label, count in counts[ALL].items()],
+        "sources": {group: [_row(*item, None, None) for item in counts[group].items()] for group in groups[1:]},
+        "missing": [detector for detector in DETECTORS if detector not in detectors],
+        "data": str(folder),
+        **circumstances(),
+    }
+
+
+def on_cells(mask: NDArray[Any]) -> Floats:
+    """[H, W] -> the share of each cell, 64 cells along the long side: float32 [h, w]."""
+    long = max(mask.shape)
+    return resize_map(mask, (max(1, round(mask.shape[0] * CELLS / long)), max(1, round(mask.shape[1] * CELLS / long))))
+
+
+def _row(label: str, count: NDArray[np.int64], seconds: list[float] | None, false: float | None) -> dict[str, Any]:
+    hit, found, true = (int(c) for c in count)
+    recall, precision = hit / max(true, 1), hit / max(found, 1)
+    f1 = 2 * hit / max(found + true, 1)
+    ms = None if seconds is None else float(np.median(seconds)) * 1e3
+    cells = [f"{recall:.3f}", f"{precision:.3f}", f"{f1:.3f}"]
+    cells += ["-" if ms is None else f"{ms:.0f} ms", "-" if false is None else f"{false:.2%}"]
+    return {
+        "cells": [label, *cells],
+        "recall": round(recall, 4),
+        "precision": round(precision, 4),
+        "f1": round(f1, 4),
+        "ms": None if ms is None else round(ms, 1),
+        "false_share": None if false is None else round(false, 5),
+    }
+
+
+def _without_writing(detector: Detector) -> float:
+    """Share of cells called text in the bundled photographs, which hold none."""
+    photos = sorted(Path(str(files("foveate") / "cli" / "photos")).glob("*.jpg"))
+    shares = [on_cells(text_regions(load_image(photo).rgb, detector)[0]) >= SHARE for photo in photos]
+    return float(np.concatenate([share.ravel() for share in shares]).mean())
+
+
+def _there(detector: Detector) -> bool:
+    try:
+        text_regions(np.zeros((8, 8, 3), np.uint8), detector)
+    except MissingExtraError:
+        return False
+    return True
+
+
+def _largest(values: NDArray[np.floating], number: int) -> Bools:
+    out = np.zeros(values.size, bool)
+    out[np.argsort(-values.ravel(), kind="stable")[:number]] = True
+    return out.reshape(values.shape)
+
+
+def _annotated(folder: Path) -> Iterator[tuple[NDArray[np.uint8], Floats, Floats, str]]:
+    """Images with the masks [H, W] of their writing and of what is marked to be ignored, and their source."""
+    file = folder / "annotations.json"
+    try:
+        images = json.loads(file.read_text("utf-8"))["images"]
+        entries = [(str(i["file"]), str(i.get("source", ALL)), [_outline(o) for o in i["instances"]]) for i in images]
+        if not entries or not all(np.isfinite(p).all() and len(p) > 2 for *_, each in entries for p, _ in each):
+            raise ValueError("no images, or a polygon that is none")
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise OptionError(
+            f"'{file}': {type(cause).__name__}: {str(cause)[:100]}",
+            expected='JSON with "images", each with "file" and "instances" of "polygon" and "ignore"',
+            fix="pass a folder with annotations.json and the images beside it",
+        ) from None
+    with opened(folder) as read:
+        for name, source, instances in entries:
+            rgb = read(name)
+            masks = np.zeros((2, *rgb.shape[:2]), np.uint8)
+            for polygon, ignore in instances:
+                points = np.round(np.clip(polygon, -1e4, 1e5)).astype(np.int32)
+                cv2.fillPoly(masks[int(ignore)], [points], [1.0])
+            yield rgb, masks[0].astype(np.float32), masks[1].astype(np.float32), source
+
+
+def _outline(entry: dict[str, Any]) -> tuple[NDArray[np.float64], bool]:
+    return np.reshape(entry["polygon"], (-1, 2)).astype(np.float64), bool(entry["ignore"])

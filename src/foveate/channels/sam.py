@@ -1,0 +1,229 @@
+"""Segments from the masks of a Segment Anything model in transformers format (extra `[torch]`).
+
+    encode(image, segments=Sam())                          # SAM's base model, downloaded once
+    encode(image, segments=Sam("/path/to/folder"))         # SAM, SAM 2 or SAM 2.1, from a folder
+
+What is notable
+* The image is embedded once. A grid of points asks for masks, three for each point, a batch of points at a time.
+* A mask stays if the model thinks well of it (its own predicted IoU) and if it is stable: it hardly changes when the
+  threshold moves by 1 (Kirillov et al., "Segment Anything", ICCV 2023, sections 5 and B). Of masks that overlap by more
+  than `overlap` (IoU of the masks themselves, not of boxes) the better one stays.
+* Masks are painted on four samples along a cell's side, large ones first, so that small ones lie on top. What no mask
+  covers is one segment more. A cell takes its commonest sample; clusters.py brings segments down to 50.
+* The library's own processor of SAM 2 needs a package that we do not want, so pixels are presented here: SAM's long
+  side becomes the model's image size, the rest is padded with zeros; SAM 2 squeezes both sides to it. Bilinear, with
+  the checkpoint's mean and standard deviation, or ImageNet's.
+* Logits are read linearly at the fine samples; they are never brought to the image's size. 16 x 16 points instead of
+  the paper's 32 x 32: four times as fast, and segments of cells need no more than 50 masks.
+
+Not covered: crops of the image as further levels; removal of specks and holes. No trained weights could be run where
+this was written, so the defaults are the paper's and not measured here; the tests use tiny models with random weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from foveate.channels.segments import FINE, Bytes, Floats, Ids, commonest
+from foveate.core.errors import EncoderOutputError, ModelFilesError, OptionError
+from foveate.encoders.checkpoint import Kind, Source, explained, find, libraries, load, place
+
+Masks = NDArray[np.bool_]
+
+DEFAULT = "facebook/sam-vit-base"  # Apache-2.0, 375 MB
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+BATCH = 64  # points at a time
+OFFSET = 1.0  # of the threshold, up and down, for the stability of a mask
+MOST_POINTS = 64  # along a side
+CLASSES = {"sam": "SamModel", "sam2": "Sam2Model", "sam2_video": "Sam2Model"}  # published SAM 2 says sam2_video
+KIND = Kind(
+    what="SAM model",
+    needs="Sam()",
+    files="config.json and model.safetensors",
+    again="model.save_pretrained(folder)",
+    otherwise="use KMeans(), which needs nothing, or a local folder: Sam('/path/to/folder')",
+    spared="KMeans() needs neither",
+    error=ModelFilesError,
+)
+
+
+@dataclass(frozen=True)
+class Sam:
+    """Masks of a Segment Anything model as a provider of segments (see `clusters.Provider`).
+
+    Attributes:
+        checkpoint: a Hub name, `name@revision`, or a local folder with config.json and model.safetensors.
+        points: prompts along each side, 1 to 64.
+        sure: predicted IoU that a mask must exceed, 0 to 1.
+        stable: stability that it must exceed, 0 to 1.
+        overlap: IoU above which of two masks only the better one stays, 0 to 1.
+        device: "cpu", "cuda", ...; None is a GPU where there is one.
+    """
+
+    checkpoint: str = DEFAULT
+    points: int = 16
+    sure: float = 0.88
+    stable: float = 0.95
+    overlap: float = 0.7
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.checkpoint, str) or not self.checkpoint:
+            raise OptionError(f"checkpoint={self.checkpoint!r} of Sam", expected="a name or a folder", fix="leave out")
+        whole = isinstance(self.points, int) and not isinstance(self.points, bool)
+        if not whole or not 1 <= self.points <= MOST_POINTS:
+            raise OptionError(f"points={self.points!r}", expected=f"1 to {MOST_POINTS}", fix="leave it out for 16")
+        for name in ("sure", "stable", "overlap"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+                raise OptionError(f"{name}={value!r}", expected="a number from 0 to 1", fix="leave it out")
+
+    @property
+    def name(self) -> str:
+        """ "sam:" and the checkpoint; of a folder the last part."""
+        return f"sam:{find(self.checkpoint, KIND).label}"
+
+    def __call__(self, rgb: Bytes, features: Floats) -> Ids:
+        """uint8 [H, W, 3], float32 [h, w, r] -> ids [h, w]; only the shape of the features counts.
+
+        Raises:
+            MissingExtraError: torch or transformers is not installed.
+            ModelFilesError: no such folder, another kind of model, not whole, or not to be downloaded.
+            EncoderOutputError: the model returned NaN or infinity.
+        """
+        libraries(KIND)
+        network = _network(find(self.checkpoint, KIND), self.device)
+        shape = features.shape[0], features.shape[1]
+        fine = shape[0] * FINE, shape[1] * FINE
+        kept, scores = [np.zeros((0, *fine), bool)], [np.zeros(0, np.float32)]
+        for logits, score in network.masks(rgb, self.points, fine):
+            good = (score > self.sure) & (stability(logits) > self.stable)
+            kept.append(logits[good] > 0)
+            scores.append(score[good])
+        masks = np.concatenate(kept)
+        return commonest(painted(masks[distinct(masks, np.concatenate(scores), self.overlap)]), shape)
+
+
+@dataclass(frozen=True, eq=False)
+class _Network:
+    """A loaded model, and how it wants to see pixels."""
+
+    model: Any
+    side: int
+    squeezed: bool
+    mean: Floats
+    std: Floats
+
+    def presented(self, rgb: Bytes) -> tuple[Floats, tuple[int, int]]:
+        """-> normalised pixels [side, side, 3], zeros where the image does not reach; its (height, width) there."""
+        scale = self.side / max(rgb.shape[:2])
+        h, w = (self.side if self.squeezed else max(1, int(n * scale + 0.5)) for n in rgb.shape[:2])
+        resized = np.asarray(Image.fromarray(rgb).resize((w, h), Image.Resampling.BILINEAR), np.float32) / 255
+        out = np.zeros((self.side, self.side, 3), np.float32)
+        out[:h, :w] = (resized - self.mean) / self.std
+        return out, (h, w)
+
+    def masks(self, rgb: Bytes, points: int, fine: tuple[int, int]) -> Iterator[tuple[Floats, Floats]]:
+        """Batches of logits [n, *fine] over the image, and the IoU that the model predicts for each [n]."""
+        import torch
+
+        pixels, (h, w) = self.presented(rgb)
+        along = (np.arange(points) + 0.5) / points
+        x, y = np.meshgrid(along * w, along * h)
+        prompts = torch.from_numpy(np.stack([x.ravel(), y.ravel()], 1).astype(np.float32)).to(self.model.device)
+        batch = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))[None]
+        with torch.inference_mode():
+            embedded = self.model.get_image_embeddings(batch.to(self.model.device))
+            for start in range(0, len(prompts), BATCH):
+                asked = prompts[None, start : start + BATCH, None]
+                answer = self.model(image_embeddings=embedded, input_points=asked, multimask_output=True)
+                coarse = answer.pred_masks[0].flatten(0, 1).float().cpu().numpy()
+                score = answer.iou_scores[0].flatten().float().cpu().numpy()
+                if not (np.isfinite(coarse).all() and np.isfinite(score).all()):
+                    raise EncoderOutputError(
+                        "the SAM model returned NaN or infinity",
+                        expected="finite numbers",
+                        fix="check the checkpoint's weights; half precision overflows in some",
+                    )
+                across = [reading(n, size / self.side, coarse.shape[1]) for n, size in zip(fine, (h, w), strict=True)]
+                yield across[0] @ coarse @ across[1].T, score
+
+
+@lru_cache(maxsize=1)
+def _network(source: Source, device: str | None) -> _Network:
+    torch, transformers = libraries(KIND)
+
+    def chosen(config: Any) -> Any:
+        if config.model_type not in CLASSES:
+            raise ModelFilesError(
+                f"'{source.given}' is a {config.model_type} model",
+                expected=f"a Segment Anything model (model_type {' or '.join(map(repr, CLASSES))})",
+                fix=f"use '{DEFAULT}', or a folder with such a checkpoint",
+            )
+        decoder = config.mask_decoder_config
+        if type(decoder) is type(config.prompt_encoder_config):  # transformers 5.18 and 5.19 mix up SAM 2's two
+            config.mask_decoder_config = transformers.Sam2VideoMaskDecoderConfig.from_dict(decoder.to_dict())
+        return getattr(transformers, CLASSES[config.model_type])
+
+    with explained(source, KIND):
+        found = load(source, chosen)
+    side, squeezed = int(found.config.prompt_encoder_config.image_size), found.config.model_type != "sam"
+    mean, std = (np.array(a or b, np.float32) for a, b in zip((found.mean, found.std), IMAGENET, strict=True))
+    return _Network(found.model.to(place(torch, device)), side, squeezed, mean, std)
+
+
+def reading(count: int, share: float, size: int) -> Floats:
+    """Weights that read `count` evenly spaced samples from the first `share` of `size` values, linearly: [count, size].
+
+    Every row adds up to 1; beyond the middle of the first and the last value that value counts.
+    """
+    place = np.clip((np.arange(count) + 0.5) / count * share * size - 0.5, 0, size - 1)
+    low = np.minimum(place.astype(np.int64), max(size - 2, 0))
+    part = (place - low).astype(np.float32)
+    weights = np.zeros((count, size), np.float32)
+    weights[np.arange(count), low] = 1 - part
+    weights[np.arange(count), np.minimum(low + 1, size - 1)] += part
+    return weights
+
+
+def stability(logits: Floats) -> Floats:
+    """IoU of the masks above OFFSET and above -OFFSET: [n, h, w] -> float32 [n] in [0, 1]; 0 for an empty mask."""
+    inner, outer = ((logits > limit).sum((1, 2)) for limit in (OFFSET, -OFFSET))
+    return (inner / np.maximum(outer, 1)).astype(np.float32)
+
+
+def distinct(masks: Masks, scores: Floats, overlap: float) -> Ids:
+    """Which of the masks bool [n, h, w] stay, best first: each unless its IoU with a better one that stays is higher.
+
+    Of equal scores the lower index is the better one. An empty mask does not stay.
+    """
+    n, h, w = masks.shape
+    bits = np.packbits(masks.reshape(n, h * w), axis=1)
+    areas = np.bitwise_count(bits).sum(1, dtype=np.int64)
+    left = np.argsort(-scores, kind="stable")
+    left, kept = left[areas[left] > 0], []
+    while len(left):
+        best, left = left[0], left[1:]
+        kept.append(int(best))
+        both = np.bitwise_count(bits[left] & bits[best]).sum(1, dtype=np.int64)
+        left = left[both <= overlap * (areas[left] + areas[best] - both)]
+    return np.array(kept, np.int64)
+
+
+def painted(masks: Masks) -> Ids:
+    """Masks bool [n, h, w] on top of one another, the largest first: int64 [h, w], 1 to n; 0 where there is none.
+
+    Of equally large ones the first is painted last, so it lies on top.
+    """
+    out = np.zeros(masks.shape[1:], np.int64)
+    order = np.argsort(masks.sum((1, 2)), kind="stable")[::-1]
+    for number, index in enumerate(order):
+        out[masks[index]] = number + 1
+    return out

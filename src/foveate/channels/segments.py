@@ -1,0 +1,352 @@
+"""Segments of an image on the cell grid: which cells belong together, whatever is asked.
+
+What is notable
+* A provider is any callable object with a name. `KMeans` is the default and needs nothing; `Slic` needs scikit-image
+  (extra `[segments]`), `Seeds` OpenCV's contrib wheel, `Sam` of masks.py a model (extra `[torch]`). One of your own
+  serves as well.
+* `KMeans` is exact: its values are whole numbers small enough that no sum is ever rounded. So the number of threads,
+  the order of a sum and the make of the processor cannot change a segment.
+* Whatever a provider returns is checked, renumbered by size and brought down to 50 segments: `cluster_id` has room for
+  0 to 49 (layout.py).
+
+Formula of `KMeans`, after SLIC (Achanta et al., "SLIC Superpixels Compared to State-of-the-Art Superpixel Methods",
+TPAMI 2012) with the embedding as a third part and without search windows. The squared distance of two cells is
+
+    (colour |Lab - Lab'| / 10)^2 + (position |p - p'| / spacing)^2 + (embedding |z - z'| / spread)^2
+
+with positions p in cells, `spacing` that of the seeds, and `spread` the root mean square distance of the image's own z
+from their mean, so that encoders of any scale weigh the same. The default weights 0.5, 1, 2 were chosen on every second
+image of COCO128: of the choices that find things about as well, the one whose segments are most often in one piece.
+
+Not covered: a segment may be in several pieces; things thinner than a cell get no segment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.errors import MissingExtraError, OptionError
+from foveate.core.grid import Grid, resize_map
+from foveate.core.readonly import Frozen, ReadOnly
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int64]
+
+MOST = 50  # ids 0 to 49
+FINE = 4  # samples along a cell's side for providers that look at pixels
+LAB_UNIT = 10.0  # CIE Lab; SLIC's usual compactness
+FLAT = 1e-6  # an embedding that spreads less than this says nothing
+
+
+@runtime_checkable
+class Provider(Protocol):
+    """What makes segments: any callable object with a name."""
+
+    @property
+    def name(self) -> str: ...
+    def __call__(self, rgb: Bytes, features: Floats) -> NDArray[np.integer]:
+        """uint8 [H, W, 3] and float32 [h, w, r] -> ids [h, w], whole numbers >= 0. The same input, the same ids."""
+        ...
+
+
+@dataclass(frozen=True)
+class KMeans:
+    """k-means over colour, position and embedding of cells, from seeds on a regular grid: nothing is random.
+
+    Attributes:
+        count: at most so many segments, 1 to 50.
+        colour, position, embedding: weights; 0 leaves a part out.
+        steps: of Lloyd's iteration, at most; it ends earlier when nothing moves.
+    """
+
+    count: int = MOST
+    colour: float = 0.5
+    position: float = 1.0
+    embedding: float = 2.0
+    steps: int = 8
+
+    def __post_init__(self) -> None:
+        _check_count(self.count)
+        weights = (self.colour, self.position, self.embedding)
+        if not all(np.isfinite(w) and 0 <= w <= 100 for w in weights):
+            raise OptionError(f"k-means weights {weights}", expected="0 to 100 each", fix="leave them out")
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+            raise OptionError(f"steps={self.steps!r} of k-means", expected="a whole number from 1", fix="leave it out")
+
+    @property
+    def name(self) -> str:
+        return "kmeans"
+
+    def __call__(self, rgb: Bytes, features: Floats) -> Ids:
+        points = self.points(rgb, features)
+        shape = (features.shape[0], features.shape[1])
+        return lloyd(points, points[seeds(shape, self.count)], self.steps).reshape(shape)
+
+    def points(self, rgb: Bytes, features: Floats) -> NDArray[np.float64]:
+        """The cells as whole numbers: float64 [h * w, 5 + r]; 1 unit of distance is 64."""
+        h, w, r = features.shape
+        lab = cv2.cvtColor(np.clip(resize_map(rgb, (h, w)) / 255, 0, 1), cv2.COLOR_RGB2LAB).reshape(h * w, 3)
+        spacing = np.sqrt(h * w / self.count)
+        place = Grid(h, w, h, w).centres() / spacing
+        mind = features.reshape(h * w, r).astype(np.float64)
+        mind -= mind.mean(0)
+        spread = np.sqrt((mind**2).sum(1).mean())
+        mind = mind / spread if spread > FLAT else np.zeros_like(mind)
+        parts = (lab * (self.colour / LAB_UNIT), place * self.position, mind * self.embedding)
+        return np.round(np.concatenate(parts, 1, dtype=np.float64) * 64)
+
+
+def seeds(shape: tuple[int, int], count: int) -> Ids:
+    """Flat indices of at most `count` cells on a regular grid of about square meshes over h x w cells."""
+    h, w = shape
+    rows = int(np.clip(round(np.sqrt(count * h / w)), 1, min(h, count)))
+    cols = min(w, count // rows)
+    rows = min(h, count // cols)
+    y = ((np.arange(rows) + 0.5) * h / rows).astype(np.int64)
+    x = ((np.arange(cols) + 0.5) * w / cols).astype(np.int64)
+    return (y[:, None] * w + x).ravel()
+
+
+def lloyd(points: NDArray[np.float64], centres: NDArray[np.float64], steps: int) -> Ids:
+    """Lloyd's iteration on whole numbers: points [n, d], centres [k, d] -> the nearest centre of each point, int64 [n].
+
+    Ties go to the lower centre; centres are rounded to whole numbers, halves to even; a centre without points stays.
+    """
+    ids = np.full(len(points), -1)
+    for _ in range(steps):
+        before, ids = ids, nearest(points, centres)
+        if (ids == before).all():
+            break
+        counts = np.bincount(ids, minlength=len(centres))
+        sums = np.stack([np.bincount(ids, column, len(centres)) for column in points.T], 1)
+        centres = np.where(counts[:, None] > 0, np.round(sums / np.maximum(counts, 1)[:, None]), centres)
+    return ids
+
+
+def nearest(points: NDArray[np.float64], centres: NDArray[np.float64]) -> Ids:
+    """Index of the nearest centre, the lower one of two as near: whole numbers [n, d], [k, d] -> int64 [n]."""
+    return ((centres**2).sum(1) - 2 * (points @ centres.T)).argmin(1)
+
+
+@dataclass(frozen=True)
+class Slic:
+    """SLIC superpixels of scikit-image (extra `[segments]`), on four samples along a cell's side; colours only."""
+
+    count: int = MOST
+    compactness: float = 2 * LAB_UNIT
+
+    def __post_init__(self) -> None:
+        _check_count(self.count)
+        if not (np.isfinite(self.compactness) and self.compactness > 0):
+            raise OptionError(f"compactness={self.compactness}", expected="above 0", fix="leave it out for 20")
+
+    @property
+    def name(self) -> str:
+        return "slic"
+
+    def __call__(self, rgb: Bytes, features: Floats) -> Ids:
+        try:
+            from skimage.segmentation import slic
+        except ImportError as cause:
+            raise MissingExtraError(
+                f"the segments of Slic need {cause.name}, which is not installed",
+                expected="the extra [segments]",
+                fix="pip install 'foveate[segments]'; or use KMeans(), which needs nothing",
+            ) from cause
+        shape = (features.shape[0], features.shape[1])
+        fine = np.clip(resize_map(rgb, (shape[0] * FINE, shape[1] * FINE)) / 255, 0, 1)
+        return commonest(slic(fine, n_segments=self.count, compactness=self.compactness, start_label=0), shape)
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """SEEDS superpixels of OpenCV's contrib wheel, on four samples along a cell's side; colours only."""
+
+    count: int = MOST
+
+    def __post_init__(self) -> None:
+        _check_count(self.count)
+
+    @property
+    def name(self) -> str:
+        return "seeds"
+
+    def __call__(self, rgb: Bytes, features: Floats) -> Ids:
+        contrib: Any = getattr(cv2, "ximgproc", None)
+        if contrib is None or not hasattr(contrib, "createSuperpixelSEEDS"):
+            raise MissingExtraError(
+                "the segments of Seeds need cv2.ximgproc, which this OpenCV does not have",
+                expected="the wheel opencv-contrib-python-headless instead of opencv-python-headless (never both)",
+                fix="use KMeans(), which needs nothing; or exchange the wheels in an environment of its own",
+            )
+        shape = (features.shape[0], features.shape[1])
+        fine = np.clip(np.round(resize_map(rgb, (shape[0] * FINE, shape[1] * FINE))), 0, 255).astype(np.uint8)
+        method = contrib.createSuperpixelSEEDS(fine.shape[1], fine.shape[0], 3, self.count, 4)
+        method.iterate(cv2.cvtColor(fine, cv2.COLOR_RGB2LAB), 10)
+        return commonest(np.asarray(method.getLabels()), shape)
+
+
+def commonest(labels: NDArray[Any], shape: tuple[int, int]) -> Ids:
+    """The commonest label of each cell, the lower of two as common: whole numbers [h * f, w * f] -> int64 [h, w]."""
+    h, w = shape
+    values, labels = np.unique(labels, return_inverse=True)
+    blocks = labels.reshape(h, FINE, w, FINE).swapaxes(1, 2).reshape(h * w, -1)
+    cell = np.arange(h * w)[:, None] * len(values)
+    counts = np.bincount((cell + blocks).ravel(), minlength=h * w * len(values)).reshape(h * w, -1)
+    return values[counts.argmax(1)].astype(np.int64).reshape(h, w)
+
+
+@dataclass(frozen=True, eq=False)
+class Segments(Frozen):
+    """Segments 0 to k - 1 of an image, the largest first; of equal ones, the one that comes first along the rows.
+
+    Attributes:
+        provider: the name of what made them.
+        ids: int64 [h, w], 0 to k - 1, k <= 50.
+        sizes: the table by id, float32 [k]: share of the image in each segment; they sum to 1.
+        centroids: the table by id, float32 [k, 2]: mean position (y, x) of its cells, relative to the image, in (0, 1).
+        planes: float32, read-only:
+            "cluster_id" [h, w], the ids; "cluster_size" [h, w], the size of the cell's segment;
+            "cluster_distance" [h, w], distance of the cell's centre to its segment's centroid, in pixels of the image
+            divided by its diagonal, in [0, 1];
+            "boundary" [ceil(H/4), ceil(W/4)], 1 where the sample above, below, left or right is of another segment.
+    """
+
+    provider: str
+    ids: Ids
+    sizes: Floats
+    centroids: Floats
+    planes: ReadOnly[str, Floats]
+
+    @property
+    def count(self) -> int:
+        """k, the number of segments."""
+        return len(self.sizes)
+
+
+def segments(rgb: Bytes, features: Floats, provider: Provider | None = None) -> Segments:
+    """Segments of an image: uint8 [H, W, 3], float32 [h, w, r] (r may be 0) -> Segments.
+
+    None is KMeans(). More than 50 segments are merged: always the smallest one into that with the nearest centroid.
+
+    Raises:
+        OptionError: the image, the features or what the provider returned are not what they should be.
+        MissingExtraError: the provider needs what is not installed.
+    """
+    _check_input(rgb, features)
+    made_by = KMeans() if provider is None else provider
+    if not isinstance(made_by, Provider) or not callable(made_by) or not isinstance(made_by.name, str):
+        raise OptionError(
+            f"a provider of segments that is a {type(made_by).__name__}",
+            expected="a callable object with a name",
+            fix="pass KMeans(), Slic() or an object of your own",
+        )
+    shape, size = (features.shape[0], features.shape[1]), (rgb.shape[0], rgb.shape[1])
+    ids = merged(_checked(made_by.name, made_by(rgb, features), shape))
+    counts = np.bincount(ids.ravel())
+    relative = Grid(*shape, 1, 1).centres().astype(np.float64)
+    centroids = np.stack([np.bincount(ids.ravel(), axis) for axis in relative.T], 1) / counts[:, None]
+    away = (relative - centroids[ids.ravel()]) * size
+    sizes = (counts / ids.size).astype(np.float32)
+    planes = {
+        "cluster_id": ids.astype(np.float32),
+        "cluster_distance": (np.hypot(*away.T) / np.hypot(*size)).astype(np.float32).reshape(shape),
+        "cluster_size": sizes[ids],
+        "boundary": borders(ids, (-(-size[0] // 4), -(-size[1] // 4))),
+    }
+    return Segments(made_by.name, ids, sizes, centroids.astype(np.float32), ReadOnly(planes))
+
+
+def merged(ids: NDArray[np.integer], most: int = MOST) -> Ids:
+    """Any ids [h, w] -> 0 to k - 1 by size, k <= most: int64 [h, w].
+
+    While there are more, the smallest segment (of equal ones, the last along the rows) goes to the segment with the
+    nearest centroid, distances in cells; of two as near, the larger one.
+    """
+    ids = _by_size(ids)
+    h, w = ids.shape
+    counts = np.bincount(ids.ravel()).astype(np.float64)
+    place = Grid(h, w, h, w).centres().astype(np.float64)
+    sums = np.stack([np.bincount(ids.ravel(), axis) for axis in place.T], 1)
+    goes = np.arange(len(counts))
+    for _ in range(len(counts) - most):
+        alive = np.flatnonzero(counts)
+        least = alive[len(alive) - 1 - counts[alive][::-1].argmin()]
+        others = alive[alive != least]
+        away = ((sums[others] / counts[others, None] - sums[least] / counts[least]) ** 2).sum(1)
+        near = others[np.lexsort((-counts[others], away))[0]]
+        goes[goes == least] = near
+        counts[near], sums[near] = counts[near] + counts[least], sums[near] + sums[least]
+        counts[least] = 0
+    return _by_size(goes[ids])
+
+
+def borders(ids: NDArray[np.integer], shape: tuple[int, int]) -> Floats:
+    """1 where one of the four neighbours has another id, else 0: ids [h, w], read nearest at `shape` -> float32."""
+    rows, cols = (
+        np.floor((np.arange(n) + 0.5) * old / n).astype(np.int64) for n, old in zip(shape, ids.shape, strict=True)
+    )
+    fine = ids[rows[:, None], cols]
+    out = np.zeros(shape, np.float32)
+    down, right = fine[1:] != fine[:-1], fine[:, 1:] != fine[:, :-1]
+    for part, differs in ((out[1:], down), (out[:-1], down), (out[:, 1:], right), (out[:, :-1], right)):
+        part[differs] = 1
+    return out
+
+
+def _by_size(ids: NDArray[np.integer]) -> Ids:
+    _, first, inverse, counts = np.unique(ids, return_index=True, return_inverse=True, return_counts=True)
+    order = np.lexsort((first, -counts))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[inverse].reshape(ids.shape)
+
+
+def _checked(name: str, ids: Any, shape: tuple[int, int]) -> NDArray[np.integer]:
+    array = None if ids is None else np.asarray(ids)
+    if array is None or array.size == 0:
+        what = "nothing"
+    elif array.shape != shape:
+        what = f"an array of shape {array.shape}"
+    elif not np.issubdtype(array.dtype, np.integer):
+        what = "NaN" if array.dtype.kind == "f" and np.isnan(array).any() else f"values of type {array.dtype}"
+    elif array.min() < 0:
+        what = f"negative ids, the least {array.min()}"
+    else:
+        return array
+    raise OptionError(
+        f"the provider of segments '{name}' returned {what}",
+        expected=f"ids of shape {shape}: whole numbers >= 0 in an integer array",
+        fix="give every cell an id; one id everywhere means one segment",
+    )
+
+
+def _check_input(rgb: Any, features: Any) -> None:
+    if not isinstance(rgb, np.ndarray) or rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or not rgb.size:
+        raise OptionError(
+            f"an image {_form(rgb)}", expected="uint8 [H, W, 3], not empty", fix="use load_image(source).rgb"
+        )
+    ndim = getattr(features, "ndim", 0)
+    if not isinstance(features, np.ndarray) or features.dtype.kind != "f" or ndim != 3 or 0 in features.shape[:2]:
+        raise OptionError(
+            f"features {_form(features)}", expected="floats [h, w, r], not empty", fix="use the encoder's grid"
+        )
+    if not np.isfinite(features).all():
+        raise OptionError("features with NaN or infinity", expected="finite numbers", fix="check the encoder")
+
+
+def _form(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"of shape {value.shape} and type {value.dtype}"
+    return f"that is a {type(value).__name__}"
+
+
+def _check_count(count: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MOST:
+        raise OptionError(f"{count!r} segments", expected=f"a whole number, 1 to {MOST}", fix="leave it out for 50")

@@ -1,0 +1,1 @@
+"""The command `foveate`: one file a command, and what they share."""

@@ -1,0 +1,249 @@
+"""foveate basis fit | merge | check: a basis that all images of a collection share, and what it keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from foveate.cli.terminal import (
+    Address,
+    EncoderName,
+    EngineName,
+    Gpus,
+    counting,
+    engine_of,
+    last_line,
+    one_thread_each,
+    table,
+)
+
+app = typer.Typer(help="A basis that all images of a collection share: fit it, check it.", no_args_is_help=True)
+ASKED = 200  # of the nouns, evenly: ranks of more of them take longer and say no more
+Queries = Annotated[Path | None, typer.Option(help="Your own questions, a line each [default: nouns; 199 in check].")]
+Out = Annotated[Path, typer.Option("-o", "--out", help="File to write (.safetensors).")]
+
+
+@app.command(epilog="Example:  foveate basis fit photos -o basis.safetensors --rank 32")
+def fit(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of images, all the way down, or images.")],
+    out: Out = Path("basis.safetensors"),
+    rank: Annotated[int, typer.Option(help="Numbers a cell.")] = 16,
+    samples: Annotated[int, typer.Option(help="Features to take, evenly from all images.")] = 1_000_000,
+    encoder: EncoderName = None,
+    queries: Queries = None,
+    pca: Annotated[bool, typer.Option("--pca", help="Plain PCA: keep features, not scores (for comparison).")] = False,
+    seed: Annotated[int, typer.Option(help="Which cells are taken.")] = 0,
+    shard: Annotated[
+        str,
+        typer.Option(metavar="I/N", help="Only part I of N, 0/N to N-1/N: writes moments for 'foveate basis merge'."),
+    ] = "0/1",
+    engine: EngineName = "local",
+    workers: Annotated[
+        int | None, typer.Option(help="Threads, or workers of Ray [default: as many as there are cores].")
+    ] = None,
+    gpus: Gpus = 0.0,
+    address: Address = None,
+) -> None:
+    """Fit a basis to folders of images. A run that was cut off goes on where it was."""
+    one_thread_each()
+    from foveate.encoders.load import encoder_given
+    from foveate.store.gather import gather, images_in
+    from foveate.store.shared_basis import check_rank, refuse_to_replace
+
+    number, parts = _shard(shard)
+    _, by = engine_of(engine, workers, gpus, address)
+    tower, images = encoder_given(encoder or "nano"), images_in(folders)
+    check_rank(rank, tower.width)  # now, not when hours have passed
+    metric = _metric(tower, queries, pca) if parts == 1 else None
+    if parts == 1:
+        refuse_to_replace(out)
+    moments_at = out.with_name(f"{out.name}.{number}-of-{parts}.moments")
+    with counting("images", len(images[number::parts]), "images") as progress:
+        found = gather(
+            images, tower, samples, seed=seed, part=(number, parts), checkpoint=moments_at,
+            encoder=encoder or "nano", engine=by, progress=progress,
+        )  # fmt: skip
+    _list(found.bad)
+    if parts > 1:
+        last_line(moments=str(moments_at), images=found.done, bad=len(found.bad), samples=found.moments.count)
+        return
+    _write([found], tower, out, rank, metric, _queries(queries, pca))
+    moments_at.unlink(missing_ok=True)
+
+
+@app.command(epilog="Example:  foveate basis merge basis.safetensors.*.moments -o basis.safetensors")
+def merge(
+    moments: Annotated[list[Path], typer.Argument(help="What 'fit --shard' wrote, all of it.")],
+    out: Out = Path("basis.safetensors"),
+    rank: Annotated[int, typer.Option(help="Numbers a cell.")] = 16,
+    encoder: EncoderName = None,
+    queries: Queries = None,
+    pca: Annotated[bool, typer.Option("--pca", help="Plain PCA: keep features, not scores (for comparison).")] = False,
+) -> None:
+    """Make one basis of the parts that were gathered on several machines."""
+    from foveate.core.errors import OptionError
+    from foveate.encoders.load import encoder_given
+    from foveate.store.gather import Gathered
+
+    found = [Gathered.load(path) for path in moments]
+    tower = encoder_given(encoder or "nano")
+    whats = [{k: v for k, v in one.what.items() if k != "part"} for one in found]
+    parts = sorted(str(one.what.get("part")) for one in found)
+    wanted = int(parts[0].partition("/")[2])
+    complete = parts == sorted(f"{i}/{wanted}" for i in range(wanted))
+    keys = sorted({*whats[0]}.union(*whats))
+    differ = [key for key in keys if any(what.get(key) != whats[0].get(key) for what in whats)]
+    if differ or not complete:
+        wrong = [f"with different {', '.join(differ)}"] * bool(differ) + ["not all, or one twice"] * (not complete)
+        raise OptionError(
+            f"parts {', '.join(parts)}: {'; '.join(wrong)}",
+            expected=f"0/{wanted} to {wanted - 1}/{wanted} of one run over the same images, each once",
+            fix="run the missing ones with 'foveate basis fit --shard', with the same options and folders",
+        )
+    if found[0].what["encoder"] != f"{tower.name} {tower.revision}":
+        raise OptionError(
+            f"features of encoder '{found[0].what['encoder']}'",
+            expected=f"'{tower.name} {tower.revision}'",
+            fix="name the encoder of 'foveate basis fit' with --encoder",
+        )
+    _write(found, tower, out, rank, _metric(tower, queries, pca), _queries(queries, pca))
+
+
+@app.command(epilog="Example:  foveate basis check basis.safetensors photos --queries questions.txt")
+def check(
+    basis: Annotated[Path, typer.Argument(help="From 'foveate basis fit'.")],
+    folders: Annotated[list[Path], typer.Argument(help="Images to check it on: best, others than it was fitted to.")],
+    queries: Queries = None,
+    encoder: EncoderName = None,
+    out: Annotated[Path, typer.Option(help="Folder for report.json and report.html.")] = Path("basis-check"),
+    limit: Annotated[
+        list[str] | None, typer.Option(help="What is good enough, as spearman=0.95; again for more.")
+    ] = None,
+    most: Annotated[int, typer.Option(help="Images to look at, evenly from all.")] = 200,
+) -> None:
+    """What a basis keeps, by rank; exit status 1 where it falls short."""
+    import json
+
+    from foveate.core.files import make_folder, write_whole
+    from foveate.store.basis_check import check as checked_on
+    from foveate.store.basis_check import encoder_for
+    from foveate.store.gather import images_in
+    from foveate.store.shared_basis import FittedBasis
+    from foveate.viz.basis_page import page
+
+    fitted = FittedBasis.load(basis)
+    tower = encoder_for(fitted, encoder)
+    found = [Path(image.path) for image in images_in(folders)]
+    images = found[:: max(1, -(-len(found) // max(1, most)))]
+    limits, texts = _limits(limit or []), _texts(queries, tower)
+    texts = texts if queries else texts[:: -(-len(texts) // ASKED)]
+    make_folder(out)
+    with counting("images", len(images), "images") as progress:
+        result = checked_on(fitted, images, tower, texts, limits, progress)
+    _list(result.bad)
+    write_whole(out / "report.json", json.dumps(result.report(), indent=1).encode())
+    write_whole(out / "report.html", page(result, fitted).encode("utf-8", "backslashreplace"))
+    names = list(result.own.values)
+    rows = [
+        (str(row.rank), *(f"{row.values[n]:.3f}" + (" !" if n in row.failed(limits) else "") for n in names))
+        for row in result.rows
+    ]
+    table(
+        f"{result.images} images, {result.questions} questions; ! misses its limit",
+        ("rank", *names),
+        [*rows, ("limit", *limits.said(names))],
+    )
+    if not result.passed:
+        better = f"rank {result.enough} would pass" if result.enough else "no rank in the file passes"
+        typer.echo(f"rank {result.rank} falls short in {', '.join(result.own.failed(limits))}; {better}")
+    files = {"report": str(out / "report.json"), "page": str(out / "report.html")}
+    seen = {"images": result.images, "bad": len(result.bad)}
+    last_line(passed=result.passed, rank=result.rank, enough=result.enough, **files, **seen, **result.own.values)
+    raise typer.Exit(0 if result.passed else 1)
+
+
+def _metric(tower: Any, queries: Path | None, pca: bool) -> Any:
+    """Of the file's questions, of the nouns, or (None) plain PCA."""
+    from foveate.relevance.negatives import query_metric_of
+    from foveate.texture.basis import query_metric
+
+    if queries is not None:
+        return query_metric(_texts(queries, tower))
+    return None if pca else query_metric_of(tower)
+
+
+def _queries(queries: Path | None, pca: bool) -> str:
+    return queries.name if queries is not None else "none: PCA" if pca else "nouns"
+
+
+def _write(found: list[Any], tower: Any, out: Path, rank: int, metric: Any, queries: str) -> None:
+    from functools import reduce
+    from operator import add
+
+    from foveate.store.shared_basis import fitted
+    from foveate.texture.texture import EncoderStamp
+
+    bad = sum(len(one.bad) for one in found)
+    made = {**{k: v for k, v in found[0].what.items() if k != "part"}, "bad": bad, "queries": queries}
+    stamp = EncoderStamp(tower.name, tower.revision, tower.width)
+    basis = fitted(reduce(add, [one.moments for one in found]), metric, rank, stamp, made)
+    basis.save(out)
+    shares = basis.values / max(float(basis.values.sum()), 1e-30)
+    kept = float(shares[:rank].sum())
+    typer.echo(f"rank {rank} keeps {kept:.3f} of the squared scores; the first direction alone {shares[0]:.3f}")
+    last_line(basis=str(out), rank=rank, images=made["images"], bad=bad, samples=basis.made["samples"],
+              kept=round(kept, 4), largest=round(float(shares[0]), 4), encoder=tower.name)  # fmt: skip
+
+
+def _texts(queries: Path | None, tower: Any) -> Any:
+    """Unit vectors of questions: the file's lines, or the bank of nouns."""
+    from foveate.core.errors import QueryError
+    from foveate.encoders.contract import text_vectors
+    from foveate.relevance.negatives import bank_of
+    from foveate.relevance.query import prepare
+
+    if queries is None:
+        return bank_of(tower).vectors
+    try:
+        lines = [line.strip() for line in queries.read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as cause:
+        raise QueryError(
+            f"'{queries}' ({cause})", expected="a text file with a question a line", fix="check it"
+        ) from cause
+    phrases = list(dict.fromkeys(phrase for line in lines if line for phrase in prepare(tower, line).phrases))
+    if not phrases:
+        raise QueryError(f"'{queries}' holds no question", expected="a question or noun a line", fix="write some")
+    return text_vectors(tower, [tower.templates[0].format(phrase) for phrase in phrases])
+
+
+def _limits(said: list[str]) -> Any:
+    from foveate.core.errors import OptionError
+    from foveate.store.basis_check import Limits
+
+    given: dict[str, float] = {}
+    for one in said:
+        name, _, value = one.partition("=")
+        try:
+            if name not in Limits.__dataclass_fields__:
+                raise ValueError(name)
+            given[name] = float(value)
+        except ValueError:
+            known = ", ".join(Limits.__dataclass_fields__)
+            raise OptionError(f"--limit {one}", expected=f"NAME=NUMBER; names: {known}", fix="spearman=0.95") from None
+    return Limits(**given)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    number, _, parts = text.partition("/")
+    if not (number.isdigit() and parts.isdigit() and int(number) < int(parts)):
+        raise typer.BadParameter(f"--shard {text}: expected I/N, from 0/N to N-1/N")
+    return int(number), int(parts)
+
+
+def _list(bad: tuple[tuple[str, str], ...]) -> None:
+    for path, why in bad[:20]:
+        typer.echo(f"skipped {path}: {why}".encode("utf-8", "backslashreplace").decode(), err=True)
+    if len(bad) > 20:
+        typer.echo(f"... and {len(bad) - 20} more", err=True)

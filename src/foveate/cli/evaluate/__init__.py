@@ -1,0 +1,1 @@
+"""`foveate evaluate`: how good is it on your own data?"""

@@ -1,0 +1,231 @@
+"""Is the heat on the thing? Relevance maps against COCO-style masks, beside baselines that know no question.
+
+    foveate bench relevance --data FOLDER
+
+For every pair of an image and a thing in it, the thing's name is the question. Masks lie on a raster of an eighth of
+the image whatever the encoder's grid, maps are moved to it; `agreement.py` says what is measured.
+
+Beside the encoder, in the same run:
+* another thing in the image: the mask of one thing, the map of another thing in the same image. A map that only tells
+  objects from background scores the same here; the ratio of the two precisions is the *objectness control*.
+* a question from another image: the map of something that is not in this image. What stands out attracts it too, so it
+  lies above chance by as much as objects attract any question.
+* another image's map: the map of the image before. Only habits of photographers raise it above chance.
+* saliency, centre, uniform, random: know no question at all.
+
+Presence: every name of the folder is asked of every image; does confidence tell the things that are there?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.cli.evaluate.agreement import (
+    RESAMPLES,
+    SEED,
+    Agreement,
+    Estimate,
+    agreement,
+    auroc_estimate,
+    mean_estimate,
+    ratio_estimate,
+)
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.evaluate.coco import Folder, Labelled
+from foveate.core.errors import OptionError, QueryError
+from foveate.core.grid import resize_map
+from foveate.encoders.load import load_encoder
+from foveate.pipeline import encode, score
+from foveate.relevance.allocate import even_order
+from foveate.relevance.query import prepare
+from foveate.relevance.value import PRESENT
+
+QUOTES = str.maketrans('"“”', "   ")  # inside a question they would end it
+SIZES = {"small": 0.01, "medium": 0.10, "large": 1.0}  # a thing's share of the image, up to
+OTHER_THING, FOREIGN_QUESTION, FOREIGN_MAP = (
+    "another thing in the image",
+    "a question from another image",
+    "another image's map",
+)
+NOTHING = Agreement(*[float("nan")] * len(Agreement._fields))
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """One image and one thing in it: how well each map, by its label, agrees with the thing's mask."""
+
+    image: str
+    number: int
+    thing: str
+    share: float
+    confidence: float
+    found: dict[str, Agreement]
+
+    @property
+    def size(self) -> str:
+        return next(name for name, limit in SIZES.items() if self.share <= limit)
+
+    def record(self) -> dict[str, Any]:
+        """For one line of pairs.jsonl."""
+        maps = {label: {k: _plain(v) for k, v in a._asdict().items()} for label, a in self.found.items()}
+        known = {"image": self.image, "thing": self.thing, "share": round(self.share, 5), "size": self.size}
+        return known | {"confidence": round(self.confidence, 4), "maps": maps}
+
+
+@dataclass(eq=False)
+class Asked:
+    """Confidences of every name asked of every image, in flat lists that grow together."""
+
+    confidence: list[float] = field(default_factory=list)
+    there: list[bool] = field(default_factory=list)
+    image: list[int] = field(default_factory=list)
+
+
+def measure(
+    folder: Folder,
+    encoder: str,
+    limit: int,
+    long_side: int | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> tuple[dict[str, Any], list[Pair]]:
+    """-> (report, pairs). The report has one row a map, rows by size of the encoder's, presence, and objectness.
+
+    Raises OptionError for a folder without anything labelled or with a name that cannot be asked; EncoderNameError.
+    """
+    questions = _questions(folder, encoder)
+    random = np.random.default_rng(SEED)
+    pairs: list[Pair] = []
+    asked, before = Asked(), None
+    for number, item in enumerate(folder.labelled(limit)):
+        found, before = _one_image(number, item, questions, encoder, long_side, random, before, asked)
+        pairs += found
+        progress(number + 1)
+    return _report(folder, encoder, long_side, pairs, asked), pairs
+
+
+def _one_image(
+    number: int,
+    item: Labelled,
+    questions: Mapping[str, str],
+    encoder: str,
+    long_side: int | None,
+    random: np.random.Generator,
+    before: Floats | None,
+    asked: Asked,
+) -> tuple[list[Pair], Floats]:
+    """-> (one pair a thing, the first thing's map for the next image)."""
+    texture = encode(item.rgb, encoder=encoder, long_side=long_side)
+    names = list(questions)
+    everything = dict(zip(names, score(texture, list(questions.values()), encoder=encoder), strict=True))
+    asked.confidence += [relevance.confidence for relevance in everything.values()]
+    asked.there += [name in item.masks for name in names]
+    asked.image += [number] * len(names)
+    shape = next(iter(item.masks.values())).shape
+    maps = {name: resize_map(everything[name].map, shape) for name in item.masks}
+    absent = [name for name in names if name not in item.masks]
+    foreign = resize_map(everything[absent[random.integers(len(absent))]].map, shape) if absent else None
+    blind = {
+        "saliency": resize_map(texture.channel("saliency"), shape),
+        "centre": _centre(shape),
+        "uniform": _uniform(shape),
+        "random": random.random(shape),
+    }
+    pairs = []
+    for name, mask in item.masks.items():
+        others = [agreement(maps[other], mask) for other in maps if other != name]
+        found = {
+            encoder: agreement(maps[name], mask),
+            OTHER_THING: Agreement(*np.mean(others, 0)) if others else NOTHING,
+            FOREIGN_QUESTION: NOTHING if foreign is None else agreement(foreign, mask),
+            FOREIGN_MAP: NOTHING if before is None else agreement(resize_map(before, shape), mask),
+            **{label: agreement(plane, mask) for label, plane in blind.items()},
+        }
+        pairs.append(Pair(item.name, number, name, float(mask.mean()), everything[name].confidence, found))
+    return pairs, next(iter(maps.values()))
+
+
+def question(name: str) -> str:
+    """The question that asks for a name as it stands, whatever words it is made of."""
+    return '"' + name.translate(QUOTES) + '"'
+
+
+def _questions(folder: Folder, encoder: str) -> dict[str, str]:
+    """Each thing's name as a question that is asked as it stands. Raises OptionError for one that cannot be asked."""
+    tower, questions = load_encoder(encoder), {}
+    for name in folder.names:
+        questions[name] = question(name)
+        try:
+            prepare(tower, questions[name])
+        except QueryError as error:
+            raise OptionError(
+                f"the category {name[:40]!r} in '{folder.path}' cannot be asked: {error.received}",
+                expected="names of things that the encoder can read",
+                fix=f"rename it in annotations.json ({error.fix})",
+            ) from None
+    return questions
+
+
+def _report(folder: Folder, encoder: str, long_side: int | None, pairs: list[Pair], asked: Asked) -> dict[str, Any]:
+    images = len({pair.number for pair in pairs})
+    there, confidence = np.array(asked.there), np.array(asked.confidence)
+    called = confidence >= PRESENT
+    precision = {label: [pair.found[label].precision for pair in pairs] for label in (encoder, OTHER_THING)}
+    objectness = ratio_estimate(precision[encoder], precision[OTHER_THING], [pair.number for pair in pairs])
+    presence = auroc_estimate(confidence, there, asked.image)
+    return {
+        "title": f"{images} images, {len(pairs)} things; means and 95 % intervals",
+        "rows": [_row(label, pairs, label) for label in pairs[0].found],
+        "sizes": [
+            _row(f"{size} ({sum(p.size == size for p in pairs)})", [p for p in pairs if p.size == size], encoder)
+            for size in SIZES
+            if any(p.size == size for p in pairs)
+        ],
+        "objectness": {"ratio": _values(objectness), "text": str(objectness)},
+        "presence": {
+            "auroc": _values(presence),
+            "text": str(presence),
+            "found_when_there": _plain(called[there].mean()),
+            "found_when_not": _plain(called[~there].mean()) if not there.all() else None,
+            "asked": len(there),
+        },
+        "data": str(folder.path),
+        "encoder": {"name": encoder, "revision": load_encoder(encoder).revision, "long_side": long_side},
+        "pairs": len(pairs),
+        "seed": SEED,
+        "resamples": RESAMPLES,
+        **circumstances(),
+    }
+
+
+def _row(title: str, pairs: Sequence[Pair], label: str) -> dict[str, Any]:
+    images = [pair.number for pair in pairs]
+    columns = {k: mean_estimate([getattr(p.found[label], k) for p in pairs], images) for k in Agreement._fields}
+    cells = [title, *("-" if np.isnan(e.mean) else str(e) for e in columns.values())]
+    return {"cells": cells, "map": label, **{name: _values(estimate) for name, estimate in columns.items()}}
+
+
+def _values(estimate: Estimate) -> dict[str, float | None]:
+    return {name: _plain(value) for name, value in estimate._asdict().items()}
+
+
+def _plain(value: float) -> float | None:
+    """For JSON, which has no NaN."""
+    return None if np.isnan(value) else round(float(value), 4)
+
+
+def _centre(shape: tuple[int, int]) -> Floats:
+    y, x = (np.abs((np.arange(n) + 0.5) / n - 0.5) for n in shape)
+    return -np.hypot(y[:, None], x[None])
+
+
+def _uniform(shape: tuple[int, int]) -> Floats:
+    """A map whose highest K cells are spread evenly, for every K."""
+    plane = np.empty(shape[0] * shape[1])
+    plane[even_order(*shape)] = -np.arange(plane.size)
+    return plane.reshape(shape)

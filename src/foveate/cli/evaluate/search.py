@@ -1,0 +1,327 @@
+"""Is the store's short list good enough for these images? Against ranking all of them exactly.
+
+    foveate bench search FOLDER
+
+Store.search looks closely only at the images of a short list, which a few vectors an image decide. Here every question
+is also asked of every image's map, as the search's second stage does it. The report says how many of the best ten
+images (and how often the best one) are among the first 10 to 100 of short lists with 3 to 8 vectors an image of 64 to
+128 numbers, and how many of them Store.search finds as it is. No labels are needed: the exact ranking is the truth,
+whether or not the encoder sees what a person sees. Where faiss is installed, it then calls Store.approximate, and says
+how much of the same short lists approximate nearest neighbours hold, and what Store.search finds with them.
+
+What is notable
+* The lists are made by the store's own code, and Store.search is asked for real, of a store in a temporary folder with
+  the same basis, the same records and the same vectors as Store.add makes.
+* Farthest-point sampling is greedy and directions are sorted: the first of eight vectors are the vectors of a smaller
+  choice, and a basis of 128 directions holds those of fewer. So each image is encoded once.
+* Equal scores: an image as good as the tenth counts as one of the ten, but not in the place of a better one.
+* More images are harder: fifty of a thousand is a twentieth, fifty of a hundred thousand a two-thousandth. `limit` is
+  there for a first look; the number to trust is that of the whole folder.
+* In memory an image takes 5 KB and four bytes a question; the temporary store takes about 70 KB of disk an image.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.cli.evaluate.agreement import mean_estimate
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.evaluate.relevance import question
+from foveate.core.errors import ImageNotFoundError, MissingExtraError, OptionError, QueryError
+from foveate.encoders.load import encoder_given
+from foveate.encoders.protocol import Encoder
+from foveate.relevance.negatives import bank_of, nouns, query_metric_of
+from foveate.relevance.query import Query, prepare
+from foveate.relevance.score import peaks_of
+from foveate.relevance.value import PRESENT
+from foveate.store import Store
+from foveate.store.asking import reranked
+from foveate.store.disk import Disk
+from foveate.store.files import PathLike, Source, find
+from foveate.store.fit import SPACE_RANK, fitted
+from foveate.store.identity import Identity, Space
+from foveate.store.ingest import SHARD_IMAGES
+from foveate.store.record import FLAT, digest, record_of
+from foveate.store.recovery import OWN_RANK, VECTORS, Wanted, writing
+from foveate.store.search import Vectors, short_list, together
+from foveate.store.shard import Draft, Name
+from foveate.store.vectors import farthest
+from foveate.store.work import BAD, read, reason, seen
+from foveate.texture.basis import Basis
+from foveate.texture.texture import EncoderStamp
+
+Floats = NDArray[np.float32]
+COUNTS, NUMBERS = (3, 4, 6, 8), (64, 96, 128)  # vectors an image, and numbers of each
+LISTS, TOPS = (10, 20, 50, 100), (10, 1)
+COLUMNS = ("vectors", "numbers", "bytes", *(f"among {size}" for size in LISTS))
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """What is kept of the images: their vectors in each space, and what could not be read.
+
+    Attributes:
+        vectors: by numbers r, float16 [n, 8, r], in the order of the temporary store.
+        spaces: by numbers, fitted to these images.
+        bad: (path, why). same: files whose bytes are those of another one; they are stored once.
+    """
+
+    vectors: dict[int, NDArray[np.float16]]
+    spaces: dict[int, Space]
+    bad: tuple[tuple[str, str], ...]
+    same: int
+
+
+def measure(
+    sources: Sequence[Source],
+    encoder: str | Encoder,
+    texts: Sequence[str],
+    long_side: int | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> dict[str, Any]:
+    """-> report with a row for each choice of vectors and numbers; recall in [0, 1], means over the questions.
+
+    `progress` gets the steps done: two for each of the `sources`. Raises QueryError; StoreError where none can be read.
+    """
+    tower = encoder_given(encoder)
+    if not texts:
+        raise QueryError("no question", expected="at least one", fix="leave them out for nouns")
+    queries = [prepare(tower, text) for text in texts]
+    with tempfile.TemporaryDirectory(prefix="foveate-bench-") as folder:
+        store = Store(Path(folder) / "bench.fov", encoder=tower, cache=0)
+        gathered = _gather(store, sources, tower, long_side, progress)
+        exact = _exact(store, tower, queries, lambda done: progress(len(sources) + done))
+        found = _searched(store, texts, exact)
+        reader = store._reader()
+        assert reader is not None
+        length = reranked(reader, max(TOPS))
+        nearest = _approximate(store, queries, texts, tower, length, exact)
+    lists = {(count, r): _listed(gathered, count, r, queries, tower) for r, count in product(gathered.vectors, COUNTS)}
+    usual = (VECTORS, min(SPACE_RANK, max(gathered.spaces)))
+    rows = [_row(*choice, places, exact, choice == usual) for choice, places in lists.items()]
+    clear = exact.max(1) >= PRESENT
+    images = exact.shape[1]
+    what = "share of the exact best ten / of the best one that is on the short list"
+    return {
+        "title": f"{what}; {images} images, {len(texts)} questions",
+        "rows": rows,
+        "search": {
+            "rerank": length,
+            **{f"top{top}": mean_estimate(found[top], range(len(texts)))._asdict() for top in TOPS},
+            "clear": int(clear.sum()),
+            **{f"top{top}_clear": round(float(found[top][clear].mean()), 4) if clear.any() else None for top in TOPS},
+        },
+        "approximate": nearest,
+        "images": images,
+        "questions": len(texts),
+        "same": gathered.same,
+        "bad": [list(each) for each in gathered.bad],
+        "encoder": tower.name,
+        "revision": tower.revision,
+        **circumstances(),
+    }
+
+
+def chosen(paths: PathLike | Iterable[PathLike], limit: int | None = None) -> Sequence[Source]:
+    """The image files of folders, and files; at most `limit`, evenly. Raises ImageNotFoundError, OptionError."""
+    if limit is not None and limit < 1:
+        raise OptionError(f"--limit {limit}", expected="at least 1", fix="leave it out for all of them")
+    sources = find(paths).sources
+    if not sources:
+        raise ImageNotFoundError("no image file in the folders given", expected=".jpg, .png, ...", fix="check the path")
+    if limit is None or limit >= len(sources):
+        return sources
+    return [sources[i] for i in np.linspace(0, len(sources) - 1, limit).round().astype(int)]
+
+
+def usual_questions(count: int = 100) -> tuple[str, ...]:
+    """Nouns of the bank, evenly, each asked as it stands."""
+    every = nouns()
+    if not 1 <= count <= len(every):
+        raise OptionError(f"--questions {count}", expected=f"1 to {len(every)}", fix="100 is usual")
+    return tuple(question(every[i]) for i in np.linspace(0, len(every) - 1, count).round().astype(int))
+
+
+def questions_in(file: Path) -> tuple[str, ...]:
+    """The lines of a file that are not empty, each once. Raises QueryError."""
+    try:
+        lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as cause:
+        raise QueryError(f"'{file}' ({cause})", expected="a text file with a question a line", fix="check it") from None
+    found = tuple(dict.fromkeys(line for line in lines if line))
+    if not found:
+        raise QueryError(f"'{file}' holds no question", expected="a question a line", fix="write some")
+    return found
+
+
+def summary(report: dict[str, Any]) -> str:
+    """What Store.search loses, in words."""
+    found, nearest = report["search"], report["approximate"]
+    said = {top: _interval(found[f"top{top}"]) for top in TOPS}
+    text = (
+        f"Store.search, as it is (rerank {found['rerank']}): {said[10]} of the exact best ten, "
+        f"{said[1]} of the best ones first (95 % intervals over the questions)."
+    )
+    if found["clear"]:
+        text += (
+            f"\nOf the {found['clear']} questions whose best image has a score of {PRESENT} or more: "
+            f"{found['top10_clear']:.3f}, {found['top1_clear']:.3f}."
+        )
+    if nearest is None:
+        return text + "\nStore.approximate was not tried: it needs faiss (pip install 'foveate[faiss]')."
+    return text + (
+        f"\nAfter Store.approximate ({nearest['probes']} of {nearest['lists']} lists asked for 50 images): "
+        f"{_interval(nearest['short_list'])} of the exact short lists, {_interval(nearest['top10'])} of the exact best "
+        f"ten, {_interval(nearest['top1'])} of the best ones first."
+    )
+
+
+def _interval(estimate: dict[str, float]) -> str:
+    return f"{estimate['mean']:.3f} ({estimate['low']:.3f}-{estimate['high']:.3f})"
+
+
+def recall(exact: Floats, places: NDArray[np.int64], top: int) -> float:
+    """Share of the `top` best of the scores [n] that are among `places`; of equal scores any will do.
+
+    >>> recall(np.array([0.9, 0.5, 0.5, 0.1], np.float32), np.array([2, 0]), 2)
+    1.0
+    """
+    top = min(top, len(exact))
+    least = np.partition(exact, len(exact) - top)[len(exact) - top]
+    better, here = exact > least, exact[places]
+    equal = min(int((here == least).sum()), top - int(better.sum()))
+    return (int((here > least).sum()) + equal) / top
+
+
+# --- inside -----------------------------------------------------------------------------------------------------------
+
+
+def _first(space: Space, numbers: int) -> Space:
+    """The space of the first directions."""
+    return Space(Basis(space.basis.mean, space.basis.rows[:numbers]), space.steps[:numbers])
+
+
+def _gather(
+    store: Store, sources: Sequence[Source], tower: Encoder, long_side: int | None, progress: Callable[[int], None]
+) -> Gathered:
+    """Encode every image once: a record into the store, its vectors into memory."""
+    largest, metric = fitted(sources, tower, long_side, max(NUMBERS)), query_metric_of(tower)
+    spaces = {r: _first(largest, r) for r in sorted({min(r, largest.basis.rank) for r in NUMBERS})}
+    default = spaces[min(SPACE_RANK, max(spaces))]
+    stamp = EncoderStamp(tower.name, tower.revision, tower.width)
+    identity = Identity(stamp, "own", min(OWN_RANK, tower.width), default.hash, long_side, VECTORS)
+    vectors: dict[int, list[NDArray[np.float16]]] = {r: [] for r in spaces}
+    bad, keys = [], set[str]()
+    with writing(store.path, Wanted(tower), Disk()) as writer:
+        writer.begin(identity, default)
+        draft = Draft()
+        for done, source in enumerate(sources, 1):
+            try:
+                content = read(source)
+                image = digest(content.content)
+                key = identity.key(image)
+                if key not in keys:
+                    picture, dense = seen(tower, content.content, long_side)
+                    draft.records.append(record_of(image, picture, dense, tower, identity, default, metric))
+                    draft.names.append(Name(source.path, source.name, key, content.size, content.modified))
+                    keys.add(key)
+                    x = dense.features.reshape(dense.grid.count, -1).astype(np.float32)
+                    x = np.zeros_like(x) if draft.records[-1].flags & FLAT else x
+                    for r, space in spaces.items():
+                        vectors[r].append(farthest(space.coordinates(x, metric), max(COUNTS)).astype(np.float16))
+            except BAD as cause:
+                bad.append((source.path, reason(cause)))
+            if len(draft.records) == SHARD_IMAGES:
+                writer.commit(draft)
+                draft = Draft()
+            progress(done)
+        writer.commit(draft)
+    stacked = {r: np.stack(each) for r, each in vectors.items()}
+    return Gathered(stacked, spaces, tuple(bad), len(sources) - len(keys) - len(bad))
+
+
+def _exact(store: Store, tower: Encoder, queries: Sequence[Query], progress: Callable[[int], None]) -> Floats:
+    """The score of every question with every image of the store, as the second stage has it: float32 [q, n]."""
+    reader = store._reader()
+    assert reader is not None
+    rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
+    ids = reader.vectors().ids
+    out = np.empty((len(queries), len(ids)), np.float32)
+    for place, id in enumerate(ids.tolist()):
+        texture = reader.by_id(id)[0]
+        out[:, place] = [together(peaks_of(texture, query, tower.calibration, rivals)) for query in queries]
+        progress(place + 1)
+    return out
+
+
+def _searched(store: Store, texts: Sequence[str], exact: Floats) -> dict[int, NDArray[np.float64]]:
+    """For each of TOPS, what share of the exact best Store.search gives, as its best: [q]."""
+    reader = store._reader()
+    assert reader is not None
+    place = {reader.by_id(id)[1]: place for place, id in enumerate(reader.vectors().ids.tolist())}
+    hits = [[place[hit.path] for hit in found] for found in store.search(list(texts), max(TOPS))]
+    return {
+        top: np.array([recall(scores, np.array(found[:top]), top) for scores, found in zip(exact, hits, strict=True)])
+        for top in TOPS
+    }
+
+
+def _approximate(
+    store: Store, queries: Sequence[Query], texts: Sequence[str], tower: Encoder, length: int, exact: Floats
+) -> dict[str, Any] | None:
+    """What approximate nearest neighbours find in the same store: shares, means over the questions; None: no faiss."""
+    try:
+        made = store.approximate()
+    except MissingExtraError:
+        return None
+    shares = shared(store, queries, tower, length)
+    found = _searched(store, texts, exact)
+    said = {"short_list": shares, **{f"top{top}": found[top] for top in TOPS}}
+    return {
+        "lists": made.lists,
+        "probes": made.probes,
+        "recall": made.recall,
+        **{name: mean_estimate(each, range(len(each)))._asdict() for name, each in said.items()},
+    }
+
+
+def shared(store: Store, queries: Sequence[Query], tower: Encoder, length: int) -> NDArray[np.float64]:
+    """For each question, what share of the exact short list of a store the approximate one holds: [q]."""
+    reader = store._reader()
+    assert reader is not None
+    vectors = reader.vectors()
+    listed = reader.nearest.short_lists(reader, queries, tower.calibration, length)
+    assert listed is not None
+    places = short_list(vectors, reader.space, queries, tower.calibration, length)
+    return np.array([np.isin(vectors.ids[p], ids).mean() for p, ids in zip(places, listed.ids, strict=True)])
+
+
+def _listed(
+    gathered: Gathered, count: int, numbers: int, queries: Sequence[Query], tower: Encoder
+) -> list[NDArray[np.int64]]:
+    """The short list of each question with so many vectors of so many numbers."""
+    kept = gathered.vectors[numbers][:, :count].astype(np.float32)
+    vectors = Vectors(np.arange(len(kept)), kept.reshape(-1, numbers), count, 0)
+    return short_list(vectors, gathered.spaces[numbers], queries, tower.calibration, max(LISTS))
+
+
+def _row(count: int, numbers: int, places: Sequence[NDArray[np.int64]], exact: Floats, usual: bool) -> dict[str, Any]:
+    found = {
+        f"top{top}": {
+            size: round(float(np.mean([recall(e, p[:size], top) for e, p in zip(exact, places, strict=True)])), 4)
+            for size in LISTS
+        }
+        for top in TOPS
+    }
+    default = usual and count == VECTORS
+    cells = [str(count), str(numbers), f"{2 * count * numbers}" + (" (the store's)" if default else "")]
+    cells += [" / ".join(f"{found[f'top{top}'][size]:.3f}" for top in TOPS) for size in LISTS]
+    return {"cells": cells, "vectors": count, "numbers": numbers, "default": default, **found}

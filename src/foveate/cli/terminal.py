@@ -1,0 +1,192 @@
+"""What the commands share: options with the same meaning everywhere, tables, the last line, a sign of life.
+
+Only typer is imported at the top; `foveate --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from foveate.store.engine import Engine
+
+MOST_THREADS = 16  # by default: each holds a decoded image
+
+EncoderName = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder",
+        help="nano; clip, siglip or tips, alone or as clip:NAME_OR_FOLDER [default: nano; a texture's own].",
+    ),
+]
+Twice = Annotated[bool, typer.Option("--twice", help="Look again, closer: better maps, in about thrice the time.")]
+LongSide = Annotated[
+    int | None, typer.Option(help="Working size of the encoder in pixels [default: the encoder's own].")
+]
+
+EngineName = Annotated[str, typer.Option("--engine", help="What does the work: local, or ray (a Ray cluster).")]
+Gpus = Annotated[float, typer.Option(help="With --engine ray: GPUs for each worker; 0.25 puts four on one.")]
+Address = Annotated[
+    str | None,
+    typer.Option(help="With --engine ray: of a cluster, or auto on one of its machines [default: Ray starts here]."),
+]
+
+
+def engine_of(name: str, workers: int | None, gpus: float, address: str | None) -> tuple[int, Engine]:
+    """The options of a command as (threads of its own, engine). Raises OptionError, and what an engine lacks."""
+    from foveate.core.errors import OptionError
+    from foveate.store.engine import Local, Ray, engine_named
+
+    if workers is not None and workers < 1:
+        raise OptionError(f"--workers {workers}", expected="a whole number from 1", fix="leave it out")
+    cores = min(MOST_THREADS, os.cpu_count() or 1)
+    engine = engine_named(name, cores if name == "local" and workers is None else workers, gpus=gpus, address=address)
+    if isinstance(engine, Local) and (gpus or address):
+        came = f"--gpus {gpus:g}" if gpus else f"--address {address}"
+        raise OptionError(f"{came} without --engine ray", expected="both, or neither", fix="add --engine ray")
+    if isinstance(engine, Ray):
+        engine.check()  # now, not when the images were looked at
+    return engine.workers if isinstance(engine, Local) else cores, engine
+
+
+def one_thread_each() -> None:
+    """For commands that keep all cores busy with images: several at a time, and each in one thread.
+
+    Images are independent, so this is as quick as it gets; what takes turns on the cores does not wait for each other,
+    and results do not depend on how many there are. Must be called before NumPy is imported. Whoever says otherwise in
+    the environment is obeyed.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def whole_or_auto(text: str | int) -> int | str:
+    """The value of --budget: a whole number or "auto". typer passes defaults through it as well."""
+    try:
+        return "auto" if text == "auto" else int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a whole number nor 'auto'") from None
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, with an s where it is not one.
+
+    >>> counted(1, "frame"), counted(0, "frame")
+    ('1 frame', '0 frames')
+    """
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def table(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+    """Print a table on stdout; 160 columns wide where stdout is no terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    lines = Table(title=Text(title), title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for name in header:
+        lines.add_column(name, overflow="fold")
+    for row in rows:
+        lines.add_row(*(Text(cell) for cell in row))  # Text, not markup: file names may hold brackets
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)
+    console.print(lines)
+
+
+def last_line(**values: Any) -> None:
+    """Print the JSON object that ends every command's output."""
+    typer.echo(json.dumps(values))
+
+
+@contextmanager
+def waiting(what: str, encoder: str | None) -> Iterator[None]:
+    """A spinner on stderr, for people only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    if (encoder or "").startswith(("clip", "siglip", "tips")):
+        what += " (the first use of a Hub checkpoint downloads it: 0.6 to 4 GB, see docs/encoders.md)"
+    with Console(stderr=True).status(what):
+        yield
+
+
+@contextmanager
+def counting(what: str, total: int | None, speed: str = "") -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr, for people only; gives a function that takes the number done.
+
+    Without a total (None) it only counts. `speed` is what is counted ("frames"), if its number a second is of interest.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+    from rich.text import Text
+
+    class Speed(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text("" if not speed or task.speed is None else f"{task.speed:.1f} {speed}/s")
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Speed(), Remaining())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def until_interrupted() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C asks the block to end: gives a function that says whether it was pressed. Once more, and it ends at once.
+
+    Where the interrupt is ignored (a job in the background of a script), it stays ignored.
+    """
+    pressed: list[int] = []
+
+    def press(number: int, _: FrameType | None) -> None:
+        pressed.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def no_files(
+    queries: list[str], what: str = "image", loop: str = 'for f in *.jpg; do foveate look "$f" "a dog"'
+) -> None:
+    """Raises QueryError for a question that is a file: somebody meant several images."""
+    from foveate.core.errors import QueryError
+
+    files = [query for query in queries if Path(query).suffix and _is_file(query)]
+    if files:
+        raise QueryError(
+            f"the query '{files[0]}' is a file",
+            expected=f"one {what}, then questions",
+            fix=f"run the command once for each {what}: {loop}; done",
+        )
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # a question longer than a file's name can be
+        return False

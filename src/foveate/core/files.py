@@ -1,0 +1,76 @@
+"""Files that foveate writes: whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from foveate.core.errors import OutputError
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that readers, and a crash at any moment, see the old content or the new, never a part.
+
+    A sibling temporary file is written, flushed to disk and renamed. Raises OutputError with the cause; the temporary
+    file is then removed.
+    """
+    temporary = path.parent / f".{secrets.token_hex(8)}.part"  # short: the name itself may be as long as names can be
+    try:
+        if not path.name:
+            raise IsADirectoryError("that is a folder")
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException as cause:  # an interrupt must not leave a part behind either
+        with contextlib.suppress(OSError, ValueError):
+            temporary.unlink()
+        if not isinstance(cause, OSError | ValueError):  # ValueError: a name with a null byte
+            raise
+        raise OutputError(
+            f"'{path}' could not be written ({getattr(cause, 'strerror', None) or cause})",
+            expected=f"the name of a file in a writable folder with {len(content) / 1e6:.1f} MB free",
+            fix="choose another place, or make room; nothing was changed",
+        ) from cause
+
+
+def refuse_to_replace(path: Path, ours: Callable[[Path], bool], *, received: str, expected: str, fix: str) -> None:
+    """Raises OutputError, with these words, where a file that is not ours is at the path.
+
+    `ours` looks into the file; whatever it raises means that the file is not.
+    """
+    try:
+        if not path.is_file() or ours(path):
+            return
+    except Exception:
+        pass  # it cannot be read: not ours
+    raise OutputError(received, expected=expected, fix=fix)
+
+
+def carries(path: Path, key: str) -> bool:
+    """Whether a file is empty, or a safetensors file with this key in its metadata. Raises what reading it raises."""
+    from safetensors import safe_open
+
+    if not path.stat().st_size:
+        return True
+    with safe_open(path, framework="np") as content:
+        return key in (content.metadata() or {})
+
+
+def make_folder(path: Path) -> None:
+    """Create an output folder and make sure that files can be written there. Raises OutputError with the cause."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except (OSError, ValueError) as cause:
+        raise OutputError(
+            f"the output folder '{path}' cannot be made or written to ({getattr(cause, 'strerror', None) or cause})",
+            expected="a writable folder, or a place where one can be made",
+            fix="choose another place (with --out, for pictures)",
+        ) from cause

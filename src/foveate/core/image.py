@@ -1,0 +1,301 @@
+"""Any image a person has -> upright RGB uint8 [H, W, 3], and which of its pixels are really there.
+
+What is notable
+* An allow-list of formats, decided by content and not by file name. Other decoders of Pillow are never started.
+* Limits on bytes and pixels come before decoding, so a decompression bomb costs nothing.
+* EXIF orientation is applied; every coordinate in foveate is in the upright frame.
+* Alpha is composited over white and kept as validity. Pillow's plain conversion would show the hidden colours.
+* 16-bit grey is scaled by 1/257, not truncated. Floats and 32-bit integers need a declared range: guessing one turns
+  pictures black.
+
+Not covered: 16-bit *colour* files are reduced to 8 bits by Pillow itself (v >> 8, at most one level off); colour
+profiles and the transparent value of a 16-bit grey PNG are ignored; of animations and multi-page files, the first
+frame is read (of a PIL image, the frame it stands at).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from foveate.core.errors import (
+    ImageArrayError,
+    ImageDecodeError,
+    ImageFormatError,
+    ImageNotFoundError,
+    ImageTooLargeError,
+)
+
+FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
+MAX_BYTES = 256 * 2**20
+MAX_PIXELS = 64_000_000
+PILLOWS_LIMIT = 178_956_970
+ADDRESS = re.compile("(https?|ftp|s3|gs|file):/", re.IGNORECASE)
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A decoded image.
+
+    Attributes:
+        rgb: uint8 [H, W, 3], upright, alpha composited over white.
+        valid: uint8 [H, W], 255 where the image is opaque, or None where it has no alpha.
+        name: file name, or what kind of object it came from; for messages and headers only.
+    """
+
+    rgb: Bytes
+    valid: Bytes | None
+    name: str
+
+    def __repr__(self) -> str:
+        alpha = "" if self.valid is None else ", with alpha"
+        return f"Picture({self.name!r}, {self.rgb.shape[0]} x {self.rgb.shape[1]} px{alpha})"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(H, W) in pixels."""
+        return self.rgb.shape[0], self.rgb.shape[1]
+
+
+ImageSource: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | NDArray[np.generic] | Picture
+
+
+def load_image(
+    source: ImageSource,
+    *,
+    value_range: tuple[float, float] | None = None,
+    max_bytes: int = MAX_BYTES,
+    max_pixels: int = MAX_PIXELS,
+) -> Picture:
+    """Read an image from a path, encoded bytes, a PIL image or an array.
+
+    >>> load_image(np.zeros((2, 3), np.uint8)).rgb.shape
+    (2, 3, 3)
+
+    Args:
+        source: path; bytes of a file; PIL image; array [H, W], [H, W, 1], [H, W, 3] or [H, W, 4] of uint8, uint16
+            (scaled by 1/257) or, with `value_range`, any other number; or a Picture, which is returned as it is.
+        value_range: (black, white) of pixels that are neither uint8 nor uint16; values outside are clipped.
+        max_bytes, max_pixels: limits, checked before anything is decoded. Pillow's own limit of 179 million pixels for
+            files stays in force.
+
+    Raises:
+        ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, ImageArrayError.
+    """
+    if isinstance(source, Picture):
+        return source
+    if isinstance(source, Image.Image):
+        return _from_pil(source, "PIL image", value_range, max_pixels)
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _from_bytes(bytes(source), "bytes", value_range, max_bytes, max_pixels)
+    if isinstance(source, str | os.PathLike):
+        refuse_address(source)
+        path = Path(source)
+        name = path.name.encode("utf-8", "replace").decode()  # a name that is no text must not break messages
+        return _from_bytes(_read(path, max_bytes), name, value_range, max_bytes, max_pixels)
+    if hasattr(source, "__array__"):
+        return _from_array(np.asarray(source), value_range, max_pixels)
+    raise ImageArrayError(
+        f"an image given as {type(source).__name__}",
+        expected="a path, bytes, a PIL image or a NumPy array",
+        fix="open the file first, or pass its path",
+    )
+
+
+def refuse_address(source: str | os.PathLike[str]) -> None:
+    """Raises ImageNotFoundError for a web address in the place of a path, where it lost a slash as well."""
+    text = os.fspath(source)
+    if isinstance(text, str) and ADDRESS.match(text):
+        raise ImageNotFoundError(
+            f"the address '{text[:200].replace(':/', '://', 1).replace(':///', '://', 1)}' in the place of a path",
+            expected="the path of an image on this machine: nothing is fetched from the network",
+            fix="download it first, and pass the file's path or its bytes",
+        )
+
+
+def _read(path: Path, max_bytes: int) -> bytes:
+    try:
+        found, folder = path.exists(), path.is_dir()
+        content = b""
+        if path.is_file():  # not a device or a pipe, which may never end
+            with path.open("rb") as file:
+                content = file.read(max_bytes + 1)
+        elif found and not folder:
+            raise OSError("it is not a regular file")
+    except (OSError, ValueError) as cause:  # ValueError: a name with a null byte
+        raise ImageNotFoundError(
+            f"'{path}' cannot be read ({cause})",
+            expected="a readable image file",
+            fix="check its permissions and its path",
+        ) from None
+    if not found:
+        raise ImageNotFoundError(
+            f"no file at '{path}'",
+            expected="the path of an image",
+            fix=f"check the spelling; the working directory is '{Path.cwd()}'",
+        )
+    if folder:
+        raise ImageNotFoundError(
+            f"'{path}' is a directory", expected="an image file", fix="pass one file; loop over the directory's files"
+        )
+    return content
+
+
+def _check_bytes(size: int, name: str, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise ImageTooLargeError(
+            f"'{name}' has more than {max_bytes:,} bytes",
+            expected=f"at most {max_bytes:,}",
+            fix="if you trust it: foveate.encode(foveate.load_image(source, max_bytes=...))",
+        )
+
+
+def _check_pixels(size: tuple[int, int], name: str, max_pixels: int) -> None:
+    height, width = size
+    if height * width > max_pixels:
+        raise ImageTooLargeError(
+            f"'{name}' is {height:,} x {width:,} = {height * width / 1e6:,.1f} million pixels",
+            expected=f"at most {max_pixels / 1e6:,.1f} million (a guard against decompression bombs)",
+            fix="shrink it; or, if you trust it: foveate.encode(foveate.load_image(source, max_pixels=...))",
+        )
+    if height < 1 or width < 1:
+        raise ImageArrayError(
+            f"'{name}' is {height} x {width} pixels", expected="at least 1 x 1", fix="check how the image was cropped"
+        )
+
+
+def _from_bytes(
+    content: bytes, name: str, value_range: tuple[float, float] | None, max_bytes: int, max_pixels: int
+) -> Picture:
+    _check_bytes(len(content), name, max_bytes)
+    if not content:
+        raise ImageFormatError(
+            f"'{name}' is empty (0 bytes)", expected="an image file", fix="download or export it again"
+        )
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            return _from_pil(image, name, value_range, max_pixels)
+    except UnidentifiedImageError:
+        raise ImageFormatError(
+            f"'{name}' is not an image that foveate reads (its first bytes are {content[:12]!r})",
+            expected=", ".join(FORMATS) + ", judged by content and not by file name",
+            fix="convert it to PNG or JPEG",
+        ) from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as cause:
+        raise ImageTooLargeError(
+            f"'{name}' is a decompression bomb by Pillow's measure ({cause})",
+            expected=f"at most {min(max_pixels, PILLOWS_LIMIT) / 1e6:,.1f} million pixels",
+            fix="shrink it with a tool you trust, or pass its pixels as an array",
+        ) from None
+    except (ImageArrayError, ImageDecodeError, ImageTooLargeError):
+        raise
+    except Exception as cause:  # decoders fail in many ways: OSError, SyntaxError, struct.error, EOFError, ...
+        raise _undecodable(name, cause) from cause
+
+
+def _undecodable(name: str, cause: Exception) -> ImageDecodeError:
+    return ImageDecodeError(
+        f"'{name}' begins as an image, but cannot be decoded ({type(cause).__name__}: {cause})",
+        expected="a complete, undamaged file",
+        fix="download or export it again; foveate does not guess missing pixels",
+    )
+
+
+def _from_pil(image: Image.Image, name: str, value_range: tuple[float, float] | None, max_pixels: int) -> Picture:
+    _check_pixels((image.height, image.width), name, max_pixels)
+    try:
+        image.load()
+        upright = ImageOps.exif_transpose(image)
+        if upright.mode.startswith("I;16"):
+            return _from_array(np.asarray(upright).astype(np.uint16), value_range, max_pixels, name)
+        if upright.mode in ("I", "F"):
+            return _from_array(np.asarray(upright), value_range, max_pixels, name)
+        if upright.mode == "1":
+            upright = upright.convert("L")
+        if upright.has_transparency_data:
+            return _over_white(np.asarray(upright.convert("RGBA")), name)
+        return Picture(np.array(upright.convert("RGB")), None, name)
+    except ImageArrayError:
+        raise
+    except Exception as cause:
+        raise _undecodable(name, cause) from cause
+
+
+def _from_array(
+    array: NDArray[np.generic], value_range: tuple[float, float] | None, max_pixels: int, name: str = "array"
+) -> Picture:
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)):
+        hint = "transpose it with array.transpose(1, 2, 0)" if _looks_channels_first(array) else "reshape it"
+        raise ImageArrayError(
+            f"an array of shape {list(array.shape)}",
+            expected="[H, W], [H, W, 1], [H, W, 3] (RGB) or [H, W, 4] (RGBA), channels last",
+            fix=hint,
+        )
+    _check_pixels(array.shape[:2], name, max_pixels)
+    pixels = _to_uint8(array, value_range, name)
+    if pixels.ndim == 2:
+        pixels = pixels[..., None]
+    if pixels.shape[2] == 4:
+        return _over_white(pixels, name)
+    return Picture(np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3))), None, name)
+
+
+def _looks_channels_first(array: NDArray[np.generic]) -> bool:
+    return array.ndim == 3 and array.shape[0] in (1, 3, 4)
+
+
+def _to_uint8(array: NDArray[np.generic], value_range: tuple[float, float] | None, name: str) -> Bytes:
+    if array.dtype == np.uint8:
+        return array.astype(np.uint8, copy=True)
+    if array.dtype == np.uint16:
+        return np.rint(array.astype(np.float32) / 257).astype(np.uint8)
+    if array.dtype == np.bool_:
+        return array.astype(np.uint8) * np.uint8(255)
+    if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
+        raise ImageArrayError(
+            f"'{name}' has dtype {array.dtype}",
+            expected="uint8, uint16, or other numbers with a declared range",
+            fix="convert it, for example with array.astype(np.uint8)",
+        )
+    finite = np.isfinite(array)
+    if not finite.all():
+        raise ImageArrayError(
+            f"'{name}' has {int((~finite).sum()):,} pixels that are NaN or infinite",
+            expected="finite pixels",
+            fix="replace them first, for example with np.nan_to_num",
+        )
+    if value_range is None:
+        raise ImageArrayError(
+            f"'{name}' has {array.dtype} pixels from {array.min():.4g} to {array.max():.4g}, with no declared range",
+            expected="value_range=(black, white) for pixels that are neither uint8 nor uint16",
+            fix="pass value_range=(0, 1) or (0, 255), whichever is true",
+        )
+    try:
+        black, white = (float(bound) for bound in value_range)
+    except (TypeError, ValueError):
+        black, white = 0.0, 0.0  # refused below
+    if not np.isfinite([black, white]).all() or not white > black:
+        raise ImageArrayError(
+            f"value_range=({black}, {white})",
+            expected="two finite numbers, black < white",
+            fix="pass (0, 1), for example",
+        )
+    return np.rint(np.clip((array.astype(np.float64) - black) / (white - black), 0, 1) * 255).astype(np.uint8)
+
+
+def _over_white(rgba: Bytes, name: str) -> Picture:
+    alpha = rgba[..., 3:].astype(np.uint16)
+    mixed = rgba[..., :3].astype(np.uint16) * alpha + 255 * (255 - alpha)
+    valid = np.ascontiguousarray(rgba[..., 3])
+    rgb = ((mixed + 127) // 255).astype(np.uint8)
+    return Picture(rgb, None if (valid == 255).all() else valid, name)

@@ -1,0 +1,140 @@
+"""Relevance: where a question looks in an image, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.errors import OptionError
+from foveate.core.grid import Grid, resize_map
+from foveate.core.readonly import ReadOnly, freeze
+from foveate.relevance.query import quoted
+
+Floats = NDArray[np.float32]
+PRESENT = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Relevance:
+    """Where a question looks.
+
+    Attributes:
+        query: the question as asked.
+        map: relevance of each cell, float32 [h, w] in [0, 1].
+        margin: the raw score behind it, float32 [h, w]; what to compare across cells when the map is low everywhere.
+        confidence: in [0, 1], how sure the map is that the thing is in the image.
+        parts: the map of each phrase, by the phrase.
+        reasons: why: every plane that entered the map, by name: "participation" (p, the phrases' highest), "segment"
+            (its mean over each segment), channels that the question speaks of, "prior", "information", "perspective".
+        saliency: what stands out whatever is asked, float32 [h, w]; fills in for a thing that is not there.
+        valid: opaque share of each cell, float32 [h, w]; None for an image without alpha.
+        grid: the cells.
+        features: the cells' embedding, float32 [h, w, r], for policies that look at it; None where nobody gave it.
+    """
+
+    query: str
+    map: Floats
+    margin: Floats
+    confidence: float
+    parts: Mapping[str, Floats]
+    reasons: Mapping[str, Floats]
+    saliency: Floats
+    valid: Floats | None
+    grid: Grid
+    features: Floats | None = None
+
+    def __repr__(self) -> str:
+        found = "present" if self.present else "not found"
+        return (
+            f"Relevance({quoted(self.query)}, {self.grid.h} x {self.grid.w} cells, confidence {self.confidence:.2f}: "
+            f"{found})"
+        )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        freeze(self)
+
+    @property
+    def present(self) -> bool:
+        """Whether the thing counts as being in the image: confidence is at least 0.5."""
+        return self.confidence >= PRESENT
+
+    def on(self, grid: Grid) -> Relevance:
+        """The same relevance on another grid over the same image: area means where coarser, linear where finer."""
+        if not isinstance(grid, Grid):
+            raise OptionError(
+                f"{grid!r} as a grid", expected="a Grid", fix="make it with Grid(h, w, image height, image width)"
+            )
+        if (grid.height, grid.width) != (self.grid.height, self.grid.width):
+            raise OptionError(
+                f"a grid over {grid.height} x {grid.width} pixels",
+                expected=f"one over the same image, {self.grid.height} x {self.grid.width} pixels",
+                fix="make it with Grid(h, w, relevance.grid.height, relevance.grid.width)",
+            )
+        return replace(
+            self,
+            map=fixed(np.clip(resize_map(self.map, grid.shape), 0, 1)),
+            margin=fixed(resize_map(self.margin, grid.shape)),
+            parts=moved(self.parts, grid),
+            reasons=moved(self.reasons, grid),
+            saliency=fixed(resize_map(self.saliency, grid.shape)),
+            valid=None if self.valid is None else fixed(resize_map(self.valid, grid.shape)),
+            grid=grid,
+            features=None if self.features is None else fixed(resize_map(self.features, grid.shape)),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Relevances(Sequence[Relevance]):
+    """Several questions on one texture, in the order asked: a sequence of Relevance with stacked arrays.
+
+    Attributes:
+        items: one Relevance a question.
+    """
+
+    items: tuple[Relevance, ...]
+
+    def __repr__(self) -> str:
+        first = [f"{quoted(item.query)} {item.confidence:.2f}" for item in self.items[:3]]
+        return f"Relevances({len(self)}: {', '.join(first)}{', ...' if len(self) > 3 else ''})"
+
+    @property
+    def map(self) -> Floats:
+        """float32 [q, h, w]."""
+        return np.stack([item.map for item in self.items])
+
+    @property
+    def margin(self) -> Floats:
+        """float32 [q, h, w]."""
+        return np.stack([item.margin for item in self.items])
+
+    @property
+    def confidence(self) -> Floats:
+        """float32 [q]."""
+        return np.array([item.confidence for item in self.items], np.float32)
+
+    @overload
+    def __getitem__(self, index: int) -> Relevance: ...
+    @overload
+    def __getitem__(self, index: slice) -> Relevances: ...
+    def __getitem__(self, index: int | slice) -> Relevance | Relevances:
+        return Relevances(self.items[index]) if isinstance(index, slice) else self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Relevance]:
+        return iter(self.items)
+
+
+def moved(planes: Mapping[str, Floats], grid: Grid) -> ReadOnly[str, Floats]:
+    return ReadOnly({name: fixed(resize_map(plane, grid.shape)) for name, plane in planes.items()})
+
+
+def fixed(array: Floats) -> Floats:
+    array.setflags(write=False)
+    return array

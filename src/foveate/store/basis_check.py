@@ -1,0 +1,244 @@
+"""What a basis keeps, rank by rank, on images of one's own: is it good enough, and if not, which rank would be?
+
+For each image the full features and those of the basis are compared:
+
+    variance     share of the features' variance around the basis's mean that is kept
+    error        root mean square of |x - x^| / root mean square of |x|
+    spearman     rank correlation of a question's scores over the cells, mean over questions
+    overlap      of the best 6.7 % of cells
+    observed     |q.x - q.x^|, its 99th percentile over questions and cells
+    allowed      the same of |q| times the cell's residual, which a texture keeps as the bound of that error
+    ratio        observed / allowed: how loose the bound is
+    bound        the largest observed / allowed of any question and cell: above 1 it would not hold
+    neighbours   overlap of an image's ten nearest images, by cosine of mean features
+    largest      share of the first direction in the squared scores; one that dominates is most often the mean
+
+Coordinates are rounded to float16, as a texture stores them, and residuals as well; `bound` is the larger one of that
+and of the store's int8 and uint8 (bound.py). Means over images, but of `bound` the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.errors import OptionError, TextureEncoderError
+from foveate.core.image import load_image
+from foveate.encoders.contract import check_features
+from foveate.encoders.load import encoder_of
+from foveate.encoders.protocol import Encoder
+from foveate.store.basis_bound import TINY, as_file, as_record, wrong
+from foveate.store.shared_basis import FittedBasis
+from foveate.store.work import BAD
+
+Floats = NDArray[np.float32]
+RANKS = (4, 8, 16, 32, 64, 128)
+SHARE = 273 / 4096
+NEAREST = 10
+MEANS = ("variance", "error", "spearman", "overlap", "observed", "allowed")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What counts as good enough; `largest`, `error` and `bound` are upper limits, the others lower ones."""
+
+    variance: float = 0.5
+    error: float = 0.7
+    spearman: float = 0.9
+    overlap: float = 0.7
+    neighbours: float = 0.8
+    largest: float = 0.5
+    bound: float = 1.0
+
+    def passes(self, name: str, value: float) -> bool:
+        limit = float(getattr(self, name))
+        return value <= limit if name in ("largest", "error", "bound") else value >= limit
+
+    def said(self, names: Iterable[str]) -> list[str]:
+        """For a table: "" where there is no limit."""
+        return [f"{vars(self)[name]:g}" if name in vars(self) else "" for name in names]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rank: the numbers of the module's table, by name; some of them have no limit."""
+
+    rank: int
+    values: dict[str, float]
+
+    def failed(self, limits: Limits) -> list[str]:
+        return [name for name, value in self.values.items() if name in vars(limits) and not limits.passes(name, value)]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Of a basis on a folder.
+
+    Attributes:
+        rows: one a rank; the basis's own is among them.
+        rank: of the basis.
+        limits: as given.
+        worst: (path, spearman) of the images that lose most at the basis's rank, the worst first.
+        images, questions: how many. bad: (path, why) of images that could not be read.
+    """
+
+    rows: tuple[Row, ...]
+    rank: int
+    limits: Limits
+    worst: tuple[tuple[str, float], ...]
+    images: int
+    questions: int
+    bad: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def own(self) -> Row:
+        return next(row for row in self.rows if row.rank == self.rank)
+
+    @property
+    def passed(self) -> bool:
+        return not self.own.failed(self.limits)
+
+    @property
+    def enough(self) -> int | None:
+        """The lowest rank that passes; None if none does."""
+        return next((row.rank for row in self.rows if not row.failed(self.limits)), None)
+
+    def report(self) -> dict[str, Any]:
+        """For report.json."""
+        return {
+            "passed": self.passed,
+            "rank": self.rank,
+            "enough": self.enough,
+            "images": self.images,
+            "questions": self.questions,
+            "limits": dict(vars(self.limits)),
+            "rows": [{"rank": row.rank, **row.values, "failed": row.failed(self.limits)} for row in self.rows],
+            "worst": [{"image": path, "spearman": value} for path, value in self.worst],
+            "bad": [{"image": path, "why": why} for path, why in self.bad],
+        }
+
+
+def check(
+    basis: FittedBasis,
+    images: Sequence[Path],
+    tower: Encoder,
+    questions: NDArray[np.floating],
+    limits: Limits | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Checked:
+    """Compare full and compressed features of images. `questions`: unit text vectors [q, D].
+
+    Raises OptionError where the basis is another encoder's, or no image could be read, and EncoderOutputError.
+    """
+    encoder_for(basis, tower)
+    ranks = sorted({*(rank for rank in RANKS if rank <= len(basis.directions)), basis.rank})
+    q = np.asarray(questions, np.float32)
+    one: list[dict[int, dict[str, float]]] = []
+    means: list[dict[int, Floats]] = []
+    read: list[str] = []
+    bad: list[tuple[str, str]] = []
+    for done, path in enumerate(images, 1):
+        try:
+            rgb = load_image(path).rgb
+        except BAD as error:
+            bad.append((str(path), error.received))
+        else:
+            dense = tower.encode_image(rgb)
+            check_features(tower, dense, (rgb.shape[0], rgb.shape[1]))
+            features = dense.features
+            x = features.reshape(-1, features.shape[-1]).astype(np.float32)
+            numbers, summary = _image(x, q, basis, ranks)
+            one.append(numbers)
+            means.append(summary)
+            read.append(str(path))
+        progress(done)
+    if not one:
+        raise OptionError(
+            f"{len(bad)} images, none of them readable", expected="images", fix="see the list of bad ones"
+        )
+    rows = []
+    for rank in ranks:
+        values = {name: float(np.mean([each[rank][name] for each in one])) for name in MEANS}
+        values["ratio"] = values["observed"] / max(values["allowed"], TINY)
+        values["bound"] = max(each[rank]["largest"] for each in one)
+        full, small = (np.stack([each[key] for each in means]) for key in (0, rank))
+        values["neighbours"] = _neighbours(full, small)
+        values["largest"] = float(basis.values[0] / max(float(basis.values.sum()), 1e-30))
+        rows.append(Row(rank, values))
+    loss = [(path, each[basis.rank]["spearman"]) for path, each in zip(read, one, strict=True)]
+    worst = tuple(sorted(loss, key=lambda pair: pair[1])[:8])
+    return Checked(tuple(rows), basis.rank, limits or Limits(), worst, len(one), len(q), tuple(bad))
+
+
+def encoder_for(basis: FittedBasis, given: str | Encoder | None) -> Encoder:
+    """The encoder a basis is for: the one given, or one of our own. Raises OptionError.
+
+    A file may name any encoder; what it names is not loaded unless the caller names it too.
+    """
+    try:
+        return encoder_of(basis.encoder, given)
+    except TextureEncoderError as cause:
+        raise OptionError(
+            f"a basis for '{basis.encoder.name}', revision {basis.encoder.revision}",
+            expected=cause.expected,
+            fix="name its encoder with --encoder, or fit a basis for this one",
+        ) from cause
+
+
+def _image(
+    x: Floats, q: Floats, basis: FittedBasis, ranks: Sequence[int]
+) -> tuple[dict[int, dict[str, float]], dict[int, Floats]]:
+    """Numbers by rank (`largest`: observed / allowed), and mean features by rank (0: of the full ones)."""
+    centred = x - basis.mean
+    total, size = float((centred**2).sum()), float((x**2).sum())
+    z = np.asarray(centred @ basis.inward, np.float32)
+    full = np.asarray(q @ x.T, np.float32)
+    numbers, means = {}, {0: x.mean(0)}
+    for rank in ranks:
+        small = basis.basis(rank)
+        file, record = as_file(x, small, z[:, :rank]), as_record(x, small, z[:, :rank])
+        in_file, in_store = wrong(full, q, file), wrong(full, q, record)
+        restored = small.restore(file.z)
+        squared = ((x - restored) ** 2).sum(1)
+        spearman, overlap = likeness(full, file.scores(q))
+        numbers[rank] = {
+            "variance": 1 - float(squared.sum()) / max(total, 1e-12),
+            "error": float(np.sqrt(squared.sum() / max(size, 1e-12))),
+            "spearman": spearman,
+            "overlap": overlap,
+            "observed": in_file.observed,
+            "allowed": in_file.allowed,
+            "largest": max(in_file.largest, in_store.largest),
+        }
+        means[rank] = restored.mean(0)
+    return numbers, means
+
+
+def likeness(full: Floats, other: Floats) -> tuple[float, float]:
+    """Mean over queries of (Spearman correlation, overlap of the top cells) of two stacks of maps [q, cells]."""
+    a, b = (np.argsort(np.argsort(m, 1, kind="stable"), 1, kind="stable").astype(np.float64) for m in (full, other))
+    count, cells = max(1, round(SHARE * full.shape[1])), full.shape[1]
+    centred_a, centred_b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
+    spread = np.sqrt((centred_a**2).sum(1) * (centred_b**2).sum(1))
+    spearman = (centred_a * centred_b).sum(1) / np.maximum(spread, 1e-12)
+    overlap = ((a >= cells - count) & (b >= cells - count)).sum(1) / count
+    return float(spearman.mean()), float(overlap.mean())
+
+
+def _neighbours(full: Floats, small: Floats) -> float:
+    """Mean overlap of the nearest images, by cosine; 1 for a single image."""
+    nearest = min(NEAREST, len(full) - 1)
+    if nearest < 1:
+        return 1.0
+    found = []
+    for vectors in (full, small):
+        unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+        cosine = unit @ unit.T
+        np.fill_diagonal(cosine, -2)
+        found.append(np.argsort(-cosine, 1, kind="stable")[:, :nearest])
+    return float(np.mean([len(np.intersect1d(a, b)) / nearest for a, b in zip(*found, strict=True)]))

@@ -1,0 +1,367 @@
+"""Keeping a store: is every byte as it was written, can it be smaller, and can several become one?
+
+What is notable
+* `verify` reads every byte. With `repair`, a damaged shard is put into `quarantine/`, what is whole in it is published
+  again, and what is not is forgotten by name: indexing the folder again makes it anew.
+* `compact` publishes what is alive of small shards, and of shards with removed images, in new ones. The old ones go
+  after the index knows the new. At any moment a crash leaves one or both of them, never neither.
+* `merge` takes the images of other stores with the same identity: how several workers make one store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foveate.core.errors import FoveateError, StoreDamagedError, StoreError
+from foveate.core.grid import Grid
+from foveate.relevance.negatives import query_metric_of
+from foveate.store import approximating
+from foveate.store.disk import PART, Disk
+from foveate.store.identity import Identity
+from foveate.store.index import Index, Row, drop_shard, packed, unpacked
+from foveate.store.ingest import SHARD_BYTES, SHARD_IMAGES
+from foveate.store.reader import Reader
+from foveate.store.record import Record
+from foveate.store.recovery import QUARANTINE, Wanted, Writer, opened, quarantine, rebuild, writing
+from foveate.store.shard import FOLDER, Draft, Name, flaws, read_shard, shards_of
+from foveate.store.vectors import farthest
+
+SMALL = SHARD_IMAGES // 2  # a shard with fewer images is worth merging
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `verify` found.
+
+    Attributes:
+        images, names, shards, nbytes: of the store.
+        problems: one line each; empty where all is well.
+        damaged: paths of images whose records are lost or damaged.
+        repaired: shards that were put aside.
+        notes: what is no problem: leftovers of a crash, quarantined shards.
+    """
+
+    images: int
+    names: int
+    shards: int
+    nbytes: int
+    problems: tuple[str, ...]
+    damaged: tuple[str, ...]
+    repaired: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every byte is as it was written."""
+        return not self.problems
+
+
+def verify(path: Path, reader: Reader | None) -> Verified:
+    """Read everything and compare. Nothing is changed."""
+    if reader is None:
+        return Verified(0, 0, 0, 0, (), (), (), ())
+    problems: list[str] = []
+    damaged: list[str] = []
+    notes: list[str] = []
+    index = reader.index
+    listed = {int(q): str(file) for q, file in index.ask("SELECT sequence, file FROM shards")}
+    replaced = {int(q) for (q,) in index.ask("SELECT sequence FROM replaced")}
+    lying = shards_of(path)
+    problems += [f"index: {flaw}" for flaw in _flaws(index)]
+    if index.ask("SELECT 1 FROM names WHERE image NOT IN (SELECT id FROM images) LIMIT 1"):
+        problems.append("index: names without images")
+    for file in lying:
+        if file.name in listed.values():
+            problems += _differences(reader, file, damaged)
+        elif int(file.name[:8]) in replaced:
+            notes.append(f"{file.name}: replaced; it goes when the store is next written to")
+        else:
+            notes.append(f"{file.name}: not in the index yet; it is taken in when the store is next written to")
+    for sequence, name in listed.items():
+        if name not in {file.name for file in lying}:
+            problems.append(f"{name}: missing")
+            damaged += _paths(reader, "images.sequence = ?", sequence)
+    for folder in (path, path / FOLDER):
+        notes += [f"{file.name}: left by a crash" for file in folder.glob(f".*{PART}")]
+    if (path / QUARANTINE).is_dir():
+        notes += [f"{QUARANTINE}/{file.name}" for file in sorted((path / QUARANTINE).iterdir())]
+    problem, note = approximating.inspected(path, reader)
+    problems += [problem] * bool(problem)
+    notes += [note] * bool(note)
+    size = sum(file.stat().st_size for file in lying)
+    images, names = (int(index.ask(f"SELECT COUNT(*) FROM {table}")[0][0]) for table in ("images", "names"))
+    return Verified(
+        images, names, len(lying), size, tuple(problems), tuple(dict.fromkeys(damaged)), (), tuple(notes)
+    )  # fmt: skip
+
+
+def _flaws(index: Index) -> list[str]:
+    try:
+        return [str(said) for (said,) in index.ask("PRAGMA integrity_check") if said != "ok"]
+    except StoreDamagedError as error:
+        return [error.received]
+
+
+def _differences(reader: Reader, file: Path, damaged: list[str]) -> list[str]:
+    """What is wrong with a shard that the index knows; the paths of damaged images are added to `damaged`."""
+    shard, broken, flaw = flaws(file)
+    if shard is None:
+        damaged += _paths(reader, "shards.file = ?", file.name)
+        return [f"{file.name}: {flaw}"]
+    problems = []
+    if flaw:
+        named = f", images {broken}" if broken else ""
+        problems.append(f"{file.name}: {flaw}{named}")
+        for position in broken:
+            damaged += _paths(reader, "shards.file = ? AND images.position = ?", file.name, position)
+    if shard.identity != reader.identity:
+        problems.append(f"{file.name}: of another store")
+    for row in reader.index.rows("shards.file = ?", (file.name,)):
+        said = shard.entries[row.position] if row.position < len(shard.entries) else None
+        if said is None or (said.described["key"], said.start, said.length, said.described["crc"]) != (
+            row.key, row.start, row.length, row.crc,
+        ):  # fmt: skip
+            problems.append(f"{file.name}: image {row.position} is not what the index says")
+    return problems
+
+
+def _paths(reader: Reader, condition: str, *values: Any) -> list[str]:
+    asked = (
+        f"SELECT path FROM names JOIN images ON images.id = names.image JOIN shards USING (sequence) WHERE {condition}"
+    )
+    return [unpacked(path) for (path,) in reader.index.ask(asked, values)]
+
+
+def repair(path: Path, wanted: Wanted, disk: Disk) -> Verified:
+    """`verify`, and put aside what is damaged."""
+    lost: list[str] = []
+    aside: list[str] = []
+    with writing(path, wanted, disk) as writer:
+        if writer.identity is None:
+            return Verified(0, 0, 0, 0, (), (), (), ())
+        if _flaws(writer.index):
+            rebuild(path, disk)
+        reader = _reader(writer)
+        for sequence, name in reader.index.ask("SELECT sequence, file FROM shards ORDER BY sequence"):
+            file = path / FOLDER / name
+            if not file.exists():
+                with disk.transaction(writer.index.connection, file):
+                    lost += drop_shard(writer.index.connection, sequence)
+                continue
+            if not _differences(reader, file, []):
+                continue
+            draft = Draft(replaces=[sequence])
+            for row in reader.index.rows("images.sequence = ?", (sequence,)):
+                record = _record(reader, row, wanted)
+                if record is None:
+                    lost += _paths(reader, "images.id = ?", row.id)
+                else:
+                    draft.records.append(record)
+                    draft.names += _names(reader, row)
+            draft.names += _other_names(reader, file, {name.path for name in draft.names} | set(lost))
+            draft.removed = _still_removed(reader, file, sequence, range(sequence))
+            writer.commit(draft)
+            quarantine(writer, file)
+            aside.append(name)
+        gone = approximating.discarded(path, reader, disk)
+        reader.close()
+        found = verify(path, _reader(writer))
+    return Verified(
+        found.images, found.names, found.shards, found.nbytes, found.problems, tuple(dict.fromkeys(lost)),
+        tuple(aside), (*found.notes, *([gone] * bool(gone))),
+    )  # fmt: skip
+
+
+def compact(path: Path, wanted: Wanted, disk: Disk, progress: Callable[[int, int], None] | None = None) -> int:
+    """Rewrite small shards and those with removed images. -> bytes that became free."""
+    with writing(path, wanted, disk) as writer:
+        if writer.identity is None:
+            return 0
+        before = sum(file.stat().st_size for file in shards_of(path))
+        live = dict(writer.index.ask("SELECT sequence, COUNT(*) FROM images GROUP BY sequence"))
+        listed = writer.index.ask("SELECT sequence, file, images FROM shards ORDER BY sequence")
+        todo = [(q, file) for q, file, images in listed if live.get(q, 0) < images or images < SMALL]
+        if (
+            len(todo) == 1
+            and live.get(todo[0][0], 0) > 0
+            and {q: n for q, _, n in listed}[todo[0][0]] == live[todo[0][0]]
+        ):
+            return 0  # one small shard, all alive: nothing to gain
+        reader = _reader(writer)
+        draft = Draft()
+        for done, (sequence, name) in enumerate(todo, 1):
+            file = path / FOLDER / name
+            for row in reader.index.rows("images.sequence = ? ORDER BY position", (sequence,)):
+                draft.records.append(_whole_record(reader, row, wanted, f"the shard '{file}'"))
+                draft.names += _names(reader, row)
+            draft.names += _other_names(reader, file, {n.path for n in draft.names})
+            draft.removed += _still_removed(reader, file, sequence, {q for q, *_ in listed} - {q for q, _ in todo})
+            draft.replaces.append(sequence)
+            if len(draft.records) >= SHARD_IMAGES or draft.nbytes >= SHARD_BYTES:
+                _replace(writer, draft)
+                draft = Draft()
+            if progress is not None:
+                progress(done, len(todo))
+        _replace(writer, draft)
+        reader.close()
+        return before - sum(file.stat().st_size for file in shards_of(path))
+
+
+def _replace(writer: Writer, draft: Draft) -> None:
+    if not draft:
+        return
+    old = [file for file in shards_of(writer.path) if int(file.name[:8]) in draft.replaces]
+    writer.commit(draft)
+    for file in old:
+        writer.disk.remove(file)
+
+
+def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int:
+    """Take the images of other stores. -> how many were new. Raises StoreError where they cannot be compared."""
+    new = 0
+    with writing(path, wanted, disk) as writer:
+        sources = [(other, opened(other, Wanted(), disk, (), other.parent)) for other in others]
+        identity = writer.identity
+        for other, source in sources:  # all of them, before anything is written
+            if source is None:
+                raise StoreError(f"no store at '{other}'", expected="a store with images", fix="check the path")
+            identity = identity or source.identity
+            if source.identity != identity:
+                raise StoreError(
+                    f"the store '{other}' has another {_unlike(source.identity, identity)} than the rest",
+                    expected="parts of one collection, made with the same options: 'foveate index --shard'",
+                    fix="index its images into this store; parts of unlike machines, or of other files, need --like",
+                )
+        for other, source in sources:
+            assert source is not None
+            if writer.identity is None:
+                writer.begin(source.identity, source.space)
+            draft = Draft()
+            for row in source.index.rows("1 ORDER BY images.id"):
+                if not writer.index.ask("SELECT 1 FROM images WHERE key = ?", (row.key,)):
+                    draft.records.append(_whole_record(source, row, wanted, f"the store '{other}'"))
+                    new += 1
+                draft.names += [name for name in _names(source, row) if not _named(writer.index, name)]
+                if len(draft.records) >= SHARD_IMAGES or draft.nbytes >= SHARD_BYTES:
+                    writer.commit(draft)
+                    draft = Draft()
+            writer.commit(draft)
+            source.close()
+    return new
+
+
+def _unlike(one: Identity, other: Identity) -> str:
+    """What two stores differ in."""
+    a, b = one.described(), other.described()
+    words = {"space": "shared space (fitted to other images, or by a machine that rounds otherwise)"}
+    return ", ".join(words.get(name, name) for name in a if a[name] != b[name])
+
+
+def _named(index: Index, name: Name) -> bool:
+    asked = "SELECT 1 FROM names JOIN images ON images.id = names.image WHERE path = ? AND key = ?"
+    return bool(index.ask(asked, (packed(name.path), name.key)))
+
+
+def statistics(path: Path, reader: Reader | None) -> dict[str, Any]:
+    """Numbers about a store, as JSON has them."""
+    if reader is None:
+        return {"store": str(path), "images": 0, "names": 0, "shards": 0, "bytes": 0}
+    ask, identity = reader.index.ask, reader.identity
+    images, alive, cells = ask("SELECT COUNT(*), COALESCE(SUM(length), 0), COALESCE(SUM(h * w), 0) FROM images")[0]
+    shards, size = ask("SELECT COUNT(*), COALESCE(SUM(bytes), 0) FROM shards")[0]
+    written = ask("SELECT COALESCE(SUM(images), 0) FROM shards")[0][0]
+    return {
+        "store": str(path),
+        "encoder": identity.encoder.name,
+        "revision": identity.encoder.revision,
+        "basis": identity.kind,
+        "rank": identity.rank,
+        "long_side": identity.long_side,
+        "images": images,
+        "names": ask("SELECT COUNT(*) FROM names")[0][0],
+        "shards": shards,
+        "bytes": size,
+        "bytes_an_image": round(alive / images) if images else 0,
+        "cells_an_image": round(cells / images) if images else 0,
+        "dead_images": written - images,
+        **approximating.counted(path),
+    }
+
+
+# --- inside -----------------------------------------------------------------------------------------------------------
+
+
+def _reader(writer: Writer) -> Reader:
+    assert writer.identity is not None
+    assert writer.space is not None
+    return Reader(writer.path, writer.identity, writer.space, writer.index, (), writer.path.parent)
+
+
+def _record(reader: Reader, row: Row, wanted: Wanted) -> Record | None:
+    """The record of a row, as it was; None where it is damaged."""
+    try:
+        tensors = dict(reader.tensors(row))
+        grid = Grid(row.h, row.w, row.height, row.width)
+        vectors = reader.vectors_at(row)
+        if vectors is None:  # only they are damaged: made again from what is kept
+            tower = wanted.tower(reader.identity.encoder)
+            texture = reader.texture(row, "", "image")
+            x = texture.basis.restore(texture.coordinates())
+            made = farthest(reader.space.coordinates(x, query_metric_of(tower)), reader.identity.vectors)
+            vectors = made.astype(np.float16)
+    except FoveateError:
+        return None
+    return Record(row.key, row.image, grid, row.flags, row.step, tensors, vectors)
+
+
+def _whole_record(reader: Reader, row: Row, wanted: Wanted, where: str) -> Record:
+    """The record of a row; `where` is named when it is damaged. Raises StoreDamagedError."""
+    record = _record(reader, row, wanted)
+    if record is None:
+        raise StoreDamagedError(
+            f"{where} is damaged",
+            expected="a store that is whole",
+            fix="foveate store verify STORE --repair comes first",
+        )
+    return record
+
+
+def _names(reader: Reader, row: Row) -> list[Name]:
+    listed = reader.index.ask("SELECT path, name, size, modified FROM names WHERE image = ? ORDER BY path", (row.id,))
+    return [Name(unpacked(p), unpacked(n), row.key, size, modified) for p, n, size, modified in listed]
+
+
+def _other_names(reader: Reader, file: Path, known: Iterable[str]) -> list[Name]:
+    """Names that a shard gave to images of other shards, as far as they still count."""
+    try:
+        shard = read_shard(file)
+    except StoreDamagedError:
+        return []
+    out, seen = [], set(known)
+    for name in shard.names:
+        found = reader.index.ask(
+            "SELECT name, key, size, modified FROM names JOIN images ON images.id = names.image WHERE path = ?",
+            (packed(name.path),),
+        )
+        if found and name.path not in seen and found[0][1] == name.key:
+            called, key, size, modified = found[0]
+            out.append(Name(name.path, unpacked(called), key, size, modified))
+            seen.add(name.path)
+    return out
+
+
+def _still_removed(reader: Reader, file: Path, sequence: int, stay: Iterable[int]) -> list[str]:
+    """Removals that must be kept, as older shards that stay may hold the names."""
+    if not any(other < sequence for other in stay):
+        return []
+    try:
+        removed = read_shard(file).removed
+    except StoreDamagedError:
+        return []
+    known = reader.index.ask
+    return [p for p in removed if not known("SELECT 1 FROM names WHERE path = ?", (packed(p),))]

@@ -1,0 +1,216 @@
+"""Compression that keeps scores: features x ~ mean + z B, and score(q) = q.mean + (B q).z.
+
+What is notable
+* The text vector q is never centred and nothing is re-normalised after compression. Centring q with the image mean
+  adds a term that depends on the cell and not on the question; cosine in 16 dimensions distorts further.
+* The basis minimises the error over *text queries*: a truncated SVD of (X - mean) S^(1/2), where S = E[q q^T] over a
+  bank of noun prompts. In closed form (LeanVec-Sphering, arXiv 2410.22347): with P the first right singular vectors,
+  z = P^T S^(1/2) (x - mean) and B = P^T S^(-1/2).
+* A linear score commutes with averaging and bilinear interpolation: score the grid, then interpolate one map.
+* The residual |x - x^| of every cell is kept. By Cauchy-Schwarz no score can be wrong by more than |q| |x - x^|.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.errors import OptionError
+
+Floats = NDArray[np.float32]
+DEFAULT_RANK = 16
+RIDGE = 1e-2  # of the mean eigenvalue of S: keeps S^(-1/2) finite where the bank says nothing
+
+
+@dataclass(frozen=True)
+class Metric:
+    """S^(1/2) and S^(-1/2) of a bank of queries, both float32 [D, D] and symmetric."""
+
+    root: Floats
+    inverse_root: Floats
+
+
+@dataclass(frozen=True)
+class Basis:
+    """x ~ mean + z rows, with mean float32 [D] and rows (B) float16 [r, D]."""
+
+    mean: Floats
+    rows: NDArray[np.float16]
+
+    @property
+    def rank(self) -> int:
+        return self.rows.shape[0]
+
+    @property
+    def width(self) -> int:
+        """D, the width of the encoder's embedding space."""
+        return self.rows.shape[1]
+
+    def project(self, queries: NDArray[np.floating]) -> tuple[Floats, Floats]:
+        """Text vectors [n, D] -> (offset q.mean [n], weights B q [n, r]): score = offset + weights . z."""
+        q = np.asarray(queries, np.float32)
+        return q @ self.mean, q @ self.rows.astype(np.float32).T
+
+    def restore(self, z: NDArray[np.floating]) -> Floats:
+        """Compressed coordinates [..., r] -> approximate features [..., D]."""
+        return np.asarray(self.mean + np.asarray(z, np.float32) @ self.rows.astype(np.float32), np.float32)
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """What `compress` returns: the basis, z [n, r], and |x - x^| [n] with all rounding included; both float16."""
+
+    basis: Basis
+    z: NDArray[np.float16]
+    residual: NDArray[np.float16]
+
+
+def query_metric(bank: NDArray[np.floating], ridge: float = RIDGE) -> Metric:
+    """The metric of a bank of text vectors [m, D], not centred: S = bank^T bank / m + ridge * mean eigenvalue * I."""
+    q = np.asarray(bank, np.float64)
+    second = q.T @ q / len(q)
+    second[np.diag_indices_from(second)] += ridge * np.trace(second) / len(second)
+    values, vectors = np.linalg.eigh(second)
+    values = np.sqrt(np.maximum(values, 1e-12))
+    root = (vectors * values) @ vectors.T
+    inverse = (vectors / values) @ vectors.T
+    return Metric(root.astype(np.float32), inverse.astype(np.float32))
+
+
+def compress(
+    features: NDArray[np.floating],
+    *,
+    rank: int = DEFAULT_RANK,
+    error: float | None = None,
+    metric: Metric | None = None,
+) -> Compressed:
+    """Fit a basis to the cells of one image and compress them with it.
+
+    Args:
+        features: vectors [n, D] of any length; scores are what is approximated.
+        rank: numbers a cell, 1 to D.
+        error: choose the rank instead: the smallest whose root mean square score error over the metric's queries is
+            at most this share of the scores' spread (0 < error < 1); never above D.
+        metric: of the queries that will be asked; None gives plain PCA.
+
+    Raises:
+        OptionError: rank or error out of range.
+    """
+    x = np.asarray(features, np.float32)
+    n, width = x.shape
+    _check(rank, error, width)
+    mean = x.mean(0)
+    centred = x - mean
+    covariance = (centred.T @ centred).astype(np.float64) / n
+    directions = principal(covariance, metric)
+    if error is not None:
+        rank = _rank_for(directions.values, error)
+    return _with_residual(Basis(mean, directions.outward(rank)), centred, centred @ directions.inward(rank))
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Principal directions in a metric, most important first: the first r of them are the best basis of rank r.
+
+    Attributes:
+        values: their share in the squared scores, float64 [D], descending.
+        vectors: float32 [D, D], in the metric, one a column.
+        metric: of the queries, or None.
+    """
+
+    values: NDArray[np.float64]
+    vectors: Floats
+    metric: Metric | None
+
+    def inward(self, rank: int) -> Floats:
+        """z = (x - mean) inward: float32 [D, rank]."""
+        first = self.vectors[:, :rank]
+        return first if self.metric is None else self.metric.root @ first
+
+    def outward(self, rank: int) -> NDArray[np.float16]:
+        """x ~ mean + z outward: float16 [rank, D]."""
+        first = self.vectors[:, :rank]
+        turned = first if self.metric is None else self.metric.inverse_root @ first
+        return np.ascontiguousarray(turned.T.astype(np.float16))
+
+
+def principal(covariance: NDArray[np.float64], metric: Metric | None) -> Directions:
+    """Directions of features with this covariance [D, D], in the metric of queries or (None) as they are."""
+    if metric is not None:
+        covariance = metric.root @ covariance @ metric.root
+    values, vectors = np.linalg.eigh(covariance)
+    values, vectors = np.maximum(values[::-1], 0), vectors[:, ::-1]
+    largest = vectors[np.abs(vectors).argmax(0), np.arange(len(values))]
+    signed = (vectors * np.where(largest < 0, -1, 1)).astype(np.float32)  # signs fixed: same image, same bytes
+    return Directions(values, signed, metric)
+
+
+def keep_all(features: NDArray[np.floating]) -> Compressed:
+    """No compression: mean 0, B the identity, z the features themselves (float16)."""
+    x = np.asarray(features, np.float32)
+    width = x.shape[1]
+    return _with_residual(Basis(np.zeros(width, np.float32), np.eye(width, dtype=np.float16)), x, x)
+
+
+def _with_residual(basis: Basis, centred: Floats, z: Floats) -> Compressed:
+    stored = z.astype(np.float16)
+    left = centred - stored.astype(np.float32) @ basis.rows.astype(np.float32)
+    return Compressed(basis, stored, rounded_up(np.sqrt(np.einsum("nd,nd->n", left, left))))
+
+
+def rounded_up(lengths: Floats) -> NDArray[np.float16]:
+    """float16, nowhere lower: a bound may not shrink."""
+    rounded = lengths.astype(np.float16)
+    return np.where(rounded < lengths, np.nextafter(rounded, np.float16(np.inf)), rounded)
+
+
+def inward(basis: Basis, metric: Metric | None) -> Floats:
+    """M float32 [D, r] with z = (x - mean) M: coordinates in a basis that stands, for features it was not fitted to.
+
+    The minimum of |(x - mean - z B) S^(1/2)| is z = (x - mean) S B^T (B S B^T)^(-1); without a metric S is 1. For a
+    basis that `compress` fitted with this metric it is S^(1/2) P, up to the rounding of B.
+    """
+    rows = basis.rows.astype(np.float64)
+    root = np.eye(basis.width) if metric is None else metric.root.astype(np.float64)
+    toward = root @ (root @ rows.T)
+    return np.asarray(toward @ np.linalg.pinv(rows @ toward, hermitian=True), np.float32)
+
+
+def extended(basis: Basis, left: NDArray[np.floating], metric: Metric | None, extra: int) -> Basis:
+    """The basis with `extra` directions more, those of what it could not say of some features.
+
+    `left` are the vectors x - x^ that it leaves over, [n, D]. Coordinates in the old basis stay right with zeros behind
+    them, so nothing that was compressed before changes. With fewer than `extra` directions there are fewer.
+    """
+    rest = np.asarray(left, np.float64)
+    if metric is not None:
+        rest = rest @ metric.root.astype(np.float64)
+    _, lengths, directions = np.linalg.svd(rest, full_matrices=False)
+    first = directions[: min(extra, int((lengths > 1e-6 * max(float(lengths[0]), 1e-12)).sum()))]
+    largest = first[np.arange(len(first)), np.abs(first).argmax(1)]
+    first = first * np.where(largest < 0, -1, 1)[:, None]
+    outward = first if metric is None else first @ metric.inverse_root.astype(np.float64)
+    return Basis(basis.mean, np.concatenate([basis.rows, outward.astype(np.float16)]))
+
+
+def _rank_for(values: NDArray[np.float64], error: float) -> int:
+    total = values.sum()
+    if total <= 0:
+        return 1
+    left = 1 - np.cumsum(values) / total  # share of the squared score error after 1, 2, ... directions
+    return int(np.argmax(left <= error**2)) + 1 if (left <= error**2).any() else len(values)
+
+
+def _check(rank: int, error: float | None, width: int) -> None:
+    if isinstance(rank, bool) or not isinstance(rank, int | np.integer) or not 1 <= rank <= width:
+        raise OptionError(
+            f"rank={rank!r}", expected=f"a whole number from 1 to {width}", fix="leave it out for the default of 16"
+        )
+    if error is not None and (not isinstance(error, int | float | np.number) or not 0 < error < 1):
+        raise OptionError(
+            f"error={error!r}",
+            expected="a share between 0 and 1",
+            fix="0.1 keeps score errors below a tenth of the spread",
+        )

@@ -1,0 +1,378 @@
+"""The texture: an image as named channels, each at its native resolution, channels last, immutable.
+
+What is notable
+* Three groups of stored planes: "pixel" (uint8, the image), "quarter" and "cell" (float16), and the compressed
+  embedding with its basis. Positions and gradients are computed; a channel nobody built answers with its neutral value.
+  A 1024 x 1024 image takes about 4 MB so, against 168 MB for forty float32 planes.
+* `with_channel` adds a plane of one's own, or fills one of the forty, and shares everything else.
+* Every plane spans the whole image, whatever its resolution. Reading the coarse plane at a pixel's centre is the same
+  as upsampling it first, so nothing is ever stored upsampled.
+* Mip levels are made when first read, each channel with its own reduction: means for smooth planes, maxima for edges,
+  minima for distances, the commonest value for ids.
+
+`docs/format.md` specifies the file that `save` writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from foveate.core.errors import ChannelError, OptionError
+from foveate.core.grid import Boundary, Grid, reduce_plane, resize_map
+from foveate.core.layout import (
+    DERIVED,
+    EMBEDDING_CHANNELS,
+    EVERY_NAME,
+    FULL40,
+    Channel,
+    Description,
+    Layout,
+    Native,
+    channel_named,
+    layout_named,
+    unknown_channel,
+)
+from foveate.core.readonly import ReadOnly
+from foveate.texture import sampling
+from foveate.texture.basis import Basis
+from foveate.texture.computed import derived_plane, positions
+from foveate.texture.planes import checked_plane, quarter_shape
+from foveate.texture.sampling import MAX_LEVEL, FilterMode
+
+Floats = NDArray[np.float32]
+T = TypeVar("T")
+COLOURS = ("red", "green", "blue")
+COMPUTED = (*COLOURS, "x", "y", "eccentricity")
+
+
+@dataclass(frozen=True)
+class EncoderStamp:
+    """Which encoder made the embedding: without the same one, a question cannot be asked of the texture."""
+
+    name: str
+    revision: str
+    width: int
+
+
+@dataclass(frozen=True, eq=False)
+class Texture:
+    """An encoded image. Make one with `foveate.encode`, or read one with `Texture.load`.
+
+    Attributes:
+        grid: the cells of the encoder over the image.
+        pixel: uint8 [H, W, 3], the upright RGB image.
+        valid: uint8 [H, W], 255 where the image is opaque; None for an image without alpha.
+        planes: stored planes by channel name, float16 [h, w] at their native resolution.
+        embedding: float16 or int8 [h, w, r], compressed coordinates z of the features.
+        basis: turns text vectors into weights for z (see basis.py).
+        residual: float16 [h, w], length of what compression dropped; bounds every score's error.
+        encoder: name, revision and width of the encoder.
+        preprocessing: how the image was presented to the encoder (long side, cells, ...).
+        name: of the image, for messages.
+        made_by: how channels were computed, by name, where there is more than one way.
+        extra: planes of one's own, described by name.
+    """
+
+    grid: Grid
+    pixel: NDArray[np.uint8]
+    valid: NDArray[np.uint8] | None
+    planes: Mapping[str, NDArray[np.float16]]
+    embedding: NDArray[np.float16] | NDArray[np.int8]
+    basis: Basis
+    residual: NDArray[np.float16]
+    encoder: EncoderStamp
+    preprocessing: Mapping[str, Any]
+    name: str = "image"
+    made_by: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, Channel] = field(default_factory=dict)
+    _derived: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("planes", "preprocessing", "made_by", "extra"):
+            object.__setattr__(self, name, ReadOnly(getattr(self, name)))
+        for array in self._arrays():
+            array.setflags(write=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_derived": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for array in self._arrays():  # NumPy forgets on the way that they were read-only
+            array.setflags(write=False)
+
+    def __repr__(self) -> str:
+        return (
+            f"Texture({self.name!r}, {self.grid.height} x {self.grid.width} px, {self.grid.h} x {self.grid.w} cells, "
+            f"{self.encoder.name}, rank {self.basis.rank}, {self.nbytes / 1e6:.1f} MB)"
+        )
+
+    # --- sizes --------------------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything stored (not of what was derived on the way)."""
+        return sum(array.nbytes for array in self._arrays())
+
+    @property
+    def query_nbytes(self) -> int:
+        """Bytes of the part that answers questions: embedding, basis, residual."""
+        return self.embedding.nbytes + self.residual.nbytes + self.basis.mean.nbytes + self.basis.rows.nbytes
+
+    @property
+    def built(self) -> tuple[str, ...]:
+        """Names of the channels that were computed for this image: the order of full40, then others by name."""
+
+        def make() -> tuple[str, ...]:
+            stored = {*COMPUTED, *self.planes, *(f"embedding_{i}" for i in range(min(EMBEDDING_CHANNELS, self.rank)))}
+            return *(n for n in FULL40.names if n in stored), *sorted(stored - set(FULL40.names))
+
+        return self.derive("built", make)
+
+    @property
+    def rank(self) -> int:
+        """Numbers of the embedding that are kept a cell."""
+        return self.basis.rank
+
+    def describe(self, name: str) -> Channel:
+        """Range, native resolution, filter and reduction of a channel. Raises ChannelError for an unknown name."""
+        if isinstance(name, str) and name in self.extra:
+            return self.extra[name]
+        if self.extra and isinstance(name, str) and name not in EVERY_NAME:
+            raise unknown_channel(name, (*self.extra, *EVERY_NAME))
+        return channel_named(name)
+
+    def has(self, name: str) -> bool:
+        """Whether a channel holds values of this image, computed or derived, and not its neutral value."""
+        return name in self.built or any(name == channel.name for channel in DERIVED)
+
+    # --- planes -------------------------------------------------------------------------------------------------------
+
+    def channel(self, name: str) -> Floats:
+        """One channel at its native resolution: float32 [h, w]. Raises ChannelError for an unknown name."""
+        return self.mip(name, 0)
+
+    def mip(self, name: str, level: int) -> Floats:
+        """A channel after `level` halvings of its native resolution, by its own reduction: float32 [h, w]."""
+        channel = self.describe(name)
+        if isinstance(level, bool) or not isinstance(level, int | np.integer) or not 0 <= level <= MAX_LEVEL:
+            raise OptionError(f"mip level {level!r}", expected=f"a whole number, 0 to {MAX_LEVEL}", fix="0 is native")
+
+        if level == 0 and channel.native == "pixel":
+            return self._native(channel)  # too large to keep, and quick to make
+
+        def make() -> Floats:
+            if level == 0:
+                return self._native(channel)
+            above = self.mip(name, int(level) - 1)
+            return reduce_plane(above, (-(-above.shape[0] // 2), -(-above.shape[1] // 2)), channel.reduction)
+
+        return self.derive(("mip", name, int(level)), make)
+
+    def sample(
+        self,
+        positions: ArrayLike,
+        channels: Sequence[str] = FULL40.names,
+        level: ArrayLike = 0.0,
+        *,
+        footprint: ArrayLike | None = None,
+        filter_mode: FilterMode = "linear-mipmap-nearest",
+        boundary_mode: Boundary = "clamp",
+    ) -> Floats:
+        """Read channels at positions: (y, x) in pixels of the image, [n, 2] -> float32 [n, len(channels)].
+
+        Args:
+            positions: continuous coordinates; the centre of the first pixel is (0.5, 0.5).
+            channels: names; the default is all of full40 in layer order.
+            level: log2 of the footprint's side in pixels, one for all or [n]. A channel whose native samples are
+                already that coarse is read as it is.
+            footprint: sides in pixels [n], or Jacobians d(y, x)/d(row, column) [n, 2, 2]; gives the level, to which
+                `level` is added.
+            filter_mode: "nearest" and "linear" read native planes; "linear-mipmap-nearest" the nearest level,
+                "linear-mipmap-linear" between two. Ids and masks are never blended.
+            boundary_mode: outside the image, "clamp" repeats the border, "wrap" the image, "zero" is 0
+                (blended over half a sample at the border, as zeros lie beyond it).
+        """
+        yx = sampling.checked_positions(positions)
+        sampling.checked_modes(filter_mode, boundary_mode)
+        wanted = sampling.levels(level, footprint, len(yx))
+        if isinstance(channels, str):
+            channels = (channels,)
+        if not isinstance(channels, Iterable):
+            raise ChannelError(
+                f"channels={channels!r}", expected="names of channels", fix='pass a list: channels=["text"]'
+            )
+        read = [sampling.read(self, self.describe(c), yx, wanted, filter_mode, boundary_mode) for c in channels]
+        return np.stack(read, -1) if read else np.empty((len(yx), 0), np.float32)
+
+    def with_channel(
+        self,
+        name: str,
+        plane: ArrayLike,
+        *,
+        made_by: str = "",
+        native: Native | None = None,
+        **said: Unpack[Description],
+    ) -> Texture:
+        """A new texture with one plane more (or another one), which shares everything else.
+
+        >>> texture.with_channel("gaze", plane).channel("gaze")                 # doctest: +SKIP
+
+        Args:
+            name: one of the table that is stored as a plane (its range and resolution are known), or a new one.
+            plane: numbers [h, w] at the channel's native resolution; kept as float16.
+            made_by: a few words for `Texture.made_by`.
+            native: resolution of a new channel: "cell", "quarter" or "pixel"; None takes it from the plane's shape.
+            said: of a new channel: filter, reduction, low, high, neutral, about, as in `foveate.core.layout.Channel`.
+
+        Raises:
+            ChannelError: the name cannot be a plane. OptionError: wrong shape, NaN, or values outside the range.
+        """
+        channel, kept = checked_plane(self, name, plane, native, said)
+        known = name in EVERY_NAME
+        made = {k: v for k, v in self.made_by.items() if k != name} | ({name: made_by} if made_by else {})
+        return replace(
+            self,
+            planes={**self.planes, name: kept},
+            made_by=made,
+            extra=self.extra if known else {**self.extra, name: channel},
+        )
+
+    def tokens(self, grid: Grid | None = None, layout: Layout | str = FULL40) -> Floats:
+        """The token table: one contiguous row of all channels per cell, float32 [grid.count, len(layout)].
+
+        Each channel is reduced over a cell's area by its own rule, or interpolated where the grid is finer than it.
+        The default grid is the texture's own. The table is kept, and is read-only.
+        """
+        if grid is not None and not isinstance(grid, Grid):
+            raise OptionError(
+                f"{grid!r} as a grid", expected="a Grid", fix="make it with Grid(h, w, image height, image width)"
+            )
+        if grid is not None and (grid.height, grid.width) != (self.grid.height, self.grid.width):
+            raise OptionError(
+                f"a grid over {grid.height} x {grid.width} pixels",
+                expected=f"one over this image, {self.grid.height} x {self.grid.width} pixels",
+                fix="make it with Grid(h, w, texture.grid.height, texture.grid.width)",
+            )
+        shape, wanted = (grid or self.grid).shape, layout_named(layout)
+
+        def make() -> Floats:
+            planes = [self._at(self.describe(name), shape) for name in wanted.names]
+            return np.stack(planes, -1).reshape(-1, len(wanted))
+
+        return self.derive(("tokens", shape, wanted), make)
+
+    def dense(self, layout: Layout | str = FULL40) -> Floats:
+        """All channels of a layout as a stack of images: float32 [len(layout), H, W].
+
+        The image's resolution, or the layout's own ("grid13": 32 x 32). 168 MB a megapixel for full40: rarely needed.
+        """
+        wanted = layout_named(layout)
+        shape = wanted.shape or (self.grid.height, self.grid.width)
+        out = np.empty((len(wanted), *shape), np.float32)
+        for i, name in enumerate(wanted.names):
+            out[i] = self._at(self.describe(name), shape)
+        return out
+
+    # --- scores -------------------------------------------------------------------------------------------------------
+
+    def coordinates(self) -> Floats:
+        """The embedding as a float32 matrix [cells, r], ready for the product with a question's weights."""
+        return self.derive("coordinates", lambda: self.embedding.reshape(-1, self.basis.rank).astype(np.float32))
+
+    def scores(self, queries: NDArray[np.floating]) -> Floats:
+        """Scores of text vectors [n, D] at every cell: float32 [n, h, w]; approximately q.x for features x."""
+        q: Floats = np.atleast_2d(np.asarray(queries, np.float32))
+        rows: Floats = self.derive("rows", lambda: self.basis.rows.astype(np.float32))
+        found: NDArray[Any] = (q @ rows.T) @ self.coordinates().T
+        found += (q @ self.basis.mean)[:, None]
+        return found.reshape(-1, *self.grid.shape)
+
+    def error_bound(self, queries: NDArray[np.floating]) -> Floats:
+        """No score of `scores(queries)` is further from the uncompressed one than this: float32 [n, h, w]."""
+        length = np.linalg.norm(np.atleast_2d(queries), axis=1).astype(np.float32)
+        return length[:, None, None] * self.residual.astype(np.float32)
+
+    def derive(self, key: Hashable, make: Callable[[], T]) -> T:
+        """A value that depends on this texture alone, made when first asked for and kept with it.
+
+        The texture stays a value: what is kept here can always be made again, and two threads that make it at once
+        make the same. Arrays become read-only.
+        """
+        if key not in self._derived:
+            value = make()
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+            self._derived[key] = value
+        kept: T = self._derived[key]
+        return kept
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a .safetensors file (docs/format.md): all of it or nothing. Raises OutputError."""
+        from foveate.texture.file import save_texture
+
+        save_texture(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Texture:
+        """Read a file that `save` wrote. Raises TextureFileError or TextureVersionError, never returns damage."""
+        from foveate.texture.file import load_texture
+
+        return load_texture(path)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _arrays(self) -> list[NDArray[Any]]:
+        own: list[NDArray[Any]] = [
+            self.pixel,
+            self.embedding,
+            self.residual,
+            self.basis.mean,
+            self.basis.rows,
+            *self.planes.values(),
+        ]
+        return own if self.valid is None else [*own, self.valid]
+
+    def native_shape(self, channel: Channel) -> tuple[int, int]:
+        """(h, w) of a channel's plane in this texture; positions answer at the cells."""
+        if channel.native in ("pixel", "derived"):
+            return self.grid.height, self.grid.width
+        return quarter_shape(self.grid) if channel.native == "quarter" else self.grid.shape
+
+    def stored(self, channel: Channel, level: int) -> NDArray[Any]:
+        """What is read from: a mip level, or the bytes of a colour: a whole float plane for a few reads is a waste."""
+        if level == 0 and channel.name in COLOURS:
+            return self.pixel[..., COLOURS.index(channel.name)]
+        return self.mip(channel.name, level)
+
+    def _native(self, channel: Channel) -> Floats:
+        if channel.native == "position":
+            return positions(channel.name, self.grid.shape)
+        if channel.native == "derived":
+            return derived_plane(channel.name, self.pixel)
+        if channel.name in COLOURS:
+            return self.pixel[..., COLOURS.index(channel.name)].astype(np.float32) / np.float32(255)
+        if channel.name in self.planes:
+            return self.planes[channel.name].astype(np.float32)
+        if channel.name.startswith("embedding_") and channel.name in self.built:
+            return self.embedding[..., int(channel.name.removeprefix("embedding_"))].astype(np.float32)
+        return np.full(self.native_shape(channel), channel.neutral, np.float32)
+
+    def _at(self, channel: Channel, shape: tuple[int, int]) -> Floats:
+        if channel.native == "position":
+            return positions(channel.name, shape)
+        if not self.has(channel.name):
+            return np.full(shape, channel.neutral, np.float32)
+        plane = self._native(channel)
+        coarser = plane.shape[0] > shape[0] or plane.shape[1] > shape[1]
+        if channel.filter == "nearest" or (coarser and channel.reduction != "mean"):
+            return reduce_plane(plane, shape, channel.reduction)
+        return resize_map(plane, shape)

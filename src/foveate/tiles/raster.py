@@ -1,0 +1,304 @@
+"""Images too large to encode whole: an overview and any region, in bounded memory.
+
+What is notable
+* Tiled TIFF is read tile by tile (tifffile, extra `large`): the overview costs one pass over the file, a region only
+  the tiles it touches. Nothing else of the image is in memory, whatever its size.
+* JPEG, PNG and other files are decoded once by Pillow and kept, 4 bytes a pixel: 432 MB for 12,000 x 9,000. That bounds
+  them to `MAX_DECODED` pixels. Larger ones want to be tiled TIFF first.
+* The overview is an area mean, made in one step from whole blocks, then to size.
+
+Not covered: EXIF orientation, alpha, and TIFF of other than 8-bit grey or RGB are refused or ignored as the errors say.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from foveate.core.errors import (
+    ImageDecodeError,
+    ImageFormatError,
+    ImageNotFoundError,
+    ImageTooLargeError,
+    MissingExtraError,
+)
+from foveate.core.image import FORMATS, refuse_address
+
+Bytes = NDArray[np.uint8]
+MAX_DECODED = 178_956_970  # pixels: 716 MB in Pillow, whose own limit this is
+MAX_TILED = 40_000_000_000
+YCBCR, JPEG = 6, 7
+PHOTOMETRIC = ((1, 1), (2, 3), (2, 4), (YCBCR, 3))  # TIFF's: grey with black 0, RGB, RGB and alpha, JPEG's YCbCr
+
+
+class Raster(Protocol):
+    """A large image that can be read in parts."""
+
+    @property
+    def name(self) -> str:
+        """Of the file, for messages."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(H, W) in pixels."""
+
+    def overview(self, long_side: int) -> Bytes:
+        """The whole image, its long side at most `long_side`: uint8 [h, w, 3]."""
+
+    def region(self, y0: int, x0: int, y1: int, x1: int) -> Bytes:
+        """Pixels of a box inside the image: uint8 [y1 - y0, x1 - x0, 3]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pixels:
+    """An array as a raster: uint8 [H, W, 3]."""
+
+    rgb: Bytes
+    name: str = "array"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(H, W) in pixels."""
+        return self.rgb.shape[0], self.rgb.shape[1]
+
+    def overview(self, long_side: int) -> Bytes:
+        """Area mean of the whole."""
+        return _shrunk(self.rgb, _fitted(self.size, long_side))
+
+    def region(self, y0: int, x0: int, y1: int, x1: int) -> Bytes:
+        """A copy of the box."""
+        return np.ascontiguousarray(self.rgb[y0:y1, x0:x1])
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """A file that Pillow decoded whole."""
+
+    image: Image.Image
+    name: str
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(H, W) in pixels."""
+        return self.image.height, self.image.width
+
+    def overview(self, long_side: int) -> Bytes:
+        """Means of whole blocks, then to size."""
+        shape = _fitted(self.size, long_side)
+        block = max(1, min(self.size[0] // shape[0], self.size[1] // shape[1]))
+        return _shrunk(np.asarray(self.image.reduce(block).convert("RGB")), shape)
+
+    def region(self, y0: int, x0: int, y1: int, x1: int) -> Bytes:
+        """The box, converted to RGB."""
+        return np.array(self.image.crop((x0, y0, x1, y1)).convert("RGB"))
+
+
+@dataclass(frozen=True, eq=False)
+class TiledTiff:
+    """A tiled TIFF of which only the tiles asked for are read."""
+
+    path: Path
+    size: tuple[int, int]
+    tile: tuple[int, int]
+    places: tuple[tuple[int, int], ...] = field(repr=False)  # offset and length of each tile in the file
+    decode: Callable[..., Any] = field(repr=False)  # (bytes, number of the tile) -> pixels and where they belong
+
+    @property
+    def name(self) -> str:
+        """Of the file, for messages."""
+        return self.path.name
+
+    def overview(self, long_side: int) -> Bytes:
+        """One pass over all tiles: each is reduced to its place before the next is read."""
+        (h, w), (height, width) = _fitted(self.size, long_side), self.size
+        total, weight = np.zeros((h, w, 3), np.float32), np.zeros((h, w, 1), np.float32)
+        for top, left, pixels in self._tiles(range(len(self.places))):
+            rows = ((np.arange(pixels.shape[0]) + top + 0.5) * h / height).astype(int)
+            cols = ((np.arange(pixels.shape[1]) + left + 0.5) * w / width).astype(int)
+            block = np.add.reduceat(pixels.astype(np.float32), _starts(rows), 0)
+            block = np.add.reduceat(block, _starts(cols), 1)
+            counts = np.bincount(rows - rows[0])[:, None] * np.bincount(cols - cols[0])[None]
+            place = slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1)
+            total[place] += block
+            weight[place] += counts[..., None]
+        return np.rint(total / np.maximum(weight, 1)).astype(np.uint8)
+
+    def region(self, y0: int, x0: int, y1: int, x1: int) -> Bytes:
+        """Reads the tiles that the box touches."""
+        out = np.zeros((y1 - y0, x1 - x0, 3), np.uint8)
+        across = -(-self.size[1] // self.tile[1])
+        tall, wide = self.tile
+        rows, cols = range(y0 // tall, -(-y1 // tall)), range(x0 // wide, -(-x1 // wide))
+        for top, left, pixels in self._tiles([r * across + c for r in rows for c in cols]):
+            a, b = max(top, y0), min(top + pixels.shape[0], y1)
+            c, d = max(left, x0), min(left + pixels.shape[1], x1)
+            out[a - y0 : b - y0, c - x0 : d - x0] = pixels[a - top : b - top, c - left : d - left]
+        return out
+
+    def _tiles(self, numbers: Iterable[int]) -> Iterator[tuple[int, int, Bytes]]:
+        """(top, left, uint8 [h, w, 3]) of tiles by number, cut to the image."""
+        across = -(-self.size[1] // self.tile[1])
+        with open(self.path, "rb") as stream:
+            for number in numbers:
+                offset, length = self.places[number]
+                stream.seek(offset)
+                data = stream.read(length)
+                top, left = number // across * self.tile[0], number % across * self.tile[1]
+                h, w = min(self.tile[0], self.size[0] - top), min(self.tile[1], self.size[1] - left)
+                try:
+                    if len(data) < length:
+                        raise EOFError(f"tile {number} ends after {len(data)} of {length} bytes")
+                    decoded = self.decode(data, number)[0] if data else None
+                except Exception as cause:  # codecs fail in many ways
+                    raise _broken(self.name, cause) from cause
+                if decoded is None:
+                    yield top, left, np.zeros((h, w, 3), np.uint8)  # a sparse file's empty tile
+                    continue
+                pixels = np.asarray(decoded).reshape(-1, decoded.shape[-2], decoded.shape[-1])[:h, :w]
+                yield top, left, np.ascontiguousarray(np.broadcast_to(pixels[..., :3], (h, w, 3)))
+
+
+def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
+    """A path or an array uint8 [H, W, 3] -> something that can be read in parts.
+
+    Raises ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, MissingExtraError.
+    """
+    if isinstance(source, np.ndarray):
+        if source.dtype != np.uint8 or source.ndim != 3 or source.shape[2] != 3:
+            raise ImageFormatError(
+                f"an array {source.dtype} {list(source.shape)}",
+                expected="uint8 [H, W, 3]",
+                fix="foveate.load_image(array).rgb makes one",
+            )
+        if not source.size:
+            raise ImageFormatError(f"an array {list(source.shape)}", expected="at least 1 x 1", fix="check the crop")
+        return Pixels(source.copy())
+    if isinstance(source, str | os.PathLike):
+        refuse_address(source)
+    try:
+        path = Path(source)
+        found = path.is_file()
+    except (OSError, TypeError, ValueError):
+        path, found = Path(str(source)[:200]), False
+    if not found:
+        raise ImageNotFoundError(f"no file at '{path}'", expected="the path of an image", fix="check the spelling")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limits follow
+            image = Image.open(path, formats=FORMATS)
+    except UnidentifiedImageError:
+        raise ImageFormatError(
+            f"'{path.name}' is not an image that foveate reads", expected=", ".join(FORMATS), fix="convert it"
+        ) from None
+    except Image.DecompressionBombError as bomb:
+        with path.open("rb") as stream:
+            start = stream.read(4)
+        if start in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):  # TIFF and BigTIFF
+            return _tiled(path, None)
+        raise _too_large(path.name, str(bomb)) from None
+    except Exception as cause:
+        raise _broken(path.name, cause) from cause
+    if image.format == "TIFF" and 322 in getattr(image, "tag_v2", ()):  # TileWidth
+        return _tiled(path, image)
+    return _decoded(image, path)
+
+
+def _decoded(image: Image.Image, path: Path) -> Decoded:
+    if image.width * image.height > MAX_DECODED:
+        image.close()
+        raise _too_large(path.name, f"{image.height:,} x {image.width:,} pixels")
+    if image.mode.startswith(("I", "F")):
+        image.close()
+        raise ImageFormatError(
+            f"'{path.name}' has pixels of mode {image.mode}, not of 8 bits",
+            expected="8 bits a sample; what is black and white in others must be known",
+            fix="foveate.load_image(path, value_range=(black, white)).rgb makes an array that closer.survey takes",
+        )
+    try:
+        image.load()
+        if image.mode not in ("RGB", "L"):
+            image = image.convert("RGB")
+    except Exception as cause:
+        image.close()
+        raise _broken(path.name, cause) from cause
+    return Decoded(image, path.name)
+
+
+def _tiled(path: Path, image: Image.Image | None) -> Raster:
+    try:
+        import tifffile
+    except ImportError:
+        if image is not None and image.width * image.height <= MAX_DECODED:
+            return _decoded(image, path)  # slower and larger, but right
+        raise MissingExtraError(
+            f"'{path.name}' is too large to be decoded whole",
+            expected="the extra `large` to read tiled TIFF in parts",
+            fix="pip install 'foveate[large]'",
+        ) from None
+    try:
+        with tifffile.TiffFile(path) as file:
+            page: Any = file.pages[0]
+            known = page.is_tiled and page.dtype == np.uint8 and page.planarconfig == 1
+            known = known and (int(page.photometric), page.samplesperpixel) in PHOTOMETRIC
+            known = known and (int(page.photometric) != YCBCR or int(page.compression) == JPEG)
+            tables, decode = page.jpegtables if known else None, page.decode  # read while the file is open
+    except Exception as cause:
+        raise _broken(path.name, cause) from cause
+    if not known:
+        if image is not None:
+            return _decoded(image, path)
+        raise ImageFormatError(
+            f"'{path.name}' is no TIFF of 8-bit tiles in grey or RGB",
+            expected="tiled, 8 bits, one plane",
+            fix="vips tiffsave IN OUT.tif --tile, say",
+        )
+    if image is not None:
+        image.close()
+    height, width = page.imagelength, page.imagewidth
+    if height * width > MAX_TILED:
+        raise _too_large(path.name, f"{height:,} x {width:,} pixels")
+    places = tuple(zip(page.dataoffsets, page.databytecounts, strict=True))
+    tile = page.tilelength, page.tilewidth
+    return TiledTiff(path, (height, width), tile, places, partial(decode, jpegtables=tables))
+
+
+def _fitted(size: tuple[int, int], long_side: int) -> tuple[int, int]:
+    ratio = min(1.0, long_side / max(size))
+    return max(1, round(size[0] * ratio)), max(1, round(size[1] * ratio))
+
+
+def _shrunk(rgb: Bytes, shape: tuple[int, int]) -> Bytes:
+    if rgb.shape[:2] == shape:
+        return np.ascontiguousarray(rgb)
+    return np.asarray(cv2.resize(rgb, shape[::-1], interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def _starts(groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each run of equal numbers begins."""
+    return np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
+
+
+def _broken(name: str, cause: Exception) -> ImageDecodeError:
+    return ImageDecodeError(
+        f"'{name}' begins as an image, but cannot be decoded ({type(cause).__name__}: {cause})",
+        expected="a complete, undamaged file",
+        fix="download or export it again",
+    )
+
+
+def _too_large(name: str, what: str) -> ImageTooLargeError:
+    return ImageTooLargeError(
+        f"'{name}' is too large: {what}",
+        expected=f"at most {MAX_DECODED:,} for files that are decoded whole, {MAX_TILED:,} for tiled TIFF",
+        fix="convert it to tiled TIFF (vips tiffsave IN OUT.tif --tile), or shrink it",
+    )

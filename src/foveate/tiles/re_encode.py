@@ -1,0 +1,243 @@
+"""Look there again, closer: encode the most relevant part of an image once more at a finer scale, and merge it.
+
+    texture = refine(texture)                              # the whole image again, finer: for every question
+    texture = refine(texture, "a traffic light")           # or where this question looks; the old one stays as it is
+    score(texture, "a traffic light")                      # the embedding is finer where the question looked
+    score(texture, "a traffic light", prior="pass_1")      # and may read the map of the first pass
+
+How. The box of `share` of the cells that holds the most of the map, of those that hold its highest cell, is encoded
+from the texture's own pixels at `scale` times the resolution. The fine features are averaged over each cell of the
+texture, written in the texture's own basis (basis.inward), and take half of the weight; towards the borders of the box
+that are not the image's they fade out over two cells.
+
+What is notable
+* Everything is linear, so the score of the result is the weighted mean of the scores of both looks.
+* `Texture.error_bound` stays honest: for w fine + (1 - w) old features it is w r_fine + (1 - w) r_old and the length of
+  what rounding moved, by the triangle inequality, never below the true residual.
+* All but the embedding and its residual is shared with the old texture: pixels, planes, basis. The map that chose the
+  box is kept as the next free plane `pass_1`, `pass_2`, ...; `Texture.made_by["embedding"]` says what was looked at.
+* The box has the aspect of the image, so a part is presented to the encoder as a small image of the same kind.
+* Half the weight: the fine look alone loses precision, because a tower that sees only a part misses what is around it.
+  Averaging is as good as any weighting of fine samples by their length (docs/log.md).
+
+Cost: one pass of the tower for each step, of share scale^2 times the size of the first: half as much again with the
+defaults. **For several questions of one image the whole is better value**: one look more, at 2.25 times the size of the
+first, from which all questions gain more (docs/log.md).
+
+Not covered: images too large for one look, see closer.py; cells finer than the texture's; segments, which stay as the
+first look made them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.errors import OptionError, QueryError
+from foveate.core.grid import Grid
+from foveate.encoders.contract import check_features
+from foveate.encoders.load import encoder_of
+from foveate.encoders.protocol import Encoder
+from foveate.pipeline import score
+from foveate.relevance.memory import noted
+from foveate.relevance.negatives import query_metric_of
+from foveate.relevance.value import Relevance
+from foveate.texture.basis import inward, rounded_up
+from foveate.texture.texture import Texture
+
+Floats = NDArray[np.float32]
+Box = tuple[int, int, int, int]  # y0, x0, y1, x1, in cells or in pixels
+
+FINE = 0.5  # weight of the second look
+RAMP = 2  # cells over which a box fades into its surroundings
+LARGEST_SCALE, MOST_STEPS = 4, 16
+LEAST_SIDE = 64  # pixels: encoders refuse images of less than a patch
+PROBE = 224  # pixels: an encoder does not say how many of them a cell takes, so it is asked with a small image
+
+
+def refine(
+    texture: Texture,
+    looking_for: str | Relevance | None = None,
+    *,
+    scale: float = 1.5,
+    share: float = 0.25,
+    steps: int = 1,
+    encoder: str | Encoder | None = None,
+) -> Texture:
+    """Encode the most relevant part of a texture's image again, `scale` times as fine, and merge it.
+
+    Args:
+        texture: from `encode` or `Texture.load`.
+        looking_for: None for the whole image, once, which serves every question (share and steps then have no say). Or
+            a question, asked anew before each step; or a relevance of this texture (what is checked is the size of its
+            image: a relevance does not know more).
+        scale: resolution of the second look as a multiple of the first's, 1 to 4. Beyond the photograph's own there is
+            nothing to see: 1.5 is the best for photographs of 640 pixels, larger ones may want more.
+        share: of the image that a step looks at, above 0, to 1.
+        steps: boxes to look at, 1 to 16; a later one is chosen by what lies outside of the earlier ones, and when
+            they cover everything there are no more.
+        encoder: as for `score`: needed only for one that does not come with foveate.
+
+    Raises:
+        TextureEncoderError: the texture is from another encoder. QueryError: a question that cannot be asked.
+        OptionError: an argument out of range, a relevance of another image, or a scale that the encoder refuses.
+        EncoderOutputError: the encoder broke its contract.
+    """
+    _check(texture, looking_for, scale, share, steps)
+    tower = encoder_of(texture.encoder, encoder)
+    if looking_for is None:
+        return _merged(texture, (0, 0, *texture.grid.shape), scale, tower)
+    open_cells, refined = np.ones(texture.grid.shape, bool), texture
+    for step in range(steps):
+        relevance = score(refined, looking_for, encoder=tower) if isinstance(looking_for, str) else looking_for
+        relevance = relevance.on(texture.grid)
+        box = top_box(np.where(open_cells, relevance.map, -1), share)
+        open_cells[box[0] : box[2], box[1] : box[3]] = False
+        refined = _merged(refined, box, scale, tower)
+        if isinstance(looking_for, str) or step == 0:
+            refined = noted(refined, relevance, _free_name(refined))
+        if not open_cells.any():
+            break
+    return refined
+
+
+def top_box(plane: NDArray[np.floating], share: float) -> Box:
+    """In cells: of the boxes with the map's aspect, `share` of its cells and its highest cell in them, that with the
+    highest sum; of equals the first. Cells below 0 are not counted."""
+    h, w = plane.shape
+    tall, wide = (min(n, max(1, round(n * share**0.5))) for n in (h, w))
+    y, x = (int(i) for i in np.unravel_index(int(plane.argmax()), plane.shape))
+    total = np.zeros((h + 1, w + 1))
+    total[1:, 1:] = np.maximum(plane, 0).astype(np.float64).cumsum(0).cumsum(1)
+    tops = slice(max(0, y - tall + 1), min(y, h - tall) + 1)
+    lefts = slice(max(0, x - wide + 1), min(x, w - wide) + 1)
+    sums = total[tall:, wide:] - total[:-tall, wide:] - total[tall:, :-wide] + total[:-tall, :-wide]
+    best = np.unravel_index(int(np.round(sums[tops, lefts], 9).argmax()), sums[tops, lefts].shape)
+    top, left = tops.start + int(best[0]), lefts.start + int(best[1])
+    return top, left, top + tall, left + wide
+
+
+def area_means(features: Floats, pixels: Box, grid: Grid, cells: Box) -> Floats:
+    """Features [hf, wf, D] of a part of the image, in pixels -> exact means over the cells of a grid: [h, w, D].
+
+    A sample counts by the share of the cell that it covers. The pixels must contain the cells.
+    """
+    weights = []
+    for axis, (length, count) in enumerate(((grid.height, grid.h), (grid.width, grid.w))):
+        edges = np.arange(cells[axis], cells[axis + 2] + 1) * (length / count)
+        steps = np.linspace(pixels[axis], pixels[axis + 2], features.shape[axis] + 1)
+        above = np.maximum(edges[:-1, None], steps[None, :-1])
+        covered = np.maximum(np.minimum(edges[1:, None], steps[None, 1:]) - above, 0)
+        weights.append((covered / covered.sum(1, keepdims=True)).astype(np.float32))
+    return np.asarray(np.einsum("ya,abd,xb->yxd", weights[0], features, weights[1], optimize=True), np.float32)
+
+
+def fading(shape: tuple[int, int], cells: Box) -> Floats:
+    """1 inside a box, falling over RAMP cells towards those of its borders that are not the grid's: [h, w]."""
+    sides = []
+    for n, start, stop in ((shape[0], cells[0], cells[2]), (shape[1], cells[1], cells[3])):
+        rise = np.minimum(1, (np.arange(stop - start) + 0.5) / RAMP)
+        one = np.ones(stop - start)
+        sides.append(np.minimum(one if start == 0 else rise, one if stop == n else rise[::-1]))
+    return np.outer(*sides).astype(np.float32)
+
+
+def _merged(texture: Texture, cells: Box, scale: float, tower: Encoder) -> Texture:
+    """The texture with a box of cells looked at again."""
+    grid, basis, part = texture.grid, texture.basis, (slice(cells[0], cells[2]), slice(cells[1], cells[3]))
+    pixels = outwards(cells, grid)
+    if (texture.pixel == texture.pixel[0, 0]).all():  # as in encode: what a tower says then is how it treats borders
+        fine = np.zeros((cells[2] - cells[0], cells[3] - cells[1], basis.width), np.float32)
+    else:
+        fine = area_means(_look(texture, pixels, scale, tower), pixels, grid, cells)
+    metric = query_metric_of(tower) if texture.preprocessing.get("compression", "query") == "query" else None
+    rows = basis.rows.astype(np.float32)
+    z_fine = (fine - basis.mean) @ inward(basis, metric)
+    r_fine = np.linalg.norm(fine - basis.mean - z_fine @ rows, axis=-1)
+    weight = FINE * fading(grid.shape, cells)
+    embedding, residual = texture.embedding.astype(np.float32), texture.residual.astype(np.float32)
+    exact = weight[..., None] * z_fine + (1 - weight[..., None]) * embedding[part]
+    kept = exact.astype(np.float16)
+    moved = np.linalg.norm((exact - kept.astype(np.float32)) @ rows, axis=-1)
+    embedding[part], residual[part] = kept, weight * r_fine + (1 - weight) * residual[part] + moved
+    before = texture.made_by.get("embedding", "")
+    made = f"again at {scale:g} x in {'-'.join(map(str, pixels))}"
+    return replace(
+        texture,
+        embedding=embedding.astype(np.float16),
+        residual=rounded_up(residual),
+        made_by={**texture.made_by, "embedding": f"{before}; {made}" if before else made},
+    )
+
+
+def look(rgb: NDArray[np.uint8], pixels: Box, tower: Encoder, side: float | None) -> Floats:
+    """Features of a part of an image [hf, wf, D]; `side` is the working size of that part, None the encoder's own."""
+    part = np.ascontiguousarray(rgb[pixels[0] : pixels[2], pixels[1] : pixels[3]])
+    dense = tower.encode_image(part, long_side=None if side is None else max(LEAST_SIDE, round(side)))
+    check_features(tower, dense, (part.shape[0], part.shape[1]))
+    return np.asarray(dense.features, np.float32)
+
+
+def working_side(texture: Texture, tower: Encoder) -> float:
+    """Pixels along the long side of the image as the encoder saw it."""
+    side = texture.preprocessing.get("long_side")
+    if side is not None:
+        return float(side)
+    probe = tower.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE)
+    return max(texture.grid.shape) * PROBE / probe.grid.w
+
+
+def _look(texture: Texture, pixels: Box, scale: float, tower: Encoder) -> Floats:
+    """Features of a part of the image with `scale` times the cells that it has in the texture: [hf, wf, D]."""
+    grid, size = texture.grid, (pixels[2] - pixels[0], pixels[3] - pixels[1])
+    ratio = scale * max(size) / max(grid.height, grid.width)  # of the working size of the first look
+    side: float | None = texture.preprocessing.get("long_side")
+    if abs(ratio - 1) * max(grid.shape) >= 0.5:
+        side = ratio * working_side(texture, tower)
+    try:
+        return look(texture.pixel, pixels, tower, side)
+    except OptionError as error:
+        raise OptionError(
+            f"scale={scale:g} for {size[0]} x {size[1]} pixels: {error.received}",
+            expected=error.expected,
+            fix="a smaller scale, or a smaller share of the image",
+        ) from error
+
+
+def outwards(cells: Box, grid: Grid) -> Box:
+    """A box of cells in whole pixels, rounded outwards."""
+    y0, y1 = (cells[i] * grid.height for i in (0, 2))
+    x0, x1 = (cells[i] * grid.width for i in (1, 3))
+    return y0 // grid.h, x0 // grid.w, -(-y1 // grid.h), -(-x1 // grid.w)
+
+
+def _free_name(texture: Texture) -> str:
+    number = 1
+    while f"pass_{number}" in texture.planes:
+        number += 1
+    return f"pass_{number}"
+
+
+def _check(texture: object, looking_for: object, scale: object, share: object, steps: object) -> None:
+    if not isinstance(texture, Texture):
+        raise OptionError(
+            f"refine() of a {type(texture).__name__}", expected="a Texture", fix="texture = encode(image) comes first"
+        )
+    if looking_for is not None and not isinstance(looking_for, str | Relevance):
+        raise QueryError(
+            f"refine() for a {type(looking_for).__name__}",
+            expected="one question, or a Relevance",
+            fix="call refine once for each question",
+        )
+    for name, value, low, high in (("scale", scale, 1, LARGEST_SCALE), ("share", share, 0, 1)):
+        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not number or not low <= value <= high or value == 0:  # type: ignore[operator]
+            raise OptionError(
+                f"{name}={value!r}",
+                expected=f"a number from {low} to {high}" if low else f"a number above 0, at most {high}",
+                fix="leave it out",
+            )
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
+        raise OptionError(f"steps={steps!r}", expected=f"a whole number from 1 to {MOST_STEPS}", fix="leave it out")

@@ -1,0 +1,1 @@
+"""Pictures as values: heat map, kept tokens, channel sheet, contact sheet."""

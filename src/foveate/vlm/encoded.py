@@ -1,0 +1,162 @@
+"""What a model knows of one or several images before any question: features, textures, and what goes where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.errors import SceneError
+from foveate.relevance.query import quoted
+from foveate.relevance.regions import Regions
+from foveate.relevance.value import Relevance
+from foveate.texture.texture import Texture
+from foveate.vlm.families.family import Encoded, Family
+from foveate.vlm.inputs.batch import output_of
+from foveate.vlm.inputs.placement import Placement
+from foveate.vlm.select.choose import Choice
+
+Mode = Literal["drop", "sparse", "weight", "crop"]
+Indices = NDArray[np.int64]
+
+
+class OfModel:
+    """A value that holds its model: a copy of it is the value itself, as it never changes, and it is not pickled."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise SceneError(
+            f"a {type(self).__name__} to be pickled: it holds its model and the model's features",
+            expected="a value that stays in its process",
+            fix="see the image again where it is needed; to keep what questions are scored on, and not the features: "
+            "scene.textures[0].save(path)",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Scene(OfModel):
+    """Images as a model saw them, for any number of questions. Made by `VLM.see`; never changed.
+
+    Attributes:
+        model: the model that saw them.
+        images: uint8 [H, W, 3] each; of a video, the pictures that the model gets.
+        textures: of each of them: what questions are scored on.
+        placements: where the feature rows of each image lie; a video has one placement for all pictures.
+        spans: the ids that stand for each image, or for the video, in a prompt.
+        features: of each image, or of the video; None for a scene that was seen for mode "sparse" only.
+        inputs: what the processor made of the images; pixels only where a mode needs them again.
+        kind: "image" or "video".
+        mark: the part of a prompt's text that a span replaces.
+    """
+
+    model: Any
+    images: tuple[NDArray[np.uint8], ...]
+    textures: tuple[Texture, ...]
+    placements: tuple[Placement, ...]
+    spans: tuple[Indices, ...]
+    features: Encoded | None
+    inputs: Mapping[str, Any]
+    kind: Literal["image", "video"] = "image"
+    mark: str = ""
+
+    def __repr__(self) -> str:
+        sizes = " and ".join(sorted({f"{image.shape[0]} x {image.shape[1]}" for image in self.images}))
+        shown = f"{len(self.images)} {'frames' if self.kind == 'video' else 'images'} of " * (len(self.images) > 1)
+        encoded = "for mode 'sparse'" if self.features is None else "encoded"
+        cells = " + ".join(map(str, self.cells))
+        return f"Scene({shown}{sizes} px, {cells} cells, {encoded}, {type(self.model).__name__})"
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """Cells of each image, or of the video: the largest budgets."""
+        return tuple(placement.cells for placement in self.placements)
+
+    def of_each(self, relevance: Sequence[Relevance]) -> list[Sequence[Relevance]]:
+        """Relevance of all pictures -> of the pictures of each placement."""
+        ends = np.cumsum([placement.pictures for placement in self.placements])
+        return [relevance[b - p.pictures : b] for p, b in zip(self.placements, ends.tolist(), strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared(OfModel):
+    """A question ready for the model: `model(**prepared.inputs())`, or `model.generate(**prepared.inputs())`.
+
+    Attributes:
+        text: input_ids, attention_mask [1, K] and position_ids [1, K] or [4, 1, K] of the kept tokens.
+        features: of the kept cells.
+        family: knows how the model takes them.
+        keep: which tokens of the full prompt are there, bool [L].
+        chosen: the kept cells of each image.
+        relevance: of the question, over each image.
+        tokens: (visual tokens the model gets, visual tokens there are).
+        seconds: what took how long: "score", "choose", "slice" (and "encode" for mode "sparse").
+        model: that it was prepared for.
+        kind: "image" or "video".
+        question: what is asked.
+        mode: in which the features were made.
+    """
+
+    text: Mapping[str, Any]
+    features: Encoded
+    family: Family
+    keep: NDArray[np.bool_]
+    chosen: tuple[Choice, ...]
+    relevance: tuple[Relevance, ...]
+    tokens: tuple[int, int]
+    seconds: Mapping[str, float]
+    model: Any
+    kind: str = "image"
+    question: str = ""
+    mode: Mode = "drop"
+
+    def __repr__(self) -> str:
+        return f"Prepared({quoted(self.question)}, {_spent(self.tokens, self.mode)}, {type(self.model).__name__})"
+
+    def inputs(self) -> dict[str, Any]:
+        """Keywords for one call of the model: a new object every time, as `generate` may write into it."""
+        return {**self.text, "mm_encoder_outputs": output_of([self.features], self.family, self.kind)}
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a model said.
+
+    Attributes:
+        text: without special tokens.
+        ids: generated ids, int64 [n].
+        chosen: the kept cells of each image; `chosen[0].kept[0]` is an Allocation, with indices, scores and mask.
+        relevance: of the question, over each image.
+        tokens: (visual tokens the model got, visual tokens there are).
+        seconds: what took how long: "score", "choose", "slice", "generate" ("encode" for mode "sparse", "see" for the
+            crops of mode "crop").
+        regions: mode "crop": what was cut out; the first of `chosen` is the whole picture, then come the regions.
+        question: what was asked.
+        mode: in which.
+    """
+
+    text: str
+    ids: Indices
+    chosen: tuple[Choice, ...]
+    relevance: tuple[Relevance, ...]
+    tokens: tuple[int, int]
+    seconds: Mapping[str, float]
+    regions: Regions | None = None
+    question: str = ""
+    mode: Mode = "drop"
+
+    def __repr__(self) -> str:
+        seconds = sum(self.seconds.values())
+        spent = _spent(self.tokens, self.mode)
+        return f"Answer({quoted(self.text)} to {quoted(self.question)}, {spent}, {seconds:.2f} s)"
+
+
+def _spent(tokens: tuple[int, int], mode: Mode) -> str:
+    return f"{tokens[0]} of {tokens[1]} visual tokens, mode {mode!r}"

@@ -1,0 +1,186 @@
+"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: one cell is 2 x 2 patches, positions are (time, row, column).
+
+What is notable
+* `get_rope_index` must see the full prompt. Given short ids and no positions, these models take positions of plain
+  text, without an error and with other logits.
+* The towers take any subset of whole cells, if positions and attention borders are given beside the patches. A dense
+  tower whose dropped keys are masked gives the same numbers. Qwen2.5-VL looks through windows of 4 x 4 cells in most of
+  its layers, so whole windows are preferred (windows.py).
+* Qwen3-VL adds features of earlier layers to the first layers of the language model (DeepStack); they are sliced with
+  the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from foveate.vlm.families.family import Encoded, Inputs, Plain, Video, split
+from foveate.vlm.inputs.placement import Pane, Placement, one_pane
+
+if TYPE_CHECKING:
+    import torch
+
+Indices = NDArray[np.int64]
+POSITION_INPUTS = ("image_grid_thw", "video_grid_thw", "second_per_grid_ts")
+
+
+class Qwen(Plain):
+    """One adapter for all three; their differences are looked up in the model."""
+
+    def placements(
+        self, model: Any, processor: Any, inputs: Inputs, sizes: Sequence[tuple[int, int]], spans: Sequence[Indices]
+    ) -> tuple[Placement, ...]:
+        """One grid of cells over each image."""
+        merge = model.model.visual.spatial_merge_size
+        shapes = [(int(h) // merge, int(w) // merge) for _, h, w in inputs["image_grid_thw"].tolist()]
+        return tuple(one_pane(h, w, size) for (h, w), size in zip(shapes, sizes, strict=True))
+
+    def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> Encoded:
+        """Features of each image or video, and those of DeepStack's layers where the model has any."""
+        if "pixel_values_videos" in inputs:
+            out = model.get_video_features(inputs["pixel_values_videos"], inputs["video_grid_thw"], return_dict=True)
+            return _of_each(out, counts)
+        out = model.get_image_features(inputs["pixel_values"], inputs["image_grid_thw"], return_dict=True)
+        return _of_each(out, counts)
+
+    def positions(self, model: Any, ids: torch.Tensor, inputs: Inputs) -> torch.Tensor:
+        """[3, L] from the model's own `get_rope_index`."""
+        config = model.config
+        kinds = (ids == config.image_token_id).to(ids.dtype) + 2 * (ids == config.video_token_id).to(ids.dtype)
+        given = {name: inputs[name] for name in POSITION_INPUTS if name in inputs}
+        return model.model.get_rope_index(ids[None], mm_token_type_ids=kinds[None], **given)[0][:, 0]
+
+    def output(self, encoded: Encoded) -> Any:
+        """With DeepStack's features beside the rest where there are any."""
+        out = super().output(encoded)
+        if not encoded.levels:
+            return out
+        from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
+
+        return BaseModelOutputWithDeepstackFeatures(
+            pooler_output=out.pooler_output, deepstack_features=[list(level) for level in encoded.levels]
+        )
+
+    def windows(self, model: Any) -> tuple[int, int] | None:
+        """Cells of an attention window, (rows, columns); None for a tower without windows."""
+        vision = model.config.vision_config
+        side = getattr(vision, "window_size", 0) // (vision.patch_size * vision.spatial_merge_size)
+        return (side, side) if side else None
+
+    def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> Video:
+        """Two frames make one picture; the last one is doubled where their number is odd.
+
+        Frames go through the image processor, so that no video processor is needed: it lays every
+        image out as two equal frames, and of two such layouts each gives one half.
+        """
+        import torch
+
+        images = processor.image_processor
+        depth = int(images.temporal_patch_size)
+        padded = [*frames, *[frames[-1]] * (-len(frames) % depth)]
+        made = [images(Image.fromarray(frame), return_tensors="pt") for frame in padded]
+        _, h, w = (int(n) for n in made[0]["image_grid_thw"][0])
+        laid = torch.stack([one["pixel_values"].reshape(h * w, 3, depth, -1) for one in made])
+        laid = laid.reshape(-1, depth, h * w, 3, depth, laid.shape[-1])  # picture, frame, patch, colour, time, pixel
+        pixels = torch.stack([laid[:, t, :, :, t] for t in range(depth)], 3)
+        pictures = len(laid)
+        merge = int(images.merge_size)
+        rows, cols = h // merge, w // merge
+        size = frames[0].shape[0], frames[0].shape[1]
+        box = 0.0, 0.0, float(size[0]), float(size[1])
+        panes = tuple(Pane(rows, cols, box, first=n * rows * cols, picture=n) for n in range(pictures))
+        start, token, end = processor.vision_start_token, processor.video_token, processor.vision_end_token
+        mark, text = token, token * (pictures * rows * cols)
+        if self.name == "qwen3_vl":  # pictures one by one, each with its time
+            times = [(n * depth + (depth - 1) / 2) / fps for n in range(pictures)]
+            mark = start + token + end
+            text = "".join(f"<{t:.1f} seconds>{start}{token * (rows * cols)}{end}" for t in times)
+        inputs = {
+            "pixel_values_videos": pixels.reshape(pictures * h * w, -1),
+            "video_grid_thw": torch.tensor([[pictures, h, w]]),
+            "second_per_grid_ts": torch.tensor([depth / fps]),
+        }
+        span = np.asarray(processor.tokenizer(text, add_special_tokens=False)["input_ids"], np.int64)
+        return Video(inputs, span, mark, Placement(panes, pictures * rows * cols), tuple(range(0, len(padded), depth)))
+
+    def encode_kept(self, model: Any, inputs: Inputs, kept: Sequence[Indices]) -> Encoded:
+        """The tower over the patches of these cells alone. Every image attends to itself."""
+        import torch
+        from torch.nn.functional import pad
+
+        visual = model.model.visual
+        grid = inputs["video_grid_thw" if "video_grid_thw" in inputs else "image_grid_thw"]
+        merge = int(visual.spatial_merge_size)
+        shots = torch.repeat_interleave(grid[:, 1] * grid[:, 2], grid[:, 0]) // merge**2  # cells; each sees only itself
+        starts = np.cumsum([0, *(grid.prod(-1) // merge**2).tolist()])
+        cells = torch.from_numpy(np.concatenate([rows + a for rows, a in zip(kept, starts, strict=False)])).to(grid)
+        patches = (cells[:, None] * merge**2 + torch.arange(merge**2, device=grid.device)).flatten()
+        shot = torch.bucketize(cells, shots.cumsum(0), right=True)
+        sizes = torch.bincount(shot)
+        given = {
+            "position_ids": _vision_positions(grid, merge)[patches],
+            "cu_seqlens": pad((sizes[sizes > 0] * merge**2).cumsum(0), (1, 0)).to(torch.int32),
+        }
+        if hasattr(visual, "num_grid_per_side"):
+            given |= _interpolation(visual, grid, merge, patches)
+        if self.windows(model) is not None:
+            index, borders = _window_index(visual, grid, merge)
+            inverse = torch.full((int(starts[-1]),), -1, device=grid.device).scatter(
+                0, cells, torch.arange(len(cells), device=grid.device)
+            )
+            window = torch.repeat_interleave(
+                torch.arange(len(borders) - 1, device=grid.device), (borders[1:] - borders[:-1]).long() // merge**2
+            )
+            found = inverse[index] >= 0
+            count = torch.bincount(window[found], minlength=len(borders) - 1)
+            count = count[count > 0]  # an empty window would be a second border at the same place
+            given["window_index"] = inverse[index][found]
+            given["cu_window_seqlens"] = pad((count * merge**2).cumsum(0), (1, 0)).to(torch.int32)
+        pixels = inputs["pixel_values_videos" if "pixel_values_videos" in inputs else "pixel_values"]
+        pixels = pixels[patches].to(visual.dtype)
+        out = visual(pixels, grid_thw=grid, return_dict=True, **given)
+        return _of_each(out, [len(rows) for rows in kept])
+
+
+def _of_each(out: Any, counts: Sequence[int]) -> Encoded:
+    """What the tower returned for all images -> for each image."""
+
+    def parts(features: Any) -> tuple[torch.Tensor, ...]:
+        return tuple(features) if isinstance(features, list | tuple) else split(features, counts)
+
+    levels = getattr(out, "deepstack_features", None) or ()
+    return Encoded(parts(out.pooler_output), tuple(parts(level) for level in levels))
+
+
+def _vision_positions(grid: torch.Tensor, merge: int) -> torch.Tensor:
+    from transformers.vision_utils import get_vision_position_ids
+
+    return get_vision_position_ids(grid, merge)
+
+
+def _window_index(visual: Any, grid: torch.Tensor, merge: int) -> tuple[torch.Tensor, torch.Tensor]:
+    import torch
+    from transformers.vision_utils import get_vision_window_index
+
+    index, borders = get_vision_window_index(
+        grid, spatial_merge_size=merge, window_size=visual.window_size, patch_size=visual.patch_size
+    )
+    return torch.as_tensor(index, device=grid.device).long(), torch.as_tensor(borders, device=grid.device)
+
+
+def _interpolation(visual: Any, grid: torch.Tensor, merge: int, patches: torch.Tensor) -> dict[str, torch.Tensor]:
+    from transformers.vision_utils import get_vision_interpolation_indices_and_weights
+
+    indices, weights = get_vision_interpolation_indices_and_weights(
+        grid,
+        num_grid_per_side=visual.num_grid_per_side,
+        mode=visual.interpolation_mode,
+        align_corners=visual.interpolation_align_corners,
+        spatial_merge_size=merge,
+    )
+    return {"interp_indices": indices[patches], "interp_weights": weights[patches]}

@@ -1,0 +1,1 @@
+"""Tensors of a call: ids, positions, features."""

@@ -1,0 +1,125 @@
+"""From a question to the ids of the full prompt, without touching the images again.
+
+The processor replaces each image token of a text by what stands for that image: hundreds of placeholder tokens, with
+tags between them in some families. That costs a pass over the images. Here it happens once a scene: `spans` keeps the
+ids that stand for each image, and every further prompt is tokenised with single image tokens, which are then replaced.
+
+Image tokens are special tokens, so a tokenizer cuts the text at them, and the ids around them do not depend on what
+stands between. `spans` checks that on the first prompt: its ids must equal those of the processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.errors import ModelError, PromptError
+
+Indices = NDArray[np.int64]
+
+
+def text_of(processor: Any, question: str, images: int, prompt: str | None, kind: str = "image") -> str:
+    """The prompt as text, with one image token for each image, or one video token for each video (kind "video").
+
+    `prompt`: the text itself, where somebody wrote it; otherwise the processor's chat template lays it out, images
+    first. Raises PromptError.
+    """
+    token = processor.image_token if kind == "image" else processor.video_token
+    others = {str(getattr(processor, name, token)) for name in ("image_token", "video_token")}
+    if prompt is None:
+        if any(each in question for each in others):
+            raise PromptError(
+                f"a question with the {kind} token {token!r} in it",
+                expected="plain text; the images come first by themselves",
+                fix="leave the token out, or pass the whole prompt as prompt=",
+            )
+        if not getattr(processor, "chat_template", None) and not getattr(processor.tokenizer, "chat_template", None):
+            raise PromptError(
+                "a processor without a chat template",
+                expected="one, to lay out the question",
+                fix=f"pass prompt='USER: {token} What is this? ASSISTANT:', in the way your model was trained",
+            )
+        content = [*({"type": kind} for _ in range(images)), {"type": "text", "text": question}]
+        try:
+            prompt = processor.apply_chat_template(
+                [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+            )
+        except Exception as cause:  # a template is a program that came with the model: it may raise anything
+            raise PromptError(
+                f"a chat template that failed: {type(cause).__name__}: {str(cause).splitlines()[0][:200]}",
+                expected="one that takes messages with images",
+                fix=f"pass prompt='USER: {token} What is this? ASSISTANT:', in the way your model was trained",
+            ) from cause
+    if not isinstance(prompt, str):
+        raise PromptError(f"a prompt of type {type(prompt).__name__}", expected="a text", fix="pass a str")
+    found = prompt.count(token)
+    if any(each in prompt for each in others - {token}):
+        raise PromptError(
+            f"a prompt with tokens of images and of videos ({', '.join(sorted(others))})",
+            expected=f"only {token!r}: the scene has {kind}s",
+            fix="leave the other token out",
+        )
+    if found != images:
+        raise PromptError(
+            f"a prompt with {found} {kind} tokens {token!r} for {images} {kind}{'s' if images != 1 else ''}",
+            expected=f"one for each {kind}",
+            fix=f"write the token once for each {kind}, where it belongs, or leave prompt= out",
+        )
+    return prompt
+
+
+def ids_of(processor: Any, text: str, spans: Sequence[Indices], kind: str = "image") -> Indices:
+    """Ids [L] of the full prompt: each image token (video token) replaced by the ids that stand for its image."""
+    short = tokenised(processor, text)
+    at = np.flatnonzero(short == (processor.image_token_id if kind == "image" else processor.video_token_id))
+    pieces, start = [], 0
+    for place, span in zip(at, spans, strict=True):
+        pieces += [short[start:place], span]
+        start = int(place) + 1
+    return np.concatenate([*pieces, short[start:]])
+
+
+def spans_of(processor: Any, images: Sequence[Any], text: str, full: Indices) -> tuple[Indices, ...]:
+    """The ids that stand for each image. `full`: what the processor made of `text` and all images.
+
+    Raises ModelError if putting them into `text` does not give `full`.
+    """
+    if len(images) == 1:
+        short = tokenised(processor, text)
+        (place,) = np.flatnonzero(short == processor.image_token_id)
+        behind = len(short) - place - 1
+        spans: tuple[Indices, ...] = (full[place : len(full) - behind],)
+    else:
+        spans = tuple(_alone(processor, image) for image in images)
+    if not np.array_equal(ids_of(processor, text, spans), full):
+        raise ModelError(
+            "a tokenizer whose ids beside an image token depend on what stands for the image",
+            expected="image tokens that are special tokens",
+            fix="report this with the name of the model",
+        )
+    return spans
+
+
+def _alone(processor: Any, image: Any) -> Indices:
+    """Ids of an image token that stands alone, without what the tokenizer puts around every text."""
+    token = processor.image_token
+    full = np.asarray(processor(images=[image], text=token, return_tensors="np")["input_ids"][0], np.int64)
+    short = tokenised(processor, token)
+    (place,) = np.flatnonzero(short == processor.image_token_id)
+    return full[place : len(full) - (len(short) - place - 1)]
+
+
+def special_tokens(processor: Any, text: str) -> bool:
+    """Whether the tokenizer should add its own first token: not to a text that begins with it, as transformers do."""
+    first = processor.tokenizer.bos_token
+    return first is None or not text.startswith(first)
+
+
+def tokenised(processor: Any, text: str) -> Indices:
+    """Ids of a text, as the processor would make them."""
+    return np.asarray(
+        processor.tokenizer(text, add_special_tokens=special_tokens(processor, text))["input_ids"], np.int64
+    )
