@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from foveate.cli.evaluate.circumstances import circumstances
 
 from foveate.cli.evaluate.agreement import agreement, mean_estimate
+from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import Folder
 from foveate.cli.evaluate.relevance import SIZES, question
 from foveate.core.grid import resize_map

@@ -14,7 +14,6 @@ import sys
 from typing import Any
 
 from foveate.cli.evaluate.circumstances import circumstances
-
 from foveate.core.errors import OptionError
 
 FIT = """

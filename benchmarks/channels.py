@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from foveate.cli.evaluate.circumstances import circumstances
 
 from benchmarks.query import row, square, timed
 from foveate.channels.saliency import spectral_residual
 from foveate.channels.segments import segments
 from foveate.channels.text import text_regions
 from foveate.channels.visual import visual_planes
+from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.core.layout import CHANNELS
 from foveate.encoders.load import load_encoder
@@ -63,7 +63,7 @@ def measure(image: Path | None, repeats: int) -> dict[str, Any]:
         ms("standard texture at 448 pixels, nano", lambda: encode(small), 150),
         ms("fast texture at 448 pixels, nano", lambda: encode(small, channels="fast")),
         ms("information and perspective, once a texture", lambda: _scorers(_bare(texture))),
-        ms("a question, three scorers, 4096 cells", lambda: score(texture, "a dog", balance="part28"), 0.5),
+        ms("a question, three scorers, 4096 cells", lambda: score(texture, "a dog", fusion="part28"), 0.5),
         ms("a question alone", lambda: score(texture, "a dog")),
         ms("cascade to 273 of 4096 cells", lambda: cascade(texture, query, DEFAULT_BUDGET)),
         ms("the same by scoring everything", lambda: _all(texture, query)),

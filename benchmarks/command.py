@@ -38,18 +38,18 @@ def bench_query(
     last_line(**report)
 
 
-@bench.command("balance")
-def bench_balance(
+@bench.command("fusion")
+def bench_fusion(
     data: CocoData,
     encoder: EncoderName = None,
     limit: Annotated[int, typer.Option(help="Images at most.")] = 100_000,
 ) -> None:
     """Does anything beside the question help? Balances, single channels, segments, a cascade."""
-    from benchmarks.balance import COLUMNS, measure
+    from benchmarks.fusion import COLUMNS, measure
     from foveate.cli.evaluate.coco import read_folder
 
     folder = read_folder(data)
-    with counting("balance", min(limit, len(folder.images))) as progress:
+    with counting("fusion", min(limit, len(folder.images))) as progress:
         report = measure(folder, encoder or "nano", limit, progress)
     table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
     found = report["cascade"]

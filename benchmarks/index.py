@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from foveate.cli.evaluate.circumstances import circumstances
-
 from foveate.cli.evaluate.search import chosen
 from foveate.core.errors import OptionError
 from foveate.store.engine import ENGINES

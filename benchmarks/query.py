@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from foveate.cli.evaluate.circumstances import circumstances
 
+from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import OptionError
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from foveate.cli.evaluate.circumstances import circumstances
 from PIL import Image
 
 from benchmarks import store_reads
 from benchmarks.query import SIDE, paired, square, timed
+from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import OptionError
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import score
@@ -146,7 +146,7 @@ def _throughput(store: Store, names: list[str]) -> list[dict[str, Any]]:
         return _seconds(lambda: all(True for _ in islice(maps, count)))
 
     def looped() -> float:
-        return _seconds(lambda: all(score(store[n], asked[0], cohesion=0.0, cues=False) for n in names[1:]))
+        return _seconds(lambda: all(score(store[n], asked[0], smoothing=0.0, cues=False) for n in names[1:]))
 
     turns = np.array([(streamed(asked[0]), streamed(asked), looped()) for _ in range(6)])[1:]
     one, several, loop = turns.T

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from foveate.cli.evaluate.circumstances import circumstances
 from numpy.typing import NDArray
 
 from benchmarks.query import timed
+from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import OptionError
 from foveate.encoders.load import load_encoder
 from foveate.relevance.query import Query

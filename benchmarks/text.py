@@ -22,11 +22,11 @@ from typing import Any
 
 import cv2
 import numpy as np
-from foveate.cli.evaluate.circumstances import circumstances
 from numpy.typing import NDArray
 
 from foveate.channels.text import Detector, text_regions
 from foveate.channels.visual import visual_planes
+from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import opened
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.core.grid import resize_map

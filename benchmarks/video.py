@@ -18,7 +18,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
-from foveate.cli.evaluate.circumstances import circumstances
 from PIL import Image
 
 from benchmarks import video_cosine, video_speed, video_tokens
@@ -28,6 +27,7 @@ from benchmarks.video_page import page, strip
 from benchmarks.video_rivals import DEFAULTS, EVERY_FRAME, WAYS, K
 from benchmarks.video_tokens import areas
 from foveate.channels.build import VISUAL, channels_named
+from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.encoders.load import load_encoder
 from foveate.video.decoder import pyav

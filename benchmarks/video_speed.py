@@ -146,7 +146,7 @@ def _stages(before: State, frame: Frame, rgb: Bytes, question: str, how: How) ->
     found = smoothed(found, asked.relevance, last, how.smooth)
     lap()
     held = (last.carried(asked.kept, nearest=True) > 0.5) & (last.trust > 0.5)
-    kept = steadily(found, held, how.hold, how.budget, floor=how.floor, policy=how.policy, whole=how.whole)
+    kept = steadily(found, held, how.hold, how.budget, floor=how.floor, policy=how.policy, window=how.window)
     sent_now(look, kept.indices, asked.sent, how.changed)
     lap()
     names = ("flow", "composing, carrying", "planes of its own", "", "scoring, smoothing", "choosing, sending")

@@ -25,11 +25,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from foveate.cli.evaluate.circumstances import circumstances
 from PIL import Image
 
 from benchmarks.query import ADJECTIVES
 from benchmarks.vlm_options import MODES, Plan
+from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import ModelError
 from foveate.core.image import Picture
 from foveate.relevance.negatives import nouns
@@ -145,7 +145,7 @@ class _Bench:
         self._forget_peak()
         whole, _ = self.timed(lambda: self._generate(inputs, self.new))
         way.peak = max(way.peak, self._peak())
-        way.add(prefill=prefill, whole=whole, fresh=processed + whole)
+        way.add(prefill=prefill, window=whole, fresh=processed + whole)
 
     def ours(self, way: Way, seen: float, tower: float) -> None:
         prefill = self._first_token(way)
@@ -156,7 +156,7 @@ class _Bench:
         selection = sum(one.seconds[name] for one in made for name in SELECTION) * 1e3
         whole = prepared + generated
         tower = prepared - selection if way.mode == "sparse" else tower
-        way.add(selection=selection, tower=tower, prefill=prefill, whole=whole, fresh=seen + whole)
+        way.add(selection=selection, tower=tower, prefill=prefill, window=whole, fresh=seen + whole)
 
     def _first_token(self, way: Way) -> float:
         made = self._prepare(way)

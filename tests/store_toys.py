@@ -21,8 +21,8 @@ from foveate.encoders.protocol import Calibration, DenseFeatures
 WIDTH = 24
 
 
-ALONE = Calibration(temperature=20, rivalry=0, synonym=0.6, slope=10, offset=-1)
-AMONG = Calibration(temperature=20, rivalry=1, synonym=0.6, slope=10, offset=-1)
+ALONE = Calibration(temperature=20, contrast=0, synonym=0.6, slope=10, offset=-1)
+AMONG = Calibration(temperature=20, contrast=1, synonym=0.6, slope=10, offset=-1)
 
 
 @dataclass(frozen=True)

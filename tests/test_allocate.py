@@ -93,14 +93,14 @@ def test_the_floor_spreads_its_share_and_the_rest_is_the_best() -> None:
     assert allocate_map(plane, grid_of(plane), 16).mask[:2].all()
 
 
-@pytest.mark.parametrize("whole", [None, (2, 2)])
+@pytest.mark.parametrize("window", [None, (2, 2)])
 def test_a_kept_cell_says_whether_its_score_kept_it(whole: tuple[int, int] | None) -> None:
     plane = np.zeros((8, 8), np.float32)
     plane[:2] = 1
     protected = np.zeros((8, 8), bool)
     protected[6, 6] = True
     grid = grid_of(plane)
-    kept = allocate_map(plane, grid, 16, floor=0.5, protected=protected, whole=whole)
+    kept = allocate_map(plane, grid, 16, floor=0.5, protected=protected, window=whole)
     guarded, even = (kept.reasons[name] for name in ("protected", "floor"))
     where = kept.indices[guarded > 0]
     assert 6 * 8 + 6 in where

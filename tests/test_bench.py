@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import again, balance, channels, query
+from benchmarks import again, channels, fusion, query
 from foveate.cli.evaluate import compression, gallery, relevance
 from foveate.cli.evaluate.agreement import agreement, auroc, mean_estimate, ratio_estimate
 from foveate.cli.evaluate.coco import read_folder
@@ -165,7 +165,7 @@ def test_the_command_writes_report_pairs_and_pictures(two_images: Path, tmp_path
         sys.executable,
         "-m",
         "foveate.cli.main",
-        "bench",
+        "evaluate",
         "relevance",
         "--data",
         str(two_images),
@@ -366,11 +366,11 @@ def test_looking_again_is_compared_with_one_look(folder: Path) -> None:
 
 
 def test_balance_compares_every_way_with_the_question_alone(folder: Path) -> None:
-    report = balance.measure(read_folder(folder), "nano", 10)
+    report = fusion.measure(read_folder(folder), "nano", 10)
     first, *others = report["rows"]
-    assert first["way"] == balance.ALONE
+    assert first["way"] == fusion.ALONE
     assert len(others) >= 10
-    assert all(0 <= row[metric] <= 1 for row in report["rows"] for metric in balance.METRICS)
+    assert all(0 <= row[metric] <= 1 for row in report["rows"] for metric in fusion.METRICS)
     assert 0 < report["cascade"]["looked"] < 1
     json.dumps(report)
 

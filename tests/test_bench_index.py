@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.command import bench as app
 from benchmarks.index import measure
-from foveate.cli.main import app
 from foveate.core.errors import ImageNotFoundError, OptionError
 from tests.conftest import PHOTOS
 
 
 def test_a_row_for_each_number_of_workers(tmp_path: Path) -> None:
     (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8\xff nothing")
-    said = CliRunner().invoke(app, ["bench", "index", str(PHOTOS), str(tmp_path / "broken.jpg"), "--workers", "1,2"])
+    said = CliRunner().invoke(app, ["index", str(PHOTOS), str(tmp_path / "broken.jpg"), "--workers", "1,2"])
     assert said.exit_code == 0, said.output
     report = json.loads(said.stdout.splitlines()[-1])
     assert [(row["engine"], row["workers"], row["added"], row["bad"]) for row in report["rows"]] == [
@@ -35,14 +35,12 @@ def test_bad_options(tmp_path: Path) -> None:
             measure([PHOTOS], engines, workers)
     with pytest.raises(ImageNotFoundError):
         measure([tmp_path], ["local"], [1])
-    assert CliRunner().invoke(app, ["bench", "index", str(PHOTOS), "--workers", "two"]).exit_code == 2
+    assert CliRunner().invoke(app, ["index", str(PHOTOS), "--workers", "two"]).exit_code == 2
 
 
 def test_memory_of_a_basis_does_not_grow_with_the_features() -> None:
-    few, many = (
-        CliRunner().invoke(app, ["bench", "basis", "--features", n, "--width", "64"]) for n in ("9000", "90000")
-    )
+    few, many = (CliRunner().invoke(app, ["basis", "--features", n, "--width", "64"]) for n in ("9000", "90000"))
     small, large = (json.loads(said.stdout.splitlines()[-1]) for said in (few, many))
     assert (small["count"], large["count"]) == (9_000, 90_000)
     assert large["peak"] - small["peak"] < 81_000 * 64 * 4 / 2  # what holding half of the further features would take
-    assert CliRunner().invoke(app, ["bench", "basis", "--features", "0"]).exit_code == 1
+    assert CliRunner().invoke(app, ["basis", "--features", "0"]).exit_code == 1

@@ -313,7 +313,7 @@ def test_the_command_prints_the_table_and_json(cake: Path, tmp_path: Path) -> No
         sys.executable,
         "-m",
         "foveate.cli.main",
-        "bench",
+        "evaluate",
         "search",
         tmp_path,
         "--queries",

@@ -12,8 +12,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from benchmarks import store, store_reads
+from benchmarks.command import bench as app
 from benchmarks.query import SIDE, square
-from foveate.cli.main import app
 from foveate.pipeline import score
 from foveate.store import Store
 from tests.conftest import PHOTOS
@@ -52,7 +52,7 @@ def test_a_store_is_filled_with_as_many_as_were_asked_for(filled: tuple[Store, P
         zip(made.score_all(["a dog", "a fork"]), made.score_all("a dog"), strict=True), 4
     ):
         np.testing.assert_allclose(both[0], one, atol=1e-6)
-        np.testing.assert_allclose(one, score(made[name], "a dog", cohesion=0.0, cues=False).map, atol=1e-6)
+        np.testing.assert_allclose(one, score(made[name], "a dog", smoothing=0.0, cues=False).map, atol=1e-6)
 
 
 @counted
@@ -70,7 +70,7 @@ def test_what_a_question_reads(filled: tuple[Store, Path]) -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["bench", "store", "--repeats", "10", "--images", "50", "--textures", "20"])
+    result = CliRunner().invoke(app, ["store", "--repeats", "10", "--images", "50", "--textures", "20"])
     assert result.exit_code == 0, result.output
     said = json.loads(result.stdout.strip().splitlines()[-1])
     assert said["textures"] == 20
@@ -79,6 +79,6 @@ def test_the_command(tmp_path: Path) -> None:
     for part in ("opening the store", "first search", "verify", "compact", "score_all, 16 questions", "273 crops"):
         assert any(part in one for one in what), part
     for wrong in (["--textures", "0"], ["--images", "0"], ["--repeats", "9"]):
-        result = CliRunner().invoke(app, ["bench", "store", *wrong])
+        result = CliRunner().invoke(app, ["store", *wrong])
         assert result.exit_code != 0
         assert wrong[0] in result.output + str(result.exception)

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from benchmarks import video, video_cosine, video_following, video_speed, video_tokens
 from benchmarks.clips import made_clips, names_in, outline, photograph, read_clip, swaying_broccoli, through, written
+from benchmarks.command import bench as app
 from benchmarks.video_rivals import (
     BARE,
     CHAINED,
@@ -34,7 +35,6 @@ from benchmarks.video_rivals import (
     onward,
     pixel_newness,
 )
-from foveate.cli.main import app
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.encoders.load import load_encoder
 from foveate.video.flow import Floats, Luma, view_of, view_shape, warped
@@ -324,7 +324,7 @@ def test_small_frames_move_and_never_end() -> None:
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, str]:
     out = tmp_path_factory.mktemp("bench")
-    run = CliRunner().invoke(app, ["bench", "video", "--quick", "--out", str(out)], catch_exceptions=False)
+    run = CliRunner().invoke(app, ["video", "--quick", "--out", str(out)], catch_exceptions=False)
     assert run.exit_code == 0, run.output
     return json.loads((out / "report.json").read_text()), out, run.output
 

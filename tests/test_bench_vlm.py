@@ -13,8 +13,8 @@ from transformers import LlavaConfig
 from typer.testing import CliRunner
 
 from benchmarks import random_vlm, vlm
+from benchmarks.command import bench as app
 from benchmarks.vlm_options import FAMILIES, MODES, Plan, model_for, picture_of, planned
-from foveate.cli.main import app
 from foveate.core.errors import FoveateError, ImageNotFoundError, MissingExtraError, ModelFilesError, OptionError
 from foveate.vlm.attach import attach
 from tests.vlm_folders import saved
@@ -34,7 +34,7 @@ def test_the_command_on_a_folder(tmp_path: Path) -> None:
     folder = saved("llava", tmp_path)
     result = CliRunner().invoke(
         app,
-        ["bench", "vlm", "--model", str(folder), "--budgets", "25", "--batch", "1", "--new", "2", "--repeats", "1"],
+        ["vlm", "--model", str(folder), "--budgets", "25", "--batch", "1", "--new", "2", "--repeats", "1"],
         catch_exceptions=False,
     )
     assert result.exit_code == 0, result.output
@@ -178,7 +178,7 @@ def test_bad_options_are_refused_before_a_model_is_made(
 ) -> None:
     monkeypatch.setattr(random_vlm, "random_pair", lambda *a, **k: pytest.fail("a model was made"))
     with pytest.raises(error) as caught:
-        CliRunner().invoke(app, ["bench", "vlm", *arguments], catch_exceptions=False)
+        CliRunner().invoke(app, ["vlm", *arguments], catch_exceptions=False)
     assert words in str(caught.value)
 
 

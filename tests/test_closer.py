@@ -77,7 +77,7 @@ def test_a_small_thing_is_found_by_looking_closer(files: dict[str, Path]) -> Non
     y, x = look.peak
     assert BUS[0] - 16 <= y <= BUS[0] + BUS[2] + 16
     assert BUS[1] - 16 <= x <= BUS[1] + BUS[3] + 16
-    assert look.relevance.present
+    assert look.relevance.detected
     assert 1 <= look.encoded <= max(1, 0.09 * rows * cols)
     assert scene.tiles == {}  # a scene is a value
     again = closer.look(look.scene, "a bus")

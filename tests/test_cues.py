@@ -85,7 +85,7 @@ def test_a_question_about_writing_uses_the_text_channel(texture: Texture) -> Non
 
 
 def test_the_colour_of_a_thing_is_mild(texture: Texture) -> None:
-    plain, green, red = (foveate.score(texture, q, cohesion=0) for q in ("broccoli", "green broccoli", "red broccoli"))
+    plain, green, red = (foveate.score(texture, q, smoothing=0) for q in ("broccoli", "green broccoli", "red broccoli"))
     assert set(green.reasons) == {"participation", "colour:green"}
     assert red.map.max() >= 0.7 * red.reasons["participation"].max() - 1e-6
     leaf = np.unravel_index(plain.map.argmax(), plain.map.shape)

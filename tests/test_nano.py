@@ -134,7 +134,7 @@ def test_the_peak_lies_on_the_thing(photo: str, query: str, textures: dict[str, 
     y0, x0, y1, x1 = BOXES[photo, query]
     assert y0 <= y <= y1
     assert x0 <= x <= x1
-    assert relevance.present
+    assert relevance.detected
 
 
 def test_two_questions_look_in_two_places(textures: dict[str, Texture]) -> None:
@@ -150,7 +150,7 @@ def test_two_questions_look_in_two_places(textures: dict[str, Texture]) -> None:
 def test_a_thing_that_is_not_there_is_not_found(absent: str, textures: dict[str, Texture]) -> None:
     for texture in textures.values():
         relevance = foveate.score(texture, absent)
-        assert not relevance.present
+        assert not relevance.detected
         assert relevance.confidence < 0.4
 
 

@@ -46,7 +46,7 @@ def test_every_kind_of_source_gives_the_same_texture(broccoli: Path, texture: Te
 
 def test_a_list_of_questions_is_stacked_in_order(texture: Texture) -> None:
     several = foveate.score(texture, ["broccoli", "a child", "a dog"])
-    assert several.map.shape == several.margin.shape == (3, 64, 48)
+    assert several.map.shape == several.logits.shape == (3, 64, 48)
     assert several.confidence.shape == (3,)
     assert [r.query for r in several] == ["broccoli", "a child", "a dog"]
     for i, query in enumerate(["broccoli", "a child", "a dog"]):
@@ -57,7 +57,7 @@ def test_a_list_of_questions_is_stacked_in_order(texture: Texture) -> None:
 
 
 def test_several_phrases_take_the_highest(texture: Texture) -> None:
-    both = foveate.score(texture, "is there a child with broccoli?", cohesion=0)
+    both = foveate.score(texture, "is there a child with broccoli?", smoothing=0)
     assert list(both.parts) == ["child", "broccoli"]
     assert np.array_equal(both.map, np.maximum(both.parts["child"], both.parts["broccoli"]))
 
@@ -86,7 +86,7 @@ def test_relevance_moves_to_another_grid(texture: Texture) -> None:
 
 def test_an_absent_thing_gets_a_low_map_and_a_spread_budget(texture: Texture) -> None:
     relevance = foveate.score(texture, "an elephant")
-    assert not relevance.present
+    assert not relevance.detected
     assert relevance.map.max() < 0.5
     kept = foveate.allocate(relevance, 273)
     quarters = [half.sum() for rows in np.array_split(kept.mask, 2) for half in np.array_split(rows, 2, 1)]
@@ -101,7 +101,7 @@ def test_constant_images_give_a_flat_map_and_an_even_budget(value: int) -> None:
     texture = foveate.encode(np.full((90, 140, 3), value, np.uint8))
     relevance = foveate.score(texture, "a dog")
     assert np.ptp(relevance.map) == 0
-    assert not relevance.present
+    assert not relevance.detected
     assert np.isfinite(texture.dense()).all()
     kept = foveate.allocate(relevance, 273)
     quarters = [half.sum() for rows in np.array_split(kept.mask, 2) for half in np.array_split(rows, 2, 1)]
@@ -146,7 +146,7 @@ def test_rank_and_error_and_full(broccoli: Path) -> None:
 def test_compressed_maps_follow_the_full_ones(broccoli: Path) -> None:
     full, small = (foveate.encode(broccoli, compression=c) for c in ("full", "query"))
     for query in ("broccoli", "a child", "a dog", "a window"):
-        a, b = foveate.score(full, query).margin, foveate.score(small, query).margin
+        a, b = foveate.score(full, query).logits, foveate.score(small, query).logits
         assert np.corrcoef(a.ravel(), b.ravel())[0, 1] > 0.97
 
 
@@ -202,7 +202,7 @@ def test_options_that_do_not_exist(broccoli: Path) -> None:
 # --- somebody's own encoder -------------------------------------------------------------------------------------------
 
 
-CALIBRATION = Calibration(temperature=10, rivalry=1, synonym=0.99, slope=8, offset=0)
+CALIBRATION = Calibration(temperature=10, contrast=1, synonym=0.99, slope=8, offset=0)
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def test_an_encoder_of_ones_own() -> None:
     red, blue = foveate.score(texture, ["red", "blue"], encoder=own)
     assert red.map[:, :6].min() > red.map[:, 6:].max()
     assert blue.map[:, 6:].min() > blue.map[:, :6].max()
-    assert red.present
+    assert red.detected
     assert foveate.allocate(red, 48).mask[:, :6].all()
 
 
@@ -402,7 +402,7 @@ def test_errors_travel_between_processes(tmp_path: Path, broccoli: Path) -> None
 
 def test_results_are_read_only(texture: Texture) -> None:
     relevance = foveate.score(texture, "is there a child with broccoli?")
-    for array in (relevance.map, relevance.margin, relevance.saliency, *relevance.parts.values()):
+    for array in (relevance.map, relevance.logits, relevance.saliency, *relevance.parts.values()):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
     with pytest.raises(TypeError):
@@ -414,7 +414,7 @@ def test_results_stay_read_only_on_their_way(texture: Texture) -> None:
     kept = foveate.allocate(relevances[0])
     again, allocation = pickle.loads(pickle.dumps((relevances, kept)))
     relevance = again[0]
-    arrays = [relevance.map, relevance.margin, relevance.saliency, *relevance.parts.values()]
+    arrays = [relevance.map, relevance.logits, relevance.saliency, *relevance.parts.values()]
     for array in (*arrays, kept.indices, kept.scores, allocation.indices, allocation.scores):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0

@@ -162,7 +162,7 @@ def test_everything_composes_to_exactly_k(
     whole = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 4))) if with_windows else None
     budget = nearest_budget(data.draw(st.integers(1, plane.size)), grid, whole)
     eligible, protected = (data.draw(masks), data.draw(masks)) if with_masks else (None, None)
-    given_all: dict[str, Any] = {"floor": floor, "eligible": eligible, "protected": protected, "whole": whole}
+    given_all: dict[str, Any] = {"floor": floor, "eligible": eligible, "protected": protected, "window": whole}
     kept = allocate_map(plane, grid, budget, policy=policy, features=features_of(plane), **given_all)
     assert len(kept) == budget == len(set(kept.indices.tolist()))
     assert (np.diff(kept.indices) > 0).all()
@@ -188,29 +188,29 @@ def test_the_best_whole_windows_are_the_best_of_all_sets_of_windows(plane: np.nd
     for budget in range(1, plane.size + 1):
         possible = [float(chosen @ sums) for chosen in sets if chosen @ windows.sizes == budget]
         if possible:
-            kept = allocate_map(plane, grid, budget, whole=whole)
+            kept = allocate_map(plane, grid, budget, window=whole)
             assert kept.scores.sum() == pytest.approx(max(possible), abs=1e-5)
         elif sets:
             with pytest.raises(BudgetError, match=f"budget={budget} in whole windows"):
-                allocate_map(plane, grid, budget, whole=whole)
+                allocate_map(plane, grid, budget, window=whole)
 
 
 def test_a_budget_between_windows_names_the_nearest_that_can_be() -> None:
     with pytest.raises(BudgetError, match="273") as caught:
-        allocate_map(np.zeros((64, 64)), Grid(64, 64, 512, 512), 273, whole=(2, 2))
+        allocate_map(np.zeros((64, 64)), Grid(64, 64, 512, 512), 273, window=(2, 2))
     assert "272 or 276" in caught.value.fix
     with pytest.raises(BudgetError) as caught:
-        allocate_map(np.zeros((8, 8)), FLAT, 3, whole=(2, 2))
+        allocate_map(np.zeros((8, 8)), FLAT, 3, window=(2, 2))
     assert caught.value.fix == "pass 4"
     assert nearest_budget(273, Grid(64, 64, 512, 512), (2, 2)) == 272
     assert nearest_budget(2, FLAT, (2, 2)) == 4
-    assert len(allocate_map(np.zeros((64, 63)), Grid(64, 63, 512, 504), 274, whole=(2, 2))) == 274  # edges have 2
+    assert len(allocate_map(np.zeros((64, 63)), Grid(64, 63, 512, 504), 274, window=(2, 2))) == 274  # edges have 2
 
 
 def test_windows_of_the_edge_are_kept_for_their_own_scores() -> None:
     plane = np.zeros((4, 5), np.float32)
     plane[:, 4] = 1
-    assert allocate_map(plane, grid_of(plane), 4, whole=(2, 2)).mask[:, 4].all()
+    assert allocate_map(plane, grid_of(plane), 4, window=(2, 2)).mask[:, 4].all()
 
 
 def test_protected_cells_come_first_also_in_windows() -> None:
@@ -218,7 +218,7 @@ def test_protected_cells_come_first_also_in_windows() -> None:
     plane[:4], text[6, 1] = 1, True
     for policy in (TopK(), Proportional()):
         assert allocate_map(plane, FLAT, 8, policy=policy, protected=text).mask[6, 1]
-        assert allocate_map(plane, FLAT, 8, policy=policy, protected=text, whole=(2, 2)).mask[6:, :2].all()
+        assert allocate_map(plane, FLAT, 8, policy=policy, protected=text, window=(2, 2)).mask[6:, :2].all()
     assert allocate_map(plane, FLAT, 1, protected=text, floor=1).indices.tolist() == [49]
 
 
@@ -240,7 +240,7 @@ def test_the_main_path_takes_policies_windows_and_protected_cells(texture: Textu
     kept = foveate.allocate(relevance, 200, policy=policy, protected=text)
     assert len(kept) == 200
     assert kept.mask[0, :5].all()
-    assert foveate.allocate(relevance, policy=policy, whole=(2, 2)).mask.reshape(32, 2, 24, 2).sum((1, 3)).max() == 4
+    assert foveate.allocate(relevance, policy=policy, window=(2, 2)).mask.reshape(32, 2, 24, 2).sum((1, 3)).max() == 4
     several = foveate.allocate(foveate.score(texture, ["broccoli", "a child"]), 200, policy=policy, protected=text)
     assert np.array_equal(several[0].indices, kept.indices)
 
@@ -272,7 +272,7 @@ def test_auto_keeps_more_of_what_fills_the_image_and_little_of_what_is_not_there
     there, absent = (foveate.score(texture, text) for text in ("a child", "an elephant"))
     cells = texture.grid.count
     assert cells / 64 <= len(foveate.allocate(absent, "auto")) < len(foveate.allocate(there, "auto")) <= cells / 4
-    assert len(foveate.allocate(there, "auto", whole=(2, 2))) % 4 == 0
+    assert len(foveate.allocate(there, "auto", window=(2, 2))) % 4 == 0
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(0, 5), (6, 5), (1, 50), (1.0, 5), (True, 5), ("1", 5)])
@@ -351,10 +351,10 @@ class Wrong:
         ({"policy": Wrong([0, 1])}, r"int64 \[2\]"),
         ({"policy": Wrong([0, 1, 1])}, "do not ascend"),
         ({"policy": Wrong([0, 1, 64])}, "from Wrong.select"),
-        ({"whole": 2}, "whole=2"),
-        ({"whole": (2, 0)}, r"whole=\(2, 0\)"),
-        ({"whole": (2.0, 2)}, "whole="),
-        ({"whole": (1, 1, 1)}, "whole="),
+        ({"window": 2}, "window=2"),
+        ({"window": (2, 0)}, r"window=\(2, 0\)"),
+        ({"window": (2.0, 2)}, "window="),
+        ({"window": (1, 1, 1)}, "window="),
         ({"protected": np.zeros((8, 8))}, "protected: float64"),
         ({"protected": np.zeros((4, 8), bool)}, r"protected: bool \[4, 8\]"),
         ({"eligible": np.zeros(64, bool)}, "eligible"),

@@ -11,16 +11,16 @@ import foveate
 from foveate import Texture
 from foveate.encoders.protocol import Calibration
 from foveate.relevance.query import prepare
-from foveate.relevance.score import Rivals, maps_of, relevance_of
+from foveate.relevance.score import Negatives, maps_of, relevance_of
 
 
-def with_rivalry(rivalry: float, synonym: float = 0.6) -> Calibration:
-    return Calibration(temperature=20.0, rivalry=rivalry, synonym=synonym, slope=10.0, offset=-1.0)
+def with_rivalry(contrast: float, synonym: float = 0.6) -> Calibration:
+    return Calibration(temperature=20.0, contrast=contrast, synonym=synonym, slope=10.0, offset=-1.0)
 
 
 @pytest.fixture(scope="module")
-def bank() -> Rivals:
-    return Rivals(
+def bank() -> Negatives:
+    return Negatives(
         foveate.load_encoder("nano").encode_text(["table", "house", "child", "tree", "puppy", "window", "hat"])
     )
 
@@ -29,35 +29,35 @@ def test_without_rivals_it_is_a_sigmoid_of_the_score(texture: Texture) -> None:
     query = prepare(foveate.load_encoder("nano"), "broccoli")
     found = relevance_of(texture, query, with_rivalry(0))
     score = texture.scores(query.vectors)[0]
-    assert np.allclose(found.margin, score, atol=1e-6)
+    assert np.allclose(found.logits, score, atol=1e-6)
     assert np.allclose(found.reasons["participation"], 1 / (1 + np.exp(-(10 * score - 1))), atol=1e-5)
 
 
 @pytest.mark.parametrize("text", ["broccoli", "a dog", "a kid"])  # the bank holds synonyms of the last two
-def test_rivals_equal_their_definition(text: str, texture: Texture, bank: Rivals) -> None:
+def test_rivals_equal_their_definition(text: str, texture: Texture, bank: Negatives) -> None:
     query = prepare(foveate.load_encoder("nano"), text)
     found = relevance_of(texture, query, with_rivalry(0.7), bank)
     others = bank.vectors[bank.vectors @ query.vectors[0] <= 0.6]
     assert (len(others) < len(bank.vectors)) == (text != "broccoli")
     level = np.log(np.exp(20 * texture.scores(others).astype(np.float64)).mean(0)) / 20
-    assert np.allclose(found.margin, texture.scores(query.vectors)[0] - 0.7 * level, atol=1e-4)
+    assert np.allclose(found.logits, texture.scores(query.vectors)[0] - 0.7 * level, atol=1e-4)
 
 
 @given(st.lists(st.sampled_from(["broccoli", "a dog", "a dog and a cat", "a cup, a fork and a plate"]), min_size=1))
 def test_several_questions_at_once_have_the_maps_they_have_alone(
-    texture: Texture, bank: Rivals, texts: list[str]
+    texture: Texture, bank: Negatives, texts: list[str]
 ) -> None:
     tower = foveate.load_encoder("nano")
     queries = [prepare(tower, text) for text in texts]
-    for calibration, rivals in ((with_rivalry(0), None), (with_rivalry(0.7), bank)):
-        maps = maps_of(texture, queries, calibration, rivals)
+    for calibration, negatives in ((with_rivalry(0), None), (with_rivalry(0.7), bank)):
+        maps = maps_of(texture, queries, calibration, negatives)
         assert maps.shape == (len(texts), *texture.grid.shape)
         for one, query in zip(maps, queries, strict=True):
-            alone = relevance_of(texture, query, calibration, rivals).reasons["participation"]
+            alone = relevance_of(texture, query, calibration, negatives).reasons["participation"]
             np.testing.assert_allclose(one, alone, atol=1e-6)
 
 
-def test_when_every_rival_is_a_synonym_nothing_breaks(texture: Texture, bank: Rivals) -> None:
+def test_when_every_rival_is_a_synonym_nothing_breaks(texture: Texture, bank: Negatives) -> None:
     query = prepare(foveate.load_encoder("nano"), "broccoli")
     found = relevance_of(texture, query, with_rivalry(1, synonym=-1), bank)
     assert np.isfinite(found.map).all()

@@ -1,4 +1,4 @@
-"""Information, perspective, participation; what a balance does with them; priors."""
+"""Information, perspective, participation; what a fusion does with them; priors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import foveate
 from foveate import Texture
 from foveate.core.errors import ChannelError, OptionError
-from foveate.relevance.scorers import BALANCES, Linear, Participation, ScorerWeights, Tensions, information, perspective
+from foveate.relevance.scorers import FUSIONS, Linear, Participation, ScorerWeights, Tensions, information, perspective
 
 unit = st.floats(0, 1, width=32)
 
@@ -54,33 +54,33 @@ def test_the_three_tensions_are_the_published_ones(a: float, b: float, c: float)
 
 
 @given(unit, unit, unit, st.floats(0, 5), st.floats(0, 5), st.floats(0.1, 5))
-def test_a_linear_balance_is_a_weighted_mean(a: float, b: float, c: float, i: float, p: float, q: float) -> None:
+def test_a_linear_fusion_is_a_weighted_mean(a: float, b: float, c: float, i: float, p: float, q: float) -> None:
     planes = [np.full((2, 3), v, np.float32) for v in (a, b, c)]
     found = Linear(i, p, q).weigh(*planes)
     assert np.allclose(found, np.average([a, b, c], weights=[i, p, q]), atol=1e-5)
 
 
-@pytest.mark.parametrize("balance", list(BALANCES))
-def test_every_balance_gives_a_map_with_its_reasons(texture: Texture, balance: str) -> None:
-    plain, relevance = foveate.score(texture, "broccoli"), foveate.score(texture, "broccoli", balance=balance)
-    expected = BALANCES[balance].weigh(information(texture), perspective(texture), plain.map)
+@pytest.mark.parametrize("fusion", list(FUSIONS))
+def test_every_fusion_gives_a_map_with_its_reasons(texture: Texture, fusion: str) -> None:
+    plain, relevance = foveate.score(texture, "broccoli"), foveate.score(texture, "broccoli", fusion=fusion)
+    expected = FUSIONS[fusion].weigh(information(texture), perspective(texture), plain.map)
     assert np.allclose(relevance.map, expected, atol=1e-6)
     assert relevance.confidence == plain.confidence  # whether it is there is the question's business alone
     assert np.array_equal(relevance.reasons["participation"], plain.reasons["participation"])
-    others = set() if balance == "participation" else {"information", "perspective"}
+    others = set() if fusion == "participation" else {"information", "perspective"}
     assert set(relevance.reasons) == {"participation", "segment"} | others
     moved = relevance.on(foveate.Grid(8, 6, texture.grid.height, texture.grid.width))
     assert all(plane.shape == (8, 6) for plane in moved.reasons.values())
 
 
-def test_a_balance_of_ones_own(texture: Texture) -> None:
+def test_a_fusion_of_ones_own(texture: Texture) -> None:
     class Upside:
         name = "upside"
 
         def weigh(self, information: np.ndarray, perspective: np.ndarray, participation: np.ndarray) -> np.ndarray:
             return 1 - participation
 
-    found = foveate.score(texture, "broccoli", balance=Upside())
+    found = foveate.score(texture, "broccoli", fusion=Upside())
     assert np.allclose(found.map, 1 - foveate.score(texture, "broccoli").map)
 
     class Broken(Upside):
@@ -88,11 +88,11 @@ def test_a_balance_of_ones_own(texture: Texture) -> None:
             return participation[:3]
 
     with pytest.raises(OptionError, match="returned shape"):
-        foveate.score(texture, "broccoli", balance=Broken())
+        foveate.score(texture, "broccoli", fusion=Broken())
 
 
 def test_each_cell_takes_a_share_of_its_segment(texture: Texture) -> None:
-    alone, usual, whole = (foveate.score(texture, "broccoli", cohesion=c).map for c in (0, 0.3, 1))
+    alone, usual, whole = (foveate.score(texture, "broccoli", smoothing=c).map for c in (0, 0.3, 1))
     ids = texture.channel("cluster_id")
     for number in (0, 7, int(ids.max())):
         assert np.allclose(whole[ids == number], alone[ids == number].mean(), atol=1e-5)
@@ -102,8 +102,8 @@ def test_each_cell_takes_a_share_of_its_segment(texture: Texture) -> None:
     assert set(foveate.score(fast, "broccoli").reasons) == {"participation"}
     wrong: list[Any] = [-0.1, 1.1, True, "half"]
     for share in wrong:
-        with pytest.raises(OptionError, match="cohesion"):
-            foveate.score(texture, "broccoli", cohesion=share)
+        with pytest.raises(OptionError, match="smoothing"):
+            foveate.score(texture, "broccoli", smoothing=share)
 
 
 def test_a_prior_is_mixed_in(texture: Texture) -> None:
@@ -118,8 +118,8 @@ def test_a_prior_is_mixed_in(texture: Texture) -> None:
 
 
 def test_unusable_arguments_say_so(texture: Texture) -> None:
-    with pytest.raises(OptionError, match="balance='linaer'"):
-        foveate.score(texture, "broccoli", balance="linaer")
+    with pytest.raises(OptionError, match="fusion='linaer'"):
+        foveate.score(texture, "broccoli", fusion="linaer")
     with pytest.raises(ChannelError, match="pass_9"):
         foveate.score(texture, "broccoli", prior="pass_9")
     with pytest.raises(OptionError, match="a prior of shape"):
@@ -135,11 +135,11 @@ def test_unusable_arguments_say_so(texture: Texture) -> None:
     assert Participation().name == "participation"
 
 
-def test_transparent_cells_stay_irrelevant_whatever_the_balance() -> None:
+def test_transparent_cells_stay_irrelevant_whatever_the_fusion() -> None:
     rgba = np.random.default_rng(0).integers(0, 256, (64, 64, 4), np.uint8)
     rgba[:32, :, 3] = 0
     texture = foveate.encode(rgba, long_side=64)
-    found = foveate.score(texture, "a dog", balance=Linear(1, 1, 1), prior=np.ones(texture.grid.shape))
+    found = foveate.score(texture, "a dog", fusion=Linear(1, 1, 1), prior=np.ones(texture.grid.shape))
     assert (found.map[:4] == 0).all()
     assert (found.map[4:] > 0).any()
 
@@ -153,7 +153,7 @@ def test_half_transparent_cells_are_halved_once() -> None:
 
 
 def test_misspelt_and_misplaced_arguments_are_no_defaults(texture: Texture) -> None:
-    for wrong in ({"blance": "linear"}, {"weights": None}, {"cues": "no"}, {"balance": Linear}, {"prior": object()}):
+    for wrong in ({"blance": "linear"}, {"weights": None}, {"cues": "no"}, {"fusion": Linear}, {"prior": object()}):
         with pytest.raises(OptionError):
             foveate.score(texture, "a dog", **wrong)
     with pytest.raises(OptionError, match="filtr"):

@@ -138,9 +138,9 @@ def test_search_finds_things_and_scores_as_score_does(store: Store) -> None:
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
         for hit in hits:
             assert hit.score == hit.relevance.confidence == foveate.score(store[hit.name], query).confidence
-            assert hit.present == (hit.score >= 0.5)
+            assert hit.detected == (hit.score >= 0.5)
             assert Path(hit.path).is_file()
-    assert not store.search("elephant", 1)[0].present  # what is not there is found nowhere
+    assert not store.search("elephant", 1)[0].detected  # what is not there is found nowhere
     assert len(store.search("cake", k=1000)) == len(store)
 
 

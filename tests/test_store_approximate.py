@@ -386,7 +386,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "facts": _flipped(lambda facts: facts.length + 32 * facts.images + 5),
     "another format": _changed(version=2),
     "an unknown fact": _changed(more=1),
-    "no shards": _changed(whole=None),
+    "no shards": _changed(window=None),
     "fewer vectors": _changed(vectors=7),
 }
 

@@ -29,7 +29,7 @@ from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.pipeline import encode
-from foveate.relevance.negatives import bank_of, query_metric_of
+from foveate.relevance.negatives import negatives_of, query_metric_of
 from foveate.store import Store
 from foveate.store.basis_bound import Kept, as_file, as_record, wrong
 from foveate.store.basis_check import Limits, check
@@ -80,7 +80,7 @@ def test_for_questions_it_is_the_basis_of_one_image_where_there_is_one() -> None
     metric = query_metric_of(NANO)
     own = compress(x, rank=8, metric=metric)
     found = fitted(Moments.nothing(256).with_features(x), metric, 8, STAMP, {})
-    q = bank_of(NANO).vectors[:50]
+    q = negatives_of(NANO).vectors[:50]
     a = q @ own.basis.restore(own.z).T
     b = q @ found.basis().restore((x - found.mean) @ inward(found.basis(), metric)).T
     np.testing.assert_allclose(a, b, atol=5e-3)
@@ -260,14 +260,14 @@ def test_a_file_that_was_changed_is_refused(basis: FittedBasis, tmp_path: Path, 
 
 
 def test_what_a_basis_keeps_grows_with_its_rank(basis: FittedBasis) -> None:
-    found = check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, bank_of(NANO).vectors[::40])
+    found = check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, negatives_of(NANO).vectors[::40])
     assert [row.rank for row in found.rows] == [4, 8, 16, 32, 64, 128]
     for name in ("variance", "spearman", "overlap"):
         values = [row.values[name] for row in found.rows]
         assert values == sorted(values), name
     assert found.rows[-1].values["spearman"] > 0.99
     assert found.images == 3
-    strict = check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, bank_of(NANO).vectors[::40], Limits(spearman=0.99))
+    strict = check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, negatives_of(NANO).vectors[::40], Limits(spearman=0.99))
     assert not strict.passed
     assert strict.enough is not None
     assert strict.enough > 16
@@ -275,13 +275,13 @@ def test_what_a_basis_keeps_grows_with_its_rank(basis: FittedBasis) -> None:
 
 
 def test_scores_are_off_by_no_more_than_a_texture_says(basis: FittedBasis) -> None:
-    found = check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, bank_of(NANO).vectors[::40])
+    found = check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, negatives_of(NANO).vectors[::40])
     for row in found.rows:
         values = row.values
         assert 0 < values["ratio"] == pytest.approx(values["observed"] / values["allowed"])
         assert values["ratio"] < values["bound"] <= 1
     assert "bound" not in found.own.failed(Limits())
-    tight = check(basis, [PHOTOS / "yellow_bus.jpg"], NANO, bank_of(NANO).vectors[::40], Limits(bound=0.1))
+    tight = check(basis, [PHOTOS / "yellow_bus.jpg"], NANO, negatives_of(NANO).vectors[::40], Limits(bound=0.1))
     assert "bound" in tight.own.failed(tight.limits)
     assert Limits().said(["ratio", "bound"]) == ["", "1"]
 
@@ -307,7 +307,7 @@ def coordinates(x: np.ndarray, basis: Basis) -> np.ndarray:
 
 
 def test_what_is_kept_is_what_textures_keep(basis: FittedBasis, tmp_path: Path) -> None:
-    path, q = PHOTOS / "yellow_bus.jpg", bank_of(NANO).vectors[::200]
+    path, q = PHOTOS / "yellow_bus.jpg", negatives_of(NANO).vectors[::200]
     x = NANO.encode_image(load_image(path).rgb).features.reshape(-1, 256)
     encoded = encode(path, rank=16)
     own = as_file(x, encoded.basis, coordinates(x, encoded.basis))
@@ -330,9 +330,9 @@ def test_what_is_kept_is_what_textures_keep(basis: FittedBasis, tmp_path: Path) 
 def test_a_basis_of_another_encoder_is_refused(basis: FittedBasis) -> None:
     other = replace(basis, encoder=EncoderStamp("nano", "0", 256))
     with pytest.raises(OptionError, match="revision 0"):
-        check(other, [PHOTOS / "yellow_bus.jpg"], NANO, bank_of(NANO).vectors[:3])
+        check(other, [PHOTOS / "yellow_bus.jpg"], NANO, negatives_of(NANO).vectors[:3])
     with pytest.raises(OptionError, match="none of them readable"):
-        check(basis, [PHOTOS / "nowhere.jpg"], NANO, bank_of(NANO).vectors[:3])
+        check(basis, [PHOTOS / "nowhere.jpg"], NANO, negatives_of(NANO).vectors[:3])
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,7 +362,7 @@ def test_a_broken_encoder_is_no_bad_image(basis: FittedBasis, photos: Path, faul
     with pytest.raises(EncoderOutputError, match=said):
         gather(images_in([photos]), odd(fault), 100)
     with pytest.raises(EncoderOutputError, match=said):
-        check(basis, [PHOTOS / "yellow_bus.jpg"], odd(fault), bank_of(NANO).vectors[:3])
+        check(basis, [PHOTOS / "yellow_bus.jpg"], odd(fault), negatives_of(NANO).vectors[:3])
 
 
 def test_an_encoder_of_one_size_has_no_second_look(photos: Path) -> None:
@@ -427,7 +427,7 @@ def test_a_file_does_not_choose_what_is_loaded(basis: FittedBasis, tmp_path: Pat
 
 
 def test_a_page_of_odd_names_is_text_only(basis: FittedBasis) -> None:
-    found = check(basis, [PHOTOS / "yellow_bus.jpg"], NANO, bank_of(NANO).vectors[:3])
+    found = check(basis, [PHOTOS / "yellow_bus.jpg"], NANO, negatives_of(NANO).vectors[:3])
     harmful = replace(basis, made={"images": "<script>", "samples": "<b>"}, encoder=EncoderStamp("<i>", "<u>", 256))
     text = page(replace(found, bad=((os.fsdecode(b"/caf\xe9<p>.jpg"), "cut"),)), harmful)
     for tag in ("<script>", "<b>", "<i>", "<u>", "<p>.jpg"):

@@ -129,7 +129,7 @@ def test_several_questions_and_where_to_begin_and_end(foveate: Foveate, clip: Pa
     assert rows[0]["time"] == pytest.approx(0.52)
     assert [question["query"] for question in found["queries"]] == ["a cake", "a cup"]
     for row in rows:
-        assert [len(row[name]) for name in ("kept", "kept_new", "found", "present")] == [2, 2, 2, 2]
+        assert [len(row[name]) for name in ("kept", "kept_new", "found", "detected")] == [2, 2, 2, 2]
         assert all(set(new) <= set(kept) for new, kept in zip(row["kept_new"], row["kept"], strict=True))
     assert len(pictures(Path("k.mkv"))[0]) == 4
     assert "a cake" in done[1]
@@ -506,7 +506,7 @@ def test_a_thing_that_is_not_there_and_numbers_of_one(frames: list[Frame], monke
     assert f"60 of {count} cells, 1 new (brighter)" in said
     assert f"60 of {count} cells, 0 new" in said
     absent = frame.relevance[1]  # type: ignore[index]
-    assert not absent.present
+    assert not absent.detected
     assert f"confidence {absent.confidence:.2f}, not found: spread out" in said
     assert {"confidence of each question", "key frame", "parts renewed"} <= set(said)
 

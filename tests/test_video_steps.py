@@ -298,7 +298,7 @@ def test_floor_and_whole_are_passed_on() -> None:
     clip = [photo(*SIZE)] * 3
     options: dict[str, Any] = {"budget": 20, "long_side": SIDE, "refresh": NEVER}
     plain, floored, whole = (
-        list(stream(clip, CHILD, **options, **more)) for more in ({}, {"floor": 1.0}, {"whole": (2, 2)})
+        list(stream(clip, CHILD, **options, **more)) for more in ({}, {"floor": 1.0}, {"window": (2, 2)})
     )
     for at, frame in enumerate(floored):
         spread = foveate.allocate(floored[0].relevance, 20, floor=1.0)

@@ -33,7 +33,7 @@ def attached(name: str) -> VLM:
 def relevance(plane: np.ndarray, height: int = 60, width: int = 80, **more: Any) -> Relevance:
     plane = np.asarray(plane, np.float32)
     return Relevance(
-        query="a dog", map=plane, margin=plane, confidence=0.9, parts=ReadOnly({}), reasons=ReadOnly({}),
+        query="a dog", map=plane, logits=plane, confidence=0.9, parts=ReadOnly({}), reasons=ReadOnly({}),
         saliency=np.zeros_like(plane), valid=None, grid=Grid(plane.shape[0], plane.shape[1], height, width), **more,
     )  # fmt: skip
 

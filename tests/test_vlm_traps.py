@@ -397,15 +397,15 @@ def test_smolvlm_where_transformers_breaks_it(monkeypatch: pytest.MonkeyPatch) -
 def test_whole_windows() -> None:
     vlm = attached("qwen2_5_vl")
     scene = vlm.see(photo(230, 230))
-    kept = vlm.prepare(scene, QUESTION, budget="auto", whole=(4, 4)).chosen[0].kept[0].mask
+    kept = vlm.prepare(scene, QUESTION, budget="auto", window=(4, 4)).chosen[0].kept[0].mask
     assert kept.shape == (8, 8)
     blocks = kept.reshape(2, 4, 2, 4).any((1, 3))
     assert kept.sum() == 16 * blocks.sum()
     with pytest.raises(BudgetError, match="whole windows"):
-        vlm.prepare(scene, QUESTION, budget=5, whole=(4, 4))
+        vlm.prepare(scene, QUESTION, budget=5, window=(4, 4))
     tiles = attached("internvl")
     with pytest.raises(OptionError, match="panes"):
-        tiles.prepare(tiles.see(photo()), QUESTION, budget=4, whole=(2, 2))
+        tiles.prepare(tiles.see(photo()), QUESTION, budget=4, window=(2, 2))
 
 
 @pytest.mark.parametrize("budget", [64, 70, 79, 117, 128])
@@ -420,7 +420,7 @@ def test_sparse_prefers_whole_windows(budget: int) -> None:
     assert all(len(values) == budget for values in kept.reasons.values())
     full = kept.mask.reshape(3, 4, 3, 4).all((1, 3))
     assert full.sum() == budget // 16
-    single = vlm.prepare(scene, QUESTION, budget=budget, mode="sparse", whole=None).chosen[0].kept[0].mask
+    single = vlm.prepare(scene, QUESTION, budget=budget, mode="sparse", window=None).chosen[0].kept[0].mask
     assert single.sum() == budget
     assert single.reshape(3, 4, 3, 4).all((1, 3)).sum() < full.sum()
     after = vlm.prepare(vlm.see(photo(336, 336)), QUESTION, budget=budget).chosen[0].kept[0].mask
@@ -430,12 +430,12 @@ def test_sparse_prefers_whole_windows(budget: int) -> None:
 def test_windows_where_they_do_not_pay() -> None:
     vlm = attached("qwen2_5_vl")
     scene = vlm.see(photo(336, 336), mode="sparse")
-    few = [vlm.prepare(scene, QUESTION, budget=63, mode="sparse", whole=whole).chosen[0] for whole in ("auto", None)]
+    few = [vlm.prepare(scene, QUESTION, budget=63, mode="sparse", window=whole).chosen[0] for whole in ("auto", None)]
     assert np.array_equal(few[0].rows, few[1].rows)
     small = vlm.see(photo(150, 200), mode="sparse")  # 5 x 7 cells: windows of 16, 12, 4 and 3
     assert vlm.prepare(small, QUESTION, budget=33, mode="sparse").tokens == (33, 35)
     with pytest.raises(OptionError, match="auto"):
-        vlm.prepare(scene, QUESTION, mode="sparse", whole="windows")  # type: ignore[arg-type]
+        vlm.prepare(scene, QUESTION, mode="sparse", window="windows")  # type: ignore[arg-type]
 
 
 def test_windows_hold_protected_cells_and_pictures_of_a_video() -> None:
@@ -465,7 +465,7 @@ def test_a_tower_of_windows_alone_loses_nothing_where_they_are_whole(monkeypatch
     assert dense.features is not None
     lost = []
     for whole in ("auto", None):
-        prepared = vlm.prepare(scene, QUESTION, budget=64, mode="sparse", whole=whole)
+        prepared = vlm.prepare(scene, QUESTION, budget=64, mode="sparse", window=whole)
         rows = dense.features.kept([prepared.chosen[0].rows]).rows[0]
         lost.append(float((prepared.features.rows[0] - rows).abs().max() / rows.abs().max()))
     assert lost[0] <= 1e-5

@@ -1,4 +1,4 @@
-"""Scores -> relevance: choose rivalry, slope, offset and threshold of an encoder on a COCO-style folder.
+"""Scores -> relevance: choose contrast, slope, offset and threshold of an encoder on a COCO-style folder.
 
     python training/calibrate.py --data DATA/dev/coco128
 
@@ -20,7 +20,7 @@ from foveate.cli.evaluate.coco import read_folder
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Calibration
-from foveate.relevance.negatives import bank_of
+from foveate.relevance.negatives import negatives_of
 from foveate.relevance.query import Query
 from foveate.relevance.score import PEAK_SHARE, relevance_of
 from foveate.texture.basis import Basis
@@ -41,7 +41,7 @@ def main() -> None:
     names = folder.names
     vectors = tower.encode_text([tower.templates[0].format(name) for name in names])
     queries = [Query(name, (name,), vector[None]) for name, vector in zip(names, vectors, strict=True)]
-    bank, asked = bank_of(tower).vectors, np.random.default_rng(0)
+    bank, asked = negatives_of(tower).vectors, np.random.default_rng(0)
     strange = asked.permutation(bank[(bank @ vectors.T).max(1) < UNLIKE])[:OTHERS]
     others: list[float] = []
     variants = [Calibration(t, r, tower.calibration.synonym, 1, 0) for r, t in VARIANTS]
@@ -56,19 +56,19 @@ def main() -> None:
         others += scores[:, -max(1, scores.shape[1] // PEAK_SHARE) :].mean(1).tolist()
         for i, calibration in enumerate(variants):
             for query in queries:
-                margin = relevance_of(texture, query, calibration, bank_of(tower)).margin
+                margin = relevance_of(texture, query, calibration, negatives_of(tower)).logits
                 best = np.sort(margin.ravel())[-max(1, margin.size // PEAK_SHARE) :]
                 peaks[i].append(float(best.mean()))
                 if query.text in item.masks:
                     mask = item.masks[query.text]
                     agreements[i].append(agreement(resize_map(margin, mask.shape), mask))
     there = np.array(present)
-    print("rivalry temperature  pointing  precision  coverage  presence AUROC")
+    print("contrast temperature  pointing  precision  coverage  presence AUROC")
     for calibration, found, peak in zip(variants, agreements, peaks, strict=True):
         mean = Agreement(*np.mean(found, 0))
         area = auroc(np.array(peak), there)
         numbers = f"{mean.pointing:8.3f}  {mean.precision:9.3f}  {mean.coverage_10:8.3f}  {area:14.3f}"
-        print(f"{calibration.rivalry:7.1f} {calibration.temperature:11.0f}  {numbers}")
+        print(f"{calibration.contrast:7.1f} {calibration.temperature:11.0f}  {numbers}")
     score = np.array(peaks[0])
     groups = (score[there], score[~there], np.array(others))
     slope, offset = logistic(groups[0], groups[1:])

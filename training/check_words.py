@@ -48,7 +48,7 @@ def main() -> None:
         for name, mask in item.masks.items():
 
             def ask(text: str, mask: np.ndarray = mask, texture: foveate.Texture = texture) -> Agreement:
-                return agreement(resize_map(foveate.score(texture, f'"{text}"').margin, mask.shape), mask)
+                return agreement(resize_map(foveate.score(texture, f'"{text}"').logits, mask.shape), mask)
 
             found.setdefault("name", []).append(ask(name))
             for adjective in ADJECTIVES:

@@ -1,4 +1,4 @@
-"""Trained tower -> src/foveate/encoders/assets/nano_image.onnx (uint8 [n, H, W, 3] in, features [n, H/8, W/8, 256] out).
+"""Trained tower -> encoders/assets/nano_image.onnx (uint8 [n, H, W, 3] in, features [n, H/8, W/8, 256] out).
 
     python training/export.py --run training/run
 

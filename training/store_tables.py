@@ -46,7 +46,7 @@ from foveate.cli.evaluate.search import LISTS, chosen, recall, shared, usual_que
 from foveate.core.image import Picture
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder
-from foveate.relevance.negatives import bank_of, nouns, query_metric_of
+from foveate.relevance.negatives import negatives_of, nouns, query_metric_of
 from foveate.relevance.query import prepare
 from foveate.relevance.score import PEAK_SHARE, sigmoid
 from foveate.store import Store
@@ -223,7 +223,7 @@ def lists(photos: Path, limit: int | None) -> None:
         assert reader is not None
         read_vectors = reader.vectors()
         table, images, k = read_vectors.table, len(read_vectors.ids), read_vectors.count
-        _, weights = reader.space.basis.project(bank_of(tower).vectors)
+        _, weights = reader.space.basis.project(negatives_of(tower).vectors)
         known, others = weights[::4], weights[2::4]
         right, also_right = (best_images(table.reshape(images, k, -1), asked) for asked in (known, others))
         count = lists_for(len(table))

@@ -24,7 +24,7 @@ from foveate.core.grid import Grid, resize_map
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode, score
 from foveate.relevance.budget import auto_budget, usual_bounds
-from foveate.relevance.negatives import bank_of
+from foveate.relevance.negatives import negatives_of
 from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, usual_distance
 from foveate.texture.basis import query_metric
 
@@ -52,7 +52,7 @@ def looks(folder: Folder) -> None:
 
 def ranks(folder: Folder) -> None:
     nano = load_encoder("nano")
-    text, bank = nano.encode_text(folder.names), bank_of(nano).vectors
+    text, bank = nano.encode_text(folder.names), negatives_of(nano).vectors
     alike: dict[tuple[str, int], list[tuple[float, float]]] = {}
     found: dict[tuple[str, int], list[Agreement]] = {}
     for item in folder.labelled():

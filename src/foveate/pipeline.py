@@ -26,11 +26,11 @@ from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.relevance.allocate import BEST, Allocation, allocate_map, check_floor, nearest_budget
 from foveate.relevance.budget import auto_budget, usual_bounds
 from foveate.relevance.fusion import AS_ASKED, Scoring, weighing_given
-from foveate.relevance.negatives import bank_of, query_metric_of
+from foveate.relevance.negatives import negatives_of, query_metric_of
 from foveate.relevance.policies import Policy, TopK
 from foveate.relevance.query import prepare
 from foveate.relevance.score import relevance_of
-from foveate.relevance.value import PRESENT, Relevance, Relevances
+from foveate.relevance.value import DETECTED, Relevance, Relevances
 from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
 from foveate.texture.texture import EncoderStamp, Texture
 
@@ -149,11 +149,11 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
         query: a question or noun phrase; a list of them gives Relevances with maps stacked [q, h, w].
         encoder: the one that made the texture. Needed only for an encoder that does not come with foveate: a
             checkpoint of your choice, or an object of your own.
-        balance: "participation" (default: the question alone), "linear", "part28", or an object of your own
+        fusion: "participation" (default: the question alone), "linear", "part28", or an object of your own
             (relevance/scorers.py): the question against what is in the pixels and what stands out.
         weights: of the formulas of those two.
         cues: False keeps words like "red" and "written" from using their channels (relevance/cues.py).
-        cohesion: share of its segment's mean in each cell of the map, 0 to 1; default 0.3.
+        smoothing: share of its segment's mean in each cell of the map, 0 to 1; default 0.3.
         prior: what was relevant before, to be mixed in: a Relevance over an image of this size (another frame's, say:
             a relevance does not know its texture), the name of a plane (an earlier pass, "attention_prev", "gaze"), or
             a map [h, w] in [0, 1] on its cells.
@@ -166,14 +166,14 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
     if not isinstance(texture, Texture):
         raise _misplaced("score", texture, "a Texture", "texture = encode(image), or Texture.load(file), comes first")
     tower = encoder_of(texture.encoder, how.get("encoder"))
-    rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
+    negatives = negatives_of(tower) if tower.calibration.contrast > 0 else None
     weighing = weighing_given(texture, how) if how else AS_ASKED
     if isinstance(query, str) or not isinstance(query, Iterable):
-        return relevance_of(texture, prepare(tower, query), tower.calibration, rivals, weighing)
+        return relevance_of(texture, prepare(tower, query), tower.calibration, negatives, weighing)
     queries = [prepare(tower, text) for text in query]
     if not queries:
         raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
-    return Relevances(tuple(relevance_of(texture, each, tower.calibration, rivals, weighing) for each in queries))
+    return Relevances(tuple(relevance_of(texture, each, tower.calibration, negatives, weighing) for each in queries))
 
 
 @overload
@@ -184,7 +184,7 @@ def allocate(
     floor: float = 0.0,
     policy: Policy = BEST,
     protected: np.ndarray | None = None,
-    whole: tuple[int, int] | None = None,
+    window: tuple[int, int] | None = None,
 ) -> Allocation: ...
 @overload
 def allocate(
@@ -194,7 +194,7 @@ def allocate(
     floor: float = 0.0,
     policy: Policy = BEST,
     protected: np.ndarray | None = None,
-    whole: tuple[int, int] | None = None,
+    window: tuple[int, int] | None = None,
 ) -> tuple[Allocation, ...]: ...
 def allocate(
     relevance: Relevance | Relevances,
@@ -203,7 +203,7 @@ def allocate(
     floor: float = 0.0,
     policy: Policy = BEST,
     protected: np.ndarray | None = None,
-    whole: tuple[int, int] | None = None,
+    window: tuple[int, int] | None = None,
 ) -> Allocation | tuple[Allocation, ...]:
     """Keep exactly `budget` cells.
 
@@ -216,24 +216,24 @@ def allocate(
     Args:
         relevance: from `score`; of several questions, one allocation each.
         budget: cells to keep. None keeps 273, or half of the cells of a grid too small for that. "auto" takes a number
-            from the map's mass, between a 64th and a quarter of the cells (relevance/budget.py). Where `whole` is
+            from the map's mass, between a 64th and a quarter of the cells (relevance/budget.py). Where `window` is
             given, both are moved to the nearest number that whole windows add up to.
         floor: share of the budget that is spread evenly whatever the map says.
         policy: which cells: TopK(), Coverage(), Proportional() of relevance/policies.py.
         protected: bool [h, w], cells to keep before all others (those with text, say), the best first.
-        whole: (rows, columns): keep only whole windows of so many cells; (2, 2) for towers that merge tokens.
+        window: (rows, columns): keep only whole windows of so many cells; (2, 2) for towers that merge tokens.
 
     Raises:
         BudgetError: not a whole number from 1 to the number of cells, or no sum of whole windows.
         OptionError: floor outside [0, 1], protected of another shape or type, no policy, no window.
     """
     if isinstance(relevance, Relevances):
-        each: dict[str, Any] = {"floor": floor, "policy": policy, "protected": protected, "whole": whole}
+        each: dict[str, Any] = {"floor": floor, "policy": policy, "protected": protected, "window": window}
         return tuple(allocate(one, budget, **each) for one in relevance)
     if not isinstance(relevance, Relevance):
         raise _misplaced("allocate", relevance, "a Relevance", "relevance = score(texture, query) comes first")
     check_floor(floor)
-    grid, likely = relevance.grid, min(1.0, relevance.confidence / PRESENT)
+    grid, likely = relevance.grid, min(1.0, relevance.confidence / DETECTED)
     key = relevance.map
     if likely < 1:
         key = likely * key / max(float(key.max()), 1e-9)
@@ -242,25 +242,25 @@ def allocate(
     kept = allocate_map(
         key,
         grid,
-        cells_wanted(relevance, budget, whole),
+        cells_wanted(relevance, budget, window),
         policy=policy,
         floor=spread,
         eligible=None if relevance.valid is None else relevance.valid > 0,
         protected=protected,
-        whole=whole,
+        window=window,
         features=None if isinstance(policy, TopK) else relevance.features,  # checking them takes time
     )
     reasons = {name: plane.ravel()[kept.indices] for name, plane in relevance.reasons.items()}
     return Allocation(kept.indices, relevance.map.ravel()[kept.indices], grid, ReadOnly({**reasons, **kept.reasons}))
 
 
-def cells_wanted(relevance: Relevance, budget: Budget, whole: tuple[int, int] | None) -> int:
+def cells_wanted(relevance: Relevance, budget: Budget, window: tuple[int, int] | None) -> int:
     """The number of cells to keep; what a person named stays as it is."""
     grid = relevance.grid
     if budget is None:
-        return nearest_budget(min(DEFAULT_BUDGET, -(-grid.count // 2)), grid, whole)
+        return nearest_budget(min(DEFAULT_BUDGET, -(-grid.count // 2)), grid, window)
     if isinstance(budget, str) and budget == "auto":
-        return nearest_budget(auto_budget(relevance.map, *usual_bounds(grid.count)), grid, whole)
+        return nearest_budget(auto_budget(relevance.map, *usual_bounds(grid.count)), grid, window)
     return budget  # whatever it is: allocate_map checks it
 
 

@@ -123,7 +123,7 @@ class Selector:
     @cached_property
     def calibration(self) -> Calibration:
         fitted = json.loads((self.folder / FILES[1]).read_text("utf-8"))
-        return Calibration(temperature=20.0, rivalry=0.0, synonym=0.6, slope=fitted["slope"], offset=fitted["offset"])
+        return Calibration(temperature=20.0, contrast=0.0, synonym=0.6, slope=fitted["slope"], offset=fitted["offset"])
 
     @cached_property
     def _net(self) -> Net:

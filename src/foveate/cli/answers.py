@@ -135,7 +135,7 @@ def _recorded(scene: Scene, answer: Answer, identity: dict[str, Any], out: Path 
         "tokens": list(answer.tokens),
         "seconds": {name: round(seconds, 6) for name, seconds in answer.seconds.items()},
         "confidence": round(answer.relevance[0].confidence, 4),
-        "present": answer.relevance[0].present,
+        "detected": answer.relevance[0].detected,
     }
     if answer.regions is not None:
         record["regions"] = answer.regions.boxes.tolist()

@@ -201,11 +201,11 @@ def _texts(queries: Path | None, tower: Any) -> Any:
     """Unit vectors of questions: the file's lines, or the bank of nouns."""
     from foveate.core.errors import QueryError
     from foveate.encoders.contract import text_vectors
-    from foveate.relevance.negatives import bank_of
+    from foveate.relevance.negatives import negatives_of
     from foveate.relevance.query import prepare
 
     if queries is None:
-        return bank_of(tower).vectors
+        return negatives_of(tower).vectors
     try:
         lines = [line.strip() for line in queries.read_text("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as cause:

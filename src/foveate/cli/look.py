@@ -56,7 +56,7 @@ def look(
             "budget": len(kept),
             "indices": kept.indices.tolist(),
             "confidence": round(relevance.confidence, 4),
-            "present": relevance.present,
+            "detected": relevance.detected,
             "score_seconds": round(seconds, 6),
             "png": f"{path}.png",
             "json": f"{path}.json",

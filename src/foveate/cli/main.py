@@ -220,7 +220,7 @@ def zoom(
     if scene_folder is not None:
         save(scene, scene_folder)
     rows = [
-        (r["query"], f"{r['confidence']:.2f}" + ("" if r["present"] else " (not found)"),
+        (r["query"], f"{r['confidence']:.2f}" + ("" if r["detected"] else " (not found)"),
          f"y {r['peak'][0]:.0f}, x {r['peak'][1]:.0f}", f"{r['encoded']} of {tiles}", f"{r['seconds']:.1f} s", r["png"])
         for r in records
     ]  # fmt: skip
@@ -323,7 +323,7 @@ def _report(
         encoder=encoder or ("nano" if made_here else None),
     )
     rows = [
-        (r["query"], " + ".join(r["phrases"]), f"{r['confidence']:.2f}" + ("" if r["present"] else " (not found)"),
+        (r["query"], " + ".join(r["phrases"]), f"{r['confidence']:.2f}" + ("" if r["detected"] else " (not found)"),
          f"{r['budget']} of {texture.grid.count}", f"{r['score_seconds'] * 1e3:.2f} ms", r["png"])
         for r in records
     ]  # fmt: skip

@@ -134,13 +134,13 @@ def search(
             seconds = time.perf_counter() - start
             sheet = None if no_sheet or not hits else str(write_sheet(hits, text, out))
             found = [
-                {"path": hit.path, "name": hit.name, "score": round(hit.score, 4), "present": hit.present}
+                {"path": hit.path, "name": hit.name, "score": round(hit.score, 4), "detected": hit.detected}
                 for hit in hits
             ]
             records.append({"query": text, "seconds": round(seconds, 5), "sheet": sheet, "hits": found})
     for record in records:
         rows = [
-            (str(place), f"{hit['score']:.3f}" + ("" if hit["present"] else " (not found)"), hit["path"])
+            (str(place), f"{hit['score']:.3f}" + ("" if hit["detected"] else " (not found)"), hit["path"])
             for place, hit in enumerate(record["hits"], 1)
         ]
         table(f"“{record['query']}”  {record['seconds'] * 1e3:.0f} ms", ("", "score", "image"), rows)

@@ -114,7 +114,7 @@ def _show(clip: str, found: dict[str, Any], flow: str, trusted: bool, into: Plac
     count, (h, w) = found["frames"], found["grid"]
     state = "interrupted after " if found["interrupted"] else ""
     rows = [
-        (r["query"], f"{r['found']:.2f}", f"{r['present_frames']} of {count}", f"{r['kept'] / count:.0f}",
+        (r["query"], f"{r['found']:.2f}", f"{r['detected_frames']} of {count}", f"{r['kept'] / count:.0f}",
          f"{r['sent'] / count:.1f}")
         for r in found["queries"]
     ]  # fmt: skip

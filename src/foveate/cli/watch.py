@@ -193,7 +193,7 @@ class Tally:
     carried_seconds: array[float] = field(default_factory=lambda: array("d"))
     renewed: int = 0
     found: list[array[float]] = field(default_factory=list)
-    present: list[int] = field(default_factory=list)
+    detected: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)
     grid: tuple[int, int] = (0, 0)
@@ -202,7 +202,7 @@ class Tally:
     def __post_init__(self) -> None:
         n = len(self.questions)
         self.found = [array("d") for _ in range(n)]
-        self.present, self.kept, self.sent = [0] * n, [0] * n, [0] * n
+        self.detected, self.kept, self.sent = [0] * n, [0] * n, [0] * n
 
     @property
     def frames(self) -> int:
@@ -216,7 +216,7 @@ class Tally:
         self.grid, self.last = frame.grid.shape, frame.time
         for i, (relevance, kept, new) in enumerate(answers(frame)):
             self.found[i].append(relevance.confidence)
-            self.present[i] += relevance.present
+            self.detected[i] += relevance.detected
             self.kept[i] += len(kept)
             self.sent[i] += len(new)
 
@@ -305,7 +305,7 @@ def record(frame: Frame, one: bool) -> dict[str, Any]:
         "kept": [kept.indices.tolist() for _, kept, _ in each],
         "kept_new": [new.tolist() for _, _, new in each],
         "found": [round(relevance.confidence, 4) for relevance, _, _ in each],
-        "present": [relevance.present for relevance, _, _ in each],
+        "detected": [relevance.detected for relevance, _, _ in each],
     }
     return {
         "index": frame.index,
@@ -335,7 +335,7 @@ def _said(stream: Stream, files: Results, tally: Tally, seconds: float, interrup
         {
             "query": query,
             "found": round(float(np.median(tally.found[i])), 4),
-            "present_frames": tally.present[i],
+            "detected_frames": tally.detected[i],
             "kept": tally.kept[i],
             "sent": tally.sent[i],
         }

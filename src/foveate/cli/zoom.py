@@ -47,7 +47,7 @@ def zoom(
         record = {
             "query": query,
             "confidence": round(found.relevance.confidence, 4),
-            "present": found.relevance.present,
+            "detected": found.relevance.detected,
             "peak": [round(y, 1), round(x, 1)],
             "looked": [list(scene.box(tile)) for tile in found.places],
             "encoded": found.encoded,
@@ -82,7 +82,7 @@ def drawn(found: closer.Look, query: str) -> Image.Image:
     pen.rectangle([v * ratio for v in (left, top, left + side - 1, top + side - 1)], outline=FOUND, width=2)
     page = Image.new("RGB", (size[0] + PANEL + 3 * MARGIN, PANEL + 2 * CAPTION + 2 * MARGIN), PAPER)
     draw, font = ImageDraw.Draw(page), ImageFont.load_default(16)
-    verdict = f"confidence {found.relevance.confidence:.2f}" + ("" if found.relevance.present else ", not found")
+    verdict = f"confidence {found.relevance.confidence:.2f}" + ("" if found.relevance.detected else ", not found")
     captions = (f"“{query}”  {verdict}", f"at y {y:.0f}, x {x:.0f}; {len(found.places)} tiles looked at")
     for edge, room, picture, caption in (
         (MARGIN, size[0], whole, captions[0]),

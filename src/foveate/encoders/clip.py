@@ -10,7 +10,7 @@ What is notable
 * Larger towers are *worse* here: B/16 beats L/14 beats H/14 in every published training-free comparison.
 
 Not covered: the calibration was set by hand from published margins, since no trained CLIP weights could be run where
-this was written. Rank by `relevance.margin` until you have measured it on your data.
+this was written. Rank by `relevance.logits` until you have measured it on your data.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class HubEncoder:
     templates: ClassVar[tuple[str, ...]] = TEMPLATES
     # Set by hand from published margins: no trained weights could be run where this was written.
     calibration: ClassVar[Calibration] = Calibration(
-        temperature=40.0, rivalry=1.0, synonym=0.9, slope=60.0, offset=-3.0
+        temperature=40.0, contrast=1.0, synonym=0.9, slope=60.0, offset=-3.0
     )
 
     def __init__(

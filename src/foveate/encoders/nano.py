@@ -37,7 +37,7 @@ STRIDE = 8
 PADDED_TO = 32
 GREY = 114  # what the tower saw outside the photographs in training
 WIDTH = 256
-CALIBRATION = Calibration(temperature=20.0, rivalry=0.0, synonym=0.6, slope=18.00, offset=-2.77)
+CALIBRATION = Calibration(temperature=20.0, contrast=0.0, synonym=0.6, slope=18.00, offset=-2.77)
 FILES = ("nano_image.onnx", "nano_text.safetensors", "nano_tokenizer.json")
 
 

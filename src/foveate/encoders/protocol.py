@@ -39,14 +39,14 @@ class Calibration:
 
     Attributes:
         temperature: of the softmax against rival nouns; CLIP cosines need about 40, see docs/architecture.md.
-        rivalry: how much of the rivals' level is taken off the score, 0 (absolute score) to 1 (pure contrast).
-        synonym: rivals whose text vector has a higher cosine with the question's are no rivals.
-        slope, offset: relevance = sigmoid(slope * margin + offset), such that a map that peaks at 0.5 is as likely of a
+        contrast: how much of the negatives' level is taken off the score, 0 (absolute score) to 1 (pure contrast).
+        synonym: negatives whose text vector has a higher cosine with the question's are no negatives.
+        slope, offset: relevance = sigmoid(slope * logits + offset), such that a map that peaks at 0.5 is as likely of a
             thing that is there as of one that is not.
     """
 
     temperature: float
-    rivalry: float
+    contrast: float
     synonym: float
     slope: float
     offset: float

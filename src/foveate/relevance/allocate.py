@@ -90,7 +90,7 @@ def allocate_map(
     floor: float = 0.0,
     eligible: Bools | None = None,
     protected: Bools | None = None,
-    whole: tuple[int, int] | None = None,
+    window: tuple[int, int] | None = None,
     features: Floats | None = None,
 ) -> Allocation:
     """Keep exactly `budget` cells of a map [h, w].
@@ -106,7 +106,7 @@ def allocate_map(
         floor: share of the budget that is spread evenly whatever the map says.
         eligible: bool [h, w]; other cells are kept only when all of these are, protected or not.
         protected: bool [h, w], cells to keep first (those with text, say).
-        whole: (rows, columns): keep only whole windows of so many cells (whole.py). A window counts as protected or as
+        window: (rows, columns): keep only whole windows of so many cells (whole.py). A window counts as protected or as
             eligible if one of its cells is; the floor gets the windows that fit into its share.
         features: [n, r] or [h, w, r], where the policy asks for them.
 
@@ -137,13 +137,13 @@ def allocate_map(
     # infinity has a meaning for policies, and one that is not ours may write into what it gets
     as_it_is = ours and low >= -LARGEST and high <= LARGEST
     ranked = flat if as_it_is else np.clip(flat, -LARGEST, LARGEST)
-    if whole is None:
+    if window is None:
         keys = _keys(ranked, budget, grid, spread, first, allowed)
         kept = _chosen(policy, keys, budget, grid, vectors)
         urgent = keys == np.inf
         inside = urgent if first is None else urgent & first
     else:
-        kept, urgent, inside = _whole(ranked, budget, windows_of(grid, whole), policy, spread, first, allowed, vectors)
+        kept, urgent, inside = _whole(ranked, budget, windows_of(grid, window), policy, spread, first, allowed, vectors)
     reasons = {} if first is None else {"protected": inside[kept].astype(np.float32)}
     if spread:
         even = urgent if first is None else urgent & ~inside
@@ -151,11 +151,11 @@ def allocate_map(
     return Allocation(kept, flat[kept], grid, ReadOnly(reasons))
 
 
-def nearest_budget(wanted: int, grid: Grid, whole: tuple[int, int] | None) -> int:
+def nearest_budget(wanted: int, grid: Grid, window: tuple[int, int] | None) -> int:
     """The number of cells nearest to `wanted` that whole windows add up to; of two equally near, the lower."""
-    if whole is None:
+    if window is None:
         return wanted
-    return min(windows_of(grid, whole).nearest(wanted), key=lambda n: (abs(n - wanted), n))
+    return min(windows_of(grid, window).nearest(wanted), key=lambda n: (abs(n - wanted), n))
 
 
 def _keys(scores: Floats, budget: int, grid: Grid, spread: int, first: Bools | None, allowed: Bools | None) -> Floats:

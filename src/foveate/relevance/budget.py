@@ -40,7 +40,7 @@ def auto_budget(relevance: ArrayLike, lower: int, upper: int) -> int:
         raise OptionError(
             "a map with values outside [0, 1]" if values.size else "a map without cells",
             expected="relevance, from 0 to 1",
-            fix="pass relevance.map, not relevance.margin",
+            fix="pass relevance.map, not relevance.logits",
         )
     whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in (lower, upper))
     if not whole or not 1 <= lower <= upper <= values.size:

@@ -1,7 +1,7 @@
-"""A question's map beside everything else that has a say: channels its words speak of, a prior, a balance.
+"""A question's map beside everything else that has a say: channels its words speak of, a prior, a fusion.
 
 The order is fixed: each cell of the question's map takes a share of its segment's mean, as things are most often whole
-segments (channels/clusters.py); cues (cues.py) have their say; the prior is mixed in; and the balance (scorers.py)
+segments (channels/clusters.py); cues (cues.py) have their say; the prior is mixed in; and the fusion (scorers.py)
 weighs the result against what is in the pixels and what stands out. What entered is kept, plane by plane, in
 `Relevance.reasons`.
 """
@@ -19,12 +19,12 @@ from foveate.core.layout import Layout
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.cues import Cue, follow, plane_of
 from foveate.relevance.scorers import (
-    BALANCES,
+    FUSIONS,
     WEIGHTS,
-    Balance,
+    Fusion,
     Participation,
     ScorerWeights,
-    balance_given,
+    fusion_named,
     information,
     perspective,
 )
@@ -40,10 +40,10 @@ class Scoring(TypedDict, total=False):
     """Keywords of `foveate.score`, which says what they mean."""
 
     encoder: str | Encoder | None
-    balance: str | Balance
+    fusion: str | Fusion
     weights: ScorerWeights
     cues: bool
-    cohesion: float
+    smoothing: float
     prior: str | Relevance | ArrayLike | None
     prior_weight: float
 
@@ -53,18 +53,18 @@ class Weighing:
     """What makes a map out of a question's score.
 
     Attributes:
-        balance: the question against what is in the pixels and what stands out.
+        fusion: the question against what is in the pixels and what stands out.
         weights: of the formulas of information and perspective.
         cues: whether words like "red" or "written" may use their channels.
-        cohesion: share of its segment's mean in each cell, 0 to 1.
+        smoothing: share of its segment's mean in each cell, 0 to 1.
         prior: a plane on the cell grid, float32 [h, w] in [0, 1], mixed in with `prior_weight`; None for none.
         prior_weight: its share, 0 to 1.
     """
 
-    balance: Balance = BALANCES["participation"]
+    fusion: Fusion = FUSIONS["participation"]
     weights: ScorerWeights = WEIGHTS
     cues: bool = True
-    cohesion: float = 0.3  # more blurs borders, less gains less: `foveate bench balance`
+    smoothing: float = 0.3  # more blurs borders, less gains less: `foveate bench balance`
     prior: Floats | None = None
     prior_weight: float = 0.3
 
@@ -84,14 +84,14 @@ def weighing_given(texture: Texture, how: Scoring) -> Weighing:
             expected="ScorerWeights(...), and True or False",
             fix="leave them out",
         )
-    shares = {"prior_weight": AS_ASKED.prior_weight, "cohesion": AS_ASKED.cohesion}
+    shares = {"prior_weight": AS_ASKED.prior_weight, "smoothing": AS_ASKED.smoothing}
     for name, usual in shares.items():
         share: object = how.get(name, usual)
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
             raise OptionError(f"{name}={share!r}", expected="a share from 0 to 1", fix=f"leave it out for {usual}")
         shares[name] = share
     return Weighing(
-        balance=balance_given(how.get("balance", "participation")),
+        fusion=fusion_named(how.get("fusion", "participation")),
         weights=weights,
         cues=spoken,
         prior=_prior(texture, how.get("prior")),
@@ -138,9 +138,9 @@ def segment_means(texture: Texture, plane: Floats) -> Floats:
 def weighed(texture: Texture, spoken: tuple[Cue, ...], reasons: dict[str, Floats], weighing: Weighing) -> Floats:
     """The question's map after cues, prior and balance; what entered is added to `reasons`."""
     found = reasons["participation"]
-    if weighing.cohesion and texture.has("cluster_id"):
+    if weighing.smoothing and texture.has("cluster_id"):
         reasons["segment"] = segment_means(texture, found)
-        share = np.float32(weighing.cohesion)
+        share = np.float32(weighing.smoothing)
         found = (1 - share) * found
         found += share * reasons["segment"]
     for cue in spoken if weighing.cues else ():
@@ -152,14 +152,14 @@ def weighed(texture: Texture, spoken: tuple[Cue, ...], reasons: dict[str, Floats
         reasons["prior"] = weighing.prior
         share = np.float32(weighing.prior_weight)
         found = (1 - share) * found + share * weighing.prior
-    if isinstance(weighing.balance, Participation):
+    if isinstance(weighing.fusion, Participation):
         return found
     reasons["information"] = information(texture, weighing.weights)
     reasons["perspective"] = perspective(texture, weighing.weights)
-    balanced = np.asarray(weighing.balance.weigh(reasons["information"], reasons["perspective"], found), np.float32)
+    balanced = np.asarray(weighing.fusion.weigh(reasons["information"], reasons["perspective"], found), np.float32)
     if balanced.shape != found.shape or not np.isfinite(balanced).all():
         raise OptionError(
-            f"the balance '{weighing.balance.name}' returned shape {list(balanced.shape)}"
+            f"the fusion '{weighing.fusion.name}' returned shape {list(balanced.shape)}"
             + ("" if np.isfinite(balanced).all() else " with NaN or infinity"),
             expected=f"finite numbers {list(found.shape)}, like its arguments",
             fix="see foveate.relevance.scorers.Linear for an example",

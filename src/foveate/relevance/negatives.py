@@ -1,4 +1,4 @@
-"""The bank of nouns that stands for what people ask: the metric of compression, and the rivals of a question."""
+"""The bank of nouns that stands for what people ask: the metric of compression, and the negatives of a question."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from foveate.encoders.contract import text_vectors
 from foveate.encoders.protocol import Encoder
-from foveate.relevance.score import Rivals
+from foveate.relevance.score import Negatives
 from foveate.texture.basis import Metric, query_metric
 
 
@@ -18,13 +18,13 @@ def nouns() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4)
-def bank_of(encoder: Encoder) -> Rivals:
+def negatives_of(encoder: Encoder) -> Negatives:
     """The nouns' vectors: what a question competes with. Made once a process and encoder."""
     prompt = encoder.templates[0]
-    return Rivals(text_vectors(encoder, [prompt.format(noun) for noun in nouns()]))
+    return Negatives(text_vectors(encoder, [prompt.format(noun) for noun in nouns()]))
 
 
 @lru_cache(maxsize=4)
 def query_metric_of(encoder: Encoder) -> Metric:
     """The metric in which a basis is fitted: second moments of the nouns' vectors."""
-    return query_metric(bank_of(encoder).vectors)
+    return query_metric(negatives_of(encoder).vectors)

@@ -3,12 +3,12 @@
 For a phrase with unit vector q and a cell with unit feature x (compressed, see basis.py):
 
     score      s = q.x                                              linear, so it may be interpolated
-    rivals     r = log(mean over j of exp(t s_j)) / t               over a bank of nouns that are not like q
-    margin     m = s - rivalry r
+    negatives     r = log(mean over j of exp(t s_j)) / t               over a bank of nouns that are not like q
+    logits     m = s - contrast r
     relevance  p = sigmoid(slope m + offset)                        in [0, 1]; of several phrases the highest
 
 Then each cell takes a share of its segment's mean, the words of the question that speak of a channel have their say
-(cues.py), a prior is mixed in if one is given, and a balance weighs the result against what is in the pixels and what
+(cues.py), a prior is mixed in if one is given, and a fusion weighs the result against what is in the pixels and what
 stands out (scorers.py, weighing.py); by default no balance but the question counts.
 
 The five numbers are the encoder's `Calibration`. Confidence is the mean of the highest 1/256 of p: a thing that
@@ -43,7 +43,7 @@ PEAK_SHARE = 256  # confidence is the mean of the best 1/256 of the cells: one c
 
 
 @dataclass(frozen=True, eq=False)
-class Rivals:
+class Negatives:
     """The bank of nouns that a question competes with: unit vectors float32 [m, D] of one encoder."""
 
     vectors: Floats
@@ -55,7 +55,7 @@ class Rivals:
             chunks = (self.vectors[i : i + CHUNK] for i in range(0, len(self.vectors), CHUNK))
             return np.sum([np.exp(temperature * self._scores(texture, chunk)).sum(0) for chunk in chunks], 0)
 
-        return texture.derive(("rivals", self, temperature), make)
+        return texture.derive(("negatives", self, temperature), make)
 
     def against(self, texture: Texture, vector: Floats, calibration: Calibration) -> Floats:
         """r of the module's formula for one text vector [D]: float32 [cells]."""
@@ -77,13 +77,13 @@ def relevance_of(
     texture: Texture,
     query: Query,
     calibration: Calibration,
-    rivals: Rivals | None = None,
+    negatives: Negatives | None = None,
     weighing: Weighing = AS_ASKED,
 ) -> Relevance:
-    """The relevance of one prepared question. `rivals` is needed where the calibration's rivalry is above 0."""
-    margins, maps, valid = _maps(texture, query, calibration, rivals)
+    """The relevance of one prepared question. `negatives` is needed where the calibration's contrast is above 0."""
+    logits, maps, valid = _maps(texture, query, calibration, negatives)
     best = maps[0] if len(maps) == 1 else maps.max(0)
-    margin = margins[0] if len(margins) == 1 else margins.max(0)
+    logits = logits[0] if len(logits) == 1 else logits.max(0)
     shape = texture.grid.shape
     fixed(maps)
     reasons = {"participation": fixed(best.reshape(shape))}
@@ -93,7 +93,7 @@ def relevance_of(
     return Relevance(
         query=query.text,
         map=fixed(final),
-        margin=fixed(margin.reshape(shape)),
+        logits=fixed(logits.reshape(shape)),
         confidence=_peak(best),
         parts=ReadOnly({phrase: part.reshape(shape) for phrase, part in zip(query.phrases, maps, strict=True)}),
         reasons=ReadOnly(reasons),
@@ -104,30 +104,30 @@ def relevance_of(
     )
 
 
-def sigmoid(margins: Floats, slope: np.float32, offset: np.float32) -> Floats:
-    """1 / (1 + exp(-(slope m + offset))) of each margin, float32, in one array."""
-    maps = -slope * margins
+def sigmoid(logits: Floats, slope: np.float32, offset: np.float32) -> Floats:
+    """1 / (1 + exp(-(slope m + offset))) of each logits, float32, in one array."""
+    maps = -slope * logits
     maps -= offset
     np.exp(maps, out=maps)
     maps += 1
     return np.divide(1, maps, out=maps)
 
 
-def peaks_of(texture: Texture, query: Query, calibration: Calibration, rivals: Rivals | None = None) -> Floats:
+def peaks_of(texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None = None) -> Floats:
     """How sure the map of each phrase is that its thing is there: float32 [phrases] in [0, 1].
 
     Of a question with one phrase it is `Relevance.confidence`.
     """
-    _, maps, _ = _maps(texture, query, calibration, rivals)
+    _, maps, _ = _maps(texture, query, calibration, negatives)
     return np.array([_peak(one) for one in maps], np.float32)
 
 
 def maps_of(
-    texture: Texture, queries: Sequence[Query], calibration: Calibration, rivals: Rivals | None = None
+    texture: Texture, queries: Sequence[Query], calibration: Calibration, negatives: Negatives | None = None
 ) -> Floats:
     """What each question says by itself, without segments, cues and the like: float32 [q, h, w], from one product."""
     every = Query("", tuple(p for q in queries for p in q.phrases), np.concatenate([q.vectors for q in queries]))
-    _, maps, _ = _maps(texture, every, calibration, rivals)
+    _, maps, _ = _maps(texture, every, calibration, negatives)
     if len(maps) > len(queries):  # np.maximum.reduceat would take ten times as long
         ends = np.cumsum([len(query.phrases) for query in queries])[:-1]
         maps = np.stack([part.max(0) for part in np.split(maps, ends)])
@@ -135,18 +135,18 @@ def maps_of(
 
 
 def _maps(
-    texture: Texture, query: Query, calibration: Calibration, rivals: Rivals | None
+    texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None
 ) -> tuple[Floats, Floats, Floats | None]:
     """Margins and relevance of each phrase, float32 [phrases, cells], and the opaque share of the cells."""
-    margins = texture.scores(query.vectors).reshape(len(query.phrases), -1)
-    if calibration.rivalry > 0 and rivals is not None:
-        for margin, vector in zip(margins, query.vectors, strict=True):
-            margin -= calibration.rivalry * rivals.against(texture, vector, calibration)
-    maps = sigmoid(margins, np.float32(calibration.slope), np.float32(calibration.offset))
+    logits = texture.scores(query.vectors).reshape(len(query.phrases), -1)
+    if calibration.contrast > 0 and negatives is not None:
+        for row, vector in zip(logits, query.vectors, strict=True):
+            row -= calibration.contrast * negatives.against(texture, vector, calibration)
+    maps = sigmoid(logits, np.float32(calibration.slope), np.float32(calibration.offset))
     valid = _validity(texture)
     if valid is not None:
         maps *= valid
-    return margins, maps, valid
+    return logits, maps, valid
 
 
 def nothing_of(texture: Texture, text: str) -> Relevance:
@@ -156,7 +156,7 @@ def nothing_of(texture: Texture, text: str) -> Relevance:
     return Relevance(
         query=text,
         map=nothing,
-        margin=nothing,
+        logits=nothing,
         confidence=0.0,
         parts=ReadOnly({}),
         reasons=ReadOnly({"participation": nothing}),

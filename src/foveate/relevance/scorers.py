@@ -5,14 +5,14 @@
     participation = the calibrated score of the question                                      what was asked
 
 All three are planes on the cell grid, in [0, 1]. The first two do not know the question, so they are made once a
-texture. A balance combines the three; the formulas and their weights are those of the documents this project started
+texture. A fusion combines the three; the formulas and their weights are those of the documents this project started
 from, and the weights are data.
 
 What is notable
 * The default balance is `Participation`. `foveate bench balance` compares the others with it (docs/log.md has tables
   for two sets): a little of everything helps on one set and hurts on the other, the seed documents' tensions lose
   eight points on one and nine on the other.
-* A balance is any frozen object with a name and a `weigh` method: a learned one fits in.
+* A fusion is any frozen object with a name and a `weigh` method: a learned one fits in.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _columns(texture: Texture) -> dict[str, Floats]:
 
 
 @runtime_checkable
-class Balance(Protocol):
+class Fusion(Protocol):
     """Combines the three planes into one, all float32 [h, w] in [0, 1]."""
 
     @property
@@ -143,17 +143,17 @@ class Tensions:
         return np.asarray(bias * focus + (1 - bias) * diversify, np.float32)
 
 
-BALANCES: dict[str, Balance] = {b.name: b for b in (Participation(), Linear(), Tensions())}
+FUSIONS: dict[str, Fusion] = {b.name: b for b in (Participation(), Linear(), Tensions())}
 
 
-def balance_given(balance: str | Balance) -> Balance:
-    """A balance by name, or the balance itself. Raises OptionError with the known names."""
-    if isinstance(balance, str) and balance in BALANCES:
-        return BALANCES[balance]
-    if isinstance(balance, Balance) and not isinstance(balance, str | type):
-        return balance
+def fusion_named(fusion: str | Fusion) -> Fusion:
+    """A fusion by name, or the fusion itself. Raises OptionError with the known names."""
+    if isinstance(fusion, str) and fusion in FUSIONS:
+        return FUSIONS[fusion]
+    if isinstance(fusion, Fusion) and not isinstance(fusion, str | type):
+        return fusion
     raise OptionError(
-        f"balance={balance!r}",
-        expected=", ".join(map(repr, BALANCES)) + ", or an object with a name and a weigh method",
+        f"fusion={fusion!r}",
+        expected=", ".join(map(repr, FUSIONS)) + ", or an object with a name and a weigh method",
         fix="leave it out for the question alone",
     )

@@ -15,7 +15,7 @@ from foveate.core.readonly import ReadOnly, freeze
 from foveate.relevance.query import quoted
 
 Floats = NDArray[np.float32]
-PRESENT = 0.5
+DETECTED = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Relevance:
     Attributes:
         query: the question as asked.
         map: relevance of each cell, float32 [h, w] in [0, 1].
-        margin: the raw score behind it, float32 [h, w]; what to compare across cells when the map is low everywhere.
+        logits: the raw score behind it, float32 [h, w]; what to compare across cells when the map is low everywhere.
         confidence: in [0, 1], how sure the map is that the thing is in the image.
         parts: the map of each phrase, by the phrase.
         reasons: why: every plane that entered the map, by name: "participation" (p, the phrases' highest), "segment"
@@ -38,7 +38,7 @@ class Relevance:
 
     query: str
     map: Floats
-    margin: Floats
+    logits: Floats
     confidence: float
     parts: Mapping[str, Floats]
     reasons: Mapping[str, Floats]
@@ -48,7 +48,7 @@ class Relevance:
     features: Floats | None = None
 
     def __repr__(self) -> str:
-        found = "present" if self.present else "not found"
+        found = "detected" if self.detected else "not found"
         return (
             f"Relevance({quoted(self.query)}, {self.grid.h} x {self.grid.w} cells, confidence {self.confidence:.2f}: "
             f"{found})"
@@ -59,9 +59,9 @@ class Relevance:
         freeze(self)
 
     @property
-    def present(self) -> bool:
+    def detected(self) -> bool:
         """Whether the thing counts as being in the image: confidence is at least 0.5."""
-        return self.confidence >= PRESENT
+        return self.confidence >= DETECTED
 
     def on(self, grid: Grid) -> Relevance:
         """The same relevance on another grid over the same image: area means where coarser, linear where finer."""
@@ -78,7 +78,7 @@ class Relevance:
         return replace(
             self,
             map=fixed(np.clip(resize_map(self.map, grid.shape), 0, 1)),
-            margin=fixed(resize_map(self.margin, grid.shape)),
+            logits=fixed(resize_map(self.logits, grid.shape)),
             parts=moved(self.parts, grid),
             reasons=moved(self.reasons, grid),
             saliency=fixed(resize_map(self.saliency, grid.shape)),
@@ -108,9 +108,9 @@ class Relevances(Sequence[Relevance]):
         return np.stack([item.map for item in self.items])
 
     @property
-    def margin(self) -> Floats:
+    def logits(self) -> Floats:
         """float32 [q, h, w]."""
-        return np.stack([item.margin for item in self.items])
+        return np.stack([item.logits for item in self.items])
 
     @property
     def confidence(self) -> Floats:

@@ -122,14 +122,14 @@ class Windows:
         return [int(n) for n in sums[max(place - 1, 0) : place + 1]]
 
 
-def windows_of(grid: Grid, whole: tuple[int, int]) -> Windows:
-    """A grid's windows of `whole` = (rows, columns) of cells. Raises OptionError for anything but two numbers >= 1."""
-    right = isinstance(whole, tuple | list) and len(whole) == 2
-    if not right or not all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1 for n in whole):
+def windows_of(grid: Grid, window: tuple[int, int]) -> Windows:
+    """A grid's windows of `window` = (rows, columns) of cells. Raises OptionError for anything but two numbers >= 1."""
+    right = isinstance(window, tuple | list) and len(window) == 2
+    if not right or not all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1 for n in window):
         raise OptionError(
-            f"whole={whole!r}", expected="rows and columns of cells, both at least 1", fix="(2, 2) for merged tokens"
+            f"window={window!r}", expected="rows and columns of cells, both at least 1", fix="(2, 2) for merged tokens"
         )
-    return _cut(grid, int(whole[0]), int(whole[1]))
+    return _cut(grid, int(window[0]), int(window[1]))
 
 
 @lru_cache(maxsize=32)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import FoveateError, OptionError, StoreError
-from foveate.relevance.negatives import bank_of
+from foveate.relevance.negatives import negatives_of
 from foveate.store.approximate import SAMPLE, Lists, library, lists_for, probes_for, recall_of
 from foveate.store.disk import Disk
 from foveate.store.nearest import OVER, USUAL, other_library, uncovered, unfit
@@ -68,7 +68,7 @@ def build(
                 f"no images in the store '{path}'", expected="some to put into lists", fix="add images first"
             )
         reader = Reader(path, writer.identity, writer.space, writer.index, (), path.parent)
-        bank = bank_of(wanted.tower(writer.identity.encoder)).vectors
+        bank = negatives_of(wanted.tower(writer.identity.encoder)).vectors
         even = np.unique(np.linspace(0, len(bank) - 1, NOUNS).round().astype(int))
         _, weights = writer.space.basis.project(bank[even])
         facts, size = _built(writer, reader, images, weights, float(recall), progress)

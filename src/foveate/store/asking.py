@@ -20,7 +20,7 @@ from foveate.core.errors import OptionError, QueryError, StoreDamagedError, Stor
 from foveate.encoders.load import encoder_of
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import score
-from foveate.relevance.negatives import bank_of
+from foveate.relevance.negatives import negatives_of
 from foveate.relevance.query import Query, prepare
 from foveate.relevance.score import peaks_of
 from foveate.relevance.value import Relevance
@@ -95,7 +95,7 @@ def _ranked(
     encoder: str | Encoder | None,
     kept: Callable[[str], StoredTexture],
 ) -> list[Hit]:
-    rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
+    negatives = negatives_of(tower) if tower.calibration.contrast > 0 else None
     scored: list[tuple[float, int, str, str]] = []
     for id in ids.tolist():
         try:
@@ -105,7 +105,7 @@ def _ranked(
             continue
         except StoreKeyError:  # removed meanwhile
             continue
-        peaks = peaks_of(texture, query, tower.calibration, rivals)
+        peaks = peaks_of(texture, query, tower.calibration, negatives)
         scored.append((-together(peaks), id, path, name))
     scored.sort()
 

@@ -74,7 +74,7 @@ class Row:
     flags: int
     step: float
     thumbnail: int
-    rivals: int
+    negatives: int
     position: int
     sequence: int
 

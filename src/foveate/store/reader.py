@@ -160,7 +160,7 @@ class Reader:
             take("basis.mean", "<f4", identity.encoder.width)
             take("basis.rows", "<f2", identity.rank, identity.encoder.width)
             take("basis.steps", "<f4", identity.rank)
-        if row.rivals:
+        if row.negatives:
             take("rivals", "<f2", row.h, row.w)
         take("embedding", "i1", row.h, row.w, identity.rank)
         take("residual", "u1", row.h, row.w)

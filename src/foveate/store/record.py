@@ -146,7 +146,7 @@ def record_of(
     left = np.linalg.norm(x - basis.restore(z.astype(np.float32)), axis=1)
     levels, step = in_levels(left)
     tensors: dict[str, NDArray[Any]] = dict(own)
-    if tower.calibration.rivalry > 0:
+    if tower.calibration.contrast > 0:
         tensors["rivals"] = _rivals(z, basis, tower).reshape(shape)
     tensors["embedding"] = z.reshape(*shape, -1)
     tensors["residual"] = levels.reshape(shape)
@@ -203,9 +203,9 @@ def lengths_of(levels: NDArray[np.uint8], step: float) -> NDArray[np.float16]:
 
 def _rivals(z: NDArray[np.int8], basis: Basis, tower: Encoder) -> NDArray[np.float16]:
     """log(mean over the bank of exp(t s)) / t at each cell: of many nouns, made once instead of at each search."""
-    from foveate.relevance.negatives import bank_of
+    from foveate.relevance.negatives import negatives_of
 
-    t, bank = tower.calibration.temperature, bank_of(tower).vectors
+    t, bank = tower.calibration.temperature, negatives_of(tower).vectors
     offset, weights = basis.project(bank)
     level = np.zeros(len(z))
     for start in range(0, len(bank), 128):

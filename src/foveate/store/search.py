@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from foveate.encoders.protocol import Calibration
 from foveate.relevance.query import Query
-from foveate.relevance.value import PRESENT, Relevance
+from foveate.relevance.value import DETECTED, Relevance
 from foveate.store.identity import Space
 from foveate.store.texture import StoredTexture
 from foveate.texture.texture import Texture
@@ -113,9 +113,9 @@ class Hit:
         return f"Hit({self.name!r}, {self.score:.3f})"
 
     @property
-    def present(self) -> bool:
+    def detected(self) -> bool:
         """Whether the thing counts as being in the image: a score of at least 0.5."""
-        return self.score >= PRESENT
+        return self.score >= DETECTED
 
     @cached_property
     def texture(self) -> StoredTexture:

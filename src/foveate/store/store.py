@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from foveate.channels.build import Preset, channels_named
 from foveate.core.errors import StoreDamagedError, StoreError, StoreKeyError
 from foveate.encoders.protocol import Encoder
-from foveate.relevance.negatives import bank_of
+from foveate.relevance.negatives import negatives_of
 from foveate.relevance.score import maps_of
 from foveate.store import asking
 from foveate.store import maintenance as upkeep
@@ -115,7 +115,7 @@ class Store:
             workers: threads that decode and encode; with an engine given by its name, its workers.
             part: "i/n" does every n-th file only; the shared space is fitted to all. See `merge`.
             like: a store whose encoder, basis and space a new one takes: parts made by machines that differ can merge.
-            engine: what decodes and encodes instead of threads: foveate.store.engine.Ray(...), or "ray" on this machine.
+            engine: what decodes and encodes instead of threads: foveate.store.engine.Ray(...), or "ray" here.
             progress: called after each file.
 
         Returns counts, and the bad images with the reasons; those stop nothing.
@@ -317,10 +317,10 @@ class Store:
         if reader is None:
             return
         tower, queries = asking.asked(reader, texts, encoder or self._wanted.encoder)
-        rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
+        negatives = negatives_of(tower) if tower.calibration.contrast > 0 else None
         for name, path in reader.listed():
             try:
-                maps = maps_of(reader.by_path(path), queries, tower.calibration, rivals)
+                maps = maps_of(reader.by_path(path), queries, tower.calibration, negatives)
             except (StoreKeyError, StoreDamagedError) as error:  # removed meanwhile, or damaged
                 log.warning("%s", error.received)
                 continue

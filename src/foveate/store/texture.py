@@ -31,7 +31,7 @@ from foveate.core.grid import Grid, resize_map
 from foveate.core.image import MAX_BYTES, Picture, load_image
 from foveate.core.readonly import ReadOnly
 from foveate.relevance.negatives import nouns
-from foveate.relevance.score import Rivals
+from foveate.relevance.score import Negatives
 from foveate.store.record import ALPHA, FLAT, LEVELS, lengths_of
 from foveate.texture.basis import Basis
 from foveate.texture.texture import COLOURS, EncoderStamp, Texture
@@ -168,7 +168,7 @@ class StoredTexture(Texture):
         self,
         pixels: Pixels | None = None,
         alpha: Bytes | None = None,
-        rivals: NDArray[np.float16] | None = None,
+        negatives: NDArray[np.float16] | None = None,
         **fields: Any,
     ) -> None:
         if pixels is None:  # dataclasses.replace passes everything that a Texture has
@@ -178,7 +178,7 @@ class StoredTexture(Texture):
         else:
             values = {"extra": ReadOnly({}), **fields, "_pixels": pixels}
         values["_residual"] = values.pop("residual")
-        values |= {"_alpha": alpha, "_rivals": rivals, "_derived": {}}
+        values |= {"_alpha": alpha, "_rivals": negatives, "_derived": {}}
         for name, value in values.items():
             object.__setattr__(self, name, value)
         self.embedding.setflags(write=False)
@@ -292,7 +292,7 @@ def stored_texture(
         preprocessing=preprocessing,
         name=name,
         alpha=tensors["valid"] if flags & ALPHA else None,
-        rivals=tensors.get("rivals"),
+        negatives=tensors.get("rivals"),
     )
     if flags & ALPHA:
         texture._derived["validity"] = tensors["valid"].ravel() / np.float32(255)
@@ -306,8 +306,8 @@ def steps_of(tensors: Mapping[str, NDArray[Any]], basis: Basis) -> NDArray[np.fl
     return np.asarray(np.linalg.norm(basis.rows.astype(np.float32), axis=1))
 
 
-def _is_bank(rivals: Rivals) -> bool:
-    return len(rivals.vectors) == len(nouns())
+def _is_bank(negatives: Negatives) -> bool:
+    return len(negatives.vectors) == len(nouns())
 
 
 def _same(texture: Texture) -> Texture:

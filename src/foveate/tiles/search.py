@@ -240,7 +240,7 @@ def merged(
     cell = max(CELL, math.ceil(math.sqrt(size[0] * size[1] / FINEST)))
     grid = Grid(-(-size[0] // cell), -(-size[1] // cell), *size)
     planes, looked = {}, np.zeros(grid.shape, np.float32)
-    for name in ("map", "margin"):
+    for name in ("map", "logits"):
         base = resize_map(getattr(whole, name), grid.shape)
         base = np.maximum(base, _pasted(name, windows, size, grid.shape))
         fine = _pasted(name, tiles, size, grid.shape)
@@ -253,7 +253,7 @@ def merged(
     return Relevance(
         query=whole.query,
         map=planes["map"],
-        margin=planes["margin"],
+        logits=planes["logits"],
         confidence=max(r.confidence for r in (whole, *(r for _, r in (*windows, *tiles)))),
         parts=ReadOnly({}),
         reasons=ReadOnly({"participation": planes["map"], "looked": looked}),

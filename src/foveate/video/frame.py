@@ -48,7 +48,7 @@ class How:
     budget: Budget = 128
     floor: float = 0.0
     policy: Policy = BEST
-    whole: tuple[int, int] | None = None
+    window: tuple[int, int] | None = None
     changed: float = CHANGED
 
 

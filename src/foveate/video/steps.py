@@ -287,7 +287,7 @@ def _answered(
         held = None
         if earlier is not None and last is not None:
             held = (last.carried(earlier.kept, nearest=True) > 0.5) & (last.trust > 0.5)
-        chosen = steadily(found, held, how.hold, how.budget, floor=how.floor, policy=how.policy, whole=how.whole)
+        chosen = steadily(found, held, how.hold, how.budget, floor=how.floor, policy=how.policy, window=how.window)
         send, sent = sent_now(look_now, chosen.indices, None if earlier is None else earlier.sent, how.changed)
         relevances.append(found)
         kept.append(chosen)

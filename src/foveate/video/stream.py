@@ -129,7 +129,7 @@ def stream(
     channels: Preset | Sequence[str] = "standard",
     floor: float = 0.0,
     policy: Policy = BEST,
-    whole: tuple[int, int] | None = None,
+    window: tuple[int, int] | None = None,
     size: int | None = None,
     rate: float | None = None,
 ) -> Stream:
@@ -152,7 +152,7 @@ def stream(
         smooth: share of the previous frame's map in each map, 0 to 1.
         hold: advantage of cells that were kept before, as a share of the map's peak, 0 to 1.
         changed: mean difference of a cell's colours, 0 to 1, above which it is sent again (`Frame.kept_new`).
-        floor, policy, whole: as in `allocate`.
+        floor, policy, window: as in `allocate`.
         size: pictures larger than this are read scaled down to it (long side, pixels).
         rate: pictures a second of a folder or of arrays without times.
 
@@ -189,7 +189,7 @@ def stream(
         budget=budget,
         floor=floor,
         policy=policy,
-        whole=whole,
+        window=window,
     )
     codec = flow == "codec"
     if isinstance(source, Clip):

@@ -100,19 +100,19 @@ def steadily(
     *,
     floor: float = 0.0,
     policy: Policy,
-    whole: tuple[int, int] | None = None,
+    window: tuple[int, int] | None = None,
 ) -> Allocation:
     """`allocate`, but cells that were kept before (bool [h, w], carried along the motion) have an advantage."""
     if before is None or hold == 0 or not before.any():
-        return allocate(relevance, budget, floor=floor, policy=policy, whole=whole)
+        return allocate(relevance, budget, floor=floor, policy=policy, window=window)
     bonus = np.float32(hold) * before
     favoured = replace(
         relevance,
         map=relevance.map + bonus * max(float(relevance.map.max()), 1e-6),
         saliency=relevance.saliency + bonus * max(float(relevance.saliency.max()), 1e-6),
     )
-    number = cells_wanted(relevance, budget, whole)  # "auto" is about the map as it is
-    kept = allocate(favoured, number, floor=floor, policy=policy, whole=whole)
+    number = cells_wanted(relevance, budget, window)  # "auto" is about the map as it is
+    kept = allocate(favoured, number, floor=floor, policy=policy, window=window)
     return replace(kept, scores=relevance.map.ravel()[kept.indices])
 
 

@@ -229,9 +229,9 @@ def picture(
     for y0, x0, y1, x1 in frame.renewed:
         corner, end = (x0 * w // grid.w, y0 * h // grid.h), (x1 * w // grid.w - 1, y1 * h // grid.h - 1)
         cv2.rectangle(out, corner, end, RENEWED, thick)
-    for i, mask in sorted(enumerate(masks), key=lambda pair: (relevance[pair[0]].present, -pair[0])):
+    for i, mask in sorted(enumerate(masks), key=lambda pair: (relevance[pair[0]].detected, -pair[0])):
         found, _ = cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
-        colour = _colour(i) if relevance[i].present else tuple(value // 2 for value in _colour(i))
+        colour = _colour(i) if relevance[i].detected else tuple(value // 2 for value in _colour(i))
         cv2.drawContours(out, found, -1, colour, thick, cv2.LINE_AA)
     return np.asarray(out, np.uint8)
 
@@ -291,7 +291,7 @@ def _question(
     page[y : y + tall, x : x + wide] = (grey * (1 - share) + heat_colours(level) * share).astype(np.uint8)
     cv2.rectangle(page, (x, y), (x + wide - 1, y + tall - 1), colour, 1)
     left, width = x + wide + unit // 2, max(1, room - wide - unit)
-    verdict = f"{one.confidence:.2f}" + ("" if one.present else ", not found: spread out")
+    verdict = f"{one.confidence:.2f}" + ("" if one.detected else ", not found: spread out")
     _ink(page, _text(f"“{one.query}”", round(unit * 0.8), width), (y, left), colour)
     _ink(page, _text(f"confidence {verdict}", round(unit * 0.65), width), (y + round(unit * 0.95), left), INK)
     _ink(page, _text(said, round(unit * 0.65), width), (y + round(unit * 1.7), left), QUIET)

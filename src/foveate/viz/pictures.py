@@ -66,7 +66,7 @@ def beside(texture: Texture, relevance: Relevance, third: Callable[[Bytes], Byte
     ratio = PANEL / max(texture.grid.height, texture.grid.width)
     size = (max(1, round(texture.grid.width * ratio)), max(1, round(texture.grid.height * ratio)))
     rgb = np.asarray(Image.fromarray(texture.pixel).resize(size, Image.Resampling.LANCZOS))
-    verdict = f"confidence {relevance.confidence:.2f}" + ("" if relevance.present else ", not found")
+    verdict = f"confidence {relevance.confidence:.2f}" + ("" if relevance.detected else ", not found")
     parts = [
         (rgb, texture.name),
         (heat_over(rgb, relevance.map), f"“{relevance.query}”  {verdict}"),

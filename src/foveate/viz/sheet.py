@@ -44,8 +44,8 @@ def sheet_of(hits: Sequence[Hit], query: str) -> Image.Image:
             page.paste(picture, (left + (TILE - picture.width) // 2, top + (TILE - picture.height) // 2))
         except (StoreKeyError, StoreDamagedError):  # removed or damaged since it was found
             draw.text((left, top), "not there any more", fill=QUIET, font=small)
-        said = f"{place + 1}.  {hit.score:.2f}" + ("" if hit.present else "  not found")
-        draw.text((left, top + TILE + 2), said, fill=INK if hit.present else QUIET, font=small)
+        said = f"{place + 1}.  {hit.score:.2f}" + ("" if hit.detected else "  not found")
+        draw.text((left, top + TILE + 2), said, fill=INK if hit.detected else QUIET, font=small)
         name = hit.name.encode("utf-8", "replace").decode()
         draw.text((left, top + TILE + LINE), fitted(name, TILE, small), fill=QUIET, font=small)
     return page

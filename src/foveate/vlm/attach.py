@@ -39,7 +39,8 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
         encoder: what textures are made with, and questions scored by: as of `foveate.encode`. For LLaVA 1.5 also
             "tower", or "tower:NAME_OR_FOLDER": its tower is CLIP's, so textures come from the same pass as the
             features; the name is that of the CLIP checkpoint, which has the text side.
-        family: the adapter of a model that is not in FAMILIES; see foveate.vlm.families.family for the three methods to write.
+        family: the adapter of a model that is not in FAMILIES; see foveate.vlm.families.family
+            for the three methods to write.
 
     Raises:
         MissingExtraError: no transformers. ModelError: another model, too old a transformers, another model's

@@ -115,7 +115,7 @@ class VLM:
         policy: Policy = BEST,
         floor: float = FLOOR,
         protected: NDArray[np.bool_] | None = None,
-        whole: Whole = "auto",
+        window: Whole = "auto",
         weights: Sequence[torch.Tensor] | None = None,
         prompt: str | None = None,
         looking_for: str | None = None,
@@ -129,9 +129,9 @@ class VLM:
                 for all. More than there are is cut to all, with a warning.
             mode: "drop" after the tower; "sparse" before it; "weight" keeps all cells and scales their features.
             method: how cells are chosen (vlm/choose.py): "relevance", or a baseline.
-            policy, floor, protected, whole: as of `foveate.allocate`, for method "relevance". A quarter is spread
+            policy, floor, protected, window: as of `foveate.allocate`, for method "relevance". A quarter is spread
                 evenly unless you say otherwise: questions are also about what is beside the thing they name.
-                `protected` is a mask on the texture's cells. `whole="auto"`: in mode "sparse", windows of a tower that
+                `protected` is a mask on the texture's cells. `window="auto"`: in mode "sparse", windows of a tower that
                 has any are kept whole, and single cells fill up the budget (vlm/windows.py); None: single cells.
             weights: for mode "weight": a factor for each feature row of each image, tensors [n]; gradients flow through
                 them. None: 0.5 where nothing is relevant, to 1 at the peak.
@@ -163,7 +163,7 @@ class VLM:
         clock = _Clock()
         relevance = self.relevance(scene, question if looking_for is None else looking_for)
         clock.mark("score")
-        windows, filled = windows_for(self.family, self.model, mode, whole)
+        windows, filled = windows_for(self.family, self.model, mode, window)
         numbers = cells_to_keep(scene, relevance, None if mode == "weight" else budget, None if filled else windows)
         chosen, pictures = [], scene.of_each(relevance)
         for number, count in enumerate(numbers):
@@ -175,7 +175,7 @@ class VLM:
                 policy=policy,
                 floor=floor,
                 protected=protected,
-                whole=windows,
+                window=windows,
                 filled=filled,
                 seed=seed + number,
             )

@@ -43,7 +43,7 @@ from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode, score
 from foveate.relevance.allocate import even_order
 from foveate.relevance.query import prepare
-from foveate.relevance.value import PRESENT
+from foveate.relevance.value import DETECTED
 
 QUOTES = str.maketrans('"“”', "   ")  # inside a question they would end it
 SIZES = {"small": 0.01, "medium": 0.10, "large": 1.0}  # a thing's share of the image, up to
@@ -174,7 +174,7 @@ def _questions(folder: Folder, encoder: str) -> dict[str, str]:
 def _report(folder: Folder, encoder: str, long_side: int | None, pairs: list[Pair], asked: Asked) -> dict[str, Any]:
     images = len({pair.number for pair in pairs})
     there, confidence = np.array(asked.there), np.array(asked.confidence)
-    called = confidence >= PRESENT
+    called = confidence >= DETECTED
     precision = {label: [pair.found[label].precision for pair in pairs] for label in (encoder, OTHER_THING)}
     objectness = ratio_estimate(precision[encoder], precision[OTHER_THING], [pair.number for pair in pairs])
     presence = auroc_estimate(confidence, there, asked.image)

@@ -38,10 +38,10 @@ from foveate.cli.evaluate.relevance import question
 from foveate.core.errors import ImageNotFoundError, MissingExtraError, OptionError, QueryError
 from foveate.encoders.load import encoder_given
 from foveate.encoders.protocol import Encoder
-from foveate.relevance.negatives import bank_of, nouns, query_metric_of
+from foveate.relevance.negatives import negatives_of, nouns, query_metric_of
 from foveate.relevance.query import Query, prepare
 from foveate.relevance.score import peaks_of
-from foveate.relevance.value import PRESENT
+from foveate.relevance.value import DETECTED
 from foveate.store import Store
 from foveate.store.asking import reranked
 from foveate.store.disk import Disk
@@ -107,7 +107,7 @@ def measure(
     lists = {(count, r): _listed(gathered, count, r, queries, tower) for r, count in product(gathered.vectors, COUNTS)}
     usual = (VECTORS, min(SPACE_RANK, max(gathered.spaces)))
     rows = [_row(*choice, places, exact, choice == usual) for choice, places in lists.items()]
-    clear = exact.max(1) >= PRESENT
+    clear = exact.max(1) >= DETECTED
     images = exact.shape[1]
     what = "share of the exact best ten / of the best one that is on the short list"
     return {
@@ -172,7 +172,7 @@ def summary(report: dict[str, Any]) -> str:
     )
     if found["clear"]:
         text += (
-            f"\nOf the {found['clear']} questions whose best image has a score of {PRESENT} or more: "
+            f"\nOf the {found['clear']} questions whose best image has a score of {DETECTED} or more: "
             f"{found['top10_clear']:.3f}, {found['top1_clear']:.3f}."
         )
     if nearest is None:
@@ -252,12 +252,12 @@ def _exact(store: Store, tower: Encoder, queries: Sequence[Query], progress: Cal
     """The score of every question with every image of the store, as the second stage has it: float32 [q, n]."""
     reader = store._reader()
     assert reader is not None
-    rivals = bank_of(tower) if tower.calibration.rivalry > 0 else None
+    negatives = negatives_of(tower) if tower.calibration.contrast > 0 else None
     ids = reader.vectors().ids
     out = np.empty((len(queries), len(ids)), np.float32)
     for place, id in enumerate(ids.tolist()):
         texture = reader.by_id(id)[0]
-        out[:, place] = [together(peaks_of(texture, query, tower.calibration, rivals)) for query in queries]
+        out[:, place] = [together(peaks_of(texture, query, tower.calibration, negatives)) for query in queries]
         progress(place + 1)
     return out
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foveate.relevance.value import PRESENT, Relevance
+from foveate.relevance.value import DETECTED, Relevance
 from foveate.vlm.families.family import Encoded
 from foveate.vlm.inputs.placement import Placement, seen_through
 from foveate.vlm.select.choose import Choice
@@ -29,7 +29,7 @@ def usual_weights(placement: Placement, relevance: Sequence[Relevance]) -> torch
     for pane in placement.panes:
         each = relevance[pane.picture]
         found = seen_through(each, pane).map.ravel()
-        height = max(float(each.map.max()), PRESENT)
+        height = max(float(each.map.max()), DETECTED)
         weights[pane.rows(np.arange(pane.count))] = WEAKEST + (1 - WEAKEST) * np.minimum(found / height, 1)
     return torch.from_numpy(weights)
 

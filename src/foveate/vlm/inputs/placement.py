@@ -137,7 +137,7 @@ def seen_through(relevance: Relevance, pane: Pane) -> Relevance:
     return replace(
         relevance,
         map=np.clip(moved(relevance.map), 0, 1),
-        margin=moved(relevance.margin),
+        logits=moved(relevance.logits),
         parts=ReadOnly({name: moved(plane) for name, plane in relevance.parts.items()}),
         reasons=ReadOnly({name: moved(plane) for name, plane in relevance.reasons.items()}),
         saliency=moved(relevance.saliency),

@@ -18,17 +18,17 @@ Budget = int | Literal["auto"] | None | tuple[int, ...]
 
 
 def cells_to_keep(
-    scene: Scene, relevance: Sequence[Relevance], budget: Budget, whole: tuple[int, int] | None = None
+    scene: Scene, relevance: Sequence[Relevance], budget: Budget, window: tuple[int, int] | None = None
 ) -> list[int]:
     """Cells to keep of each image, or of the video.
 
     budget: a number, a tuple with one for each image, "auto", or None for all. More than there are is cut to all, with
-    a warning. `whole`: windows that "auto" is moved to fit; it needs images of one pane each. Raises BudgetError,
+    a warning. `window`: windows that "auto" is moved to fit; it needs images of one pane each. Raises BudgetError,
     OptionError.
     """
-    if whole is not None and any(len(placement.panes) > 1 for placement in scene.placements):
+    if window is not None and any(len(placement.panes) > 1 for placement in scene.placements):
         raise OptionError(
-            f"whole={whole} for images of several panes",
+            f"window={window} for images of several panes",
             expected="a model that lays one grid over an image",
             fix="leave it out: tiles share a budget by their best cells",
         )
@@ -36,7 +36,7 @@ def cells_to_keep(
         return list(scene.cells)
     if isinstance(budget, str) and budget == "auto":
         wanted = [auto_cells(each, cells) for each, cells in zip(scene.of_each(relevance), scene.cells, strict=True)]
-        return [nearest_budget(n, p.panes[0].grid, whole) for n, p in zip(wanted, scene.placements, strict=True)]
+        return [nearest_budget(n, p.panes[0].grid, window) for n, p in zip(wanted, scene.placements, strict=True)]
     numbers = list(budget) if isinstance(budget, tuple) else [budget]
     if len(numbers) != len(scene.cells):
         count = len(scene.cells)

@@ -33,7 +33,7 @@ from foveate.pipeline import ABSENT_FLOOR, allocate
 from foveate.relevance.allocate import BEST, Allocation, even_order
 from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, top_cells
 from foveate.relevance.shares import apportion
-from foveate.relevance.value import PRESENT, Relevance
+from foveate.relevance.value import DETECTED, Relevance
 from foveate.vlm.inputs.placement import Pane, Placement, seen_through, touched
 from foveate.vlm.select.windows import windows_first
 
@@ -77,7 +77,7 @@ class Candidates:
         relevance: of the question, over the image; over each picture of a video.
         images: uint8 [H, W, 3] of each picture.
         features: gives the model's features of all cells, float32 [cells, D], when called.
-        policy, floor, protected, whole: for "relevance", as of `foveate.allocate`.
+        policy, floor, protected, window: for "relevance", as of `foveate.allocate`.
         filled: whether other cells may fill up a budget that is no sum of whole windows (vlm/windows.py).
         seed: for "random".
     """
@@ -89,7 +89,7 @@ class Candidates:
     policy: Policy = BEST
     floor: float = 0.0
     protected: NDArray[np.bool_] | None = None
-    whole: tuple[int, int] | None = None
+    window: tuple[int, int] | None = None
     filled: bool = False
     seed: int = 0
 
@@ -160,10 +160,10 @@ def _by_relevance(image: Candidates, budget: int, policy: Policy, new: Sequence[
             "floor": image.floor,
             "protected": None if image.protected is None else _protected(image, pane),
         }
-        if image.whole is not None and image.filled:
-            kept.append(windows_first(relevance, int(count), image.whole, **how))
+        if image.window is not None and image.filled:
+            kept.append(windows_first(relevance, int(count), image.window, **how))
         else:
-            kept.append(allocate(relevance, int(count), whole=image.whole, **how))
+            kept.append(allocate(relevance, int(count), window=image.window, **how))
     return Choice(tuple(kept), image.placement.rows([allocation.indices for allocation in kept]))
 
 
@@ -176,7 +176,7 @@ def _shares(image: Candidates, panes: Sequence[Relevance], budget: int) -> Indic
     counts = [pane.count for pane in image.placement.panes]
     if len(counts) == 1:
         return np.array([budget])
-    likely = min(1.0, max(r.confidence for r in panes) / PRESENT)
+    likely = min(1.0, max(r.confidence for r in panes) / DETECTED)
     peak = max(max(float(r.map.max()) for r in panes), 1e-9)
     keys = [likely * r.map.ravel() / peak + (1 - likely) * r.saliency.ravel() for r in panes]
     flat = np.ptp(np.concatenate(keys)) == 0

@@ -30,16 +30,16 @@ Whole = tuple[int, int] | Literal["auto"] | None
 FEWEST = 4
 
 
-def windows_for(family: Any, model: Any, mode: str, whole: Whole) -> tuple[tuple[int, int] | None, bool]:
-    """What the option `whole` means for a model in a mode: (windows or None, whether other cells may fill up a budget).
+def windows_for(family: Any, model: Any, mode: str, window: Whole) -> tuple[tuple[int, int] | None, bool]:
+    """What `window` means for a model in a mode: (windows or None, whether other cells may fill up a budget).
 
     Raises OptionError for a text that is not "auto".
     """
-    if not isinstance(whole, str):
-        return whole, False
-    if whole != "auto":
+    if not isinstance(window, str):
+        return window, False
+    if window != "auto":
         raise OptionError(
-            f"whole={whole!r}", expected="'auto', (rows, columns) of cells, or None", fix="leave it out for 'auto'"
+            f"window={window!r}", expected="'auto', (rows, columns) of cells, or None", fix="leave it out for 'auto'"
         )
     return (family.windows(model) if mode == "sparse" else None), True
 
@@ -47,7 +47,7 @@ def windows_for(family: Any, model: Any, mode: str, whole: Whole) -> tuple[tuple
 def windows_first(
     relevance: Relevance,
     budget: int,
-    whole: tuple[int, int],
+    window: tuple[int, int],
     *,
     policy: Policy,
     floor: float,
@@ -57,10 +57,10 @@ def windows_first(
 
     Arguments as of `foveate.allocate`. A budget below that of FEWEST windows is kept in single cells.
     """
-    fitting = min(windows_of(relevance.grid, whole).nearest(budget))
-    if fitting > budget or budget < FEWEST * whole[0] * whole[1]:
+    fitting = min(windows_of(relevance.grid, window).nearest(budget))
+    if fitting > budget or budget < FEWEST * window[0] * window[1]:
         return allocate(relevance, budget, policy=policy, floor=floor, protected=protected)
-    kept = allocate(relevance, fitting, policy=policy, floor=floor, protected=protected, whole=whole)
+    kept = allocate(relevance, fitting, policy=policy, floor=floor, protected=protected, window=window)
     if fitting == budget:
         return kept
     first = kept.mask

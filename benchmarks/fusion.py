@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from foveate.cli.evaluate.circumstances import circumstances
 from numpy.typing import NDArray
 
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
+from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import Folder
 from foveate.cli.evaluate.relevance import question
 from foveate.core.grid import resize_map
@@ -73,11 +73,11 @@ def measure(
         budget = min(DEFAULT_BUDGET, texture.grid.count // 2)
         for name, mask in item.masks.items():
             images.append(number)
-            relevance = score(texture, question(name), encoder=encoder, cohesion=0)
+            relevance = score(texture, question(name), encoder=encoder, smoothing=0)
             for way, plane in ways(texture, relevance.map).items():
                 found.setdefault(way, []).append(agreement(resize_map(plane, mask.shape), mask))
             exact = np.zeros(texture.grid.count, bool)
-            exact[top_cells(relevance.margin.ravel(), budget)] = True
+            exact[top_cells(relevance.logits.ravel(), budget)] = True
             quick = cascade(texture, prepare(tower, question(name)), budget)
             area = resize_map(mask.astype(np.float32), texture.grid.shape).ravel()
             total = max(float(area.sum()), 1e-9)
