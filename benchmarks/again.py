@@ -1,6 +1,6 @@
 """Does looking again help, and what does it cost? `refine` before `score`, on the relevance harness.
 
-    foveate bench refine --data FOLDER
+    python -m benchmarks refine --data FOLDER
 
 Every row is compared with the question alone on the same pairs. A box is looked at for each question, the whole image
 once for all of them.

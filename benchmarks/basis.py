@@ -1,6 +1,6 @@
 """How long fitting a basis takes once the features are there, and how much memory: none of it grows with their number.
 
-    foveate bench basis --features 1000000 --width 512
+    python -m benchmarks basis --features 1000000 --width 512
 
 Features are drawn at random, a few thousand at a time, as a stream of images would bring them; drawing is not counted.
 It runs in a process of its own, whose peak memory is Linux's word.
@@ -50,5 +50,5 @@ def measure(features: int, width: int) -> dict[str, Any]:
         {"what": "both", "measured": f"{seconds:.1f} s", "target": "<= 60 s, of 1,000,000 x 512"},
         {"what": "peak memory", "measured": f"{found['peak'] / 1e6:.0f} MB", "target": "<= 500 MB"},
     ]
-    title = f"foveate bench basis: {features:,} features of {width} numbers"
+    title = f"python -m benchmarks basis: {features:,} features of {width} numbers"
     return {"title": title, "rows": rows, "seconds": seconds, **found, **circumstances()}

@@ -1,6 +1,6 @@
 """What each channel costs: medians a family, mip levels, scorers, policies, a cascade.
 
-foveate bench channels
+python -m benchmarks channels
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def measure(image: Path | None, repeats: int) -> dict[str, Any]:
         ms("Proportional policy, 273 of 4096", lambda: allocate_map(
             dog.map, dog.grid, DEFAULT_BUDGET, policy=Proportional())),
     ]  # fmt: skip
-    title = f"foveate bench channels: medians of {repeats}"
+    title = f"python -m benchmarks channels: medians of {repeats}"
     return {"title": title, "rows": rows, "image": str(path), **circumstances()}
 
 

@@ -1,6 +1,6 @@
 """Does anything beside the question help? Balances, channels and cascades on the relevance harness.
 
-    foveate bench balance --data FOLDER
+    python -m benchmarks fusion --data FOLDER
 
 Every row is a map made of the question's map p and something that was there before the question; each is compared with
 p alone on the same pairs, so the interval of the *difference* is small even where the means' intervals are wide. Where

@@ -1,6 +1,6 @@
 """How many images a second `foveate index` does: by threads and by Ray's workers, and what the tower alone would do.
 
-    foveate bench index photos --workers 1,2 --engine local,ray
+    python -m benchmarks index photos --workers 1,2 --engine local,ray
 
 Each row is a process of its own, as the command is, with a new store in a temporary folder. Images are encoded by one
 thread each, as `foveate index` does by default; the tower alone runs in one thread on the same images. The machines are
@@ -92,7 +92,7 @@ def measure(
                 rows.append(_row(engine, count, found, tower["milliseconds"]))
                 progress(1 + len(rows))
     return {
-        "title": f"foveate bench index: {len(sources)} files, nano; the tower alone {tower['milliseconds']:.1f} ms "
+        "title": f"python -m benchmarks index: {len(sources)} files, nano; the tower alone {tower['milliseconds']:.1f} ms "
         "an image in one thread",
         "rows": rows,
         "tower": tower,

@@ -1,6 +1,6 @@
 """Times of the main path and sizes of a texture, each beside the project's target.
 
-foveate bench query
+python -m benchmarks query
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def measure(image: Path | None, repeats: int) -> dict[str, Any]:
         _size("texture of a 1024 x 1024 image", large.nbytes / 1e6, "MB", 6.5),
         _size("  of which answers questions", large.query_nbytes / 1e3, "KB", 150),
     ]
-    title = f"foveate bench query: {texture.grid.h} x {texture.grid.w} cells, medians of {repeats} ({few} where slow)"
+    title = f"python -m benchmarks query: {texture.grid.h} x {texture.grid.w} cells, medians of {repeats} ({few} where slow)"
     return {"title": title, "rows": rows, "image": str(path), **circumstances()}
 
 

@@ -1,7 +1,7 @@
 """Times of the store, each beside the project's target.
 
-    foveate bench store                        # 512 textures
-    foveate bench store --textures 100000      # 9 GB below TMPDIR: what grows with a store
+    python -m benchmarks store                        # 512 textures
+    python -m benchmarks store --textures 100000      # 9 GB below TMPDIR: what grows with a store
 
 Textures are of 64 x 64 cells: one photograph, square, stored many times with its cells moved round. Searching is over
 synthetic vectors, random and as long as real ones. Medians, with the 99th percentile; the machines are shared. Rows
@@ -111,7 +111,7 @@ def measure(image: Path | None, repeats: int, images: int, textures: int = TEXTU
         *upkeep,
         *reads,
     ]
-    title = f"foveate bench store: 64 x 64 cells, {textures:,} textures, medians of {repeats} ({few} where slow)"
+    title = f"python -m benchmarks store: 64 x 64 cells, {textures:,} textures, medians of {repeats} ({few} where slow)"
     return {"title": title, "rows": rows, "image": str(path), "images": images, "textures": textures, **circumstances()}
 
 

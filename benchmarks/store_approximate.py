@@ -1,6 +1,6 @@
 """Approximate nearest neighbours beside the exact scan, at the size they are for.
 
-    foveate bench store --approximate --images 1000000
+    python -m benchmarks store --approximate --images 1000000
 
 The vectors are synthetic, six an image. Random ones have no neighbourhoods, and lists would show at their worst; so
 each is one of 20,000 centres, some much more frequent than others, plus noise with half the centres' spread. The axes'
@@ -82,7 +82,7 @@ def measure(images: int, repeats: int, recall: float = 0.95) -> dict[str, Any]:
         _times("a question to the lists, one thread", listed),
         _times("a question to the exact scan", scanned),
     ]
-    title = f"foveate bench store --approximate: {images:,} images of {VECTORS} x {SPACE_RANK}, synthetic and clustered"
+    title = f"python -m benchmarks store --approximate: {images:,} images of {VECTORS} x {SPACE_RANK}, synthetic and clustered"
     return {"title": title, "rows": rows, "images": images, "faiss": library().__version__, **circumstances()}
 
 

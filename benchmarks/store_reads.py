@@ -74,7 +74,7 @@ def crop_bytes(image: Path, side: int) -> dict[str, int]:
 
 
 def rows(path: Path, photograph: Path, side: int) -> list[dict[str, Any]]:
-    """Rows of `foveate bench store`. `path`: of a store that holds the photograph, `side` pixels square."""
+    """Rows of `python -m benchmarks store`. `path`: of a store that holds the photograph, `side` pixels square."""
     tower = load_encoder("nano")
     first, later = prepare(tower, "a dog"), prepare(tower, "a cat")
     name = named(path, photograph)

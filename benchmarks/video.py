@@ -1,6 +1,6 @@
 """Video: what carrying features along the motion costs and gives, beside encoding every frame and beside rivals.
 
-    foveate bench video [--clips FOLDER]
+    python -m benchmarks video [--clips FOLDER]
 
 * Following: video_following.py.
 * Cosine to fresh features by age: video_cosine.py. Tokens over time: video_tokens.py. Large tower, stages, flicker,

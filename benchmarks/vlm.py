@@ -1,6 +1,6 @@
 """How long a vision-language model takes with all tokens, and with those that a question needs.
 
-foveate bench vlm --model FOLDER
+python -m benchmarks vlm --model FOLDER
 
 What is notable
 * The stock row is the model without foveate: `model.generate(pixel_values=...)`, its tower in the prefill of every
@@ -86,7 +86,7 @@ def measure(vlm: VLM, picture: Picture, plan: Plan, progress: Callable[[int], No
     cells = bench.scenes["drop"].cells[0]
     model = vlm.model
     return {
-        "title": f"foveate bench vlm: {type(model).__name__} on {model.device}, {str(model.dtype).split('.')[-1]}, "
+        "title": f"python -m benchmarks vlm: {type(model).__name__} on {model.device}, {str(model.dtype).split('.')[-1]}, "
         f"{cells} cells, answers of {plan.new} tokens, medians of {plan.repeats}",
         "columns": [*COLUMNS, *(["peak MB"] if bench.cuda else [])],
         "rows": rows,

@@ -1,4 +1,4 @@
-"""The options of `foveate bench vlm`: checked before anything is loaded."""
+"""The options of `python -m benchmarks vlm`: checked before anything is loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`foveate bench index` and `foveate bench basis`: rows in processes of their own."""
+"""`python -m benchmarks index` and `python -m benchmarks basis`: rows in processes of their own."""
 
 from __future__ import annotations
 

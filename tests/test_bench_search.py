@@ -1,4 +1,4 @@
-"""foveate bench search: how good the store's short list is, on cases whose right answer is known."""
+"""foveate evaluate search: how good the store's short list is, on cases whose right answer is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `foveate bench store` says: its counting, and that every row of it is there. Times are not tested."""
+"""What `python -m benchmarks store` says: its counting, and that every row of it is there. Times are not tested."""
 
 from __future__ import annotations
 

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
+from benchmarks.command import bench
 from foveate import Texture
 from foveate.cli.look import slug
 from foveate.core.image import load_image
@@ -117,7 +119,8 @@ def test_doctor_is_content(tmp_path: Path) -> None:
 
 
 def test_bench_query_prints_every_target(tmp_path: Path) -> None:
-    result = last(CliRunner().invoke(bench, ["query", "--repeats", "10"], catch_exceptions=False))
+    done = CliRunner().invoke(bench, ["query", "--repeats", "10"], catch_exceptions=False)
+    result = json.loads(done.stdout.splitlines()[-1])
     assert len(result["rows"]) == 10
     assert all(np.isfinite(row["median"]) for row in result["rows"])
     assert {"commit", "numpy", "machine"} <= set(result)

@@ -43,7 +43,7 @@ def test_its_commands_and_options_exist() -> None:
         )
         assert result.returncode == 0, command
         known += result.stdout
-    assert {"look", "encode", "channels", "bench", "doctor", "demo"} <= shown
+    assert {"look", "encode", "channels", "evaluate", "doctor", "demo"} <= shown
     assert options
     assert {option for option in options if option not in known} == set()
 

@@ -5,7 +5,7 @@
     python training/store_tables.py PHOTOS vectors              # cells most unlike each other, means of clusters, all
     python training/store_tables.py PHOTOS lists                # approximate nearest neighbours: ways to make the lists
 
-DATA/dev/coco128 is a COCO-style folder as `foveate bench relevance` takes it, PHOTOS a folder of images as `foveate
+DATA/dev/coco128 is a COCO-style folder as `foveate evaluate relevance` takes it, PHOTOS a folder of images as `foveate
 bench search` takes it. Run it with foveate installed; each takes minutes. Spaces and records are the store's own
 (store/fit.py, store/record.py), with nano.
 
@@ -15,7 +15,7 @@ bench search` takes it. Run it with foveate installed; each takes minutes. Space
 * phrases: of all labelled images, kept as the store keeps them. For each two names that occur together, the images with
   both are to come first; mean average precision over these pairs, and how much more than the store's way that is, with
   an interval that takes the pairs as independent (they are not, so it is too narrow).
-* vectors: as `foveate bench search` (which is about how many, of how many numbers), for other ways to choose them.
+* vectors: as `foveate evaluate search` (which is about how many, of how many numbers), for other ways to choose them.
 * lists: of a store of the photographs (`Store.add`, which takes the most time), in a temporary folder. Its vectors are
   put into lists in several ways. Every fourth noun of the bank chooses how many are asked, and the nouns midway between
   are asked then: the share of the exact scan's best 50 images among those of the best 200 vectors. Then what

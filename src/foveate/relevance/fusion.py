@@ -64,7 +64,7 @@ class Weighing:
     fusion: Fusion = FUSIONS["participation"]
     weights: ScorerWeights = WEIGHTS
     cues: bool = True
-    smoothing: float = 0.3  # more blurs borders, less gains less: `foveate bench balance`
+    smoothing: float = 0.3  # more blurs borders, less gains less: `python -m benchmarks fusion`
     prior: Floats | None = None
     prior_weight: float = 0.3
 

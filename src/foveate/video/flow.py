@@ -8,7 +8,7 @@ the earlier frame to the current one points to the right place only where nothin
 
 What is notable
 * Flows are **composed** and features are sampled **once**: flow_{t->key}(p) = f_t(p) + flow_{t-1->key}(p + f_t(p)).
-  Sampling what was sampled before takes a little contrast in every frame (`foveate bench video` has both).
+  Sampling what was sampled before takes a little contrast in every frame (`python -m benchmarks video` has both).
 * DIS (Kroeger et al., ECCV 2016, in OpenCV's own implementation) on luma of 256 pixels: about a millisecond.
 * A second flow the other way round says where the first cannot be right: |f + b(p + f)|^2 > 0.01 (|f|^2 + |b|^2) + 0.5
   (Meister et al., UnFlow, AAAI 2018). Occlusion is composed like flow, as what has been covered once stays unknown.

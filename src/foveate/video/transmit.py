@@ -7,7 +7,7 @@ What is notable
 * Of the first frame everything kept is new. Positions stay true: `frame.index`, and the cell's row and column.
 
 Compare EVS (arXiv 2510.14624, in vLLM), which looks at 1 - cosine to the token of the frame before, and needs the tower
-first: `foveate bench video` has both beside this.
+first: `python -m benchmarks video` has both beside this.
 """
 
 from __future__ import annotations

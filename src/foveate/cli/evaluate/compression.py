@@ -1,6 +1,6 @@
 """Do compressed maps equal full ones? Five ways to compress, at several ranks.
 
-    foveate bench compression --data FOLDER
+    foveate evaluate compression --data FOLDER
 
 For every image, the names of all things of the folder are asked of the full features and of compressed ones:
 Spearman correlation of the two maps, and overlap of their top 6.7 % (273 of 4096 cells). A basis is fitted to each

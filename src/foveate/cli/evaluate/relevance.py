@@ -1,6 +1,6 @@
 """Is the heat on the thing? Relevance maps against COCO-style masks, beside baselines that know no question.
 
-    foveate bench relevance --data FOLDER
+    foveate evaluate relevance --data FOLDER
 
 For every pair of an image and a thing in it, the thing's name is the question. Masks lie on a raster of an eighth of
 the image whatever the encoder's grid, maps are moved to it; `agreement.py` says what is measured.

@@ -1,0 +1,148 @@
+"""Six checkers of arguments. Each returns the value in its plain type, or raises an error with its three parts.
+
+>>> check_int("budget", 273, 1, 4096)
+273
+>>> check_number("floor", 2.0)
+Traceback (most recent call last):
+...
+foveate.core.errors.OptionError: floor=2.0
+  expected: a number from 0 to 1
+  fix: leave it out
+
+The class is OptionError unless `error` names another. `fix` is what the reader can do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.errors import FoveateError, OptionError
+
+T = TypeVar("T")
+LEAVE = "leave it out"
+
+
+def check_int(
+    name: str,
+    value: object,
+    low: int = 1,
+    high: int | None = None,
+    *,
+    fix: str = LEAVE,
+    error: type[FoveateError] = OptionError,
+) -> int:
+    """A whole number from `low` to `high` (None: no end); of Python or NumPy, never a bool."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and low <= value <= _end(high):
+        return int(value)
+    raise error(f"{name}={value!r}", expected=f"a whole number {_range(low, high)}", fix=fix)
+
+
+def check_number(
+    name: str,
+    value: object,
+    low: float = 0,
+    high: float | None = 1,
+    *,
+    fix: str = LEAVE,
+    error: type[FoveateError] = OptionError,
+) -> float:
+    """A finite number from `low` to `high` (None: no end); of Python or NumPy, never a bool."""
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool | np.complexfloating)
+    if number and math.isfinite(value) and low <= value <= _end(high):  # type: ignore[arg-type, operator]
+        return float(value)  # type: ignore[arg-type]
+    raise error(f"{name}={value!r}", expected=f"a number {_range(low, high)}", fix=fix)
+
+
+def check_choice(
+    name: str, value: T, choices: Collection[T], *, fix: str = LEAVE, error: type[FoveateError] = OptionError
+) -> T:
+    """One of a few values, equal and of the same type."""
+    if any(type(value) is type(choice) and value == choice for choice in choices):
+        return value
+    raise error(f"{name}={value!r}", expected=" or ".join(map(repr, choices)), fix=fix)
+
+
+def check_type(
+    name: str,
+    value: object,
+    kind: type[T] | tuple[type[T], ...],
+    *,
+    expected: str = "",
+    fix: str = LEAVE,
+    error: type[FoveateError] = OptionError,
+) -> T:
+    """An instance of `kind`. A bool is no number here."""
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds):
+        return value
+    wanted = expected or " or ".join(k.__name__ for k in kinds)
+    raise error(f"{name}={value!r}, of type {type(value).__name__}", expected=wanted, fix=fix)
+
+
+def check_pair(
+    name: str, value: object, low: int = 1, *, fix: str = LEAVE, error: type[FoveateError] = OptionError
+) -> tuple[int, int]:
+    """Two whole numbers (rows, columns), each at least `low`."""
+    if isinstance(value, tuple | list) and len(value) == 2:
+        try:
+            return check_int(name, value[0], low), check_int(name, value[1], low)
+        except OptionError:
+            pass  # said below, for the pair
+    raise error(f"{name}={value!r}", expected=f"two whole numbers (rows, columns), each {_range(low, None)}", fix=fix)
+
+
+def check_array(
+    name: str,
+    value: Any,
+    shape: Iterable[int | None],
+    *,
+    dtype: Any = np.float32,
+    low: float = -math.inf,
+    high: float = math.inf,
+    fix: str = "see docs/conventions.md",
+    error: type[FoveateError] = OptionError,
+) -> NDArray[Any]:
+    """A finite array of this shape (None: any length) with values from `low` to `high`, as `dtype`; bool stays bool.
+
+    A mask (`dtype=bool`) must come as bool. What already has the type is not copied.
+    """
+    sizes = tuple(shape)
+    try:
+        given = np.asarray(value)
+        array = given if dtype is bool else given.astype(dtype, copy=False)
+    except (TypeError, ValueError):
+        given = array = np.empty((0,) * (len(sizes) + 1))  # no numbers at all: the shape is wrong too
+    fits = len(array.shape) == len(sizes) and all(n in (None, m) for n, m in zip(sizes, array.shape, strict=True))
+    if fits and (given.dtype == bool if dtype is bool else given.dtype.kind in "buif" and _within(array, low, high)):
+        return array
+    wanted = "[" + ", ".join("n" if n is None else str(n) for n in sizes) + "]"
+    kind = "bool" if dtype is bool else f"finite numbers {_range(low, high)}".strip()
+    raise error(f"{name}: {_described(value, given)}", expected=f"{kind}, shape {wanted}", fix=fix)
+
+
+def _within(array: NDArray[Any], low: float, high: float) -> bool:
+    return array.size == 0 or bool(np.isfinite(array).all() and low <= array.min() and array.max() <= high)
+
+
+def _described(value: object, array: NDArray[Any]) -> str:
+    if array.size == 0 and not isinstance(value, np.ndarray):
+        return f"a {type(value).__name__}"
+    values = (
+        f" with values from {array.min():.4g} to {array.max():.4g}" if array.size and array.dtype.kind in "uif" else ""
+    )
+    return f"{array.dtype} of shape {list(array.shape)}{values}"
+
+
+def _end(high: float | None) -> float:
+    return math.inf if high is None else high
+
+
+def _range(low: float, high: float | None) -> str:
+    if math.isinf(low):
+        return "" if high is None or math.isinf(high) else f"up to {high:g}"
+    return f"from {low:g} on" if high is None or math.isinf(high) else f"from {low:g} to {high:g}"
