@@ -50,5 +50,5 @@ def measure(features: int, width: int) -> dict[str, Any]:
         {"what": "both", "measured": f"{seconds:.1f} s", "target": "<= 60 s, of 1,000,000 x 512"},
         {"what": "peak memory", "measured": f"{found['peak'] / 1e6:.0f} MB", "target": "<= 500 MB"},
     ]
-    title = f"python -m benchmarks basis: {features:,} features of {width} numbers"
+    title = f"benchmarks basis: {features:,} features of {width} numbers"
     return {"title": title, "rows": rows, "seconds": seconds, **found, **circumstances()}

@@ -72,7 +72,7 @@ def measure(image: Path | None, repeats: int) -> dict[str, Any]:
         ms("Proportional policy, 273 of 4096", lambda: allocate_map(
             dog.map, dog.grid, DEFAULT_BUDGET, policy=Proportional())),
     ]  # fmt: skip
-    title = f"python -m benchmarks channels: medians of {repeats}"
+    title = f"benchmarks channels: medians of {repeats}"
     return {"title": title, "rows": rows, "image": str(path), **circumstances()}
 
 

@@ -92,7 +92,7 @@ def measure(
                 rows.append(_row(engine, count, found, tower["milliseconds"]))
                 progress(1 + len(rows))
     return {
-        "title": f"python -m benchmarks index: {len(sources)} files, nano; the tower alone {tower['milliseconds']:.1f} ms "
+        "title": f"benchmarks index: {len(sources)} files, nano; the tower alone {tower['milliseconds']:.1f} ms "
         "an image in one thread",
         "rows": rows,
         "tower": tower,

@@ -69,7 +69,7 @@ def measure(image: Path | None, repeats: int) -> dict[str, Any]:
         _size("texture of a 1024 x 1024 image", large.nbytes / 1e6, "MB", 6.5),
         _size("  of which answers questions", large.query_nbytes / 1e3, "KB", 150),
     ]
-    title = f"python -m benchmarks query: {texture.grid.h} x {texture.grid.w} cells, medians of {repeats} ({few} where slow)"
+    title = f"benchmarks query: {texture.grid.h} x {texture.grid.w} cells, medians of {repeats} ({few} where slow)"
     return {"title": title, "rows": rows, "image": str(path), **circumstances()}
 
 

@@ -111,7 +111,7 @@ def measure(image: Path | None, repeats: int, images: int, textures: int = TEXTU
         *upkeep,
         *reads,
     ]
-    title = f"python -m benchmarks store: 64 x 64 cells, {textures:,} textures, medians of {repeats} ({few} where slow)"
+    title = f"benchmarks store: 64 x 64 cells, {textures:,} textures, medians of {repeats} ({few} where slow)"
     return {"title": title, "rows": rows, "image": str(path), "images": images, "textures": textures, **circumstances()}
 
 

@@ -82,7 +82,7 @@ def measure(images: int, repeats: int, recall: float = 0.95) -> dict[str, Any]:
         _times("a question to the lists, one thread", listed),
         _times("a question to the exact scan", scanned),
     ]
-    title = f"python -m benchmarks store --approximate: {images:,} images of {VECTORS} x {SPACE_RANK}, synthetic and clustered"
+    title = f"benchmarks store --approximate: {images:,} images of {VECTORS} x {SPACE_RANK}, synthetic and clustered"
     return {"title": title, "rows": rows, "images": images, "faiss": library().__version__, **circumstances()}
 
 

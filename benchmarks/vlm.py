@@ -86,7 +86,7 @@ def measure(vlm: VLM, picture: Picture, plan: Plan, progress: Callable[[int], No
     cells = bench.scenes["drop"].cells[0]
     model = vlm.model
     return {
-        "title": f"python -m benchmarks vlm: {type(model).__name__} on {model.device}, {str(model.dtype).split('.')[-1]}, "
+        "title": f"benchmarks vlm: {type(model).__name__} on {model.device}, {str(model.dtype).split('.')[-1]}, "
         f"{cells} cells, answers of {plan.new} tokens, medians of {plan.repeats}",
         "columns": [*COLUMNS, *(["peak MB"] if bench.cuda else [])],
         "rows": rows,

@@ -9,7 +9,7 @@ texture. A fusion combines the three; the formulas and their weights are those o
 from, and the weights are data.
 
 What is notable
-* The default balance is `Participation`. `python -m benchmarks fusion` compares the others with it (docs/log.md has tables
+* The default balance is `Participation`. `python -m benchmarks fusion` compares the others (docs/log.md has tables
   for two sets): a little of everything helps on one set and hurts on the other, the seed documents' tensions lose
   eight points on one and nine on the other.
 * A fusion is any frozen object with a name and a `weigh` method: a learned one fits in.
