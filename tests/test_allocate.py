@@ -94,17 +94,17 @@ def test_the_floor_spreads_its_share_and_the_rest_is_the_best() -> None:
 
 
 @pytest.mark.parametrize("window", [None, (2, 2)])
-def test_a_kept_cell_says_whether_its_score_kept_it(whole: tuple[int, int] | None) -> None:
+def test_a_kept_cell_says_whether_its_score_kept_it(window: tuple[int, int] | None) -> None:
     plane = np.zeros((8, 8), np.float32)
     plane[:2] = 1
     protected = np.zeros((8, 8), bool)
     protected[6, 6] = True
     grid = grid_of(plane)
-    kept = allocate_map(plane, grid, 16, floor=0.5, protected=protected, window=whole)
+    kept = allocate_map(plane, grid, 16, floor=0.5, protected=protected, window=window)
     guarded, even = (kept.reasons[name] for name in ("protected", "floor"))
     where = kept.indices[guarded > 0]
     assert 6 * 8 + 6 in where
-    assert len(where) == (1 if whole is None else 4)
+    assert len(where) == (1 if window is None else 4)
     assert not (guarded * even).any()
     assert 4 <= even.sum() <= 8
     ordinary = (guarded == 0) & (even == 0)
