@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import EncoderName, counting, last_line, table
+from foveate.cli.terminal import EncoderName, counting, print_json, print_table
 
 if TYPE_CHECKING:
     pass
@@ -30,12 +30,12 @@ def bench_query(
     from benchmarks.query import measure
 
     report = measure(image, repeats)
-    table(
+    print_table(
         report["title"],
         ("what", "measured", "target"),
         [(r["what"], r["measured"], r["target"]) for r in report["rows"]],
     )
-    last_line(**report)
+    print_json(**report)
 
 
 @bench.command("fusion")
@@ -51,14 +51,14 @@ def bench_fusion(
     folder = read_folder(data)
     with counting("fusion", min(limit, len(folder.images))) as progress:
         report = measure(folder, encoder or "nano", limit, progress)
-    table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
+    print_table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
     found = report["cascade"]
     typer.echo(
         f"\ncascade: looks at {found['looked']:.0%} of the cells, keeps {found['same_cells']:.0%} of those that\n"
         f"scoring everything keeps; coverage of the thing {found['coverage']:.3f} against "
         f"{found['coverage_of_scoring_everything']:.3f}"
     )
-    last_line(**report)
+    print_json(**report)
 
 
 @bench.command("refine")
@@ -74,8 +74,8 @@ def bench_refine(
     folder = read_folder(data)
     with counting("refine", min(limit, len(folder.images))) as progress:
         report = measure(folder, encoder or "nano", limit, progress)
-    table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
-    last_line(**report)
+    print_table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
+    print_json(**report)
 
 
 @bench.command("channels")
@@ -88,8 +88,8 @@ def bench_channels(
 
     report = measure(image, repeats)
     rows = [(r["what"], r["measured"], r["target"]) for r in report["rows"]]
-    table(report["title"], ("what", "measured", "target"), rows)
-    last_line(**report)
+    print_table(report["title"], ("what", "measured", "target"), rows)
+    print_json(**report)
 
 
 @bench.command("text")
@@ -100,10 +100,10 @@ def bench_text(
     from benchmarks.text import COLUMNS, measure
 
     report = measure(data)
-    table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
+    print_table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
     for source, rows in report["sources"].items():
-        table(f"\n{source}", COLUMNS, [tuple(row["cells"]) for row in rows])
-    last_line(**report)
+        print_table(f"\n{source}", COLUMNS, [tuple(row["cells"]) for row in rows])
+    print_json(**report)
 
 
 @bench.command("store")
@@ -121,15 +121,15 @@ def bench_store(
         from benchmarks import store_approximate
 
         report = store_approximate.measure(images, repeats)
-        table(report["title"], ("what", "measured"), [(r["what"], r["measured"]) for r in report["rows"]])
-        last_line(**report)
+        print_table(report["title"], ("what", "measured"), [(r["what"], r["measured"]) for r in report["rows"]])
+        print_json(**report)
         return
     from benchmarks.store import measure
 
     report = measure(image, repeats, images, textures)
     rows = [(r["what"], r["measured"], r["target"]) for r in report["rows"]]
-    table(report["title"], ("what", "measured", "target"), rows)
-    last_line(**report)
+    print_table(report["title"], ("what", "measured", "target"), rows)
+    print_json(**report)
 
 
 @bench.command("basis")
@@ -141,8 +141,8 @@ def bench_basis(
     from benchmarks.basis import measure
 
     report = measure(features, width)
-    table(report["title"], ("what", "measured", "target"), [(*row.values(),) for row in report["rows"]])
-    last_line(**report)
+    print_table(report["title"], ("what", "measured", "target"), [(*row.values(),) for row in report["rows"]])
+    print_json(**report)
 
 
 @bench.command("index")
@@ -163,8 +163,8 @@ def bench_index(
     with counting("measuring", 1 + len(counts) * len(engines), "rows") as progress:
         report = measure(folders, engines, counts, limit, progress)
     header = ("engine", "workers", "until the first", "images a second", "of a core an image", "above the tower")
-    table(report["title"], header, [tuple(row["cells"]) for row in report["rows"]])
-    last_line(**report)
+    print_table(report["title"], header, [tuple(row["cells"]) for row in report["rows"]])
+    print_json(**report)
 
 
 @bench.command("vlm")
@@ -198,7 +198,7 @@ def bench_vlm(
     picture, path = picture_of(image)
     with counting("vlm", repeats) as progress:
         report = measure(make(), picture, plan, progress)
-    table(report["title"], tuple(report["columns"]), [tuple(row["cells"]) for row in report["rows"]])
+    print_table(report["title"], tuple(report["columns"]), [tuple(row["cells"]) for row in report["rows"]])
     for note in report["notes"]:
         typer.echo(note)
     alone = report["selection"]
@@ -209,7 +209,7 @@ def bench_vlm(
         f"selection alone, {alone['kept']} of {alone['cells']} cells: {alone['known']['sum']:.2f} ms for a question "
         f"asked before, {alone['new']['sum']:.2f} ms for a new one (the quickest: {alone['new']['least']:.2f} ms)"
     )
-    last_line(model=model or f"random {random}{' tiny' if tiny else ''}", image=path, **report)
+    print_json(model=model or f"random {random}{' tiny' if tiny else ''}", image=path, **report)
 
 
 @bench.command("video")
@@ -240,14 +240,14 @@ def bench_video(
     write_whole(out / "clips.png", picture.getvalue())
     _show_video(report)
     typer.echo(f"\npictures: {out / 'clips.png'}; everything by clip: {out / 'report.json'}")
-    last_line(**{key: value for key, value in report.items() if not key.endswith("_by_clip") and key != "clips"})
+    print_json(**{key: value for key, value in report.items() if not key.endswith("_by_clip") and key != "clips"})
 
 
 def _show_video(report: dict[str, Any]) -> None:
     from benchmarks import video_cosine, video_following, video_tokens
 
     def show(title: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-        table(title, columns, [tuple(row["cells"]) for row in rows])
+        print_table(title, columns, [tuple(row["cells"]) for row in rows])
 
     show(report["title"], video_following.COLUMNS, report["rows"])
     show("\ncosine of carried to fresh features by age in frames", video_cosine.COLUMNS, report["cosine"])

@@ -29,13 +29,13 @@ INDEX = """
 import json, sys, time
 import numpy as np
 from foveate.store import Store
-from foveate.terminal import engine_of
+from foveate.cli.terminal import make_engine
 engine, workers, store, listed = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 done, start = [], time.monotonic()
 def note(progress):
     if progress.done:
         done.append((time.monotonic() - start, progress.done))
-elsewhere = None if engine == "local" else engine_of(engine, workers, 0.0, None)[1]
+elsewhere = None if engine == "local" else make_engine(engine, workers, 0.0, None)[1]
 added = Store(store).add(listed, workers=workers, engine=elsewhere, progress=note)
 seconds, (times, counts) = time.monotonic() - start, np.array(done).T
 rate = np.polyfit(times, counts, 1)[0] if np.ptp(times) > 0.1 else len(done) / seconds
@@ -47,7 +47,7 @@ import json, sys, time
 from foveate.encoders import load_encoder
 from foveate.store.files import find
 from foveate.store.work import BAD, read
-from foveate.image import load_image
+from foveate.core.image import load_image
 tower, took = load_encoder("nano"), []
 for source in find(sys.argv[1]).sources:
     try:

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from benchmarks.clips import Labelled
 from foveate.relevance.allocate import Allocation
-from foveate.viz.pictures import INK, MARGIN, PAPER, kept_over
+from foveate.viz.pictures import INK, MARGIN, PAPER, draw_kept
 
 PICTURES = 4  # of each clip
 TILE, HEADING, OUTLINE = 300, 26, (64, 255, 96)
@@ -25,7 +25,7 @@ def strip(clip: Labelled, kept: Sequence[Allocation]) -> Image.Image:
     """Some frames of a clip beside one another: kept cells bright, the object outlined."""
     tiles = []
     for number, cells in zip(pictured(len(clip.frames)), kept, strict=True):
-        rgb = kept_over(clip.frames[number], cells)
+        rgb = draw_kept(clip.frames[number], cells)
         lines, _ = cv2.findContours(clip.masks[number].astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
         width = max(1, round(2 * max(rgb.shape) / TILE))
         drawn = Image.fromarray(cv2.drawContours(rgb.copy(), lines, -1, OUTLINE, width).astype(np.uint8))

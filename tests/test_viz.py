@@ -5,26 +5,26 @@ from PIL import ImageFont
 
 import foveate
 from foveate import Texture
-from foveate.viz.pictures import contact_sheet, fitted, heat_colours, heat_over, kept_over, panels
+from foveate.viz.pictures import colour_heat, contact_sheet, draw_heat, draw_kept, fit_text, panels
 
 
 def test_heat_gets_lighter_all_the_way() -> None:
-    light = heat_colours(np.linspace(0, 1, 256)).astype(float) @ [0.299, 0.587, 0.114]
+    light = colour_heat(np.linspace(0, 1, 256)).astype(float) @ [0.299, 0.587, 0.114]
     assert (np.diff(light) >= -0.5).all()
     assert light[-1] - light[0] > 180
-    assert np.array_equal(heat_colours(np.array([-3.0, 9.0])), heat_colours(np.array([0.0, 1.0])))
+    assert np.array_equal(colour_heat(np.array([-3.0, 9.0])), colour_heat(np.array([0.0, 1.0])))
 
 
 def test_heat_is_drawn_where_the_map_is_high(texture: Texture) -> None:
     plane = np.zeros(texture.grid.shape, np.float32)
     plane[:8, 40:] = 1
-    drawn = heat_over(texture.pixel, plane).astype(int)
+    drawn = draw_heat(texture.pixel, plane).astype(int)
     assert drawn[:60, 420:].mean() > drawn[400:, :200].mean() + 60
 
 
 def test_dropped_cells_are_grey_and_dim(wide: Texture) -> None:
     kept = foveate.allocate(foveate.score(wide, "cake"), 100)
-    drawn = kept_over(wide.pixel, kept).astype(int)
+    drawn = draw_kept(wide.pixel, kept).astype(int)
     index = kept.grid.index_at(np.argwhere(np.ones((wide.grid.height, wide.grid.width))) + 0.5)
     shown = kept.mask.ravel()[index].reshape(wide.grid.height, wide.grid.width)
     assert np.array_equal(drawn[shown], wide.pixel[shown])
@@ -50,4 +50,4 @@ def test_extreme_shapes_can_be_drawn() -> None:
 def test_long_captions_are_cut_and_strange_ones_drawn() -> None:
     font = ImageFont.load_default(16)
     for text in ("w" * 500, "une très longue question " * 30, "“quoted”\nand broken", "犬", ""):
-        assert font.getlength(fitted(text, 200, font)) <= 200
+        assert font.getlength(fit_text(text, 200, font)) <= 200

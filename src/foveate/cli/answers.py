@@ -24,7 +24,7 @@ from foveate.core.errors import BudgetError, OptionError, PromptError, QueryErro
 from foveate.core.files import make_folder, write_whole
 from foveate.core.image import Picture
 from foveate.texture.texture import Texture
-from foveate.viz.pictures import beside, dimmed
+from foveate.viz.pictures import beside, dim
 from foveate.vlm.encoded import Answer, Scene
 from foveate.vlm.inputs.placement import Pane
 from foveate.vlm.model import MODES, VLM
@@ -168,7 +168,7 @@ def drawn(texture: Texture, answer: Answer, panes: Sequence[tuple[Pane, NDArray[
             bright |= covered(pane, cells, y, x)
         for y0, x0, y1, x1 in boxes:
             bright |= np.outer((y >= y0) & (y < y1), (x >= x0) & (x < x1))
-        return dimmed(rgb, bright)
+        return dim(rgb, bright)
 
     return beside(texture, answer.relevance[0], third, "{} of {} tokens".format(*answer.tokens))
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import EncoderName, last_line, no_files, table, waiting
+from foveate.cli.terminal import EncoderName, print_json, print_table, refuse_files, waiting
 
 
 def _budget(text: str | int) -> int | str:
@@ -62,7 +62,7 @@ def ask(
     from foveate.encoders.load import load_encoder
     from foveate.vlm.load import load
 
-    no_files(question)
+    refuse_files(question)
     layout = None if prompt is None else prompt.replace("\\n", "\n")
     check(question, budget, mode, method, layout, max_new_tokens)
     picture = load_image(image)
@@ -91,8 +91,8 @@ def ask(
         f"{image}  {found['cells']} cells, {type(vlm.model).__name__} on {vlm.model.device}, "
         f"loaded in {seconds:.1f} s, seen in {found['see_seconds']:.2f} s"
     )
-    table(title, ("question", "answer", "tokens", "time", *(["picture"] if out else [])), rows)
-    last_line(
+    print_table(title, ("question", "answer", "tokens", "time", *(["picture"] if out else [])), rows)
+    print_json(
         image=str(image), model=model, encoder=encoder or "nano", mode=mode, method=method, budget=budget,
         load_seconds=round(seconds, 3), **found,
     )  # fmt: skip

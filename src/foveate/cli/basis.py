@@ -13,10 +13,10 @@ from foveate.cli.terminal import (
     EngineName,
     Gpus,
     counting,
-    engine_of,
-    last_line,
-    one_thread_each,
-    table,
+    make_engine,
+    print_json,
+    print_table,
+    use_one_thread,
 )
 
 app = typer.Typer(help="A basis that all images of a collection share: fit it, check it.", no_args_is_help=True)
@@ -47,13 +47,13 @@ def fit(
     address: Address = None,
 ) -> None:
     """Fit a basis to folders of images. A run that was cut off goes on where it was."""
-    one_thread_each()
+    use_one_thread()
     from foveate.encoders.load import encoder_given
     from foveate.store.gather import gather, images_in
     from foveate.store.shared_basis import check_rank, refuse_to_replace
 
     number, parts = _shard(shard)
-    _, by = engine_of(engine, workers, gpus, address)
+    _, by = make_engine(engine, workers, gpus, address)
     tower, images = encoder_given(encoder or "nano"), images_in(folders)
     check_rank(rank, tower.width)  # now, not when hours have passed
     metric = _metric(tower, queries, pca) if parts == 1 else None
@@ -67,7 +67,7 @@ def fit(
         )  # fmt: skip
     _list(found.bad)
     if parts > 1:
-        last_line(moments=str(moments_at), images=found.done, bad=len(found.bad), samples=found.moments.count)
+        print_json(moments=str(moments_at), images=found.done, bad=len(found.bad), samples=found.moments.count)
         return
     _write([found], tower, out, rank, metric, _queries(queries, pca))
     moments_at.unlink(missing_ok=True)
@@ -150,7 +150,7 @@ def check(
         (str(row.rank), *(f"{row.values[n]:.3f}" + (" !" if n in row.failed(limits) else "") for n in names))
         for row in result.rows
     ]
-    table(
+    print_table(
         f"{result.images} images, {result.questions} questions; ! misses its limit",
         ("rank", *names),
         [*rows, ("limit", *limits.said(names))],
@@ -160,7 +160,7 @@ def check(
         typer.echo(f"rank {result.rank} falls short in {', '.join(result.own.failed(limits))}; {better}")
     files = {"report": str(out / "report.json"), "page": str(out / "report.html")}
     seen = {"images": result.images, "bad": len(result.bad)}
-    last_line(passed=result.passed, rank=result.rank, enough=result.enough, **files, **seen, **result.own.values)
+    print_json(passed=result.passed, rank=result.rank, enough=result.enough, **files, **seen, **result.own.values)
     raise typer.Exit(0 if result.passed else 1)
 
 
@@ -193,7 +193,7 @@ def _write(found: list[Any], tower: Any, out: Path, rank: int, metric: Any, quer
     shares = basis.values / max(float(basis.values.sum()), 1e-30)
     kept = float(shares[:rank].sum())
     typer.echo(f"rank {rank} keeps {kept:.3f} of the squared scores; the first direction alone {shares[0]:.3f}")
-    last_line(basis=str(out), rank=rank, images=made["images"], bad=bad, samples=basis.made["samples"],
+    print_json(basis=str(out), rank=rank, images=made["images"], bad=bad, samples=basis.made["samples"],
               kept=round(kept, 4), largest=round(float(shares[0]), 4), encoder=tower.name)  # fmt: skip
 
 

@@ -19,7 +19,16 @@ from foveate.cli.ask import ask
 from foveate.cli.basis import app as basis
 from foveate.cli.evaluate.command import evaluate
 from foveate.cli.store import index, search, store
-from foveate.cli.terminal import EncoderName, LongSide, Twice, last_line, no_files, table, waiting, whole_or_auto
+from foveate.cli.terminal import (
+    EncoderName,
+    LongSide,
+    Twice,
+    parse_budget,
+    print_json,
+    print_table,
+    refuse_files,
+    waiting,
+)
 from foveate.cli.video import EXAMPLE, video
 
 if TYPE_CHECKING:
@@ -44,7 +53,7 @@ Budget = Annotated[
     typer.Option(
         "--budget",
         "-k",
-        parser=whole_or_auto,
+        parser=parse_budget,
         metavar="INTEGER|auto",
         help="Cells to keep, exactly; auto: by the map's mass [default: 273, or half of a small grid].",
     ),
@@ -91,7 +100,7 @@ def look(
     long_side: LongSide = None,
 ) -> None:
     """Ask an image questions: a heat map and K kept tokens for each."""
-    no_files(query)
+    refuse_files(query)
     texture, seconds = _texture(image, encoder, long_side)
     _report(image, texture, seconds, query, budget, out, floor, encoder)
 
@@ -132,8 +141,8 @@ def encode(
             texture = refine(texture, encoder=encoder)
     seconds = time.perf_counter() - start
     texture.save(output)
-    table(f"{image} -> {output}", ("what", "value"), _facts(texture, seconds))
-    last_line(
+    print_table(f"{image} -> {output}", ("what", "value"), _facts(texture, seconds))
+    print_json(
         image=str(image),
         texture=str(output),
         encoder=texture.encoder.name,
@@ -169,9 +178,9 @@ def channels(
         values = f"{plane.min():.3f} .. {plane.max():.3f}" if name in built else f"neutral {plane.flat[0]:g}"
         about = channel_named(name).about + (f" ({texture.made_by[name]})" if name in texture.made_by else "")
         rows.append((str(layer), name, f"{plane.shape[0]} x {plane.shape[1]}", values, about))
-    table(str(image), ("layer", "channel", "native size", "values", "how"), rows)
+    print_table(str(image), ("layer", "channel", "native size", "values", "how"), rows)
     typer.echo(f"sheet: {path}")
-    last_line(image=str(image), png=str(path), built=list(texture.built), encode_seconds=round(seconds, 4))
+    print_json(image=str(image), png=str(path), built=list(texture.built), encode_seconds=round(seconds, 4))
 
 
 @app.command()
@@ -199,7 +208,7 @@ def zoom(
     from foveate.tiles.file import is_scene
     from foveate.tiles.search import check_share, load, save, survey
 
-    no_files(query)
+    refuse_files(query)
     check_share(share)
     start = time.perf_counter()
     kept = scene_folder is not None and is_scene(scene_folder)
@@ -226,8 +235,8 @@ def zoom(
     ]  # fmt: skip
     height, width = scene.raster.size
     title = f"{image}  {height} x {width} px, {'read' if kept else 'surveyed'} in {seconds:.1f} s"
-    table(title, ("query", "confidence", "where", "tiles encoded", "time", "picture"), rows)
-    last_line(
+    print_table(title, ("query", "confidence", "where", "tiles encoded", "time", "picture"), rows)
+    print_json(
         image=str(image),
         size=[height, width],
         survey_seconds=round(seconds, 3),
@@ -249,7 +258,7 @@ def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
         for one in record["queries"]:
             del one["indices"]  # a wall of numbers; the JSON files have them
         records.append(record)
-    last_line(demo=records)
+    print_json(demo=records)
 
 
 @app.command()
@@ -258,8 +267,8 @@ def doctor() -> None:
     from foveate.cli.doctor import examine
 
     report = examine()
-    table("foveate doctor", ("what", "state"), [(row["what"], row["state"]) for row in report["rows"]])
-    last_line(**report)
+    print_table("foveate doctor", ("what", "state"), [(row["what"], row["state"]) for row in report["rows"]])
+    print_json(**report)
     if not report["ok"]:
         raise typer.Exit(1)
 
@@ -328,7 +337,7 @@ def _report(
         for r in records
     ]  # fmt: skip
     title = f"{image}  {texture.grid.h} x {texture.grid.w} cells, {texture.encoder.name}, {seconds * 1e3:.0f} ms"
-    table(title, ("query", "looks for", "confidence", "kept", "time", "picture"), rows)
+    print_table(title, ("query", "looks for", "confidence", "kept", "time", "picture"), rows)
     result = {
         "image": str(image),
         "encoder": texture.encoder.name,
@@ -337,7 +346,7 @@ def _report(
         "queries": records,
     }
     if not quiet:
-        last_line(**result)
+        print_json(**result)
     return result
 
 

@@ -16,10 +16,10 @@ from foveate.cli.terminal import (
     Gpus,
     LongSide,
     counting,
-    engine_of,
-    last_line,
-    one_thread_each,
-    table,
+    make_engine,
+    print_json,
+    print_table,
+    use_one_thread,
     waiting,
 )
 
@@ -61,7 +61,7 @@ def index(
     address: Address = None,
 ) -> None:
     """Index images, once: afterwards 'foveate search' finds things in them."""
-    one_thread_each()
+    use_one_thread()
     from foveate.store import Store
 
     given: Any = "shared" if shared else None
@@ -72,7 +72,7 @@ def index(
 
         given = FittedBasis.load(basis).basis(rank)
     known = Store(output, encoder=encoder, basis=given, rank=rank, long_side=long_side)
-    several, by = engine_of(engine, workers, gpus, address)
+    several, by = make_engine(engine, workers, gpus, address)
     elsewhere = None if engine == "local" else by  # here, a file whose content is known is not encoded
     with _counted("indexing", encoder) as progress:
         try:
@@ -84,7 +84,7 @@ def index(
     if added.bad:
         rows = [(path, why) for path, why in added.bad[:SHOWN]]
         more = f", {len(added.bad) - SHOWN} more in the last line" if len(added.bad) > SHOWN else ""
-        table(f"{len(added.bad)} files are no images that can be read{more}", ("file", "why"), rows)
+        print_table(f"{len(added.bad)} files are no images that can be read{more}", ("file", "why"), rows)
     rate = added.added / added.seconds if added.seconds else 0.0
     facts = [
         ("added", f"{added.added} in {added.seconds:.1f} s, {rate:.1f} images a second"),
@@ -92,8 +92,8 @@ def index(
         ("in the store", f"{stats['names']} names, {stats['images']} images, {stats['bytes'] / 1e6:.1f} MB"),
         ("an image takes", f"{stats.get('bytes_an_image', 0) / 1e3:.0f} KB, {stats.get('cells_an_image', 0)} cells"),
     ]
-    table(str(output), ("what", "value"), facts)
-    last_line(
+    print_table(str(output), ("what", "value"), facts)
+    print_json(
         store=str(output), added=added.added, linked=added.linked, known=added.known,
         bad=[{"path": path, "why": why} for path, why in added.bad], seconds=round(added.seconds, 3), **_rest(stats),
     )  # fmt: skip
@@ -115,11 +115,11 @@ def search(
     """Find images in a store by what is in them: a table, a contact sheet with heat, JSON."""
     import time
 
-    from foveate.cli.terminal import no_files
+    from foveate.cli.terminal import refuse_files
     from foveate.core.files import make_folder
     from foveate.viz.sheet import write_sheet
 
-    no_files(query, "store", 'foveate index FOLDER -o photos.fov, then foveate search photos.fov "a dog"')
+    refuse_files(query, "store", 'foveate index FOLDER -o photos.fov, then foveate search photos.fov "a dog"')
     known = _there(path, encoder)
     if not no_sheet:
         make_folder(out)
@@ -143,10 +143,10 @@ def search(
             (str(place), f"{hit['score']:.3f}" + ("" if hit["detected"] else " (not found)"), hit["path"])
             for place, hit in enumerate(record["hits"], 1)
         ]
-        table(f"“{record['query']}”  {record['seconds'] * 1e3:.0f} ms", ("", "score", "image"), rows)
+        print_table(f"“{record['query']}”  {record['seconds'] * 1e3:.0f} ms", ("", "score", "image"), rows)
         if record["sheet"]:
             typer.echo(f"sheet: {record['sheet']}")
-    last_line(store=str(path), images=len(known), queries=records)
+    print_json(store=str(path), images=len(known), queries=records)
 
 
 @store.command("verify")
@@ -167,10 +167,10 @@ def verify(
         *(("note", line) for line in found.notes),
         ("verdict", "every byte is as it was written" if found.ok else "damaged: run it with --repair"),
     ]
-    table(str(path), ("what", "value"), rows)
+    print_table(str(path), ("what", "value"), rows)
     if repair and found.damaged:
         typer.echo(f"{len(found.damaged)} images are lost: index their folder again, and they are made anew")
-    last_line(
+    print_json(
         store=str(path), ok=found.ok, images=found.images, names=found.names, shards=found.shards, bytes=found.nbytes,
         problems=list(found.problems), damaged=list(found.damaged), repaired=list(found.repaired),
         notes=list(found.notes),
@@ -187,7 +187,7 @@ def compact(path: StorePath) -> None:
         freed = known.compact()
     stats = known.stats()
     typer.echo(f"{freed / 1e6:.1f} MB freed; {stats['images']} images in {stats['shards']} shards")
-    last_line(freed=freed, **stats)
+    print_json(freed=freed, **stats)
 
 
 @store.command("approximate")
@@ -210,10 +210,10 @@ def approximate(
         ("bytes", f"{made.nbytes / 1e6:.1f} MB, {made.nbytes / made.images:.0f} an image"),
         ("seconds", f"{made.seconds:.1f}"),
     ]
-    table(str(path), ("what", "value"), rows)
+    print_table(str(path), ("what", "value"), rows)
     if made.images < images:
         typer.echo(f"{images - made.images} images of damaged shards are left out: foveate store verify {path}")
-    last_line(
+    print_json(
         store=str(path), images=made.images, vectors=made.vectors, lists=made.lists, probes=made.probes,
         recall=round(made.recall, 4), bytes=made.nbytes, seconds=round(made.seconds, 3),
     )  # fmt: skip
@@ -223,8 +223,8 @@ def approximate(
 def stats(path: StorePath) -> None:
     """Images, bytes, encoder and basis of a store."""
     said = _there(path, None).stats()
-    table(str(path), ("what", "value"), [(name.replace("_", " "), str(value)) for name, value in said.items()])
-    last_line(**said)
+    print_table(str(path), ("what", "value"), [(name.replace("_", " "), str(value)) for name, value in said.items()])
+    print_json(**said)
 
 
 @store.command("merge")
@@ -240,7 +240,7 @@ def merge(
         new = known.merge(*parts)
     said = known.stats()
     typer.echo(f"{new} images taken; {said['images']} in all")
-    last_line(new=new, **said)
+    print_json(new=new, **said)
 
 
 def _there(path: Path, encoder: str | None) -> Store:

@@ -43,7 +43,7 @@ Address = Annotated[
 ]
 
 
-def engine_of(name: str, workers: int | None, gpus: float, address: str | None) -> tuple[int, Engine]:
+def make_engine(name: str, workers: int | None, gpus: float, address: str | None) -> tuple[int, Engine]:
     """The options of a command as (threads of its own, engine). Raises OptionError, and what an engine lacks."""
     from foveate.core.errors import OptionError
     from foveate.store.engine import Local, Ray, engine_named
@@ -60,7 +60,7 @@ def engine_of(name: str, workers: int | None, gpus: float, address: str | None) 
     return engine.workers if isinstance(engine, Local) else cores, engine
 
 
-def one_thread_each() -> None:
+def use_one_thread() -> None:
     """For commands that keep all cores busy with images: several at a time, and each in one thread.
 
     Images are independent, so this is as quick as it gets; what takes turns on the cores does not wait for each other,
@@ -70,7 +70,7 @@ def one_thread_each() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-def whole_or_auto(text: str | int) -> int | str:
+def parse_budget(text: str | int) -> int | str:
     """The value of --budget: a whole number or "auto". typer passes defaults through it as well."""
     try:
         return "auto" if text == "auto" else int(text)
@@ -78,7 +78,7 @@ def whole_or_auto(text: str | int) -> int | str:
         raise typer.BadParameter(f"{text!r} is neither a whole number nor 'auto'") from None
 
 
-def counted(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
     """A number of things, with an s where it is not one.
 
     >>> counted(1, "frame"), counted(0, "frame")
@@ -87,7 +87,7 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "s")
 
 
-def table(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+def print_table(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
     """Print a table on stdout; 160 columns wide where stdout is no terminal."""
     from rich.console import Console
     from rich.table import Table
@@ -104,7 +104,7 @@ def table(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) 
     console.print(lines)
 
 
-def last_line(**values: Any) -> None:
+def print_json(**values: Any) -> None:
     """Print the JSON object that ends every command's output."""
     typer.echo(json.dumps(values))
 
@@ -170,7 +170,7 @@ def until_interrupted() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def no_files(
+def refuse_files(
     queries: list[str], what: str = "image", loop: str = 'for f in *.jpg; do foveate look "$f" "a dog"'
 ) -> None:
     """Raises QueryError for a question that is a file: somebody meant several images."""

@@ -11,14 +11,14 @@ import typer
 from foveate.cli.terminal import (
     EncoderName,
     LongSide,
-    counted,
     counting,
-    last_line,
-    no_files,
-    table,
+    format_count,
+    parse_budget,
+    print_json,
+    print_table,
+    refuse_files,
     until_interrupted,
     waiting,
-    whole_or_auto,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def video(
     budget: Annotated[
         Any,
         typer.Option(
-            "--budget", "-k", parser=whole_or_auto, metavar="INTEGER|auto",
+            "--budget", "-k", parser=parse_budget, metavar="INTEGER|auto",
             help="Cells to keep of each frame, exactly, for each question; auto: by the map's mass.",
         ),
     ] = 128,
@@ -63,7 +63,7 @@ def video(
     from foveate.video.frame import How
     from foveate.video.stream import Flow
 
-    no_files(query, "clip", 'for f in *.mp4; do foveate video "$f" "a dog"')
+    refuse_files(query, "clip", 'for f in *.mp4; do foveate video "$f" "a dog"')
     if not 0 <= start < float("inf"):
         raise OptionError(f"--start {start}", expected="seconds, 0 or more", fix="leave it out")
     for name, value, usual in (("frames", frames, "all"), ("size", size, "the clip's own"), ("every", every, "12")):
@@ -101,14 +101,16 @@ def video(
     with until_interrupted() as stopped, counting(Path(clip).name, total, "frames") as progress:
         found = watch(follow, into, most=frames, progress=progress, stopped=stopped)
     _show(clip, found, flow, opened.trusted, into)
-    last_line(clip=clip, encoder=encoder or "nano", budget=budget, flow=flow, **found)
+    print_json(clip=clip, encoder=encoder or "nano", budget=budget, flow=flow, **found)
     if found["interrupted"]:
         raise typer.Exit(130)
 
 
 def _show(clip: str, found: dict[str, Any], flow: str, trusted: bool, into: Places) -> None:
     if found["skipped"]:
-        typer.echo(f"warning: could not be decoded, and left out: {counted(found['skipped'], 'picture')}", err=True)
+        typer.echo(
+            f"warning: could not be decoded, and left out: {format_count(found['skipped'], 'picture')}", err=True
+        )
     if flow == "codec" and not trusted:
         typer.echo("warning: the clip's motion vectors cannot be trusted throughout; DIS stood in for them", err=True)
     count, (h, w) = found["frames"], found["grid"]
@@ -118,9 +120,9 @@ def _show(clip: str, found: dict[str, Any], flow: str, trusted: bool, into: Plac
          f"{r['sent'] / count:.1f}")
         for r in found["queries"]
     ]  # fmt: skip
-    title = f"{clip}  {state}{counted(count, 'frame')}, {h} x {w} cells"
-    table(title, ("query", "confidence", "frames found in", "kept a frame", "new a frame"), rows)
-    kinds = [f"{counted(found['keys'], 'key frame')} of {found['key_ms']:.0f} ms"]
+    title = f"{clip}  {state}{format_count(count, 'frame')}, {h} x {w} cells"
+    print_table(title, ("query", "confidence", "frames found in", "kept a frame", "new a frame"), rows)
+    kinds = [f"{format_count(found['keys'], 'key frame')} of {found['key_ms']:.0f} ms"]
     if found["carried_ms"] is not None:
         kinds.append(f"{count - found['keys']} carried of {found['carried_ms']:.1f} ms")
     pace = f"{found['frames_per_second']:.1f} frames a second, " + (

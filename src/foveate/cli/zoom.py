@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from foveate.cli.look import place, slug
 from foveate.core.files import make_folder, write_whole
 from foveate.tiles import search as closer
-from foveate.viz.pictures import CAPTION, INK, MARGIN, PANEL, PAPER, fitted, heat_over
+from foveate.viz.pictures import CAPTION, INK, MARGIN, PANEL, PAPER, draw_heat, fit_text
 
 LOOKED, FOUND = (255, 255, 255), (90, 220, 255)
 LEGEND = ((LOOKED, "tiles looked at"), (FOUND, "the part on the right"))
@@ -71,7 +71,7 @@ def drawn(found: closer.Look, query: str) -> Image.Image:
     ratio = PANEL / max(height, width)
     size = max(1, round(width * ratio)), max(1, round(height * ratio))
     small = np.asarray(Image.fromarray(scene.overview.pixel).resize(size, Image.Resampling.LANCZOS))
-    whole = Image.fromarray(heat_over(small, found.relevance.map))
+    whole = Image.fromarray(draw_heat(small, found.relevance.map))
     pen = ImageDraw.Draw(whole)
     for tile in found.places:
         y0, x0, y1, x1 = (side * ratio for side in scene.box(tile))
@@ -88,7 +88,7 @@ def drawn(found: closer.Look, query: str) -> Image.Image:
         (MARGIN, size[0], whole, captions[0]),
         (size[0] + 2 * MARGIN, PANEL, part, captions[1]),
     ):
-        draw.text((edge, MARGIN), fitted(caption, room, font), fill=INK, font=font)
+        draw.text((edge, MARGIN), fit_text(caption, room, font), fill=INK, font=font)
         page.paste(picture, (edge, MARGIN + CAPTION))
     left, top = MARGIN, MARGIN + CAPTION + PANEL + (CAPTION - SWATCH) // 2
     for colour, meaning in LEGEND:

@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from foveate.cli.terminal import counted
+from foveate.cli.terminal import format_count
 from foveate.relevance.allocate import Allocation
 from foveate.relevance.value import Relevance
 from foveate.video.frame import Frame
-from foveate.viz.pictures import fitted, heat_colours
+from foveate.viz.pictures import colour_heat, fit_text
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -198,7 +198,7 @@ def drawn(frame: Frame, strip: Strip, layout: Layout, expected: int | None = Non
     small = cv2.resize(rgb, (max(1, min(round(tall * w / h), 2 * tall)), tall), interpolation=cv2.INTER_AREA)
     for i, (one, cells, sent) in enumerate(zip(relevance, kept, new, strict=True)):
         at = (y + (i // layout.columns) * layout._row, (i % layout.columns) * room + layout._gap)
-        said = f"{len(cells)} of {counted(cells.grid.count, 'cell')}, {len(sent)} new"
+        said = f"{len(cells)} of {format_count(cells.grid.count, 'cell')}, {len(sent)} new"
         said += " (brighter)" if 0 < len(sent) < len(cells) else ""
         _question(page, small, one, said, _colour(i), at, room - layout._gap, layout.unit)
     _strip(page, strip, frame, layout, expected)
@@ -252,7 +252,7 @@ def _glow(maps: Sequence[Floats]) -> tuple[Bytes, Bytes]:
         finer = cv2.resize(plane, (4 * w, 4 * h), interpolation=cv2.INTER_LINEAR)
         level = np.clip(np.asarray(finer, np.float32), 0, 1)[..., None]
         opaque = np.float32(GLOW) * level
-        colour = heat_colours(level[..., 0]) if len(maps) == 1 else level * np.array(_colour(i), np.float32)
+        colour = colour_heat(level[..., 0]) if len(maps) == 1 else level * np.array(_colour(i), np.float32)
         added = added * (1 - opaque) + colour * opaque
         passing = passing * (1 - opaque)
     return (passing[..., 0] * 255).astype(np.uint8), added.astype(np.uint8)
@@ -288,7 +288,7 @@ def _question(
     grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)[..., None] * 0.5
     level = np.asarray(cv2.resize(one.map, (wide, tall), interpolation=cv2.INTER_LINEAR), np.float32)
     share = 0.2 + 0.6 * np.clip(level, 0, 1)[..., None]
-    page[y : y + tall, x : x + wide] = (grey * (1 - share) + heat_colours(level) * share).astype(np.uint8)
+    page[y : y + tall, x : x + wide] = (grey * (1 - share) + colour_heat(level) * share).astype(np.uint8)
     cv2.rectangle(page, (x, y), (x + wide - 1, y + tall - 1), colour, 1)
     left, width = x + wide + unit // 2, max(1, room - wide - unit)
     verdict = f"{one.confidence:.2f}" + ("" if one.detected else ", not found: spread out")
@@ -374,7 +374,7 @@ def _ground(height: int, width: int) -> Bytes:
 def _text(text: str, size: int, width: int) -> Bytes:
     """A line of text as coverage, uint8 [h, w], cut to a width."""
     font = ImageFont.load_default(size)
-    shown = fitted(text, width, font)
+    shown = fit_text(text, width, font)
     box = Image.new("L", (max(1, min(width, round(font.getlength(shown)) + 1)), round(size * 1.3)))
     ImageDraw.Draw(box).text((0, 0), shown, fill=255, font=font)
     mask = np.asarray(box)

@@ -29,28 +29,28 @@ _ANCHORS = np.array([(12, 8, 38), (76, 18, 107), (158, 40, 100), (221, 81, 58), 
 _HEAT = np.stack([np.interp(np.linspace(0, 5, 256), range(6), _ANCHORS[:, c]) for c in range(3)], -1).astype(np.uint8)
 
 
-def heat_colours(plane: NDArray[np.floating]) -> Bytes:
+def colour_heat(plane: NDArray[np.floating]) -> Bytes:
     """[h, w] in [0, 1] (clipped) -> uint8 [h, w, 3]."""
     return _HEAT[np.rint(np.clip(plane, 0, 1) * 255).astype(np.uint8)]
 
 
-def heat_over(rgb: Bytes, plane: NDArray[np.floating]) -> Bytes:
+def draw_heat(rgb: Bytes, plane: NDArray[np.floating]) -> Bytes:
     """Heat of a map [h, w] laid over an image [H, W, 3]: cold cells show the darkened grey photograph."""
     smooth = np.clip(resize_map(plane, rgb.shape[:2]), 0, 1)[..., None]
     grey = rgb.mean(-1, keepdims=True) * 0.55
     weight = 0.15 + 0.6 * smooth
-    return np.asarray(grey * (1 - weight) + heat_colours(smooth[..., 0]) * weight, np.uint8)
+    return np.asarray(grey * (1 - weight) + colour_heat(smooth[..., 0]) * weight, np.uint8)
 
 
-def kept_over(rgb: Bytes, kept: Allocation) -> Bytes:
+def draw_kept(rgb: Bytes, kept: Allocation) -> Bytes:
     """The image with dropped cells dimmed: each pixel follows the cell under it."""
     height, width = rgb.shape[:2]
     rows = np.floor((np.arange(height) + 0.5) * kept.grid.h / height).astype(int)
     cols = np.floor((np.arange(width) + 0.5) * kept.grid.w / width).astype(int)
-    return dimmed(rgb, kept.mask[rows][:, cols])
+    return dim(rgb, kept.mask[rows][:, cols])
 
 
-def dimmed(rgb: Bytes, bright: NDArray[np.bool_]) -> Bytes:
+def dim(rgb: Bytes, bright: NDArray[np.bool_]) -> Bytes:
     """The image [H, W, 3], grey and dark where the mask [H, W] is False."""
     faint = rgb.mean(-1, keepdims=True) * DIMMED + 12
     return np.where(bright[..., None], rgb, faint).astype(np.uint8)
@@ -58,7 +58,7 @@ def dimmed(rgb: Bytes, bright: NDArray[np.bool_]) -> Bytes:
 
 def panels(texture: Texture, relevance: Relevance, kept: Allocation) -> Image.Image:
     """Photograph, heat map over it, kept tokens: one picture for one question."""
-    return beside(texture, relevance, lambda rgb: kept_over(rgb, kept), f"{len(kept)} of {kept.grid.count} tokens kept")
+    return beside(texture, relevance, lambda rgb: draw_kept(rgb, kept), f"{len(kept)} of {kept.grid.count} tokens kept")
 
 
 def beside(texture: Texture, relevance: Relevance, third: Callable[[Bytes], Bytes], caption: str) -> Image.Image:
@@ -69,7 +69,7 @@ def beside(texture: Texture, relevance: Relevance, third: Callable[[Bytes], Byte
     verdict = f"confidence {relevance.confidence:.2f}" + ("" if relevance.detected else ", not found")
     parts = [
         (rgb, texture.name),
-        (heat_over(rgb, relevance.map), f"“{relevance.query}”  {verdict}"),
+        (draw_heat(rgb, relevance.map), f"“{relevance.query}”  {verdict}"),
         (third(rgb), caption),
     ]
     column = max(size[0], 200)
@@ -77,7 +77,7 @@ def beside(texture: Texture, relevance: Relevance, third: Callable[[Bytes], Byte
     draw, font = ImageDraw.Draw(page), ImageFont.load_default(16)
     for i, (picture, text) in enumerate(parts):
         left = MARGIN + i * (column + MARGIN)
-        draw.text((left, MARGIN), fitted(text, column, font), fill=INK, font=font)
+        draw.text((left, MARGIN), fit_text(text, column, font), fill=INK, font=font)
         page.paste(Image.fromarray(picture), (left, MARGIN + CAPTION))
     return page
 
@@ -93,8 +93,8 @@ def contact_sheet(texture: Texture, columns: int = 8, tile: int = 168) -> Image.
     for i, name in enumerate(FULL40.names):
         left, top = MARGIN + (i % columns) * cell[0], MARGIN + (i // columns) * cell[1]
         label = f"{i} {name}" + ("" if name in built else " (neutral)")
-        draw.text((left, top), fitted(label, tile, font), fill=INK if name in built else QUIET, font=font)
-        picture = Image.fromarray(heat_colours(_shown(texture, name)))
+        draw.text((left, top), fit_text(label, tile, font), fill=INK if name in built else QUIET, font=font)
+        picture = Image.fromarray(colour_heat(_shown(texture, name)))
         page.paste(picture.resize(size, Image.Resampling.NEAREST), (left, top + 16))
     return page
 
@@ -108,7 +108,7 @@ def _shown(texture: Texture, name: str) -> NDArray[np.floating]:
     return (plane - low) / max(high - low, 1e-9)
 
 
-def fitted(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+def fit_text(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
     """The text, cut with an ellipsis where it is wider than `width` pixels."""
     text = " ".join(text.split())
     if font.getlength(text) <= width:

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 from foveate.core.errors import StoreDamagedError, StoreKeyError
 from foveate.core.files import write_whole
 from foveate.store.search import Hit
-from foveate.viz.pictures import INK, MARGIN, PAPER, QUIET, fitted, heat_over
+from foveate.viz.pictures import INK, MARGIN, PAPER, QUIET, draw_heat, fit_text
 
 TILE, COLUMNS, LINE = 256, 4, 20
 MOST = 60  # pictures on a sheet
@@ -35,7 +35,7 @@ def sheet_of(hits: Sequence[Hit], query: str) -> Image.Image:
     step = (TILE + MARGIN, TILE + 2 * LINE + MARGIN)
     page = Image.new("RGB", (COLUMNS * step[0] + MARGIN, rows * step[1] + MARGIN + LINE + 8), PAPER)
     draw, font, small = ImageDraw.Draw(page), ImageFont.load_default(16), ImageFont.load_default(12)
-    draw.text((MARGIN, MARGIN // 2), fitted(f"“{query}”", page.width - 2 * MARGIN, font), fill=INK, font=font)
+    draw.text((MARGIN, MARGIN // 2), fit_text(f"“{query}”", page.width - 2 * MARGIN, font), fill=INK, font=font)
     for place, hit in enumerate(hits):
         left = MARGIN + place % COLUMNS * step[0]
         top = MARGIN + LINE + 8 + place // COLUMNS * step[1]
@@ -47,7 +47,7 @@ def sheet_of(hits: Sequence[Hit], query: str) -> Image.Image:
         said = f"{place + 1}.  {hit.score:.2f}" + ("" if hit.detected else "  not found")
         draw.text((left, top + TILE + 2), said, fill=INK if hit.detected else QUIET, font=small)
         name = hit.name.encode("utf-8", "replace").decode()
-        draw.text((left, top + TILE + LINE), fitted(name, TILE, small), fill=QUIET, font=small)
+        draw.text((left, top + TILE + LINE), fit_text(name, TILE, small), fill=QUIET, font=small)
     return page
 
 
@@ -56,4 +56,4 @@ def _tile(hit: Hit) -> Image.Image:
     ratio = TILE / max(texture.grid.height, texture.grid.width)
     size = (max(1, round(texture.grid.width * ratio)), max(1, round(texture.grid.height * ratio)))
     rgb = np.asarray(Image.fromarray(texture.pixel).resize(size, Image.Resampling.BILINEAR))
-    return Image.fromarray(heat_over(rgb, hit.relevance.map))
+    return Image.fromarray(draw_heat(rgb, hit.relevance.map))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import EncoderName, LongSide, counting, last_line, table
+from foveate.cli.terminal import EncoderName, LongSide, counting, print_json, print_table
 
 if TYPE_CHECKING:
     from foveate.cli.evaluate.coco import Folder
@@ -31,7 +31,7 @@ def evaluate_compression(
 
     report = _compression(read_folder(data), encoder or "nano", limit, long_side)
     _show_compression(report)
-    last_line(**report)
+    print_json(**report)
 
 
 @evaluate.command("relevance")
@@ -65,7 +65,7 @@ def evaluate_relevance(
     _show_relevance(name, report)
     _show_compression(compression)
     typer.echo(f"\npictures of the best, worst and random cases: {out / 'cases.png'}; each pair: {out / 'pairs.jsonl'}")
-    last_line(**report)
+    print_json(**report)
 
 
 @evaluate.command("search")
@@ -88,19 +88,19 @@ def evaluate_search(
     sources = chosen(folders, limit)
     with counting("search", 2 * len(sources)) as progress:
         report = measure(sources, encoder or "nano", texts, long_side, progress)
-    table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
+    print_table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
     for path, why in report["bad"]:
         typer.echo(f"{path}: {why}", err=True)
     typer.echo("\n" + summary(report))
-    last_line(**report)
+    print_json(**report)
 
 
 def _show_relevance(name: str, report: dict[str, Any]) -> None:
     from foveate.cli.evaluate.agreement import Agreement
 
     metrics = tuple(field.replace("_", " at ") + (" %" if "_" in field else "") for field in Agreement._fields)
-    table(report["title"], ("map", *metrics), [tuple(row["cells"]) for row in report["rows"]])
-    table(
+    print_table(report["title"], ("map", *metrics), [tuple(row["cells"]) for row in report["rows"]])
+    print_table(
         f"\n{name}, by the thing's share of the image: up to 1 %, up to 10 %, more",
         ("things", *metrics),
         [tuple(row["cells"]) for row in report["sizes"]],
@@ -123,4 +123,4 @@ def _compression(folder: Folder, encoder: str, limit: int, long_side: int | None
 def _show_compression(report: dict[str, Any]) -> None:
     from foveate.cli.evaluate.compression import WAYS
 
-    table(report["title"], ("rank", *WAYS.values()), [tuple(row["cells"]) for row in report["rows"]])
+    print_table(report["title"], ("rank", *WAYS.values()), [tuple(row["cells"]) for row in report["rows"]])

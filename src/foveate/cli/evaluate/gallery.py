@@ -16,7 +16,7 @@ from foveate.cli.evaluate.agreement import SEED
 from foveate.cli.evaluate.coco import Folder, Labelled
 from foveate.cli.evaluate.relevance import Pair, question
 from foveate.pipeline import encode, score
-from foveate.viz.pictures import INK, MARGIN, PAPER, fitted, heat_over
+from foveate.viz.pictures import INK, MARGIN, PAPER, draw_heat, fit_text
 
 CASES, TILE, CAPTION = 7, 240, 22
 OUTLINE = (64, 255, 96)
@@ -42,7 +42,7 @@ def page(folder: Folder, encoder: str, pairs: Sequence[Pair], long_side: int | N
         for column, pair in enumerate(group):
             left, top = MARGIN + column * (TILE + MARGIN), MARGIN + row * height + CAPTION
             caption = f"{pair.thing} {pair.found[encoder].precision:.2f} / {pair.confidence:.2f}"
-            draw.text((left, top), fitted(caption, TILE, font), fill=INK, font=font)
+            draw.text((left, top), fit_text(caption, TILE, font), fill=INK, font=font)
             for i, picture in enumerate(_case(images[pair.image], pair, encoder, long_side)):
                 sheet.paste(picture, (left, top + CAPTION + i * (TILE + 4)))
     return sheet
@@ -57,4 +57,4 @@ def _case(item: Labelled, pair: Pair, encoder: str, long_side: int | None) -> tu
     mask = cv2.resize(item.masks[pair.thing].astype(np.uint8), size, interpolation=cv2.INTER_NEAREST)
     outlines, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
     outlined = cv2.drawContours(small.copy(), outlines, -1, OUTLINE, 1)
-    return Image.fromarray(outlined), Image.fromarray(heat_over(small, relevance.map))
+    return Image.fromarray(outlined), Image.fromarray(draw_heat(small, relevance.map))
