@@ -28,7 +28,6 @@ from foveate.channels.visual import visual_planes
 from foveate.core.errors import ChannelError
 from foveate.core.grid import reduce_plane
 from foveate.core.layout import EVERY_NAME, channel_named
-from foveate.texture.planes import is_stored
 
 Floats = NDArray[np.float32]
 Preset = Literal["fast", "standard", "all"]
@@ -67,13 +66,13 @@ def channels_named(channels: str | Sequence[str]) -> tuple[str, ...]:
     wanted = {"saliency"}
     for name in channels:
         channel = channel_named(name)  # refuses unknown names, with the nearest right ones
-        if is_stored(channel) and name not in COMPUTABLE:
+        if channel.stored and name not in COMPUTABLE:
             raise ChannelError(
                 f"the channel '{name}' of a single image",
                 expected="one that is computed from pixels: " + ", ".join(COMPUTABLE),
                 fix=f"add what you have with texture.with_channel('{name}', plane)",
             )
-        if is_stored(channel):
+        if channel.stored:
             wanted.add(name)
     return tuple(name for name in EVERY_NAME if name in wanted)
 

@@ -4,28 +4,29 @@ Code says `texture.channel("saliency")`, never `texture[8]`; a `Layout` turns na
 layer orders are data. A channel that was not computed for an image has a documented neutral value: a texture answers
 with that value instead of storing a plane of it.
 
-Beyond the 40 there are derived channels, computed from pixels when asked for (gradients, colour statistics), planes
-that have a place in the vocabulary but no layer (depth, normals, ...), and any name of one's own (`extra_channel`).
+Beyond the 40 there are derived channels, computed from pixels when they are read (gradients, colour statistics), known
+extras without a layer (depth, normals, ...), and new names (`extra_channel`).
 """
 
 from __future__ import annotations
 
 import difflib
-import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypedDict, Unpack
 
+from foveate.core.checks import check_choice, check_number, check_type
 from foveate.core.errors import ChannelError, OptionError
-from foveate.core.grid import Reduction
+from foveate.core.grid import Grid, Reduction
 from foveate.core.readonly import ReadOnly
 
 Native = Literal["pixel", "quarter", "cell", "position", "derived"]
 Filter = Literal["linear", "nearest"]
 
 EMBEDDING_CHANNELS = 16
+COLOURS = ("red", "green", "blue")
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,13 @@ class Channel:
     """One named plane.
 
     Attributes:
-        name: how it is asked for.
+        name: lower-case, unique.
         native: resolution it is kept at. "pixel": the image's; "quarter": one value for 4 x 4 pixels; "cell": the
             grid of the encoder; "position": computed from coordinates, "derived": from pixels; never stored.
         filter: how it is read between samples. Ids and masks are never blended.
         reduction: how 2 x 2 samples become one in the next mip level.
         low, high: closed range of its values (embeddings are real: -inf, inf).
-        neutral: the value of a channel that nobody computed.
+        neutral: the value where it was not computed.
         about: how it is made, in a few words.
     """
 
@@ -51,6 +52,20 @@ class Channel:
     high: float
     neutral: float
     about: str
+
+    @property
+    def stored(self) -> bool:
+        """Whether it can be a plane; others follow from coordinates, from pixels, or from the embedding."""
+        if self.native in ("position", "derived") or self.name in COLOURS:
+            return False
+        return not self.name.startswith("embedding_")
+
+
+def native_shape(native: Native, grid: Grid) -> tuple[int, int]:
+    """(h, w) of planes of this resolution in a texture with these cells; positions answer at the cells."""
+    if native == "quarter":
+        return -(-grid.height // 4), -(-grid.width // 4)
+    return (grid.height, grid.width) if native in ("pixel", "derived") else grid.shape
 
 
 def _unit(name: str, native: Native, reduction: Reduction, neutral: float, about: str) -> Channel:
@@ -123,7 +138,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 class Description(TypedDict, total=False):
-    """What may be said of a channel of one's own: the attributes of `Channel`, with defaults for a plain map."""
+    """What a caller may say about a new channel: the attributes of `Channel`; the defaults are those of a plain map."""
 
     filter: Filter
     reduction: Reduction
@@ -133,18 +148,11 @@ class Description(TypedDict, total=False):
     about: str
 
 
-def extra_channel(name: str, native: Native, **said: Unpack[Description]) -> Channel:
-    """A channel of one's own. Raises ChannelError for a name that is taken or unreadable, OptionError for the rest."""
-    unknown = sorted(set(said) - set(Description.__annotations__))
-    numbers = [said[key] for key in ("low", "high", "neutral") if key in said]
-    if unknown or not all(isinstance(v, int | float) for v in numbers) or not isinstance(said.get("about", ""), str):
-        raise OptionError(
-            f"a channel described by {dict(said)}",
-            expected="filter, reduction and about as texts; low, high and neutral as numbers",
-            fix="check the spelling",
-        )
-    filter, reduction = said.get("filter", "linear"), said.get("reduction", "mean")
-    low, high = said.get("low", 0.0), said.get("high", 1.0)
+def extra_channel(name: str, native: Native, **description: Unpack[Description]) -> Channel:
+    """A channel that is not in the table.
+
+    Raises ChannelError for a name that is taken or not readable, OptionError for the rest.
+    """
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ChannelError(
             f"a channel named {name!r}",
@@ -155,26 +163,24 @@ def extra_channel(name: str, native: Native, **said: Unpack[Description]) -> Cha
         raise ChannelError(
             f"a new channel named {name!r}", expected="a name that is not taken", fix=f"call it my_{name}"
         )
-    if native not in ("pixel", "quarter", "cell"):
-        raise OptionError(f"native={native!r}", expected="'cell', 'quarter' or 'pixel'", fix="'cell' is the usual one")
-    if filter not in ("linear", "nearest") or reduction not in ("mean", "max", "min", "mode"):
+    for key in description:
+        check_choice("description", key, tuple(Description.__annotations__), fix="check the spelling")
+    check_choice("native", native, ("cell", "quarter", "pixel"), fix="'cell' is the usual one")
+    filter, reduction = description.get("filter", "linear"), description.get("reduction", "mean")
+    check_choice("filter", filter, ("linear", "nearest"))
+    check_choice("reduction", reduction, ("mean", "max", "min", "mode"))
+    if (filter, reduction) in (("nearest", "mean"), ("linear", "mode")):
         raise OptionError(
-            f"filter={filter!r}, reduction={reduction!r}",
-            expected="'linear' or 'nearest'; 'mean', 'max', 'min' or 'mode'",
-            fix="ids want nearest and mode, masks nearest and max, distances linear and min",
+            f"filter={filter!r} with reduction={reduction!r}",
+            expected="for ids nearest and mode, for masks nearest and max, for maps linear and mean, max or min",
+            fix="ids are never blended: pass both, filter='nearest' and reduction='mode'",
         )
-    if filter == "nearest" and reduction == "mean":
-        raise OptionError(
-            "filter='nearest' with reduction='mean'",
-            expected="'mode' for ids, 'max' or 'min' for masks: a mean of ids is no id",
-            fix="pass reduction='mode'",
-        )
+    low, high = (check_type(key, description.get(key, end), (int, float)) for key, end in (("low", 0.0), ("high", 1.0)))
     if not low < high:
         raise OptionError(f"low={low!r}, high={high!r}", expected="low < high", fix="0 and 1 are usual")
-    calm = said.get("neutral", min(max(0.0, low), high))
-    if not (low <= calm <= high and math.isfinite(calm)):
-        raise OptionError(f"neutral={calm!r}", expected=f"a number from {low:g} to {high:g}", fix="leave it out")
-    return Channel(name, native, filter, reduction, float(low), float(high), float(calm), said.get("about", ""))
+    neutral = check_number("neutral", description.get("neutral", min(max(0.0, low), high)), low, high)
+    about = check_type("about", description.get("about", ""), str)
+    return Channel(name, native, filter, reduction, float(low), float(high), neutral, about)
 
 
 @dataclass(frozen=True)
@@ -191,16 +197,14 @@ class Layout:
 
     def __post_init__(self) -> None:
         names: object = self.names
-        if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(n, str) for n in names):
+        texts = isinstance(names, tuple | list) and all(isinstance(name, str) for name in names)
+        if not texts or len(set(self.names)) < len(self.names):
             raise ChannelError(
-                f"layout '{self.name}' of {names!r}", expected="names of channels", fix="pass a tuple of texts"
+                f"layout '{self.name}' of {names!r}",
+                expected="names of channels, each of them once",
+                fix="pass a tuple of texts",
             )
         object.__setattr__(self, "names", tuple(self.names))
-        if len(set(self.names)) != len(self.names):
-            twice = sorted({n for n in self.names if self.names.count(n) > 1})
-            raise ChannelError(
-                f"layout '{self.name}' names {twice} twice", expected="each channel once", fix="remove the duplicates"
-            )
 
     def __len__(self) -> int:
         return len(self.names)
@@ -212,24 +216,24 @@ class Layout:
     def layer(self, name: str) -> int:
         """Layer number of a channel. Raises ChannelError with the nearest right names."""
         if name not in self._layers:
-            raise unknown_channel(name, self.names)
+            raise _unknown(name, self.names)
         return self._layers[name]
 
 
-_COLOUR, _PLACE = ("red", "green", "blue"), ("y", "x", "eccentricity")
+_PLACE = ("y", "x", "eccentricity")
 _EMBEDDING = tuple(f"embedding_{i}" for i in range(EMBEDDING_CHANNELS))
 _VISUAL = ("edge_on", "edge_off", "high_pass", "low_pass", "motion", "saliency", "edge_distance")
 
 FULL40 = Layout("full40", tuple(channel.name for channel in CHANNELS))
 PART28 = Layout(
     "part28",  # its layer 39 is reserved; boundary has no other place in it
-    (*_COLOUR, *_PLACE, *_VISUAL, "cluster_id", "cluster_distance", "cluster_size", "text", *_EMBEDDING,
+    (*COLOURS, *_PLACE, *_VISUAL, "cluster_id", "cluster_distance", "cluster_size", "text", *_EMBEDDING,
      "prev_relevance", "prev_saliency", "fixation", "attention_prev", "attention_now", "gaze", "boundary"),
 )  # fmt: skip
-MVP13 = Layout("mvp13", (*_COLOUR, *_PLACE, *_VISUAL))
+MVP13 = Layout("mvp13", (*COLOURS, *_PLACE, *_VISUAL))
 GRID13 = Layout(
     "grid13",
-    (*_COLOUR, "y", "x", "gradient_x", "gradient_y", "gradient", "saliency", "edge_on", "edge_off",
+    (*COLOURS, "y", "x", "gradient_x", "gradient_y", "gradient", "saliency", "edge_on", "edge_off",
      "colour_variance", "colour_mean"),
     shape=(32, 32),
 )  # fmt: skip
@@ -240,24 +244,30 @@ def layout_named(layout: Layout | str) -> Layout:
     """A layout by name, or the layout itself. Raises ChannelError with the known names."""
     if isinstance(layout, Layout):
         return layout
-    if not isinstance(layout, str) or layout not in LAYOUTS:
-        near = difflib.get_close_matches(str(layout), LAYOUTS, n=1, cutoff=0.3)
-        raise ChannelError(
-            f"no layout named {layout!r}",
-            expected=("perhaps " + near[0] + "; " if near else "") + "the layouts are " + ", ".join(LAYOUTS),
-            fix="pass one of them, or Layout('mine', ('red', 'saliency'))",
-        )
-    return LAYOUTS[layout]
+    if isinstance(layout, str) and layout in LAYOUTS:
+        return LAYOUTS[layout]
+    near = difflib.get_close_matches(str(layout), LAYOUTS, n=1, cutoff=0.3)
+    raise ChannelError(
+        f"no layout named {layout!r}",
+        expected=("perhaps " + near[0] + "; " if near else "") + "the layouts are " + ", ".join(LAYOUTS),
+        fix="pass one of them, or Layout('mine', ('red', 'saliency'))",
+    )
 
 
-def channel_named(name: str) -> Channel:
-    """The table's entry for a name: of the 40, derived, or known extra. Raises ChannelError with the nearest names."""
-    if not isinstance(name, str) or name not in EVERY_NAME:
-        raise unknown_channel(name, tuple(EVERY_NAME))
-    return EVERY_NAME[name]
+def channel_named(name: str, extra: Mapping[str, Channel] = EVERY_NAME) -> Channel:
+    """The entry of a name among the `extra` channels and in the table: one of the 40, derived, or a known extra.
+
+    Raises ChannelError with the nearest names.
+    """
+    if isinstance(name, str):
+        if name in extra:
+            return extra[name]
+        if name in EVERY_NAME:
+            return EVERY_NAME[name]
+    raise _unknown(name, tuple({**extra, **EVERY_NAME}))
 
 
-def unknown_channel(name: str, known: tuple[str, ...]) -> ChannelError:
+def _unknown(name: object, known: tuple[str, ...]) -> ChannelError:
     near = [other for other in known if str(name) in other][:3] if name else []
     near = near or difflib.get_close_matches(str(name), known, n=3, cutoff=0.6)
     return ChannelError(

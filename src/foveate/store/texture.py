@@ -29,12 +29,13 @@ from foveate.channels.build import SEGMENTS, build
 from foveate.core.errors import FoveateError
 from foveate.core.grid import Grid, resize_map
 from foveate.core.image import MAX_BYTES, Picture, load_image
+from foveate.core.layout import COLOURS
 from foveate.core.readonly import ReadOnly
 from foveate.relevance.negatives import nouns
 from foveate.relevance.score import Negatives
 from foveate.store.record import ALPHA, FLAT, LEVELS, lengths_of
 from foveate.texture.basis import Basis
-from foveate.texture.texture import COLOURS, EncoderStamp, Texture
+from foveate.texture.texture import EncoderStamp, Texture
 
 T = TypeVar("T")
 Bytes = NDArray[np.uint8]

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import OptionError
+from foveate.core.checks import check_int, check_number
+from foveate.core.readonly import Frozen
 
 Floats = NDArray[np.float32]
 DEFAULT_RANK = 16
@@ -25,7 +26,7 @@ RIDGE = 1e-2  # of the mean eigenvalue of S: keeps S^(-1/2) finite where the ban
 
 
 @dataclass(frozen=True)
-class Metric:
+class Metric(Frozen):
     """S^(1/2) and S^(-1/2) of a bank of queries, both float32 [D, D] and symmetric."""
 
     root: Floats
@@ -33,7 +34,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Basis:
+class Basis(Frozen):
     """x ~ mean + z rows, with mean float32 [D] and rows (B) float16 [r, D]."""
 
     mean: Floats
@@ -92,7 +93,7 @@ def compress(
         features: vectors [n, D] of any length; scores are what is approximated.
         rank: numbers a cell, 1 to D.
         error: choose the rank instead: the smallest whose root mean square score error over the metric's queries is
-            at most this share of the scores' spread (0 < error < 1); never above D.
+            at most this share of the scores' spread (above 0, below 1); never above D.
         metric: of the queries that will be asked; None gives plain PCA.
 
     Raises:
@@ -100,12 +101,13 @@ def compress(
     """
     x = np.asarray(features, np.float32)
     n, width = x.shape
-    _check(rank, error, width)
+    rank = check_int("rank", rank, 1, width, fix="leave it out for the default of 16")
     mean = x.mean(0)
     centred = x - mean
     covariance = (centred.T @ centred).astype(np.float64) / n
     directions = principal(covariance, metric)
     if error is not None:
+        error = check_number("error", error, 1e-6, 0.999, fix="0.1 keeps score errors below a tenth of the spread")
         rank = _rank_for(directions.values, error)
     return _with_residual(Basis(mean, directions.outward(rank)), centred, centred @ directions.inward(rank))
 
@@ -201,16 +203,3 @@ def _rank_for(values: NDArray[np.float64], error: float) -> int:
         return 1
     left = 1 - np.cumsum(values) / total  # share of the squared score error after 1, 2, ... directions
     return int(np.argmax(left <= error**2)) + 1 if (left <= error**2).any() else len(values)
-
-
-def _check(rank: int, error: float | None, width: int) -> None:
-    if isinstance(rank, bool) or not isinstance(rank, int | np.integer) or not 1 <= rank <= width:
-        raise OptionError(
-            f"rank={rank!r}", expected=f"a whole number from 1 to {width}", fix="leave it out for the default of 16"
-        )
-    if error is not None and (not isinstance(error, int | float | np.number) or not 0 < error < 1):
-        raise OptionError(
-            f"error={error!r}",
-            expected="a share between 0 and 1",
-            fix="0.1 keeps score errors below a tenth of the spread",
-        )

@@ -17,15 +17,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.core.checks import check_array, check_choice, check_int, check_type
 from foveate.core.errors import ChannelError, OptionError
 from foveate.core.grid import Boundary, Grid, reduce_plane, resize_map
 from foveate.core.layout import (
+    COLOURS,
     DERIVED,
     EMBEDDING_CHANNELS,
     EVERY_NAME,
@@ -35,19 +37,19 @@ from foveate.core.layout import (
     Layout,
     Native,
     channel_named,
+    extra_channel,
     layout_named,
-    unknown_channel,
+    native_shape,
 )
-from foveate.core.readonly import ReadOnly
+from foveate.core.readonly import Frozen, ReadOnly
 from foveate.texture import sampling
 from foveate.texture.basis import Basis
 from foveate.texture.computed import derived_plane, positions
-from foveate.texture.planes import checked_plane, quarter_shape
+from foveate.texture.file import load_parts, save_parts
 from foveate.texture.sampling import MAX_LEVEL, FilterMode
 
 Floats = NDArray[np.float32]
 T = TypeVar("T")
-COLOURS = ("red", "green", "blue")
 COMPUTED = (*COLOURS, "x", "y", "eccentricity")
 
 
@@ -61,7 +63,7 @@ class EncoderStamp:
 
 
 @dataclass(frozen=True, eq=False)
-class Texture:
+class Texture(Frozen):
     """An encoded image. Make one with `foveate.encode`, or read one with `Texture.load`.
 
     Attributes:
@@ -96,16 +98,10 @@ class Texture:
     def __post_init__(self) -> None:
         for name in ("planes", "preprocessing", "made_by", "extra"):
             object.__setattr__(self, name, ReadOnly(getattr(self, name)))
-        for array in self._arrays():
-            array.setflags(write=False)
+        super().__post_init__()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_derived": {}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        for array in self._arrays():  # NumPy forgets on the way that they were read-only
-            array.setflags(write=False)
 
     def __repr__(self) -> str:
         return (
@@ -118,7 +114,8 @@ class Texture:
     @property
     def nbytes(self) -> int:
         """Bytes of everything stored (not of what was derived on the way)."""
-        return sum(array.nbytes for array in self._arrays())
+        own = (self.pixel, self.valid, self.embedding, self.residual, self.basis.mean, self.basis.rows)
+        return sum(array.nbytes for array in (*own, *self.planes.values()) if array is not None)
 
     @property
     def query_nbytes(self) -> int:
@@ -142,11 +139,7 @@ class Texture:
 
     def describe(self, name: str) -> Channel:
         """Range, native resolution, filter and reduction of a channel. Raises ChannelError for an unknown name."""
-        if isinstance(name, str) and name in self.extra:
-            return self.extra[name]
-        if self.extra and isinstance(name, str) and name not in EVERY_NAME:
-            raise unknown_channel(name, (*self.extra, *EVERY_NAME))
-        return channel_named(name)
+        return channel_named(name, self.extra)
 
     def has(self, name: str) -> bool:
         """Whether a channel holds values of this image, computed or derived, and not its neutral value."""
@@ -161,19 +154,17 @@ class Texture:
     def mip(self, name: str, level: int) -> Floats:
         """A channel after `level` halvings of its native resolution, by its own reduction: float32 [h, w]."""
         channel = self.describe(name)
-        if isinstance(level, bool) or not isinstance(level, int | np.integer) or not 0 <= level <= MAX_LEVEL:
-            raise OptionError(f"mip level {level!r}", expected=f"a whole number, 0 to {MAX_LEVEL}", fix="0 is native")
-
+        level = check_int("level", level, 0, MAX_LEVEL, fix="0 is native")
         if level == 0 and channel.native == "pixel":
             return self._native(channel)  # too large to keep, and quick to make
 
         def make() -> Floats:
             if level == 0:
                 return self._native(channel)
-            above = self.mip(name, int(level) - 1)
+            above = self.mip(name, level - 1)
             return reduce_plane(above, (-(-above.shape[0] // 2), -(-above.shape[1] // 2)), channel.reduction)
 
-        return self.derive(("mip", name, int(level)), make)
+        return self.derive(("mip", name, level), make)
 
     def sample(
         self,
@@ -199,17 +190,25 @@ class Texture:
             boundary_mode: outside the image, "clamp" repeats the border, "wrap" the image, "zero" is 0
                 (blended over half a sample at the border, as zeros lie beyond it).
         """
-        yx = sampling.checked_positions(positions)
-        sampling.checked_modes(filter_mode, boundary_mode)
+        yx = check_array("positions", positions, (None, 2), dtype=np.float64, fix="pass (y, x) pairs in pixels, [n, 2]")
+        check_choice("filter_mode", filter_mode, sampling.FILTER_MODES)
+        check_choice("boundary_mode", boundary_mode, sampling.BOUNDARY_MODES)
         wanted = sampling.levels(level, footprint, len(yx))
-        if isinstance(channels, str):
-            channels = (channels,)
-        if not isinstance(channels, Iterable):
+        names = (channels,) if isinstance(channels, str) else channels
+        if not isinstance(names, Iterable):
             raise ChannelError(
                 f"channels={channels!r}", expected="names of channels", fix='pass a list: channels=["text"]'
             )
-        read = [sampling.read(self, self.describe(c), yx, wanted, filter_mode, boundary_mode) for c in channels]
+        read = [self._sampled(self.describe(name), yx, wanted, filter_mode, boundary_mode) for name in names]
         return np.stack(read, -1) if read else np.empty((len(yx), 0), np.float32)
+
+    def _sampled(self, channel: Channel, *where: Any) -> Floats:
+        def mip(level: int) -> NDArray[Any]:
+            if level == 0 and channel.name in COLOURS:  # bytes: a whole float plane for a few positions is a waste
+                return self.pixel[..., COLOURS.index(channel.name)]
+            return self.mip(channel.name, level)
+
+        return sampling.read(channel, self.grid, mip if self.has(channel.name) else None, *where)
 
     def with_channel(
         self,
@@ -218,7 +217,7 @@ class Texture:
         *,
         made_by: str = "",
         native: Native | None = None,
-        **said: Unpack[Description],
+        **description: Unpack[Description],
     ) -> Texture:
         """A new texture with one plane more (or another one), which shares everything else.
 
@@ -229,17 +228,40 @@ class Texture:
             plane: numbers [h, w] at the channel's native resolution; kept as float16.
             made_by: a few words for `Texture.made_by`.
             native: resolution of a new channel: "cell", "quarter" or "pixel"; None takes it from the plane's shape.
-            said: of a new channel: filter, reduction, low, high, neutral, about, as in `foveate.core.layout.Channel`.
+            description: of a new channel: filter, reduction, low, high, neutral, about (see `Channel`).
 
         Raises:
             ChannelError: the name cannot be a plane. OptionError: wrong shape, NaN, or values outside the range.
         """
-        channel, kept = checked_plane(self, name, plane, native, said)
-        known = name in EVERY_NAME
-        made = {k: v for k, v in self.made_by.items() if k != name} | ({name: made_by} if made_by else {})
+        try:
+            array = np.asarray(plane, np.float64)
+        except (TypeError, ValueError):
+            raise OptionError(
+                f"a plane for '{name}' of type {type(plane).__name__}",
+                expected="numbers [h, w]",
+                fix="pass a NumPy array",
+            ) from None
+        known = isinstance(name, str) and (name in EVERY_NAME or name in self.extra)
+        if known and description:
+            raise OptionError(
+                f"{sorted(description)} for the channel '{name}'",
+                expected="nothing: its description stands already",
+                fix="leave them out, or choose a new name",
+            )
+        if known:
+            channel = self.describe(name)
+        else:
+            channel = extra_channel(name, native or self._native_of(array.shape), **description)
+        if not channel.stored:
+            raise ChannelError(
+                f"a plane for '{name}'",
+                expected="a channel that is stored: this one follows from the image",
+                fix="choose a new name, or encode another image",
+            )
+        made = {key: by for key, by in self.made_by.items() if key != name} | ({name: made_by} if made_by else {})
         return replace(
             self,
-            planes={**self.planes, name: kept},
+            planes={**self.planes, name: _kept(channel, array, native_shape(channel.native, self.grid))},
             made_by=made,
             extra=self.extra if known else {**self.extra, name: channel},
         )
@@ -250,17 +272,15 @@ class Texture:
         Each channel is reduced over a cell's area by its own rule, or interpolated where the grid is finer than it.
         The default grid is the texture's own. The table is kept, and is read-only.
         """
-        if grid is not None and not isinstance(grid, Grid):
+        fix = "make it with Grid(h, w, texture.grid.height, texture.grid.width)"
+        over = self.grid if grid is None else check_type("grid", grid, Grid, expected="a Grid", fix=fix)
+        if (over.height, over.width) != (self.grid.height, self.grid.width):
             raise OptionError(
-                f"{grid!r} as a grid", expected="a Grid", fix="make it with Grid(h, w, image height, image width)"
-            )
-        if grid is not None and (grid.height, grid.width) != (self.grid.height, self.grid.width):
-            raise OptionError(
-                f"a grid over {grid.height} x {grid.width} pixels",
+                f"a grid over {over.height} x {over.width} pixels",
                 expected=f"one over this image, {self.grid.height} x {self.grid.width} pixels",
-                fix="make it with Grid(h, w, texture.grid.height, texture.grid.width)",
+                fix=fix,
             )
-        shape, wanted = (grid or self.grid).shape, layout_named(layout)
+        shape, wanted = over.shape, layout_named(layout)
 
         def make() -> Floats:
             planes = [self._at(self.describe(name), shape) for name in wanted.names]
@@ -317,41 +337,16 @@ class Texture:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .safetensors file (docs/format.md): all of it or nothing. Raises OutputError."""
-        from foveate.texture.file import save_texture
-
-        save_texture(self, path)
+        parts = {part.name: getattr(self, part.name) for part in fields(self) if part.init}
+        save_parts(path, **parts | {"encoder": asdict(self.encoder)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Texture:
         """Read a file that `save` wrote. Raises TextureFileError or TextureVersionError, never returns damage."""
-        from foveate.texture.file import load_texture
-
-        return load_texture(path)
+        parts = load_parts(path)
+        return Texture(**parts | {"encoder": EncoderStamp(**parts["encoder"])})
 
     # --- inside -------------------------------------------------------------------------------------------------------
-
-    def _arrays(self) -> list[NDArray[Any]]:
-        own: list[NDArray[Any]] = [
-            self.pixel,
-            self.embedding,
-            self.residual,
-            self.basis.mean,
-            self.basis.rows,
-            *self.planes.values(),
-        ]
-        return own if self.valid is None else [*own, self.valid]
-
-    def native_shape(self, channel: Channel) -> tuple[int, int]:
-        """(h, w) of a channel's plane in this texture; positions answer at the cells."""
-        if channel.native in ("pixel", "derived"):
-            return self.grid.height, self.grid.width
-        return quarter_shape(self.grid) if channel.native == "quarter" else self.grid.shape
-
-    def stored(self, channel: Channel, level: int) -> NDArray[Any]:
-        """What is read from: a mip level, or the bytes of a colour: a whole float plane for a few reads is a waste."""
-        if level == 0 and channel.name in COLOURS:
-            return self.pixel[..., COLOURS.index(channel.name)]
-        return self.mip(channel.name, level)
 
     def _native(self, channel: Channel) -> Floats:
         if channel.native == "position":
@@ -364,7 +359,7 @@ class Texture:
             return self.planes[channel.name].astype(np.float32)
         if channel.name.startswith("embedding_") and channel.name in self.built:
             return self.embedding[..., int(channel.name.removeprefix("embedding_"))].astype(np.float32)
-        return np.full(self.native_shape(channel), channel.neutral, np.float32)
+        return np.full(native_shape(channel.native, self.grid), channel.neutral, np.float32)
 
     def _at(self, channel: Channel, shape: tuple[int, int]) -> Floats:
         if channel.native == "position":
@@ -376,3 +371,35 @@ class Texture:
         if channel.filter == "nearest" or (coarser and channel.reduction != "mean"):
             return reduce_plane(plane, shape, channel.reduction)
         return resize_map(plane, shape)
+
+    def _native_of(self, shape: tuple[int, ...]) -> Native:
+        """The resolution of an array by its shape: cells first, then a quarter, then pixels."""
+        for native in ("cell", "quarter", "pixel"):
+            if shape == native_shape(native, self.grid):
+                return native
+        return "cell"
+
+
+def _kept(channel: Channel, plane: NDArray[np.float64], shape: tuple[int, int]) -> NDArray[np.float16]:
+    """A plane as it is kept. Raises OptionError where shape or values are not the channel's."""
+    if plane.shape != shape:
+        raise OptionError(
+            f"a plane of shape {list(plane.shape)} for '{channel.name}'",
+            expected=f"{list(shape)}, the {channel.native} resolution of this texture",
+            fix="move it with foveate.core.grid.resize_map(plane, texture.grid.shape), say",
+        )
+    with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite, and is refused
+        kept = plane.astype(np.float16)
+    if not (np.isfinite(kept).all() and channel.low <= kept.min() <= kept.max() <= channel.high):
+        raise OptionError(
+            f"a plane for '{channel.name}' with values from {plane.min():.4g} to {plane.max():.4g}",
+            expected=f"{channel.low:g} to {channel.high:g}, without NaN, within the range of float16",
+            fix="scale it, or clip it with np.clip",
+        )
+    if channel.filter == "nearest" and ((kept != plane) | (kept != np.rint(kept))).any():
+        raise OptionError(
+            f"a plane for '{channel.name}' with values that are no whole numbers up to 2048",
+            expected="ids or a mask: between them nothing is interpolated",
+            fix="threshold the mask; number the segments from 0",
+        )
+    return kept

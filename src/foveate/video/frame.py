@@ -14,6 +14,7 @@ from foveate.channels.change import CHANGED
 from foveate.channels.segments import borders
 from foveate.channels.visual import visual_planes
 from foveate.core.grid import Grid
+from foveate.core.layout import native_shape
 from foveate.core.readonly import Frozen
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import Budget
@@ -21,7 +22,6 @@ from foveate.relevance.allocate import BEST, Allocation
 from foveate.relevance.policies import Policy
 from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.basis import Basis
-from foveate.texture.planes import quarter_shape
 from foveate.texture.texture import Texture
 from foveate.tiles.re_encode import Box
 from foveate.video.flow import Dis, Floats, FlowModel, View
@@ -141,7 +141,7 @@ class Frame(Frozen):
         fresh = visual_planes(self.rgb) if set(VISUAL) & set(self._names) else {}
         if "boundary" in self._names and self._carried.has("cluster_id"):
             ids = self._carried.channel("cluster_id").astype(np.int64)
-            fresh = {**fresh, "boundary": borders(ids, quarter_shape(self._carried.grid))}
+            fresh = {**fresh, "boundary": borders(ids, native_shape("quarter", self._carried.grid))}
         wanted = {name: plane.astype(np.float16) for name, plane in fresh.items() if name in self._names}
         return replace(self._carried, planes={**self._carried.planes, **wanted}) if wanted else self._carried
 
