@@ -1,9 +1,16 @@
-"""Shared by the tests: the bundled photographs, and one texture of each, encoded once a session."""
+"""Shared by the tests: the bundled photographs, one texture of each, and which tests an environment can run.
+
+`FOVEATE_TESTS=all` (make test): every extra must be installed, so that nothing is skipped in silence. `base` (make
+test-fast): files that import an extra are left out. Unset: files whose extras are missing are left out.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +26,33 @@ settings.load_profile("foveate")
 
 # nano's features differ in the last bit by the number of threads, and commands choose theirs: all tests, and the
 # processes that they start, have the same.
-os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 PHOTOS = Path(str(files("foveate") / "cli" / "photos"))
+EXTRAS = (
+    "torch",
+    "transformers",
+    "peft",
+    "av",
+    "faiss",
+    "ray",
+    "skimage",
+    "rapidocr",
+    "tifffile",
+    "imagecodecs",
+    "sklearn",
+)
+WHICH = os.environ.get("FOVEATE_TESTS", "")
+IMPORTS = re.compile(r"^(?:import|from) ([\w.]+)", re.MULTILINE)  # at the top of a file
 
 
 def pytest_sessionstart() -> None:
-    """`make test-oldest` names the transformers that it means: no other may be tested in its place."""
+    """`make test` must find every extra, and `make test-oldest` the transformers that it means."""
+    missing = [name for name in EXTRAS if find_spec(name) is None]
+    if WHICH == "all" and missing:
+        pytest.exit(
+            f"FOVEATE_TESTS=all needs every extra; missing: {', '.join(missing)} (run: make test)", returncode=2
+        )
     wanted = os.environ.get("FOVEATE_TRANSFORMERS")
     if wanted is None:
         return
@@ -35,6 +62,29 @@ def pytest_sessionstart() -> None:
     if not transformers.__version__.startswith(wanted + "."):
         pytest.exit(f"{found}, and not {wanted}, would be tested", returncode=2)
     print(f"tested with {found}")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Whether a test file needs an extra that this run has not; None leaves the decision to pytest."""
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    return True if any(map(_is_missing, _imports(collection_path))) else None
+
+
+@cache
+def _is_missing(name: str) -> bool:
+    return name in EXTRAS and (WHICH == "base" or find_spec(name) is None)
+
+
+@cache
+def _imports(path: Path) -> frozenset[str]:
+    """Packages that a test file imports at its top, itself or through helpers in tests/ and benchmarks/."""
+    found = set()
+    for name in IMPORTS.findall(path.read_text("utf-8")):
+        helper = path.parents[1] / Path(*name.split(".")).with_suffix(".py")
+        inside = name.split(".")[0] in ("tests", "benchmarks") and helper.exists() and helper != path
+        found |= _imports(helper) if inside else {name.split(".")[0]}
+    return frozenset(found)
 
 
 @pytest.fixture(scope="session")

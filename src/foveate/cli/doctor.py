@@ -10,7 +10,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from foveate import __version__
+from foveate.core.version import __version__
 
 BASE = ("numpy", "opencv-python-headless", "pillow", "onnxruntime", "tokenizers", "safetensors", "typer", "rich")
 EXTRAS = {
@@ -52,7 +52,7 @@ def _try_nano() -> tuple[bool, str]:
     try:
         import numpy as np
 
-        from foveate import encode, score
+        from foveate.pipeline import encode, score
         from foveate.encoders.nano import FILES, Nano
 
         nano = Nano.built_in()

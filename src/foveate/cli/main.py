@@ -74,7 +74,7 @@ DEMO = (
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from foveate import __version__
+        from foveate.core.version import __version__
 
         typer.echo(__version__)
         raise typer.Exit

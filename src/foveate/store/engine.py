@@ -277,7 +277,7 @@ class _Ledger:
 
 
 def _release() -> str:
-    from foveate import __version__
+    from foveate.core.version import __version__
 
     return __version__
 

@@ -14,7 +14,7 @@ def circumstances() -> dict[str, Any]:
     import numpy
     import onnxruntime
 
-    from foveate import __version__
+    from foveate.core.version import __version__
 
     return {
         "foveate": __version__,
