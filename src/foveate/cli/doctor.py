@@ -52,8 +52,8 @@ def _try_nano() -> tuple[bool, str]:
     try:
         import numpy as np
 
-        from foveate.pipeline import encode, score
         from foveate.encoders.nano import FILES, Nano
+        from foveate.pipeline import encode, score
 
         nano = Nano.built_in()
         score(encode(np.arange(192, dtype=np.uint8).reshape(8, 8, 3), long_side=64), "a dog")
