@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.query import row, square, timed
-from foveate.channels.saliency import spectral_residual
+from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import segments
-from foveate.channels.text import text_regions
-from foveate.channels.visual import visual_planes
+from foveate.channels.text import find_text_regions
+from foveate.channels.visual import compute_visual_planes
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.core.layout import CHANNELS
@@ -45,18 +45,18 @@ def measure(image: Path | None, repeats: int) -> dict[str, Any]:
         return row(what, timed(run, repeats), 1e3, "ms", target)
 
     def everything() -> None:
-        visual_planes(large)
-        spectral_residual(large, texture.grid.shape)
+        compute_visual_planes(large)
+        compute_saliency(large, texture.grid.shape)
         segments(large, z)
 
     tower = load_encoder("nano")
     query, dog = prepare(tower, "a dog"), score(texture, "a dog")
     rows = [
-        ms("edges, frequencies, distance to edges", lambda: visual_planes(large)),
-        ms("saliency", lambda: spectral_residual(large, texture.grid.shape)),
+        ms("edges, frequencies, distance to edges", lambda: compute_visual_planes(large)),
+        ms("saliency", lambda: compute_saliency(large, texture.grid.shape)),
         ms("segments and their borders (k-means)", lambda: segments(large, z)),
         ms("all of these, 1024 x 1024", everything, 60),
-        ms("writing, OpenCV", lambda: text_regions(large, "opencv")),
+        ms("writing, OpenCV", lambda: find_text_regions(large, "opencv")),
         *_rapidocr(large, ms),
         ms("all mip levels of all channels", lambda: _mips(_bare(texture)), None),
         ms("all mip levels of all stored planes", lambda: _mips(_bare(texture), stored=True), 5),
@@ -78,7 +78,7 @@ def measure(image: Path | None, repeats: int) -> dict[str, Any]:
 
 def _rapidocr(rgb: np.ndarray, ms: Callable[[str, Callable[[], Any]], dict[str, Any]]) -> list[dict[str, Any]]:
     try:
-        return [ms("writing, RapidOCR", lambda: text_regions(rgb, "rapidocr"))]
+        return [ms("writing, RapidOCR", lambda: find_text_regions(rgb, "rapidocr"))]
     except MissingExtraError:
         return []
 

@@ -24,8 +24,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.channels.text import Detector, text_regions
-from foveate.channels.visual import visual_planes
+from foveate.channels.text import Detector, find_text_regions
+from foveate.channels.visual import compute_visual_planes
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import opened
 from foveate.core.errors import MissingExtraError, OptionError
@@ -55,10 +55,10 @@ def measure(folder: Path) -> dict[str, Any]:
         found: dict[str, Bools] = {}
         for detector in detectors:
             start = time.perf_counter()
-            mask, _ = text_regions(rgb, detector)
+            mask, _ = find_text_regions(rgb, detector)
             seconds[detector].append(time.perf_counter() - start)
             found[detector] = on_cells(mask) >= SHARE
-        planes = visual_planes(rgb)
+        planes = compute_visual_planes(rgb)
         edges, number = on_cells(np.maximum(planes["edge_on"], planes["edge_off"])), int(truth.sum())
         found["edge density, the right number"] = _largest(np.where(counted, edges, -1), number)
         found["random, the right number"] = _largest(np.where(counted, random.random(edges.shape), -1), number)
@@ -104,13 +104,13 @@ def _row(label: str, count: NDArray[np.int64], seconds: list[float] | None, fals
 def _without_writing(detector: Detector) -> float:
     """Share of cells called text in the bundled photographs, which hold none."""
     photos = sorted(Path(str(files("foveate") / "cli" / "photos")).glob("*.jpg"))
-    shares = [on_cells(text_regions(load_image(photo).rgb, detector)[0]) >= SHARE for photo in photos]
+    shares = [on_cells(find_text_regions(load_image(photo).rgb, detector)[0]) >= SHARE for photo in photos]
     return float(np.concatenate([share.ravel() for share in shares]).mean())
 
 
 def _there(detector: Detector) -> bool:
     try:
-        text_regions(np.zeros((8, 8, 3), np.uint8), detector)
+        find_text_regions(np.zeros((8, 8, 3), np.uint8), detector)
     except MissingExtraError:
         return False
     return True

@@ -26,7 +26,7 @@ from benchmarks.video_following import Followed, answer, budget_of, follow, judg
 from benchmarks.video_page import page, strip
 from benchmarks.video_rivals import DEFAULTS, EVERY_FRAME, WAYS, K
 from benchmarks.video_tokens import areas
-from foveate.channels.build import VISUAL, channels_named
+from foveate.channels.build import VISUAL, select_channels
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.encoders.load import load_encoder
@@ -67,7 +67,7 @@ def measure(
     if plan.frames < 4:
         raise OptionError(f"--frames {plan.frames}", expected="4 or more", fix="leave it out for 500")
     tower = load_encoder("nano")
-    names = tuple(name for name in channels_named("standard") if name not in VISUAL)
+    names = tuple(name for name in select_channels("standard") if name not in VISUAL)
     following: dict[str, dict[str, Followed]] = {}
     cosine: list[list[video_cosine.Curve]] = []
     floors: list[dict[str, float]] = []

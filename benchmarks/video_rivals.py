@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.channels.change import change_of
+from foveate.channels.change import measure_change
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Encoder
 from foveate.video.flow import Floats, Luma, still
@@ -121,7 +121,7 @@ def evs_newness(features: NDArray[np.floating]) -> Floats:
 
 def pixel_newness(colours: NDArray[np.uint8]) -> Floats:
     """Colours of a clip's cells [T, h, w, n] -> mean difference to the frame before, in [0, 1]; frame 0: infinite."""
-    changes = [change_of(now, before) for now, before in zip(colours[1:], colours[:-1], strict=True)]
+    changes = [measure_change(now, before) for now, before in zip(colours[1:], colours[:-1], strict=True)]
     return _after_the_first(np.array(changes, np.float32).reshape(-1, *colours.shape[1:3]))
 
 

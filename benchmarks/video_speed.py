@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from benchmarks.clips import Labelled, decoded, photograph, through, written
 from benchmarks.video_rivals import BY_AGE, DEFAULTS, EVERY_FRAME, PLAIN, WAYS, K, onward
-from foveate.channels.change import looks_of
-from foveate.channels.saliency import spectral_residual
+from foveate.channels.change import describe_cells
+from foveate.channels.saliency import compute_saliency
 from foveate.core.errors import MissingExtraError
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import score
@@ -58,7 +58,7 @@ def random_b16(tiny: bool = False) -> Encoder:
         from transformers import CLIPConfig, CLIPModel
 
         from benchmarks.random_vlm import IDS, tokenizer
-        from foveate.encoders.clip import Clip
+        from foveate.encoders.clip import ClipEncoder
     except ImportError as cause:
         raise MissingExtraError(
             f"a CLIP-sized tower needs {cause.name}", expected="the extra [torch]", fix="pip install 'foveate[torch]'"
@@ -71,7 +71,7 @@ def random_b16(tiny: bool = False) -> Encoder:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=24 if tiny else 512))
-    return Clip(model, tokenizer(), name="random-b16", revision="0", dense="naclip")
+    return ClipEncoder(model, tokenizer(), name="random-b16", revision="0", dense="naclip")
 
 
 def large_tower(frames: Sequence[Bytes], tower: Encoder, names: tuple[str, ...]) -> dict[str, Any]:
@@ -136,9 +136,9 @@ def _stages(before: State, frame: Frame, rgb: Bytes, question: str, how: How) ->
     overlaid(tuple(moved(patch, flow, uncovered) for patch in before.patches), view)
     last = step_of(flow, uncovered, view, before.view, before.texture.grid.shape)
     lap()
-    spectral_residual(view.rgb, frame.grid.shape)
+    compute_saliency(view.rgb, frame.grid.shape)
     motion_of(view, before.view, frame.grid.shape)
-    look = looks_of(view.rgb, frame.grid)
+    look = describe_cells(view.rgb, frame.grid)
     lap()
     texture = frame._carried
     lap()

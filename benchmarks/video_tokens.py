@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from benchmarks.clips import Labelled
 from benchmarks.video_rivals import evs_newness, newest, pixel_newness
-from foveate.channels.change import looks_of
+from foveate.channels.change import describe_cells
 from foveate.relevance.value import Relevance
 from foveate.video.flow import Floats, flow_between, occluded
 from foveate.video.frame import Frame, How, State
@@ -80,7 +80,7 @@ def follow(clip: Labelled, how: How) -> Followed:
         state, frame = step(before, rgb, clip.name, (clip.question,), how)
         relevance.append(frame.relevance[0])  # type: ignore[index]
         steps.append(None if before is None or frame.reason == "cut" else _motion(before, state, how))
-        looks.append(looks_of(state.view.rgb, frame.grid))
+        looks.append(describe_cells(state.view.rgb, frame.grid))
     return Followed(relevance, steps, np.stack(looks), areas(clip.masks, relevance[0].grid.shape))
 
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foveate.channels.attention import DEGREE, SINK, accumulated, attention_plane, gaze_plane
+from foveate.channels.attention import DEGREE, SINK, accumulate, make_attention_plane, make_gaze_plane
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid, resize_map
 
@@ -50,7 +50,7 @@ def looks(draw: st.DrawFn) -> tuple[np.ndarray, Grid, float]:
 @given(looks())
 def test_gaze_is_its_formula(case: tuple[np.ndarray, Grid, float]) -> None:
     fixations, grid, sigma = case
-    plane = gaze_plane(fixations, grid, sigma=sigma)
+    plane = make_gaze_plane(fixations, grid, sigma=sigma)
     assert plane.dtype == np.float32
     assert plane.shape == grid.shape
     assert plane.min() >= 0
@@ -62,36 +62,36 @@ def test_convention_a_fixation_lights_the_cell_it_is_in() -> None:
     for y in range(WIDE.h):
         for x in range(WIDE.w):
             centre = WIDE.centres()[y * WIDE.w + x]
-            plane = gaze_plane([(*centre, 0.2)], WIDE)
+            plane = make_gaze_plane([(*centre, 0.2)], WIDE)
             assert plane.argmax() == y * WIDE.w + x
 
 
 def test_a_sigma_far_below_a_cell_loses_nothing() -> None:
-    plane = gaze_plane([(10, 10, 1), (150, 250, 2)], WIDE, sigma=0.01)
+    plane = make_gaze_plane([(10, 10, 1), (150, 250, 2)], WIDE, sigma=0.01)
     expected = np.zeros(WIDE.shape)
     expected[0, 0], expected[4, 7] = 0.5, 1
     assert np.allclose(plane, expected)
-    assert np.allclose(gaze_plane([(10, 10, 1)], WIDE, sigma=1e-6), [[1] + [0] * 8] + [[0] * 9] * 5)
+    assert np.allclose(make_gaze_plane([(10, 10, 1)], WIDE, sigma=1e-6), [[1] + [0] * 8] + [[0] * 9] * 5)
 
 
 def test_the_coarse_plane_is_the_mean_of_the_fine_one() -> None:
     fixations = np.random.default_rng(0).uniform(0, (200, 300, 1), (7, 3))
-    fine = resize_map(gaze_plane(fixations, Grid(60, 90, 200, 300)), WIDE.shape)
-    assert np.allclose(gaze_plane(fixations, WIDE), fine / fine.max(), atol=1e-5)
+    fine = resize_map(make_gaze_plane(fixations, Grid(60, 90, 200, 300)), WIDE.shape)
+    assert np.allclose(make_gaze_plane(fixations, WIDE), fine / fine.max(), atol=1e-5)
 
 
 def test_only_ratios_of_durations_count_and_one_degree_is_the_default() -> None:
     fixations = np.array([(20, 30, 0.2), (100, 280, 0.7)])
-    plane = gaze_plane(fixations, WIDE)
-    assert np.allclose(plane, gaze_plane(fixations * (1, 1, 1000), WIDE))
-    assert np.allclose(plane, gaze_plane(fixations * (1, 1, 1e300), WIDE))
-    assert np.array_equal(plane, gaze_plane(fixations, WIDE, sigma=DEGREE * math.hypot(200, 300)))
+    plane = make_gaze_plane(fixations, WIDE)
+    assert np.allclose(plane, make_gaze_plane(fixations * (1, 1, 1000), WIDE))
+    assert np.allclose(plane, make_gaze_plane(fixations * (1, 1, 1e300), WIDE))
+    assert np.array_equal(plane, make_gaze_plane(fixations, WIDE, sigma=DEGREE * math.hypot(200, 300)))
     assert plane[0, 0] < plane[3, 8] == 1
 
 
 @pytest.mark.parametrize("nothing", [[], np.empty((0, 3)), [(5, 5, 0)]])
 def test_no_fixation_is_the_neutral_plane(nothing: Any) -> None:
-    plane = gaze_plane(nothing, WIDE)
+    plane = make_gaze_plane(nothing, WIDE)
     assert plane.shape == WIDE.shape
     assert not plane.any()
 
@@ -115,14 +115,14 @@ def test_no_fixation_is_the_neutral_plane(nothing: Any) -> None:
 )
 def test_fixations_that_are_refused(fixations: Any, words: str) -> None:
     with pytest.raises(OptionError) as caught:
-        gaze_plane(fixations, WIDE)
+        make_gaze_plane(fixations, WIDE)
     assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("sigma", [0, -3, np.nan, np.inf, True, "wide"])
 def test_a_sigma_that_is_refused(sigma: Any) -> None:
     with pytest.raises(OptionError, match="sigma"):
-        gaze_plane([(1, 1, 1)], WIDE, sigma=sigma)
+        make_gaze_plane([(1, 1, 1)], WIDE, sigma=sigma)
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
@@ -143,21 +143,21 @@ def test_attention_is_the_mean_over_all_but_the_tokens(
                     total[token // w, token % w] += weights[layer, head, query, token]
     grid = Grid(h, w, 37 * h, 20 * w)
     expected = total / total.max()
-    assert np.allclose(attention_plane(weights, grid), expected, atol=1e-6)
-    few = attention_plane(weights[:, :, :1], grid, layers=[-1])
-    assert np.allclose(few, attention_plane(weights[-1, :, 0], grid, tokens_grid=(h, w)), atol=1e-6)
+    assert np.allclose(make_attention_plane(weights, grid), expected, atol=1e-6)
+    few = make_attention_plane(weights[:, :, :1], grid, layers=[-1])
+    assert np.allclose(few, make_attention_plane(weights[-1, :, 0], grid, tokens_grid=(h, w)), atol=1e-6)
     low, span = expected.min(), np.ptp(expected)
     stretched = (expected - low) / span if span > 1e-5 else np.zeros((h, w))
-    assert np.allclose(attention_plane(weights, grid, scale="minmax"), stretched, atol=1e-4 / max(span, 1e-3))
+    assert np.allclose(make_attention_plane(weights, grid, scale="minmax"), stretched, atol=1e-4 / max(span, 1e-3))
 
 
 def test_it_moves_to_the_textures_grid_as_every_map_does() -> None:
     tokens = np.random.default_rng(0).random((4, 6))
-    plane = attention_plane(tokens.ravel(), Grid(12, 18, 400, 600), tokens_grid=(4, 6))
+    plane = make_attention_plane(tokens.ravel(), Grid(12, 18, 400, 600), tokens_grid=(4, 6))
     moved = resize_map(tokens, (12, 18))
     assert np.allclose(plane, moved / moved.max(), atol=1e-6)
     assert plane.max() == 1
-    coarse = attention_plane(tokens, Grid(2, 3, 400, 600), tokens_grid=(4, 6))
+    coarse = make_attention_plane(tokens, Grid(2, 3, 400, 600), tokens_grid=(4, 6))
     means = tokens.reshape(2, 2, 3, 2).mean((1, 3))
     assert np.allclose(coarse, means / means.max(), atol=1e-6)
 
@@ -166,48 +166,48 @@ def test_the_token_grid_is_guessed_only_where_one_answer_is_left() -> None:
     grid = Grid(30, 45, 400, 600)
     hot = np.eye(35)[8]  # of 5 x 7 tokens: row 1, column 1
     for weights in (hot, hot.reshape(5, 7), np.tile(hot, (16, 1)), np.tile(hot, (2, 3, 5, 1))):
-        peak = divmod(int(attention_plane(weights, grid).argmax()), 45)
+        peak = divmod(int(make_attention_plane(weights, grid).argmax()), 45)
         assert (peak[0] * 5 // 30, peak[1] * 7 // 45) == (1, 1)
-    assert attention_plane(np.diag(np.eye(8)[2]), SQUARE).argmax() == 2 * 8 + 2  # the texture's own grid is a map
+    assert make_attention_plane(np.diag(np.eye(8)[2]), SQUARE).argmax() == 2 * 8 + 2  # the texture's own grid is a map
     square = Grid(28, 28, 448, 448)
     for weights in (np.ones(600), np.ones((16, 16)), np.ones((3, 7)), np.ones(577), np.ones((2, 2, 2, 577))):
         with pytest.raises(OptionError, match="shape") as caught:  # 24 x 25 or 25 x 24; a map or 16 heads; neither
-            attention_plane(weights, square)
+            make_attention_plane(weights, square)
         assert "tokens_grid" in str(caught.value)
-    assert attention_plane(np.eye(16), square, tokens_grid=(16, 16)).max() == 1
-    by_heads = attention_plane(np.tile(np.eye(16)[3], (16, 1)), square, tokens_grid=(4, 4))
+    assert make_attention_plane(np.eye(16), square, tokens_grid=(16, 16)).max() == 1
+    by_heads = make_attention_plane(np.tile(np.eye(16)[3], (16, 1)), square, tokens_grid=(4, 4))
     assert by_heads.argmax() < 28
     assert by_heads.argmax() % 28 >= 21
 
 
 def test_a_given_token_grid_is_taken_at_its_word() -> None:
     hot = np.eye(24)[23]
-    plane = attention_plane(hot, SQUARE, tokens_grid=(2, 12))
+    plane = make_attention_plane(hot, SQUARE, tokens_grid=(2, 12))
     assert plane[7, 7] == 1
     assert plane[0].max() == 0
     for given_grid in ((4, 5), (24, 24)):
         with pytest.raises(OptionError, match=r"shape \[24\] with tokens_grid"):
-            attention_plane(hot, SQUARE, tokens_grid=given_grid)
+            make_attention_plane(hot, SQUARE, tokens_grid=given_grid)
     for wrong in ((0, 24), (4.0, 6.0), 24, (2, 3, 4), (True, 24)):
         with pytest.raises(OptionError, match="tokens_grid="):
-            attention_plane(hot, SQUARE, tokens_grid=wrong)  # type: ignore[arg-type]
+            make_attention_plane(hot, SQUARE, tokens_grid=wrong)  # type: ignore[arg-type]
 
 
 def test_even_attention_and_none() -> None:
     for n in (64, 16, 256):
-        assert np.allclose(attention_plane(np.full(n, 1 / n), SQUARE), 1)
-        assert not attention_plane(np.full(n, 1 / n), SQUARE, scale="minmax").any()
-        assert not attention_plane(np.zeros(n), SQUARE).any()
-        assert not attention_plane(np.zeros(n), SQUARE, scale="minmax").any()
+        assert np.allclose(make_attention_plane(np.full(n, 1 / n), SQUARE), 1)
+        assert not make_attention_plane(np.full(n, 1 / n), SQUARE, scale="minmax").any()
+        assert not make_attention_plane(np.zeros(n), SQUARE).any()
+        assert not make_attention_plane(np.zeros(n), SQUARE, scale="minmax").any()
 
 
 def test_low_precision_is_summed_in_high() -> None:
     weights = np.full((40, 40, 5, 64), 1e-4, np.float16)
     weights[..., 9] = 2e-4
-    plane = attention_plane(weights, SQUARE)
+    plane = make_attention_plane(weights, SQUARE)
     assert plane.argmax() == 9
     assert plane[0, 0] == pytest.approx(0.5, abs=0.01)
-    assert np.array_equal(plane, attention_plane(torch.from_numpy(weights), SQUARE))
+    assert np.array_equal(plane, make_attention_plane(torch.from_numpy(weights), SQUARE))
 
 
 def literal_sinks(tokens: np.ndarray) -> list[tuple[int, int]]:
@@ -229,24 +229,24 @@ def test_sinks_are_taken_out_on_demand_and_objects_are_not() -> None:
     rng = np.random.default_rng(0)
     tokens = rng.uniform(0.5, 1.0, (16, 16))
     tokens[3:6, 8:12] += 8  # what the model looks at
-    clean = attention_plane(tokens, SQUARE, tokens_grid=(16, 16))
+    clean = make_attention_plane(tokens, SQUARE, tokens_grid=(16, 16))
     spoilt = tokens.copy()
     spoilt[0, 0] = spoilt[12, 5] = 400
     assert literal_sinks(spoilt) == [(0, 0), (12, 5)]
-    kept = attention_plane(spoilt, SQUARE, tokens_grid=(16, 16))
+    kept = make_attention_plane(spoilt, SQUARE, tokens_grid=(16, 16))
     assert kept[0, 0] > 0.9
-    healed = attention_plane(spoilt, SQUARE, tokens_grid=(16, 16), drop_sinks=True)
+    healed = make_attention_plane(spoilt, SQUARE, tokens_grid=(16, 16), drop_sinks=True)
     assert np.abs(healed - clean).max() < 0.05
-    assert np.array_equal(attention_plane(tokens, SQUARE, tokens_grid=(16, 16), drop_sinks=True), clean)
+    assert np.array_equal(make_attention_plane(tokens, SQUARE, tokens_grid=(16, 16), drop_sinks=True), clean)
 
 
 def test_no_more_than_a_few_sinks_and_the_heaviest_first() -> None:
     tokens = np.zeros((8, 8))
     tokens[1, 1], tokens[6, 6] = 5, 7  # 2 % of 64 is one
-    assert attention_plane(tokens, SQUARE, drop_sinks=True).argmax() == 9
+    assert make_attention_plane(tokens, SQUARE, drop_sinks=True).argmax() == 9
     tokens[6, 6] = 5
-    assert attention_plane(tokens, SQUARE, drop_sinks=True).argmax() == 54  # of two alike, the first goes
-    assert attention_plane([3.0], Grid(1, 1, 9, 9), drop_sinks=True)[0, 0] == 1
+    assert make_attention_plane(tokens, SQUARE, drop_sinks=True).argmax() == 54  # of two alike, the first goes
+    assert make_attention_plane([3.0], Grid(1, 1, 9, 9), drop_sinks=True)[0, 0] == 1
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_no_more_than_a_few_sinks_and_the_heaviest_first() -> None:
 )
 def test_attention_that_is_refused(weights: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionError) as caught:
-        attention_plane(weights, SQUARE, **options)
+        make_attention_plane(weights, SQUARE, **options)
     assert words in str(caught.value)
 
 
@@ -283,7 +283,7 @@ def test_the_dialogue_is_an_exponential_mean(turns: list[int], decay: float) -> 
     plane = np.zeros((2, 3), np.float32)
     maps = [np.random.default_rng(seed).random((2, 3)) for seed in turns]
     for now in maps:
-        plane = accumulated(plane, now, decay)
+        plane = accumulate(plane, now, decay)
         assert plane.dtype == np.float32
         assert plane.min() >= 0
         assert plane.max() <= 1
@@ -294,8 +294,8 @@ def test_the_dialogue_is_an_exponential_mean(turns: list[int], decay: float) -> 
 
 @given(st.floats(0, 1))
 def test_the_dialogue_stays_in_range_at_its_ends(decay: float) -> None:
-    assert (accumulated(np.ones((2, 2)), np.ones((2, 2)), decay) == 1).all()
-    assert (accumulated(np.zeros((2, 2)), np.zeros((2, 2)), decay) == 0).all()
+    assert (accumulate(np.ones((2, 2)), np.ones((2, 2)), decay) == 1).all()
+    assert (accumulate(np.zeros((2, 2)), np.zeros((2, 2)), decay) == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -313,5 +313,5 @@ def test_the_dialogue_stays_in_range_at_its_ends(decay: float) -> None:
 )
 def test_turns_that_are_refused(previous: Any, now: Any, decay: Any, words: str) -> None:
     with pytest.raises(OptionError) as caught:
-        accumulated(previous, now, decay)
+        accumulate(previous, now, decay)
     assert words in str(caught.value)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foveate.channels.saliency import spectral_residual
-from foveate.channels.visual import edge_distance, visual_planes
+from foveate.channels.saliency import compute_saliency
+from foveate.channels.visual import compute_visual_planes, edge_distance
 
 
 def bar() -> np.ndarray:
@@ -17,7 +17,7 @@ def bar() -> np.ndarray:
 
 
 def test_edges_sit_on_the_border_bright_side_on_dark_side_off() -> None:
-    planes = visual_planes(bar())
+    planes = compute_visual_planes(bar())
     on, off = planes["edge_on"], planes["edge_off"]
     assert on.shape == (20, 30)
     assert on[10, 10] == pytest.approx(1)  # pixels 40-43: inside the bar
@@ -28,21 +28,21 @@ def test_edges_sit_on_the_border_bright_side_on_dark_side_off() -> None:
 
 def test_the_two_edges_together_are_the_sobel_magnitude_and_differ() -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (40, 64, 3), np.uint8)
-    planes, inverted = visual_planes(rgb), visual_planes(255 - rgb)
+    planes, inverted = compute_visual_planes(rgb), compute_visual_planes(255 - rgb)
     both = np.maximum(planes["edge_on"], planes["edge_off"])
     assert np.allclose(both, np.maximum(inverted["edge_on"], inverted["edge_off"]), atol=0.02)
     assert not np.allclose(planes["edge_on"], planes["edge_off"], atol=0.1)
 
 
 def test_edge_distance_grows_away_from_the_edge() -> None:
-    distance = visual_planes(bar())["edge_distance"]
+    distance = compute_visual_planes(bar())["edge_distance"]
     assert distance[10, 10] == 0
     assert (np.diff(distance[10, 15:]) > 0).all()
     assert distance[10, 25] == pytest.approx((25 - 15) / np.hypot(20, 30), abs=0.01)
 
 
 def test_low_and_high_pass_split_the_luma() -> None:
-    planes = visual_planes(bar())
+    planes = compute_visual_planes(bar())
     assert planes["low_pass"].mean() == pytest.approx(20 / 120, abs=0.01)
     assert planes["high_pass"][10, 9:11].min() > 0.2
     assert planes["high_pass"][10, 25] == pytest.approx(0, abs=1e-4)
@@ -52,12 +52,12 @@ def test_low_and_high_pass_split_the_luma() -> None:
 @pytest.mark.parametrize("value", [0, 128, 255])
 def test_constant_images_have_no_edges_and_nothing_salient(shape: tuple[int, int], value: int) -> None:
     rgb = np.full((*shape, 3), value, np.uint8)
-    planes = visual_planes(rgb)
+    planes = compute_visual_planes(rgb)
     assert planes["edge_on"].max() == planes["edge_off"].max() == 0
     assert planes["high_pass"].max() < 1e-5
     assert (planes["edge_distance"] == 1).all()
     assert np.allclose(planes["low_pass"], value / 255, atol=1e-5)
-    assert (spectral_residual(rgb, (4, 7)) == 0).all()
+    assert (compute_saliency(rgb, (4, 7)) == 0).all()
 
 
 def test_no_edges_means_the_largest_distance() -> None:
@@ -69,7 +69,7 @@ def test_saliency_finds_the_odd_one_out_in_the_right_corner() -> None:
     rng = np.random.default_rng(0)
     rgb = np.repeat(rng.normal(120, 4, (96, 160, 1)).clip(0, 255), 3, 2).astype(np.uint8)
     rgb[12:24, 130:142] = (255, 255, 255)
-    plane = spectral_residual(rgb, (12, 20))
+    plane = compute_saliency(rgb, (12, 20))
     y, x = np.unravel_index(plane.argmax(), plane.shape)
     assert plane.min() >= 0
     assert plane.max() <= 1

@@ -16,7 +16,7 @@ from transformers import CLIPConfig, CLIPModel, CLIPTokenizer
 import foveate
 from foveate import Texture
 from foveate.core.errors import EncoderFilesError, EncoderNameError, MissingExtraError, OptionError, TextureEncoderError
-from foveate.encoders.clip import Clip, neighbourhood
+from foveate.encoders.clip import ClipEncoder, neighbourhood
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
 
@@ -58,22 +58,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def clip(folder: Path) -> Clip:
-    return Clip.from_pretrained(str(folder))
+def clip(folder: Path) -> ClipEncoder:
+    return ClipEncoder.from_pretrained(str(folder))
 
 
 def pixels(n: int, h: int, w: int) -> torch.Tensor:
     return torch.randn(n, 3, h * PATCH, w * PATCH, generator=torch.Generator().manual_seed(1))
 
 
-def test_it_is_an_encoder(clip: Clip) -> None:
+def test_it_is_an_encoder(clip: ClipEncoder) -> None:
     assert isinstance(clip, Encoder)
     assert clip.width == 24
 
 
 @pytest.mark.parametrize(("h", "w"), [(8, 8), (5, 9), (9, 5), (3, 16)])
 def test_keeping_the_last_block_reproduces_the_librarys_own_output(folder: Path, h: int, w: int) -> None:
-    raw = Clip.from_pretrained(str(folder), dense="raw")
+    raw = ClipEncoder.from_pretrained(str(folder), dense="raw")
     x = pixels(2, h, w)
     with torch.no_grad():
         ours = raw.last_block(raw.before_last_block(x), (h, w))
@@ -81,14 +81,14 @@ def test_keeping_the_last_block_reproduces_the_librarys_own_output(folder: Path,
     torch.testing.assert_close(ours, theirs)
 
 
-def test_the_native_size_needs_no_interpolation(clip: Clip) -> None:
+def test_the_native_size_needs_no_interpolation(clip: ClipEncoder) -> None:
     x = pixels(1, 8, 8)
     with torch.no_grad():
         theirs = clip._model.vision_model(x, output_hidden_states=True).hidden_states[-2]
         torch.testing.assert_close(clip.before_last_block(x), theirs)
 
 
-def naclip_by_hand(clip: Clip, x: torch.Tensor, shape: tuple[int, int]) -> np.ndarray:
+def naclip_by_hand(clip: ClipEncoder, x: torch.Tensor, shape: tuple[int, int]) -> np.ndarray:
     """The head written out in NumPy, token by token: the reference twin."""
     block = clip._model.vision_model.encoder.layers[-1]
     a = block.self_attn
@@ -107,14 +107,14 @@ def naclip_by_hand(clip: Clip, x: torch.Tensor, shape: tuple[int, int]) -> np.nd
     return a.out_proj(torch.from_numpy(out.reshape(len(at), 48))).numpy()
 
 
-def test_naclip_equals_its_twin_on_a_grid_that_is_not_square(clip: Clip) -> None:
+def test_naclip_equals_its_twin_on_a_grid_that_is_not_square(clip: ClipEncoder) -> None:
     with torch.no_grad():
         x = clip.before_last_block(pixels(1, 3, 5))
         assert np.allclose(clip.last_block(x, (3, 5))[0].numpy(), naclip_by_hand(clip, x, (3, 5)), atol=1e-5)
 
 
 def test_maskclip_is_each_patchs_own_value(folder: Path) -> None:
-    mask = Clip.from_pretrained(str(folder), dense="maskclip")
+    mask = ClipEncoder.from_pretrained(str(folder), dense="maskclip")
     with torch.no_grad():
         x = mask.before_last_block(pixels(1, 3, 5))
         block = mask._model.vision_model.encoder.layers[-1]
@@ -134,7 +134,7 @@ def test_the_neighbourhood_knows_rows_from_columns() -> None:
     assert bias[1, 4] == pytest.approx(np.exp(-0.5))  # (0, 0) and (1, 0)
 
 
-def test_a_batch_equals_single_images_whatever_their_shapes(clip: Clip) -> None:
+def test_a_batch_equals_single_images_whatever_their_shapes(clip: ClipEncoder) -> None:
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 256, (*size, 3), np.uint8) for size in ((40, 80), (80, 40), (40, 80), (64, 64))]
     together = clip.encode_images(images, long_side=64)
@@ -147,7 +147,7 @@ def test_a_batch_equals_single_images_whatever_their_shapes(clip: Clip) -> None:
 
 def test_features_follow_the_image_when_it_is_mirrored_or_turned(folder: Path) -> None:
     """Without position embeddings a patch's own value depends on its pixels alone: any swap of axes shows."""
-    mask = Clip.from_pretrained(str(folder), dense="maskclip")
+    mask = ClipEncoder.from_pretrained(str(folder), dense="maskclip")
     model = mask._model
     with torch.no_grad():
         model.vision_model.embeddings.position_embedding.weight.zero_()
@@ -160,7 +160,7 @@ def test_features_follow_the_image_when_it_is_mirrored_or_turned(folder: Path) -
     assert np.allclose(mask.encode_image(blocks, long_side=56).features, f[:, ::-1], atol=1e-5)
 
 
-def test_features_and_texts_are_unit_length(clip: Clip) -> None:
+def test_features_and_texts_are_unit_length(clip: ClipEncoder) -> None:
     f = clip.encode_image(np.random.default_rng(0).integers(0, 256, (40, 72, 3), np.uint8), long_side=72).features
     assert np.allclose(np.linalg.norm(f, axis=-1), 1, atol=1e-5)
     t = clip.encode_text(["a dog", "two red cars", "a dog"])
@@ -169,7 +169,7 @@ def test_features_and_texts_are_unit_length(clip: Clip) -> None:
     assert not np.allclose(t[0], t[1], atol=1e-3)
 
 
-def test_text_in_a_batch_equals_text_alone_and_long_text_is_cut(clip: Clip) -> None:
+def test_text_in_a_batch_equals_text_alone_and_long_text_is_cut(clip: ClipEncoder) -> None:
     texts = ["a dog", "a much longer text about a dog", "word " * 200]
     together = clip.encode_text(texts)
     for i, text in enumerate(texts):
@@ -177,7 +177,7 @@ def test_text_in_a_batch_equals_text_alone_and_long_text_is_cut(clip: Clip) -> N
     assert clip.encode_text([]).shape == (0, 24)
 
 
-def test_the_normalisation_of_the_checkpoint_is_used(clip: Clip) -> None:
+def test_the_normalisation_of_the_checkpoint_is_used(clip: ClipEncoder) -> None:
     x = clip._resized(np.full((8, 16, 3), 255, np.uint8), (1, 2))
     assert x.shape == (8, 16, 3)
     assert np.allclose(x[0, 0], [(1 - 0.5) / 0.2, (1 - 0.4) / 0.3, (1 - 0.3) / 0.4], atol=1e-5)
@@ -198,7 +198,7 @@ def test_the_whole_path_with_a_local_folder(folder: Path, broccoli: Path, tmp_pa
 
 def test_heads_by_name(folder: Path) -> None:
     one = load_encoder(f"clip:{folder}#maskclip")
-    assert isinstance(one, Clip)
+    assert isinstance(one, ClipEncoder)
     assert one.dense == "maskclip"
     assert one.name.endswith("#maskclip")
     assert load_encoder(f"clip:{folder}#maskclip") is one
@@ -217,7 +217,7 @@ def test_other_weights_are_another_revision(folder: Path, tmp_path: Path, noise:
         model.text_projection.weight.mul_(-1)
     model.save_pretrained(copy)
     with pytest.raises(TextureEncoderError, match="revision"):
-        foveate.score(texture, "dog", encoder=Clip.from_pretrained(str(copy)))
+        foveate.score(texture, "dog", encoder=ClipEncoder.from_pretrained(str(copy)))
 
 
 # --- what can go wrong ------------------------------------------------------------------------------------------------
@@ -230,10 +230,10 @@ def test_a_folder_that_is_missing_or_incomplete(tmp_path: Path, folder: Path) ->
         load_encoder(f"clip:{tmp_path}")
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     with pytest.raises(EncoderFilesError, match="whole CLIP checkpoint"):
-        Clip.from_pretrained(str(tmp_path))
+        ClipEncoder.from_pretrained(str(tmp_path))
     (tmp_path / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(EncoderFilesError, match="whole CLIP checkpoint"):
-        Clip.from_pretrained(str(tmp_path))
+        ClipEncoder.from_pretrained(str(tmp_path))
 
 
 def test_missing_weights_are_an_error_not_random_numbers(tmp_path: Path, folder: Path) -> None:
@@ -246,7 +246,7 @@ def test_missing_weights_are_an_error_not_random_numbers(tmp_path: Path, folder:
     del weights["visual_projection.weight"]
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(EncoderFilesError, match=r"visual_projection\.weight"):
-        Clip.from_pretrained(str(tmp_path))
+        ClipEncoder.from_pretrained(str(tmp_path))
 
 
 def test_folders_with_odd_names_and_moved_ones(folder: Path, tmp_path: Path, noise: np.ndarray) -> None:
@@ -267,7 +267,7 @@ def test_a_checkpoint_cannot_bring_code(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(EncoderFilesError):
-        Clip.from_pretrained(str(tmp_path))
+        ClipEncoder.from_pretrained(str(tmp_path))
     assert not (tmp_path / "ran").exists()
 
 
@@ -275,9 +275,9 @@ def test_another_tokenizer_is_another_revision(folder: Path, tmp_path: Path) -> 
     import shutil
 
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    before = Clip.from_pretrained(str(tmp_path)).revision
+    before = ClipEncoder.from_pretrained(str(tmp_path)).revision
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
-    assert Clip.from_pretrained(str(tmp_path)).revision != before
+    assert ClipEncoder.from_pretrained(str(tmp_path)).revision != before
 
 
 def test_another_architecture(tmp_path: Path) -> None:
@@ -308,18 +308,20 @@ def test_offline_names_the_built_in_encoder_and_the_folder(tmp_path: Path) -> No
 def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtraError, match="transformers") as caught:
-        Clip.from_pretrained(str(folder))
+        ClipEncoder.from_pretrained(str(folder))
     assert "pip install 'foveate[torch]'" in caught.value.fix
     assert "nano" in caught.value.fix
 
 
 @pytest.mark.parametrize("side", [0, 7, 5000, 64.0, True])
-def test_a_working_size_out_of_range(clip: Clip, noise: np.ndarray, side: Any) -> None:
+def test_a_working_size_out_of_range(clip: ClipEncoder, noise: np.ndarray, side: Any) -> None:
     with pytest.raises(OptionError, match="long_side"):
         clip.encode_image(noise, long_side=side)
 
 
-def test_beyond_three_times_the_native_size_windows_take_over(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_three_times_the_native_size_windows_take_over(
+    clip: ClipEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Native is 8 cells: 24 fit into one pass, 30 do not; windows are of 16 cells and see the details."""
     seen: list[tuple[int, ...]] = []
     plain = clip.dense_features

@@ -20,9 +20,9 @@ from foveate.channels.segments import (
     Seeds,
     Segments,
     Slic,
-    borders,
     commonest,
     lloyd,
+    mark_borders,
     merged,
     nearest,
     seeds,
@@ -172,7 +172,7 @@ def test_borders_follow_a_thing_of_another_colour_or_another_embedding() -> None
 @given(SIZES, SIZES, SIZES, SIZES, st.integers(0, 99))
 def test_borders_are_where_neighbours_differ(h: int, w: int, height: int, width: int, seed: int) -> None:
     ids = np.random.default_rng(seed).integers(0, 3, (h, w))
-    plane = borders(ids, (height, width))
+    plane = mark_borders(ids, (height, width))
     y, x = (((np.arange(n) + 0.5) * old / n).astype(int) for n, old in ((height, h), (width, w)))
     fine = np.pad(ids[y[:, None], x], 1, mode="edge")
     middle = fine[1:-1, 1:-1]

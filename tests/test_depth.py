@@ -20,7 +20,7 @@ from transformers import AutoModelForDepthEstimation, CLIPVisionConfig, DepthAny
 from transformers import DepthAnythingForDepthEstimation as DepthAnything
 from transformers.models.dpt.image_processing_pil_dpt import DPTImageProcessorPil, get_resize_output_image_size
 
-from foveate.channels.depth import DEFAULT, IMAGENET, LONGEST, SIDE, DepthModel, depth_plane
+from foveate.channels.depth import DEFAULT, IMAGENET, LONGEST, SIDE, DepthModel, compute_depth_plane
 from foveate.core.errors import EncoderOutputError, ImageArrayError, MissingExtraError, ModelFilesError
 from foveate.core.grid import resize_map
 from foveate.core.image import load_image
@@ -78,7 +78,7 @@ def test_the_plane_is_the_models_own_answer(
         network = AutoModelForDepthEstimation.from_pretrained(folder)
         expected = network(**inputs).predicted_depth[0].numpy()
     assert np.allclose(model.inverse_depth(rgb), expected, atol=1e-5)
-    plane = depth_plane(rgb, model)
+    plane = compute_depth_plane(rgb, model)
     quarter = resize_map(expected, plane.shape)
     assert np.allclose(plane, (quarter - quarter.min()) / np.ptp(quarter), atol=1e-4)
     assert plane.dtype == np.float32
@@ -118,11 +118,11 @@ def test_working_sizes_are_the_stock_ones_up_to_strips(height: int, width: int) 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 90), (37, 5), (30, 50)])
 def test_planes_of_any_size(model: DepthModel, shape: tuple[int, int]) -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
-    plane = depth_plane(rgb, model)
+    plane = compute_depth_plane(rgb, model)
     assert plane.shape == (-(-shape[0] // 4), -(-shape[1] // 4))
     assert plane.min() == 0
     assert plane.max() in (0, 1)
-    assert np.array_equal(plane, depth_plane(rgb, model))
+    assert np.array_equal(plane, compute_depth_plane(rgb, model))
 
 
 def test_convention_the_plane_lies_over_the_image(model: DepthModel, cake: Path) -> None:
@@ -134,19 +134,19 @@ def test_convention_the_plane_lies_over_the_image(model: DepthModel, cake: Path)
     red.device = "cpu"  # type: ignore[attr-defined]
     rgb = load_image(cake).rgb[:, :607]  # 481 x 607: no multiples of 4 or 14
     smooth = cv2.GaussianBlur(rgb, (0, 0), 8).astype(np.uint8)
-    plane = depth_plane(smooth, dataclasses.replace(model, _network=red))
+    plane = compute_depth_plane(smooth, dataclasses.replace(model, _network=red))
     expected = resize_map(smooth[..., 0], plane.shape)
     assert plane.shape == (121, 152)
     assert np.abs(plane - (expected - expected.min()) / np.ptp(expected)).max() < 0.02
 
 
 def test_nothing_to_see_is_the_neutral_plane(model: DepthModel, noise: np.ndarray) -> None:
-    assert not depth_plane(np.full((30, 50, 3), 90, np.uint8), model).any()
+    assert not compute_depth_plane(np.full((30, 50, 3), 90, np.uint8), model).any()
     even = tiny()
     with torch.no_grad():
         even.head.conv3.weight.zero_()
     assert (dataclasses.replace(model, _network=even).inverse_depth(noise) == 3).all()
-    assert not depth_plane(noise, dataclasses.replace(model, _network=even)).any()
+    assert not compute_depth_plane(noise, dataclasses.replace(model, _network=even)).any()
 
 
 def test_a_model_that_returns_nan_is_not_believed(model: DepthModel, noise: np.ndarray) -> None:
@@ -154,7 +154,7 @@ def test_a_model_that_returns_nan_is_not_believed(model: DepthModel, noise: np.n
     with torch.no_grad():
         broken.head.conv3.bias.fill_(torch.nan)
     with pytest.raises(EncoderOutputError, match="NaN"):
-        depth_plane(noise, dataclasses.replace(model, _network=broken))
+        compute_depth_plane(noise, dataclasses.replace(model, _network=broken))
 
 
 @pytest.mark.parametrize("shape", [(30, 50), (30, 50, 4), (0, 50, 3)])
@@ -236,9 +236,9 @@ def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch, f
 
 SCRIPT = """
 import sys
-from foveate.channels.depth import DepthModel, depth_plane
+from foveate.channels.depth import DepthModel, compute_depth_plane
 from foveate.channels import attention, geometry
-from foveate.errors import FoveateError
+from foveate.core.errors import FoveateError
 assert "torch" not in sys.modules and "transformers" not in sys.modules
 try:
     DepthModel.from_pretrained()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from foveate.channels.geometry import JUMP, normals, object_ids, occlusion_edges
+from foveate.channels.geometry import JUMP, compute_normals, find_objects, find_occlusion_edges
 from foveate.core.errors import OptionError
 
 SHAPES = st.tuples(st.integers(1, 7), st.integers(1, 7))
@@ -34,7 +34,7 @@ SCENES = st.composite(two_planes)()
 @given(st.integers(2, 9), st.integers(2, 9), st.floats(-3, 3), st.floats(-3, 3), st.floats(0.1, 4))
 def test_normals_of_planes_are_exact(h: int, w: int, slope_y: float, slope_x: float, relief: float) -> None:
     y, x = np.mgrid[:h, :w] / max(h, w)  # in long sides
-    out = normals(slope_y * y + slope_x * x, relief=relief)
+    out = compute_normals(slope_y * y + slope_x * x, relief=relief)
     n = np.array([-relief * slope_y, -relief * slope_x, 1])
     n /= np.linalg.norm(n)
     assert out.shape == (h, w, 3)
@@ -45,7 +45,7 @@ def test_normals_of_planes_are_exact(h: int, w: int, slope_y: float, slope_x: fl
 @given(arrays(np.float32, SHAPES, elements=st.floats(0, 1, width=32)))
 def test_normals_are_the_cross_product_of_the_tangents(depth: np.ndarray) -> None:
     h, w = depth.shape
-    out = normals(depth) * 2 - 1
+    out = compute_normals(depth) * 2 - 1
     assert np.allclose(np.linalg.norm(out, axis=-1), 1, atol=1e-5)
     assert (out[..., 2] > 0).all()
     step = 1 / max(h, w)
@@ -61,7 +61,7 @@ def test_normals_are_the_cross_product_of_the_tangents(depth: np.ndarray) -> Non
 
 def test_convention_which_way_normals_point() -> None:
     y, x = np.mgrid[:20, :30] / 30
-    facing, right, floor = normals(np.full((20, 30), 0.3)), normals(x), normals(y)
+    facing, right, floor = compute_normals(np.full((20, 30), 0.3)), compute_normals(x), compute_normals(y)
     assert np.allclose(facing, (0.5, 0.5, 1))
     lean = (1 - np.sqrt(0.5)) / 2  # rising to 1 along the long side: 45 degrees
     assert np.allclose(right, (0.5, lean, 1 - lean))
@@ -71,7 +71,7 @@ def test_convention_which_way_normals_point() -> None:
 def test_normals_do_not_depend_on_the_resolution() -> None:
     def slope(h: int, w: int) -> np.ndarray:
         y, x = (np.mgrid[:h, :w] + 0.5) / max(h, w)
-        return normals(0.4 * y + 0.3 * x, relief=0.5)
+        return compute_normals(0.4 * y + 0.3 * x, relief=0.5)
 
     assert np.allclose(slope(10, 16)[0, 0], slope(80, 128)[5, 9], atol=1e-5)
 
@@ -81,7 +81,7 @@ def test_normals_of_a_sphere_point_away_from_its_centre() -> None:
     inside = np.hypot(y, x) < 0.25
     z = np.sqrt(np.maximum(0.35**2 - y**2 - x**2, 0))
     expected = np.stack([y, x, z], -1) / 0.35
-    assert np.abs(normals(z) * 2 - 1 - expected)[inside].max() < 1e-3
+    assert np.abs(compute_normals(z) * 2 - 1 - expected)[inside].max() < 1e-3
 
 
 # --- occlusion edges --------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_occlusion_edges_are_their_definition(scene: tuple[np.ndarray, np.ndarra
     for y, x, v, u, axis in neighbours(depth.shape):
         if ids[y, x] != ids[v, u] and rise(depth, y, x, axis) > JUMP:
             expected[y, x] = expected[v, u] = 1
-    out = occlusion_edges(depth, ids)
+    out = find_occlusion_edges(depth, ids)
     assert out.dtype == np.float32
     assert np.array_equal(out, expected)
 
@@ -129,27 +129,27 @@ def test_a_box_has_occlusion_edges_and_a_shadow_has_none() -> None:
     expected = np.zeros((12, 16))
     expected[3:9, 6:12] = expected[4:8, 5:13] = 1
     expected[5:7, 7:11] = 0
-    assert np.array_equal(occlusion_edges(depth, ids), expected)
-    assert not occlusion_edges(depth, np.zeros_like(ids)).any()
-    assert not occlusion_edges(np.zeros((12, 16)), ids).any()
-    assert occlusion_edges(depth, ids, jump=0.69).any()
-    assert not occlusion_edges(depth, ids, jump=0.71).any()
+    assert np.array_equal(find_occlusion_edges(depth, ids), expected)
+    assert not find_occlusion_edges(depth, np.zeros_like(ids)).any()
+    assert not find_occlusion_edges(np.zeros((12, 16)), ids).any()
+    assert find_occlusion_edges(depth, ids, jump=0.69).any()
+    assert not find_occlusion_edges(depth, ids, jump=0.71).any()
 
 
 def test_a_border_one_sample_off_the_jump_is_still_an_edge() -> None:
     depth = np.tile(np.repeat([0.0, 1.0], [5, 5]), (3, 1))
     for first, found in ((3, False), (4, True), (5, True), (6, True), (7, False)):
         ids = np.tile(np.repeat([0, 1], [first, 10 - first]), (3, 1))
-        assert occlusion_edges(depth, ids).any() == found
+        assert find_occlusion_edges(depth, ids).any() == found
 
 
 def test_a_pole_one_sample_wide_and_a_sloping_floor() -> None:
     depth, ids = np.zeros((9, 9)), np.zeros((9, 9), int)
     depth[:, 4] = ids[:, 4] = 1
-    edges = occlusion_edges(depth, ids)
+    edges = find_occlusion_edges(depth, ids)
     assert np.array_equal(edges, np.tile([0, 0, 0, 1, 1, 1, 0, 0, 0], (9, 1)))
     floor = np.tile(np.linspace(0, 1, 60)[:, None], (1, 20))
-    assert not occlusion_edges(floor, np.arange(60)[:, None] // 10 * np.ones((1, 20))).any()
+    assert not find_occlusion_edges(floor, np.arange(60)[:, None] // 10 * np.ones((1, 20))).any()
 
 
 # --- objects ----------------------------------------------------------------------------------------------------------
@@ -193,27 +193,27 @@ def literal_objects(depth: np.ndarray, ids: np.ndarray) -> np.ndarray:
 @given(SCENES)
 def test_objects_are_their_definition(scene: tuple[np.ndarray, np.ndarray]) -> None:
     depth, ids = scene
-    out = object_ids(depth, ids)
+    out = find_objects(depth, ids)
     assert out.dtype == np.int64
     assert np.array_equal(out, literal_objects(depth, ids))
-    assert np.array_equal(out, object_ids(depth.astype(np.float16), 9 - 2 * ids))  # only which ids are equal counts
+    assert np.array_equal(out, find_objects(depth.astype(np.float16), 9 - 2 * ids))  # only which ids are equal counts
 
 
 def test_a_box_is_one_object_and_the_wall_with_its_shadow_another() -> None:
     depth, ids = box_before_a_wall()
     expected = np.zeros((12, 16))
     expected[4:8, 6:12] = 1
-    assert np.array_equal(object_ids(depth, ids), expected)
+    assert np.array_equal(find_objects(depth, ids), expected)
     ids[4:8, 9:12] = 3  # two segments on the box
-    assert np.array_equal(object_ids(depth, ids), expected)
+    assert np.array_equal(find_objects(depth, ids), expected)
     ids[4:8, 9:12] = 2  # with the shadow's number, elsewhere
-    assert np.array_equal(object_ids(depth, ids), expected)
+    assert np.array_equal(find_objects(depth, ids), expected)
 
 
 def test_two_things_of_one_segment_are_two_objects() -> None:
     depth, ids = np.zeros((6, 11)), np.zeros((6, 11), int)
     depth[2:4, 1:4] = depth[2:4, 7:10] = ids[2:4, 1:4] = ids[2:4, 7:10] = 1
-    out = object_ids(depth, ids)
+    out = find_objects(depth, ids)
     assert [out[0, 0], out[2, 2], out[2, 8]] == [0, 1, 2]
 
 
@@ -222,7 +222,7 @@ def test_a_long_winding_part_is_one() -> None:
     for row in range(1, 41, 2):
         ids[row] = 1
         ids[row, 0 if row % 4 == 1 else -1] = 0
-    out = object_ids(np.where(ids, 1.0, 0.0), ids)
+    out = find_objects(np.where(ids, 1.0, 0.0), ids)
     assert len(np.unique(out)) == 1 + 20
     assert (out[ids == 0] == 0).all()
 
@@ -251,7 +251,7 @@ PLANE, IDS = np.zeros((3, 4)), np.zeros((3, 4), int)
     ],
 )
 def test_scenes_that_are_refused(depth: Any, ids: Any, options: dict[str, Any], words: str) -> None:
-    for function in (occlusion_edges, object_ids):
+    for function in (find_occlusion_edges, find_objects):
         with pytest.raises(OptionError) as caught:
             function(depth, ids, **options)
         assert words in str(caught.value)
@@ -260,6 +260,6 @@ def test_scenes_that_are_refused(depth: Any, ids: Any, options: dict[str, Any], 
 @pytest.mark.parametrize("relief", [0, -1, np.inf, np.nan, True, "deep"])
 def test_a_relief_that_is_refused(relief: Any) -> None:
     with pytest.raises(OptionError, match="relief"):
-        normals(PLANE, relief=relief)
+        compute_normals(PLANE, relief=relief)
     with pytest.raises(OptionError, match="depth of shape"):
-        normals(np.zeros(5))
+        compute_normals(np.zeros(5))

@@ -21,12 +21,12 @@ from transformers import (
 
 import foveate
 from foveate.core.errors import EncoderFilesError, EncoderNameError
-from foveate.encoders.clip import Clip, repaired
+from foveate.encoders.clip import ClipEncoder, repaired
 from foveate.encoders.hub import HubEncoder
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
-from foveate.encoders.siglip import Siglip, patchified
-from foveate.encoders.tips import Tips
+from foveate.encoders.siglip import SiglipEncoder, patchified
+from foveate.encoders.tips import TipsEncoder
 
 PATCH, WIDTH = 8, 32
 WORDS = ["<pad>", "<unk>", *"a photo of dog cat the small large bad close-up there is in scene . red".split()]
@@ -72,7 +72,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def load(folder: Path, kind: str, dense: str = "") -> HubEncoder:
-    family: type[HubEncoder] = Tips if kind == "tipsv2" else Siglip
+    family: type[HubEncoder] = TipsEncoder if kind == "tipsv2" else SiglipEncoder
     return family.from_pretrained(str(folder), dense=dense)
 
 
@@ -144,7 +144,7 @@ def test_patches_are_cut_as_the_librarys_processor_cuts_them() -> None:
 
 def test_the_value_head_of_tips_is_the_last_block_with_every_token_alone(folders: dict[str, Path]) -> None:
     encoder = load(folders["tipsv2"], "tipsv2")
-    assert isinstance(encoder, Tips)
+    assert isinstance(encoder, TipsEncoder)
     with torch.no_grad():
         x = encoder.before_last_block(pixels(2, 3, 5))
         alone = torch.full((x.shape[1],) * 2, float("-inf")).fill_diagonal_(0)[None, None]
@@ -248,5 +248,5 @@ def test_the_class_token_is_never_repaired() -> None:
 
 
 def test_the_families_share_nothing_that_changes() -> None:
-    assert (Clip.kind, Siglip.kind, Tips.kind) == ("clip", "siglip", "tips")
-    assert len({Clip.default, Siglip.default, Tips.default}) == 3
+    assert (ClipEncoder.kind, SiglipEncoder.kind, TipsEncoder.kind) == ("clip", "siglip", "tips")
+    assert len({ClipEncoder.default, SiglipEncoder.default, TipsEncoder.default}) == 3

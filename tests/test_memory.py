@@ -9,7 +9,7 @@ import pytest
 
 import foveate
 from foveate import Texture
-from foveate.channels.build import COMPUTABLE, channels_named
+from foveate.channels.build import COMPUTABLE, select_channels
 from foveate.channels.segments import KMeans, Slic
 from foveate.core.errors import BudgetError, ChannelError, OptionError
 from foveate.encoders.load import load_encoder
@@ -107,7 +107,7 @@ def test_presets_and_lists_of_channels() -> None:
 @pytest.mark.parametrize("wrong", ["standart", ["motion"], ["gaze", "red"], ["salience"], ["mine"]])
 def test_channels_that_cannot_be_built_say_so(wrong: str | list[str]) -> None:
     with pytest.raises(ChannelError) as caught:
-        channels_named(wrong)
+        select_channels(wrong)
     assert caught.value.expected
 
 
@@ -116,4 +116,4 @@ def test_an_image_of_one_colour_is_one_segment() -> None:
     assert plain.channel("cluster_id").max() == 0
     assert plain.channel("cluster_size").min() == 1
     assert not plain.channel("boundary").any()
-    assert set(channels_named(list(COMPUTABLE))) == set(COMPUTABLE)
+    assert set(select_channels(list(COMPUTABLE))) == set(COMPUTABLE)

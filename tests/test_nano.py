@@ -11,7 +11,7 @@ import foveate
 from foveate import Texture
 from foveate.core.errors import EncoderFilesError, EncoderNameError, OptionError
 from foveate.encoders.load import load_encoder
-from foveate.encoders.nano import FILES, Nano, threads
+from foveate.encoders.nano import FILES, NanoEncoder, threads
 from foveate.encoders.protocol import Encoder
 
 # Boxes (y0, x0, y1, x1) in pixels, from COCO's annotations of these photographs (CC BY 4.0).
@@ -25,8 +25,8 @@ BOXES = {
 
 
 @pytest.fixture(scope="module")
-def nano() -> Nano:
-    return Nano.built_in()
+def nano() -> NanoEncoder:
+    return NanoEncoder.built_in()
 
 
 def test_it_is_an_encoder_and_made_once() -> None:
@@ -36,7 +36,7 @@ def test_it_is_an_encoder_and_made_once() -> None:
 
 
 def test_its_files_are_small() -> None:
-    nano = Nano.built_in()
+    nano = NanoEncoder.built_in()
     sizes = {name: (nano.folder / name).stat().st_size for name in FILES}
     assert sizes["nano_image.onnx"] <= 8e6
     assert sum(sizes.values()) <= 16e6
@@ -48,7 +48,7 @@ def test_its_files_are_small() -> None:
      ((4000, 1), (64, 1)), ((30, 50), (38, 64)), ((2000, 3000), (43, 64))],
 )  # fmt: skip
 def test_cells_cover_any_image_with_64_along_its_long_side(
-    size: tuple[int, int], cells: tuple[int, int], nano: Nano
+    size: tuple[int, int], cells: tuple[int, int], nano: NanoEncoder
 ) -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
     dense = nano.encode_image(rgb)
@@ -60,7 +60,7 @@ def test_cells_cover_any_image_with_64_along_its_long_side(
     assert (length <= 1 + 1e-4).all()
 
 
-def test_the_same_image_gives_the_same_bytes(nano: Nano, noise: np.ndarray) -> None:
+def test_the_same_image_gives_the_same_bytes(nano: NanoEncoder, noise: np.ndarray) -> None:
     assert nano.encode_image(noise).features.tobytes() == nano.encode_image(noise).features.tobytes()
 
 
@@ -71,34 +71,34 @@ def test_a_mirrored_photograph_gives_about_the_mirrored_map(broccoli: Path) -> N
     assert np.corrcoef(maps[0].ravel(), maps[1].ravel())[0, 1] < 0.7
 
 
-def test_a_larger_working_size_has_more_cells(nano: Nano, noise: np.ndarray) -> None:
+def test_a_larger_working_size_has_more_cells(nano: NanoEncoder, noise: np.ndarray) -> None:
     assert nano.encode_image(noise, long_side=1024).grid.shape == (77, 128)
     assert nano.encode_image(noise, long_side=np.int64(256)).grid.shape == (19, 32)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("side", [0, 31, 2049, 512.0, True])
-def test_a_working_size_out_of_range(nano: Nano, noise: np.ndarray, side: int) -> None:
+def test_a_working_size_out_of_range(nano: NanoEncoder, noise: np.ndarray, side: int) -> None:
     with pytest.raises(OptionError, match="long_side"):
         nano.encode_image(noise, long_side=side)
 
 
-def test_words_that_mean_the_same_are_close_and_others_are_not(nano: Nano) -> None:
+def test_words_that_mean_the_same_are_close_and_others_are_not(nano: NanoEncoder) -> None:
     texts = ["cat", "kitten", "car", "automobile", "airplane", "jet plane", "sky"]
     c = (t := nano.encode_text(texts)) @ t.T
     assert min(c[0, 1], c[2, 3], c[4, 5]) > 0.65
     assert max(c[0, 2], c[1, 3], c[0, 6]) < 0.35
 
 
-def test_text_does_not_depend_on_case_or_on_its_neighbours(nano: Nano) -> None:
+def test_text_does_not_depend_on_case_or_on_its_neighbours(nano: NanoEncoder) -> None:
     assert np.allclose(nano.encode_text(["A Red Car"]), nano.encode_text(["a red car", "dog"])[:1])
 
 
 def test_damaged_files_say_how_to_get_new_ones(tmp_path: Path) -> None:
-    built_in = Nano.built_in().folder
+    built_in = NanoEncoder.built_in().folder
     for damaged in FILES:
         for name in FILES:
             (tmp_path / name).write_bytes((built_in / name).read_bytes()[: 1000 if name == damaged else None])
-        nano = Nano(tmp_path)
+        nano = NanoEncoder(tmp_path)
         with pytest.raises(EncoderFilesError, match="cannot be read"):
             foveate.score(foveate.encode(np.zeros((9, 9, 3), np.uint8), encoder=nano), "a dog", encoder=nano)
 
@@ -106,7 +106,7 @@ def test_damaged_files_say_how_to_get_new_ones(tmp_path: Path) -> None:
 def test_missing_files_say_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foveate.encoders.nano.FILES", (*FILES, "nano_extra.bin"))
     with pytest.raises(EncoderFilesError, match=r"nano_extra\.bin"):
-        Nano.built_in()
+        NanoEncoder.built_in()
 
 
 @pytest.mark.parametrize("name", ["", "nan0", "NANO", "nano:x", "siglip2", "openai/clip-vit-base-patch16"])

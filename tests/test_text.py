@@ -18,7 +18,7 @@ from PIL import Image
 
 from benchmarks import text as bench
 from foveate.channels import text
-from foveate.channels.text import FAILED, letters, painted, row_names, rows_of, stroke_boxes, text_regions
+from foveate.channels.text import FAILED, find_text_regions, letters, painted, row_names, rows_of, stroke_boxes
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.core.image import load_image
 
@@ -48,7 +48,7 @@ def sign(dark: bool = True) -> np.ndarray:
 @pytest.mark.parametrize("dark", [True, False])
 def test_written_words_are_found_where_they_stand(detector: Any, dark: bool) -> None:
     rgb = sign(dark)
-    mask, name = text_regions(rgb, detector)
+    mask, name = find_text_regions(rgb, detector)
     ink = np.abs(rgb.astype(int) - rgb[0, 0]).max(2) > 100
     ink = ink.reshape(60, 4, 120, 4).any((1, 3))
     assert name == detector
@@ -58,14 +58,14 @@ def test_written_words_are_found_where_they_stand(detector: Any, dark: bool) -> 
     assert mask[ink].mean() > 0.85
     assert mask[:, :55].max() == 0
     assert mask.mean() < 0.35
-    assert (text_regions(rgb, detector)[0] == mask).all()
+    assert (find_text_regions(rgb, detector)[0] == mask).all()
 
 
 @pytest.mark.parametrize("detector", DETECTORS)
 @pytest.mark.parametrize("size", [(1, 1), (1, 700), (700, 1), (3, 5), (31, 5000), (200, 300)])
 def test_a_blank_sheet_holds_no_writing(detector: Any, size: tuple[int, int]) -> None:
     for value in (0, 128, 255):
-        mask, name = text_regions(np.full((*size, 3), value, np.uint8), detector)
+        mask, name = find_text_regions(np.full((*size, 3), value, np.uint8), detector)
         assert mask.shape == (-(-size[0] // 4), -(-size[1] // 4))
         assert mask.max() == 0
         assert name == detector
@@ -74,10 +74,10 @@ def test_a_blank_sheet_holds_no_writing(detector: Any, size: tuple[int, int]) ->
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(0, 99))
 def test_any_image_has_a_mask(height: int, width: int, seed: int) -> None:
     rgb = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-    mask, _ = text_regions(rgb, "opencv")
+    mask, _ = find_text_regions(rgb, "opencv")
     assert mask.shape == (-(-height // 4), -(-width // 4))
     assert set(np.unique(mask)) <= {0, 1}
-    assert (mask == text_regions(rgb, "opencv")[0]).all()
+    assert (mask == find_text_regions(rgb, "opencv")[0]).all()
 
 
 @pytest.mark.skipif(not find_spec("rapidocr"), reason="rapidocr is not installed")
@@ -85,7 +85,7 @@ def test_any_image_has_a_mask(height: int, width: int, seed: int) -> None:
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(0, 99))
 def test_any_image_goes_through_rapidocr(height: int, width: int, seed: int) -> None:
     rgb = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-    mask, name = text_regions(rgb, "rapidocr")
+    mask, name = find_text_regions(rgb, "rapidocr")
     assert name == "rapidocr"
     assert mask.shape == (-(-height // 4), -(-width // 4))
     assert set(np.unique(mask)) <= {0, 1}
@@ -101,7 +101,7 @@ def test_rapidocr_loads_its_detector_only_says_nothing_and_asks_no_network(
         raise AssertionError("a connection")
 
     monkeypatch.setattr(socket.socket, "connect", forbidden)
-    text_regions(sign(), "rapidocr")
+    find_text_regions(sign(), "rapidocr")
     engine = text._engine()
     assert engine.text_det is not None
     assert engine.text_rec is None
@@ -113,7 +113,7 @@ def test_rapidocr_loads_its_detector_only_says_nothing_and_asks_no_network(
 @pytest.mark.parametrize("detector", DETECTORS)
 def test_photographs_without_writing_stay_nearly_empty(detector: Any, broccoli: Path) -> None:
     shares = [
-        text_regions(load_image(photo).rgb, detector)[0].mean() for photo in sorted(broccoli.parent.glob("*.jpg"))
+        find_text_regions(load_image(photo).rgb, detector)[0].mean() for photo in sorted(broccoli.parent.glob("*.jpg"))
     ]
     assert len(shares) == 3
     assert np.mean(shares) < 0.03
@@ -121,11 +121,11 @@ def test_photographs_without_writing_stay_nearly_empty(detector: Any, broccoli: 
 
 def test_without_the_extra_auto_takes_opencv_and_says_so(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rapidocr", None)
-    mask, name = text_regions(sign(), "auto")
+    mask, name = find_text_regions(sign(), "auto")
     assert name == "opencv"
-    assert (mask == text_regions(sign(), "opencv")[0]).all()
+    assert (mask == find_text_regions(sign(), "opencv")[0]).all()
     with pytest.raises(MissingExtraError, match=r"foveate\[text\]"):
-        text_regions(sign(), "rapidocr")
+        find_text_regions(sign(), "rapidocr")
 
 
 @pytest.mark.parametrize("boxes", [RuntimeError("out of paper"), np.full((1, 4, 2), np.nan)])
@@ -141,8 +141,8 @@ def test_where_rapidocr_fails_nothing_is_called_empty(boxes: Any, fresh: None, m
 
     monkeypatch.setitem(sys.modules, "rapidocr", type("rapidocr", (), {"RapidOCR": Broken}))
     with pytest.raises(OptionError, match="RapidOCR failed"):
-        text_regions(sign(), "rapidocr")
-    mask, name = text_regions(sign(), "auto")
+        find_text_regions(sign(), "rapidocr")
+    mask, name = find_text_regions(sign(), "auto")
     assert name == FAILED
     assert mask.max() == 1
 
@@ -164,7 +164,7 @@ def test_boxes_of_a_shrunken_and_padded_image_come_back_to_the_image(
     monkeypatch.setitem(sys.modules, "rapidocr", type("rapidocr", (), {"RapidOCR": Whole}))
     rgb = np.zeros((500, 2000, 3), np.uint8)
     rgb[..., 0] = 200
-    mask, _ = text_regions(rgb, "rapidocr")
+    mask, _ = find_text_regions(rgb, "rapidocr")
     assert seen[0].shape == (256, 960, 3)  # 240 rows and padding to 32
     assert (seen[0][..., 2] == 200).all()  # blue first
     assert mask[:, 251:].min() == 1
@@ -183,7 +183,7 @@ def test_boxes_of_a_shrunken_and_padded_image_come_back_to_the_image(
 )
 def test_bad_arguments_are_refused(rgb: Any, detector: Any) -> None:
     with pytest.raises(OptionError):
-        text_regions(rgb, detector)
+        find_text_regions(rgb, detector)
 
 
 def test_letters_are_believed_in_rows_of_three() -> None:
@@ -226,7 +226,7 @@ def test_the_measurement_counts_cells_by_hand(tmp_path: Path, monkeypatch: pytes
         mask[:, mask.shape[1] // 2 :] = 1
         return mask, detector
 
-    monkeypatch.setattr(bench, "text_regions", right_half)
+    monkeypatch.setattr(bench, "find_text_regions", right_half)
     Image.fromarray(np.zeros((128, 256, 3), np.uint8)).save(tmp_path / "a.png")
     outlines = [
         {"polygon": [192, 0, 255, 0, 255, 127, 192, 127], "ignore": False},

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foveate
-from foveate.channels.change import CHANGED, change_of, looks_of
+from foveate.channels.change import CHANGED, describe_cells, measure_change
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.video.flow import Floats, still, view_of
@@ -260,7 +260,7 @@ GRID = Grid(6, 8, 96, 128)
 def sent_of(frames: Sequence[np.ndarray], kept: Sequence[int]) -> list[list[int]]:
     out, state = [], None
     for rgb in frames:
-        new, state = sent_now(looks_of(rgb, GRID), np.array(kept), state)
+        new, state = sent_now(describe_cells(rgb, GRID), np.array(kept), state)
         out.append(new.tolist())
     return out
 
@@ -284,7 +284,7 @@ def test_a_slow_change_is_noticed_when_it_has_added_up() -> None:
 
 
 def test_a_cell_that_was_never_kept_is_new_when_it_is() -> None:
-    look = looks_of(photo(96, 128), GRID)
+    look = describe_cells(photo(96, 128), GRID)
     _, state = sent_now(look, np.array([1, 2]), None)
     new, state = sent_now(look, np.array([2, 3]), state)
     assert new.tolist() == [3]
@@ -294,17 +294,17 @@ def test_a_cell_that_was_never_kept_is_new_when_it_is() -> None:
 
 def test_looks_are_means_of_parts_of_cells() -> None:
     rgb = np.random.default_rng(0).integers(0, 255, (96, 128, 3), np.uint8)
-    look = looks_of(rgb, GRID)
+    look = describe_cells(rgb, GRID)
     assert look.shape == (6, 8, 48)
     part = rgb[16 + 4 : 16 + 8, 32 + 8 : 32 + 12].reshape(-1, 3).mean(0)  # row 1, column 2 of the cell at (1, 2)
     np.testing.assert_allclose(look[1, 2].reshape(4, 4, 3)[1, 2], part, atol=1)
     other = look.copy()
     other[0, 0] = np.where(look[0, 0] > 100, look[0, 0] - 51, look[0, 0] + 51)
-    np.testing.assert_allclose(change_of(other, look)[0, 0], 0.2, atol=1e-6)
-    assert change_of(other, look).sum() == pytest.approx(0.2)
+    np.testing.assert_allclose(measure_change(other, look)[0, 0], 0.2, atol=1e-6)
+    assert measure_change(other, look).sum() == pytest.approx(0.2)
 
 
 def test_another_grid_begins_anew() -> None:
-    look = looks_of(photo(96, 128), GRID)
+    look = describe_cells(photo(96, 128), GRID)
     small = Sent(np.zeros((2, 2, 48), np.uint8), np.ones((2, 2), bool))
     assert sent_now(look, np.array([0, 1]), small)[0].tolist() == [0, 1]

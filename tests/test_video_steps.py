@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import foveate
-from foveate.channels.build import build
+from foveate.channels.build import build_planes
 from foveate.encoders.load import load_encoder
 from foveate.relevance.policies import TopK
 from foveate.tiles.re_encode import RAMP, fading
@@ -90,10 +90,10 @@ def test_segments_made_again_are_of_the_current_frame_and_move_from_there(
 
     def noted(names: Sequence[str], rgb: Bytes, z: Floats) -> Any:
         built.append((rgb, z))
-        return build(names, rgb, z)
+        return build_planes(names, rgb, z)
 
     monkeypatch.setattr(steps, "SEGMENTS_LAST", 2)
-    monkeypatch.setattr("foveate.video.steps.build", noted)
+    monkeypatch.setattr("foveate.video.steps.build_planes", noted)
     states, frames = follow(pan[:4], how(names=("saliency", "cluster_id")))
     assert [state.planes_age for state in states] == [0, 1, 0, 1]
     ((rgb, z),) = built

@@ -13,16 +13,15 @@ from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 
-from foveate.channels.build import Preset, build, channels_named
+from foveate.channels.build import Preset, build_planes, select_channels
 from foveate.channels.depth import DepthModel
 from foveate.channels.segments import Provider
 from foveate.channels.text import Detector
 from foveate.core.errors import OptionError, QueryError
 from foveate.core.image import ImageSource, Picture, load_image
 from foveate.core.readonly import ReadOnly
-from foveate.encoders.contract import check_features
-from foveate.encoders.load import encoder_given, encoder_of
-from foveate.encoders.protocol import DenseFeatures, Encoder
+from foveate.encoders.load import match_encoder, resolve_encoder
+from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
 from foveate.relevance.allocate import BEST, Allocation, allocate_map, check_floor, nearest_budget
 from foveate.relevance.budget import auto_budget, usual_bounds
 from foveate.relevance.fusion import AS_ASKED, Scoring, weighing_given
@@ -79,8 +78,8 @@ def encode(
     """
     if compression not in ("query", "pca", "full"):
         raise OptionError(f"compression={compression!r}", expected="'query', 'pca' or 'full'", fix="leave it out")
-    names = channels_named(channels)
-    tower = encoder_given(encoder)
+    names = select_channels(channels)
+    tower = resolve_encoder(encoder)
     picture = load_image(image, value_range=value_range)
     dense = tower.encode_image(picture.rgb, long_side=long_side)
     check_features(tower, dense, picture.size)
@@ -106,7 +105,7 @@ def texture_of(
 ) -> Texture:
     """The second half of `encode`: features of a picture, from the tower or mixed from several looks, as a texture.
 
-    `names` are planes, from `channels_named`; everything else is as in `encode`.
+    `names` are planes, from `select_channels`; everything else is as in `encode`.
     """
     grid, flat = dense.grid, dense.features.reshape(dense.grid.count, -1)
     if _is_constant(picture.rgb):
@@ -119,7 +118,7 @@ def texture_of(
             flat, rank=min(DEFAULT_RANK, tower.width) if rank is None else rank, error=error, metric=metric
         )
     z = small.z.reshape(*grid.shape, -1)
-    planes, made_by = build(names, picture.rgb, z, provider=segments, detector=text, depth=depth)
+    planes, made_by = build_planes(names, picture.rgb, z, provider=segments, detector=text, depth=depth)
     return Texture(
         grid=grid,
         pixel=picture.rgb,
@@ -165,7 +164,7 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
     """
     if not isinstance(texture, Texture):
         raise _misplaced("score", texture, "a Texture", "texture = encode(image), or Texture.load(file), comes first")
-    tower = encoder_of(texture.encoder, how.get("encoder"))
+    tower = match_encoder(texture.encoder, how.get("encoder"))
     negatives = negatives_of(tower) if tower.calibration.contrast > 0 else None
     weighing = weighing_given(texture, how) if how else AS_ASKED
     if isinstance(query, str) or not isinstance(query, Iterable):

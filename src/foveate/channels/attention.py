@@ -40,7 +40,7 @@ HUGE = 1e30  # means of larger numbers may overflow, and no attention is that la
 # --- an eye tracker ---------------------------------------------------------------------------------------------------
 
 
-def gaze_plane(fixations: ArrayLike, grid: Grid, *, sigma: float | None = None) -> Floats:
+def make_gaze_plane(fixations: ArrayLike, grid: Grid, *, sigma: float | None = None) -> Floats:
     """Fixations -> where a person looked: float32 [h, w] in [0, 1], the peak 1.
 
     The plane is sum_i duration_i * (integral over the cell of a Gaussian around fixation i), divided by its maximum.
@@ -124,7 +124,7 @@ def _sigma(sigma: float) -> float:
 # --- a language model -------------------------------------------------------------------------------------------------
 
 
-def attention_plane(
+def make_attention_plane(
     weights: ArrayLike,
     grid: Grid,
     *,
@@ -283,7 +283,7 @@ def _without_sinks(tokens: Doubles) -> Doubles:
 # --- the dialogue so far ----------------------------------------------------------------------------------------------
 
 
-def accumulated(previous: ArrayLike, now: ArrayLike, decay: float) -> Floats:
+def accumulate(previous: ArrayLike, now: ArrayLike, decay: float) -> Floats:
     """The dialogue so far: decay * previous + (1 - decay) * now, float32 in [0, 1] of the planes' shape.
 
     After n turns the attention of turn i weighs (1 - decay) * decay^(n - i). Start with a plane of 0.
@@ -314,7 +314,7 @@ def _unit_plane(plane: ArrayLike, name: str) -> Doubles:
         raise OptionError(
             f"the plane '{name}' from {float(values.min()):g} to {float(values.max()):g}",
             expected="finite values in [0, 1]",
-            fix="scale it first; attention_plane and gaze_plane give planes in [0, 1]",
+            fix="scale it first; make_attention_plane and make_gaze_plane give planes in [0, 1]",
         )
     return values.astype(np.float64)
 

@@ -19,12 +19,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.channels.depth import DepthModel, depth_plane
-from foveate.channels.geometry import normals, object_ids, occlusion_edges
-from foveate.channels.saliency import spectral_residual
+from foveate.channels.depth import DepthModel, compute_depth_plane
+from foveate.channels.geometry import compute_normals, find_objects, find_occlusion_edges
+from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import Provider, segments
-from foveate.channels.text import Detector, text_regions
-from foveate.channels.visual import visual_planes
+from foveate.channels.text import Detector, find_text_regions
+from foveate.channels.visual import compute_visual_planes
 from foveate.core.errors import ChannelError
 from foveate.core.grid import reduce_plane
 from foveate.core.layout import EVERY_NAME, channel_named
@@ -44,7 +44,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
 COMPUTABLE = (*PRESETS["all"], *GEOMETRY)
 
 
-def channels_named(channels: str | Sequence[str]) -> tuple[str, ...]:
+def select_channels(channels: str | Sequence[str]) -> tuple[str, ...]:
     """A preset or names -> names of planes to compute. Raises ChannelError for what is unknown or not computed here.
 
     Saliency is always among them: it takes over where a question finds nothing.
@@ -77,7 +77,7 @@ def channels_named(channels: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in EVERY_NAME if name in wanted)
 
 
-def build(
+def build_planes(
     names: Sequence[str],
     rgb: NDArray[np.uint8],
     z: NDArray[np.floating],
@@ -89,7 +89,7 @@ def build(
     """Planes by name, float32 at their native resolution, and who made those that had a choice.
 
     Args:
-        names: from `channels_named`.
+        names: from `select_channels`.
         rgb: uint8 [H, W, 3].
         z: compressed features [h, w, r], which segments follow.
         provider: of segments; None is k-means.
@@ -99,9 +99,9 @@ def build(
     planes: dict[str, Floats] = {}
     made: dict[str, str] = {}
     if set(names) & set(VISUAL):
-        planes |= visual_planes(rgb)
+        planes |= compute_visual_planes(rgb)
     if "saliency" in names:
-        planes["saliency"] = spectral_residual(rgb, z.shape[:2])
+        planes["saliency"] = compute_saliency(rgb, z.shape[:2])
     flat = bool((rgb == rgb[0, 0]).all())
     parts = None
     if set(names) & {*SEGMENTS, "occlusion", "object_id"} and not flat:  # an image of one colour is one segment
@@ -109,15 +109,15 @@ def build(
         planes |= parts.planes
         made |= dict.fromkeys(SEGMENTS, parts.provider)
     if "text" in names:
-        planes["text"], made["text"] = text_regions(rgb, detector)
+        planes["text"], made["text"] = find_text_regions(rgb, detector)
     if set(names) & set(GEOMETRY):
         model = depth if isinstance(depth, DepthModel) else _depth_model(depth)
-        near = planes["depth"] = depth_plane(rgb, model)
-        planes |= dict(zip(NORMALS, np.moveaxis(normals(near), -1, 0), strict=True))
+        near = planes["depth"] = compute_depth_plane(rgb, model)
+        planes |= dict(zip(NORMALS, np.moveaxis(compute_normals(near), -1, 0), strict=True))
         if parts is not None:
             ids = reduce_plane(parts.planes["cluster_id"], near.shape, "mode").astype(np.int64)
-            planes["occlusion"] = occlusion_edges(near, ids)
-            objects = object_ids(near, ids)
+            planes["occlusion"] = find_occlusion_edges(near, ids)
+            objects = find_objects(near, ids)
             if objects.max() <= EVERY_NAME["object_id"].high:  # beyond that a texture cannot number them: neutral
                 planes["object_id"] = reduce_plane(objects.astype(np.float32), z.shape[:2], "mode")
         made |= dict.fromkeys(GEOMETRY, f"{model.name} {model.revision}")

@@ -16,7 +16,7 @@ DETAIL = 4  # means along a cell's side
 CHANGED = 0.03  # of the range of a colour, mean over a cell: above it, something happened there
 
 
-def looks_of(rgb: NDArray[np.uint8], grid: Grid) -> NDArray[np.uint8]:
+def describe_cells(rgb: NDArray[np.uint8], grid: Grid) -> NDArray[np.uint8]:
     """A frame uint8 [H, W, 3] -> means of its cells in 4 x 4 parts: uint8 [h, w, 48]."""
     h, w = grid.shape
     size = (w * DETAIL, h * DETAIL)
@@ -26,7 +26,7 @@ def looks_of(rgb: NDArray[np.uint8], grid: Grid) -> NDArray[np.uint8]:
     return np.ascontiguousarray(parts.reshape(h, w, -1))
 
 
-def change_of(look: NDArray[np.uint8], before: NDArray[np.uint8]) -> NDArray[np.float32]:
+def measure_change(look: NDArray[np.uint8], before: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Mean difference of each cell, in [0, 1]: float32 [h, w]."""
     difference = cv2.absdiff(look.reshape(-1, look.shape[-1]), before.reshape(-1, look.shape[-1]))
     means = cv2.reduce(difference, 1, cv2.REDUCE_AVG, dtype=cv2.CV_32F)

@@ -133,7 +133,7 @@ class DepthModel:
         return np.asarray(depth, np.float32)
 
 
-def depth_plane(rgb: NDArray[np.uint8], model: DepthModel) -> Floats:
+def compute_depth_plane(rgb: NDArray[np.uint8], model: DepthModel) -> Floats:
     """uint8 [H, W, 3] -> relative inverse depth, float32 [ceil(H/4), ceil(W/4)] in [0, 1]: 1 nearest, 0 farthest.
 
     Stretched to the full range within the image. An image of one colour, or a map that is even, is 0 everywhere: the

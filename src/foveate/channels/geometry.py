@@ -30,7 +30,7 @@ HUGE = 1e30  # squares of larger slopes may overflow, and no depth is that large
 JUMP = 0.1  # of the range of depth in the image: three samples of a floor that fills it rise by a few hundredths
 
 
-def normals(depth: ArrayLike, *, relief: float = 1.0) -> Floats:
+def compute_normals(depth: ArrayLike, *, relief: float = 1.0) -> Floats:
     """Unit normals of a depth plane, towards the camera: [h, w] -> float32 [h, w, 3] in [0, 1], (y, x, z).
 
     The surface is (x, y, z) with x to the right, y down, z = relief * depth towards the camera, where x and y are
@@ -61,7 +61,7 @@ def normals(depth: ArrayLike, *, relief: float = 1.0) -> Floats:
     return out
 
 
-def occlusion_edges(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> Floats:
+def find_occlusion_edges(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> Floats:
     """Borders of segments across which depth jumps: [h, w] and [h, w] -> float32 [h, w] of 0 and 1.
 
     Two neighbouring samples (left and right, or above and below) of different segments are an occlusion edge if depth
@@ -69,7 +69,7 @@ def occlusion_edges(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> 
     border of the plane). Both samples are 1.
 
     Args:
-        depth: finite, as from `depth_plane`.
+        depth: finite, as from `compute_depth_plane`.
         ids: whole numbers, one segment each, on the same grid.
         jump: of depth, above 0; the default is a tenth of a depth plane's range.
 
@@ -84,14 +84,14 @@ def occlusion_edges(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> 
     return out.reshape(plane.shape)
 
 
-def object_ids(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> Ints:
+def find_objects(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> Ints:
     """Segments merged to objects: [h, w] and [h, w] -> int64 [h, w], numbered from 0 by first appearance along rows.
 
     Parts (4-connected pieces of one segment) that share a border are one object if depth jumps at no more than half of
-    the pairs of samples along that border; `occlusion_edges` defines a jump. Merging is transitive: a floor that meets
-    a wall without a jump, and a box, joins all three.
+    the pairs of samples along that border; `find_occlusion_edges` defines a jump. Merging is transitive: a floor that
+    meets a wall without a jump, and a box, joins all three.
 
-    Args and errors are those of `occlusion_edges`.
+    Args and errors are those of `find_occlusion_edges`.
     """
     plane, segments = _planes(depth, ids)
     limit = _jump(jump)
@@ -170,7 +170,7 @@ def _plane(depth: ArrayLike) -> Doubles:
         raise OptionError(
             f"depth of shape {list(values.shape)}" + (" with NaN or infinity" if bad else ""),
             expected="a plane [h, w] of finite numbers, larger is nearer",
-            fix="fill holes first, with the depth around them" if bad else "pass what depth_plane returned",
+            fix="fill holes first, with the depth around them" if bad else "pass what compute_depth_plane returned",
         )
     return values.astype(np.float64)
 

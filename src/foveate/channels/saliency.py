@@ -18,7 +18,7 @@ BLUR_SIGMA = 2.5
 FLAT = 1e-3  # a luma that varies less than this has nothing salient
 
 
-def spectral_residual(rgb: NDArray[np.uint8], shape: tuple[int, int]) -> NDArray[np.float32]:
+def compute_saliency(rgb: NDArray[np.uint8], shape: tuple[int, int]) -> NDArray[np.float32]:
     """uint8 [H, W, 3] -> float32 `shape` in [0, 1]; all 0 for a constant image."""
     luma = cv2.cvtColor(cv2.resize(rgb, (SIDE, SIDE), interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)
     luma = luma.astype(np.float32) / 255

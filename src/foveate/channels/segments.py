@@ -258,7 +258,7 @@ def segments(rgb: Bytes, features: Floats, provider: Provider | None = None) -> 
         "cluster_id": ids.astype(np.float32),
         "cluster_distance": (np.hypot(*away.T) / np.hypot(*size)).astype(np.float32).reshape(shape),
         "cluster_size": sizes[ids],
-        "boundary": borders(ids, (-(-size[0] // 4), -(-size[1] // 4))),
+        "boundary": mark_borders(ids, (-(-size[0] // 4), -(-size[1] // 4))),
     }
     return Segments(made_by.name, ids, sizes, centroids.astype(np.float32), ReadOnly(planes))
 
@@ -287,7 +287,7 @@ def merged(ids: NDArray[np.integer], most: int = MOST) -> Ids:
     return _by_size(goes[ids])
 
 
-def borders(ids: NDArray[np.integer], shape: tuple[int, int]) -> Floats:
+def mark_borders(ids: NDArray[np.integer], shape: tuple[int, int]) -> Floats:
     """1 where one of the four neighbours has another id, else 0: ids [h, w], read nearest at `shape` -> float32."""
     rows, cols = (
         np.floor((np.arange(n) + 0.5) * old / n).astype(np.int64) for n, old in zip(shape, ids.shape, strict=True)

@@ -40,7 +40,7 @@ MOST = 1200  # letters at most, those of the highest contrast: pairs grow with t
 IN_A_ROW = 3
 
 
-def text_regions(rgb: Bytes, detector: Detector = "auto") -> tuple[Floats, str]:
+def find_text_regions(rgb: Bytes, detector: Detector = "auto") -> tuple[Floats, str]:
     """uint8 [H, W, 3] -> (mask, name): float32 [ceil(H/4), ceil(W/4)] of 0 and 1; "rapidocr", "opencv" or FAILED.
 
     Raises:

@@ -23,7 +23,7 @@ SURROUND_SIGMA = 4.0  # pixels; splits luma into low and high frequencies, and i
 EDGE = 0.15  # of a full step: where edge_distance is 0
 
 
-def visual_planes(rgb: NDArray[np.uint8]) -> dict[str, Floats]:
+def compute_visual_planes(rgb: NDArray[np.uint8]) -> dict[str, Floats]:
     """uint8 [H, W, 3] -> edge_on, edge_off, high_pass, low_pass, edge_distance: float32 [ceil(H/4), ceil(W/4)].
 
     All in [0, 1]. A constant image has no edges: edge planes are 0 and edge_distance is 1.

@@ -48,13 +48,13 @@ def fit(
 ) -> None:
     """Fit a basis to folders of images. A run that was cut off goes on where it was."""
     use_one_thread()
-    from foveate.encoders.load import encoder_given
+    from foveate.encoders.load import resolve_encoder
     from foveate.store.gather import gather, images_in
     from foveate.store.shared_basis import check_rank, refuse_to_replace
 
     number, parts = _shard(shard)
     _, by = make_engine(engine, workers, gpus, address)
-    tower, images = encoder_given(encoder or "nano"), images_in(folders)
+    tower, images = resolve_encoder(encoder or "nano"), images_in(folders)
     check_rank(rank, tower.width)  # now, not when hours have passed
     metric = _metric(tower, queries, pca) if parts == 1 else None
     if parts == 1:
@@ -84,11 +84,11 @@ def merge(
 ) -> None:
     """Make one basis of the parts that were gathered on several machines."""
     from foveate.core.errors import OptionError
-    from foveate.encoders.load import encoder_given
+    from foveate.encoders.load import resolve_encoder
     from foveate.store.gather import Gathered
 
     found = [Gathered.load(path) for path in moments]
-    tower = encoder_given(encoder or "nano")
+    tower = resolve_encoder(encoder or "nano")
     whats = [{k: v for k, v in one.what.items() if k != "part"} for one in found]
     parts = sorted(str(one.what.get("part")) for one in found)
     wanted = int(parts[0].partition("/")[2])
@@ -200,7 +200,7 @@ def _write(found: list[Any], tower: Any, out: Path, rank: int, metric: Any, quer
 def _texts(queries: Path | None, tower: Any) -> Any:
     """Unit vectors of questions: the file's lines, or the bank of nouns."""
     from foveate.core.errors import QueryError
-    from foveate.encoders.contract import text_vectors
+    from foveate.encoders.protocol import encode_texts
     from foveate.relevance.negatives import negatives_of
     from foveate.relevance.query import prepare
 
@@ -215,7 +215,7 @@ def _texts(queries: Path | None, tower: Any) -> Any:
     phrases = list(dict.fromkeys(phrase for line in lines if line for phrase in prepare(tower, line).phrases))
     if not phrases:
         raise QueryError(f"'{queries}' holds no question", expected="a question or noun a line", fix="write some")
-    return text_vectors(tower, [tower.templates[0].format(phrase) for phrase in phrases])
+    return encode_texts(tower, [tower.templates[0].format(phrase) for phrase in phrases])
 
 
 def _limits(said: list[str]) -> Any:

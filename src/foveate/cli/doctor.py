@@ -52,10 +52,10 @@ def _try_nano() -> tuple[bool, str]:
     try:
         import numpy as np
 
-        from foveate.encoders.nano import FILES, Nano
+        from foveate.encoders.nano import FILES, NanoEncoder
         from foveate.pipeline import encode, score
 
-        nano = Nano.built_in()
+        nano = NanoEncoder.built_in()
         score(encode(np.arange(192, dtype=np.uint8).reshape(8, 8, 3), long_side=64), "a dog")
         megabytes = sum((nano.folder / file).stat().st_size for file in FILES) / 1e6
         return True, f"works, revision {nano.revision}, {megabytes:.1f} MB, offline"

@@ -19,7 +19,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from foveate.encoders.hub import HubEncoder
-from foveate.encoders.load import CLIP_DEFAULT
 
 if TYPE_CHECKING:
     import torch
@@ -28,11 +27,11 @@ SIGMA = 5.0  # patches; NACLIP's value
 ANOMALOUS = 3.0  # times the median norm of an image's tokens
 
 
-class Clip(HubEncoder):
+class ClipEncoder(HubEncoder):
     """A CLIP model with a dense head. Make it with `from_pretrained`."""
 
     kind: ClassVar[str] = "clip"
-    default: ClassVar[str] = CLIP_DEFAULT
+    default: ClassVar[str] = "openai/clip-vit-base-patch16"
     model_types: ClassVar[tuple[str, ...]] = ("clip",)
     heads: ClassVar[tuple[str, ...]] = ("naclip", "maskclip", "raw")
     normalisation: ClassVar[tuple[Any, Any]] = (  # OpenAI's
@@ -66,7 +65,7 @@ class Clip(HubEncoder):
             x = block(x, None)
         return x
 
-    def is_tower(self, tower: Any) -> bool:
+    def has_weights_of(self, tower: Any) -> bool:
         """Whether another model's vision tower has this one's weights, to the precision of bfloat16."""
         ours, theirs = self._model.vision_model, getattr(tower, "vision_model", tower)
         pairs = (

@@ -42,7 +42,7 @@ FILES = ("nano_image.onnx", "nano_text.safetensors", "nano_tokenizer.json")
 
 
 @dataclass(frozen=True)
-class Nano:
+class NanoEncoder:
     """The built-in encoder. `Nano.built_in()` reads its files from the package, `Nano(folder)` from elsewhere."""
 
     folder: Path
@@ -52,7 +52,7 @@ class Nano:
     calibration: Calibration = CALIBRATION
 
     @classmethod
-    def built_in(cls) -> Nano:
+    def built_in(cls) -> NanoEncoder:
         folder = Path(str(files("foveate") / "encoders" / "assets"))
         missing = [name for name in FILES if not (folder / name).is_file()]
         if missing:

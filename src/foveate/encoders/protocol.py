@@ -1,14 +1,11 @@
-"""Encoders: image -> dense features in a space that text vectors share.
+"""What an encoder is, what it owes its callers, and the checks of what it returns.
 
-An encoder is any object with the members of `Encoder`. `load_encoder` finds the built-in ones by name:
+An encoder is any hashable object with the members of `Encoder`; it needs no base class. It owes:
 
-* `nano` (nano.py): ours, inside the package, offline, no torch. The default.
-* `clip`, `siglip`, `tips`, alone or with `:NAME_OR_FOLDER`, or with `:NAME_OR_FOLDER#HEAD` for another dense head
-  (clip.py, siglip.py, tips.py): checkpoints in transformers format; needs the extra `[torch]`.
-
-What an encoder owes its callers: features are at most 1 long; the score q.x is *linear* in the features and
-larger means more alike (some towers are inverted: the pointing test in tests/ catches a wrong sign); encode_text
-returns unit vectors; the same input gives the same output.
+* features float [h, w, D], finite and at most 1 long, on a `Grid` over the whole image;
+* a score q.x that is *linear* in the features and larger where more alike (some networks are inverted: the pointing
+  test in tests/test_nano.py catches a wrong sign);
+* unit vectors for texts, and the same output for the same input.
 """
 
 from __future__ import annotations
@@ -20,9 +17,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.errors import EncoderOutputError
 from foveate.core.grid import Grid
 
 Floats = NDArray[np.float32]
+UNIT = 1e-2  # how far from 1 the length of a text vector may be, and above 1 that of a feature
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,9 @@ class Calibration:
     """How an encoder's scores become relevance in [0, 1]; `relevance/score.py` has the formula.
 
     Attributes:
-        temperature: of the softmax against rival nouns; CLIP cosines need about 40, see docs/architecture.md.
+        temperature: of the softmax against negatives; CLIP cosines need about 40, see docs/architecture.md.
         contrast: how much of the negatives' level is taken off the score, 0 (absolute score) to 1 (pure contrast).
-        synonym: negatives whose text vector has a higher cosine with the question's are no negatives.
+        synonym: negatives whose text vector has a higher cosine with the query's are dropped.
         slope, offset: relevance = sigmoid(slope * logits + offset), such that a map that peaks at 0.5 is as likely of a
             thing that is there as of one that is not.
     """
@@ -54,7 +53,7 @@ class Calibration:
 
 @runtime_checkable
 class Encoder(Protocol):
-    """What foveate asks of an encoder. It must be hashable (a plain class is; a dataclass needs frozen=True).
+    """What foveate needs of an encoder. It must be hashable (a plain class is; a dataclass needs frozen=True).
 
     Attributes:
         name: as passed to `load_encoder`, stored in textures.
@@ -84,3 +83,52 @@ class Encoder(Protocol):
         ...
 
     def __hash__(self) -> int: ...
+
+
+def encode_texts(encoder: Encoder, texts: Sequence[str]) -> Floats:
+    """`encoder.encode_text`, checked: unit vectors float32 [n, width]. Raises EncoderOutputError."""
+    vectors = encoder.encode_text(texts)
+    shape = (len(texts), encoder.width)
+    if not isinstance(vectors, np.ndarray) or vectors.dtype.kind != "f":
+        problem = f"a {type(vectors).__name__} as text vectors"
+    elif vectors.shape != shape:
+        problem = f"text vectors of shape {list(vectors.shape)}"
+    elif not (np.abs(_lengths(vectors) - 1) <= UNIT).all():  # NaN is not either
+        problem = "text vectors that are not finite and of length 1"
+    else:
+        return np.asarray(vectors, np.float32)
+    raise EncoderOutputError(
+        f"encoder '{encoder.name}' returned {problem}",
+        expected=f"an array of finite unit vectors {list(shape)}",
+        fix="return one unit vector of the encoder's width for each text",
+    )
+
+
+def check_features(encoder: Encoder, dense: DenseFeatures, size: tuple[int, int]) -> None:
+    """Features must be finite floats [h, w, width], at most 1 long, over the image. Raises EncoderOutputError."""
+    expected = "finite float features [h, w, width] of length 1 at most, as DenseFeatures with their Grid"
+    grid, features = getattr(dense, "grid", None), getattr(dense, "features", None)
+    if not isinstance(grid, Grid) or not isinstance(features, np.ndarray):
+        problem = f"a {type(dense).__name__}"
+    elif features.dtype.kind != "f" or features.shape != (*grid.shape, encoder.width):
+        problem = f"{features.dtype} features of shape {list(features.shape)}"
+        expected = f"float features {[*grid.shape, encoder.width]}"
+    elif (grid.height, grid.width) != size:
+        problem = f"features on a grid over {grid.height} x {grid.width} pixels"
+        expected = f"a grid over {size[0]} x {size[1]} pixels, as the image"
+    elif not np.isfinite(lengths := _lengths(features)).all():
+        problem = "features that are NaN or infinite"
+    elif (lengths > 1 + UNIT).any():
+        problem = f"features of length {lengths.min():.3g} to {lengths.max():.3g}"
+    else:
+        return
+    raise EncoderOutputError(
+        f"encoder '{encoder.name}' returned {problem}",
+        expected=expected,
+        fix="divide features by their norm, or all of them by the largest; foveate.encoders.protocol has the contract",
+    )
+
+
+def _lengths(vectors: Floats) -> Floats:
+    with np.errstate(over="ignore", invalid="ignore"):  # an infinite length is refused like any other wrong one
+        return np.asarray(np.linalg.norm(vectors, axis=-1))

@@ -19,17 +19,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from foveate.encoders.clip import neighbourhood, neighbourly, repaired
 from foveate.encoders.hub import HubEncoder
-from foveate.encoders.load import SIGLIP_DEFAULT
 
 if TYPE_CHECKING:
     import torch
 
 
-class Siglip(HubEncoder):
+class SiglipEncoder(HubEncoder):
     """A SigLIP or SigLIP 2 model with a dense head. Make it with `from_pretrained`."""
 
     kind: ClassVar[str] = "siglip"
-    default: ClassVar[str] = SIGLIP_DEFAULT
+    default: ClassVar[str] = "google/siglip2-base-patch16-naflex"
     model_types: ClassVar[tuple[str, ...]] = ("siglip", "siglip2")
     heads: ClassVar[tuple[str, ...]] = ("value", "naclip", "raw")
 

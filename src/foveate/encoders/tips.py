@@ -13,17 +13,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from foveate.encoders.hub import HubEncoder
-from foveate.encoders.load import TIPS_DEFAULT
 
 if TYPE_CHECKING:
     import torch
 
 
-class Tips(HubEncoder):
+class TipsEncoder(HubEncoder):
     """A TIPSv2 model with a dense head. Make it with `from_pretrained`."""
 
     kind: ClassVar[str] = "tips"
-    default: ClassVar[str] = TIPS_DEFAULT
+    default: ClassVar[str] = "google/tipsv2-l14"
     model_types: ClassVar[tuple[str, ...]] = ("tipsv2",)
     heads: ClassVar[tuple[str, ...]] = ("value", "raw")
     normalisation: ClassVar[tuple[Any, Any]] = ((0.0,) * 3, (1.0,) * 3)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from foveate.channels.attention import accumulated
+from foveate.channels.attention import accumulate
 from foveate.core.errors import ChannelError, OptionError
 from foveate.core.layout import EVERY_NAME
 from foveate.relevance.value import Relevance
@@ -48,7 +48,7 @@ def remembered(texture: Texture, relevance: Relevance, decay: float = DECAY) -> 
     """Add a question to the dialogue so far: attention_prev <- decay old + (1 - decay) new. Raises OptionError."""
     _check(texture, relevance)
     now = relevance.on(texture.grid).map
-    plane = accumulated(texture.channel("attention_prev"), now, decay)
+    plane = accumulate(texture.channel("attention_prev"), now, decay)
     return texture.with_channel("attention_prev", plane, made_by=f"dialogue, decay {decay:g}")
 
 

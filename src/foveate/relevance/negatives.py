@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib.resources import files
 
-from foveate.encoders.contract import text_vectors
-from foveate.encoders.protocol import Encoder
+from foveate.encoders.protocol import Encoder, encode_texts
 from foveate.relevance.score import Negatives
 from foveate.texture.basis import Metric, query_metric
 
@@ -21,7 +20,7 @@ def nouns() -> tuple[str, ...]:
 def negatives_of(encoder: Encoder) -> Negatives:
     """The nouns' vectors: what a question competes with. Made once a process and encoder."""
     prompt = encoder.templates[0]
-    return Negatives(text_vectors(encoder, [prompt.format(noun) for noun in nouns()]))
+    return Negatives(encode_texts(encoder, [prompt.format(noun) for noun in nouns()]))
 
 
 @lru_cache(maxsize=4)

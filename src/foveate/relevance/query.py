@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import QueryError
-from foveate.encoders.contract import text_vectors
-from foveate.encoders.protocol import Encoder
+from foveate.encoders.protocol import Encoder, encode_texts
 from foveate.relevance.cues import Cue, cues
 
 MAX_CHARACTERS = 1000
@@ -198,7 +197,7 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     readable, vectors, refused = [], [], None
     for phrase in noun_phrases(text):
         try:
-            prompts = text_vectors(encoder, [template.format(phrase) for template in encoder.templates])
+            prompts = encode_texts(encoder, [template.format(phrase) for template in encoder.templates])
         except QueryError as error:
             refused = error  # one phrase that cannot be read is no reason to refuse the others
             continue

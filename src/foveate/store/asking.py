@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import OptionError, QueryError, StoreDamagedError, StoreKeyError
-from foveate.encoders.load import encoder_of
+from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import score
 from foveate.relevance.negatives import negatives_of
@@ -35,7 +35,7 @@ RERANKED, FACTOR = 50, 5  # images that are searched exactly: at least so many, 
 
 def asked(reader: Reader, texts: Sequence[str], encoder: str | Encoder | None) -> tuple[Encoder, list[Query]]:
     """The store's encoder, and each question's phrases. Raises QueryError, TextureEncoderError."""
-    tower = encoder_of(reader.identity.encoder, encoder)
+    tower = match_encoder(reader.identity.encoder, encoder)
     if not texts:
         raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
     return tower, [prepare(tower, text) for text in texts]

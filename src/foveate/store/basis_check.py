@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 
 from foveate.core.errors import OptionError, TextureEncoderError
 from foveate.core.image import load_image
-from foveate.encoders.contract import check_features
-from foveate.encoders.load import encoder_of
-from foveate.encoders.protocol import Encoder
+from foveate.encoders.load import match_encoder
+from foveate.encoders.protocol import Encoder, check_features
 from foveate.store.basis_bound import TINY, as_file, as_record, wrong
 from foveate.store.shared_basis import FittedBasis
 from foveate.store.work import BAD
@@ -181,7 +180,7 @@ def encoder_for(basis: FittedBasis, given: str | Encoder | None) -> Encoder:
     A file may name any encoder; what it names is not loaded unless the caller names it too.
     """
     try:
-        return encoder_of(basis.encoder, given)
+        return match_encoder(basis.encoder, given)
     except TextureEncoderError as cause:
         raise OptionError(
             f"a basis for '{basis.encoder.name}', revision {basis.encoder.revision}",

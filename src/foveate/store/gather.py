@@ -32,9 +32,8 @@ from foveate.core.errors import BasisFileError, EngineError, ImageNotFoundError,
 from foveate.core.files import write_whole
 from foveate.core.image import load_image
 from foveate.core.readonly import Frozen, ReadOnly
-from foveate.encoders.contract import check_features
-from foveate.encoders.load import encoder_given
-from foveate.encoders.protocol import Encoder
+from foveate.encoders.load import resolve_encoder
+from foveate.encoders.protocol import Encoder, check_features
 from foveate.store.engine import Engine, Local, column
 from foveate.store.files import SUFFIXES, Source, find
 from foveate.store.work import BAD, received, refuse_hidden, sendable
@@ -212,7 +211,7 @@ class SumBatch:
     revision: str
 
     def __call__(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        tower = encoder_given(self.encoder)
+        tower = resolve_encoder(self.encoder)
         if tower.revision != self.revision:
             raise OptionError(
                 f"encoder '{tower.name}', revision {tower.revision}",

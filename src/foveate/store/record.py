@@ -31,7 +31,7 @@ from PIL import Image
 from safetensors.numpy import load
 from safetensors.numpy import save as to_bytes
 
-from foveate.channels.saliency import spectral_residual
+from foveate.channels.saliency import compute_saliency
 from foveate.core.errors import StoreDamagedError
 from foveate.core.grid import Grid, resize_map
 from foveate.core.image import Picture
@@ -150,7 +150,7 @@ def record_of(
         tensors["rivals"] = _rivals(z, basis, tower).reshape(shape)
     tensors["embedding"] = z.reshape(*shape, -1)
     tensors["residual"] = levels.reshape(shape)
-    tensors["saliency"] = np.rint(spectral_residual(picture.rgb, shape) * LEVELS).astype(np.uint8)
+    tensors["saliency"] = np.rint(compute_saliency(picture.rgb, shape) * LEVELS).astype(np.uint8)
     if picture.valid is not None:
         tensors["valid"] = np.rint(resize_map(picture.valid, shape)).astype(np.uint8)
     tensors["thumbnail"] = np.frombuffer(thumbnail(picture.rgb), np.uint8)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from foveate.core.errors import FoveateError, OptionError, OutputError, StoreDamagedError, StoreError, StoreLockedError
-from foveate.encoders.load import encoder_given, encoder_of
+from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.store.disk import PART, Disk
 from foveate.store.files import Source
@@ -91,8 +91,8 @@ class Wanted:
     def tower(self, stamp: EncoderStamp | None) -> Encoder:
         """The encoder to index with. Raises TextureEncoderError where it is not that of the store."""
         if stamp is None:
-            return encoder_given(self.encoder or "nano")
-        return encoder_of(stamp, self.encoder)
+            return resolve_encoder(self.encoder or "nano")
+        return match_encoder(stamp, self.encoder)
 
     def identity(self, sources: Sequence[Source], workers: int = 1) -> tuple[Identity, Space, Encoder]:
         """Of a new store that is about to hold these files."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.channels.build import Preset, channels_named
+from foveate.channels.build import Preset, select_channels
 from foveate.core.errors import StoreDamagedError, StoreError, StoreKeyError
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.negatives import negatives_of
@@ -80,7 +80,7 @@ class Store:
         self.path = Path(os.path.abspath(path))
         self.cache: TextureCache[StoredTexture] = TextureCache(cache)
         self._wanted = Wanted(encoder, basis, rank, long_side)
-        self._channels = channels_named(channels)
+        self._channels = select_channels(channels)
         self._root = self.path.parent if root is None else Path(os.path.abspath(root))
         self._disk = disk or Disk()
         self._format = str(self.path / FORMAT_FILE)

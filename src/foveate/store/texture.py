@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from foveate.channels.build import SEGMENTS, build
+from foveate.channels.build import SEGMENTS, build_planes
 from foveate.core.errors import FoveateError
 from foveate.core.grid import Grid, resize_map
 from foveate.core.image import MAX_BYTES, Picture, load_image
@@ -83,7 +83,7 @@ class Pixels:
         """float16, by name."""
         with self._lock:
             if self._planes is None:
-                planes, self._made = build(self.names, self.picture.rgb, self.z())
+                planes, self._made = build_planes(self.names, self.picture.rgb, self.z())
                 self._planes = {name: plane.astype(np.float16) for name, plane in planes.items()}
                 for plane in self._planes.values():
                     plane.setflags(write=False)

@@ -31,9 +31,8 @@ from foveate.core.errors import (
     OptionError,
 )
 from foveate.core.image import MAX_BYTES, Picture, load_image
-from foveate.encoders.contract import check_features
-from foveate.encoders.load import encoder_given
-from foveate.encoders.protocol import DenseFeatures, Encoder
+from foveate.encoders.load import resolve_encoder
+from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
 from foveate.relevance.negatives import query_metric_of
 from foveate.store.engine import column
 from foveate.store.files import Source
@@ -138,7 +137,7 @@ class EncodeBatch:
     @property
     def tower(self) -> Encoder:
         """The encoder. Raises OptionError where it is not the one of the identity."""
-        tower = encoder_given(self.encoder)
+        tower = resolve_encoder(self.encoder)
         stamp = self.identity.encoder
         if (tower.revision, tower.width) != (stamp.revision, stamp.width):
             raise OptionError(

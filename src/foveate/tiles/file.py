@@ -31,7 +31,7 @@ import numpy as np
 from foveate.core.errors import FoveateError, OptionError, TextureFileError, TextureVersionError
 from foveate.core.files import make_folder, refuse_to_replace, write_whole
 from foveate.core.readonly import ReadOnly
-from foveate.encoders.load import encoder_of
+from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.texture.texture import Texture
 from foveate.tiles.raster import Bytes, Raster, open_raster
@@ -126,7 +126,7 @@ def load_scene(
         raise
     except (KeyError, TypeError, ValueError, OverflowError) as cause:
         raise _damaged(path, f"{type(cause).__name__}: {cause}") from cause
-    tower = encoder_of(overview.encoder, encoder)
+    tower = match_encoder(overview.encoder, encoder)
     return Scene(raster, overview, ReadOnly(windows), ReadOnly(tiles), side, tower)
 
 

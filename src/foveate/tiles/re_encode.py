@@ -37,9 +37,8 @@ from numpy.typing import NDArray
 
 from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import Grid
-from foveate.encoders.contract import check_features
-from foveate.encoders.load import encoder_of
-from foveate.encoders.protocol import Encoder
+from foveate.encoders.load import match_encoder
+from foveate.encoders.protocol import Encoder, check_features
 from foveate.pipeline import score
 from foveate.relevance.memory import noted
 from foveate.relevance.negatives import query_metric_of
@@ -86,7 +85,7 @@ def refine(
         EncoderOutputError: the encoder broke its contract.
     """
     _check(texture, looking_for, scale, share, steps)
-    tower = encoder_of(texture.encoder, encoder)
+    tower = match_encoder(texture.encoder, encoder)
     if looking_for is None:
         return _merged(texture, (0, 0, *texture.grid.shape), scale, tower)
     open_cells, refined = np.ones(texture.grid.shape, bool), texture

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from foveate.channels.build import VISUAL
 from foveate.channels.change import CHANGED
-from foveate.channels.segments import borders
-from foveate.channels.visual import visual_planes
+from foveate.channels.segments import mark_borders
+from foveate.channels.visual import compute_visual_planes
 from foveate.core.grid import Grid
 from foveate.core.layout import native_shape
 from foveate.core.readonly import Frozen
@@ -138,10 +138,10 @@ class Frame(Frozen):
 
         `Texture.error_bound` is about compression; what carrying does to features is what `confidence` is about.
         """
-        fresh = visual_planes(self.rgb) if set(VISUAL) & set(self._names) else {}
+        fresh = compute_visual_planes(self.rgb) if set(VISUAL) & set(self._names) else {}
         if "boundary" in self._names and self._carried.has("cluster_id"):
             ids = self._carried.channel("cluster_id").astype(np.int64)
-            fresh = {**fresh, "boundary": borders(ids, native_shape("quarter", self._carried.grid))}
+            fresh = {**fresh, "boundary": mark_borders(ids, native_shape("quarter", self._carried.grid))}
         wanted = {name: plane.astype(np.float16) for name, plane in fresh.items() if name in self._names}
         return replace(self._carried, planes={**self._carried.planes, **wanted}) if wanted else self._carried
 

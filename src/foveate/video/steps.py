@@ -12,14 +12,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.channels.build import VISUAL, build
-from foveate.channels.change import looks_of
-from foveate.channels.saliency import spectral_residual
+from foveate.channels.build import VISUAL, build_planes
+from foveate.channels.change import describe_cells
+from foveate.channels.saliency import compute_saliency
 from foveate.core.errors import OptionError
 from foveate.core.image import Picture
 from foveate.core.readonly import ReadOnly
-from foveate.encoders.contract import check_features
-from foveate.encoders.protocol import DenseFeatures
+from foveate.encoders.protocol import DenseFeatures, check_features
 from foveate.pipeline import score, texture_of
 from foveate.relevance.negatives import query_metric_of
 from foveate.relevance.value import Relevances
@@ -206,7 +205,7 @@ def _coordinates(features: Floats, basis: Basis, metric: Metric) -> tuple[Floats
 
 def _planes_again(state: State, rgb: NDArray[np.uint8], seen: Seen, how: How) -> State:
     names = [name for name in how.names if name not in (*FRESH, *LATER)]
-    planes, _ = build(names, rgb, seen.z)
+    planes, _ = build_planes(names, rgb, seen.z)
     kept = ReadOnly({name: plane.astype(np.float16) for name, plane in planes.items()})
     return replace(state, planes=kept, planes_flow=still(state.view.shape), planes_age=0)
 
@@ -264,7 +263,7 @@ def _answered(
 ) -> tuple[State, Frame]:
     """The questions put to a frame whose features are known."""
     grid = state.texture.grid
-    planes = {"saliency": spectral_residual(state.view.rgb, grid.shape)}
+    planes = {"saliency": compute_saliency(state.view.rgb, grid.shape)}
     old: dict[str, Asked] = {}
     fixation = state.fixation
     if before is not None and last is not None:
@@ -278,7 +277,7 @@ def _answered(
             planes["prev_saliency"] = np.clip(last.carried(next(iter(old.values())).relevance.saliency), 0, 1)
         planes["fixation"] = fixation
     texture = _texture(state, rgb, name, seen, planes)
-    look_now = looks_of(state.view.rgb, grid)
+    look_now = describe_cells(state.view.rgb, grid)
     relevances, kept, new, asked = [], [], [], []
     for query in queries:
         found, earlier = score(texture, query, encoder=how.tower), old.get(query)

@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from foveate.channels.build import Preset, channels_named
+from foveate.channels.build import Preset, select_channels
 from foveate.channels.change import CHANGED
 from foveate.core.errors import BudgetError, OptionError, QueryError, VideoError
-from foveate.encoders.load import encoder_given
+from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import Budget
 from foveate.relevance.allocate import BEST, check_floor
@@ -176,8 +176,8 @@ def stream(
         raise OptionError(f"flow={flow!r}", expected="'dis', 'codec' or a function", fix="leave it out for 'dis'")
     check_floor(floor)
     how = How(
-        tower=encoder_given(encoder),
-        names=channels_named(channels),
+        tower=resolve_encoder(encoder),
+        names=select_channels(channels),
         long_side=long_side,
         rank=rank,
         flow=flow if callable(flow) else Dis(),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.channels.change import CHANGED, change_of
+from foveate.channels.change import CHANGED, measure_change
 from foveate.core.readonly import Frozen
 
 
@@ -37,7 +37,7 @@ def sent_now(
         before = Sent(np.zeros_like(look), np.zeros(look.shape[:2], bool))
     wanted = np.zeros(look.shape[:2], bool)
     wanted.ravel()[kept] = True
-    new = wanted & (~before.any | (change_of(look, before.look) > changed))
+    new = wanted & (~before.any | (measure_change(look, before.look) > changed))
     after = Sent(np.where(new[..., None], look, before.look), before.any | new)
     cells = np.flatnonzero(new).astype(np.int64)
     cells.setflags(write=False)

@@ -22,7 +22,7 @@ from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import Grid
 from foveate.core.layout import Layout
 from foveate.core.readonly import Frozen
-from foveate.encoders.load import encoder_of
+from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.negatives import query_metric_of
 from foveate.texture.basis import DEFAULT_RANK, Basis, compress, inward
@@ -183,7 +183,7 @@ def _together(textures: Sequence[Texture], rank: int, encoder: str | Encoder | N
     """One basis for all textures, and the coordinates [h, w, rank] of each in it."""
     each = max(1, FITTED // len(textures))
     sample = [_restored(texture, each) for texture in textures]
-    tower = encoder_of(textures[0].encoder, encoder)
+    tower = match_encoder(textures[0].encoder, encoder)
     metric = query_metric_of(tower) if textures[0].preprocessing.get("compression", "query") == "query" else None
     basis = compress(np.concatenate(sample), rank=min(rank, textures[0].basis.width), metric=metric).basis
     toward = inward(basis, metric)

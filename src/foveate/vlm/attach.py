@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from foveate.core.errors import MissingExtraError, ModelError
-from foveate.encoders.load import encoder_given
+from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.vlm.families.family import Family
 from foveate.vlm.families.llava import Llava
@@ -65,7 +65,7 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
     _check_processor(model, processor)
     if isinstance(encoder, str) and encoder.partition(":")[0] == "tower":
         return VLM(model, processor, found, tower_of(model, encoder.partition(":")[2]))
-    encoder_given(encoder)
+    resolve_encoder(encoder)
     return VLM(model, processor, found, encoder)
 
 

@@ -28,7 +28,7 @@ from foveate.vlm.inputs.placement import Placement
 if TYPE_CHECKING:
     import torch
 
-    from foveate.encoders.clip import Clip
+    from foveate.encoders.clip import ClipEncoder
 
 LARGE = (1024, 336)  # width of the tower, pixels of its images: what the default checkpoint is for
 DEFAULT = "openai/clip-vit-large-patch14-336"
@@ -43,7 +43,7 @@ class Tower:
         features: of the one image that `encode_image` will be asked for; None before there is one.
     """
 
-    clip: Clip
+    clip: ClipEncoder
     features: Floats | None = None
 
     @property
@@ -133,7 +133,7 @@ def tower_of(model: Any, checkpoint: str) -> Tower:
             fix="name the CLIP checkpoint that the tower comes from: encoder='tower:NAME_OR_FOLDER' (LLaVA 1.5 has "
             f"{DEFAULT}), or use encoder='nano', which is offline",
         ) from cause
-    if not clip.is_tower(model.model.vision_tower):
+    if not clip.has_weights_of(model.model.vision_tower):
         raise ModelError(
             f"a tower with other weights than '{clip.name}'",
             expected="the CLIP checkpoint that this model's tower comes from, and a tower that was not trained on",

@@ -36,7 +36,7 @@ from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.relevance import question
 from foveate.core.errors import ImageNotFoundError, MissingExtraError, OptionError, QueryError
-from foveate.encoders.load import encoder_given
+from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.negatives import negatives_of, nouns, query_metric_of
 from foveate.relevance.query import Query, prepare
@@ -91,7 +91,7 @@ def measure(
 
     `progress` gets the steps done: two for each of the `sources`. Raises QueryError; StoreError where none can be read.
     """
-    tower = encoder_given(encoder)
+    tower = resolve_encoder(encoder)
     if not texts:
         raise QueryError("no question", expected="at least one", fix="leave them out for nouns")
     queries = [prepare(tower, text) for text in texts]

@@ -27,7 +27,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.channels.change import CHANGED, change_of, looks_of
+from foveate.channels.change import CHANGED, describe_cells, measure_change
 from foveate.core.errors import OptionError
 from foveate.pipeline import ABSENT_FLOOR, allocate
 from foveate.relevance.allocate import BEST, Allocation, even_order
@@ -137,9 +137,9 @@ def _new(image: Candidates) -> list[Floats]:
     for pane in image.placement.panes:
         differs = np.ones((pane.h, pane.w), bool)
         if image.placement.pictures > 1:  # the panes of a video show whole pictures
-            look = looks_of(image.images[pane.picture], pane.grid)
+            look = describe_cells(image.images[pane.picture], pane.grid)
             if (pane.h, pane.w) in last:
-                differs = change_of(look, last[pane.h, pane.w]) > CHANGED
+                differs = measure_change(look, last[pane.h, pane.w]) > CHANGED
                 look = np.where(differs[..., None], look, last[pane.h, pane.w])
             last[pane.h, pane.w] = look
         new.append(differs.astype(np.float32))
