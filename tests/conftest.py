@@ -79,7 +79,7 @@ def _is_missing(name: str) -> bool:
 @cache
 def _imports(path: Path) -> frozenset[str]:
     """Packages that a test file imports at its top, itself or through helpers in tests/ and benchmarks/."""
-    found = set()
+    found: set[str] = set()
     for name in IMPORTS.findall(path.read_text("utf-8")):
         helper = path.parents[1] / Path(*name.split(".")).with_suffix(".py")
         inside = name.split(".")[0] in ("tests", "benchmarks") and helper.exists() and helper != path

@@ -16,7 +16,7 @@ Needs the extra `[vlm]` (transformers from 5.18 on). Files, from the ground up:
 * scene.py: the values. seeing.py: images and videos become one. model.py: `see`, `prepare`, `ask`, `ask_many`.
 * attach.py: which model is which family. load.py: model and processor by name. lmms.py: the plug-in for lmms-eval.
 * crop.py: kept regions as further images. tower.py: LLaVA's own tower as the encoder of the texture.
-* rows.py, projector.py, lessons.py, training.py, checkpoint.py: a texture in the place of the vision tower.
+* rows.py, projector.py: a texture in the place of the vision tower. training/projector in a clone trains it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,6 @@ _LATER = {  # these need torch
     "TextureProjector": "projector",
     "scene_of": "projector",
     "TextureRows": "rows",
-    "train": "training",
-    "accuracy": "training",
-    "Settings": "training",
 }
 __all__ = ["FAMILIES", "METHODS", "VLM", "Answer", "Prepared", "Scene", "attach", *_LATER]
 
@@ -43,9 +40,6 @@ if TYPE_CHECKING:
     from foveate.vlm.projector import TextureProjector as TextureProjector
     from foveate.vlm.projector import scene_of as scene_of
     from foveate.vlm.rows import TextureRows as TextureRows
-    from foveate.vlm.training import Settings as Settings
-    from foveate.vlm.training import accuracy as accuracy
-    from foveate.vlm.training import train as train
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """Does a projector on textures learn? A small language model, generated scenes, two stages; prints a table.
 
-    python training/projector_demo.py              # everything; ten minutes on one busy core
-    python training/projector_demo.py --rows 2     # the first rows only
+    python -m training.projector.demo              # everything; ten minutes on one busy core
+    python -m training.projector.demo --rows 2     # the first rows only
 
 A scene is 192 x 96 pixels: two of five things, cut out of the package's three photographs (any window, mirrored or
 not, lighter or darker), in two of four bands, on grey noise. Two questions: "what is beside cake ?" (one of the four
@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import copy
 import math
+import tempfile
 import time
 import warnings
 from collections.abc import Sequence
@@ -51,10 +52,10 @@ import foveate
 from foveate.core.grid import resize_map
 from foveate.core.layout import Layout
 from foveate.vlm import attach
-from foveate.vlm.lessons import lessons_of
 from foveate.vlm.projector import TextureProjector, rows_for
 from foveate.vlm.rows import TextureRows
-from foveate.vlm.training import Settings, accuracy, loss_of, train
+from training.projector.lessons import lay_out
+from training.projector.train import accuracy, measure_loss, train
 
 SHAPE, STEP = (8, 4), 24  # the language model's grid of cells, and the pixels of each
 THINGS = {  # in photographs of the package: boxes (y0, x0, y1, x1) in pixels
@@ -260,12 +261,12 @@ def measured(
 ) -> tuple[float, float]:
     """(loss, accuracy) on held-out scenes."""
     vlm = attach(model, processor)
-    lessons = lessons_of(held, vlm, rows_for(vlm, projector), budget=budget)
+    lessons = lay_out(held, vlm, rows_for(vlm, projector), budget=budget)
     total = 0.0
     with torch.no_grad():
         for start in range(0, len(lessons), 50):
             part = lessons[start : start + 50]
-            total += loss_of(vlm, projector, part).item() * sum(one.learnt for one in part)
+            total += measure_loss(vlm, projector, part).item() * sum(one.learnt for one in part)
     return total / sum(one.learnt for one in lessons), accuracy(held, model, processor, projector, budget=budget)
 
 
@@ -321,8 +322,8 @@ def main() -> None:
         projector = TextureProjector.for_model(mine, rows, row.hidden)
         cells = []
         for stage, steps, rate in (("projector", chosen.steps, 1e-2), ("adapters", chosen.steps // 2, 2e-3)):
-            settings = Settings(steps=steps, rate=rate)
-            train(seen, mine, processor, projector, stage, settings=settings, budget=row.budget)
+            with tempfile.TemporaryDirectory() as folder:
+                train(seen, mine, processor, projector, stage, folder=folder, steps=steps, rate=rate, budget=row.budget)
             cells.append("{:.3f}, {:.3f}".format(*measured(mine, processor, projector, held, row.budget)))
         print(f"| {row.name} | {cells[0]} | {cells[1]} | {time.perf_counter() - start:.0f} |", flush=True)
 

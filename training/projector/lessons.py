@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
 
 from foveate.core.errors import OptionError
 from foveate.core.image import ImageSource
@@ -22,11 +24,9 @@ from foveate.texture.texture import Texture
 from foveate.vlm.families.family import Encoded, Family
 from foveate.vlm.inputs.batch import output_of, padded
 from foveate.vlm.model import VLM
+from foveate.vlm.projector import laid_out
 from foveate.vlm.rows import TextureRows
 from foveate.vlm.select.choose import Method
-
-if TYPE_CHECKING:
-    import torch
 
 Example = tuple[Texture | ImageSource, str, str]
 Kept = int | Literal["auto"] | None
@@ -40,24 +40,24 @@ class Lesson:
         rows: of the kept cells, float32 [K, in_width].
         deep: levels of zeros that the model wants beside them (DeepStack).
         prompt: input_ids, attention_mask [1, P] and position_ids [1, P] or [4, 1, P].
-        whole: the same of prompt, answer and end of the answer.
+        full: the same of prompt, answer and end of the answer.
         question, answer: as text.
     """
 
     rows: torch.Tensor
     deep: int
     prompt: Mapping[str, torch.Tensor]
-    whole: Mapping[str, torch.Tensor]
+    full: Mapping[str, torch.Tensor]
     question: str
     answer: str
 
     @property
     def learnt(self) -> int:
         """Ids of the answer and its end."""
-        return self.whole["input_ids"].shape[1] - self.prompt["input_ids"].shape[1]
+        return self.full["input_ids"].shape[1] - self.prompt["input_ids"].shape[1]
 
 
-def lessons_of(
+def lay_out(
     examples: Iterable[Example],
     vlm: VLM,
     rows: TextureRows,
@@ -80,10 +80,6 @@ def lessons_of(
         OptionError: something that is not such a triple, no examples, an empty answer. Also what `encode` and
         `VLM.prepare` raise.
     """
-    import torch
-
-    from foveate.vlm.projector import laid_out
-
     found: list[Lesson] = []
     last: tuple[Any, Any] = (None, None)
     for number, example in enumerate(examples):
@@ -95,13 +91,13 @@ def lessons_of(
         kept = min(budget, scene.cells[0]) if isinstance(budget, int) else budget
         prepared = vlm.prepare(scene, question, budget=kept, method=method, seed=seed + number)
         prompt = dict(prepared.text)
-        ids = [*vlm.processor.tokenizer(answer, add_special_tokens=False)["input_ids"], end_of(vlm)]
+        ids = [*vlm.processor.tokenizer(answer, add_special_tokens=False)["input_ids"], find_end(vlm)]
         found.append(
             Lesson(
                 rows=prepared.features.rows[0],
                 deep=len(prepared.features.levels),
                 prompt=prompt,
-                whole=_continued(prompt, torch.tensor(ids, device=prompt["input_ids"].device)),
+                full=_continued(prompt, torch.tensor(ids, device=prompt["input_ids"].device)),
                 question=question,
                 answer=answer,
             )
@@ -111,7 +107,7 @@ def lessons_of(
     return found
 
 
-def end_of(vlm: VLM) -> int:
+def find_end(vlm: VLM) -> int:
     """The id at which the model stops: what its generation settings say, else the tokenizer's end of sequence."""
     said = getattr(vlm.model.generation_config, "eos_token_id", None)
     said = said[0] if isinstance(said, list | tuple) and said else said
@@ -125,13 +121,11 @@ def end_of(vlm: VLM) -> int:
     return int(said)
 
 
-def together(
+def join(
     lessons: Sequence[Lesson], projector: torch.nn.Module, family: Family, pad: int, *, answers: bool, dtype: Any
 ) -> dict[str, Any]:
     """Several lessons as keywords of one call, padded on the left; `answers`: with their answers."""
-    import torch
-
-    texts = [dict(one.whole if answers else one.prompt) for one in lessons]
+    texts = [dict(one.full if answers else one.prompt) for one in lessons]
     own = next(projector.parameters())
     features = projector(torch.cat([one.rows for one in lessons]).to(own)).to(dtype)
     inputs: dict[str, Any] = dict(padded(texts, pad))
@@ -146,8 +140,6 @@ def together(
 
 def _continued(prompt: Mapping[str, torch.Tensor], more: torch.Tensor) -> dict[str, torch.Tensor]:
     """Prompt and answer; a row of order (the first of four) and rows of places each go on by ones."""
-    import torch
-
     at = prompt["position_ids"]
     steps = 1 + torch.arange(len(more), device=at.device)
     if at.ndim == 3:
