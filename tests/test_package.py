@@ -1,0 +1,60 @@
+"""What is published: the sdist holds the house, the wheel holds every asset, and works far from the clone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "foveate"
+ASSETS = [path for path in SOURCE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
+pytestmark = pytest.mark.slow
+
+
+def run(*command: object, cwd: Path) -> str:
+    done = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """(sdist, wheel); the wheel is made from the sdist."""
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT, cwd=out)
+    (sdist,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
+    return sdist, wheel
+
+
+def test_the_index_would_take_them(built: tuple[Path, Path], tmp_path: Path) -> None:
+    assert "PASSED" in run(sys.executable, "-m", "twine", "check", "--strict", *built, cwd=tmp_path)
+
+
+def test_every_module_and_asset_is_in_both(built: tuple[Path, Path]) -> None:
+    with tarfile.open(built[0]) as tar, zipfile.ZipFile(built[1]) as archive:
+        inside, names = {Path(name).relative_to(Path(name).parts[0]) for name in tar.getnames()}, archive.namelist()
+    assert len(ASSETS) >= 8  # py.typed, nano's three files, nouns, three photographs
+    for path in [*ASSETS, *SOURCE.rglob("*.py")]:
+        assert path.relative_to(ROOT) in inside
+        assert path.relative_to(ROOT / "src").as_posix() in names
+    assert not [name for name in names if not name.startswith(("foveate/", "foveate-"))]
+    for page in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "benchmarks/__main__.py", "Makefile"):
+        assert Path(page) in inside
+
+
+def test_the_wheel_does_the_main_job_in_an_empty_environment(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """Its own dependencies alone, from the package index, in a folder of its own."""
+    run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
+    python = tmp_path / "env" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", built[1], cwd=tmp_path)
+    run(tmp_path / "env" / "bin" / "foveate", "demo", "--out", "demo", cwd=tmp_path)
+    assert len(list((tmp_path / "demo").rglob("*.png"))) >= 4
+    where = run(python, "-c", "import foveate; print(foveate.__file__)", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(tmp_path / "env")
+    absent = "import importlib.util as u; print([n for n in ('torch', 'transformers', 'ray') if u.find_spec(n)])"
+    assert run(python, "-c", absent, cwd=tmp_path).strip() == "[]"
