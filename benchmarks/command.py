@@ -106,6 +106,27 @@ def bench_text(
     print_json(**report)
 
 
+@bench.command("budget")
+def bench_budget(
+    data: Annotated[Path, typer.Option("--data", help="Folder with annotations.json (polygons) and its images.")],
+    budgets: Annotated[str, typer.Option(help="Numbers of cells, with commas between.")] = "128,273",
+    text: Annotated[str, typer.Option(help="Who looks for writing: auto, rapidocr or opencv.")] = "auto",
+) -> None:
+    """Does a budget keep what was found? Kept cells on writing, by question."""
+    from typing import cast
+
+    from benchmarks.budget import COLUMNS, measure
+
+    try:
+        numbers = [int(number) for number in budgets.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"--budgets {budgets}: expected whole numbers with commas between") from None
+    with counting("budget", 12) as progress:
+        report = measure(data, numbers, cast(Any, text), progress)
+    table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
+    last_line(**report)
+
+
 @bench.command("store")
 def bench_store(
     image: Annotated[Path | None, typer.Argument(help="An image [default: a bundled photograph].")] = None,

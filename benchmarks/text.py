@@ -48,7 +48,7 @@ def measure(folder: Path) -> dict[str, Any]:
     counts: dict[str, dict[str, NDArray[np.int64]]] = {ALL: {}}
     seconds: dict[str, list[float]] = {detector: [] for detector in detectors}
     images = 0
-    for rgb, wanted, ignored, source in _annotated(folder):
+    for rgb, wanted, ignored, source in annotated(folder):
         images += 1
         truth = on_cells(wanted) >= SHARE
         counted = truth | (on_cells(ignored) == 0)
@@ -122,7 +122,7 @@ def _largest(values: NDArray[np.floating], number: int) -> Bools:
     return out.reshape(values.shape)
 
 
-def _annotated(folder: Path) -> Iterator[tuple[NDArray[np.uint8], Floats, Floats, str]]:
+def annotated(folder: Path) -> Iterator[tuple[NDArray[np.uint8], Floats, Floats, str]]:
     """Images with the masks [H, W] of their writing and of what is marked to be ignored, and their source."""
     file = folder / "annotations.json"
     try:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foveate
-from foveate import Texture
+from foveate import Grid, Texture
 from foveate.core.errors import ChannelError, OptionError
 from foveate.relevance.scorers import FUSIONS, Linear, Participation, ScorerWeights, Tensions, information, perspective
 
@@ -115,6 +115,20 @@ def test_a_prior_is_mixed_in(texture: Texture) -> None:
         assert set(found.reasons) == {"participation", "segment", "prior"}
     several = foveate.score(noted, ["broccoli", "a child"], prior="pass_1")
     assert np.array_equal(several[0].map, foveate.score(noted, "broccoli", prior="pass_1").map)
+
+
+def test_a_budget_goes_to_all_that_entered_the_map(texture: Texture) -> None:
+    bright, mask = np.zeros(texture.grid.shape, np.float32), np.zeros((160, 120))
+    bright[50:60, 4:8] = mask[125:150, 10:20] = 1  # nothing stands out there, and no sign is in the photograph
+    read = texture.with_channel("text", mask)
+    prior = foveate.score(texture, "a zebra", prior=0.9 * bright, prior_weight=0.9)
+    for found in (foveate.score(read, "what does the sign say?"), prior):
+        assert found.map[bright > 0].min() >= 0.5
+        assert foveate.allocate(found, 128).mask[bright > 0].all()
+        assert not found.detected  # whether the thing asked for is there is the question's business alone
+        assert found.on(Grid(32, 24, 640, 480)).trust == found.trust == 1
+    faint = foveate.score(texture, "a zebra", prior=bright, prior_weight=0.3)
+    assert foveate.score(texture, "a zebra").trust < faint.trust < 1
 
 
 def test_unusable_arguments_say_so(texture: Texture) -> None:

@@ -29,7 +29,7 @@ from foveate.relevance.negatives import negatives_of, query_metric_of
 from foveate.relevance.policies import Policy, TopK
 from foveate.relevance.query import prepare
 from foveate.relevance.score import relevance_of
-from foveate.relevance.value import DETECTED, Relevance, Relevances
+from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
 from foveate.texture.texture import EncoderStamp, Texture
 
@@ -208,9 +208,10 @@ def allocate(
 
     >>> kept = allocate(relevance, budget=273)                                  # doctest: +SKIP
 
-    A thing that is there (confidence 0.5 and above) gets the cells where it is most relevant. The less likely it is,
-    the more of the budget follows saliency instead, and the more is spread evenly: half of it for a thing that is
-    certainly not there, all of it in a featureless image. Transparent cells come last.
+    A map that reaches 0.5, by the thing asked for or by anything else that entered it (`Relevance.trust`), gets the
+    cells where it is highest. The lower it stays, the more of the budget follows saliency instead, and the more is
+    spread evenly: half of it for a thing that is certainly not there, all of it in a featureless image. Transparent
+    cells come last.
 
     Args:
         relevance: from `score`; of several questions, one allocation each.
@@ -232,7 +233,7 @@ def allocate(
     if not isinstance(relevance, Relevance):
         raise _misplaced("allocate", relevance, "a Relevance", "relevance = score(texture, query) comes first")
     check_floor(floor)
-    grid, likely = relevance.grid, min(1.0, relevance.confidence / DETECTED)
+    grid, likely = relevance.grid, relevance.trust
     key = relevance.map
     if likely < 1:
         key = likely * key / max(float(key.max()), 1e-9)

@@ -101,6 +101,7 @@ def relevance_of(
         valid=None if valid is None else valid.reshape(shape),
         grid=texture.grid,
         features=texture.coordinates().reshape(*shape, -1),
+        peak=_peak(final.ravel()) if reasons.keys() - {"participation", "segment"} else 0.0,
     )
 
 

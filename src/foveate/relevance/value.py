@@ -26,7 +26,8 @@ class Relevance:
         query: the question as asked.
         map: relevance of each cell, float32 [h, w] in [0, 1].
         logits: the raw score behind it, float32 [h, w]; what to compare across cells when the map is low everywhere.
-        confidence: in [0, 1], how sure the map is that the thing is in the image.
+        confidence: in [0, 1], how sure the question's own map is that the thing asked for is in the image. Cues, priors
+            and fusions have no part in it: a bright prior does not make a dog detected.
         parts: the map of each phrase, by the phrase.
         reasons: why: every plane that entered the map, by name: "participation" (p, the phrases' highest), "segment"
             (its mean over each segment), channels that the question speaks of, "prior", "information", "perspective".
@@ -34,6 +35,7 @@ class Relevance:
         valid: opaque share of each cell, float32 [h, w]; None for an image without alpha.
         grid: the cells.
         features: the cells' embedding, float32 [h, w, r], for policies that look at it; None where nobody gave it.
+        peak: the mean of the highest 1/256 of the final map where cues, a prior or a fusion entered it; else 0.
     """
 
     query: str
@@ -46,6 +48,7 @@ class Relevance:
     valid: Floats | None
     grid: Grid
     features: Floats | None = None
+    peak: float = 0.0
 
     def __repr__(self) -> str:
         found = "detected" if self.detected else "not found"
@@ -62,6 +65,15 @@ class Relevance:
     def detected(self) -> bool:
         """Whether the thing counts as being in the image: confidence is at least 0.5."""
         return self.confidence >= DETECTED
+
+    @property
+    def trust(self) -> float:
+        """How far `allocate` follows the map, in [0, 1]; saliency and an even spread get the rest.
+
+        1 from a value of 0.5 on. The value is the confidence or the peak of everything that entered the map, whichever
+        is higher: writing that a question asks for, or a gaze given as a prior, is kept although no "sign" was found.
+        """
+        return min(1.0, max(self.confidence, self.peak) / DETECTED)
 
     def on(self, grid: Grid) -> Relevance:
         """The same relevance on another grid over the same image: area means where coarser, linear where finer."""

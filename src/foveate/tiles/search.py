@@ -250,11 +250,13 @@ def merged(
     saliency = resize_map(whole.saliency, grid.shape)
     for plane in (*planes.values(), looked, saliency):
         plane.setflags(write=False)
+    parts = (whole, *(r for _, r in (*windows, *tiles)))
     return Relevance(
         query=whole.query,
         map=planes["map"],
         logits=planes["logits"],
-        confidence=max(r.confidence for r in (whole, *(r for _, r in (*windows, *tiles)))),
+        confidence=max(r.confidence for r in parts),
+        peak=max(r.peak for r in parts),
         parts=ReadOnly({}),
         reasons=ReadOnly({"participation": planes["map"], "looked": looked}),
         saliency=saliency,

@@ -33,7 +33,7 @@ from foveate.pipeline import ABSENT_FLOOR, allocate
 from foveate.relevance.allocate import BEST, Allocation, even_order
 from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, top_cells
 from foveate.relevance.shares import apportion
-from foveate.relevance.value import DETECTED, Relevance
+from foveate.relevance.value import Relevance
 from foveate.vlm.inputs.placement import Pane, Placement, seen_through, touched
 from foveate.vlm.select.windows import windows_first
 
@@ -176,7 +176,7 @@ def _shares(image: Candidates, panes: Sequence[Relevance], budget: int) -> Indic
     counts = [pane.count for pane in image.placement.panes]
     if len(counts) == 1:
         return np.array([budget])
-    likely = min(1.0, max(r.confidence for r in panes) / DETECTED)
+    likely = max(r.trust for r in panes)
     peak = max(max(float(r.map.max()) for r in panes), 1e-9)
     keys = [likely * r.map.ravel() / peak + (1 - likely) * r.saliency.ravel() for r in panes]
     flat = np.ptp(np.concatenate(keys)) == 0
