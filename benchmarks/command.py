@@ -123,8 +123,8 @@ def bench_budget(
         raise typer.BadParameter(f"--budgets {budgets}: expected whole numbers with commas between") from None
     with counting("budget", 12) as progress:
         report = measure(data, numbers, cast(Any, text), progress)
-    table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
-    last_line(**report)
+    print_table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
+    print_json(**report)
 
 
 @bench.command("store")

@@ -16,7 +16,6 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import foveate.vlm
-from foveate.cli.answers import covered
 from foveate.cli.main import app
 from foveate.core.errors import (
     BudgetError,
@@ -30,7 +29,6 @@ from foveate.core.errors import (
     PromptError,
     QueryError,
 )
-from foveate.vlm.inputs.placement import Pane
 from foveate.vlm.load import load, still_images
 from tests.conftest import PHOTOS
 from tests.vlm_folders import saved
@@ -153,15 +151,11 @@ def test_a_folder_without_a_processor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["transformers", "torch", "jinja2"])
-def test_a_missing_extra_is_named(module: str, tmp_path: Path) -> None:
-    code = f"import sys; sys.modules[{module!r}] = None; from foveate.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "ask", CAKE, "a dog", "--model", "x/y"], capture_output=True, text=True
-    )
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert f"needs {module}" in done.stderr
-    assert "pip install 'foveate[vlm]'" in done.stderr
+def test_a_missing_extra_is_named(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=f"needs {module}") as caught:
+        asked(CAKE, "a dog", "--model", "x/y")
+    assert "pip install 'foveate[vlm]'" in caught.value.fix
 
 
 def test_a_processor_that_needs_more_names_it(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,11 +167,10 @@ def test_a_processor_that_needs_more_names_it(folders: Path, monkeypatch: pytest
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_the_installed_command_answers(folders: Path, tmp_path: Path) -> None:
-    command = Path(sys.executable).parent / "foveate"
+def test_the_command_answers_in_a_process_of_its_own(folders: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [command, "ask", CAKE, "where is the cake?", "why?", "--model", folders / "qwen2_5_vl", "-k", "40",
-         "--max-new-tokens", "3", "--out", "out"],
+        [sys.executable, "-m", "foveate", "ask", CAKE, "where is the cake?", "why?", "-k", "40", "--out", "out",
+         "--model", folders / "qwen2_5_vl", "--max-new-tokens", "3"],
         cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -212,9 +205,10 @@ def test_its_answer_is_that_of_the_library(folders: Path) -> None:
     assert found["questions"][0]["kept"][0]["indices"] == answer.chosen[0].kept[0].indices.tolist()
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
-@pytest.mark.parametrize("mode", ["drop", "weight", "crop"])
-def test_modes_and_families(name: str, mode: str, folders: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "name"), [*(("drop", name) for name in FAMILIES), ("weight", "llava_next"), ("crop", "qwen3_vl")]
+)
+def test_modes_and_families(mode: str, name: str, folders: Path, tmp_path: Path) -> None:
     budget = 96 if mode == "crop" else 64  # a region and what is around it
     found = asked(CAKE, "a cake", "--model", folders / name, "-k", budget, "--mode", mode, "--max-new-tokens", 2,
                   "--out", tmp_path)  # fmt: skip
@@ -270,11 +264,7 @@ def test_a_model_without_a_chat_template_says_what_to_write(tmp_path: Path) -> N
     with pytest.raises(PromptError, match="without a chat template") as caught:
         asked(CAKE, "a cake", "--model", tmp_path)
     assert "prompt=" in caught.value.fix
-
-
-def test_a_model_without_a_chat_template_takes_a_prompt(tmp_path: Path) -> None:
-    saved("llava", tmp_path, template=False)
-    asked(CAKE, "a cake", "--model", tmp_path, "--prompt", "USER: <image> {question} ASSISTANT:")
+    asked(CAKE, "a cake", "--model", tmp_path, "--max-new-tokens", 2, "--prompt", "USER: <image> {question} ASSISTANT:")
 
 
 @pytest.mark.parametrize(
@@ -286,7 +276,7 @@ def test_a_model_without_a_chat_template_takes_a_prompt(tmp_path: Path) -> None:
         ((CAKE, "a dog", "--mode", "dropp"), OptionError, "dropp"),
         ((CAKE, "a dog", "--method", "best"), OptionError, "best"),
         ((CAKE, "a dog", "-k", 0), BudgetError, "budget=0"),
-        ((CAKE, "a dog", "--max-new-tokens", 0), OptionError, "0 new tokens"),
+        ((CAKE, "a dog", "--max-new-tokens", 0), OptionError, "max_new_tokens=0"),
         ((CAKE, "a dog", "--encoder", "nan0"), EncoderNameError, "nan0"),
         ((CAKE, "a dog", "--model", "/no/such/folder"), ModelFilesError, "no folder"),
     ],
@@ -306,17 +296,3 @@ def test_a_budget_that_is_no_number_is_wrong_usage() -> None:
     result = CliRunner().invoke(app, ["ask", str(CAKE), "a dog", "--model", "x", "-k", "many"])
     assert result.exit_code == 2
     assert "auto" in result.stderr
-
-
-def test_what_is_drawn_bright_lies_in_the_kept_cells() -> None:
-    y, x = np.arange(30) + 0.5, np.arange(50) + 0.5
-    whole = Pane(3, 5, (0.0, 0.0, 30.0, 50.0))
-    assert np.array_equal(np.argwhere(covered(whole, np.array([6]), y, x)).min(0), [10, 10])
-    assert covered(whole, np.arange(15), y, x).all()
-    centre = Pane(2, 2, (0.0, 10.0, 30.0, 40.0))  # a processor that cuts the sides off
-    seen = covered(centre, np.arange(4), y, x)
-    assert seen[:, 10:40].all()
-    assert not seen[:, :10].any()
-    assert not seen[:, 40:].any()
-    padded = Pane(4, 4, (-10.0, 0.0, 40.0, 50.0))  # one that pads to a square
-    assert covered(padded, np.arange(4), y, x).sum() == 50 * 2  # its first row of cells: -10 .. 2.5

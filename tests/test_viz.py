@@ -5,7 +5,8 @@ from PIL import ImageFont
 
 import foveate
 from foveate import Texture
-from foveate.viz.pictures import colour_heat, contact_sheet, draw_heat, draw_kept, fit_text, panels
+from foveate.viz.pictures import colour_heat, cover, draw_channels, draw_heat, draw_kept, draw_question, fit_text
+from foveate.vlm.inputs.placement import Pane
 
 
 def test_heat_gets_lighter_all_the_way() -> None:
@@ -35,7 +36,7 @@ def test_dropped_cells_are_grey_and_dim(wide: Texture) -> None:
 def test_pictures_of_upright_and_wide_images_have_three_panels(texture: Texture, wide: Texture) -> None:
     for one in (texture, wide):
         relevance = foveate.score(one, "a dog")
-        page = panels(one, relevance, foveate.allocate(relevance, 50))
+        page = draw_question(one, relevance, foveate.allocate(relevance, 50))
         assert page.width > 2.5 * page.height * one.grid.width / one.grid.height * 0.8
 
 
@@ -43,11 +44,25 @@ def test_extreme_shapes_can_be_drawn() -> None:
     for size in ((1, 1), (1, 900), (900, 1)):
         one = foveate.encode(np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8))
         relevance = foveate.score(one, "a dog")
-        panels(one, relevance, foveate.allocate(relevance, 1))
-        contact_sheet(one)
+        draw_question(one, relevance, foveate.allocate(relevance, 1))
+        draw_channels(one)
 
 
 def test_long_captions_are_cut_and_strange_ones_drawn() -> None:
     font = ImageFont.load_default(16)
     for text in ("w" * 500, "une très longue question " * 30, "“quoted”\nand broken", "犬", ""):
         assert font.getlength(fit_text(text, 200, font)) <= 200
+
+
+def test_what_is_drawn_bright_lies_in_the_kept_cells() -> None:
+    y, x = np.arange(30) + 0.5, np.arange(50) + 0.5
+    whole = Pane(3, 5, (0.0, 0.0, 30.0, 50.0))
+    assert np.array_equal(np.argwhere(cover(whole, np.array([6]), y, x)).min(0), [10, 10])
+    assert cover(whole, np.arange(15), y, x).all()
+    centre = Pane(2, 2, (0.0, 10.0, 30.0, 40.0))  # a processor that cuts the sides off
+    seen = cover(centre, np.arange(4), y, x)
+    assert seen[:, 10:40].all()
+    assert not seen[:, :10].any()
+    assert not seen[:, 40:].any()
+    padded = Pane(4, 4, (-10.0, 0.0, 40.0, 50.0))  # one that pads to a square
+    assert cover(padded, np.arange(4), y, x).sum() == 50 * 2  # its first row of cells: -10 .. 2.5

@@ -1,1 +1,21 @@
-"""The command `foveate`: one file a command, and what they share."""
+"""The command `foveate`: one file a command. Begin with main.py, which lists them.
+
+    main.py      the list, and how an error becomes a message
+    look.py      look, demo        questions about an image
+    encode.py    encode            an image to a texture file; how every command gets its texture
+    channels.py  channels          all channels of an image on one sheet
+    zoom.py      zoom              small things in large images
+    ask.py       ask               a vision-language model
+    video.py     video             questions through a clip; watch.py writes its files
+    index.py     index             images into a store
+    search.py    search            images out of it
+    store.py     store ...         what keeps a store whole and quick
+    basis.py     basis ...         one basis for many images
+    evaluate/    evaluate ...      how good and how fast it is on the user's own data
+    doctor.py    doctor            what is installed
+    terminal.py  what they share: options, tables, progress
+    results.py   names of results, and their files
+
+Only typer is imported at the top of these files, everything else when a command runs: `foveate --help` takes a tenth
+of a second. Every command prints a table for people and, as the last line of stdout, one JSON object for programs.
+"""

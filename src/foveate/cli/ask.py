@@ -1,21 +1,35 @@
-"""The command `foveate ask`. Only typer is imported at the top, so that `foveate --help` stays quick."""
+"""`foveate ask`: questions to a vision-language model about one image.
+
+What can be refused without the model is refused before it is loaded. Not covered: several images in one prompt, videos,
+sampling; foveate.vlm has them.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
+import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import EncoderName, print_json, print_table, refuse_files, waiting
+from foveate.cli.results import make_slug, write_result
+from foveate.cli.terminal import (
+    Device,
+    Dtype,
+    EncoderName,
+    parse_budget_or_all,
+    print_json,
+    print_table,
+    refuse_files,
+    waiting,
+)
 
+if TYPE_CHECKING:
+    from foveate.vlm.encoded import Answer, Scene
 
-def _budget(text: str | int) -> int | str:
-    try:
-        return text if text in ("auto", "all") else int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither a whole number nor 'auto' nor 'all'") from None
+QUESTION = "{question}"  # in a hand-written prompt: where the question goes
 
 
 def ask(
@@ -25,12 +39,13 @@ def ask(
     budget: Annotated[
         Any,
         typer.Option(
-            "--budget", "-k", parser=_budget, metavar="INTEGER|auto|all",
+            "--budget", "-k", parser=parse_budget_or_all, metavar="INTEGER|auto|all",
             help="Cells that the model gets, exactly; auto: by the map's mass; all: the stock model.",
         ),
     ] = 128,
     mode: Annotated[
-        str, typer.Option(help="drop: after the tower. sparse: before it. weight: all, scaled. crop: regions, larger.")
+        str,
+        typer.Option(help="drop: after the encoder. sparse: before it. weight: all, scaled. crop: regions, larger."),
     ] = "drop",
     method: Annotated[
         str,
@@ -47,24 +62,21 @@ def ask(
         ),
     ] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Length of an answer, at most.")] = 64,
-    dtype: Annotated[str, typer.Option(help="auto (the checkpoint's own), float32, bfloat16, float16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    dtype: Dtype = "auto",
+    device: Device = "auto",
     out: Annotated[
         Path | None, typer.Option(help="Folder for a picture and a JSON file for each question; made if needed.")
     ] = None,
 ) -> None:  # fmt: skip
     """Ask a vision-language model: it gets only the tokens where the question looks."""
-    import time
-
-    from foveate.cli.answers import ask as ask_all
-    from foveate.cli.answers import check
+    from foveate.core.files import make_folder
     from foveate.core.image import load_image
     from foveate.encoders.load import load_encoder
     from foveate.vlm.load import load
 
     refuse_files(question)
-    layout = None if prompt is None else prompt.replace("\\n", "\n")
-    check(question, budget, mode, method, layout, max_new_tokens)
+    prompt = None if prompt is None else prompt.replace("\\n", "\n")
+    _check(question, budget, mode, method, prompt, max_new_tokens)
     picture = load_image(image)
     load_encoder(encoder or "nano")
     start = time.perf_counter()
@@ -73,13 +85,32 @@ def ask(
         typer.echo(hint, err=True)
     with waiting(hint, None):
         vlm = load(model, dtype=dtype, device=device, encoder=encoder or "nano")
-    seconds = time.perf_counter() - start
+    load_seconds = time.perf_counter() - start
+    if out is not None:
+        make_folder(out)
+    records, notes = [], dict[str, None]()
     with waiting(f"asking {model}", None):
-        found = ask_all(
-            vlm, picture, question, budget=budget, mode=mode, method=method, prompt=layout,
-            max_new_tokens=max_new_tokens, out=out, source=str(image.absolute()), model=model,
-        )  # fmt: skip
-    notes, records = found["warnings"], found["questions"]
+        start = time.perf_counter()
+        scene = vlm.see(picture, mode="sparse" if mode == "sparse" else "drop")
+        see_seconds = time.perf_counter() - start
+        for text in question:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                answer = vlm.ask(
+                    scene,
+                    text,
+                    budget=None if budget == "all" else budget,
+                    mode=mode,
+                    method=method,
+                    prompt=None if prompt is None else prompt.replace(QUESTION, text),
+                    generation={"max_new_tokens": max_new_tokens},
+                )
+            notes |= dict.fromkeys(str(note.message) for note in caught if _is_ours(note.filename))
+            identity = {
+                "source": str(image.absolute()), "model": model, "question": text, "budget": budget, "mode": mode,
+                "method": method, "prompt": prompt,
+            }  # fmt: skip
+            records.append(_record(scene, answer, identity, out))
     for note in notes:
         typer.echo(f"warning: {note}", err=True)
     rows = [
@@ -88,11 +119,71 @@ def ask(
         for r in records
     ]  # fmt: skip
     title = (
-        f"{image}  {found['cells']} cells, {type(vlm.model).__name__} on {vlm.model.device}, "
-        f"loaded in {seconds:.1f} s, seen in {found['see_seconds']:.2f} s"
+        f"{image}  {scene.cells[0]} cells, {type(vlm.model).__name__} on {vlm.model.device}, "
+        f"loaded in {load_seconds:.1f} s, seen in {see_seconds:.2f} s"
     )
     print_table(title, ("question", "answer", "tokens", "time", *(["picture"] if out else [])), rows)
     print_json(
         image=str(image), model=model, encoder=encoder or "nano", mode=mode, method=method, budget=budget,
-        load_seconds=round(seconds, 3), **found,
+        load_seconds=round(load_seconds, 3), cells=scene.cells[0], see_seconds=round(see_seconds, 4),
+        warnings=list(notes), questions=records,
     )  # fmt: skip
+
+
+def _check(questions: list[str], budget: Any, mode: str, method: str, prompt: str | None, new: int) -> None:
+    """Raises QueryError, BudgetError, OptionError or PromptError for what no model could be asked."""
+    from foveate.core.checks import check_choice, check_int
+    from foveate.core.errors import BudgetError, OptionError, PromptError, QueryError
+    from foveate.vlm.model import MODES
+    from foveate.vlm.select.choose import METHODS
+
+    if not all(question.strip() for question in questions):
+        raise QueryError("an empty question", expected="a text", fix='ask "what is in the picture?", say')
+    check_choice("mode", mode, MODES)
+    check_choice("method", method, METHODS)
+    if budget not in ("auto", "all"):
+        check_int("budget", budget, fix="or 'auto', or 'all'; leave it out for 128", error=BudgetError)
+    check_int("max_new_tokens", new)
+    if prompt is not None and mode == "crop":
+        raise OptionError(
+            "a hand-written prompt with mode='crop'",
+            expected="the chat template: how many images the prompt will have is not known before",
+            fix="leave one of the two out",
+        )
+    if prompt is not None and len(questions) > 1 and QUESTION not in prompt:
+        raise PromptError(
+            f"one prompt for {len(questions)} questions",
+            expected=f"{QUESTION} where each question goes",
+            fix=f"write --prompt 'USER: <image> {QUESTION} ASSISTANT:'",
+        )
+
+
+def _is_ours(filename: str) -> bool:
+    """Whether a warning is about what was asked: raised in this file's name, and not in a library's."""
+    return Path(filename).is_relative_to(Path(__file__).parent)
+
+
+def _record(scene: Scene, answer: Answer, identity: dict[str, Any], out: Path | None) -> dict[str, Any]:
+    """What JSON says of an answer; with `out`, its picture and file are written. Mode "crop" keeps the same panes."""
+    panes, kept = scene.placements[0].panes, answer.chosen[0].kept
+    record = {
+        "question": identity["question"],
+        "answer": answer.text,
+        "kept": [
+            {"grid": [pane.h, pane.w], "box": [round(side, 2) for side in pane.box], "indices": cells.indices.tolist()}
+            for pane, cells in zip(panes, kept, strict=True)
+        ],
+        "tokens": list(answer.tokens),
+        "seconds": {name: round(seconds, 6) for name, seconds in answer.seconds.items()},
+        "confidence": round(answer.relevance[0].confidence, 4),
+        "detected": answer.relevance[0].detected,
+    }
+    if answer.regions is not None:
+        record["regions"] = answer.regions.boxes.tolist()
+    if out is None:
+        return record
+    from foveate.viz import draw_answer
+
+    texture = scene.textures[0]
+    stem = out / f"{Path(texture.name).stem}--{make_slug(identity['question'])}--ask"
+    return write_result(stem, identity, record, draw_answer(texture, panes, answer), image=texture.name)

@@ -1,4 +1,4 @@
-"""What is installed, and what is missing: the first thing to look at, and to paste into a report of a problem.
+"""`foveate doctor`: what is installed, and what is missing; to paste into a report of a problem.
 
 Nothing is imported at the top that could be what is broken.
 """
@@ -10,6 +10,9 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import typer
+
+from foveate.cli.terminal import print_json, print_table
 from foveate.core.version import __version__
 
 BASE = ("numpy", "opencv-python-headless", "pillow", "onnxruntime", "tokenizers", "safetensors", "typer", "rich")
@@ -27,7 +30,16 @@ EXTRAS = {
 AGAIN = "pip install --force-reinstall foveate"
 
 
-def examine() -> dict[str, Any]:
+def doctor() -> None:
+    """Say what is installed: versions, extras, encoder files, threads."""
+    report = _examine()
+    print_table("foveate doctor", ("what", "state"), [(row["what"], row["state"]) for row in report["rows"]])
+    print_json(**report)
+    if not report["ok"]:
+        raise typer.Exit(1)
+
+
+def _examine() -> dict[str, Any]:
     """-> {"ok": bool, "rows": [{"what", "state"}]}; not ok where the main job cannot run."""
     rows = [
         ("foveate", __version__),

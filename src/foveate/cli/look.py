@@ -1,44 +1,81 @@
-"""Ask a texture several questions and write down what came out: a picture and a JSON file for each.
-
-This is what `foveate look` and `foveate demo` do after encoding; floor 6, so it may know files and pictures.
-"""
+"""`foveate look` and `foveate demo`: questions about an image; a picture and a JSON file for each."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-import re
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from foveate.core.files import make_folder, write_whole
-from foveate.encoders.protocol import Encoder
-from foveate.pipeline import Budget, allocate, score
-from foveate.texture.texture import Texture
-from foveate.viz.pictures import panels
+import typer
+
+from foveate.cli.encode import TEXTURE, load_or_encode
+from foveate.cli.results import make_slug, write_result
+from foveate.cli.terminal import (
+    PHOTOS,
+    EncoderName,
+    LongSide,
+    Out,
+    format_confidence,
+    parse_budget,
+    print_json,
+    print_table,
+    refuse_files,
+)
+
+if TYPE_CHECKING:
+    from foveate.texture.texture import Texture
+
+Budget = Annotated[
+    Any,
+    typer.Option(
+        "--budget",
+        "-k",
+        parser=parse_budget,
+        metavar="INTEGER|auto",
+        help="Cells to keep, exactly; auto: by the map's mass [default: 273, or half of a small grid].",
+    ),
+]
+DEMO = (
+    ("child_with_broccoli.jpg", ("broccoli", "a child")),
+    ("cake_and_coffee.jpg", ("where is the cake?", "a cup of coffee")),
+)
 
 
 def look(
-    texture: Texture,
-    queries: Sequence[str],
-    *,
-    budget: Budget,
-    out: Path,
-    floor: float = 0.0,
-    source: str = "",
-    encoder: str | Encoder | None = None,
-) -> list[dict[str, Any]]:
-    """Score and allocate each query; write `<image>--<query>.png` and `.json` into `out`. -> one record a query.
+    image: Annotated[Path, typer.Argument(help="An image, or a texture written by 'foveate encode' (.safetensors).")],
+    query: Annotated[list[str], typer.Argument(help="Questions or noun phrases, each in quotes.")],
+    budget: Budget = None,
+    encoder: EncoderName = None,
+    out: Out = Path("foveate-out"),
+    floor: Annotated[float, typer.Option(help="Share of the budget spread evenly, 0 to 1.")] = 0.0,
+    long_side: LongSide = None,
+) -> None:
+    """Ask an image questions: a heat map and K kept cells for each."""
+    refuse_files(query)
+    print_json(**_look_at(image, query, budget, out, encoder, floor, long_side))
 
-    All queries are scored before anything is written, so a bad one leaves no files behind. A file is written over only
-    by the same question to the same `source` with the same budget; others get a number behind their name.
 
-    Raises:
-        QueryError, BudgetError, OptionError, OutputError.
+def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
+    """Run the main job on two bundled photographs, offline."""
+    records = [_look_at(PHOTOS / name, queries, budget, out) for name, queries in DEMO]
+    for query in (query for record in records for query in record["queries"]):
+        del query["indices"]  # a wall of numbers; the JSON files have them
+    print_json(demo=records)
+
+
+def _look_at(
+    image: Path, queries: list[str] | tuple[str, ...], budget: Any, out: Path, encoder: str | None = None,
+    floor: float = 0.0, long_side: int | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Write the results of all queries, print their table. -> what `foveate look` prints as JSON.
+
+    All queries are scored before anything is written, so a bad one leaves no files behind.
     """
+    from foveate.core.files import make_folder
+    from foveate.pipeline import allocate, score
+
+    texture, seconds = load_or_encode(image, encoder, long_side)
+    encoder = encoder or (None if image.suffix.lower() == TEXTURE else "nano")
     results = []
     for query in queries:
         start = time.perf_counter()
@@ -46,54 +83,44 @@ def look(
         kept = allocate(relevance, budget, floor=floor)
         results.append((relevance, kept, time.perf_counter() - start))
     make_folder(out)
-    records = []
-    for query, (relevance, kept, seconds) in zip(queries, results, strict=True):
-        identity = {"source": source, "query": query, "budget": len(kept)}
-        path = place(out / f"{Path(texture.name).stem}--{slug(query)}", identity)
-        record = {
-            "query": query,
-            "phrases": list(relevance.parts),
-            "budget": len(kept),
-            "indices": kept.indices.tolist(),
-            "confidence": round(relevance.confidence, 4),
-            "detected": relevance.detected,
-            "score_seconds": round(seconds, 6),
-            "png": f"{path}.png",
-            "json": f"{path}.json",
-        }
-        picture = io.BytesIO()
-        panels(texture, relevance, kept).save(picture, "PNG")
-        write_whole(Path(record["png"]), picture.getvalue())
-        content = record | {
-            "source": source,
-            "image": texture.name,
-            "size": [texture.grid.height, texture.grid.width],
-            "grid": list(texture.grid.shape),
-            "encoder": {"name": texture.encoder.name, "revision": texture.encoder.revision},
-            "scores": [round(float(s), 5) for s in kept.scores],
-            "map": [[round(float(v), 4) for v in row] for row in relevance.map],
-        }
-        write_whole(Path(record["json"]), json.dumps(content).encode())
-        records.append(record)
-    return records
+    records = [_write(texture, *result, out, str(image.absolute())) for result in results]
+    rows = [
+        (r["query"], " + ".join(r["phrases"]), format_confidence(r["confidence"], r["detected"]),
+         f"{r['budget']} of {texture.grid.count}", f"{r['score_seconds'] * 1e3:.2f} ms", r["png"])
+        for r in records
+    ]  # fmt: skip
+    title = f"{image}  {texture.grid.h} x {texture.grid.w} cells, {texture.encoder.name}, {seconds * 1e3:.0f} ms"
+    print_table(title, ("query", "looks for", "confidence", "kept", "time", "picture"), rows)
+    return {
+        "image": str(image),
+        "encoder": texture.encoder.name,
+        "grid": list(texture.grid.shape),
+        "encode_seconds": round(seconds, 4),
+        "queries": records,
+    }
 
 
-def slug(query: str) -> str:
-    """A file name for a question: its letters and digits, or a digest where it has none in ASCII."""
-    words = re.sub(r"[^a-z0-9]+", "-", query.lower()).strip("-")
-    return words[:60].rstrip("-") or hashlib.sha256(query.encode()).hexdigest()[:12]
+def _write(texture: Texture, relevance: Any, kept: Any, seconds: float, out: Path, source: str) -> dict[str, Any]:
+    from foveate.viz import draw_question
 
-
-def place(path: Path, identity: dict[str, Any]) -> Path:
-    """The path without suffix, or the first `path-2`, `path-3`, ... that is free or holds this very result already."""
-    number, candidate = 1, path
-    while any(Path(f"{candidate}.{kind}").exists() for kind in ("json", "png")):
-        try:
-            there = json.loads(Path(f"{candidate}.json").read_text("utf-8"))
-            if all(there.get(key) == value for key, value in identity.items()):
-                break
-        except (OSError, ValueError, AttributeError):
-            pass  # not ours: leave it alone
-        number += 1
-        candidate = path.with_name(f"{path.name}-{number}")
-    return candidate
+    record = {
+        "query": relevance.query,
+        "phrases": list(relevance.parts),
+        "budget": len(kept),
+        "indices": kept.indices.tolist(),
+        "confidence": round(relevance.confidence, 4),
+        "detected": relevance.detected,
+        "score_seconds": round(seconds, 6),
+    }
+    return write_result(
+        out / f"{Path(texture.name).stem}--{make_slug(relevance.query)}",
+        {"source": source, "query": relevance.query, "budget": len(kept)},
+        record,
+        draw_question(texture, relevance, kept),
+        image=texture.name,
+        size=[texture.grid.height, texture.grid.width],
+        grid=list(texture.grid.shape),
+        encoder={"name": texture.encoder.name, "revision": texture.encoder.revision},
+        scores=[round(float(s), 5) for s in kept.scores],
+        map=[[round(float(v), 4) for v in row] for row in relevance.map],
+    )

@@ -21,6 +21,7 @@ import typer
 if TYPE_CHECKING:
     from foveate.store.engine import Engine
 
+PHOTOS = Path(__file__).parent / "photos"
 MOST_THREADS = 16  # by default: each holds a decoded image
 
 EncoderName = Annotated[
@@ -30,17 +31,22 @@ EncoderName = Annotated[
         help="nano; clip, siglip or tips, alone or as clip:NAME_OR_FOLDER [default: nano; a texture's own].",
     ),
 ]
-Twice = Annotated[bool, typer.Option("--twice", help="Look again, closer: better maps, in about thrice the time.")]
 LongSide = Annotated[
     int | None, typer.Option(help="Working size of the encoder in pixels [default: the encoder's own].")
 ]
+Out = Annotated[Path, typer.Option("--out", help="Folder for pictures and JSON; made if needed.")]
 
 EngineName = Annotated[str, typer.Option("--engine", help="What does the work: local, or ray (a Ray cluster).")]
+Workers = Annotated[int | None, typer.Option(help="Threads, or workers of Ray [default: as many as there are cores].")]
 Gpus = Annotated[float, typer.Option(help="With --engine ray: GPUs for each worker; 0.25 puts four on one.")]
 Address = Annotated[
     str | None,
     typer.Option(help="With --engine ray: of a cluster, or auto on one of its machines [default: Ray starts here]."),
 ]
+
+
+Dtype = Annotated[str, typer.Option(help="auto (the checkpoint's own), float32, bfloat16, float16.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
 def make_engine(name: str, workers: int | None, gpus: float, address: str | None) -> tuple[int, Engine]:
@@ -70,12 +76,27 @@ def use_one_thread() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-def parse_budget(text: str | int) -> int | str:
-    """The value of --budget: a whole number or "auto". typer passes defaults through it as well."""
+def parse_budget(text: str | int, words: tuple[str, ...] = ("auto",)) -> int | str:
+    """The value of --budget: a whole number or a word. typer passes defaults through it as well."""
     try:
-        return "auto" if text == "auto" else int(text)
+        return str(text) if text in words else int(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither a whole number nor 'auto'") from None
+        expected = " nor ".join(map(repr, words))
+        raise typer.BadParameter(f"{text!r} is neither a whole number nor {expected}") from None
+
+
+def parse_budget_or_all(text: str | int) -> int | str:
+    """The same for a model, which may get all cells."""
+    return parse_budget(text, ("auto", "all"))
+
+
+def format_confidence(confidence: float, detected: bool, digits: int = 2) -> str:
+    """For a table.
+
+    >>> format_confidence(0.07, False)
+    '0.07 (not detected)'
+    """
+    return f"{confidence:.{digits}f}" + ("" if detected else " (not detected)")
 
 
 def format_count(number: int, what: str) -> str:

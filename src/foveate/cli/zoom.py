@@ -1,98 +1,99 @@
-"""Ask a large image, look closer where it is promising, and write down what was found: `foveate zoom`."""
+"""`foveate zoom`: small things in a large image, of which only the promising tiles are encoded."""
 
 from __future__ import annotations
 
-import io
-import json
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+import typer
 
-from foveate.cli.look import place, slug
-from foveate.core.files import make_folder, write_whole
-from foveate.tiles import search as closer
-from foveate.viz.pictures import CAPTION, INK, MARGIN, PANEL, PAPER, draw_heat, fit_text
-
-LOOKED, FOUND = (255, 255, 255), (90, 220, 255)
-LEGEND = ((LOOKED, "tiles looked at"), (FOUND, "the part on the right"))
-SWATCH = 14  # pixels
+from foveate.cli.results import make_slug, write_result
+from foveate.cli.terminal import (
+    EncoderName,
+    Out,
+    counting,
+    format_confidence,
+    print_json,
+    print_table,
+    refuse_files,
+    waiting,
+)
 
 
 def zoom(
-    scene: closer.Scene,
-    queries: Sequence[str],
-    *,
-    share: float,
-    out: Path,
-    source: str,
-    progress: Callable[[str, int, int], None] = lambda query, done, most: None,
-) -> tuple[closer.Scene, list[dict[str, Any]]]:
-    """Ask each query of what the scene has become by then; write `<image>--<query>--zoom.png` and `.json`."""
+    image: Annotated[Path, typer.Argument(help="A large image: tiled TIFF, JPEG, PNG, ...")],
+    query: Annotated[list[str], typer.Argument(help="Questions or noun phrases, each in quotes.")],
+    share: Annotated[float, typer.Option(help="Share of the tiles that a question may look at, 0 to 1.")] = 0.09,
+    encoder: EncoderName = None,
+    out: Out = Path("foveate-out"),
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--scene",
+            metavar="FOLDER",
+            help="Keeps what was encoded: a scene of this image in it is read, and written back at the end.",
+        ),
+    ] = None,
+) -> None:
+    """Find small things in a large image: encode only the tiles that a question makes promising."""
+    from foveate.core.files import make_folder
+    from foveate.tiles.file import is_scene
+    from foveate.tiles.search import check_share, load, save, survey
+
+    refuse_files(query)
+    check_share(share)
+    start = time.perf_counter()
+    known = folder if folder is not None and is_scene(folder) else None
+    if folder is not None:
+        make_folder(folder)  # better now than after the work
+    with waiting(f"surveying {image}" if known is None else f"reading {known}", encoder):
+        scene = survey(image, encoder=encoder or "nano") if known is None else load(known, image, encoder=encoder)
+    seconds = time.perf_counter() - start
     make_folder(out)
-    records = []
-    for query in queries:
-        start = time.perf_counter()
-        found = closer.look(
-            scene,
-            query,
-            share=share,
-            progress=lambda done, most, query=query: progress(query, done, most),  # type: ignore[misc]
-        )
-        scene, (y, x) = found.scene, found.peak
-        path = place(out / f"{Path(scene.raster.name).stem}--{slug(query)}--zoom", {"source": source, "query": query})
-        record = {
-            "query": query,
-            "confidence": round(found.relevance.confidence, 4),
-            "detected": found.relevance.detected,
-            "peak": [round(y, 1), round(x, 1)],
-            "looked": [list(scene.box(tile)) for tile in found.places],
-            "encoded": found.encoded,
-            "tiles": scene.counts[0] * scene.counts[1],
-            "seconds": round(time.perf_counter() - start, 3),
-            "png": f"{path}.png",
-            "json": f"{path}.json",
-        }
-        picture = io.BytesIO()
-        drawn(found, query).save(picture, "PNG")
-        write_whole(Path(f"{path}.png"), picture.getvalue())
-        write_whole(Path(f"{path}.json"), json.dumps({"source": source, **record}).encode())
-        records.append(record)
-    return scene, records
-
-
-def drawn(found: closer.Look, query: str) -> Image.Image:
-    """The whole image with its heat and the tiles looked at; beside it, the place of the peak at native resolution."""
-    scene, (y, x) = found.scene, found.peak
+    tiles, records = scene.counts[0] * scene.counts[1], []
+    with counting("looking closer", max(1, int(tiles * share)) * len(query)) as progress:
+        done = iter(range(1, 10**9))
+        for text in query:
+            scene, record = _look_closer(scene, text, share, out, image, lambda *_: progress(next(done)))
+            records.append(record)
+    if folder is not None:
+        save(scene, folder)
+    rows = [
+        (r["query"], format_confidence(r["confidence"], r["detected"]), "y {:.0f}, x {:.0f}".format(*r["peak"]),
+         f"{r['encoded']} of {tiles}", f"{r['seconds']:.1f} s", r["png"])
+        for r in records
+    ]  # fmt: skip
     height, width = scene.raster.size
-    ratio = PANEL / max(height, width)
-    size = max(1, round(width * ratio)), max(1, round(height * ratio))
-    small = np.asarray(Image.fromarray(scene.overview.pixel).resize(size, Image.Resampling.LANCZOS))
-    whole = Image.fromarray(draw_heat(small, found.relevance.map))
-    pen = ImageDraw.Draw(whole)
-    for tile in found.places:
-        y0, x0, y1, x1 = (side * ratio for side in scene.box(tile))
-        pen.rectangle((x0, y0, x1 - 1, y1 - 1), outline=LOOKED)
-    side = min(scene.side, height, width)
-    top, left = (int(np.clip(p - side / 2, 0, n - side)) for p, n in ((y, height), (x, width)))
-    part = Image.fromarray(scene.raster.region(top, left, top + side, left + side)).resize((PANEL, PANEL))
-    pen.rectangle([v * ratio for v in (left, top, left + side - 1, top + side - 1)], outline=FOUND, width=2)
-    page = Image.new("RGB", (size[0] + PANEL + 3 * MARGIN, PANEL + 2 * CAPTION + 2 * MARGIN), PAPER)
-    draw, font = ImageDraw.Draw(page), ImageFont.load_default(16)
-    verdict = f"confidence {found.relevance.confidence:.2f}" + ("" if found.relevance.detected else ", not found")
-    captions = (f"“{query}”  {verdict}", f"at y {y:.0f}, x {x:.0f}; {len(found.places)} tiles looked at")
-    for edge, room, picture, caption in (
-        (MARGIN, size[0], whole, captions[0]),
-        (size[0] + 2 * MARGIN, PANEL, part, captions[1]),
-    ):
-        draw.text((edge, MARGIN), fit_text(caption, room, font), fill=INK, font=font)
-        page.paste(picture, (edge, MARGIN + CAPTION))
-    left, top = MARGIN, MARGIN + CAPTION + PANEL + (CAPTION - SWATCH) // 2
-    for colour, meaning in LEGEND:
-        draw.rectangle((left, top, left + SWATCH, top + SWATCH), fill=colour, outline=INK)
-        draw.text((left + SWATCH + 8, top - 2), meaning, fill=INK, font=font)
-        left += SWATCH + 8 + round(font.getlength(meaning)) + 2 * MARGIN
-    return page
+    title = f"{image}  {height} x {width} px, {'surveyed' if known is None else 'read'} in {seconds:.1f} s"
+    print_table(title, ("query", "confidence", "where", "tiles encoded", "time", "picture"), rows)
+    print_json(
+        image=str(image),
+        size=[height, width],
+        survey_seconds=round(seconds, 3),
+        scene=None if folder is None else str(folder),
+        queries=records,
+    )
+
+
+def _look_closer(scene: Any, query: str, share: float, out: Path, image: Path, progress: Any) -> tuple[Any, Any]:
+    """-> (the scene with what was encoded for this query, its record)."""
+    from foveate.tiles.search import look
+    from foveate.viz import draw_look
+
+    start = time.perf_counter()
+    found = look(scene, query, share=share, progress=progress)
+    scene, (y, x) = found.scene, found.peak
+    record = {
+        "query": query,
+        "confidence": round(found.relevance.confidence, 4),
+        "detected": found.relevance.detected,
+        "peak": [round(y, 1), round(x, 1)],
+        "looked": [list(scene.box(tile)) for tile in found.places],
+        "encoded": found.encoded,
+        "tiles": scene.counts[0] * scene.counts[1],
+        "seconds": round(time.perf_counter() - start, 3),
+    }
+    path = out / f"{Path(scene.raster.name).stem}--{make_slug(query)}--zoom"
+    identity = {"source": str(image.absolute()), "query": query}
+    return scene, write_result(path, identity, record, draw_look(found, query))

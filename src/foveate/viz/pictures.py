@@ -1,32 +1,53 @@
-"""Pictures for people: three panels for a question, one contact sheet for a texture. Pillow and our own colours only.
+"""Pictures for people: each function takes values and returns a picture. Pillow and our own colours only.
 
-What is notable
-* The heat is drawn on the absolute scale of relevance, never stretched: a thing that is not there looks cold.
+* Heat is drawn on the absolute scale of relevance, never stretched: a thing that is not there looks cold.
 * Dropped cells are dimmed, not hidden, so that a person can judge what was lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from foveate.core.errors import StoreDamagedError, StoreKeyError
 from foveate.core.grid import resize_map
 from foveate.core.layout import FULL40, channel_named
 from foveate.relevance.allocate import Allocation
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 
+if TYPE_CHECKING:
+    from foveate.store.search import Hit
+    from foveate.tiles.search import Look
+    from foveate.vlm.encoded import Answer
+    from foveate.vlm.inputs.placement import Pane
+
 Bytes = NDArray[np.uint8]
-PANEL = 480  # pixels of a panel's long side
-MARGIN, CAPTION = 12, 30
+Colour = tuple[int, int, int]
+PANEL, HIT, CHANNEL = 480, 256, 168  # pixels of the long side of a picture: of a question, a search, a channel sheet
+MOST_HITS = 60  # pictures on a contact sheet
+MARGIN, NARROWEST, SWATCH = 12, 200, 14
 INK, PAPER, QUIET = (20, 20, 24), (250, 250, 248), (110, 110, 116)
+LOOKED, FOUND = (255, 255, 255), (90, 220, 255)  # borders of tiles that were encoded, of the part with the peak
 DIMMED = 0.22
 # Anchors of the heat colours, from cold to hot; lightness rises all the way, so they survive a grey printer.
 _ANCHORS = np.array([(12, 8, 38), (76, 18, 107), (158, 40, 100), (221, 81, 58), (248, 148, 38), (252, 240, 160)])
 _HEAT = np.stack([np.interp(np.linspace(0, 5, 256), range(6), _ANCHORS[:, c]) for c in range(3)], -1).astype(np.uint8)
+
+
+class Tile(NamedTuple):
+    """A picture [h, w, 3] with lines of text above it, grey where `faint`."""
+
+    picture: Bytes
+    captions: tuple[str, ...]
+    faint: bool = False
+
+
+# --- a photograph [H, W, 3] with something laid over it ---------------------------------------------------------------
 
 
 def colour_heat(plane: NDArray[np.floating]) -> Bytes:
@@ -56,56 +77,134 @@ def dim(rgb: Bytes, bright: NDArray[np.bool_]) -> Bytes:
     return np.where(bright[..., None], rgb, faint).astype(np.uint8)
 
 
-def panels(texture: Texture, relevance: Relevance, kept: Allocation) -> Image.Image:
-    """Photograph, heat map over it, kept tokens: one picture for one question."""
-    return beside(texture, relevance, lambda rgb: draw_kept(rgb, kept), f"{len(kept)} of {kept.grid.count} tokens kept")
+def scale_to(rgb: Bytes, side: int) -> Bytes:
+    """The image with a long side of `side` pixels."""
+    ratio = side / max(rgb.shape[:2])
+    size = (max(1, round(rgb.shape[1] * ratio)), max(1, round(rgb.shape[0] * ratio)))
+    return np.asarray(Image.fromarray(rgb).resize(size, Image.Resampling.LANCZOS))
 
 
-def beside(texture: Texture, relevance: Relevance, third: Callable[[Bytes], Bytes], caption: str) -> Image.Image:
-    """Photograph, heat map over it, and a third picture that is made of the small photograph [h, w, 3]."""
-    ratio = PANEL / max(texture.grid.height, texture.grid.width)
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+def draw_question(texture: Texture, relevance: Relevance, kept: Allocation) -> Image.Image:
+    """Photograph, heat map, kept cells: one question in three panels."""
+    return _compare(
+        texture, relevance, lambda rgb: draw_kept(rgb, kept), f"{len(kept)} of {kept.grid.count} cells kept"
+    )
+
+
+def draw_answer(texture: Texture, panes: Sequence[Pane], answer: Answer) -> Image.Image:
+    """Photograph, heat map, and what the model saw: bright where a kept cell of any pane, or a region, lies."""
+    size = texture.grid.height, texture.grid.width
+    boxes = [] if answer.regions is None else answer.regions.boxes.tolist()
+
+    def draw_seen(rgb: Bytes) -> Bytes:
+        y, x = ((np.arange(n) + 0.5) * whole / n for n, whole in zip(rgb.shape[:2], size, strict=True))
+        bright = np.zeros(rgb.shape[:2], bool)
+        for pane, kept in zip(panes, answer.chosen[0].kept, strict=True):
+            bright |= cover(pane, kept.indices, y, x)
+        for y0, x0, y1, x1 in boxes:
+            bright |= np.outer((y >= y0) & (y < y1), (x >= x0) & (x < x1))
+        return dim(rgb, bright)
+
+    return _compare(texture, answer.relevance[0], draw_seen, "{} of {} tokens".format(*answer.tokens))
+
+
+def cover(pane: Pane, cells: NDArray[np.int64], y: NDArray[np.floating], x: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Which positions (y [h], x [w], in pixels of the image) lie in these cells of a pane: bool [h, w]."""
+    y0, x0, y1, x1 = pane.box
+    rows = np.floor((y - y0) / (y1 - y0) * pane.h).astype(np.int64)
+    cols = np.floor((x - x0) / (x1 - x0) * pane.w).astype(np.int64)
+    mask = np.zeros((pane.h, pane.w), bool)
+    mask.ravel()[cells] = True
+    inside = np.outer((rows >= 0) & (rows < pane.h), (cols >= 0) & (cols < pane.w))
+    return inside & mask[np.clip(rows, 0, pane.h - 1)][:, np.clip(cols, 0, pane.w - 1)]
+
+
+def draw_look(found: Look, query: str) -> Image.Image:
+    """A large image with its heat and the tiles looked at; beside it, the place of the peak at native resolution."""
+    scene, (y, x) = found.scene, found.peak
+    height, width = scene.raster.size
+    ratio = PANEL / max(height, width)
+    whole = Image.fromarray(draw_heat(scale_to(scene.overview.pixel, PANEL), found.relevance.map))
+    pen = ImageDraw.Draw(whole)
+    for tile in found.places:
+        y0, x0, y1, x1 = (side * ratio for side in scene.box(tile))
+        pen.rectangle((x0, y0, x1 - 1, y1 - 1), outline=LOOKED)
+    side = min(scene.side, height, width)
+    top, left = (int(np.clip(p - side / 2, 0, n - side)) for p, n in ((y, height), (x, width)))
+    part = Image.fromarray(scene.raster.region(top, left, top + side, left + side)).resize((PANEL, PANEL))
+    pen.rectangle([v * ratio for v in (left, top, left + side - 1, top + side - 1)], outline=FOUND, width=2)
+    captions = (f"“{query}”  {_verdict(found.relevance)}",), (f"at y {y:.0f}, x {x:.0f}",)
+    tiles = [Tile(*pair) for pair in zip(map(np.asarray, (whole, part)), captions, strict=True)]
+    legend = ((LOOKED, f"tiles looked at: {len(found.places)}"), (FOUND, "the part on the right"))
+    return arrange(tiles, 2, legend=legend)
+
+
+def draw_channels(texture: Texture) -> Image.Image:
+    """All channels of a texture on one sheet, each on its own range; those not built are marked."""
+    built, tiles = set(texture.built), []
+    ratio = CHANNEL / max(texture.grid.height, texture.grid.width)
     size = (max(1, round(texture.grid.width * ratio)), max(1, round(texture.grid.height * ratio)))
-    rgb = np.asarray(Image.fromarray(texture.pixel).resize(size, Image.Resampling.LANCZOS))
-    verdict = f"confidence {relevance.confidence:.2f}" + ("" if relevance.detected else ", not found")
-    parts = [
-        (rgb, texture.name),
-        (draw_heat(rgb, relevance.map), f"“{relevance.query}”  {verdict}"),
-        (third(rgb), caption),
-    ]
-    column = max(size[0], 200)
-    page = Image.new("RGB", (3 * column + 4 * MARGIN, size[1] + CAPTION + 2 * MARGIN), PAPER)
-    draw, font = ImageDraw.Draw(page), ImageFont.load_default(16)
-    for i, (picture, text) in enumerate(parts):
-        left = MARGIN + i * (column + MARGIN)
-        draw.text((left, MARGIN), fit_text(text, column, font), fill=INK, font=font)
-        page.paste(Image.fromarray(picture), (left, MARGIN + CAPTION))
-    return page
-
-
-def contact_sheet(texture: Texture, columns: int = 8, tile: int = 168) -> Image.Image:
-    """All channels of a texture at a glance, each on its own range; those not built are marked."""
-    rows = -(-len(FULL40) // columns)
-    ratio = tile / max(texture.grid.height, texture.grid.width)
-    size = (max(1, round(texture.grid.width * ratio)), max(1, round(texture.grid.height * ratio)))
-    cell = (tile + MARGIN, size[1] + 2 * MARGIN + 10)
-    page = Image.new("RGB", (columns * cell[0] + MARGIN, rows * cell[1] + MARGIN), PAPER)
-    draw, font, built = ImageDraw.Draw(page), ImageFont.load_default(12), set(texture.built)
     for i, name in enumerate(FULL40.names):
-        left, top = MARGIN + (i % columns) * cell[0], MARGIN + (i // columns) * cell[1]
+        picture = Image.fromarray(colour_heat(_stretch(texture, name))).resize(size, Image.Resampling.NEAREST)
         label = f"{i} {name}" + ("" if name in built else " (neutral)")
-        draw.text((left, top), fit_text(label, tile, font), fill=INK if name in built else QUIET, font=font)
-        picture = Image.fromarray(colour_heat(_shown(texture, name)))
-        page.paste(picture.resize(size, Image.Resampling.NEAREST), (left, top + 16))
+        tiles.append(Tile(np.asarray(picture), (label,), faint=name not in built))
+    return arrange(tiles, 8, text=12, narrowest=CHANNEL)
+
+
+def draw_hits(hits: Sequence[Hit], query: str) -> Image.Image:
+    """What a search found, best first: small pictures with the question's heat, at most MOST_HITS."""
+    tiles = []
+    for place, hit in enumerate(hits[:MOST_HITS], 1):
+        score = f"{place}.  {hit.score:.2f}" + ("" if hit.detected else "  not detected")
+        name = hit.name.encode("utf-8", "replace").decode()
+        try:
+            picture = draw_heat(scale_to(hit.texture.pixel, HIT), hit.relevance.map)
+        except (StoreKeyError, StoreDamagedError):  # removed or damaged since it was found
+            picture, name = np.full((HIT, HIT, 3), PAPER, np.uint8), f"{name}: not there any more"
+        tiles.append(Tile(picture, (score, name), faint=not hit.detected))
+    return arrange(tiles, 4, text=12, title=f"“{query}”", narrowest=HIT)
+
+
+def arrange(
+    tiles: Sequence[Tile],
+    columns: int,
+    *,
+    text: int = 16,
+    title: str = "",
+    narrowest: int = NARROWEST,
+    legend: Sequence[tuple[Colour, str]] = (),
+) -> Image.Image:
+    """Pictures in rows, each with its lines of text above it, under a title; below, what the colours mean.
+
+    Args:
+        text: height of the text in pixels.
+        narrowest: least width of a column in pixels; lines of text are cut to a column.
+        legend: (colour, meaning).
+    """
+    font, line = ImageFont.load_default(text), 2 * text - 2
+    wide = max(narrowest, *(tile.picture.shape[1] for tile in tiles))
+    above = line * max(len(tile.captions) for tile in tiles)
+    tall = above + max(tile.picture.shape[0] for tile in tiles) + MARGIN
+    head, foot = line * bool(title), line * bool(legend)
+    size = (columns * (wide + MARGIN) + MARGIN, head + -(-len(tiles) // columns) * tall + MARGIN + foot)
+    page = Image.new("RGB", size, PAPER)
+    draw = ImageDraw.Draw(page)
+    draw.text((MARGIN, MARGIN), fit_text(title, size[0] - 2 * MARGIN, font), fill=INK, font=font)
+    for i, tile in enumerate(tiles):
+        left, top = MARGIN + i % columns * (wide + MARGIN), MARGIN + head + i // columns * tall
+        for row, words in enumerate(tile.captions):
+            colour = QUIET if tile.faint else INK
+            draw.text((left, top + row * line), fit_text(words, wide, font), fill=colour, font=font)
+        page.paste(Image.fromarray(tile.picture), (left, top + above))
+    left, top = MARGIN, size[1] - foot
+    for colour, meaning in legend:
+        draw.rectangle((left, top, left + SWATCH, top + SWATCH), fill=colour, outline=INK)
+        draw.text((left + SWATCH + 8, top - 2), meaning, fill=INK, font=font)
+        left += SWATCH + 8 + round(font.getlength(meaning)) + 2 * MARGIN
     return page
-
-
-def _shown(texture: Texture, name: str) -> NDArray[np.floating]:
-    """A channel scaled for the eye: unbounded ones by their own extremes, others by their declared range."""
-    plane, channel = texture.channel(name), channel_named(name)
-    low, high = channel.low, channel.high
-    if not np.isfinite([low, high]).all():
-        low, high = float(plane.min()), float(plane.max())
-    return (plane - low) / max(high - low, 1e-9)
 
 
 def fit_text(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
@@ -116,3 +215,24 @@ def fit_text(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.Ima
     while text and font.getlength(text + "…") > width:
         text = text[:-1]
     return text + "…"
+
+
+def _compare(texture: Texture, relevance: Relevance, third: Callable[[Bytes], Bytes], caption: str) -> Image.Image:
+    """Photograph, heat map over it, and a third picture that is made of the small photograph [h, w, 3]."""
+    rgb = scale_to(texture.pixel, PANEL)
+    heat = draw_heat(rgb, relevance.map)
+    captions = (texture.name, f"“{relevance.query}”  {_verdict(relevance)}", caption)
+    return arrange([Tile(*pair) for pair in zip((rgb, heat, third(rgb)), zip(captions), strict=True)], 3)
+
+
+def _verdict(relevance: Relevance) -> str:
+    return f"confidence {relevance.confidence:.2f}" + ("" if relevance.detected else ", not detected")
+
+
+def _stretch(texture: Texture, name: str) -> NDArray[np.floating]:
+    """A channel scaled for the eye: unbounded ones by their own extremes, others by their declared range."""
+    plane, channel = texture.channel(name), channel_named(name)
+    low, high = channel.low, channel.high
+    if not np.isfinite([low, high]).all():
+        low, high = float(plane.min()), float(plane.max())
+    return (plane - low) / max(high - low, 1e-9)

@@ -1,0 +1,38 @@
+"""`foveate channels`: all channels of an image on one sheet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foveate.cli.encode import ChannelNames, load_or_encode
+from foveate.cli.terminal import EncoderName, Out, print_json, print_table
+
+
+def channels(
+    image: Annotated[Path, typer.Argument(help="An image or a texture file.")],
+    encoder: EncoderName = None,
+    out: Out = Path("foveate-out"),
+    names: ChannelNames = "all",
+) -> None:
+    """Draw all 40 channels of an image on one sheet."""
+    from foveate.cli.results import write_picture
+    from foveate.core.files import make_folder
+    from foveate.core.layout import FULL40, channel_named
+    from foveate.viz import draw_channels
+
+    texture, seconds = load_or_encode(image, encoder, channels=names)
+    make_folder(out)
+    path = out / f"{Path(texture.name).stem}--channels.png"
+    write_picture(path, draw_channels(texture))
+    rows, built = [], set(texture.built)
+    for layer, name in enumerate(FULL40.names):
+        plane = texture.channel(name)
+        values = f"{plane.min():.3f} .. {plane.max():.3f}" if name in built else f"neutral {plane.flat[0]:g}"
+        about = channel_named(name).about + (f" ({texture.made_by[name]})" if name in texture.made_by else "")
+        rows.append((str(layer), name, f"{plane.shape[0]} x {plane.shape[1]}", values, about))
+    print_table(str(image), ("layer", "channel", "native size", "values", "how"), rows)
+    typer.echo(f"sheet: {path}")
+    print_json(image=str(image), png=str(path), built=list(texture.built), encode_seconds=round(seconds, 4))

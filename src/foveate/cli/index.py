@@ -1,0 +1,113 @@
+"""`foveate index`: images into a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foveate.cli.terminal import (
+    Address,
+    EncoderName,
+    EngineName,
+    Gpus,
+    LongSide,
+    Workers,
+    counting,
+    make_engine,
+    print_json,
+    print_table,
+    use_one_thread,
+    waiting,
+)
+
+if TYPE_CHECKING:
+    from foveate.store.ingest import Progress
+
+SHOWN = 10  # bad images in the table; the JSON has all
+
+
+def index(
+    images: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of images, image files, and lists: a path a line, in a .txt file or -, stdin."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The store: a folder, photos.fov for example.")],
+    encoder: EncoderName = None,
+    workers: Workers = None,
+    rank: Annotated[int | None, typer.Option(help="Numbers kept a cell [default: 16].")] = None,
+    shared: Annotated[bool, typer.Option("--shared", help="One basis for the cells of all images, rank 64.")] = False,
+    basis: Annotated[
+        Path | None, typer.Option(help="From 'foveate basis fit', for the cells of all images [default: each its own].")
+    ] = None,
+    long_side: LongSide = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Only the I-th of N parts, 0/N to N-1/N; 'foveate store merge' joins them."),
+    ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(help="A store that a new one is made like: parts of unlike machines then merge."),
+    ] = None,
+    engine: EngineName = "local",
+    gpus: Gpus = 0.0,
+    address: Address = None,
+) -> None:
+    """Index images, once: afterwards 'foveate search' finds things in them."""
+    use_one_thread()
+    from foveate.store import Store
+
+    cells: Any = "shared" if shared else None
+    if basis is not None:
+        if shared:
+            raise typer.BadParameter("--shared fits a basis, --basis gives one: pass one of them")
+        from foveate.store.shared_basis import FittedBasis
+
+        cells = FittedBasis.load(basis).basis(rank)
+    known = Store(output, encoder=encoder, basis=cells, rank=rank, long_side=long_side)
+    several, by = make_engine(engine, workers, gpus, address)
+    elsewhere = None if engine == "local" else by  # here, a file whose content is known is not encoded
+    with _count_images(encoder) as progress:
+        try:
+            added = known.add(images, workers=several, part=shard, like=like, engine=elsewhere, progress=progress)
+        except KeyboardInterrupt:
+            typer.echo(f"interrupted; {len(known)} images are in the store, and the same command goes on", err=True)
+            raise
+    stats = known.stats()
+    if added.bad:
+        rows = [(path, why) for path, why in added.bad[:SHOWN]]
+        more = f", {len(added.bad) - SHOWN} more in the last line" if len(added.bad) > SHOWN else ""
+        print_table(f"{len(added.bad)} files are no images that can be read{more}", ("file", "why"), rows)
+    rate = added.added / added.seconds if added.seconds else 0.0
+    facts = [
+        ("added", f"{added.added} in {added.seconds:.1f} s, {rate:.1f} images a second"),
+        ("known before", f"{added.known}; {added.linked} more names of images that are there"),
+        ("in the store", f"{stats['names']} names, {stats['images']} images, {stats['bytes'] / 1e6:.1f} MB"),
+        ("an image takes", f"{stats.get('bytes_an_image', 0) / 1e3:.0f} KB, {stats.get('cells_an_image', 0)} cells"),
+    ]
+    print_table(str(output), ("what", "value"), facts)
+    print_json(
+        store=str(output), added=added.added, linked=added.linked, known=added.known,
+        bad=[{"path": path, "why": why} for path, why in added.bad], seconds=round(added.seconds, 3),
+        **{name: value for name, value in stats.items() if name != "store"},
+    )  # fmt: skip
+
+
+@contextmanager
+def _count_images(encoder: str | None) -> Iterator[Callable[[Progress], None]]:
+    """A spinner while the basis is fitted, then a bar with rate and time left."""
+    with ExitStack() as stack:
+        first = stack.enter_context(ExitStack())
+        first.enter_context(waiting("looking at a sample of the images", encoder))
+        bar: list[Callable[[int], None]] = []
+
+        def show(progress: Progress) -> None:
+            if not bar:
+                first.close()
+                bar.append(stack.enter_context(counting("indexing", progress.total, "images")))
+            bar[0](progress.done)
+
+        yield show
