@@ -32,14 +32,14 @@ AGAIN = "pip install --force-reinstall foveate"
 
 def doctor() -> None:
     """Say what is installed: versions, extras, encoder files, threads."""
-    report = _examine()
+    report = examine()
     print_table("foveate doctor", ("what", "state"), [(row["what"], row["state"]) for row in report["rows"]])
     print_json(**report)
     if not report["ok"]:
         raise typer.Exit(1)
 
 
-def _examine() -> dict[str, Any]:
+def examine() -> dict[str, Any]:
     """-> {"ok": bool, "rows": [{"what", "state"}]}; not ok where the main job cannot run."""
     rows = [
         ("foveate", __version__),

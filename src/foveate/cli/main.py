@@ -36,11 +36,16 @@ app = typer.Typer(
     "Start with:  foveate demo\n\n"
     'Then:        foveate look photo.jpg "the red car" "a dog" --budget 273',
 )
-for command in (demo, look, encode, channels, zoom, ask):
-    app.command()(command)
+app.command()(demo)
+app.command()(look)
+app.command()(encode)
+app.command()(channels)
+app.command()(zoom)
+app.command()(ask)
 app.command(epilog=EXAMPLE)(video)
-for command in (index, search, doctor):
-    app.command()(command)
+app.command()(index)
+app.command()(search)
+app.command()(doctor)
 app.add_typer(store, name="store")
 app.add_typer(basis, name="basis")
 app.add_typer(evaluate, name="evaluate")
