@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import foveate
 from foveate import Grid, Texture
 from foveate.core.errors import BudgetError, OptionError
 from foveate.relevance.allocate import allocate_map, nearest_budget
-from foveate.relevance.budget import auto_budget
+from foveate.relevance.budget import budget_of_mass
 from foveate.relevance.policies import SHORT, Coverage, Policy, Proportional, TopK, usual_distance
 from foveate.relevance.shares import apportion
 from foveate.relevance.windows import windows_of
@@ -163,7 +164,12 @@ def test_everything_composes_to_exactly_k(
     budget = nearest_budget(data.draw(st.integers(1, plane.size)), grid, whole)
     eligible, protected = (data.draw(masks), data.draw(masks)) if with_masks else (None, None)
     given_all: dict[str, Any] = {"floor": floor, "eligible": eligible, "protected": protected, "window": whole}
-    kept = allocate_map(plane, grid, budget, policy=policy, features=features_of(plane), **given_all)
+    try:
+        kept = allocate_map(plane, grid, budget, policy=policy, features=features_of(plane), **given_all)
+    except BudgetError as error:  # nothing protected is ever cut
+        assert "protected" in error.received  # noqa: PT017 - which error
+        assert whole is not None or (protected & eligible).sum() > budget  # type: ignore[operator]
+        return
     assert len(kept) == budget == len(set(kept.indices.tolist()))
     assert (np.diff(kept.indices) > 0).all()
     assert np.array_equal(kept.scores, plane.ravel()[kept.indices])
@@ -171,12 +177,10 @@ def test_everything_composes_to_exactly_k(
         windows = windows_of(grid, whole)
         held = np.bincount(windows.of_cell[kept.indices], minlength=len(windows.sizes))
         assert ((held == 0) | (held == windows.sizes)).all()
-    elif eligible is not None and protected is not None:
-        first = protected & eligible
-        assert (kept.mask & first).sum() == min(budget, first.sum())
+    elif eligible is not None:
         assert (kept.mask & eligible).sum() == min(budget, eligible.sum())
-        if first.sum() > budget:
-            assert plane[kept.mask].min() >= plane[first & ~kept.mask].max()
+    if eligible is not None and protected is not None:
+        assert kept.mask[protected & eligible].all()
 
 
 @given(maps.filter(lambda plane: plane.size <= 36), st.data())
@@ -222,6 +226,21 @@ def test_protected_cells_come_first_also_in_windows() -> None:
     assert allocate_map(plane, FLAT, 1, protected=text, floor=1).indices.tolist() == [49]
 
 
+def test_more_protected_cells_than_budget_are_an_error(texture: Texture) -> None:
+    text = np.zeros((8, 8), bool)
+    text[0, :6] = True
+    with pytest.raises(BudgetError, match="6 protected cells, with budget=5") as caught:
+        allocate_map(np.zeros((8, 8)), FLAT, 5, protected=text)
+    assert "budget=6" in caught.value.fix
+    with pytest.raises(BudgetError, match="12 cells in windows with a protected one") as caught:
+        allocate_map(np.zeros((8, 8)), FLAT, 8, protected=text, window=(2, 2))
+    assert "budget=12" in caught.value.fix
+    page = np.ones(texture.grid.shape, bool)
+    with pytest.raises(BudgetError, match="3072 protected cells"):
+        foveate.allocate(foveate.score(texture, "broccoli"), protected=page)
+    assert len(foveate.allocate(foveate.score(texture, "broccoli"), "auto", protected=page)) == 3072
+
+
 def test_infinite_scores_do_not_displace_protected_cells() -> None:
     plane, text = np.full((8, 8), np.inf, np.float32), np.zeros((8, 8), bool)
     text[7, 7] = True
@@ -264,27 +283,40 @@ unit_maps = hnp.arrays(np.float32, (6, 7), elements=st.floats(0, 1, width=32))
 @given(unit_maps, unit_maps, st.integers(1, 42), st.integers(1, 42))
 def test_a_map_that_is_nowhere_lower_gets_no_smaller_budget(a: np.ndarray, b: np.ndarray, k: int, m: int) -> None:
     lower, upper = min(k, m), max(k, m)
-    small, large = auto_budget(a, lower, upper), auto_budget(np.maximum(a, b), lower, upper)
+    small, large = budget_of_mass(a, lower, upper), budget_of_mass(np.maximum(a, b), lower, upper)
     assert lower <= small <= large <= upper
 
 
-def test_auto_keeps_more_of_what_fills_the_image_and_little_of_what_is_not_there(texture: Texture) -> None:
-    there, absent = (foveate.score(texture, text) for text in ("a child", "an elephant"))
+def test_auto_keeps_more_of_what_fills_the_image(texture: Texture) -> None:
+    small, large = (foveate.score(texture, text) for text in ("broccoli", "a child"))
     cells = texture.grid.count
-    assert cells / 64 <= len(foveate.allocate(absent, "auto")) < len(foveate.allocate(there, "auto")) <= cells / 4
-    assert len(foveate.allocate(there, "auto", window=(2, 2))) % 4 == 0
+    assert small.detected
+    assert large.detected
+    assert cells / 64 <= len(foveate.allocate(small, "auto")) < len(foveate.allocate(large, "auto")) <= cells / 4
+    assert len(foveate.allocate(large, "auto", window=(2, 2))) % 4 == 0
+
+
+def test_auto_does_not_starve_a_question_whose_thing_is_not_found(texture: Texture) -> None:
+    sky = foveate.score(texture, "what colour is the sky?")
+    assert not sky.detected
+    assert len(foveate.allocate(sky, "auto")) > 273
+    found = foveate.score(texture, "broccoli")
+    less_sure = [len(foveate.allocate(replace(found, confidence=c), "auto")) for c in (0.9, 0.5, 0.499, 0.2, 0.0)]
+    assert less_sure == sorted(less_sure)
+    assert less_sure[0] == less_sure[1] >= less_sure[2] - 2
+    assert less_sure[-1] == texture.grid.count // 4
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(0, 5), (6, 5), (1, 50), (1.0, 5), (True, 5), ("1", 5)])
 def test_bounds_that_cannot_be(lower: Any, upper: Any) -> None:
     with pytest.raises(BudgetError, match="lower="):
-        auto_budget(np.zeros((6, 7)), lower, upper)
+        budget_of_mass(np.zeros((6, 7)), lower, upper)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, np.nan])
 def test_a_map_that_is_no_relevance_has_no_budget(value: float) -> None:
     with pytest.raises(OptionError, match="outside"):
-        auto_budget(np.full((6, 7), value), 1, 9)
+        budget_of_mass(np.full((6, 7), value), 1, 9)
 
 
 # --- shares -----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
 from foveate.relevance.allocate import BEST, Allocation, allocate_map, check_floor, nearest_budget
-from foveate.relevance.budget import auto_budget, usual_bounds
+from foveate.relevance.budget import auto_budget
 from foveate.relevance.fusion import AS_ASKED, Scoring, weighing_given
 from foveate.relevance.negatives import negatives_of, query_metric_of
 from foveate.relevance.policies import Policy, TopK
@@ -216,15 +216,17 @@ def allocate(
     Args:
         relevance: from `score`; of several questions, one allocation each.
         budget: cells to keep. None keeps 273, or half of the cells of a grid too small for that. "auto" takes a number
-            from the map's mass, between a 64th and a quarter of the cells (relevance/budget.py). Where `window` is
+            from the map's mass, between a 64th and a quarter of the cells (relevance/budget.py): a quarter for a thing
+            that is certainly not there, as nobody knows where to look. Where `window` is
             given, both are moved to the nearest number that whole windows add up to.
         floor: share of the budget that is spread evenly whatever the map says.
         policy: which cells: TopK(), Coverage(), Proportional() of relevance/policies.py.
-        protected: bool [h, w], cells to keep before all others (those with text, say), the best first.
+        protected: bool [h, w], cells to keep in any case (those with text, say). "auto" makes room for all of them.
         window: (rows, columns): keep only whole windows of so many cells; (2, 2) for towers that merge tokens.
 
     Raises:
-        BudgetError: not a whole number from 1 to the number of cells, or no sum of whole windows.
+        BudgetError: not a whole number from 1 to the number of cells, no sum of whole windows, or fewer cells than are
+            protected.
         OptionError: floor outside [0, 1], protected of another shape or type, no policy, no window.
     """
     if isinstance(relevance, Relevances):
@@ -242,7 +244,7 @@ def allocate(
     kept = allocate_map(
         key,
         grid,
-        cells_wanted(relevance, budget, window),
+        cells_wanted(relevance, budget, window, protected),
         policy=policy,
         floor=spread,
         eligible=None if relevance.valid is None else relevance.valid > 0,
@@ -254,13 +256,16 @@ def allocate(
     return Allocation(kept.indices, relevance.map.ravel()[kept.indices], grid, ReadOnly({**reasons, **kept.reasons}))
 
 
-def cells_wanted(relevance: Relevance, budget: Budget, window: tuple[int, int] | None) -> int:
+def cells_wanted(
+    relevance: Relevance, budget: Budget, window: tuple[int, int] | None, protected: np.ndarray | None = None
+) -> int:
     """The number of cells to keep; what a person named stays as it is."""
     grid = relevance.grid
     if budget is None:
         return nearest_budget(min(DEFAULT_BUDGET, -(-grid.count // 2)), grid, window)
     if isinstance(budget, str) and budget == "auto":
-        return nearest_budget(auto_budget(relevance.map, *usual_bounds(grid.count)), grid, window)
+        least = 1 if protected is None else np.count_nonzero(protected)
+        return nearest_budget(max(auto_budget(relevance), least), grid, window)
     return budget  # whatever it is: allocate_map checks it
 
 

@@ -95,8 +95,8 @@ def allocate_map(
 ) -> Allocation:
     """Keep exactly `budget` cells of a map [h, w].
 
-    In this order, until the budget is used up: protected cells, the best first; evenly spread cells for the floor's
-    share; what the policy chooses. Protected cells count towards the floor where they lie on its places.
+    In this order, until the budget is used up: all protected cells; evenly spread cells for the floor's share; what the
+    policy chooses. Protected cells count towards the floor where they lie on its places.
 
     Args:
         scores: the map, [h, w].
@@ -111,7 +111,8 @@ def allocate_map(
         features: [n, r] or [h, w, r], where the policy asks for them.
 
     Raises:
-        BudgetError: not a whole number from 1 to the number of cells, or no sum of whole windows.
+        BudgetError: not a whole number from 1 to the number of cells, no sum of whole windows, or fewer cells than are
+            protected (those that are not eligible do not count).
         OptionError: a floor outside [0, 1], arrays of another shape than the grid or with NaN, no policy.
     """
     flat = np.asarray(scores, np.float32)
@@ -165,10 +166,10 @@ def _keys(scores: Floats, budget: int, grid: Grid, spread: int, first: Bools | N
         return keys
     keys, used = keys.copy(), 0
     if first is not None:
-        inside = np.flatnonzero(first)
-        used = min(len(inside), budget)
-        if used:
-            keys[inside[top_cells(scores[inside], used)]] = np.inf
+        used = int(first.sum())
+        if used > budget:
+            raise _too_few(f"{used} protected cells", budget, used)
+        keys[first] = np.inf
     places = _even(grid, allowed)[:spread]
     keys[places[keys[places] < np.inf][: budget - used]] = np.inf
     return keys
@@ -203,7 +204,13 @@ def _whole(
     def choose(keys: Floats, number: int) -> Indices:
         return _chosen(policy, keys, number, windows.grid, pooled)
 
-    kept = windows.cells(windows.select(budget, windows.mean(scores).astype(np.float32), urgent, last, choose))
+    chosen = windows.select(budget, windows.mean(scores).astype(np.float32), urgent, last, choose)
+    if not np.isin(np.flatnonzero(inside), chosen).all():
+        cells = int(windows.sizes[inside].sum())
+        raise _too_few(
+            f"{cells} cells in windows with a protected one", budget, windows.nearest(max(cells, budget + 1))[-1]
+        )
+    kept = windows.cells(chosen)
     return kept, (spread_ones | inside)[windows.of_cell], inside[windows.of_cell]
 
 
@@ -270,6 +277,14 @@ def check_budget(budget: int, grid: Grid) -> None:
             expected=f"1 to {grid.count} (this image has {grid.h} x {grid.w} cells)",
             fix=f"pass {min(max(int(budget), 1), grid.count)}, or encode with a larger long_side for more cells",
         )
+
+
+def _too_few(protected: str, budget: int, least: int) -> BudgetError:
+    return BudgetError(
+        f"{protected}, with budget={budget}",
+        expected="a budget that holds all of them",
+        fix=f"pass budget={least} or more, or protect fewer cells",
+    )
 
 
 def check_floor(floor: float) -> None:

@@ -7,6 +7,9 @@ it is the geometric mean of the two, times a constant. K grows with every cell o
 lower never gets a smaller budget. The root is there because what a large thing gains from one more cell is less than
 what a small one does; SHARE was set on dev/coco128 (docs/log.md has what other powers do).
 
+A map that cannot be trusted says nothing about K: the less `Relevance.trust` it has, the nearer is the budget to the
+upper bound, as the model needs the rest of the picture then.
+
 Not covered: how many tokens a question needs. Counting takes more than naming; the map does not know.
 """
 
@@ -18,17 +21,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from foveate.core.errors import BudgetError, OptionError
+from foveate.relevance.value import Relevance
 
 SHARE = 0.2
 LOWEST, HIGHEST = 1 / 64, 1 / 4  # of the cells: the bounds of `usual_bounds`
 
 
-def auto_budget(relevance: ArrayLike, lower: int, upper: int) -> int:
+def auto_budget(relevance: Relevance) -> int:
+    """Cells to keep of a relevance, between a 64th and a quarter of its cells, as the module says."""
+    lower, upper = usual_bounds(relevance.grid.count)
+    number = budget_of_mass(relevance.map, lower, upper)
+    return number + round((1 - relevance.trust) * (upper - number))
+
+
+def budget_of_mass(relevance: ArrayLike, lower: int, upper: int) -> int:
     """Cells to keep of a relevance map [h, w] in [0, 1], from `lower` to `upper`, as the module says.
 
     Monotone: a map that is nowhere lower never gets a smaller budget. Bounded: never outside [lower, upper].
 
-    >>> auto_budget(np.full((64, 64), 0.04), 64, 1024)
+    >>> budget_of_mass(np.full((64, 64), 0.04), 64, 1024)
     164
 
     Raises:
@@ -55,5 +66,5 @@ def auto_budget(relevance: ArrayLike, lower: int, upper: int) -> int:
 
 
 def usual_bounds(cells: int) -> tuple[int, int]:
-    """The bounds that `allocate` uses: a 64th and a quarter of the cells, at least 1."""
+    """The bounds of `auto_budget`: a 64th and a quarter of the cells, at least 1."""
     return math.ceil(cells * LOWEST), math.ceil(cells * HIGHEST)

@@ -10,7 +10,7 @@ import numpy as np
 
 from foveate.core.errors import BudgetError, OptionError
 from foveate.relevance.allocate import nearest_budget
-from foveate.relevance.budget import auto_budget, usual_bounds
+from foveate.relevance.budget import auto_budget
 from foveate.relevance.value import Relevance
 from foveate.vlm.encoded import Scene
 
@@ -57,5 +57,5 @@ def cells_to_keep(
 
 def auto_cells(relevance: Sequence[Relevance], cells: int) -> int:
     """Cells of the model that "auto" keeps: the mean share that it would keep of the textures' own cells."""
-    shares = [auto_budget(each.map, *usual_bounds(each.grid.count)) / each.grid.count for each in relevance]
+    shares = [auto_budget(each) / each.grid.count for each in relevance]
     return min(cells, max(1, round(float(np.mean(shares)) * cells)))

@@ -18,11 +18,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import OptionError
+from foveate.core.errors import BudgetError, OptionError
 from foveate.core.readonly import ReadOnly
 from foveate.pipeline import allocate
 from foveate.relevance.allocate import Allocation
-from foveate.relevance.policies import Policy, top_cells
+from foveate.relevance.policies import Policy
 from foveate.relevance.value import Relevance
 from foveate.relevance.windows import windows_of
 
@@ -60,14 +60,16 @@ def windows_first(
     fitting = min(windows_of(relevance.grid, window).nearest(budget))
     if fitting > budget or budget < FEWEST * window[0] * window[1]:
         return allocate(relevance, budget, policy=policy, floor=floor, protected=protected)
-    kept = allocate(relevance, fitting, policy=policy, floor=floor, protected=protected, window=window)
+    try:
+        first = None if protected is None else _fitting(relevance, protected, fitting, window)
+        kept = allocate(relevance, fitting, policy=policy, floor=floor, protected=first, window=window)
+    except BudgetError:  # no sum of windows holds the protected ones
+        return allocate(relevance, budget, policy=policy, floor=floor, protected=protected)
     if fitting == budget:
         return kept
-    first = kept.mask
-    if protected is not None:
-        others = np.flatnonzero(protected & ~first)
-        best = others[top_cells(relevance.map.ravel()[others], min(budget - fitting, len(others)))]
-        first.ravel()[best] = True
+    first = kept.mask if protected is None else kept.mask | protected
+    if first.sum() > budget:
+        return allocate(relevance, budget, policy=policy, floor=floor, protected=protected)
     filled = allocate(relevance, budget, policy=policy, protected=first)
     reasons = {name: values for name, values in filled.reasons.items() if name != "protected"}
     for name in ("protected", "floor"):
@@ -76,3 +78,16 @@ def windows_first(
             plane[kept.indices] = kept.reasons[name]
             reasons[name] = plane[filled.indices]
     return Allocation(filled.indices, filled.scores, filled.grid, ReadOnly(reasons))
+
+
+def _fitting(
+    relevance: Relevance, protected: NDArray[np.bool_], budget: int, window: tuple[int, int]
+) -> NDArray[np.bool_]:
+    """The protected cells [h, w] of the most relevant windows that fit into the budget."""
+    windows = windows_of(relevance.grid, window)
+    touched = np.flatnonzero(windows.any(protected.ravel()))
+    ranked = touched[np.argsort(-windows.mean(relevance.map.ravel())[touched], kind="stable")]
+    fit = windows.cells(ranked[np.cumsum(windows.sizes[ranked]) <= budget])
+    first = np.zeros_like(protected)
+    first.ravel()[fit] = protected.ravel()[fit]
+    return first
