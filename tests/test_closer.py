@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import foveate
+from foveate import tiles
 from foveate.core.errors import ImageDecodeError, ImageFormatError, ImageNotFoundError, ImageTooLargeError, OptionError
-from foveate.tiles import search as closer
 from foveate.tiles.raster import Pixels, TiledTiff, open_raster
+from foveate.tiles.scene import tile_box, tile_counts
 from tests.conftest import PHOTOS
 
 BUS = 2310, 3150, 107, 160  # y, x, height, width in the large image
@@ -71,16 +72,16 @@ def test_overviews_agree_however_they_were_read(files: dict[str, Path], picture:
 
 
 def test_a_small_thing_is_found_by_looking_closer(files: dict[str, Path]) -> None:
-    scene = closer.survey(files["tiled.tif"])
+    scene = tiles.survey(files["tiled.tif"])
     rows, cols = scene.counts
-    look = closer.look(scene, "a bus")
+    look = tiles.look(scene, "a bus")
     y, x = look.peak
     assert BUS[0] - 16 <= y <= BUS[0] + BUS[2] + 16
     assert BUS[1] - 16 <= x <= BUS[1] + BUS[3] + 16
     assert look.relevance.detected
     assert 1 <= look.encoded <= max(1, 0.09 * rows * cols)
     assert scene.tiles == {}  # a scene is a value
-    again = closer.look(look.scene, "a bus")
+    again = tiles.look(look.scene, "a bus")
     assert again.encoded == 0
     assert again.places == look.places
     assert np.array_equal(again.relevance.map, look.relevance.map)
@@ -93,67 +94,67 @@ def test_a_small_thing_is_found_by_looking_closer(files: dict[str, Path]) -> Non
 
 
 def test_no_share_means_the_survey_alone(picture: np.ndarray) -> None:
-    scene = closer.survey(picture[:700, :900])
-    look = closer.look(scene, "a bus", share=0)
+    scene = tiles.survey(picture[:700, :900])
+    look = tiles.look(scene, "a bus", share=0)
     assert look.encoded == 0
     assert look.places == ()
     assert not look.relevance.reasons["looked"].any()
-    assert closer.look(scene, "a bus", share=1).encoded == scene.counts[0] * scene.counts[1]
+    assert tiles.look(scene, "a bus", share=1).encoded == scene.counts[0] * scene.counts[1]
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from([64, 100, 512]))
 def test_tiles_cover_the_image(height: int, width: int, side: int) -> None:
-    rows, cols = closer.counts_of((height, width), side)
+    rows, cols = tile_counts((height, width), side)
     covered_y, covered_x = np.zeros(height, bool), np.zeros(width, bool)
     for row in range(rows):
-        y0, _, y1, _ = closer.box_of((row, 0), (height, width), side)
+        y0, _, y1, _ = tile_box((row, 0), (height, width), side)
         assert 0 <= y0 < y1 <= height
         assert y1 - y0 == min(side, height)
         covered_y[y0:y1] = True
     for col in range(cols):
-        _, x0, _, x1 = closer.box_of((0, col), (height, width), side)
+        _, x0, _, x1 = tile_box((0, col), (height, width), side)
         covered_x[x0:x1] = True
     assert covered_y.all()
     assert covered_x.all()
     if rows > 1:
-        assert not covered_y.all() or closer.box_of((rows - 2, 0), (height, width), side)[2] < height  # none too many
+        assert not covered_y.all() or tile_box((rows - 2, 0), (height, width), side)[2] < height  # none too many
 
 
 def test_unusable_input_says_so(tmp_path: Path, files: dict[str, Path], picture: np.ndarray) -> None:
     with pytest.raises(ImageNotFoundError):
-        closer.survey(tmp_path / "nothing.tif")
+        tiles.survey(tmp_path / "nothing.tif")
     (tmp_path / "text.tif").write_text("hello")
     with pytest.raises(ImageFormatError):
-        closer.survey(tmp_path / "text.tif")
+        tiles.survey(tmp_path / "text.tif")
     cut = tmp_path / "cut.png"
     cut.write_bytes(files["large.png"].read_bytes()[:200_000])
     with pytest.raises(ImageDecodeError):
-        closer.survey(cut)
+        tiles.survey(cut)
     half = tmp_path / "half.tif"
     half.write_bytes(files["jpeg.tif"].read_bytes()[:-50_000])
     with pytest.raises(ImageDecodeError):
-        closer.survey(half)
+        tiles.survey(half)
     with pytest.raises(ImageFormatError):
-        closer.survey(picture[..., 0])
+        tiles.survey(picture[..., 0])
     with pytest.raises(OptionError, match="tile"):
-        closer.survey(picture, tile=8)
-    scene = closer.survey(picture[:300, :300])
+        tiles.survey(picture, tile=8)
+    scene = tiles.survey(picture[:300, :300])
     with pytest.raises(OptionError, match="share"):
-        closer.look(scene, "a bus", share=15)
+        tiles.look(scene, "a bus", share=15)
 
 
 def test_bombs_are_refused_before_they_are_decoded(tmp_path: Path) -> None:
     Image.new("1", (20_000, 10_001)).save(tmp_path / "bomb.png")
     with pytest.raises(ImageTooLargeError, match="decoded whole"):
-        closer.survey(tmp_path / "bomb.png")
+        tiles.survey(tmp_path / "bomb.png")
 
 
 # VmHWM, the peak of this process; ru_maxrss would begin with that of the process that started it.
 MEASURE = """
 import sys
 from pathlib import Path
-from foveate import closer
-look = closer.look(closer.survey(sys.argv[1]), "a bus")
+from foveate import tiles
+look = tiles.look(tiles.survey(sys.argv[1]), "a bus")
 status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
 print(int(status["VmHWM"].split()[0]) / 1024, look.encoded, *look.peak)
 """

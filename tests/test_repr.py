@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import foveate
-from foveate import Texture
+from foveate import Texture, tiles
 from foveate.relevance.regions import regions
-from foveate.tiles import search as closer
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 
@@ -39,7 +38,7 @@ def test_a_long_question_is_cut_and_stays_in_one_line(texture: Texture) -> None:
 
 
 def test_large_images(broccoli: Path) -> None:
-    look = closer.look(closer.survey(broccoli), "a child")
+    look = tiles.look(tiles.survey(broccoli), "a child")
     assert len(repr(look)) < 200
     assert repr(look.scene).startswith("Scene(640 x 480 px, ")
 

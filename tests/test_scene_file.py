@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import foveate
-from foveate import Texture
+from foveate import Texture, tiles
 from foveate.core import files as output
 from foveate.core.errors import (
     ImageNotFoundError,
@@ -26,8 +26,6 @@ from foveate.core.errors import (
 )
 from foveate.core.readonly import ReadOnly
 from foveate.texture.texture import EncoderStamp
-from foveate.tiles import search as closer
-from foveate.tiles.search import Scene
 from tests.conftest import PHOTOS
 
 
@@ -42,13 +40,13 @@ def picture() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def look(picture: np.ndarray) -> closer.Look:
-    return closer.look(closer.survey(picture), "a bus")
+def look(picture: np.ndarray) -> tiles.Look:
+    return tiles.look(tiles.survey(picture), "a bus")
 
 
 @pytest.fixture
-def kept(look: closer.Look, tmp_path: Path) -> Path:
-    closer.save(look.scene, tmp_path / "scene")
+def kept(look: tiles.Look, tmp_path: Path) -> Path:
+    tiles.save(look.scene, tmp_path / "scene")
     return tmp_path / "scene"
 
 
@@ -58,62 +56,62 @@ def edited(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def test_a_scene_answers_as_before(look: closer.Look, kept: Path, picture: np.ndarray) -> None:
-    scene = closer.load(kept, picture)
+def test_a_scene_answers_as_before(look: tiles.Look, kept: Path, picture: np.ndarray) -> None:
+    scene = tiles.load(kept, picture)
     assert list(scene.windows) == list(look.scene.windows)
     assert len(scene.windows) > 1
     assert list(scene.tiles) == list(look.scene.tiles)
     assert scene.side == look.scene.side
     assert np.array_equal(scene.overview.embedding, look.scene.overview.embedding)
-    again = closer.look(scene, "a bus")
+    again = tiles.look(scene, "a bus")
     assert again.encoded == 0
     assert again.places == look.places
     assert np.array_equal(again.relevance.map, look.relevance.map)
     assert again.relevance.confidence == look.relevance.confidence
 
 
-def test_saving_again_writes_only_what_is_new(look: closer.Look, kept: Path, picture: np.ndarray) -> None:
+def test_saving_again_writes_only_what_is_new(look: tiles.Look, kept: Path, picture: np.ndarray) -> None:
     before = {file.name: file.stat().st_mtime_ns for file in kept.iterdir()}
-    more = closer.look(closer.load(kept, picture), "a giraffe", share=0.5)
+    more = tiles.look(tiles.load(kept, picture), "a giraffe", share=0.5)
     assert more.encoded > 0
-    closer.save(more.scene, kept)
+    tiles.save(more.scene, kept)
     after = {file.name: file.stat().st_mtime_ns for file in kept.iterdir()}
     assert len(after) == len(before) + more.encoded
     assert all(after[name] == time for name, time in before.items() if name != "scene.json")
-    assert len(closer.load(kept, picture).tiles) == len(more.scene.tiles)
-    closer.save(look.scene, kept)  # and what is named no more is removed
+    assert len(tiles.load(kept, picture).tiles) == len(more.scene.tiles)
+    tiles.save(look.scene, kept)  # and what is named no more is removed
     assert {file.name for file in kept.iterdir()} == set(before)
 
 
-def test_other_files_in_the_folder_stay(look: closer.Look, kept: Path) -> None:
+def test_other_files_in_the_folder_stay(look: tiles.Look, kept: Path) -> None:
     (kept / "notes.txt").write_text("mine")
-    closer.save(look.scene, kept)
+    tiles.save(look.scene, kept)
     assert (kept / "notes.txt").read_text() == "mine"
 
 
-def test_a_damaged_texture_is_written_again(look: closer.Look, kept: Path, picture: np.ndarray) -> None:
+def test_a_damaged_texture_is_written_again(look: tiles.Look, kept: Path, picture: np.ndarray) -> None:
     file = next(kept.glob("tile-*"))
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(TextureFileError, match="tile-"):
-        closer.load(kept, picture)
-    closer.save(look.scene, kept)
-    closer.load(kept, picture)
+        tiles.load(kept, picture)
+    tiles.save(look.scene, kept)
+    tiles.load(kept, picture)
 
 
 def test_another_image_is_refused(kept: Path, picture: np.ndarray) -> None:
     with pytest.raises(OptionError, match="900 x 4699 pixels, not 900 x 4700"):
-        closer.load(kept, picture[:, :-1])
+        tiles.load(kept, picture[:, :-1])
     with pytest.raises(OptionError, match="other pixels"):
-        closer.load(kept, picture[::-1])
+        tiles.load(kept, picture[::-1])
     changed = picture.copy()
     changed[500:607, 3150:3310] = 128
     with pytest.raises(OptionError, match="other pixels"):
-        closer.load(kept, changed)
+        tiles.load(kept, changed)
     with pytest.raises(ImageNotFoundError):
-        closer.load(kept, "nothing.tif")
+        tiles.load(kept, "nothing.tif")
 
 
-def test_another_encoder_is_refused(look: closer.Look, kept: Path, picture: np.ndarray) -> None:
+def test_another_encoder_is_refused(look: tiles.Look, kept: Path, picture: np.ndarray) -> None:
     class Other:
         name, revision, width, templates = "nano", "0", 256, ("{}",)
         calibration = foveate.load_encoder("nano").calibration
@@ -122,31 +120,31 @@ def test_another_encoder_is_refused(look: closer.Look, kept: Path, picture: np.n
         def encode_text(self, texts: Any) -> Any: ...
 
     with pytest.raises(TextureEncoderError, match="revision"):
-        closer.load(kept, picture, encoder=Other())
+        tiles.load(kept, picture, encoder=Other())
 
     def stamped(texture: Texture) -> Texture:
         return replace(texture, encoder=EncoderStamp("clip:/tmp/evil", "0", 256))
 
     foreign = replace(look.scene, overview=stamped(look.scene.overview), windows=ReadOnly({}), tiles=ReadOnly({}))
-    closer.save(foreign, kept)
+    tiles.save(foreign, kept)
     with pytest.raises(TextureEncoderError, match="does not load what a file names"):
-        closer.load(kept, picture)
+        tiles.load(kept, picture)
     mixed = replace(look.scene, tiles=ReadOnly({place: stamped(t) for place, t in look.scene.tiles.items()}))
-    closer.save(mixed, kept)
+    tiles.save(mixed, kept)
     with pytest.raises(TextureFileError, match="another encoder"):
-        closer.load(kept, picture)
+        tiles.load(kept, picture)
 
 
 def test_folders_that_hold_no_scene(tmp_path: Path, kept: Path, picture: np.ndarray) -> None:
     with pytest.raises(TextureFileError, match="no scene"):
-        closer.load(tmp_path / "none", picture)
+        tiles.load(tmp_path / "none", picture)
     (tmp_path / "scene.json").write_text("{")
     with pytest.raises(TextureFileError, match="cannot be read"):
-        closer.load(tmp_path, picture)
+        tiles.load(tmp_path, picture)
     with pytest.raises(TextureVersionError, match="version 2"):
-        closer.load(edited(kept, version=2), picture)
+        tiles.load(edited(kept, version=2), picture)
     with pytest.raises(TextureFileError, match="not that of a scene"):
-        closer.load(edited(kept, format="other"), picture)
+        tiles.load(edited(kept, format="other"), picture)
 
 
 @pytest.mark.parametrize(
@@ -157,25 +155,25 @@ def test_folders_that_hold_no_scene(tmp_path: Path, kept: Path, picture: np.ndar
 )  # fmt: skip
 def test_damage_is_refused(changes: dict[str, Any], kept: Path, picture: np.ndarray) -> None:
     with pytest.raises(TextureFileError):
-        closer.load(edited(kept, **changes), picture)
+        tiles.load(edited(kept, **changes), picture)
 
 
 def test_a_tile_of_another_size_is_refused(kept: Path, picture: np.ndarray) -> None:
     index = json.loads((kept / "scene.json").read_text())
-    tiles = [entry | {"file": index["windows"][0]["file"]} for entry in index["tiles"]]
+    wrong = [entry | {"file": index["windows"][0]["file"]} for entry in index["tiles"]]
     with pytest.raises(TextureFileError, match="a tile of"):
-        closer.load(edited(kept, tiles=tiles), picture)
+        tiles.load(edited(kept, tiles=wrong), picture)
 
 
-def test_a_foreign_index_is_never_replaced(look: closer.Look, tmp_path: Path) -> None:
+def test_a_foreign_index_is_never_replaced(look: tiles.Look, tmp_path: Path) -> None:
     for content in ("{}", "not JSON", "[]"):
         (tmp_path / "scene.json").write_text(content)
         with pytest.raises(OutputError, match="not that of a scene"):
-            closer.save(look.scene, tmp_path)
+            tiles.save(look.scene, tmp_path)
         assert [file.name for file in tmp_path.iterdir()] == ["scene.json"]
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError):
-        closer.save(look.scene, tmp_path / "file" / "scene")
+        tiles.save(look.scene, tmp_path / "file" / "scene")
 
 
 # --- killed -----------------------------------------------------------------------------------------------------------
@@ -183,9 +181,9 @@ def test_a_foreign_index_is_never_replaced(look: closer.Look, tmp_path: Path) ->
 
 @pytest.mark.parametrize("survived", [0, 1, 4])
 def test_an_interrupted_save_leaves_the_scene_before(
-    survived: int, look: closer.Look, kept: Path, picture: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    survived: int, look: tiles.Look, kept: Path, picture: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = closer.look(look.scene, "a giraffe", share=1)
+    more = tiles.look(look.scene, "a giraffe", share=1)
     written: list[Path] = []
     whole = output.write_whole
 
@@ -198,26 +196,26 @@ def test_an_interrupted_save_leaves_the_scene_before(
     monkeypatch.setattr("foveate.texture.file.write_whole", interrupted)
     monkeypatch.setattr("foveate.tiles.file.write_whole", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        closer.save(more.scene, kept)
+        tiles.save(more.scene, kept)
     monkeypatch.undo()
     assert len(written) == survived
-    assert list(closer.load(kept, picture).tiles) == list(look.scene.tiles)
-    closer.save(more.scene, kept)
-    assert list(closer.load(kept, picture).tiles) == list(more.scene.tiles)
+    assert list(tiles.load(kept, picture).tiles) == list(look.scene.tiles)
+    tiles.save(more.scene, kept)
+    assert list(tiles.load(kept, picture).tiles) == list(more.scene.tiles)
 
 
 KILLED = """
 import sys
 from dataclasses import replace
-from foveate import closer, load_image
-from foveate.readonly import ReadOnly
+from foveate import tiles, load_image
+from foveate.core.readonly import ReadOnly
 rgb = load_image(sys.argv[1]).rgb[:256, :256].copy()
-scene = closer.look(closer.survey(rgb, tile=128), "a bus", share=1).scene
+scene = tiles.look(tiles.survey(rgb, tile=128), "a bus", share=1).scene
 fewer = replace(scene, tiles=ReadOnly(dict(list(scene.tiles.items())[:1])))
 print("ready", flush=True)
 while True:
-    closer.save(scene, sys.argv[2])
-    closer.save(fewer, sys.argv[2])
+    tiles.save(scene, sys.argv[2])
+    tiles.save(fewer, sys.argv[2])
 """
 
 
@@ -235,6 +233,6 @@ def test_a_killed_writer_leaves_a_whole_scene(tmp_path: Path) -> None:
         process.wait()
         process.stdout.close()
         if (folder / "scene.json").exists():
-            scene: Scene = closer.load(folder, rgb)
+            scene: tiles.Scene = tiles.load(folder, rgb)
             found.add(len(scene.tiles))
     assert found

@@ -29,7 +29,7 @@ _WHERE = {
     "Store": "store",
     "FoveateError": "core.errors",
 }
-_PARTS = ("vlm", "video")  # packages of their own that need more than the base installation
+_PARTS = ("vlm", "video", "tiles")  # packages, imported when first used
 __all__ = [*_WHERE, "__version__"]
 
 if TYPE_CHECKING:

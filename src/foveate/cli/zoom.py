@@ -37,12 +37,13 @@ def zoom(
     ] = None,
 ) -> None:
     """Find small things in a large image: encode only the tiles that a question makes promising."""
+    from foveate.core.checks import check_number
     from foveate.core.files import make_folder
-    from foveate.tiles.file import is_scene
-    from foveate.tiles.search import check_share, load, save, survey
+    from foveate.tiles.file import is_scene, load, save
+    from foveate.tiles.search import survey
 
     refuse_files(query)
-    check_share(share)
+    check_number("share", share)
     start = time.perf_counter()
     known = folder if folder is not None and is_scene(folder) else None
     if folder is not None:

@@ -23,6 +23,7 @@ from foveate.core.errors import OptionError
 
 Floats = NDArray[np.float32]
 Boundary = Literal["clamp", "wrap", "zero"]
+Box = tuple[int, int, int, int]  # y0, x0, y1, x1, in cells or in pixels
 Reduction = Literal["mean", "max", "min", "mode"]
 FAR = 2.0**40  # cells; positions beyond it are as good as infinite
 

@@ -9,7 +9,7 @@ What is notable
 * It is here because it is what the design this project started from asks for, and to be measured: the score is linear,
   so a mean of cells has the mean of their scores, and each step costs less than the next. But at 64 x 64 cells
   scoring *everything* is one product of 4096 x 16, some tens of microseconds, less than the bookkeeping of a cascade
-  (`python -m benchmarks cascade`). It pays where a cell is expensive: see `closer.py`, which decides what is *encoded*.
+  (`python -m benchmarks cascade`). It pays where a cell is expensive: `tiles.search` decides what is *encoded*.
 * It is not exact: a small thing inside a large segment can be lost. `looked` says where it looked.
 """
 

@@ -33,12 +33,11 @@ from foveate.core.files import write_whole
 from foveate.core.image import load_image
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.encoders.load import resolve_encoder
-from foveate.encoders.protocol import Encoder, check_features
+from foveate.encoders.protocol import LEAST_SIDE, PROBE, Encoder, check_features
 from foveate.store.engine import Engine, Local, column
 from foveate.store.files import SUFFIXES, Source, find
 from foveate.store.work import BAD, received, refuse_hidden, sendable
 from foveate.texture.covariance import Moments
-from foveate.tiles.re_encode import LEAST_SIDE, PROBE
 
 EVERY = 200  # images between two checkpoints
 BATCH = 8  # images of one sum; the order of a sum of floats is part of the result

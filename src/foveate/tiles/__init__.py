@@ -1,1 +1,24 @@
-"""Images too large to encode whole: which tiles does a question make worth encoding?"""
+"""Images too large to encode whole, and second looks: which parts of an image does a question make worth encoding?
+
+    from foveate import tiles
+
+    scene = tiles.survey("city.tif")                       # overview and coarse windows are encoded once
+    found = tiles.look(scene, "a boat")                    # encodes up to 9 % of the tiles at native resolution
+    found.relevance                                        # over the whole image, fine where it was looked at
+    tiles.save(found.scene, "city")                        # tomorrow: tiles.load("city", "city.tif")
+    texture = tiles.refine(texture, "a boat")              # an image of usual size: a part again, finer
+
+* `scene`: the values: a large image with what was encoded of it, and what one question found. Begin here.
+* `search`: `survey` and `look`: which tiles are promising, and one map from all of them.
+* `file`: `save` and `load`: a scene in a folder.
+* `raster`: large images read in parts.
+* `re_encode`: `refine`: encode a part of a texture's image again at a finer scale. Independent of scenes.
+"""
+
+from foveate.tiles.file import load as load
+from foveate.tiles.file import save as save
+from foveate.tiles.re_encode import refine as refine
+from foveate.tiles.scene import Look as Look
+from foveate.tiles.scene import Scene as Scene
+from foveate.tiles.search import look as look
+from foveate.tiles.search import survey as survey

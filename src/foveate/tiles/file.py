@@ -1,13 +1,13 @@
-"""A scene of closer.py in a folder: texture files, and one scene.json that says where each belongs.
+"""A scene in a folder: texture files, and one scene.json that says where each belongs.
 
     city/scene.json                                        format, version, size of the image, tile side, encoder
-    city/overview-3f0c....safetensors                      textures (docs/format.md), named after what is in them
+    city/overview-3f0c....safetensors                      textures (docs/format.md), named after their content
     city/window-0-91be....safetensors, city/tile-4-7-....safetensors
 
 What is notable
-* Whole or not at all: textures have names of their own, scene.json is replaced last, and only then files that it names
-  no more are removed. After a kill at any moment the folder holds the old scene or the new one; files that no
-  scene.json names may be left, and go with the next `save`. Two writers at once are not foreseen.
+* Whole or not at all: scene.json is replaced last, and only then textures that it does not name any more are removed.
+  After a kill at any moment the folder holds the old scene or the new one; textures without a name in scene.json may be
+  left, and go with the next `save`. Two writers at once are not foreseen.
 * A texture that is there already is not written again: saving after each question costs the new tiles only.
 * The image itself is not kept. Reading compares its size and its overview, shrunk as `survey` does it, with those of
   the scene: an image that differs anywhere in the overview by more than 2 of 255 is another one. This costs one pass
@@ -30,12 +30,13 @@ import numpy as np
 
 from foveate.core.errors import FoveateError, OptionError, TextureFileError, TextureVersionError
 from foveate.core.files import make_folder, refuse_to_replace, write_whole
+from foveate.core.grid import Box
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.texture.texture import Texture
 from foveate.tiles.raster import Bytes, Raster, open_raster
-from foveate.tiles.search import Box, Place, Scene, box_of, counts_of, overview_of
+from foveate.tiles.scene import LARGEST_TILE, LEAST_TILE, Place, Scene, read_overviews, tile_box, tile_counts
 
 FORMAT, VERSION = "foveate-scene", 1
 INDEX = "scene.json"
@@ -43,7 +44,7 @@ OURS = re.compile(r"(overview|window-\d+|tile-\d+-\d+)-[0-9a-f]{16}\.safetensors
 SAME = 2  # of 255: other releases of a decoder or of OpenCV may round otherwise
 
 
-def save_scene(scene: Scene, folder: str | os.PathLike[str]) -> None:
+def save(scene: Scene, folder: str | os.PathLike[str]) -> None:
     """Write a scene into a folder, which is made if needed; a scene that is there is replaced.
 
     Raises OutputError: then the folder holds the scene that it held before.
@@ -57,20 +58,20 @@ def save_scene(scene: Scene, folder: str | os.PathLike[str]) -> None:
         fix="choose another folder, or remove the file first",
     )
     make_folder(path)
-    stamp = scene.overview.encoder
+    stamp, (height, width) = scene.overview.encoder, scene.raster.size
     index: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
-        "image": {"name": scene.raster.name, "height": scene.raster.size[0], "width": scene.raster.size[1]},
+        "image": {"name": scene.raster.name, "height": height, "width": width},
         "side": scene.side,
         "encoder": {"name": stamp.name, "revision": stamp.revision},
-        "overview": _kept(path, "overview", scene.overview),
+        "overview": _keep(path, "overview", scene.overview),
         "windows": [
-            {"box": list(box), "file": _kept(path, f"window-{number}", texture)}
+            {"box": list(box), "file": _keep(path, f"window-{number}", texture)}
             for number, (box, texture) in enumerate(scene.windows.items())
         ],
         "tiles": [
-            {"place": list(place), "file": _kept(path, f"tile-{place[0]}-{place[1]}", texture)}
+            {"place": list(place), "file": _keep(path, f"tile-{place[0]}-{place[1]}", texture)}
             for place, texture in scene.tiles.items()
         ],
     }
@@ -78,18 +79,18 @@ def save_scene(scene: Scene, folder: str | os.PathLike[str]) -> None:
     named = {index["overview"], *(entry["file"] for kind in ("windows", "tiles") for entry in index[kind])}
     for file in path.iterdir():
         if OURS.fullmatch(file.name) and file.name not in named:
-            with contextlib.suppress(OSError):  # it is in nobody's way
+            with contextlib.suppress(OSError):  # it does no harm
                 file.unlink()
 
 
-def load_scene(
+def load(
     folder: str | os.PathLike[str], image: str | os.PathLike[str] | Bytes, *, encoder: str | Encoder | None = None
 ) -> Scene:
-    """Read a scene that `save_scene` wrote, over the image that it was made of.
+    """Read a scene that `save` wrote, over the image that it was made of: nothing is encoded.
 
     Args:
         folder: that holds scene.json.
-        image: as for `closer.survey`.
+        image: as for `survey`.
         encoder: the one that made the scene. Needed only for an encoder that does not come with foveate.
 
     Raises:
@@ -98,11 +99,11 @@ def load_scene(
         TextureEncoderError: another encoder, or another revision of it.
     """
     path = Path(folder)
-    index = _index(path)
+    index = _read_index(path)
     raster = open_raster(image)
     try:
         side, size = int(index["side"]), (int(index["image"]["height"]), int(index["image"]["width"]))
-        if not 64 <= side <= 2048:
+        if not LEAST_TILE <= side <= LARGEST_TILE:
             raise ValueError(f"tiles of {side} pixels")
         overview = _read(path, index["overview"])
         _check_image(path, raster, size, overview)
@@ -113,21 +114,20 @@ def load_scene(
                 raise ValueError(f"a window at {entry['box']}")
             windows[y0, x0, y1, x1] = _read(path, entry["file"], overview)
         tiles: dict[Place, Texture] = {}
+        rows, cols = tile_counts(size, side)
         for entry in index["tiles"]:
             row, col = (int(v) for v in entry["place"])
-            rows, cols = counts_of(size, side)
             if not (0 <= row < rows and 0 <= col < cols):
                 raise ValueError(f"a tile at {entry['place']}")
             tile = tiles[row, col] = _read(path, entry["file"], overview)
-            y0, x0, y1, x1 = box_of((row, col), size, side)
+            y0, x0, y1, x1 = tile_box((row, col), size, side)
             if (tile.grid.height, tile.grid.width) != (y1 - y0, x1 - x0):
                 raise ValueError(f"a tile of {tile.grid.height} x {tile.grid.width} pixels")
     except FoveateError:
         raise
     except (KeyError, TypeError, ValueError, OverflowError) as cause:
         raise _damaged(path, f"{type(cause).__name__}: {cause}") from cause
-    tower = match_encoder(overview.encoder, encoder)
-    return Scene(raster, overview, ReadOnly(windows), ReadOnly(tiles), side, tower)
+    return Scene(raster, overview, ReadOnly(windows), ReadOnly(tiles), side, match_encoder(overview.encoder, encoder))
 
 
 def is_scene(folder: str | os.PathLike[str]) -> bool:
@@ -135,7 +135,7 @@ def is_scene(folder: str | os.PathLike[str]) -> bool:
     return (Path(folder) / INDEX).is_file()
 
 
-def _kept(path: Path, part: str, texture: Texture) -> str:
+def _keep(path: Path, part: str, texture: Texture) -> str:
     """Write a texture under a name made of its content, unless it is there. -> the name of the file."""
     digest = hashlib.sha256(json.dumps([texture.encoder.name, texture.encoder.revision]).encode())
     arrays = {"pixel": texture.pixel, "embedding": texture.embedding, "residual": texture.residual, **texture.planes}
@@ -152,7 +152,7 @@ def _kept(path: Path, part: str, texture: Texture) -> str:
 
 
 def _read(path: Path, name: Any, like: Texture | None = None) -> Texture:
-    if not isinstance(name, str) or not OURS.fullmatch(name):  # and no way out of the folder
+    if not isinstance(name, str) or not OURS.fullmatch(name):  # a path out of the folder does not match either
         raise ValueError(f"a file named {name!r}")
     texture = Texture.load(path / name)
     if like is not None and texture.encoder != like.encoder:
@@ -160,12 +160,12 @@ def _read(path: Path, name: Any, like: Texture | None = None) -> Texture:
     return texture
 
 
-def _index(path: Path) -> dict[str, Any]:
+def _read_index(path: Path) -> dict[str, Any]:
     try:
         index = json.loads((path / INDEX).read_text("utf-8"))
     except FileNotFoundError:
         raise TextureFileError(
-            f"no scene in '{path}'", expected=f"a folder with {INDEX}, as closer.save writes it", fix="check the path"
+            f"no scene in '{path}'", expected=f"a folder with {INDEX}, as tiles.save writes it", fix="check the path"
         ) from None
     except (OSError, ValueError, RecursionError) as cause:
         raise _damaged(path, f"{INDEX} cannot be read ({cause})") from cause
@@ -185,10 +185,8 @@ def _check_image(path: Path, raster: Raster, size: tuple[int, int], overview: Te
     if raster.size != size:
         what = f"{raster.size[0]} x {raster.size[1]} pixels, not {size[0]} x {size[1]}"
     else:
-        now, then = overview_of(raster)[1].astype(np.int16), overview.pixel.astype(np.int16)
-        if now.shape != then.shape:
-            what = f"an overview of {now.shape[0]} x {now.shape[1]} pixels, not {then.shape[0]} x {then.shape[1]}"
-        elif np.abs(now - then).max() > SAME:
+        now, then = read_overviews(raster)[1].astype(np.int16), overview.pixel.astype(np.int16)
+        if now.shape != then.shape or np.abs(now - then).max() > SAME:
             what = "other pixels"
     if what:
         raise OptionError(
@@ -201,6 +199,6 @@ def _check_image(path: Path, raster: Raster, size: tuple[int, int], overview: Te
 def _damaged(path: Path, what: str) -> TextureFileError:
     return TextureFileError(
         f"'{path}': {what}",
-        expected=f"{INDEX} and the textures it names, as closer.save writes them",
+        expected=f"{INDEX} and the textures it names, as tiles.save writes them",
         fix="survey the image again, and keep the scene once more",
     )

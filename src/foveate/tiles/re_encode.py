@@ -1,4 +1,4 @@
-"""Look there again, closer: encode the most relevant part of an image once more at a finer scale, and merge it.
+"""Encode the most relevant part of an image once more at a finer scale, and merge it into the texture.
 
     texture = refine(texture)                              # the whole image again, finer: for every question
     texture = refine(texture, "a traffic light")           # or where this question looks; the old one stays as it is
@@ -11,21 +11,21 @@ texture, written in the texture's own basis (basis.inward), and take half of the
 that are not the image's they fade out over two cells.
 
 What is notable
-* Everything is linear, so the score of the result is the weighted mean of the scores of both looks.
+* Everything is linear, so the score of the result is the weighted mean of the scores of both encodings.
 * `Texture.error_bound` stays honest: for w fine + (1 - w) old features it is w r_fine + (1 - w) r_old and the length of
   what rounding moved, by the triangle inequality, never below the true residual.
 * All but the embedding and its residual is shared with the old texture: pixels, planes, basis. The map that chose the
-  box is kept as the next free plane `pass_1`, `pass_2`, ...; `Texture.made_by["embedding"]` says what was looked at.
+  box is kept as the next free plane `pass_1`, `pass_2`, ...; `Texture.made_by["embedding"]` names boxes and scales.
 * The box has the aspect of the image, so a part is presented to the encoder as a small image of the same kind.
-* Half the weight: the fine look alone loses precision, because a tower that sees only a part misses what is around it.
-  Averaging is as good as any weighting of fine samples by their length (docs/log.md).
+* Half the weight: fine features alone lose precision, because an encoder that sees only a part misses what is around
+  it. Averaging is as good as any weighting of fine samples by their length (docs/log.md).
 
-Cost: one pass of the tower for each step, of share scale^2 times the size of the first: half as much again with the
-defaults. **For several questions of one image the whole is better value**: one look more, at 2.25 times the size of the
+Cost: one pass of the encoder for each step, of share scale^2 times the size of the first: half as much again with the
+defaults. **For several questions of one image the whole is better value**: one pass, at 2.25 times the size of the
 first, from which all questions gain more (docs/log.md).
 
-Not covered: images too large for one look, see closer.py; cells finer than the texture's; segments, which stay as the
-first look made them.
+Not covered: images too large for one encoding (search.py); cells finer than the texture's; segments, which stay as
+`encode` made them.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import check_int, check_number, check_type
 from foveate.core.errors import OptionError, QueryError
-from foveate.core.grid import Grid
+from foveate.core.grid import Box, Grid
 from foveate.encoders.load import match_encoder
-from foveate.encoders.protocol import Encoder, check_features
+from foveate.encoders.protocol import LEAST_SIDE, PROBE, Encoder, check_features
 from foveate.pipeline import score
 from foveate.relevance.memory import noted
 from foveate.relevance.negatives import query_metric_of
@@ -47,13 +48,10 @@ from foveate.texture.basis import inward, rounded_up
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
-Box = tuple[int, int, int, int]  # y0, x0, y1, x1, in cells or in pixels
 
 FINE = 0.5  # weight of the second look
 RAMP = 2  # cells over which a box fades into its surroundings
-LARGEST_SCALE, MOST_STEPS = 4, 16
-LEAST_SIDE = 64  # pixels: encoders refuse images of less than a patch
-PROBE = 224  # pixels: an encoder does not say how many of them a cell takes, so it is asked with a small image
+LARGEST_SCALE, LEAST_SHARE, MOST_STEPS = 4, 1e-6, 16
 
 
 def refine(
@@ -84,17 +82,22 @@ def refine(
         OptionError: an argument out of range, a relevance of another image, or a scale that the encoder refuses.
         EncoderOutputError: the encoder broke its contract.
     """
-    _check(texture, looking_for, scale, share, steps)
-    tower = match_encoder(texture.encoder, encoder)
+    check_type("texture", texture, Texture, fix="texture = encode(image) comes first")
+    expected = "one question, a Relevance or None"
+    check_type("looking_for", looking_for, (str, Relevance, type(None)), expected=expected, error=QueryError)
+    scale = check_number("scale", scale, 1, LARGEST_SCALE)
+    share = check_number("share", share, LEAST_SHARE)
+    steps = check_int("steps", steps, 1, MOST_STEPS)
+    network = match_encoder(texture.encoder, encoder)
     if looking_for is None:
-        return _merged(texture, (0, 0, *texture.grid.shape), scale, tower)
+        return _refine_box(texture, (0, 0, *texture.grid.shape), scale, network)
     open_cells, refined = np.ones(texture.grid.shape, bool), texture
     for step in range(steps):
-        relevance = score(refined, looking_for, encoder=tower) if isinstance(looking_for, str) else looking_for
+        relevance = score(refined, looking_for, encoder=network) if isinstance(looking_for, str) else looking_for
         relevance = relevance.on(texture.grid)
         box = top_box(np.where(open_cells, relevance.map, -1), share)
         open_cells[box[0] : box[2], box[1] : box[3]] = False
-        refined = _merged(refined, box, scale, tower)
+        refined = _refine_box(refined, box, scale, network)
         if isinstance(looking_for, str) or step == 0:
             refined = noted(refined, relevance, _free_name(refined))
         if not open_cells.any():
@@ -143,15 +146,15 @@ def fading(shape: tuple[int, int], cells: Box) -> Floats:
     return np.outer(*sides).astype(np.float32)
 
 
-def _merged(texture: Texture, cells: Box, scale: float, tower: Encoder) -> Texture:
+def _refine_box(texture: Texture, cells: Box, scale: float, network: Encoder) -> Texture:
     """The texture with a box of cells looked at again."""
     grid, basis, part = texture.grid, texture.basis, (slice(cells[0], cells[2]), slice(cells[1], cells[3]))
-    pixels = outwards(cells, grid)
-    if (texture.pixel == texture.pixel[0, 0]).all():  # as in encode: what a tower says then is how it treats borders
+    pixels = pixel_box(cells, grid)
+    if (texture.pixel == texture.pixel[0, 0]).all():  # as in encode: what an encoder says then is how it treats borders
         fine = np.zeros((cells[2] - cells[0], cells[3] - cells[1], basis.width), np.float32)
     else:
-        fine = area_means(_look(texture, pixels, scale, tower), pixels, grid, cells)
-    metric = query_metric_of(tower) if texture.preprocessing.get("compression", "query") == "query" else None
+        fine = area_means(_look(texture, pixels, scale, network), pixels, grid, cells)
+    metric = query_metric_of(network) if texture.preprocessing.get("compression", "query") == "query" else None
     rows = basis.rows.astype(np.float32)
     z_fine = (fine - basis.mean) @ inward(basis, metric)
     r_fine = np.linalg.norm(fine - basis.mean - z_fine @ rows, axis=-1)
@@ -171,32 +174,32 @@ def _merged(texture: Texture, cells: Box, scale: float, tower: Encoder) -> Textu
     )
 
 
-def look(rgb: NDArray[np.uint8], pixels: Box, tower: Encoder, side: float | None) -> Floats:
-    """Features of a part of an image [hf, wf, D]; `side` is the working size of that part, None the encoder's own."""
+def encode_part(rgb: NDArray[np.uint8], pixels: Box, network: Encoder, side: float | None) -> Floats:
+    """Features [hf, wf, D] of a box of pixels; `side` is the working size of that part, None the encoder's default."""
     part = np.ascontiguousarray(rgb[pixels[0] : pixels[2], pixels[1] : pixels[3]])
-    dense = tower.encode_image(part, long_side=None if side is None else max(LEAST_SIDE, round(side)))
-    check_features(tower, dense, (part.shape[0], part.shape[1]))
+    dense = network.encode_image(part, long_side=None if side is None else max(LEAST_SIDE, round(side)))
+    check_features(network, dense, (part.shape[0], part.shape[1]))
     return np.asarray(dense.features, np.float32)
 
 
-def working_side(texture: Texture, tower: Encoder) -> float:
+def working_side(texture: Texture, network: Encoder) -> float:
     """Pixels along the long side of the image as the encoder saw it."""
     side = texture.preprocessing.get("long_side")
     if side is not None:
         return float(side)
-    probe = tower.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE)
+    probe = network.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE)
     return max(texture.grid.shape) * PROBE / probe.grid.w
 
 
-def _look(texture: Texture, pixels: Box, scale: float, tower: Encoder) -> Floats:
+def _look(texture: Texture, pixels: Box, scale: float, network: Encoder) -> Floats:
     """Features of a part of the image with `scale` times the cells that it has in the texture: [hf, wf, D]."""
     grid, size = texture.grid, (pixels[2] - pixels[0], pixels[3] - pixels[1])
     ratio = scale * max(size) / max(grid.height, grid.width)  # of the working size of the first look
     side: float | None = texture.preprocessing.get("long_side")
     if abs(ratio - 1) * max(grid.shape) >= 0.5:
-        side = ratio * working_side(texture, tower)
+        side = ratio * working_side(texture, network)
     try:
-        return look(texture.pixel, pixels, tower, side)
+        return encode_part(texture.pixel, pixels, network, side)
     except OptionError as error:
         raise OptionError(
             f"scale={scale:g} for {size[0]} x {size[1]} pixels: {error.received}",
@@ -205,7 +208,7 @@ def _look(texture: Texture, pixels: Box, scale: float, tower: Encoder) -> Floats
         ) from error
 
 
-def outwards(cells: Box, grid: Grid) -> Box:
+def pixel_box(cells: Box, grid: Grid) -> Box:
     """A box of cells in whole pixels, rounded outwards."""
     y0, y1 = (cells[i] * grid.height for i in (0, 2))
     x0, x1 = (cells[i] * grid.width for i in (1, 3))
@@ -217,26 +220,3 @@ def _free_name(texture: Texture) -> str:
     while f"pass_{number}" in texture.planes:
         number += 1
     return f"pass_{number}"
-
-
-def _check(texture: object, looking_for: object, scale: object, share: object, steps: object) -> None:
-    if not isinstance(texture, Texture):
-        raise OptionError(
-            f"refine() of a {type(texture).__name__}", expected="a Texture", fix="texture = encode(image) comes first"
-        )
-    if looking_for is not None and not isinstance(looking_for, str | Relevance):
-        raise QueryError(
-            f"refine() for a {type(looking_for).__name__}",
-            expected="one question, or a Relevance",
-            fix="call refine once for each question",
-        )
-    for name, value, low, high in (("scale", scale, 1, LARGEST_SCALE), ("share", share, 0, 1)):
-        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not number or not low <= value <= high or value == 0:  # type: ignore[operator]
-            raise OptionError(
-                f"{name}={value!r}",
-                expected=f"a number from {low} to {high}" if low else f"a number above 0, at most {high}",
-                fix="leave it out",
-            )
-    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
-        raise OptionError(f"steps={steps!r}", expected=f"a whole number from 1 to {MOST_STEPS}", fix="leave it out")

@@ -13,7 +13,7 @@ from foveate.channels.build import VISUAL
 from foveate.channels.change import CHANGED
 from foveate.channels.segments import mark_borders
 from foveate.channels.visual import compute_visual_planes
-from foveate.core.grid import Grid
+from foveate.core.grid import Box, Grid
 from foveate.core.layout import native_shape
 from foveate.core.readonly import Frozen
 from foveate.encoders.protocol import Encoder
@@ -23,7 +23,6 @@ from foveate.relevance.policies import Policy
 from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.basis import Basis
 from foveate.texture.texture import Texture
-from foveate.tiles.re_encode import Box
 from foveate.video.flow import Dis, Floats, FlowModel, View
 from foveate.video.propagate import Patch
 from foveate.video.refresh import Reason, Refresh

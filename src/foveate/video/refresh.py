@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import OptionError
-from foveate.tiles.re_encode import Box
+from foveate.core.grid import Box
 from foveate.video.flow import Floats
 
 Reason = Literal["first", "cut", "age", "stale", "residual"]

@@ -16,6 +16,7 @@ from foveate.channels.build import VISUAL, build_planes
 from foveate.channels.change import describe_cells
 from foveate.channels.saliency import compute_saliency
 from foveate.core.errors import OptionError
+from foveate.core.grid import Box
 from foveate.core.image import Picture
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import DenseFeatures, check_features
@@ -24,7 +25,7 @@ from foveate.relevance.negatives import query_metric_of
 from foveate.relevance.value import Relevances
 from foveate.texture.basis import Basis, Metric, extended, inward, rounded_up
 from foveate.texture.texture import Texture
-from foveate.tiles.re_encode import RAMP, Box, area_means, fading, look, outwards, working_side
+from foveate.tiles.re_encode import RAMP, area_means, encode_part, fading, pixel_box, working_side
 from foveate.video.flow import (
     Floats,
     View,
@@ -179,10 +180,10 @@ def _renewed(rgb: NDArray[np.uint8], view: View, box: Box, before: State, how: H
     grid, basis = before.texture.grid, before.basis
     h, w = grid.shape
     cells = (max(0, box[0] - RAMP), max(0, box[1] - RAMP), min(h, box[2] + RAMP), min(w, box[3] + RAMP))
-    pixels = outwards(with_halo(box, grid.shape), grid)
+    pixels = pixel_box(with_halo(box, grid.shape), grid)
     share = max(pixels[2] - pixels[0], pixels[3] - pixels[1]) / max(grid.height, grid.width)
     assert before.side is not None  # _with_parts has asked for it
-    fine = area_means(look(rgb, pixels, how.tower, before.side * share), pixels, grid, cells)
+    fine = area_means(encode_part(rgb, pixels, how.tower, before.side * share), pixels, grid, cells)
     metric = query_metric_of(how.tower)
     z_part, left = _coordinates(fine, basis, metric)
     usual = float(np.median(before.texture.residual))
