@@ -22,7 +22,7 @@ from foveate.texture.texture import Texture
 
 if TYPE_CHECKING:
     from foveate.store.search import Hit
-    from foveate.tiles.search import Look
+    from foveate.tiles.scene import Look
     from foveate.vlm.encoded import Answer
     from foveate.vlm.inputs.placement import Pane
 
