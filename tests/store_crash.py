@@ -88,6 +88,8 @@ def numbers_of(texture: StoredTexture) -> str:
 
 def all_numbers(path: Path) -> dict[str, str]:
     store = Store(path, encoder=Toy(), cache=0)
+    if store.identity is None:  # the crash came before there was a store
+        return {}
     return {name: numbers_of(store[name]) for name in store}
 
 
@@ -95,8 +97,7 @@ def check(path: Path, right: dict[str, str], acknowledged: set[str], gone: froze
     found = all_numbers(path)
     assert acknowledged - gone <= set(found), f"lost: {acknowledged - gone - set(found)}"
     assert all(right[name] == numbers for name, numbers in found.items())
-    seen = Store(path, encoder=Toy()).verify()
-    assert seen.ok, seen.problems
+    assert not found or Store(path, encoder=Toy()).verify().ok
     if found:
         assert Store(path, encoder=Toy()).search("a dog", 3)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from foveate.core.errors import (
     QueryError,
     StoreError,
     StoreKeyError,
+    StoreNotFoundError,
     TextureEncoderError,
 )
 from foveate.store import TextureCache
@@ -354,21 +355,32 @@ def test_score_all_goes_on_while_the_store_is_written_to(
     assert not caplog.records
 
 
-def test_an_empty_store(tmp_path: Path) -> None:
-    store = Store(tmp_path / "new.fov")
-    assert len(store) == 0
-    assert not list(store)
-    assert not store.search("a dog")
-    assert not list(store.score_all("a dog"))
-    assert store.search(["a dog", "a cat"]) == [[], []]
-    assert store.verify().ok
-    assert store.compact() == 0
-    assert store.stats()["images"] == 0
+def test_a_store_that_does_not_exist_is_no_empty_store(tmp_path: Path, toys: Store) -> None:
+    store = Store(tmp_path / "typo.fov")  # no error: the first add makes it
+    reads: tuple[Callable[[], object], ...] = (
+        lambda: store.search("a dog"), lambda: list(store.score_all("a dog")), lambda: store["x"], lambda: "x" in store,
+        lambda: len(store), store.keys, store.stats, store.verify, lambda: store.verify(repair=True), store.compact,
+        lambda: store.remove("x"), lambda: store.content_key("x"), lambda: store.work, lambda: toys.merge(store.path),
+    )  # fmt: skip
+    for read in reads:
+        with pytest.raises(StoreNotFoundError, match=r"no store at '.*typo\.fov'"):
+            read()
     assert store.identity is None
     assert bool(store)
-    assert not (tmp_path / "new.fov" / "shards").exists()
-    with pytest.raises(StoreKeyError):
-        store["x"]
+    assert "not there yet" in repr(store)
+    assert not store.path.exists()
+
+
+def test_a_store_without_images(tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "photos", 1)
+    store = Store(tmp_path / "part.fov", encoder=Toy())
+    assert store.add(folder, part="1/2").added == 0  # one file makes no second part
+    assert (len(store), store.keys(), store.search("a dog"), list(store.score_all("a dog"))) == (0, [], [], [])
+    assert store.search(["a dog", "a cat"]) == [[], []]
+    assert store.verify().ok
+    assert store.stats()["images"] == store.compact() == 0
+    store.add(folder)
+    assert len(store) == 1
 
 
 def test_bases_kinds_and_keys(tmp_path: Path) -> None:
@@ -468,8 +480,6 @@ def test_parts_of_machines_that_differ_merge_if_they_are_like_one_store(tmp_path
 def test_the_unit_of_work_needs_no_store(toys: Store, tmp_path: Path) -> None:
     work = pickle.loads(pickle.dumps(toys.work))
     assert isinstance(work, EncodeBatch)
-    with pytest.raises(StoreError, match="empty store"):
-        Store(tmp_path / "none.fov").work  # noqa: B018
     bad = tmp_path / "bad.png"
     bad.write_bytes(b"no image")
     batch: dict[str, Any] = {

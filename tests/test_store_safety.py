@@ -108,8 +108,9 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert "make room" in said
         assert not list(path.rglob("*.part"))
         store = Store(path, encoder=Toy())
-        assert store.verify().ok
-        assert numbers(store).items() <= right.items()
+        if store.identity is not None:
+            assert store.verify().ok
+            assert numbers(store).items() <= right.items()
         store.add(folder)
         assert numbers(store) == right
         shutil.rmtree(path)
@@ -363,9 +364,8 @@ def test_what_is_no_store(tmp_path: Path) -> None:
         Store(tmp_path / "file")
     with pytest.raises(StoreError, match="holds other things"):
         Store(pictures(tmp_path / "photos", 1))
-    assert len(Store(tmp_path / "nothing")) == 0
     (tmp_path / "empty").mkdir()
-    assert len(Store(tmp_path / "empty")) == 0
+    assert Store(tmp_path / "empty").identity is None
 
 
 # --- odd folders ------------------------------------------------------------------------------------------------------

@@ -171,6 +171,10 @@ class StoreVersionError(StoreError):
     """A store of a format version that this release cannot read."""
 
 
+class StoreNotFoundError(StoreError, FileNotFoundError):
+    """No store at a path that was to be read: a folder that does not exist, or an empty one."""
+
+
 class StoreKeyError(StoreError, KeyError):
     """An image that is not in the store, or a name that fits several."""
 

@@ -42,7 +42,7 @@ def asked(reader: Reader, texts: Sequence[str], encoder: str | Encoder | None) -
 
 
 def search(
-    reader: Reader | None,
+    reader: Reader,
     texts: Sequence[str],
     k: int,
     rerank: int | None,
@@ -50,12 +50,10 @@ def search(
     texture: Callable[[str], StoredTexture],
     exact: bool = False,
 ) -> list[list[Hit]]:
-    """See Store.search; `texture` gives that of a path. No reader: the store is empty."""
+    """See Store.search; `texture` gives that of a path."""
     for name, value in (("k", k), ("rerank", 1 if rerank is None else rerank)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise OptionError(f"{name}={value!r}", expected="a whole number from 1", fix="20 is usual")
-    if reader is None:
-        return [[] for _ in texts]
     tower, queries = asked(reader, texts, encoder)
     size = reranked(reader, int(k)) if rerank is None else max(int(rerank), int(k))
     found: list[list[Hit]] = []

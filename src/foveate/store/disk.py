@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,7 @@ from pathlib import Path
 from foveate.core.errors import OutputError
 
 PART = ".part"
+TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.part")
 PIECE = 2**20  # bytes written at a time
 
 
@@ -85,7 +87,7 @@ class Disk:
             with contextlib.suppress(sqlite3.Error):
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-            if isinstance(cause, sqlite3.OperationalError | OSError):
+            if isinstance(cause, sqlite3.Error | OSError):
                 raise _refused(path, "written", cause) from cause
             raise
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,16 +22,20 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
+from safetensors.numpy import load
 from safetensors.numpy import save as to_bytes
 
 from foveate.core.errors import FoveateError, OptionError, StoreDamagedError, StoreVersionError
+from foveate.core.image import MAX_PIXELS
 from foveate.texture.basis import Basis, Metric, inward
 from foveate.texture.texture import EncoderStamp
 
 FORMAT, VERSION = "foveate-store", 1
 PREPROCESSING = 1  # image.py's rules and the numbers of record.py; changes whenever a record's bytes would
 SPACE_FILE, FORMAT_FILE = "basis.safetensors", "format.json"
+MOST_WIDTH, MOST_VECTORS = 2**14, 2**8  # of an encoder; of an image
+HUGE = 1e9  # no number of a basis is larger
+MOST_FORMAT, MOST_PIECE = 2**20, 2**30  # bytes of format.json; bytes that are read at once
 Kind = Literal["own", "shared"]
 
 
@@ -77,12 +83,34 @@ class Identity:
         }
 
 
+def number(value: Any, most: int, least: int = 0) -> int:
+    """A whole number out of a file. Raises ValueError."""
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{value!r} is no whole number from {least} to {most}")
+    return value
+
+
+def text(value: Any) -> str:
+    """A text out of a file. Raises ValueError."""
+    if type(value) is not str:
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+def read_small(path: Path, most: int) -> bytes:
+    """The bytes of a regular file that has at most so many. Raises OSError, ValueError."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+        raise ValueError(f"no file, or one of more than {most} bytes")
+    return path.read_bytes()
+
+
 def identity_of(said: Any, where: str) -> Identity:
     """JSON -> Identity. Raises StoreVersionError for a newer one, StoreDamagedError."""
     try:
         if said["format"] != FORMAT or type(said["version"]) is not int or said["version"] < 1:
             raise ValueError(f"format {said['format']!r}, version {said['version']!r}")
-        if said["version"] > VERSION or said["preprocessing"]["version"] > PREPROCESSING:
+        if said["version"] > VERSION or number(said["preprocessing"]["version"], 2**63, 1) > PREPROCESSING:
             raise StoreVersionError(
                 f"{where} has store format version {said['version']}, "
                 f"preprocessing {said['preprocessing'].get('version')}",
@@ -90,18 +118,17 @@ def identity_of(said: Any, where: str) -> Identity:
                 fix="upgrade foveate; or index the images into a new store with this release",
             )
         encoder, side = said["encoder"], said["preprocessing"]["long_side"]
+        width = number(encoder["width"], MOST_WIDTH, 1)
         if said["basis"] not in ("own", "shared"):
             raise ValueError(f"basis {said['basis']!r}")
         found = Identity(
-            EncoderStamp(str(encoder["name"]), str(encoder["revision"]), int(encoder["width"])),
+            EncoderStamp(text(encoder["name"]), text(encoder["revision"]), width),
             said["basis"],
-            int(said["rank"]),
-            str(said["space"]),
-            None if side is None else int(side),
-            int(said["vectors"]),
+            number(said["rank"], width, 1),
+            text(said["space"]),
+            None if side is None else number(side, MAX_PIXELS, 1),
+            number(said["vectors"], MOST_VECTORS, 1),
         )
-        if not 1 <= found.rank <= found.encoder.width or found.vectors < 1:
-            raise ValueError(f"rank {found.rank} of {found.encoder.width}, {found.vectors} vectors")
     except FoveateError:
         raise
     except Exception as cause:  # a hostile file fails in many ways
@@ -154,7 +181,7 @@ class Space:
 def space_of(tensors: Mapping[str, NDArray[Any]]) -> Space:
     """Tensors -> Space. Raises OptionError for what is none."""
     basis, steps = checked_basis(Basis(tensors["mean"], tensors["rows"])), tensors["steps"]
-    if steps.dtype != np.float32 or steps.shape != (basis.rank,) or not (np.isfinite(steps) & (steps > 0)).all():
+    if steps.dtype != np.float32 or steps.shape != (basis.rank,) or not ((steps > 0) & (steps < HUGE)).all():
         raise OptionError(
             f"steps {steps.dtype} {list(steps.shape)}", expected="positive floats [r]", fix="fit it again"
         )
@@ -166,7 +193,7 @@ def space_of(tensors: Mapping[str, NDArray[Any]]) -> Space:
 def space_in(path: Path) -> Space:
     """Read the shared basis of a store. Raises StoreDamagedError."""
     try:
-        return space_of(load_file(path))
+        return space_of(load(read_small(path, MOST_PIECE)))
     except Exception as cause:
         raise StoreDamagedError(
             f"'{path}' cannot be read ({type(cause).__name__}: {cause})",
@@ -180,7 +207,7 @@ def checked_basis(basis: Basis, width: int | None = None) -> Basis:
     mean, rows = basis.mean, basis.rows
     right = isinstance(mean, np.ndarray) and isinstance(rows, np.ndarray) and mean.ndim == 1 and rows.ndim == 2
     right = right and mean.dtype == np.float32 and rows.dtype == np.float16 and rows.shape[1] == len(mean)
-    right = right and 1 <= len(rows) <= len(mean) and bool(np.isfinite(mean).all() and np.isfinite(rows).all())
+    right = right and 1 <= len(rows) <= len(mean) and bool(np.abs(mean).max() < HUGE and np.isfinite(rows).all())
     if not right or (width is not None and len(mean) != width):
         raise OptionError(
             f"a basis of {getattr(rows, 'dtype', '?')} rows {list(getattr(rows, 'shape', ()))}",
@@ -193,7 +220,7 @@ def checked_basis(basis: Basis, width: int | None = None) -> Basis:
 def read_format(store: Path) -> Any | None:
     """The content of format.json; None where there is none. Raises StoreDamagedError."""
     try:
-        return json.loads((store / FORMAT_FILE).read_text("utf-8"))
+        return json.loads(read_small(store / FORMAT_FILE, MOST_FORMAT))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as cause:

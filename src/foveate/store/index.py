@@ -12,14 +12,22 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from foveate.core.errors import StoreDamagedError, StoreLockedError
-from foveate.store.shard import Shard
+from foveate.core.image import MAX_PIXELS
+from foveate.store.identity import HUGE
+from foveate.store.record import ALPHA, FLAT
+from foveate.store.shard import CRC, HEX, MOST, NAMED, Shard
 
 INDEX_FILE = "index.sqlite"
 WAIT = 30.0  # seconds for another process that is at the index
@@ -52,6 +60,7 @@ ROW = (
     "images.width, images.h, images.w, images.flags, images.step, images.thumbnail, images.rivals, images.position, "
     "images.sequence"
 )
+IMAGES = "key, image, sequence, position, start, length, crc, height, width, h, w, flags, step, thumbnail, rivals"
 FROM_IMAGES = "images JOIN shards ON shards.sequence = images.sequence"
 FROM_NAMES = "names JOIN images ON images.id = names.image JOIN shards ON shards.sequence = images.sequence"
 
@@ -78,6 +87,51 @@ class Row:
     position: int
     sequence: int
 
+    def __post_init__(self) -> None:
+        numbers = (
+            self.id, self.start, self.length, self.crc, self.height, self.width, self.h, self.w, self.flags,
+            self.thumbnail, self.negatives, self.position, self.sequence,
+        )  # fmt: skip
+        if not (
+            set(map(type, numbers)) == {int}
+            and min(numbers) >= 0
+            and min(self.height, self.width, self.h, self.w) >= 1
+            and max(self.height * self.width, self.h * self.w) <= MAX_PIXELS
+            and self.flags <= FLAT | ALPHA
+            and type(self.step) is float
+            and 0 < self.step < HUGE
+            and type(self.key) is type(self.image) is str
+            and HEX.fullmatch(self.key)
+            and HEX.fullmatch(self.image)
+        ):
+            raise no_index(None, "an image in it is described wrongly")
+        check_file(self.file, self.sequence)
+
+
+@dataclass(frozen=True)
+class ShardRow:
+    """A shard as the index has it: number, name of its file, bytes, images, and its vectors' start and CRC-32."""
+
+    sequence: int
+    file: str
+    bytes: int
+    images: int
+    vectors: int
+    crc: int
+
+    def __post_init__(self) -> None:
+        numbers = (self.sequence, self.bytes, self.images, self.vectors, self.crc)
+        if set(map(type, numbers)) != {int} or min(numbers) < 0 or self.crc > CRC:
+            raise no_index(None, "a shard in it is described wrongly")
+        check_file(self.file, self.sequence)
+
+
+def check_file(file: object, sequence: int) -> None:
+    """Raises StoreDamagedError for what is not the name of the shard of this number: a path, say."""
+    named = NAMED.fullmatch(file) if type(file) is str else None
+    if named is None or int(named[1]) != sequence:
+        raise no_index(None, f"{file!r} is not the name of shard {sequence}")
+
 
 def packed(text: str) -> bytes:
     """A path or name as bytes: also one that is no valid Unicode, as file systems allow."""
@@ -85,8 +139,11 @@ def packed(text: str) -> bytes:
 
 
 def unpacked(content: bytes) -> str:
-    """The text that `packed` made bytes of."""
-    return content.decode("utf-8", "surrogatepass")
+    """The text that `packed` made bytes of. Raises StoreDamagedError."""
+    try:
+        return content.decode("utf-8", "surrogatepass")
+    except (AttributeError, UnicodeDecodeError) as cause:
+        raise no_index(None, f"{content!r} is no name") from cause
 
 
 class _Held:
@@ -118,7 +175,7 @@ class Index:
             return self._memory
         assert self.where is not None
         try:
-            status = os.stat(self.where)
+            status = os.lstat(self.where)
             now = (os.getpid(), status.st_dev, status.st_ino)
         except OSError:
             now = getattr(self._local, "opened", (0, 0, 0))
@@ -126,6 +183,7 @@ class Index:
                 raise no_index(self.where, "it is not there") from None
         if getattr(self._local, "opened", None) != now:  # the first time, after a fork, or it was made again
             self.close()
+            refuse_links(self.where)
             self._local.held = _Held(connected(self.where, self.frozen))
             self._local.opened = now
         held: _Held = self._local.held
@@ -148,17 +206,73 @@ class Index:
         """Records by a condition on the tables of `source`."""
         return [Row(*row) for row in self.ask(f"SELECT {ROW} FROM {source} WHERE {condition}", values)]
 
+    def shards(self, condition: str = "1", values: Iterable[Any] = ()) -> list[ShardRow]:
+        """The shards, in the order of their numbers. Raises StoreDamagedError."""
+        columns = "sequence, file, bytes, images, vectors, crc"
+        listed = self.ask(f"SELECT {columns} FROM shards WHERE {condition} ORDER BY sequence", values)
+        return [ShardRow(*row) for row in listed]
+
+    def places(self, condition: str = "1", values: Iterable[Any] = ()) -> NDArray[np.int64]:
+        """Images by a condition: int64 [n, 3] of id, sequence, position, by id. Raises StoreDamagedError."""
+        listed = self.ask(f"SELECT id, sequence, position FROM images WHERE {condition} ORDER BY id", values)
+        try:
+            return np.array(listed, np.int64).reshape(-1, 3)
+        except (TypeError, ValueError) as cause:
+            raise no_index(self.where, cause) from cause
+
+    def check(self) -> None:
+        """Compare what does not grow with the images: tables and shards. Raises StoreDamagedError."""
+        if self.ask(TABLES) != _tables():
+            raise no_index(self.where, "its tables are others")
+        self.shards()
+        if not 0 <= self.changes < MOST // 2:
+            raise no_index(self.where, f"{self.changes} changes")
+
+    def check_all(self) -> None:
+        """Compare every row with what its columns are for. Raises StoreDamagedError."""
+        self.check()
+        for (said,) in self.ask("PRAGMA integrity_check"):
+            if said != "ok":
+                raise no_index(self.where, said)
+        self.rows("1")
+        for path, name, size, modified in self.ask("SELECT path, name, size, modified FROM names"):
+            unpacked(path), unpacked(name)
+            if type(size) is not int or type(modified) is not int or size < 0:
+                raise no_index(self.where, f"the size and time of {path!r}")
+        lost = "SELECT 1 FROM names WHERE image NOT IN (SELECT id FROM images) UNION ALL SELECT 1 FROM images WHERE "
+        if self.ask(f"{lost} sequence NOT IN (SELECT sequence FROM shards) LIMIT 1"):
+            raise no_index(self.where, "names without images, or images without shards")
+
     @property
     def changes(self) -> int:
         """A number that is another one after every change.
 
         It starts anywhere: that of an index that was made again is not one that the old index had.
         """
-        return int(self.ask("SELECT changes FROM counter")[0][0])
+        found = self.ask("SELECT changes FROM counter")
+        if len(found) != 1 or type(found[0][0]) is not int:
+            raise no_index(self.where, "it does not count its changes")
+        return int(found[0][0])
 
     def close(self) -> None:
         """Close this thread's connection; the next question opens another."""
         self._local.held = self._local.opened = None
+
+
+TABLES = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
+
+
+@cache
+def _tables() -> list[tuple[Any, ...]]:
+    return Index(None).ask(TABLES)
+
+
+def refuse_links(where: Path) -> None:
+    """Raises StoreDamagedError where SQLite would follow a link out of the store, or read what is no file."""
+    for end in ("", "-wal", "-shm", "-journal"):
+        file = where.with_name(where.name + end)
+        if os.path.lexists(file) and not stat.S_ISREG(os.lstat(file).st_mode):
+            raise no_index(file, "it is a link, or no file")
 
 
 def connected(where: Path, frozen: bool = False) -> sqlite3.Connection:
@@ -174,6 +288,7 @@ def connected(where: Path, frozen: bool = False) -> sqlite3.Connection:
         if version != 1:
             connection.close()
             raise sqlite3.DatabaseError(f"its version is {version}")
+        connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA synchronous = FULL")
     except sqlite3.DatabaseError as cause:
         raise no_index(where, cause) from cause
@@ -188,25 +303,29 @@ def no_index(where: Path | None, cause: object) -> StoreDamagedError:
     )
 
 
+def image_rows(shard: Shard) -> list[tuple[Any, ...]]:
+    """A shard's images as the index has them, by IMAGES."""
+    return [
+        (
+            entry.described["key"], entry.described["image"], shard.sequence, position, entry.start, entry.length,
+            entry.described["crc"], *entry.described["size"], *entry.described["grid"], entry.described["flags"],
+            entry.described["step"], entry.shapes["thumbnail"][0], int("rivals" in entry.shapes),
+        )
+        for position, entry in enumerate(shard.entries)
+    ]  # fmt: skip
+
+
 def admit(connection: sqlite3.Connection, shard: Shard) -> None:
     """Everything that a shard's header says, as rows; inside a transaction. What is there already changes its place."""
     connection.execute(
         "INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?)",
         (shard.sequence, shard.file, shard.bytes, len(shard.entries), *shard.vectors),
     )
-    columns = "key, image, sequence, position, start, length, crc, height, width, h, w, flags, step, thumbnail, rivals"
-    new = columns.split(", ")[1:]
-    for position, entry in enumerate(shard.entries):
-        said = entry.described
-        connection.execute(
-            f"INSERT INTO images ({columns}) VALUES ({', '.join('?' * 15)}) ON CONFLICT (key) DO UPDATE SET "
-            + ", ".join(f"{name} = excluded.{name}" for name in new),
-            (
-                said["key"], said["image"], shard.sequence, position, entry.start, entry.length, said["crc"],
-                *said["size"], *said["grid"], said["flags"], said["step"], entry.shapes["thumbnail"][0],
-                int("rivals" in entry.shapes),
-            ),
-        )  # fmt: skip
+    new = ", ".join(f"{name} = excluded.{name}" for name in IMAGES.split(", ")[1:])
+    connection.executemany(
+        f"INSERT INTO images ({IMAGES}) VALUES ({', '.join('?' * 15)}) ON CONFLICT (key) DO UPDATE SET {new}",
+        image_rows(shard),
+    )
     loose: set[int] = set()
     for name in shard.names:
         found = connection.execute("SELECT id FROM images WHERE key = ?", (name.key,)).fetchone()

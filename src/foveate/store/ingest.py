@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from foveate.core.errors import EngineError, ImageNotFoundError, OptionError, OutputError, StoreError
+from foveate.core.errors import EngineError, ImageNotFoundError, OptionError, OutputError
 from foveate.relevance.negatives import query_metric_of
 from foveate.store.disk import Disk
 from foveate.store.engine import Engine, engine_named
@@ -33,7 +33,7 @@ from foveate.store.identity import Identity, Space
 from foveate.store.index import packed
 from foveate.store.parts import part_of
 from foveate.store.record import Record, digest, record_in
-from foveate.store.recovery import Wanted, Writer, another, opened, writing
+from foveate.store.recovery import Wanted, Writer, another, no_store, opened, writing
 from foveate.store.shard import Draft, Name
 from foveate.store.work import BAD, EncodeBatch, read, reason, refuse_hidden, sendable
 
@@ -125,11 +125,7 @@ def _model(path: Path, wanted: Wanted, disk: Disk) -> tuple[Identity, Space]:
     """What a store is made of, for another one to be made alike. Raises StoreError."""
     reader = opened(path, wanted, disk, (), path.parent)
     if reader is None:
-        raise StoreError(
-            f"no store at '{path}'",
-            expected="one to be like",
-            fix="make it from a few images first: foveate index FEW -o first.fov",
-        )
+        raise no_store(path)
     reader.close()
     return reader.identity, reader.space
 
@@ -153,7 +149,7 @@ class _Adding:
         todo = [source for source in sources if not self._unchanged(source)]
         self.known = self.done = len(sources) - len(todo)
         self.todo = todo
-        if not todo:
+        if not todo and writer.identity is not None:
             return
         if writer.identity is None or writer.space is None:
             if model is None:

@@ -25,7 +25,7 @@ def only_writer(store: Path) -> Iterator[None]:
     """Be the only writer of the store while the block runs. Raises StoreLockedError at once, OutputError."""
     path = store / "lock"
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     except OSError as cause:
         raise OutputError(
             f"the store '{store}' cannot be written to ({cause.strerror})",

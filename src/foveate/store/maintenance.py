@@ -23,11 +23,11 @@ from foveate.relevance.negatives import query_metric_of
 from foveate.store import approximating
 from foveate.store.disk import PART, Disk
 from foveate.store.identity import Identity
-from foveate.store.index import Index, Row, drop_shard, packed, unpacked
+from foveate.store.index import IMAGES, Index, Row, ShardRow, drop_shard, image_rows, packed, unpacked
 from foveate.store.ingest import SHARD_BYTES, SHARD_IMAGES
-from foveate.store.reader import Reader
+from foveate.store.reader import Reader, log
 from foveate.store.record import Record
-from foveate.store.recovery import QUARANTINE, Wanted, Writer, opened, quarantine, rebuild, writing
+from foveate.store.recovery import QUARANTINE, Wanted, Writer, adopt, no_store, opened, quarantine, rebuild, writing
 from foveate.store.shard import FOLDER, Draft, Name, flaws, read_shard, shards_of
 from foveate.store.vectors import farthest
 
@@ -61,23 +61,23 @@ class Verified:
         return not self.problems
 
 
-def verify(path: Path, reader: Reader | None) -> Verified:
+def verify(path: Path, reader: Reader) -> Verified:
     """Read everything and compare. Nothing is changed."""
-    if reader is None:
-        return Verified(0, 0, 0, 0, (), (), (), ())
     problems: list[str] = []
     damaged: list[str] = []
     notes: list[str] = []
     index = reader.index
-    listed = {int(q): str(file) for q, file in index.ask("SELECT sequence, file FROM shards")}
-    replaced = {int(q) for (q,) in index.ask("SELECT sequence FROM replaced")}
+    listed = {shard.sequence: shard.file for shard in index.shards()}
+    replaced = {sequence for (sequence,) in index.ask("SELECT sequence FROM replaced")}
     lying = shards_of(path)
-    problems += [f"index: {flaw}" for flaw in _flaws(index)]
-    if index.ask("SELECT 1 FROM names WHERE image NOT IN (SELECT id FROM images) LIMIT 1"):
-        problems.append("index: names without images")
+    try:
+        index.check_all()
+    except StoreDamagedError as error:
+        problems.append(f"index: {error.received}")
     for file in lying:
         if file.name in listed.values():
-            problems += _differences(reader, file, damaged)
+            wrong, stale = _differences(reader, file, damaged)
+            problems += wrong + stale
         elif int(file.name[:8]) in replaced:
             notes.append(f"{file.name}: replaced; it goes when the store is next written to")
         else:
@@ -100,19 +100,15 @@ def verify(path: Path, reader: Reader | None) -> Verified:
     )  # fmt: skip
 
 
-def _flaws(index: Index) -> list[str]:
-    try:
-        return [str(said) for (said,) in index.ask("PRAGMA integrity_check") if said != "ok"]
-    except StoreDamagedError as error:
-        return [error.received]
+def _differences(reader: Reader, file: Path, damaged: list[str]) -> tuple[list[str], list[str]]:
+    """What is wrong with a shard that the index knows, and with what the index says of it.
 
-
-def _differences(reader: Reader, file: Path, damaged: list[str]) -> list[str]:
-    """What is wrong with a shard that the index knows; the paths of damaged images are added to `damaged`."""
+    The paths of damaged images are added to `damaged`.
+    """
     shard, broken, flaw = flaws(file)
     if shard is None:
         damaged += _paths(reader, "shards.file = ?", file.name)
-        return [f"{file.name}: {flaw}"]
+        return [f"{file.name}: {flaw}"], []
     problems = []
     if flaw:
         named = f", images {broken}" if broken else ""
@@ -121,20 +117,20 @@ def _differences(reader: Reader, file: Path, damaged: list[str]) -> list[str]:
             damaged += _paths(reader, "shards.file = ? AND images.position = ?", file.name, position)
     if shard.identity != reader.identity:
         problems.append(f"{file.name}: of another store")
-    for row in reader.index.rows("shards.file = ?", (file.name,)):
-        said = shard.entries[row.position] if row.position < len(shard.entries) else None
-        if said is None or (said.described["key"], said.start, said.length, said.described["crc"]) != (
-            row.key, row.start, row.length, row.crc,
-        ):  # fmt: skip
-            problems.append(f"{file.name}: image {row.position} is not what the index says")
-    return problems
+    right = set(image_rows(shard))
+    rows = reader.index.ask(f"SELECT {IMAGES} FROM images WHERE sequence = ?", (shard.sequence,))
+    stale = [f"{file.name}: image {row[3]} is not what the index says" for row in rows if row not in right]
+    header = ShardRow(shard.sequence, shard.file, shard.bytes, len(shard.entries), *shard.vectors)
+    if reader.index.shards("sequence = ?", (shard.sequence,)) != [header]:
+        stale.append(f"{file.name}: the shard is not what the index says")
+    return problems, stale
 
 
 def _paths(reader: Reader, condition: str, *values: Any) -> list[str]:
     asked = (
         f"SELECT path FROM names JOIN images ON images.id = names.image JOIN shards USING (sequence) WHERE {condition}"
     )
-    return [unpacked(path) for (path,) in reader.index.ask(asked, values)]
+    return [path.decode("utf-8", "surrogatepass") for (path,) in reader.index.ask(asked, values) if type(path) is bytes]
 
 
 def repair(path: Path, wanted: Wanted, disk: Disk) -> Verified:
@@ -144,16 +140,23 @@ def repair(path: Path, wanted: Wanted, disk: Disk) -> Verified:
     with writing(path, wanted, disk) as writer:
         if writer.identity is None:
             return Verified(0, 0, 0, 0, (), (), (), ())
-        if _flaws(writer.index):
+        try:
+            writer.index.check_all()
+        except StoreDamagedError as error:
+            log.warning("%s; it is made again", error.received)
             rebuild(path, disk)
-        reader = _reader(writer)
-        for sequence, name in reader.index.ask("SELECT sequence, file FROM shards ORDER BY sequence"):
+            adopt(writer)
+        reader, again = _reader(writer), False
+        for listed in reader.index.shards():
+            sequence, name = listed.sequence, listed.file
             file = path / FOLDER / name
-            if not file.exists():
+            if not file.is_file():
                 with disk.transaction(writer.index.connection, file):
                     lost += drop_shard(writer.index.connection, sequence)
                 continue
-            if not _differences(reader, file, []):
+            problems, stale = _differences(reader, file, [])
+            again = again or bool(stale)
+            if not problems:
                 continue
             draft = Draft(replaces=[sequence])
             for row in reader.index.rows("images.sequence = ?", (sequence,)):
@@ -168,6 +171,8 @@ def repair(path: Path, wanted: Wanted, disk: Disk) -> Verified:
             writer.commit(draft)
             quarantine(writer, file)
             aside.append(name)
+        if again:
+            rebuild(path, disk)
         gone = approximating.discarded(path, reader, disk)
         reader.close()
         found = verify(path, _reader(writer))
@@ -184,7 +189,7 @@ def compact(path: Path, wanted: Wanted, disk: Disk, progress: Callable[[int, int
             return 0
         before = sum(file.stat().st_size for file in shards_of(path))
         live = dict(writer.index.ask("SELECT sequence, COUNT(*) FROM images GROUP BY sequence"))
-        listed = writer.index.ask("SELECT sequence, file, images FROM shards ORDER BY sequence")
+        listed = [(shard.sequence, shard.file, shard.images) for shard in writer.index.shards()]
         todo = [(q, file) for q, file, images in listed if live.get(q, 0) < images or images < SMALL]
         if (
             len(todo) == 1
@@ -229,7 +234,7 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
         identity = writer.identity
         for other, source in sources:  # all of them, before anything is written
             if source is None:
-                raise StoreError(f"no store at '{other}'", expected="a store with images", fix="check the path")
+                raise no_store(other)
             identity = identity or source.identity
             if source.identity != identity:
                 raise StoreError(
@@ -267,10 +272,8 @@ def _named(index: Index, name: Name) -> bool:
     return bool(index.ask(asked, (packed(name.path), name.key)))
 
 
-def statistics(path: Path, reader: Reader | None) -> dict[str, Any]:
+def statistics(path: Path, reader: Reader) -> dict[str, Any]:
     """Numbers about a store, as JSON has them."""
-    if reader is None:
-        return {"store": str(path), "images": 0, "names": 0, "shards": 0, "bytes": 0}
     ask, identity = reader.index.ask, reader.identity
     images, alive, cells = ask("SELECT COUNT(*), COALESCE(SUM(length), 0), COALESCE(SUM(h * w), 0) FROM images")[0]
     shards, size = ask("SELECT COUNT(*), COALESCE(SUM(bytes), 0) FROM shards")[0]

@@ -9,6 +9,7 @@ What is notable
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import zlib
@@ -21,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import FoveateError, StoreDamagedError, StoreKeyError
-from foveate.store.identity import Identity, Space
-from foveate.store.index import FROM_NAMES, ROW, Index, Row, packed, unpacked
+from foveate.store.identity import HUGE, MOST_PIECE, Identity, Space
+from foveate.store.index import FROM_NAMES, ROW, Index, Row, no_index, packed, unpacked
 from foveate.store.nearest import Nearest
 from foveate.store.record import ALPHA
 from foveate.store.search import Vectors
-from foveate.store.shard import FOLDER, damaged
+from foveate.store.shard import DTYPES, FOLDER, TENSORS, damaged
 from foveate.store.texture import StoredTexture, stored_texture
 from foveate.texture.basis import Basis
 
@@ -40,7 +41,8 @@ class _File:
     """An open file, closed when nobody holds it any more."""
 
     def __init__(self, path: Path) -> None:
-        self.handle = os.open(path, os.O_RDONLY)
+        self.handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # what is no file must not block
+        self.size = os.fstat(self.handle).st_size
 
     def __del__(self) -> None:
         if hasattr(self, "handle"):
@@ -146,28 +148,28 @@ class Reader:
         content = self._piece(row.file, row.start, row.length)
         if content is None or zlib.crc32(content) != row.crc:
             raise damaged(self.path / FOLDER / row.file, f"image {row.position}, {row.key[:16]}, differs in its CRC-32")
-        identity = self.identity
+        identity, cells = self.identity, (row.h, row.w)
+        shapes: dict[str, tuple[int, ...]] = {}
+        if identity.kind == "own":
+            width = identity.encoder.width
+            shapes |= {"basis.mean": (width,), "basis.rows": (identity.rank, width), "basis.steps": (identity.rank,)}
+        if row.negatives:
+            shapes["rivals"] = cells
+        shapes |= {"embedding": (*cells, identity.rank), "residual": cells, "saliency": cells}
+        if row.flags & ALPHA:
+            shapes["valid"] = cells
+        shapes["thumbnail"] = (row.thumbnail,)
         out: dict[str, NDArray[Any]] = {}
         place = 0
-
-        def take(name: str, dtype: str, *shape: int) -> None:
-            nonlocal place
-            count = int(np.prod(shape))
+        for name, shape in shapes.items():
+            dtype, count = DTYPES[TENSORS[name]], math.prod(shape)
+            end = place + count * dtype.itemsize
+            if end > len(content):
+                break
             out[name] = np.frombuffer(content, dtype, count, place).reshape(shape)
-            place += out[name].nbytes
-
-        if identity.kind == "own":
-            take("basis.mean", "<f4", identity.encoder.width)
-            take("basis.rows", "<f2", identity.rank, identity.encoder.width)
-            take("basis.steps", "<f4", identity.rank)
-        if row.negatives:
-            take("rivals", "<f2", row.h, row.w)
-        take("embedding", "i1", row.h, row.w, identity.rank)
-        take("residual", "u1", row.h, row.w)
-        take("saliency", "u1", row.h, row.w)
-        if row.flags & ALPHA:
-            take("valid", "u1", row.h, row.w)
-        take("thumbnail", "u1", row.thumbnail)
+            place = end
+        if place != len(content) or len(out) != len(shapes) or not all(map(_finite, out.values())):
+            raise damaged(self.path / FOLDER / row.file, f"image {row.position} is not what it is said to be")
         return out
 
     def vectors_at(self, row: Row) -> NDArray[np.float16] | None:
@@ -198,8 +200,7 @@ class Reader:
 
     def _read_vectors(self) -> Vectors:
         changes = self.index.changes
-        listed = self.index.ask("SELECT id, sequence, position FROM images ORDER BY id")
-        return self.vectors_of(np.array(listed, np.int64).reshape(-1, 3), changes)
+        return self.vectors_of(self.index.places(), changes)
 
     def vectors_of(self, rows: NDArray[np.int64], changes: int) -> Vectors:
         """Those of the images in `rows` [n, 3]: id, sequence, position, by id. Those of damaged shards are left out."""
@@ -225,17 +226,19 @@ class Reader:
         file, images, start, crc = self._vectors_place(sequence)
         k, s = self.identity.vectors, self.space.basis.rank
         content = self._piece(file, start, images * k * s * 2)
-        if content is None or zlib.crc32(content) != crc:
+        table = None if content is None else np.frombuffer(content, "<f2")
+        if content is None or table is None or zlib.crc32(content) != crc or not _finite(table):
             raise damaged(self.path / FOLDER / file, "its vectors differ in their CRC-32")
+        if len(positions) and not 0 <= positions.min() <= positions.max() < images:
+            raise no_index(self.index.where, f"an image beyond the {images} of shard {sequence}")
         self._compared.add(file)
-        return np.asarray(np.frombuffer(content, "<f2").reshape(images, k, s)[positions])
+        return np.asarray(table.reshape(images, k, s)[positions])
 
     def _vectors_place(self, sequence: int) -> tuple[str, int, int, int]:
-        found = self.index.ask("SELECT file, images, vectors, crc FROM shards WHERE sequence = ?", (sequence,))
+        found = self.index.shards("sequence = ?", (sequence,))
         if not found:
             raise GoneError(f"shard {sequence} is gone", expected="one of the index", fix="search again")
-        file, images, start, crc = found[0]
-        return file, images, start, crc
+        return found[0].file, found[0].images, found[0].vectors, found[0].crc
 
     def _collected(
         self,
@@ -268,6 +271,8 @@ class Reader:
                     self._files.popitem(last=False)
             else:
                 self._files.move_to_end(file)
+        if not 0 <= start <= opened.size - length or not 0 <= length <= MOST_PIECE:
+            return None
         try:
             content = os.pread(opened.handle, length, start)
             while 0 < len(content) < length:  # Linux reads at most 2 GB at once
@@ -302,6 +307,15 @@ class Reader:
 
 class GoneError(StoreDamagedError):
     """A shard that is not there: removed by hand, or replaced by `compact` since the index was asked."""
+
+
+def _finite(array: NDArray[Any]) -> bool:
+    """Whether all numbers are numbers, and none is huge; of float16 by its bits, which is quicker."""
+    if array.dtype.kind != "f" or not array.size:
+        return True
+    if array.dtype.itemsize == 2:
+        return bool((array.view("<u2") & 0x7C00).max() < 0x7C00)
+    return bool(np.abs(array).max() < HUGE)
 
 
 def shown(name: str) -> str:

@@ -22,10 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from foveate.core.errors import FoveateError, OptionError, OutputError, StoreDamagedError, StoreError, StoreLockedError
+from foveate.core.errors import (
+    FoveateError,
+    OptionError,
+    OutputError,
+    StoreDamagedError,
+    StoreError,
+    StoreLockedError,
+    StoreNotFoundError,
+    StoreVersionError,
+)
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.protocol import Encoder
-from foveate.store.disk import PART, Disk
+from foveate.store.disk import PART, TEMPORARY, Disk
 from foveate.store.files import Source
 from foveate.store.fit import SHARED_RANK, SPACE_RANK, fitted
 from foveate.store.identity import (
@@ -42,7 +51,7 @@ from foveate.store.index import INDEX_FILE, SCHEMA, Index, admit
 from foveate.store.lock import only_writer
 from foveate.store.nearest_file import NEAREST_FILE
 from foveate.store.reader import Reader, log
-from foveate.store.shard import FOLDER, Draft, flaws, publish, read_shard, shards_of
+from foveate.store.shard import FOLDER, MOST_SHARDS, Draft, flaws, publish, read_shard, shards_of
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp
 
@@ -125,6 +134,14 @@ def _same(a: Basis, b: Basis) -> bool:
     return np.array_equal(a.mean, b.mean) and np.array_equal(a.rows, b.rows)
 
 
+def no_store(path: Path) -> StoreNotFoundError:
+    return StoreNotFoundError(
+        f"no store at '{path}'",
+        expected="a folder that 'foveate index' or Store.add made",
+        fix=f"check the spelling; or make it: foveate index FOLDER -o {path}",
+    )
+
+
 # --- for reading ------------------------------------------------------------------------------------------------------
 
 
@@ -148,11 +165,11 @@ def _described(path: Path) -> tuple[Identity, Space] | None:
         identity = identity_of(said, f"'{path / FORMAT_FILE}'")
         with contextlib.suppress(StoreDamagedError):
             space = space_in(path / SPACE_FILE)
-    if identity is None or space is None or space.hash != identity.space:
+    if identity is None or space is None or not _fit(identity, space):
         for file in shards_of(path):
             with contextlib.suppress(StoreDamagedError):
                 shard = read_shard(file)
-                if identity is None or shard.identity == identity:
+                if identity in (None, shard.identity) and _fit(shard.identity, shard.space):
                     return shard.identity, shard.space
         raise StoreDamagedError(
             f"'{path / SPACE_FILE}' is missing or damaged, and so is every shard",
@@ -160,6 +177,29 @@ def _described(path: Path) -> tuple[Identity, Space] | None:
             fix="index the images into a new folder",
         )
     return identity, space
+
+
+def _fit(identity: Identity, space: Space) -> bool:
+    """Whether a space is the one of a store."""
+    basis = space.basis
+    rank = basis.rank if identity.kind == "own" else identity.rank
+    return (space.hash, len(basis.mean), basis.rank) == (identity.space, identity.encoder.width, rank)
+
+
+def _agree(path: Path, identity: Identity) -> None:
+    """Raises StoreDamagedError where no shard is of the store that format.json describes, and some can be read."""
+    others = 0
+    for file in shards_of(path):
+        with contextlib.suppress(StoreDamagedError, StoreVersionError):
+            if read_shard(file).identity == identity:
+                return
+            others += 1
+    if others:
+        raise StoreDamagedError(
+            f"'{path / FORMAT_FILE}' describes another store than its shards",
+            expected="what every shard repeats",
+            fix="remove this file: it is made again from them",
+        )
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -204,7 +244,7 @@ def _index(path: Path, disk: Disk) -> Index:
 
 def _catch_up(path: Path, disk: Disk) -> None:
     """Rows for shards without any, where nobody is writing: a crash, or an index that was copied without its log."""
-    listed = {file for (file,) in Index(path / INDEX_FILE).ask("SELECT file FROM shards")}
+    listed = {shard.file for shard in Index(path / INDEX_FILE).shards()}
     if all(file.name in listed for file in shards_of(path)):
         return
     with contextlib.suppress(StoreLockedError, OutputError), writing(path, Wanted(), disk):
@@ -220,9 +260,8 @@ def _size(path: Path) -> int:
 
 def _readable(index: Index) -> bool:
     try:
-        index.ask("SELECT * FROM shards LIMIT 1")
-        index.ask("SELECT * FROM images JOIN names ON names.image = images.id LIMIT 1")
-        return index.changes >= 0
+        index.check()
+        return True
     except StoreDamagedError:
         return False
     finally:
@@ -269,9 +308,11 @@ class Writer:
             return
         assert self.identity is not None
         assert self.space is not None
-        listed = self.index.ask("SELECT COALESCE(MAX(sequence), 0) FROM shards")[0][0]
-        lying = [int(file.name[:8]) for file in shards_of(self.path)]
-        shard = publish(self.disk, self.path, max(listed, *lying, 0) + 1, self.identity, self.space, draft)
+        listed = [shard.sequence for shard in self.index.shards()]
+        number = max([0, *listed, *(int(file.name[:8]) for file in shards_of(self.path))]) + 1
+        if number > MOST_SHARDS:
+            raise StoreError(f"{number} shards", expected="fewer", fix="merge the store into a new one")
+        shard = publish(self.disk, self.path, number, self.identity, self.space, draft)
         with self.disk.transaction(self.index.connection, self.path / INDEX_FILE):
             admit(self.index.connection, shard)
 
@@ -285,6 +326,7 @@ def writing(path: Path, wanted: Wanted, disk: Disk) -> Iterator[Writer]:
         found = _described(path)
         if found is not None:
             wanted.check(path, *found)
+            _agree(path, found[0])
         writer = Writer(path, disk, *(found or (None, None)))
         try:
             if found is not None:
@@ -298,10 +340,15 @@ def _mend(writer: Writer) -> None:
     path, disk = writer.path, writer.disk
     assert writer.identity is not None
     assert writer.space is not None
+    for folder in (path / FOLDER, path / QUARANTINE):
+        if folder.is_symlink():
+            raise StoreError(
+                f"'{folder}' is a link", expected="folders of the store itself", fix="put the folder there instead"
+            )
     disk.make_folder(path / FOLDER)
     for folder in (path, path / FOLDER):
         for file in folder.iterdir():
-            if file.name.startswith(".") and file.name.endswith(PART):
+            if TEMPORARY.fullmatch(file.name):
                 disk.remove(file)
     if not (path / SPACE_FILE).is_file() or not _holds(path / SPACE_FILE, writer.space):
         disk.publish(path / SPACE_FILE, [writer.space.content])
@@ -322,7 +369,7 @@ def _holds(file: Path, space: Space) -> bool:
 def adopt(writer: Writer) -> None:
     """Rows for shards that have none; damaged ones are put aside."""
     path, disk = writer.path, writer.disk
-    listed = {file: sequence for sequence, file in writer.index.ask("SELECT sequence, file FROM shards")}
+    listed = {shard.file: shard.sequence for shard in writer.index.shards()}
     replaced = {sequence for (sequence,) in writer.index.ask("SELECT sequence FROM replaced")}
     whole = []
     for file in shards_of(path):

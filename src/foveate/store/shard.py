@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,14 +29,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import FoveateError, StoreDamagedError
+from foveate.core.errors import FoveateError, StoreDamagedError, StoreVersionError
+from foveate.core.image import MAX_PIXELS
 from foveate.store.disk import Disk
-from foveate.store.identity import Identity, Space, identity_of, space_of
-from foveate.store.record import Record
+from foveate.store.identity import HUGE, MOST_PIECE, Identity, Space, identity_of, number, space_of, text
+from foveate.store.record import ALPHA, FLAT, Record
 
 FOLDER = "shards"
-NAMED = re.compile(r"(\d{8})-([0-9a-f]{16})\.safetensors")
+NAMED = re.compile(r"([0-9]{8})-([0-9a-f]{16})\.safetensors")
+HEX = re.compile(r"[0-9a-f]{64}")
 MOST_HEADER = 100_000_000  # bytes; safetensors' own limit
+MOST_SHARDS = 99_999_999
+CRC, MOST = 2**32 - 1, 2**63 - 1  # the largest CRC-32, and number of SQLite
 DTYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
@@ -63,6 +69,18 @@ class Name:
     key: str
     size: int
     modified: int
+
+    def __post_init__(self) -> None:
+        try:
+            text(self.path), text(self.name), number(self.size, MOST), number(self.modified, MOST, -MOST)
+            if not HEX.fullmatch(self.key):
+                raise ValueError(f"key {self.key!r}")
+        except (TypeError, ValueError) as cause:
+            raise StoreDamagedError(
+                f"{self.path!r} is described wrongly ({cause})",
+                expected="what docs/store.md specifies",
+                fix="foveate store verify STORE --repair",
+            ) from cause
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +167,9 @@ def _laid_out(sequence: int, identity: Identity, space: Space, draft: Draft) -> 
 
     for name, tensor in space.tensors.items():
         lay(f"space.{name}", tensor)
-    for number, record in enumerate(draft.records):
+    for position, record in enumerate(draft.records):
         for name, tensor in record.tensors.items():
-            lay(f"{number}.{name}", tensor)
+            lay(f"{position}.{name}", tensor)
     vectors = np.zeros((0, identity.vectors, space.basis.rank), np.float16)
     if draft.records:
         vectors = np.stack([record.vectors for record in draft.records])
@@ -176,6 +194,8 @@ def read_shard(path: Path) -> Shard:
         named = NAMED.fullmatch(path.name)
         if named is None:
             raise ValueError("not the name of a shard")
+        if not path.is_file():  # a pipe would never end
+            raise ValueError("no file")
         with path.open("rb") as file:
             size = path.stat().st_size
             (length,) = struct.unpack("<Q", file.read(8))
@@ -187,24 +207,16 @@ def read_shard(path: Path) -> Shard:
             if said["sequence"] != int(named[1]):
                 raise ValueError(f"it says that its number is {said['sequence']}")
             first = 8 + length
-            names = tuple(Name(str(p), str(n), str(k), int(s), int(m)) for p, n, k, s, m in said["names"])
+            names = tuple(Name(*listed) for listed in said["names"])
             entries, place = _entries(header, said["images"], identity, first)
             if place != size:
                 raise ValueError(f"{size} bytes, not {place}")
             space = _space(file, header, first)
-        return Shard(
-            path.name,
-            int(named[1]),
-            size,
-            identity,
-            space,
-            entries,
-            names,
-            tuple(str(p) for p in said["removed"]),
-            tuple(int(n) for n in said["replaces"]),
-            (first + header["vectors"]["data_offsets"][0], int(said["vectors"])),
-        )
-    except FoveateError:
+        vectors = (first + header["vectors"]["data_offsets"][0], number(said["vectors"], CRC))
+        removed = tuple(text(p) for p in said["removed"])
+        replaces = tuple(number(n, MOST_SHARDS) for n in said["replaces"])
+        return Shard(path.name, int(named[1]), size, identity, space, entries, names, removed, replaces, vectors)
+    except (StoreDamagedError, StoreVersionError):
         raise
     except Exception as cause:  # a hostile file fails in many ways
         raise damaged(path, f"{type(cause).__name__}: {cause}") from cause
@@ -218,6 +230,17 @@ def damaged(path: Path, what: str) -> StoreDamagedError:
     )
 
 
+def _check_described(said: Any, h: int, w: int) -> None:
+    """Raises ValueError, KeyError or TypeError for a description of an image that is none."""
+    height, width = (number(n, MAX_PIXELS, 1) for n in said["size"])
+    right = height * width <= MAX_PIXELS and h * w <= MOST_PIECE
+    right = right and bool(HEX.fullmatch(said["key"]) and HEX.fullmatch(said["image"]))
+    number(said["crc"], CRC)
+    number(said["flags"], FLAT | ALPHA)
+    if not right or type(said["step"]) is not float or not 0 < said["step"] < HUGE:
+        raise ValueError(f"an image is described as {said}")
+
+
 def _entries(
     header: dict[str, Any], images: Sequence[Any], identity: Identity, first: int
 ) -> tuple[tuple[Entry, ...], int]:
@@ -225,40 +248,44 @@ def _entries(
     place, out, seen = first, [], len(SPACE)
     for name in SPACE:
         place = _next(header, name, first, place)
-    for number, described in enumerate(images):
-        h, w = (int(n) for n in described["grid"])
+    for position, described in enumerate(images):
+        h, w = (number(n, MAX_PIXELS, 1) for n in described["grid"])
+        _check_described(described, h, w)
         cells, width, rank = (h, w), identity.encoder.width, identity.rank
         shapes: dict[str, tuple[int, ...]] = {}
         start = place
         for tensor, code in TENSORS.items():
-            name = f"{number}.{tensor}"
+            name = f"{position}.{tensor}"
             if name not in header:
                 continue
-            shape = tuple(int(n) for n in header[name]["shape"])
+            shape = tuple(number(n, MOST) for n in header[name]["shape"])
             wanted = {"basis.mean": (width,), "basis.rows": (rank, width), "basis.steps": (rank,),
                       "embedding": (*cells, rank)}  # fmt: skip
-            if header[name]["dtype"] != code or (tensor != "thumbnail" and shape != wanted.get(tensor, cells)):
+            right = len(shape) == 1 if tensor == "thumbnail" else shape == wanted.get(tensor, cells)
+            if header[name]["dtype"] != code or not right:
                 raise ValueError(f"tensor '{name}' is {header[name]['dtype']} {list(shape)}")
             place = _next(header, name, first, place)
             shapes[tensor] = shape
             seen += 1
         if not {"embedding", "residual", "saliency", "thumbnail"} <= set(shapes):
-            raise ValueError(f"image {number} lacks tensors")
+            raise ValueError(f"image {position} lacks tensors")
         if (identity.kind == "own") != ("basis.rows" in shapes):
-            raise ValueError(f"image {number} with another kind of basis")
-        if len(str(described["key"])) != 64 or min(*cells, *described["size"]) < 1 or not described["step"] > 0:
-            raise ValueError(f"image {number} is described as {described}")
+            raise ValueError(f"image {position} with another kind of basis")
+        if ("valid" in shapes) != bool(described["flags"] & ALPHA):
+            raise ValueError(f"image {position} with flags {described['flags']}")
         out.append(Entry(described, start, place - start, shapes))
     shape = tuple(header["vectors"]["shape"])
-    if shape[:2] != (len(images), identity.vectors) or header["vectors"]["dtype"] != "F16" or len(header) != seen + 1:
+    wanted_shape = (len(images), identity.vectors, header["space.rows"]["shape"][0])
+    if shape != wanted_shape or header["vectors"]["dtype"] != "F16" or len(header) != seen + 1:
         raise ValueError(f"vectors {list(shape)} and {len(header)} tensors of {len(images)} images")
     return tuple(out), _next(header, "vectors", first, place)
 
 
 def _next(header: dict[str, Any], name: str, first: int, place: int) -> int:
     begin, end = header[name]["data_offsets"]
-    size = int(np.prod(header[name]["shape"], dtype=np.int64)) * DTYPES[header[name]["dtype"]].itemsize
-    if first + begin != place or end - begin != size:
+    shape = [number(n, MOST) for n in header[name]["shape"]]
+    size = math.prod(shape) * DTYPES[header[name]["dtype"]].itemsize
+    if first + number(begin, MOST) != place or number(end, MOST) - begin != size or size > MOST_PIECE:
         raise ValueError(f"tensor '{name}' lies at {begin} to {end}")
     return int(first + end)
 
@@ -277,26 +304,26 @@ def flaws(path: Path) -> tuple[Shard | None, list[int], str]:
     """Compare a whole shard with its checksums: (header or None, numbers of damaged images, what is wrong or "")."""
     try:
         shard = read_shard(path)
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest()[:16] == path.name[9:25]:
+                return shard, [], ""
+            broken = []
+            for position, entry in enumerate(shard.entries):
+                file.seek(entry.start)
+                if zlib.crc32(file.read(entry.length)) != entry.described["crc"]:
+                    broken.append(position)
+        return shard, broken, "its bytes do not add up to the SHA-256 in its name"
     except FoveateError as error:
         return None, [], error.received
     except OSError as error:
         return None, [], str(error)
-    named = NAMED.fullmatch(path.name)
-    if named is not None and hashlib.sha256(content).hexdigest()[:16] == named[2]:
-        return shard, [], ""
-    broken = [
-        number
-        for number, entry in enumerate(shard.entries)
-        if zlib.crc32(content[entry.start : entry.start + entry.length]) != entry.described["crc"]
-    ]
-    return shard, broken, "its bytes do not add up to the SHA-256 in its name"
 
 
 def shards_of(store: Path) -> list[Path]:
     """The shards that lie in a store, in the order of their numbers."""
     try:
-        files: Iterable[Path] = list((store / FOLDER).iterdir())
+        with os.scandir(store / FOLDER) as listing:
+            names = sorted(e.name for e in listing if NAMED.fullmatch(e.name) and e.is_file())
     except OSError:
         return []
-    return sorted(path for path in files if NAMED.fullmatch(path.name))
+    return [store / FOLDER / name for name in names]

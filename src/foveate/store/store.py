@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.channels.build import Preset, select_channels
-from foveate.core.errors import StoreDamagedError, StoreError, StoreKeyError
+from foveate.core.errors import StoreDamagedError, StoreKeyError
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.negatives import negatives_of
 from foveate.relevance.score import maps_of
@@ -29,7 +29,7 @@ from foveate.store.index import FROM_NAMES, ROW, Row, packed, unpacked
 from foveate.store.ingest import Added, Progress, add
 from foveate.store.maintenance import Verified
 from foveate.store.reader import GoneError, Reader, log
-from foveate.store.recovery import Wanted, opened, removing
+from foveate.store.recovery import Wanted, no_store, opened, removing
 from foveate.store.search import Hit
 from foveate.store.texture import StoredTexture
 from foveate.store.work import EncodeBatch
@@ -48,7 +48,7 @@ class Store:
     >>> store.search("a dog on a beach", k=20)[0].path                          # doctest: +SKIP
 
     Args:
-        path: the folder; it is made by the first `add`.
+        path: the folder; the first `add` makes it. Until then everything that reads raises StoreNotFoundError.
         encoder: of a new store: "nano" by default, a name, or an object. Of a store that is there: needed only where
             its encoder does not come with foveate.
         basis: of a new store: "own" (each image's, default), "shared", or a Basis to share.
@@ -92,7 +92,7 @@ class Store:
     def __repr__(self) -> str:
         reader = self._reader()
         if reader is None:
-            return f"Store('{self.path}', empty)"
+            return f"Store('{self.path}', not there yet)"
         said = reader.identity
         return f"Store('{self.path}', {len(self)} images, {said.encoder.name}, {said.kind} basis, rank {said.rank})"
 
@@ -148,8 +148,9 @@ class Store:
 
         Raises StoreLockedError and OutputError when repairing.
         """
+        reader = self._open()
         if not repair:
-            return upkeep.verify(self.path, self._reader())
+            return upkeep.verify(self.path, reader)
         try:
             return upkeep.repair(self.path, self._wanted, self._disk)
         finally:
@@ -157,6 +158,7 @@ class Store:
 
     def compact(self) -> int:
         """Rewrite small shards and those with removed images. -> bytes that became free."""
+        self._open()
         try:
             return upkeep.compact(self.path, self._wanted, self._disk)
         finally:
@@ -182,6 +184,7 @@ class Store:
         Raises:
             MissingExtraError, OptionError; StoreError without images, StoreLockedError, OutputError.
         """
+        self._open()
         try:
             return build(self.path, recall, self._wanted, self._disk, progress)
         finally:
@@ -189,25 +192,22 @@ class Store:
 
     def stats(self) -> dict[str, Any]:
         """Counts, bytes, encoder and basis."""
-        return upkeep.statistics(self.path, self._reader())
+        return upkeep.statistics(self.path, self._open())
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        reader = self._reader()
-        return 0 if reader is None else int(reader.index.ask("SELECT COUNT(*) FROM names")[0][0])
+        return int(self._open().index.ask("SELECT COUNT(*) FROM names")[0][0])
 
     def __bool__(self) -> bool:
-        return True  # an empty store is a store
+        return True  # also without images
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())
 
     def keys(self) -> list[str]:
         """Names of all images, in their order; the path of one whose name another one has too."""
-        reader = self._reader()
-        if reader is None:
-            return []
+        reader = self._open()
         listed = reader.index.ask("SELECT path, name, COUNT(*) OVER (PARTITION BY name) FROM names ORDER BY name, path")
         return [unpacked(name if count == 1 else path) for path, name, count in listed]
 
@@ -237,20 +237,14 @@ class Store:
 
     @property
     def identity(self) -> Identity | None:
-        """Encoder, basis and preprocessing; None while the store is empty."""
+        """Encoder, basis and preprocessing; None while there is no store."""
         reader = self._reader()
         return None if reader is None else reader.identity
 
     @property
     def work(self) -> EncodeBatch:
         """What encodes a batch of files for this store, on whatever engine. Raises StoreError while it is empty."""
-        reader = self._reader()
-        if reader is None:
-            raise StoreError(
-                f"the empty store '{self.path}'",
-                expected="one whose encoder and space are settled",
-                fix="add some images first",
-            )
+        reader = self._open()
         return EncodeBatch(self._wanted.encoder or reader.identity.encoder.name, reader.identity, reader.space)
 
     @property
@@ -299,9 +293,7 @@ class Store:
         Raises QueryError, OptionError; TextureEncoderError for another encoder than the store's.
         """
         texts = [query] if isinstance(query, str) else list(query)
-        found = asking.search(
-            self._reader(), texts, k, rerank, encoder or self._wanted.encoder, self.__getitem__, exact
-        )
+        found = asking.search(self._open(), texts, k, rerank, encoder or self._wanted.encoder, self.__getitem__, exact)
         return found[0] if isinstance(query, str) else found
 
     def score_all(
@@ -313,9 +305,7 @@ class Store:
         would be needed. Images of damaged shards are left out, and logged.
         """
         texts = [query] if isinstance(query, str) else list(query)
-        reader = self._reader()
-        if reader is None:
-            return
+        reader = self._open()
         tower, queries = asking.asked(reader, texts, encoder or self._wanted.encoder)
         negatives = negatives_of(tower) if tower.calibration.contrast > 0 else None
         for name, path in reader.listed():
@@ -327,15 +317,14 @@ class Store:
             yield name, maps[0] if isinstance(query, str) else maps
 
     def _texture(self, row: Row, path: str, name: str) -> StoredTexture:
-        reader = self._reader()
-        assert reader is not None
+        reader = self._open()
         return self.cache.get((row.key, path), lambda: reader.texture(row, path, name))
 
     def _find(self, name: str) -> tuple[Row, str, str]:
         """The record that a name means, its image's path and name. Raises StoreKeyError."""
-        reader = self._reader()
-        for condition, value in _meanings(name) if reader is not None and isinstance(name, str) else ():
-            found = reader.index.ask(  # type: ignore[union-attr]
+        reader = self._open()
+        for condition, value in _meanings(name) if isinstance(name, str) else ():
+            found = reader.index.ask(
                 f"SELECT {ROW}, path, name FROM {FROM_NAMES} WHERE {condition} ORDER BY path LIMIT 2", (value,)
             )
             if len(found) == 2 and not condition.startswith("images.key"):
@@ -356,8 +345,7 @@ class Store:
         row, path, _ = self._find(name)
         if name != row.key:
             return [path]
-        reader = self._reader()
-        assert reader is not None
+        reader = self._open()
         return [unpacked(p) for (p,) in reader.index.ask("SELECT path FROM names WHERE image = ?", (row.id,))]
 
     def _reader(self) -> Reader | None:
@@ -370,6 +358,13 @@ class Store:
                     self._kept = opened(self.path, self._wanted, self._disk, self._channels, self._root)
                 kept = self._kept
         return kept
+
+    def _open(self) -> Reader:
+        """Raises StoreNotFoundError where there is no store yet."""
+        reader = self._reader()
+        if reader is None:
+            raise no_store(self.path)
+        return reader
 
     def _forget(self) -> None:
         self._kept = None  # another look at the folder, next time

@@ -26,14 +26,14 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from foveate.channels.build import SEGMENTS, build_planes
-from foveate.core.errors import FoveateError
+from foveate.core.errors import FoveateError, StoreDamagedError
 from foveate.core.grid import Grid, resize_map
 from foveate.core.image import MAX_BYTES, Picture, load_image
 from foveate.core.layout import COLOURS
 from foveate.core.readonly import ReadOnly
 from foveate.relevance.negatives import nouns
 from foveate.relevance.score import Negatives
-from foveate.store.record import ALPHA, FLAT, LEVELS, lengths_of
+from foveate.store.record import ALPHA, FLAT, LEVELS, THUMBNAIL, lengths_of
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp, Texture
 
@@ -119,7 +119,17 @@ class Pixels:
         return None
 
     def _enlarged(self) -> tuple[Picture, str]:
-        small = np.asarray(Image.open(io.BytesIO(self.thumbnail.tobytes()), formats=["JPEG"]).convert("RGB"))
+        try:
+            with Image.open(io.BytesIO(self.thumbnail.tobytes()), formats=["JPEG"]) as image:
+                if max(image.size) > THUMBNAIL:
+                    raise ValueError(f"{image.size} pixels")
+                small = np.asarray(image.convert("RGB"))
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as cause:
+            raise StoreDamagedError(
+                f"the thumbnail of image {self.image[:16]} is damaged ({cause})",
+                expected="a small JPEG",
+                fix="put the image's file back, or index it again",
+            ) from cause
         height, width = self.size
         rgb = small
         if small.shape[:2] != self.size:
@@ -240,7 +250,7 @@ class StoredTexture(Texture):
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
         if isinstance(key, tuple) and key[0] == "rivals" and self._rivals is not None and _is_bank(key[1]):
             level: Any = self._rivals.ravel().astype(np.float64)
-            return super().derive(key, lambda: np.exp(key[2] * level) * len(key[1].vectors))
+            return super().derive(key, lambda: np.exp(np.clip(key[2] * level, -700, 700)) * len(key[1].vectors))
         return super().derive(key, make)
 
     def _enlarged_alpha(self) -> Bytes:
