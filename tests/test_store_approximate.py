@@ -301,7 +301,7 @@ def test_rows_and_shards_may_change_their_numbers(store: Store, tmp_path: Path) 
 
 def test_a_store_without_images_and_one_with_one(tmp_path: Path) -> None:
     store = Store(tmp_path / "s.fov", encoder=Toy())
-    with pytest.raises(StoreError, match="no images"):
+    with pytest.raises(StoreError, match="no store at"):
         store.approximate()
     assert not (tmp_path / "s.fov" / NEAREST_FILE).exists()
     store.add(pictures(tmp_path / "photos", 1))
