@@ -264,7 +264,7 @@ def cells_wanted(
     if budget is None:
         return nearest_budget(min(DEFAULT_BUDGET, -(-grid.count // 2)), grid, window)
     if isinstance(budget, str) and budget == "auto":
-        least = 1 if protected is None else np.count_nonzero(protected)
+        least = 1 if protected is None else int(np.count_nonzero(protected))
         return nearest_budget(max(auto_budget(relevance), least), grid, window)
     return budget  # whatever it is: allocate_map checks it
 

@@ -9,8 +9,9 @@ What is notable
 * It is here because it is what the design this project started from asks for, and to be measured: the score is linear,
   so a mean of cells has the mean of their scores, and each step costs less than the next. But at 64 x 64 cells
   scoring *everything* is one product of 4096 x 16, some tens of microseconds, less than the bookkeeping of a cascade
-  (`python -m benchmarks cascade`). It pays where a cell is expensive: `tiles.search` decides what is *encoded*.
-* It is not exact: a small thing inside a large segment can be lost. `looked` says where it looked.
+  (`python -m benchmarks channels`). It pays where a cell is expensive: `tiles.search` decides what is *encoded*.
+* It is not exact: a small thing inside a large segment can be lost. `looked` says where it looked. With a slack that
+  reaches all cells nothing is left out, and the cells are those of exact scoring.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def cascade(texture: Texture, query: Query, budget: int, *, slack: float = 2.0) 
     Args:
         texture: with segments (`encode` computes them unless told otherwise).
         query: prepared by `relevance.query.prepare`; of several phrases the best counts.
-        slack: how many times the budget the kept segments must hold; larger is closer to scoring everything.
+        slack: how many times the budget the kept segments must hold; larger is closer to scoring everything, and
+            from cells / budget on it is that.
 
     Raises:
         BudgetError; OptionError for a texture without segments, or slack below 1.
@@ -84,7 +86,8 @@ def cascade(texture: Texture, query: Query, budget: int, *, slack: float = 2.0) 
     chosen = order[: last + 1]
     candidates = np.flatnonzero(np.isin(table.ids, chosen))
     near = candidates[~table.far[candidates]]
-    candidates = near if len(near) >= budget else candidates
+    if len(near) >= budget and len(candidates) < grid.count:
+        candidates = near
     z = texture.coordinates()[candidates]
     scores = (z @ weights.T + offset).max(1)
     picked = top_cells(scores, budget)
