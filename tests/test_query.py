@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foveate
+from foveate import Texture
 from foveate.core.errors import FoveateError, QueryError
-from foveate.relevance.query import MAX_PHRASES, noun_phrases, prepare
+from foveate.relevance.query import MAX_PHRASES, noun_phrases, parse, prepare
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,66 @@ from foveate.relevance.query import MAX_PHRASES, noun_phrases, prepare
 )
 def test_noun_phrases(question: str, phrases: list[str]) -> None:
     assert list(noun_phrases(question)) == phrases
+
+
+@pytest.mark.parametrize(
+    ("question", "groups", "ignored"),
+    [
+        ("a dog and a giraffe", "dog+giraffe", ""),
+        ("dog, cat and bird", "dog+cat+bird", ""),
+        ("a dog, a cat", "dog+cat", ""),
+        ("dog, cat or bird", "dog/cat/bird", ""),
+        ("a dog and a cat or a bird", "dog+cat/bird", ""),
+        ('the "dog" and the "giraffe"', "dog+giraffe", ""),
+        ("a black and white cat", "black/white cat", ""),  # colours of one thing
+        ("an orange and a banana", "orange+banana", ""),
+        ("the man with the hat", "man/hat", ""),
+        ("a man and a woman holding a dog", "man+woman/dog", ""),
+        ("a man without a hat", "man", "hat"),
+        ("a dog but not a cat", "dog", "cat"),
+        ("a car that is not red", "car", "red"),
+        ("no dogs or cats, only a horse", "horse", "dogs cats"),
+        ("neither a dog nor a cat but a fox", "fox", "dog cat"),
+        ("all animals except dogs, cats and birds", "animals", "dogs cats birds"),
+        ("an animal other than a dog. the sky", "animal/sky", "dog"),
+        ("not only a dog but also a cat", "dog/cat", ""),
+        ("nothing but the bear", "bear", ""),
+        ("is there no one on the beach?", "beach", ""),
+        ("the no parking sign", "parking sign", ""),
+        ("is there a dog or not?", "dog", ""),
+    ],
+)
+def test_what_is_asked_for_together_and_what_is_left_out(question: str, groups: str, ignored: str) -> None:
+    wording = parse(question)
+    assert "/".join("+".join(group) for group in wording.groups) == groups
+    assert " ".join(wording.ignored) == ignored
+
+
+@pytest.mark.parametrize("text", ["not a dog", "everything except the bear", "everything but the bear", "no dogs"])
+def test_a_question_that_only_leaves_out_is_an_error(text: str) -> None:
+    with pytest.raises(QueryError, match="names no thing beside what to leave out") as caught:
+        prepare(foveate.load_encoder("nano"), text)
+    assert "quotes" in caught.value.fix
+
+
+def test_things_asked_for_together_are_detected_if_all_are(texture: Texture) -> None:
+    both, child = foveate.score(texture, "a child and a giraffe"), foveate.score(texture, "child")
+    giraffe = foveate.score(texture, "giraffe")
+    assert child.detected
+    assert not both.detected
+    assert both.confidence == pytest.approx(giraffe.confidence, abs=1e-6)
+    assert dict(both.confidences) == pytest.approx({"child": child.confidence, "giraffe": giraffe.confidence}, abs=1e-6)
+    assert np.allclose(both.map.max(), child.map.max(), atol=1e-5)  # the map shows what there is
+    assert both.trust == 1  # and the budget goes there
+    assert foveate.score(texture, "a child and broccoli").detected
+    for union in ("a child or a giraffe", "the child with the giraffe"):
+        assert foveate.score(texture, union).confidence == pytest.approx(child.confidence, abs=1e-6)
+
+
+def test_what_is_left_out_is_not_in_the_map(texture: Texture) -> None:
+    found, child = foveate.score(texture, "a child without broccoli"), foveate.score(texture, "child")
+    assert found.ignored == ("broccoli",)
+    assert np.array_equal(found.map, child.map)
 
 
 @given(st.text(min_size=1, max_size=200))

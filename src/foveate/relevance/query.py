@@ -16,13 +16,14 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import QueryError
 from foveate.encoders.protocol import Encoder, encode_texts
-from foveate.relevance.cues import Cue, cues
+from foveate.relevance.cues import COLOURS, SPELLED, Cue, cues
 
 MAX_CHARACTERS = 1000
 SHOWN = 60  # characters of a text in the repr of what was made of it
@@ -35,7 +36,7 @@ a an the this that these those some any every each all both either neither no no
 i you he she it we they me him her us them my your his its our their mine yours hers ours theirs one ones
 who whom whose which what where when why how there here
 in on at by for from to into onto upon with without within about above below under over between among behind beside
-besides next near around across against along through toward towards off out up down inside outside
+besides except excluding next near around across against along through toward towards off out up down inside outside
 and or but nor so than then as if whether because while during not only also too very just still yet of
 is are was were be been being am isn't aren't wasn't weren't do does did doing done don't doesn't didn't
 has have had having can could will would shall should may might must let's please
@@ -76,11 +77,34 @@ _AT_START, _PLACE, _ANSWER = (frozenset(words.split()) for words in (_COMMANDS, 
 _ASKING = frozenset("what which how what's".split())
 _QUOTED = re.compile(r"[\"“”]([^\"“”]+)[\"“”]")
 _CUT = None  # stands for a cut in a list of words
+_QUOTE = "\ue000"  # stands for a phrase in quotes
+# Phrases after these are left out; after the first kind all to the end of the clause ("everything but dogs and cats").
+_EXCEPT, _ALL, _OTHER_THAN = frozenset(("except", "excluding")), ("all", "everything", "anything"), ("other", "than")
+_NOT = frozenset("not no without nor neither".split())
+_ENDS = frozenset((*".?!;:()", "but"))
+_LISTS = frozenset((*",&", "and", "or"))
+_DETERMINERS = frozenset("a an the some any his her its their my your our this that these those".split())
+_BESIDE = frozenset("also either both then too".split())
+_ADJECTIVES = frozenset((*COLOURS, *SPELLED, *"big small large little old young new long short tall".split()))
 
 
 def quoted(text: str) -> str:
     """A text in quotes, in one line, cut where it is long: for the repr of what was made of it."""
     return repr(text if len(text) <= SHOWN else text[: SHOWN - 3] + "...")
+
+
+class Wording(NamedTuple):
+    """What a question names.
+
+    Attributes:
+        phrases: its noun phrases, in order.
+        groups: the same, those together that are asked for together ("a dog and a cat", but not "a dog or a cat").
+        ignored: phrases that it leaves out: after "except", "without", "not" and "no".
+    """
+
+    phrases: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +116,15 @@ class Query:
         phrases: the noun phrases it was reduced to, in order.
         vectors: unit text vectors, float32 [phrases, D].
         cues: channels that its words speak of (cues.py).
+        groups, ignored: as of Wording.
     """
 
     text: str
     phrases: tuple[str, ...]
     vectors: NDArray[np.float32]
     cues: tuple[Cue, ...] = ()
+    groups: tuple[tuple[str, ...], ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 def prepare(encoder: Encoder, text: str) -> Query:
@@ -107,9 +134,7 @@ def prepare(encoder: Encoder, text: str) -> Query:
 
 
 def noun_phrases(text: str) -> tuple[str, ...]:
-    """The noun phrases of a question or phrase; the whole text where nothing else remains, if it can name a thing.
-
-    Raises QueryError for a text of articles, pronouns and the like: "where is it?".
+    """The noun phrases of a question: `parse(text).phrases`.
 
     >>> noun_phrases("Where is the red car?")
     ('red car',)
@@ -118,29 +143,105 @@ def noun_phrases(text: str) -> tuple[str, ...]:
     >>> noun_phrases("Is there a dog in the picture? Answer the question using a single word.")
     ('dog',)
     """
-    text = unicodedata.normalize("NFC", text)
-    quoted = tuple(dict.fromkeys(p for p in (q.strip() for q in _QUOTED.findall(text)) if p))
-    if quoted:
-        return quoted[:MAX_PHRASES]
-    sentences = [part for part in _SENTENCE.split(text) if part.strip()]
-    words = _words(" ".join(part for part in sentences if not _ORDER.match(part.strip())) or text)
-    kept = [_CUT if _cuts(words, i) else word for i, word in enumerate(words)]
-    phrases: list[list[str]] = [[]]
-    for i, word in enumerate(kept):
-        if word is not _CUT:
-            phrases[-1].append(word.removesuffix("'s"))
-        elif _joins(words, kept, i):
-            phrases[-1].append(words[i])
-        elif words[i] not in ("a", "an", "the") or phrases[-1][-1:] != ["of"]:
-            phrases.append([])
-    found = tuple(dict.fromkeys(" ".join(phrase) for phrase in phrases if phrase))
-    if not found and all(word in _NAMELESS or not word.isalnum() for word in words):
+    return parse(text).phrases
+
+
+def parse(text: str) -> Wording:
+    """The noun phrases of a question; the whole text where nothing else remains, if it can name a thing.
+
+    Raises QueryError for a text of articles, pronouns and the like ("where is it?"), or of what to leave out alone.
+
+    >>> parse("a dog and a cat or a bird, but not a hat")
+    Wording(phrases=('dog', 'cat', 'bird'), groups=(('dog', 'cat'), ('bird',)), ignored=('hat',))
+    """
+    words, spans = _spans(unicodedata.normalize("NFC", text))
+    negated = _negated(words, spans)
+    found = tuple(dict.fromkeys(s.phrase for i, s in enumerate(spans) if i not in negated))[:MAX_PHRASES]
+    ignored = tuple(dict.fromkeys(spans[i].phrase for i in sorted(negated)))
+    if not found and (ignored or all(word in _NAMELESS or not word.isalnum() for word in words)):
         raise QueryError(
-            f"{text!r} names no thing",
+            f"{text!r} names no thing" + (f" beside what to leave out ({', '.join(ignored)})" if ignored else ""),
             expected="a question or phrase with a noun in it",
             fix='ask for the thing: "where is the dog?"; quotes around words keep them as they are',
         )
-    return found[:MAX_PHRASES] or (" ".join(text.split()),)
+    if not found:
+        whole = " ".join(text.split())
+        return Wording((whole,), ((whole,),))
+    groups: list[list[str]] = []
+    before = None
+    for i, joined in enumerate(_joined(words, spans)):
+        if i not in negated and spans[i].phrase in found:
+            if joined and before == i - 1:
+                groups[-1].append(spans[i].phrase)
+            else:
+                groups.append([spans[i].phrase])
+            before = i
+    return Wording(found, tuple(tuple(dict.fromkeys(group)) for group in groups), ignored)
+
+
+class _Span(NamedTuple):
+    """A phrase, and the words [start, end) that it was made of."""
+
+    phrase: str
+    start: int
+    end: int
+
+
+def _spans(text: str) -> tuple[list[str], list[_Span]]:
+    """-> (the words of a question, its phrases). Where something is in quotes, only that is a phrase."""
+    quoted = [phrase.strip() for phrase in _QUOTED.findall(text) if phrase.strip()]
+    if quoted:
+        words = _words(_QUOTED.sub(lambda found: _QUOTE if found[1].strip() else " ", text.replace(_QUOTE, " ")))
+        places = [i for i, word in enumerate(words) if word == _QUOTE]
+        return words, [_Span(phrase, i, i + 1) for phrase, i in zip(quoted, places, strict=True)]
+    sentences = [part for part in _SENTENCE.split(text) if part.strip()]
+    words = _words(" ".join(part for part in sentences if not _ORDER.match(part.strip())) or text)
+    kept = [_CUT if _cuts(words, i) else word for i, word in enumerate(words)]
+    spans, phrase, start = [], list[str](), 0
+    for i, word in enumerate([*kept, _CUT]):
+        if word is not _CUT:
+            start = start if phrase else i
+            phrase.append(word.removesuffix("'s"))
+        elif i < len(words) and _joins(words, kept, i):
+            phrase.append(words[i])
+        elif phrase and not (phrase[-1] == "of" and words[i] in ("a", "an", "the")):
+            spans.append(_Span(" ".join(phrase), start, i))
+            phrase = []
+    return words, spans
+
+
+def _negated(words: list[str], spans: list[_Span]) -> set[int]:
+    """Places of the phrases that the question leaves out."""
+    out: set[int] = set()
+    for i, word in enumerate(words):
+        before, after = (words[i - 1] if i else ""), (words[i + 1] if i + 1 < len(words) else "")
+        rest = word in _EXCEPT or (word, before) in {("but", all_) for all_ in _ALL} or (before, word) == _OTHER_THAN
+        name = word == "no" and before in _DETERMINERS  # "the no parking sign"
+        if not rest and (word not in _NOT or name or after in ("only", "just", "one")):
+            continue
+        end = i + 1
+        for number, span in enumerate(spans):
+            between = set(words[end : span.start])
+            if span.start <= i:
+                continue
+            ends = between & _LISTS if end == i + 1 else not rest and "or" not in between
+            if ends or between & _ENDS:
+                break
+            out.add(number)
+            end = span.end
+    return out
+
+
+def _joined(words: list[str], spans: list[_Span]) -> list[bool]:
+    """Whether each phrase and the one before it are asked for together: "a dog and a cat", "dog, cat and bird"."""
+    kinds = [""] * len(spans)
+    for i in range(len(spans) - 1, 0, -1):
+        gap = set(words[spans[i - 1].end : spans[i].start])
+        adjective = spans[i - 1].phrase in _ADJECTIVES and not gap & _DETERMINERS  # "a black and white cat"
+        if gap & _LISTS and gap <= _LISTS | _DETERMINERS | _BESIDE and not adjective:
+            following = kinds[i + 1] if i + 1 < len(spans) else ""
+            kinds[i] = "or" if "or" in gap else "and" if gap & {"and", "&"} else following or "and"  # a comma
+    return [kind == "and" for kind in kinds]
 
 
 def _words(text: str) -> list[str]:
@@ -195,7 +296,8 @@ def _check(text: str) -> None:
 @lru_cache(maxsize=REMEMBERED)
 def _prepare(encoder: Encoder, text: str) -> Query:
     readable, vectors, refused = [], [], None
-    for phrase in noun_phrases(text):
+    wording = parse(text)
+    for phrase in wording.phrases:
         try:
             prompts = encode_texts(encoder, [template.format(phrase) for template in encoder.templates])
         except QueryError as error:
@@ -208,4 +310,7 @@ def _prepare(encoder: Encoder, text: str) -> Query:
         raise refused
     stacked = np.stack(vectors).astype(np.float32)
     stacked.setflags(write=False)
-    return Query(text, tuple(readable), stacked, cues(text, tuple(readable)))
+    groups = tuple(tuple(p for p in group if p in readable) for group in wording.groups)
+    return Query(
+        text, tuple(readable), stacked, cues(text, tuple(readable)), tuple(filter(None, groups)), wording.ignored
+    )

@@ -13,7 +13,8 @@ stands out (scorers.py, weighing.py); by default no balance but the question cou
 
 The five numbers are the encoder's `Calibration`. Confidence is the mean of the highest 1/256 of p: a thing that
 is not there gives a low map everywhere, and a low confidence. It is never stretched to full contrast. From 0.5 on the
-thing counts as present.
+thing counts as detected. Things that are asked for together ("a dog and a giraffe") are detected if all of them are:
+their confidence is that of the least likely one, though the map shows each of them.
 
 What is notable
 * The bank's level depends on the image and not on the question, so it is computed once a texture. Nouns like the
@@ -23,7 +24,7 @@ What is notable
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,19 +91,30 @@ def relevance_of(
     final = weighed(texture, query.cues, reasons, weighing)
     if valid is not None and len(reasons) > 1:  # what entered knows nothing of transparency; the question's map does
         final = np.minimum(final, valid.reshape(shape))
+    entered = reasons.keys() - {"participation", "segment"}
+    together = [group for group in query.groups if len(group) > 1]
+    confidences = {phrase: _peak(one) for phrase, one in zip(query.phrases, maps, strict=True)}
+    union = _peak(best) if len(maps) > 1 else confidences[query.phrases[0]]
     return Relevance(
         query=query.text,
         map=fixed(final),
         logits=fixed(logits.reshape(shape)),
-        confidence=_peak(best),
+        confidence=join_confidences(query.groups, confidences) if together else union,
         parts=ReadOnly({phrase: part.reshape(shape) for phrase, part in zip(query.phrases, maps, strict=True)}),
         reasons=ReadOnly(reasons),
         saliency=texture.channel("saliency"),
         valid=None if valid is None else valid.reshape(shape),
         grid=texture.grid,
         features=texture.coordinates().reshape(*shape, -1),
-        peak=_peak(final.ravel()) if reasons.keys() - {"participation", "segment"} else 0.0,
+        confidences=ReadOnly(confidences),
+        ignored=query.ignored,
+        peak=_peak(final.ravel()) if entered or together else 0.0,
     )
+
+
+def join_confidences(groups: Sequence[Sequence[str]], confidences: Mapping[str, float]) -> float:
+    """The confidence of a question: of phrases that are asked for together the lowest, of such groups the highest."""
+    return max(min(confidences[phrase] for phrase in group) for group in groups)
 
 
 def sigmoid(logits: Floats, slope: np.float32, offset: np.float32) -> Floats:

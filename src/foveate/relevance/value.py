@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
@@ -35,7 +35,10 @@ class Relevance:
         valid: opaque share of each cell, float32 [h, w]; None for an image without alpha.
         grid: the cells.
         features: the cells' embedding, float32 [h, w, r], for policies that look at it; None where nobody gave it.
-        peak: the mean of the highest 1/256 of the final map where cues, a prior or a fusion entered it; else 0.
+        confidences: of each phrase, by the phrase. `confidence` is the lowest of things asked for together ("a dog and
+            a cat"), else that of the phrases' highest map.
+        ignored: phrases that the question leaves out ("everything except the bear"); they are not in the map.
+        peak: the mean of the highest 1/256 of the final map, where more than one map and its segments entered; else 0.
     """
 
     query: str
@@ -48,6 +51,8 @@ class Relevance:
     valid: Floats | None
     grid: Grid
     features: Floats | None = None
+    confidences: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
+    ignored: tuple[str, ...] = ()
     peak: float = 0.0
 
     def __repr__(self) -> str:

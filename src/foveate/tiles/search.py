@@ -33,6 +33,8 @@ from foveate.core.grid import Box, Grid, reduce_plane, resize_map
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import encode, score
+from foveate.relevance.query import parse
+from foveate.relevance.score import join_confidences
 from foveate.relevance.scorers import information
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
@@ -158,13 +160,18 @@ def merge_maps(
     saliency = resize_map(whole.saliency, grid.shape)
     for plane in (*planes.values(), looked, saliency):
         plane.setflags(write=False)
-    everything = (whole, *(part for _, part in (*windows, *tiles)))
+    parts = (whole, *(r for _, r in (*windows, *tiles)))
+    confidences = {phrase: max(r.confidences[phrase] for r in parts) for phrase in whole.confidences}
+    groups = [[p for p in group if p in confidences] for group in parse(whole.query).groups]
+    together = join_confidences([group for group in groups if group], confidences)
     return Relevance(
         query=whole.query,
         map=planes["map"],
         logits=planes["logits"],
-        confidence=max(part.confidence for part in everything),
-        peak=max(part.peak for part in everything),
+        confidence=max(*(r.confidence for r in parts), together),
+        confidences=ReadOnly(confidences),
+        ignored=whole.ignored,
+        peak=max(r.peak for r in parts),
         parts=ReadOnly({}),
         reasons=ReadOnly({"participation": planes["map"], "looked": looked}),
         saliency=saliency,
