@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.query import row, square, timed
 from foveate.channels.saliency import compute_saliency
-from foveate.channels.segments import segments
+from foveate.channels.segments import segment_image
 from foveate.channels.text import find_text_regions
 from foveate.channels.visual import compute_visual_planes
 from foveate.cli.evaluate.circumstances import circumstances
@@ -47,14 +47,14 @@ def measure(image: Path | None, repeats: int) -> dict[str, Any]:
     def everything() -> None:
         compute_visual_planes(large)
         compute_saliency(large, texture.grid.shape)
-        segments(large, z)
+        segment_image(large, z)
 
     tower = load_encoder("nano")
     query, dog = prepare(tower, "a dog"), score(texture, "a dog")
     rows = [
         ms("edges, frequencies, distance to edges", lambda: compute_visual_planes(large)),
         ms("saliency", lambda: compute_saliency(large, texture.grid.shape)),
-        ms("segments and their borders (k-means)", lambda: segments(large, z)),
+        ms("segments and their borders (k-means)", lambda: segment_image(large, z)),
         ms("all of these, 1024 x 1024", everything, 60),
         ms("writing, OpenCV", lambda: find_text_regions(large, "opencv")),
         *_rapidocr(large, ms),

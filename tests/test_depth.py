@@ -20,10 +20,11 @@ from transformers import AutoModelForDepthEstimation, CLIPVisionConfig, DepthAny
 from transformers import DepthAnythingForDepthEstimation as DepthAnything
 from transformers.models.dpt.image_processing_pil_dpt import DPTImageProcessorPil, get_resize_output_image_size
 
-from foveate.channels.depth import DEFAULT, IMAGENET, LONGEST, SIDE, DepthModel, compute_depth_plane
+from foveate.channels.depth import DEFAULT, LONGEST, SIDE, DepthModel, compute_depth_plane
 from foveate.core.errors import EncoderOutputError, ImageArrayError, MissingExtraError, ModelFilesError
 from foveate.core.grid import resize_map
 from foveate.core.image import load_image
+from foveate.encoders.checkpoint import IMAGENET
 
 BACKBONE = {
     "model_type": "dinov2", "image_size": 56, "patch_size": 14, "hidden_size": 16, "num_hidden_layers": 4,

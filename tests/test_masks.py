@@ -19,11 +19,18 @@ from transformers.models.sam2_video.configuration_sam2_video import Sam2VideoMas
 
 import foveate
 from foveate.channels import sam as module
-from foveate.channels.sam import DEFAULT, IMAGENET, Sam, distinct, painted, reading, stability
-from foveate.channels.segments import MOST, Provider, segments
+from foveate.channels.sam import (
+    DEFAULT,
+    Sam,
+    linear_weights,
+    measure_stability,
+    stack_masks,
+    suppress_duplicates,
+)
+from foveate.channels.segments import MOST, Provider, segment_image
 from foveate.core.errors import EncoderOutputError, MissingExtraError, ModelFilesError, OptionError
 from foveate.core.image import load_image
-from foveate.encoders.checkpoint import find
+from foveate.encoders.checkpoint import IMAGENET, find_checkpoint
 
 SIDE = 64
 PROMPTS = {"hidden_size": 16, "image_size": SIDE, "mask_input_channels": 4}
@@ -95,23 +102,23 @@ def box(y0: int, x0: int, y1: int, x1: int, shape: tuple[int, int] = (8, 12)) ->
 def test_small_masks_lie_on_large_ones_whatever_their_order() -> None:
     large, small, other = box(0, 0, 8, 8), box(2, 2, 4, 4), box(0, 6, 8, 9)
     for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):
-        ids = painted(np.stack([(large, small, other)[i] for i in order]))
+        ids = stack_masks(np.stack([(large, small, other)[i] for i in order]))
         assert len(np.unique(ids)) == 4
         assert (ids[:, 9:] == 0).all()  # what no mask covers
         assert len(np.unique(ids[2:4, 2:4])) == 1
         assert len(np.unique(ids[:, 6:9])) == 1  # the smaller one of two that overlap
         assert (ids[large & ~small & ~other] == ids[0, 0]).all()
-    assert painted(np.stack([box(0, 0, 2, 4), box(1, 0, 3, 4)]))[1, 0] == 2  # as large: the first on top
-    assert (painted(np.zeros((0, 3, 5), bool)) == np.zeros((3, 5))).all()
+    assert stack_masks(np.stack([box(0, 0, 2, 4), box(1, 0, 3, 4)]))[1, 0] == 2  # as large: the first on top
+    assert (stack_masks(np.zeros((0, 3, 5), bool)) == np.zeros((3, 5))).all()
 
 
 def test_of_two_that_are_nearly_the_same_the_better_stays() -> None:
     masks = np.stack([box(0, 0, 4, 4), box(0, 0, 4, 5), box(4, 4, 8, 8), box(0, 0, 0, 0), box(0, 0, 4, 4)])
     scores = np.array([0.9, 0.95, 0.5, 1.0, 0.9], np.float32)
-    assert distinct(masks, scores, 0.7).tolist() == [1, 2]
-    assert distinct(masks, scores, 0.8).tolist() == [1, 0, 2]  # exactly 0.8 is not above 0.8
-    assert distinct(masks, scores, 1.0).tolist() == [1, 0, 4, 2]
-    assert distinct(masks[:0], scores[:0], 0.7).tolist() == []
+    assert suppress_duplicates(masks, scores, 0.7).tolist() == [1, 2]
+    assert suppress_duplicates(masks, scores, 0.8).tolist() == [1, 0, 2]  # exactly 0.8 is not above 0.8
+    assert suppress_duplicates(masks, scores, 1.0).tolist() == [1, 0, 4, 2]
+    assert suppress_duplicates(masks[:0], scores[:0], 0.7).tolist() == []
 
 
 @given(st.integers(0, 12), st.integers(0, 2**31), st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]))
@@ -125,21 +132,21 @@ def test_suppression_as_it_is_usually_written(n: int, seed: int, overlap: float)
         both = [np.logical_and(masks[i], masks[j]).sum() for j in kept]
         if masks[i].any() and all(b <= overlap * u for b, u in zip(both, union, strict=True)):
             kept.append(i)
-    assert distinct(masks, scores, overlap).tolist() == kept
+    assert suppress_duplicates(masks, scores, overlap).tolist() == kept
 
 
 def test_stability_is_the_iou_of_two_thresholds() -> None:
     logits = np.stack([np.full((2, 3), v, np.float32) for v in (5, 0.5, -5)])
     logits[0, 0, 0] = 0.5
-    assert stability(logits) == pytest.approx([5 / 6, 0, 0])
+    assert measure_stability(logits) == pytest.approx([5 / 6, 0, 0])
 
 
 @given(st.integers(1, 20), st.integers(1, 9))
 def test_convention_fine_samples_are_read_as_the_library_resizes(count: int, size: int) -> None:
     values = torch.randn(1, 1, size, generator=torch.Generator().manual_seed(size))
     expected = torch.nn.functional.interpolate(values, count, mode="linear", align_corners=False)[0, 0]
-    assert np.allclose(reading(count, 1.0, size) @ values[0, 0].numpy(), expected.numpy(), atol=1e-5)
-    assert np.allclose(reading(count, 0.6, size).sum(1), 1)
+    assert np.allclose(linear_weights(count, 1.0, size) @ values[0, 0].numpy(), expected.numpy(), atol=1e-5)
+    assert np.allclose(linear_weights(count, 0.6, size).sum(1), 1)
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -154,11 +161,11 @@ def test_masks_of_a_real_class_become_segments(
     assert provider.name == f"sam:{kind}"
     rgb = load_image(broccoli).rgb
     features = np.zeros((16, 12, 4), np.float32)
-    found = segments(rgb, features, provider)
+    found = segment_image(rgb, features, provider)
     assert found.provider == f"sam:{kind}"
     assert found.ids.shape == (16, 12)
     assert 2 <= found.count <= MOST
-    assert np.array_equal(found.ids, segments(rgb, features, provider).ids)
+    assert np.array_equal(found.ids, segment_image(rgb, features, provider).ids)
     assert capfd.readouterr() == ("", "")
 
 
@@ -170,11 +177,11 @@ def test_a_texture_says_who_segmented(folders: dict[str, Path], noise: np.ndarra
 
 def test_where_no_mask_is_good_enough_there_is_one_segment(folders: dict[str, Path], noise: np.ndarray) -> None:
     features = np.zeros((4, 6, 2), np.float32)
-    assert segments(noise, features, Sam(str(folders["sam"]), points=2, sure=1.0, stable=1.0)).count == 1
+    assert segment_image(noise, features, Sam(str(folders["sam"]), points=2, sure=1.0, stable=1.0)).count == 1
 
 
 def test_pixels_are_presented_as_the_stock_processor_presents_them(folders: dict[str, Path]) -> None:
-    network = module._network(find(str(folders["sam"]), module.KIND), None)
+    network = module._load_network(find_checkpoint(str(folders["sam"]), module.KIND), None)
     stock = SamImageProcessorPil(
         size={"longest_edge": SIDE}, pad_size={"height": SIDE, "width": SIDE},
         image_mean=list(IMAGENET[0]), image_std=list(IMAGENET[1]),
@@ -182,7 +189,7 @@ def test_pixels_are_presented_as_the_stock_processor_presents_them(folders: dict
     for shape in ((480, 640), (70, 53), (640, 481), (40, 30)):
         rgb = np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
         inputs: Any = stock(rgb, return_tensors="pt")
-        pixels, size = network.presented(rgb)
+        pixels, size = network.prepare(rgb)
         assert list(size) == list(inputs["reshaped_input_sizes"][0])
         assert np.allclose(pixels.transpose(2, 0, 1), inputs["pixel_values"][0], atol=1e-5)
 
@@ -210,7 +217,7 @@ def test_convention_masks_lie_over_the_image(
 ) -> None:
     zero, one = np.full(3, 0.5, np.float32), np.ones(3, np.float32)
     network = module._Network(Reddish(), 128, squeezed, zero, one)
-    monkeypatch.setattr(module, "_network", lambda source, device: network)
+    monkeypatch.setattr(module, "_load_network", lambda source, device: network)
     rgb = np.zeros((*shape, 3), np.uint8)
     grid = shape[0] // 10, shape[1] // 10
     rgb[: grid[0] // 2 * 10, grid[1] // 2 * 10 :, 0] = 255  # upper right
@@ -222,7 +229,7 @@ def test_convention_masks_lie_over_the_image(
 
 def test_a_model_that_returns_nan_is_not_believed(monkeypatch: pytest.MonkeyPatch, noise: np.ndarray) -> None:
     network = module._Network(Reddish(), 64, False, np.full(3, np.nan, np.float32), np.ones(3, np.float32))
-    monkeypatch.setattr(module, "_network", lambda source, device: network)
+    monkeypatch.setattr(module, "_load_network", lambda source, device: network)
     with pytest.raises(EncoderOutputError, match="NaN"):
         Sam("any", points=2)(noise, np.zeros((3, 5, 1), np.float32))
 
@@ -255,7 +262,7 @@ def test_a_configuration_says_only_what_is_not_usual(
     (tmp_path / "config.json").write_text(json.dumps(said))
     (tmp_path / "model.safetensors").write_bytes((folders[kind] / "model.safetensors").read_bytes())
     features = np.zeros((4, 6, 2), np.float32)
-    whole, sparse = (segments(noise, features, lenient(folder)).ids for folder in (folders[kind], tmp_path))
+    whole, sparse = (segment_image(noise, features, lenient(folder)).ids for folder in (folders[kind], tmp_path))
     assert np.array_equal(whole, sparse)
 
 

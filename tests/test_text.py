@@ -18,8 +18,16 @@ from PIL import Image
 
 from benchmarks import text as bench
 from foveate.channels import text
-from foveate.channels.text import FAILED, find_text_regions, letters, painted, row_names, rows_of, stroke_boxes
-from foveate.core.errors import MissingExtraError, OptionError
+from foveate.channels.components import find_components
+from foveate.channels.text import (
+    FAILED,
+    fill_boxes,
+    find_letters,
+    find_rows,
+    find_strokes,
+    find_text_regions,
+)
+from foveate.core.errors import ImageArrayError, MissingExtraError, OptionError
 from foveate.core.image import load_image
 
 DETECTORS = [
@@ -31,9 +39,9 @@ DETECTORS = [
 @pytest.fixture
 def fresh() -> Iterator[None]:
     """The engine is kept between calls; these tests must not see or leave one."""
-    text._engine.cache_clear()
+    text._load_engine.cache_clear()
     yield
-    text._engine.cache_clear()
+    text._load_engine.cache_clear()
 
 
 def sign(dark: bool = True) -> np.ndarray:
@@ -102,7 +110,7 @@ def test_rapidocr_loads_its_detector_only_says_nothing_and_asks_no_network(
 
     monkeypatch.setattr(socket.socket, "connect", forbidden)
     find_text_regions(sign(), "rapidocr")
-    engine = text._engine()
+    engine = text._load_engine()
     assert engine.text_det is not None
     assert engine.text_rec is None
     assert engine.text_cls is None
@@ -182,19 +190,19 @@ def test_boxes_of_a_shrunken_and_padded_image_come_back_to_the_image(
     ],
 )
 def test_bad_arguments_are_refused(rgb: Any, detector: Any) -> None:
-    with pytest.raises(OptionError):
+    with pytest.raises((OptionError, ImageArrayError)):
         find_text_regions(rgb, detector)
 
 
 def test_letters_are_believed_in_rows_of_three() -> None:
     row = np.array([[10, x, 30, x + 12, 90] for x in (0, 16, 32)], float)
     far = np.array([[10, 200, 30, 212, 90], [60, 0, 64, 3, 90]], float)
-    assert len(rows_of(np.concatenate([row[:2], far]))) == 0
-    boxes = rows_of(np.concatenate([far, row]))
+    assert len(find_rows(np.concatenate([row[:2], far]))) == 0
+    boxes = find_rows(np.concatenate([far, row]))
     assert {tuple(box) for box in boxes.tolist()} == {(10, 0, 30, 28), (10, 16, 30, 44)}
-    assert rows_of(row[:0]).shape == (0, 4)
-    assert letters(np.zeros((5, 5), np.uint8)).shape == (0, 5)
-    assert stroke_boxes(np.zeros((5, 5, 3), np.uint8)).shape == (0, 4, 2)
+    assert find_rows(row[:0]).shape == (0, 4)
+    assert find_letters(np.zeros((5, 5), np.uint8)).shape == (0, 5)
+    assert find_strokes(np.zeros((5, 5, 3), np.uint8)).shape == (0, 4, 2)
 
 
 @given(st.integers(1, 30), st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=60))
@@ -205,16 +213,16 @@ def test_rows_are_connected_components(count: int, pairs: list[tuple[int, int]])
     for _ in range(count):
         for a, b in pairs:
             twin[a] = twin[b] = min(twin[a], twin[b])
-    assert row_names(count, first, second).tolist() == twin
+    assert find_components(count, first, second).tolist() == twin
 
 
 def test_painting_covers_what_a_box_touches() -> None:
     quad = np.array([[[8, 4], [8, 15], [19, 15], [19, 4]]], np.float32)  # rows 8-19, columns 4-15
-    plane = painted(quad, np.zeros((32, 24, 3), np.uint8))
+    plane = fill_boxes(quad, np.zeros((32, 24, 3), np.uint8))
     assert np.argwhere(plane).min(0).tolist() == [2, 1]
     assert np.argwhere(plane).max(0).tolist() == [4, 3]
     assert plane.sum() == 9
-    assert painted(quad + 1000, np.zeros((32, 24, 3), np.uint8)).sum() <= 1
+    assert fill_boxes(quad + 1000, np.zeros((32, 24, 3), np.uint8)).sum() <= 1
 
 
 def test_the_measurement_counts_cells_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

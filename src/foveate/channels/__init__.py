@@ -1,14 +1,36 @@
-"""Image -> planes: one family a file, each function pure. Only `clusters` looks at an encoder's features, too.
+"""Channels: pixels -> planes, one family a file, each a pure function. Begin with build.py.
 
-* `visual`: edge_on, edge_off, high_pass, low_pass, edge_distance, on a quarter of the image's resolution.
-* `saliency`: where an image is unlike itself (spectral residual), on the cell grid.
-* `clusters`: segments on the cell grid (cluster_id, cluster_distance, cluster_size) and their borders.
-* `masks`: segments from the masks of a Segment Anything model (`[torch]`).
-* `text`: where there is writing (RapidOCR's detector, or strokes in rows).
-* `depth`: Depth Anything V2 (`[torch]`); `geometry`: normals, occlusion edges and objects that follow from depth.
-* `attention`: an eye tracker's fixations, a language model's attention, the dialogue so far, as planes.
-* `build`: which of them an image gets, and how each was made.
+A plane is float32 on the cell grid or on a quarter of the image's resolution; core/layout.py declares its name, range
+and neutral value. To add a channel: declare it in layout.py, write a function from pixels to its plane here, and call
+it in build.py.
 
-Positions and gradients are computed when they are read (`derived.py`); the embedding comes from `encoders/` and
-`basis.py`. Channels that are declared in `layout.py` and were not computed answer with their neutral value.
+* build.py       which channels an image gets, and which method made each
+* visual.py      edge_on, edge_off, high_pass, low_pass, edge_distance
+* saliency.py    where an image is unlike itself (spectral residual)
+* segments.py    cluster_id, cluster_distance, cluster_size and boundary by KMeans, Slic, Seeds or any provider
+* sam.py         Segment Anything's masks as a provider of segments (extra `[torch]`)
+* text.py        where there is writing: RapidOCR's detector (extra `[text]`), or strokes in rows
+* depth.py       Depth Anything V2 (extra `[torch]`)
+* geometry.py    normals, occlusion edges and objects, from depth and segments
+* attention.py   fixations, a language model's attention and the dialogue so far, as planes
+* change.py      how far cells differ from those of another frame
+* components.py  connected components of a graph
+
+Positions and gradients are computed when they are read (texture/computed.py); the embedding comes from encoders/ and
+texture/basis.py.
 """
+
+from foveate.channels.attention import accumulate as accumulate
+from foveate.channels.attention import make_attention_plane as make_attention_plane
+from foveate.channels.attention import make_gaze_plane as make_gaze_plane
+from foveate.channels.depth import DepthModel as DepthModel
+from foveate.channels.depth import compute_depth_plane as compute_depth_plane
+from foveate.channels.geometry import compute_normals as compute_normals
+from foveate.channels.geometry import find_objects as find_objects
+from foveate.channels.geometry import find_occlusion_edges as find_occlusion_edges
+from foveate.channels.sam import Sam as Sam
+from foveate.channels.segments import KMeans as KMeans
+from foveate.channels.segments import Seeds as Seeds
+from foveate.channels.segments import Slic as Slic
+from foveate.channels.segments import segment_image as segment_image
+from foveate.channels.text import find_text_regions as find_text_regions

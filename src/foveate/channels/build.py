@@ -1,4 +1,4 @@
-"""Which channels an image gets, and how each was made.
+"""Which channels an image gets, and which method made each.
 
     fast       edges, frequencies, distance to edges, saliency
     standard   fast, and segments with their borders
@@ -6,7 +6,7 @@
 
 or a list of names. Colours, positions and the embedding are always there; depth and what follows from it are computed
 when they are named (extra `torch`); motion, temporal channels, attention and gaze come from elsewhere, by
-`Texture.with_channel`. What takes a choice (who segmented, who looked for writing) is said in `Texture.made_by`.
+`Texture.with_channel`. `Texture.made_by` names the method where there is a choice (of segments, writing, depth).
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from foveate.channels.depth import DepthModel, compute_depth_plane
 from foveate.channels.geometry import compute_normals, find_objects, find_occlusion_edges
 from foveate.channels.saliency import compute_saliency
-from foveate.channels.segments import Provider, segments
+from foveate.channels.segments import Provider, segment_image
 from foveate.channels.text import Detector, find_text_regions
 from foveate.channels.visual import compute_visual_planes
+from foveate.core.checks import check_type
 from foveate.core.errors import ChannelError
 from foveate.core.grid import reduce_plane
 from foveate.core.layout import EVERY_NAME, channel_named
@@ -41,6 +42,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "standard": (*VISUAL, "saliency", *SEGMENTS),
     "all": (*VISUAL, "saliency", *SEGMENTS, "text"),
 }
+CHOICES = "'fast', 'standard', 'all', or a list of names"
 COMPUTABLE = (*PRESETS["all"], *GEOMETRY)
 
 
@@ -55,14 +57,10 @@ def select_channels(channels: str | Sequence[str]) -> tuple[str, ...]:
         near = difflib.get_close_matches(channels, PRESETS, n=1, cutoff=0.4)
         raise ChannelError(
             f"channels={channels!r}",
-            expected=("perhaps " + repr(near[0]) + "; " if near else "")
-            + "'fast', 'standard', 'all', or a list of names",
+            expected=(f"perhaps {near[0]!r}; " if near else "") + CHOICES,
             fix=f"for a single channel pass a list: channels=[{channels!r}]",
         )
-    if not isinstance(channels, Iterable):
-        raise ChannelError(
-            f"channels={channels!r}", expected="'fast', 'standard', 'all', or a list of names", fix="leave it out"
-        )
+    check_type("channels", channels, Iterable, expected=CHOICES, error=ChannelError)
     wanted = {"saliency"}
     for name in channels:
         channel = channel_named(name)  # refuses unknown names, with the nearest right ones
@@ -105,7 +103,7 @@ def build_planes(
     flat = bool((rgb == rgb[0, 0]).all())
     parts = None
     if set(names) & {*SEGMENTS, "occlusion", "object_id"} and not flat:  # an image of one colour is one segment
-        parts = segments(rgb, np.asarray(z, np.float32), provider)
+        parts = segment_image(rgb, np.asarray(z, np.float32), provider)
         planes |= parts.planes
         made |= dict.fromkeys(SEGMENTS, parts.provider)
     if "text" in names:

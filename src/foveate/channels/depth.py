@@ -6,11 +6,10 @@ What is notable
   within each image, and planes of different images cannot be compared. Metric checkpoints are refused: in those larger
   is farther.
 * Small is Apache-2.0. Base and Large have the same format, and a licence that forbids commercial use.
-* Pixels are presented as the stock processor (DPTImageProcessor, 518 pixels, multiples of 14, bicubic, ImageNet
-  statistics) does, with two differences: the long side stops at 1036 pixels (a strip would
-  become millions of them), and no side is shorter than one patch (the stock processor makes it 0).
+* Pixels are resized as the stock processor does (DPTImageProcessor, 518 pixels, multiples of 14, bicubic, ImageNet
+  statistics), with two differences: the long side stops at 1036 pixels (a strip would become millions of them), and no
+  side is shorter than one patch (the stock processor makes it 0).
 * The plane is linear, or the mean over an area, where the stock post-processing is bicubic and may overshoot.
-* A checkpoint is data: encoders/checkpoint.py finds and reads it.
 
 Not covered: absolute distances, things thinner than about 4 pixels, several images at once.
 """
@@ -22,25 +21,23 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL.Image import Resampling
 
-from foveate.core.errors import EncoderOutputError, ImageArrayError, ModelFilesError
+from foveate.core.errors import ModelFilesError
 from foveate.core.grid import resize_map
-from foveate.encoders.checkpoint import Kind, explained, find, libraries, load, place
+from foveate.core.image import check_rgb
+from foveate.encoders.checkpoint import ModelKind, check_finite, find_checkpoint, load_checkpoint, resize_and_normalise
 
 Floats = NDArray[np.float32]
 
 DEFAULT = "depth-anything/Depth-Anything-V2-Small-hf"
 SIDE = 518  # pixels that one side is brought to: the size it was trained at
 LONGEST = 2 * SIDE  # pixels of the long side at most
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-KIND = Kind(
-    what="depth model",
-    needs="depth",
-    files="config.json and model.safetensors",
-    again="model.save_pretrained(folder)",
-    otherwise="leave depth out, or pass a local folder with config.json and model.safetensors",
-    spared="all other channels need neither",
+KIND = ModelKind(
+    "depth model",
+    needed_by="depth",
+    instead="leave depth out, or pass a local folder with config.json and model.safetensors",
+    without_torch="all other channels need neither",
     error=ModelFilesError,
 )
 EVEN = 1e-5  # of the largest value: a map that varies less has no depth in it
@@ -74,22 +71,20 @@ class DepthModel:
             MissingExtraError: torch or transformers is not installed.
             ModelFilesError: no such folder, not a depth model of this kind, not whole, or not to be downloaded.
         """
-        torch, transformers = libraries(KIND)
-        source = find(checkpoint, KIND)
 
-        def chosen(config: Any) -> Any:
+        def choose(config: Any) -> str:
             _check_kind(checkpoint, config)
-            return transformers.AutoModelForDepthEstimation
+            return "AutoModelForDepthEstimation"
 
-        with explained(source, KIND):
-            found = load(source, chosen)
+        where = find_checkpoint(checkpoint, KIND)
+        found = load_checkpoint(where, choose, device=device)
         return cls(
-            name=source.label,
-            revision=source.revision(found.config),
+            name=where.label,
+            revision=found.revision,
             patch=int(found.config.patch_size),
-            mean=tuple(found.mean or IMAGENET[0]),
-            std=tuple(found.std or IMAGENET[1]),
-            _network=found.model.to(place(torch, device)),
+            mean=found.mean,
+            std=found.std,
+            _network=found.model,
         )
 
     def working_size(self, height: int, width: int) -> tuple[int, int]:
@@ -104,32 +99,20 @@ class DepthModel:
         return next(fitted), next(fitted)
 
     def inverse_depth(self, rgb: NDArray[np.uint8]) -> Floats:
-        """uint8 [H, W, 3] -> what the model says: float32 [h, w] at the working size, larger is nearer, no unit.
+        """uint8 [H, W, 3] -> the model's output: float32 [h, w] at the working size, larger is nearer, no unit.
 
         Raises:
             ImageArrayError: not a uint8 RGB array. EncoderOutputError: the model returned NaN or infinity.
         """
         import torch
 
-        if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or 0 in rgb.shape:
-            raise ImageArrayError(
-                f"an array of {rgb.dtype} {list(rgb.shape)}",
-                expected="uint8 [H, W, 3]",
-                fix="foveate.core.image.load_image(source).rgb makes one of any image",
-            )
+        check_rgb(rgb)
         size = self.working_size(rgb.shape[0], rgb.shape[1])
-        resized = Image.fromarray(rgb).resize(size[::-1], Image.Resampling.BICUBIC)
-        pixels = np.asarray(resized, np.float32) / 255
-        pixels = (pixels - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
+        pixels = resize_and_normalise(rgb, size, Resampling.BICUBIC, self.mean, self.std)
         batch = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))[None]
         with torch.inference_mode():
             depth = self._network(pixel_values=batch.to(self._network.device)).predicted_depth[0].float().cpu().numpy()
-        if not np.isfinite(depth).all():
-            raise EncoderOutputError(
-                f"the depth model '{self.name}' returned NaN or infinity",
-                expected="finite numbers",
-                fix="check the checkpoint's weights; half precision overflows in some",
-            )
+        check_finite(f"the depth model '{self.name}'", depth)
         return np.asarray(depth, np.float32)
 
 

@@ -15,11 +15,11 @@ nothing), objects cut in two by something in front of them (they stay two).
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.channels.components import find_components
+from foveate.core.checks import check_array, check_number
 from foveate.core.errors import OptionError
 
 Floats = NDArray[np.float32]
@@ -27,6 +27,8 @@ Doubles = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 HUGE = 1e30  # squares of larger slopes may overflow, and no depth is that large
+TINY = 1e-30
+MOST_IDS = 2**53  # whole numbers up to here are exact in any type
 JUMP = 0.1  # of the range of depth in the image: three samples of a floor that fills it rise by a few hundredths
 
 
@@ -50,10 +52,9 @@ def compute_normals(depth: ArrayLike, *, relief: float = 1.0) -> Floats:
     Raises:
         OptionError: not a plane of finite numbers, relief not above 0.
     """
-    if isinstance(relief, bool) or not isinstance(relief, int | float | np.number) or not 0 < relief < math.inf:
-        raise OptionError(f"relief={relief!r}", expected="a number above 0", fix="leave it out for 1")
-    plane = _plane(depth)
-    scale = float(relief) * max(plane.shape)  # samples a long side
+    relief = check_number("relief", relief, TINY, None)
+    plane = _check_depth(depth)
+    scale = relief * max(plane.shape)  # samples a long side
     dy, dx = (np.gradient(plane, axis=axis) * scale if plane.shape[axis] > 1 else 0.0 for axis in (0, 1))
     half = 0.5 / np.sqrt(1 + np.square(dx) + np.square(dy))
     out = np.empty((*plane.shape, 3), np.float32)
@@ -76,10 +77,10 @@ def find_occlusion_edges(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP
     Raises:
         OptionError: not two planes of one shape, ids that are not whole numbers, NaN, jump not above 0.
     """
-    plane, segments = _planes(depth, ids)
+    plane, segments = _check_planes(depth, ids)
     out = np.zeros(plane.size, np.float32)
     first, second, rises = _borders(plane, segments)
-    there = rises > _jump(jump)
+    there = rises > _check_jump(jump)
     out[first[there]] = out[second[there]] = 1
     return out.reshape(plane.shape)
 
@@ -93,15 +94,15 @@ def find_objects(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> Int
 
     Args and errors are those of `find_occlusion_edges`.
     """
-    plane, segments = _planes(depth, ids)
-    limit = _jump(jump)
+    plane, segments = _check_planes(depth, ids)
+    limit = _check_jump(jump)
     parts = _parts(segments).ravel()
     first, second, rises = _borders(plane, segments)
     low, high = np.minimum(parts[first], parts[second]), np.maximum(parts[first], parts[second])
     borders, which, lengths = np.unique(low * parts.size + high, return_inverse=True, return_counts=True)
     jumps = np.bincount(which, weights=rises > limit, minlength=len(borders))
     merged = borders[2 * jumps <= lengths]
-    objects = _components(int(parts.max()) + 1, merged // parts.size, merged % parts.size)
+    objects = _number(int(parts.max()) + 1, merged // parts.size, merged % parts.size)
     return objects[parts].reshape(plane.shape)
 
 
@@ -111,7 +112,7 @@ def _parts(ids: Ints) -> Ints:
     starts[:, 1:] = ids[:, 1:] != ids[:, :-1]
     runs = starts.cumsum().reshape(ids.shape) - 1  # along rows first: far fewer nodes than samples
     same = ids[:-1] == ids[1:]
-    return _components(int(runs[-1, -1]) + 1, runs[:-1][same], runs[1:][same])[runs]
+    return _number(int(runs[-1, -1]) + 1, runs[:-1][same], runs[1:][same])[runs]
 
 
 def _borders(depth: Doubles, ids: Ints) -> tuple[Ints, Ints, Doubles]:
@@ -127,69 +128,28 @@ def _borders(depth: Doubles, ids: Ints) -> tuple[Ints, Ints, Doubles]:
     return np.concatenate(firsts), np.concatenate(seconds), np.concatenate(rises)
 
 
-def _components(count: int, first: Ints, second: Ints) -> Ints:
-    """Connected components of `count` nodes with edges first-second: int64 [count], numbered by their first node.
-
-    Union-find, all edges at once: each root is hooked under the lowest root that an edge leads to, then paths are
-    shortened until every node points at its root.
-    """
-    root = np.arange(count)
-    while len(first):
-        np.minimum.at(root, np.maximum(first, second), np.minimum(first, second))
-        while (root != root[root]).any():
-            root = root[root]
-        first, second = root[first], root[second]
-        apart = first != second
-        first, second = first[apart], second[apart]
-    return np.unique(root, return_inverse=True)[1]
+def _number(count: int, first: Ints, second: Ints) -> Ints:
+    """Connected components of `count` nodes, numbered from 0 by their first node: int64 [count]."""
+    return np.unique(find_components(count, first, second), return_inverse=True)[1]
 
 
-def _planes(depth: ArrayLike, ids: ArrayLike) -> tuple[Doubles, Ints]:
-    plane, segments = _plane(depth), _numbers(ids, "segment ids")
-    if segments.shape != plane.shape:
-        raise OptionError(
-            f"depth of shape {list(plane.shape)} and segment ids of shape {list(segments.shape)}",
-            expected="two planes on the same grid",
-            fix="foveate.core.grid.reduce_plane(ids, depth.shape, 'mode') moves ids, resize_map moves depth",
-        )
-    with np.errstate(invalid="ignore"):
-        whole = segments.astype(np.int64)
-    if (whole != segments).any():  # NaN and infinity too
-        raise OptionError(
-            "segment ids that are not whole numbers",
-            expected="one whole number a segment",
-            fix="ids are never interpolated: move them with foveate.core.grid.reduce_plane(ids, shape, 'mode')",
-        )
+def _check_planes(depth: ArrayLike, ids: ArrayLike) -> tuple[Doubles, Ints]:
+    plane = _check_depth(depth)
+    fix = "move ids with foveate.core.grid.reduce_plane(ids, depth.shape, 'mode'), depth with resize_map"
+    segments = check_array("segment ids", ids, plane.shape, dtype=None, low=-MOST_IDS, high=MOST_IDS, fix=fix)
+    whole = segments.astype(np.int64)
+    if (whole != segments).any():
+        raise OptionError("segment ids that are not whole numbers", expected="one whole number a segment", fix=fix)
     return plane, whole
 
 
-def _plane(depth: ArrayLike) -> Doubles:
-    values = _numbers(depth, "depth")
-    bad = values.size > 0 and not float(np.abs(values).max()) <= HUGE  # NaN too
-    if values.ndim != 2 or values.size == 0 or bad:
-        raise OptionError(
-            f"depth of shape {list(values.shape)}" + (" with NaN or infinity" if bad else ""),
-            expected="a plane [h, w] of finite numbers, larger is nearer",
-            fix="fill holes first, with the depth around them" if bad else "pass what compute_depth_plane returned",
-        )
-    return values.astype(np.float64)
+def _check_depth(depth: ArrayLike) -> Doubles:
+    fix = "pass what compute_depth_plane returned, with holes filled; larger is nearer"
+    plane = check_array("depth", depth, (None, None), dtype=np.float64, low=-HUGE, high=HUGE, fix=fix)
+    if not plane.size:
+        raise OptionError(f"depth of shape {list(plane.shape)}", expected="a plane [h, w], not empty", fix=fix)
+    return plane
 
 
-def _numbers(value: ArrayLike, what: str) -> NDArray[np.generic]:
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):  # ragged lists; tensors on a GPU, or with gradients
-        array = np.empty(0, object)
-    if array.dtype.kind not in "biuf":
-        raise OptionError(
-            f"{what} given as {type(value).__name__}",
-            expected="a plane of numbers [h, w]",
-            fix="pass a NumPy array; of a tensor: tensor.detach().float().cpu().numpy()",
-        )
-    return array
-
-
-def _jump(jump: float) -> float:
-    if isinstance(jump, bool) or not isinstance(jump, int | float | np.number) or not 0 < jump < math.inf:
-        raise OptionError(f"jump={jump!r}", expected="a difference of depth, above 0", fix=f"leave it out for {JUMP}")
-    return float(jump)
+def _check_jump(jump: float) -> float:
+    return check_number("jump", jump, TINY, None, fix=f"leave it out for {JUMP}")

@@ -9,8 +9,8 @@ What is notable
   threshold moves by 1 (Kirillov et al., "Segment Anything", ICCV 2023, sections 5 and B). Of masks that overlap by more
   than `overlap` (IoU of the masks themselves, not of boxes) the better one stays.
 * Masks are painted on four samples along a cell's side, large ones first, so that small ones lie on top. What no mask
-  covers is one segment more. A cell takes its commonest sample; clusters.py brings segments down to 50.
-* The library's own processor of SAM 2 needs a package that we do not want, so pixels are presented here: SAM's long
+  covers is one segment more. A cell takes its commonest sample; segments.py brings segments down to 50.
+* The library's own processor of SAM 2 needs a package that we do not want, so pixels are prepared here: SAM's long
   side becomes the model's image size, the rest is padded with zeros; SAM 2 squeezes both sides to it. Bilinear, with
   the checkpoint's mean and standard deviation, or ImageNet's.
 * Logits are read linearly at the fine samples; they are never brought to the image's size. 16 x 16 points instead of
@@ -29,34 +29,39 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL.Image import Resampling
 
-from foveate.channels.segments import FINE, Bytes, Floats, Ids, commonest
-from foveate.core.errors import EncoderOutputError, ModelFilesError, OptionError
-from foveate.encoders.checkpoint import Kind, Source, explained, find, libraries, load, place
+from foveate.channels.segments import FINE, Bytes, Floats, Ids, take_commonest
+from foveate.core.checks import check_int, check_number, check_type
+from foveate.core.errors import ModelFilesError, OptionError
+from foveate.encoders.checkpoint import (
+    Checkpoint,
+    ModelKind,
+    check_finite,
+    find_checkpoint,
+    load_checkpoint,
+    resize_and_normalise,
+)
 
 Masks = NDArray[np.bool_]
 
 DEFAULT = "facebook/sam-vit-base"  # Apache-2.0, 375 MB
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 BATCH = 64  # points at a time
 OFFSET = 1.0  # of the threshold, up and down, for the stability of a mask
 MOST_POINTS = 64  # along a side
 CLASSES = {"sam": "SamModel", "sam2": "Sam2Model", "sam2_video": "Sam2Model"}  # published SAM 2 says sam2_video
-KIND = Kind(
-    what="SAM model",
-    needs="Sam()",
-    files="config.json and model.safetensors",
-    again="model.save_pretrained(folder)",
-    otherwise="use KMeans(), which needs nothing, or a local folder: Sam('/path/to/folder')",
-    spared="KMeans() needs neither",
+KIND = ModelKind(
+    "SAM model",
+    needed_by="Sam()",
+    instead="use KMeans(), which needs nothing, or a local folder: Sam('/path/to/folder')",
+    without_torch="KMeans() needs neither",
     error=ModelFilesError,
 )
 
 
 @dataclass(frozen=True)
 class Sam:
-    """Masks of a Segment Anything model as a provider of segments (see `clusters.Provider`).
+    """Masks of a Segment Anything model as a provider of segments (see `segments.Provider`).
 
     Attributes:
         checkpoint: a Hub name, `name@revision`, or a local folder with config.json and model.safetensors.
@@ -75,20 +80,16 @@ class Sam:
     device: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.checkpoint, str) or not self.checkpoint:
-            raise OptionError(f"checkpoint={self.checkpoint!r} of Sam", expected="a name or a folder", fix="leave out")
-        whole = isinstance(self.points, int) and not isinstance(self.points, bool)
-        if not whole or not 1 <= self.points <= MOST_POINTS:
-            raise OptionError(f"points={self.points!r}", expected=f"1 to {MOST_POINTS}", fix="leave it out for 16")
+        if not check_type("checkpoint", self.checkpoint, str):
+            raise OptionError("checkpoint='' of Sam", expected="a name or a folder", fix="leave it out")
+        check_int("points", self.points, 1, MOST_POINTS)
         for name in ("sure", "stable", "overlap"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-                raise OptionError(f"{name}={value!r}", expected="a number from 0 to 1", fix="leave it out")
+            check_number(name, getattr(self, name))
 
     @property
     def name(self) -> str:
         """ "sam:" and the checkpoint; of a folder the last part."""
-        return f"sam:{find(self.checkpoint, KIND).label}"
+        return f"sam:{find_checkpoint(self.checkpoint, KIND).label}"
 
     def __call__(self, rgb: Bytes, features: Floats) -> Ids:
         """uint8 [H, W, 3], float32 [h, w, r] -> ids [h, w]; only the shape of the features counts.
@@ -98,17 +99,17 @@ class Sam:
             ModelFilesError: no such folder, another kind of model, not whole, or not to be downloaded.
             EncoderOutputError: the model returned NaN or infinity.
         """
-        libraries(KIND)
-        network = _network(find(self.checkpoint, KIND), self.device)
+        network = _load_network(find_checkpoint(self.checkpoint, KIND), self.device)
         shape = features.shape[0], features.shape[1]
         fine = shape[0] * FINE, shape[1] * FINE
         kept, scores = [np.zeros((0, *fine), bool)], [np.zeros(0, np.float32)]
-        for logits, score in network.masks(rgb, self.points, fine):
-            good = (score > self.sure) & (stability(logits) > self.stable)
+        for logits, score in network.predict_masks(rgb, self.points, fine):
+            good = (score > self.sure) & (measure_stability(logits) > self.stable)
             kept.append(logits[good] > 0)
             scores.append(score[good])
         masks = np.concatenate(kept)
-        return commonest(painted(masks[distinct(masks, np.concatenate(scores), self.overlap)]), shape)
+        kept_masks = masks[suppress_duplicates(masks, np.concatenate(scores), self.overlap)]
+        return take_commonest(stack_masks(kept_masks), shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,20 +122,19 @@ class _Network:
     mean: Floats
     std: Floats
 
-    def presented(self, rgb: Bytes) -> tuple[Floats, tuple[int, int]]:
+    def prepare(self, rgb: Bytes) -> tuple[Floats, tuple[int, int]]:
         """-> normalised pixels [side, side, 3], zeros where the image does not reach; its (height, width) there."""
         scale = self.side / max(rgb.shape[:2])
         h, w = (self.side if self.squeezed else max(1, int(n * scale + 0.5)) for n in rgb.shape[:2])
-        resized = np.asarray(Image.fromarray(rgb).resize((w, h), Image.Resampling.BILINEAR), np.float32) / 255
         out = np.zeros((self.side, self.side, 3), np.float32)
-        out[:h, :w] = (resized - self.mean) / self.std
+        out[:h, :w] = resize_and_normalise(rgb, (h, w), Resampling.BILINEAR, self.mean, self.std)
         return out, (h, w)
 
-    def masks(self, rgb: Bytes, points: int, fine: tuple[int, int]) -> Iterator[tuple[Floats, Floats]]:
+    def predict_masks(self, rgb: Bytes, points: int, fine: tuple[int, int]) -> Iterator[tuple[Floats, Floats]]:
         """Batches of logits [n, *fine] over the image, and the IoU that the model predicts for each [n]."""
         import torch
 
-        pixels, (h, w) = self.presented(rgb)
+        pixels, (h, w) = self.prepare(rgb)
         along = (np.arange(points) + 0.5) / points
         x, y = np.meshgrid(along * w, along * h)
         prompts = torch.from_numpy(np.stack([x.ravel(), y.ravel()], 1).astype(np.float32)).to(self.model.device)
@@ -142,44 +142,39 @@ class _Network:
         with torch.inference_mode():
             embedded = self.model.get_image_embeddings(batch.to(self.model.device))
             for start in range(0, len(prompts), BATCH):
-                asked = prompts[None, start : start + BATCH, None]
-                answer = self.model(image_embeddings=embedded, input_points=asked, multimask_output=True)
+                points_now = prompts[None, start : start + BATCH, None]
+                answer = self.model(image_embeddings=embedded, input_points=points_now, multimask_output=True)
                 coarse = answer.pred_masks[0].flatten(0, 1).float().cpu().numpy()
                 score = answer.iou_scores[0].flatten().float().cpu().numpy()
-                if not (np.isfinite(coarse).all() and np.isfinite(score).all()):
-                    raise EncoderOutputError(
-                        "the SAM model returned NaN or infinity",
-                        expected="finite numbers",
-                        fix="check the checkpoint's weights; half precision overflows in some",
-                    )
-                across = [reading(n, size / self.side, coarse.shape[1]) for n, size in zip(fine, (h, w), strict=True)]
+                check_finite("the SAM model", coarse, score)
+                across = [
+                    linear_weights(n, size / self.side, coarse.shape[1]) for n, size in zip(fine, (h, w), strict=True)
+                ]
                 yield across[0] @ coarse @ across[1].T, score
 
 
 @lru_cache(maxsize=1)
-def _network(source: Source, device: str | None) -> _Network:
-    torch, transformers = libraries(KIND)
+def _load_network(checkpoint: Checkpoint, device: str | None) -> _Network:
+    def choose(config: Any) -> str:
+        import transformers
 
-    def chosen(config: Any) -> Any:
         if config.model_type not in CLASSES:
             raise ModelFilesError(
-                f"'{source.given}' is a {config.model_type} model",
+                f"'{checkpoint.name}' is a {config.model_type} model",
                 expected=f"a Segment Anything model (model_type {' or '.join(map(repr, CLASSES))})",
                 fix=f"use '{DEFAULT}', or a folder with such a checkpoint",
             )
         decoder = config.mask_decoder_config
         if type(decoder) is type(config.prompt_encoder_config):  # transformers 5.18 and 5.19 mix up SAM 2's two
             config.mask_decoder_config = transformers.Sam2VideoMaskDecoderConfig.from_dict(decoder.to_dict())
-        return getattr(transformers, CLASSES[config.model_type])
+        return CLASSES[config.model_type]
 
-    with explained(source, KIND):
-        found = load(source, chosen)
+    found = load_checkpoint(checkpoint, choose, device=device)
     side, squeezed = int(found.config.prompt_encoder_config.image_size), found.config.model_type != "sam"
-    mean, std = (np.array(a or b, np.float32) for a, b in zip((found.mean, found.std), IMAGENET, strict=True))
-    return _Network(found.model.to(place(torch, device)), side, squeezed, mean, std)
+    return _Network(found.model, side, squeezed, np.array(found.mean, np.float32), np.array(found.std, np.float32))
 
 
-def reading(count: int, share: float, size: int) -> Floats:
+def linear_weights(count: int, share: float, size: int) -> Floats:
     """Weights that read `count` evenly spaced samples from the first `share` of `size` values, linearly: [count, size].
 
     Every row adds up to 1; beyond the middle of the first and the last value that value counts.
@@ -193,13 +188,13 @@ def reading(count: int, share: float, size: int) -> Floats:
     return weights
 
 
-def stability(logits: Floats) -> Floats:
+def measure_stability(logits: Floats) -> Floats:
     """IoU of the masks above OFFSET and above -OFFSET: [n, h, w] -> float32 [n] in [0, 1]; 0 for an empty mask."""
     inner, outer = ((logits > limit).sum((1, 2)) for limit in (OFFSET, -OFFSET))
     return (inner / np.maximum(outer, 1)).astype(np.float32)
 
 
-def distinct(masks: Masks, scores: Floats, overlap: float) -> Ids:
+def suppress_duplicates(masks: Masks, scores: Floats, overlap: float) -> Ids:
     """Which of the masks bool [n, h, w] stay, best first: each unless its IoU with a better one that stays is higher.
 
     Of equal scores the lower index is the better one. An empty mask does not stay.
@@ -217,7 +212,7 @@ def distinct(masks: Masks, scores: Floats, overlap: float) -> Ids:
     return np.array(kept, np.int64)
 
 
-def painted(masks: Masks) -> Ids:
+def stack_masks(masks: Masks) -> Ids:
     """Masks bool [n, h, w] on top of one another, the largest first: int64 [h, w], 1 to n; 0 where there is none.
 
     Of equally large ones the first is painted last, so it lies on top.

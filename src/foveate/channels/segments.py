@@ -1,9 +1,8 @@
-"""Segments of an image on the cell grid: which cells belong together, whatever is asked.
+"""Segments of an image on the cell grid: which cells belong together, whatever the query.
 
 What is notable
 * A provider is any callable object with a name. `KMeans` is the default and needs nothing; `Slic` needs scikit-image
-  (extra `[segments]`), `Seeds` OpenCV's contrib wheel, `Sam` of masks.py a model (extra `[torch]`). One of your own
-  serves as well.
+  (extra `[segments]`), `Seeds` OpenCV's contrib wheel, `Sam` of sam.py a model (extra `[torch]`).
 * `KMeans` is exact: its values are whole numbers small enough that no sum is ever rounded. So the number of threads,
   the order of a sum and the make of the processor cannot change a segment.
 * Whatever a provider returns is checked, renumbered by size and brought down to 50 segments: `cluster_id` has room for
@@ -24,18 +23,21 @@ Not covered: a segment may be in several pieces; things thinner than a cell get 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import check_array, check_int, check_number, check_pair
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.core.grid import Grid, resize_map
+from foveate.core.image import check_rgb
 from foveate.core.readonly import Frozen, ReadOnly
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
 MOST = 50  # ids 0 to 49
@@ -71,24 +73,20 @@ class KMeans:
     embedding: float = 2.0
     steps: int = 8
 
-    def __post_init__(self) -> None:
-        _check_count(self.count)
-        weights = (self.colour, self.position, self.embedding)
-        if not all(np.isfinite(w) and 0 <= w <= 100 for w in weights):
-            raise OptionError(f"k-means weights {weights}", expected="0 to 100 each", fix="leave them out")
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
-            raise OptionError(f"steps={self.steps!r} of k-means", expected="a whole number from 1", fix="leave it out")
+    name: ClassVar[str] = "kmeans"
 
-    @property
-    def name(self) -> str:
-        return "kmeans"
+    def __post_init__(self) -> None:
+        check_int("count", self.count, 1, MOST)
+        check_int("steps", self.steps)
+        for weight in ("colour", "position", "embedding"):
+            check_number(weight, getattr(self, weight), 0, 100)
 
     def __call__(self, rgb: Bytes, features: Floats) -> Ids:
         points = self.points(rgb, features)
         shape = (features.shape[0], features.shape[1])
-        return lloyd(points, points[seeds(shape, self.count)], self.steps).reshape(shape)
+        return run_lloyd(points, points[place_seeds(shape, self.count)], self.steps).reshape(shape)
 
-    def points(self, rgb: Bytes, features: Floats) -> NDArray[np.float64]:
+    def points(self, rgb: Bytes, features: Floats) -> Doubles:
         """The cells as whole numbers: float64 [h * w, 5 + r]; 1 unit of distance is 64."""
         h, w, r = features.shape
         lab = cv2.cvtColor(np.clip(resize_map(rgb, (h, w)) / 255, 0, 1), cv2.COLOR_RGB2LAB).reshape(h * w, 3)
@@ -102,7 +100,7 @@ class KMeans:
         return np.round(np.concatenate(parts, 1, dtype=np.float64) * 64)
 
 
-def seeds(shape: tuple[int, int], count: int) -> Ids:
+def place_seeds(shape: tuple[int, int], count: int) -> Ids:
     """Flat indices of at most `count` cells on a regular grid of about square meshes over h x w cells."""
     h, w = shape
     rows = int(np.clip(round(np.sqrt(count * h / w)), 1, min(h, count)))
@@ -113,14 +111,14 @@ def seeds(shape: tuple[int, int], count: int) -> Ids:
     return (y[:, None] * w + x).ravel()
 
 
-def lloyd(points: NDArray[np.float64], centres: NDArray[np.float64], steps: int) -> Ids:
+def run_lloyd(points: Doubles, centres: Doubles, steps: int) -> Ids:
     """Lloyd's iteration on whole numbers: points [n, d], centres [k, d] -> the nearest centre of each point, int64 [n].
 
     Ties go to the lower centre; centres are rounded to whole numbers, halves to even; a centre without points stays.
     """
     ids = np.full(len(points), -1)
     for _ in range(steps):
-        before, ids = ids, nearest(points, centres)
+        before, ids = ids, find_nearest(points, centres)
         if (ids == before).all():
             break
         counts = np.bincount(ids, minlength=len(centres))
@@ -129,7 +127,7 @@ def lloyd(points: NDArray[np.float64], centres: NDArray[np.float64], steps: int)
     return ids
 
 
-def nearest(points: NDArray[np.float64], centres: NDArray[np.float64]) -> Ids:
+def find_nearest(points: Doubles, centres: Doubles) -> Ids:
     """Index of the nearest centre, the lower one of two as near: whole numbers [n, d], [k, d] -> int64 [n]."""
     return ((centres**2).sum(1) - 2 * (points @ centres.T)).argmin(1)
 
@@ -140,15 +138,11 @@ class Slic:
 
     count: int = MOST
     compactness: float = 2 * LAB_UNIT
+    name: ClassVar[str] = "slic"
 
     def __post_init__(self) -> None:
-        _check_count(self.count)
-        if not (np.isfinite(self.compactness) and self.compactness > 0):
-            raise OptionError(f"compactness={self.compactness}", expected="above 0", fix="leave it out for 20")
-
-    @property
-    def name(self) -> str:
-        return "slic"
+        check_int("count", self.count, 1, MOST)
+        check_number("compactness", self.compactness, 1e-6, None)
 
     def __call__(self, rgb: Bytes, features: Floats) -> Ids:
         try:
@@ -160,8 +154,8 @@ class Slic:
                 fix="pip install 'foveate[segments]'; or use KMeans(), which needs nothing",
             ) from cause
         shape = (features.shape[0], features.shape[1])
-        fine = np.clip(resize_map(rgb, (shape[0] * FINE, shape[1] * FINE)) / 255, 0, 1)
-        return commonest(slic(fine, n_segments=self.count, compactness=self.compactness, start_label=0), shape)
+        fine = np.clip(_resize_fine(rgb, shape) / 255, 0, 1)
+        return take_commonest(slic(fine, n_segments=self.count, compactness=self.compactness, start_label=0), shape)
 
 
 @dataclass(frozen=True)
@@ -169,13 +163,10 @@ class Seeds:
     """SEEDS superpixels of OpenCV's contrib wheel, on four samples along a cell's side; colours only."""
 
     count: int = MOST
+    name: ClassVar[str] = "seeds"
 
     def __post_init__(self) -> None:
-        _check_count(self.count)
-
-    @property
-    def name(self) -> str:
-        return "seeds"
+        check_int("count", self.count, 1, MOST)
 
     def __call__(self, rgb: Bytes, features: Floats) -> Ids:
         contrib: Any = getattr(cv2, "ximgproc", None)
@@ -186,13 +177,17 @@ class Seeds:
                 fix="use KMeans(), which needs nothing; or exchange the wheels in an environment of its own",
             )
         shape = (features.shape[0], features.shape[1])
-        fine = np.clip(np.round(resize_map(rgb, (shape[0] * FINE, shape[1] * FINE))), 0, 255).astype(np.uint8)
+        fine = np.clip(np.round(_resize_fine(rgb, shape)), 0, 255).astype(np.uint8)
         method = contrib.createSuperpixelSEEDS(fine.shape[1], fine.shape[0], 3, self.count, 4)
         method.iterate(cv2.cvtColor(fine, cv2.COLOR_RGB2LAB), 10)
-        return commonest(np.asarray(method.getLabels()), shape)
+        return take_commonest(np.asarray(method.getLabels()), shape)
 
 
-def commonest(labels: NDArray[Any], shape: tuple[int, int]) -> Ids:
+def _resize_fine(rgb: Bytes, shape: tuple[int, int]) -> Floats:
+    return resize_map(rgb, (shape[0] * FINE, shape[1] * FINE))
+
+
+def take_commonest(labels: NDArray[Any], shape: tuple[int, int]) -> Ids:
     """The commonest label of each cell, the lower of two as common: whole numbers [h * f, w * f] -> int64 [h, w]."""
     h, w = shape
     values, labels = np.unique(labels, return_inverse=True)
@@ -230,25 +225,27 @@ class Segments(Frozen):
         return len(self.sizes)
 
 
-def segments(rgb: Bytes, features: Floats, provider: Provider | None = None) -> Segments:
+def segment_image(rgb: Bytes, features: Floats, provider: Provider | None = None) -> Segments:
     """Segments of an image: uint8 [H, W, 3], float32 [h, w, r] (r may be 0) -> Segments.
 
     None is KMeans(). More than 50 segments are merged: always the smallest one into that with the nearest centroid.
 
     Raises:
-        OptionError: the image, the features or what the provider returned are not what they should be.
+        ImageArrayError, OptionError: the image; the features, or what the provider returned, are not as they should be.
         MissingExtraError: the provider needs what is not installed.
     """
-    _check_input(rgb, features)
+    check_rgb(rgb)
+    features = check_array("features", features, (None, None, None), fix="use the encoder's grid")
+    check_pair("cells of the features", features.shape[:2])
     made_by = KMeans() if provider is None else provider
     if not isinstance(made_by, Provider) or not callable(made_by) or not isinstance(made_by.name, str):
         raise OptionError(
             f"a provider of segments that is a {type(made_by).__name__}",
             expected="a callable object with a name",
-            fix="pass KMeans(), Slic() or an object of your own",
+            fix="pass KMeans(), Slic(), Seeds() or Sam()",
         )
     shape, size = (features.shape[0], features.shape[1]), (rgb.shape[0], rgb.shape[1])
-    ids = merged(_checked(made_by.name, made_by(rgb, features), shape))
+    ids = merge_smallest(_check_ids(made_by.name, made_by(rgb, features), shape))
     counts = np.bincount(ids.ravel())
     relative = Grid(*shape, 1, 1).centres().astype(np.float64)
     centroids = np.stack([np.bincount(ids.ravel(), axis) for axis in relative.T], 1) / counts[:, None]
@@ -263,13 +260,13 @@ def segments(rgb: Bytes, features: Floats, provider: Provider | None = None) -> 
     return Segments(made_by.name, ids, sizes, centroids.astype(np.float32), ReadOnly(planes))
 
 
-def merged(ids: NDArray[np.integer], most: int = MOST) -> Ids:
+def merge_smallest(ids: NDArray[np.integer], most: int = MOST) -> Ids:
     """Any ids [h, w] -> 0 to k - 1 by size, k <= most: int64 [h, w].
 
     While there are more, the smallest segment (of equal ones, the last along the rows) goes to the segment with the
     nearest centroid, distances in cells; of two as near, the larger one.
     """
-    ids = _by_size(ids)
+    ids = _number_by_size(ids)
     h, w = ids.shape
     counts = np.bincount(ids.ravel()).astype(np.float64)
     place = Grid(h, w, h, w).centres().astype(np.float64)
@@ -284,7 +281,7 @@ def merged(ids: NDArray[np.integer], most: int = MOST) -> Ids:
         goes[goes == least] = near
         counts[near], sums[near] = counts[near] + counts[least], sums[near] + sums[least]
         counts[least] = 0
-    return _by_size(goes[ids])
+    return _number_by_size(goes[ids])
 
 
 def mark_borders(ids: NDArray[np.integer], shape: tuple[int, int]) -> Floats:
@@ -300,7 +297,7 @@ def mark_borders(ids: NDArray[np.integer], shape: tuple[int, int]) -> Floats:
     return out
 
 
-def _by_size(ids: NDArray[np.integer]) -> Ids:
+def _number_by_size(ids: NDArray[np.integer]) -> Ids:
     _, first, inverse, counts = np.unique(ids, return_index=True, return_inverse=True, return_counts=True)
     order = np.lexsort((first, -counts))
     rank = np.empty(len(order), np.int64)
@@ -308,45 +305,14 @@ def _by_size(ids: NDArray[np.integer]) -> Ids:
     return rank[inverse].reshape(ids.shape)
 
 
-def _checked(name: str, ids: Any, shape: tuple[int, int]) -> NDArray[np.integer]:
-    array = None if ids is None else np.asarray(ids)
-    if array is None or array.size == 0:
-        what = "nothing"
-    elif array.shape != shape:
-        what = f"an array of shape {array.shape}"
-    elif not np.issubdtype(array.dtype, np.integer):
-        what = "NaN" if array.dtype.kind == "f" and np.isnan(array).any() else f"values of type {array.dtype}"
-    elif array.min() < 0:
-        what = f"negative ids, the least {array.min()}"
-    else:
+def _check_ids(name: str, ids: Any, shape: tuple[int, int]) -> NDArray[np.integer]:
+    array = np.asarray(ids)
+    whole = array.dtype.kind in "iu"
+    if whole and array.shape == shape and array.min() >= 0:
         return array
+    least = f", the least {array.min()}" if whole and array.size else ""
     raise OptionError(
-        f"the provider of segments '{name}' returned {what}",
-        expected=f"ids of shape {shape}: whole numbers >= 0 in an integer array",
+        f"the provider of segments '{name}' returned {array.dtype} of shape {list(array.shape)}{least}",
+        expected=f"ids of shape {list(shape)}: whole numbers >= 0 in an integer array",
         fix="give every cell an id; one id everywhere means one segment",
     )
-
-
-def _check_input(rgb: Any, features: Any) -> None:
-    if not isinstance(rgb, np.ndarray) or rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or not rgb.size:
-        raise OptionError(
-            f"an image {_form(rgb)}", expected="uint8 [H, W, 3], not empty", fix="use load_image(source).rgb"
-        )
-    ndim = getattr(features, "ndim", 0)
-    if not isinstance(features, np.ndarray) or features.dtype.kind != "f" or ndim != 3 or 0 in features.shape[:2]:
-        raise OptionError(
-            f"features {_form(features)}", expected="floats [h, w, r], not empty", fix="use the encoder's grid"
-        )
-    if not np.isfinite(features).all():
-        raise OptionError("features with NaN or infinity", expected="finite numbers", fix="check the encoder")
-
-
-def _form(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"of shape {value.shape} and type {value.dtype}"
-    return f"that is a {type(value).__name__}"
-
-
-def _check_count(count: int) -> None:
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MOST:
-        raise OptionError(f"{count!r} segments", expected=f"a whole number, 1 to {MOST}", fix="leave it out for 50")

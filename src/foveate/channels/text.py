@@ -23,7 +23,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.channels.components import find_components
+from foveate.core.checks import check_choice
 from foveate.core.errors import MissingExtraError, OptionError
+from foveate.core.image import check_rgb
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -44,28 +47,23 @@ def find_text_regions(rgb: Bytes, detector: Detector = "auto") -> tuple[Floats, 
     """uint8 [H, W, 3] -> (mask, name): float32 [ceil(H/4), ceil(W/4)] of 0 and 1; "rapidocr", "opencv" or FAILED.
 
     Raises:
-        MissingExtraError: "rapidocr" is not installed. OptionError: no image, no such detector, or RapidOCR failed.
+        MissingExtraError: "rapidocr" is not installed. ImageArrayError: no image. OptionError: no such detector, or
+            RapidOCR failed.
     """
-    if not isinstance(rgb, np.ndarray) or rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or not rgb.size:
-        what = f"of shape {rgb.shape} and type {rgb.dtype}" if isinstance(rgb, np.ndarray) else f"{type(rgb).__name__}"
-        raise OptionError(f"an image {what}", expected="uint8 [H, W, 3], not empty", fix="use load_image(source).rgb")
-    if detector not in ("auto", "rapidocr", "opencv"):
-        raise OptionError(f"detector={detector!r}", expected="'auto', 'rapidocr' or 'opencv'", fix="leave it out")
+    check_rgb(rgb)
+    check_choice("detector", detector, ("auto", "rapidocr", "opencv"))
     if detector == "opencv":
-        return painted(stroke_boxes(rgb), rgb), "opencv"
+        return fill_boxes(find_strokes(rgb), rgb), "opencv"
     try:
-        return painted(ocr_boxes(rgb), rgb), "rapidocr"
-    except MissingExtraError:
+        return fill_boxes(run_ocr(rgb), rgb), "rapidocr"
+    except (MissingExtraError, OptionError) as error:
         if detector == "rapidocr":
             raise
-        return painted(stroke_boxes(rgb), rgb), "opencv"
-    except OptionError:
-        if detector == "rapidocr":
-            raise
-        return painted(stroke_boxes(rgb), rgb), FAILED
+        name = "opencv" if isinstance(error, MissingExtraError) else FAILED
+        return fill_boxes(find_strokes(rgb), rgb), name
 
 
-def painted(quads: Floats, rgb: Bytes) -> Floats:
+def fill_boxes(quads: Floats, rgb: Bytes) -> Floats:
     """Quadrilaterals [n, 4, 2] of (y, x) in pixels -> 1 inside and on the border: float32 [ceil(H/4), ceil(W/4)]."""
     height, width = rgb.shape[:2]
     shape = (-(-height // 4), -(-width // 4))
@@ -79,12 +77,12 @@ def painted(quads: Floats, rgb: Bytes) -> Floats:
 # --- RapidOCR ---------------------------------------------------------------------------------------------------------
 
 
-def ocr_boxes(rgb: Bytes) -> Floats:
+def run_ocr(rgb: Bytes) -> Floats:
     """Quadrilaterals float32 [n, 4, 2] of (y, x) in pixels around writing, by RapidOCR's detector.
 
     Raises MissingExtraError without the extra, OptionError where RapidOCR fails.
     """
-    engine = _engine()
+    engine = _load_engine()
     height, width = rgb.shape[:2]
     scale = min(1.0, OCR_SIDE / max(height, width))
     h, w = max(1, round(height * scale)), max(1, round(width * scale))
@@ -106,7 +104,7 @@ def ocr_boxes(rgb: Bytes) -> Floats:
 
 
 @lru_cache(maxsize=1)
-def _engine() -> Any:
+def _load_engine() -> Any:
     try:
         import rapidocr
     except ImportError as cause:
@@ -129,7 +127,7 @@ def _engine() -> Any:
 # --- OpenCV -----------------------------------------------------------------------------------------------------------
 
 
-def stroke_boxes(rgb: Bytes) -> Floats:
+def find_strokes(rgb: Bytes) -> Floats:
     """Quadrilaterals float32 [n, 4, 2] of (y, x) in pixels: letters in a row, and the gaps between them."""
     height, width = rgb.shape[:2]
     scale = min(1.0, SIDE / max(height, width))
@@ -138,14 +136,14 @@ def stroke_boxes(rgb: Bytes) -> Floats:
     luma = cv2.resize(luma, (w, h), interpolation=cv2.INTER_AREA) if scale < 1 else luma
     kernel = np.ones((STROKE, STROKE), np.uint8)
     found = [
-        rows_of(letters(cv2.morphologyEx(luma, kind, kernel, borderType=cv2.BORDER_REPLICATE).astype(np.uint8)))
+        find_rows(find_letters(cv2.morphologyEx(luma, kind, kernel, borderType=cv2.BORDER_REPLICATE).astype(np.uint8)))
         for kind in (cv2.MORPH_BLACKHAT, cv2.MORPH_TOPHAT)
     ]
     y0, x0, y1, x1 = (np.concatenate(found) * np.tile([height / h, width / w], 2)).T
     return np.asarray(np.stack([y0, x0, y0, x1, y1, x1, y1, x0], 1).reshape(-1, 4, 2), np.float32)
 
 
-def letters(hat: Bytes) -> NDArray[np.float64]:
+def find_letters(hat: Bytes) -> NDArray[np.float64]:
     """Contrast of strokes, uint8 [h, w] -> boxes of what may be a letter: (y0, x0, y1, x1, contrast) [n, 5]."""
     count, labels, stats, _ = cv2.connectedComponentsWithStats((hat >= CONTRAST).astype(np.uint8), connectivity=8)
     x, y, w, h, area = stats.T.astype(np.float64)
@@ -158,7 +156,7 @@ def letters(hat: Bytes) -> NDArray[np.float64]:
     return np.stack([y, x, y + h, x + w, contrast], 1)[kept]
 
 
-def rows_of(boxes: NDArray[np.float64]) -> NDArray[np.float64]:
+def find_rows(boxes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Letters [n, 5] -> boxes (y0, x0, y1, x1) [m, 4] that hold neighbouring pairs of rows of three and more."""
     y0, x0, y1, x1, contrast = boxes.T
     h, middle = y1 - y0, (y0 + y1) / 2
@@ -173,22 +171,8 @@ def rows_of(boxes: NDArray[np.float64]) -> NDArray[np.float64]:
         & (x0[:, None] < x0)
     )
     first, second = np.nonzero(pair)
-    names = row_names(len(boxes), first, second)
+    names = find_components(len(boxes), first, second)
     long = np.bincount(names, minlength=len(boxes))[names] >= IN_A_ROW
     first, second = first[long[first]], second[long[first]]
     low, high = np.minimum(boxes[first, :2], boxes[second, :2]), np.maximum(boxes[first, 2:4], boxes[second, 2:4])
     return np.concatenate([low, high], 1)
-
-
-def row_names(count: int, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Connected components of a graph: pairs of 0 to count - 1 -> for each the least member of its component."""
-    names = np.arange(count)
-    for _ in range(count + 1):  # far fewer in practice: names halve their way down
-        before = names.copy()
-        least = np.minimum(names[first], names[second])
-        np.minimum.at(names, first, least)
-        np.minimum.at(names, second, least)
-        names = names[names]
-        if (names == before).all():
-            break
-    return names

@@ -99,7 +99,7 @@ def check_pair(
 def check_array(
     name: str,
     value: Any,
-    shape: Iterable[int | None],
+    shape: Iterable[int | None] | None,
     *,
     dtype: Any = np.float32,
     low: float = -math.inf,
@@ -107,30 +107,36 @@ def check_array(
     fix: str = "see docs/conventions.md",
     error: type[FoveateError] = OptionError,
 ) -> NDArray[Any]:
-    """A finite array of this shape (None: any length) with values from `low` to `high`, as `dtype`; bool stays bool.
+    """A finite array of this shape with values from `low` to `high`, as `dtype`.
 
-    A mask (`dtype=bool`) must come as bool. What already has the type is not copied.
+    None is any length in a shape, any shape, or the type as it is. A mask (`dtype=bool`) must come as bool. What
+    already has the type is not copied.
     """
-    sizes = tuple(shape)
+    sizes = None if shape is None else tuple(shape)
     try:
         given = np.asarray(value)
-        array = given if dtype is bool else given.astype(dtype, copy=False)
-    except (TypeError, ValueError):
-        given = array = np.empty((0,) * (len(sizes) + 1))  # no numbers at all: the shape is wrong too
-    fits = len(array.shape) == len(sizes) and all(n in (None, m) for n, m in zip(sizes, array.shape, strict=True))
+        as_it_is = dtype is bool or dtype is None or given.dtype.kind not in "buif"
+        array = given if as_it_is else given.astype(dtype, copy=False)
+    except (TypeError, ValueError, RuntimeError):  # ragged lists; tensors on a GPU, of bfloat16, or with gradients
+        given = array = np.empty(0, object)  # no numbers at all
+    fits = sizes is None or (
+        len(array.shape) == len(sizes) and all(n in (None, m) for n, m in zip(sizes, array.shape, strict=True))
+    )
     if fits and (given.dtype == bool if dtype is bool else given.dtype.kind in "buif" and _within(array, low, high)):
         return array
-    wanted = "[" + ", ".join("n" if n is None else str(n) for n in sizes) + "]"
+    wanted = "" if sizes is None else ", shape [" + ", ".join("n" if n is None else str(n) for n in sizes) + "]"
     kind = "bool" if dtype is bool else f"finite numbers {_range(low, high)}".strip()
-    raise error(f"{name}: {_described(value, given)}", expected=f"{kind}, shape {wanted}", fix=fix)
+    raise error(f"{name}: {_described(value, given)}", expected=f"{kind}{wanted}", fix=fix)
 
 
 def _within(array: NDArray[Any], low: float, high: float) -> bool:
-    return array.size == 0 or bool(np.isfinite(array).all() and low <= array.min() and array.max() <= high)
+    return array.size == 0 or bool(
+        np.isfinite(array).all() and low <= float(array.min()) and float(array.max()) <= high
+    )
 
 
 def _described(value: object, array: NDArray[Any]) -> str:
-    if array.size == 0 and not isinstance(value, np.ndarray):
+    if array.dtype.kind not in "buif" and not isinstance(value, np.ndarray):
         return f"a {type(value).__name__}"
     values = (
         f" with values from {array.min():.4g} to {array.max():.4g}" if array.size and array.dtype.kind in "uif" else ""

@@ -231,6 +231,19 @@ def _from_pil(image: Image.Image, name: str, value_range: tuple[float, float] | 
         raise _undecodable(name, cause) from cause
 
 
+def check_rgb(rgb: object) -> None:
+    """Raises ImageArrayError unless an array is uint8 [H, W, 3] and not empty, as pixels are inside foveate."""
+    if not isinstance(rgb, np.ndarray):
+        what = f"a {type(rgb).__name__}"
+    elif rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or not rgb.size:
+        what = f"an array of {rgb.dtype} {list(rgb.shape)}"
+    else:
+        return
+    raise ImageArrayError(
+        f"{what} as pixels", expected="uint8 [H, W, 3], not empty", fix="load_image(source).rgb makes one of any image"
+    )
+
+
 def _from_array(
     array: NDArray[np.generic], value_range: tuple[float, float] | None, max_pixels: int, name: str = "array"
 ) -> Picture:

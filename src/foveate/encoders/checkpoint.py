@@ -1,144 +1,185 @@
-"""Checkpoints in transformers format (extra `[torch]`): found, loaded whole, and named, for every model that needs one.
+"""Checkpoints in transformers format (extra `[torch]`): found, read whole, and named, for every model that needs one.
 
 What is notable
 * A checkpoint is data: weights are read as safetensors only, code that comes with it never runs, and weights that are
   missing are an error (the library would fill them with random numbers and only warn).
-* With a Hub name and nothing in the cache the checkpoint is downloaded, once. A local folder downloads nothing. Without
-  a network that is said at once.
-* What kind of model is meant, and how errors speak of it, is a `Kind`; the rest is the same for all.
+* With a Hub name and nothing in the cache the checkpoint is downloaded, once; a local folder downloads nothing. Without
+  a network that is an error at once.
+* Which kind of model is meant, and how errors speak of it, is a `ModelKind`; the rest is the same for all.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 from safetensors import SafetensorError
 
-from foveate.core.errors import FoveateError, MissingExtraError
+from foveate.core.errors import EncoderOutputError, FoveateError, MissingExtraError
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+CODE = {"trust_remote_code": False}  # and never ask: a checkpoint is data
 
 
 @dataclass(frozen=True)
-class Kind:
+class ModelKind:
     """How errors speak of the models of one kind.
 
     Attributes:
         what: "depth model", say.
-        needs: begins the sentence about a missing extra: "depth".
-        files: what a folder must hold.
-        again: how it is saved so that it does.
-        otherwise: what to do instead, without a download.
-        spared: what needs neither torch nor a download.
+        needed_by: begins the sentence about a missing extra: "depth".
+        instead: what to do without a download.
+        without_torch: what needs neither torch nor a download.
         error: raised for files that are missing, damaged or not to be had.
+        files: what a folder must hold. saved_by: how to save it so that it does.
     """
 
     what: str
-    needs: str
-    files: str
-    again: str
-    otherwise: str
-    spared: str
+    needed_by: str
+    instead: str
+    without_torch: str
     error: type[FoveateError]
+    files: str = "config.json and model.safetensors"
+    saved_by: str = "model.save_pretrained(folder)"
 
 
 @dataclass(frozen=True)
-class Source:
+class Checkpoint:
     """Where a checkpoint's files are.
 
     Attributes:
-        given: as it was asked for.
+        name: as the caller wrote it.
         where: a folder's full path, or a name on the Hub.
         pinned: the revision asked for, or nothing.
         folder: the folder, or None for the Hub.
     """
 
-    given: str
+    name: str
     where: str
     pinned: str
     folder: Path | None
+    kind: ModelKind
 
     @property
     def options(self) -> dict[str, Any]:
         """For the library's `from_pretrained`."""
-        return {"revision": self.pinned} if self.pinned else {}
+        return {**CODE, "revision": self.pinned} if self.pinned else CODE
 
     @property
     def label(self) -> str:
         """The checkpoint, or the name of the folder: textures travel, folders do not."""
-        return self.folder.resolve().name if self.folder else self.given
+        return self.folder.resolve().name if self.folder else self.name
 
     def revision(self, config: Any) -> str:
         """At most 12 characters that change whenever the numbers change."""
         on_hub = getattr(config, "_commit_hash", None) or self.pinned or "unknown"
-        return (digest_of(self.folder) if self.folder else str(on_hub))[:12]
+        return (_digest(self.folder) if self.folder else str(on_hub))[:12]
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
-    """A model as the library made it, in evaluation mode, with its configuration and how pixels are normalised.
+class LoadedCheckpoint:
+    """A model of the library in evaluation mode on its device, and what came with it.
 
     Attributes:
-        model, config: the library's.
-        mean, std: from preprocessor_config.json; None where the checkpoint does not say.
+        revision: changes whenever the numbers change.
+        mean, std: of pixels in [0, 1], three numbers each.
+        tokenizer: the library's, where it was asked for.
     """
 
     model: Any
     config: Any
-    mean: Any
-    std: Any
+    revision: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    tokenizer: Any
 
 
-def libraries(kind: Kind) -> tuple[Any, Any]:
-    """torch and transformers. Raises MissingExtraError."""
-    try:
-        import torch
-        import transformers
-    except ImportError as cause:
-        raise MissingExtraError(
-            f"{kind.needs} needs {cause.name}, which is not installed",
-            expected="the extra [torch] (on Linux, PyPI's torch brings 5 GB of CUDA packages)",
-            fix="pip install 'foveate[torch]'; for a CPU-only machine first: "
-            f"pip install torch --index-url https://download.pytorch.org/whl/cpu; {kind.spared}",
-        ) from cause
-    return torch, transformers
-
-
-def find(checkpoint: str, kind: Kind) -> Source:
+def find_checkpoint(name: str, kind: ModelKind) -> Checkpoint:
     """A Hub name, `name@revision`, or local folder. Raises the kind's error for a folder that is not there."""
-    folder = Path(checkpoint).expanduser()
+    folder = Path(name).expanduser()
     if folder.is_dir():  # folders may have an @ in their names
-        return Source(checkpoint, str(folder.resolve()), "", folder)
-    if checkpoint.startswith((".", "/", "~")):
+        return Checkpoint(name, str(folder.resolve()), "", folder, kind)
+    if name.startswith((".", "/", "~")):
         raise kind.error(f"no folder '{folder}'", expected=f"a folder with {kind.files}", fix="check the path")
-    name, _, pinned = checkpoint.partition("@")
-    return Source(checkpoint, name, pinned, None)
+    where, _, pinned = name.partition("@")
+    return Checkpoint(name, where, pinned, None, kind)
 
 
-def load(source: Source, chosen: Callable[[Any], Any]) -> Loaded:
-    """Read a checkpoint with the class that `chosen` says for its configuration. Call it within `explained`.
+def load_checkpoint(
+    checkpoint: Checkpoint,
+    choose_class: Callable[[Any], str],
+    *,
+    device: str | None = None,
+    normalisation: tuple[Sequence[float], Sequence[float]] = IMAGENET,
+    tokenizer: bool = False,
+) -> LoadedCheckpoint:
+    """Read a checkpoint whole.
 
-    `chosen` raises an error of its own for a configuration that it does not take.
+    Args:
+        choose_class: configuration -> name of the library's class; raises for a configuration that it does not take.
+        device: None is a GPU where there is one.
+        normalisation: mean and standard deviation of pixels where preprocessor_config.json does not name them.
+        tokenizer: whether to read that, too.
+
+    Raises:
+        MissingExtraError: torch or transformers is not installed.
+        The kind's error: files that are missing, damaged or not to be had.
     """
-    import transformers
-
-    if source.folder is None:
-        check_reachable(source.where, source.pinned)
-    code = {"trust_remote_code": False}  # and never ask: a checkpoint is data
-    config = transformers.AutoConfig.from_pretrained(source.where, **code, **source.options)
-    network = chosen(config)
-    with _quiet(transformers):
-        model, report = network.from_pretrained(
-            source.where, config=config, use_safetensors=True, output_loading_info=True, **code, **source.options
+    torch, transformers = _import_libraries(checkpoint.kind)
+    where, options = checkpoint.where, checkpoint.options
+    with _explain_errors(checkpoint):
+        if checkpoint.folder is None:
+            check_reachable(where, checkpoint.pinned)
+        config = transformers.AutoConfig.from_pretrained(where, **options)
+        network = getattr(transformers, choose_class(config))
+        with hide_progress(transformers):
+            model, report = network.from_pretrained(
+                where, config=config, use_safetensors=True, output_loading_info=True, **options
+            )
+        if report["missing_keys"]:
+            raise ValueError(f"weights are missing: {sorted(report['missing_keys'])[:3]}")
+        file = transformers.utils.cached_file(
+            where,
+            "preprocessor_config.json",
+            _raise_exceptions_for_missing_entries=False,
+            revision=checkpoint.pinned or None,
         )
-    if report["missing_keys"]:
-        raise ValueError(f"weights are missing: {sorted(report['missing_keys'])[:3]}")
-    mean, std = _normalisation(source, transformers)
-    return Loaded(model.eval(), config, mean, std)
+        pixels = json.loads(Path(file).read_text("utf-8")) if file else {}
+        words = transformers.AutoTokenizer.from_pretrained(where, **options) if tokenizer else None
+    return LoadedCheckpoint(
+        model.eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+        config,
+        checkpoint.revision(config),
+        tuple(pixels.get("image_mean") or normalisation[0]),
+        tuple(pixels.get("image_std") or normalisation[1]),
+        words,
+    )
+
+
+def resize_and_normalise(
+    rgb: NDArray[np.uint8], size: tuple[int, int], method: Image.Resampling, mean: Any, std: Any
+) -> NDArray[np.float32]:
+    """uint8 [H, W, 3] -> (pixels - mean) / std of pixels in [0, 1]: float32 [*size, 3], resized by Pillow."""
+    pixels = np.asarray(Image.fromarray(rgb).resize(size[::-1], method), np.float32) / 255
+    return np.asarray((pixels - np.asarray(mean, np.float32)) / np.asarray(std, np.float32), np.float32)
+
+
+def check_finite(who: str, *outputs: NDArray[np.floating]) -> None:
+    """Raises EncoderOutputError for a model's output with NaN or infinity."""
+    if not all(np.isfinite(output).all() for output in outputs):
+        raise EncoderOutputError(
+            f"{who} returned NaN or infinity",
+            expected="finite numbers",
+            fix="check the checkpoint's weights; half precision overflows in some",
+        )
 
 
 def check_reachable(name: str, revision: str | None) -> None:
@@ -159,54 +200,7 @@ def check_reachable(name: str, revision: str | None) -> None:
 
 
 @contextmanager
-def explained(source: Source, kind: Kind) -> Iterator[None]:
-    """What the library raises while it reads a checkpoint becomes the kind's error, which says what to do."""
-    try:
-        yield
-    except (OSError, ValueError, RuntimeError, SafetensorError) as cause:
-        if isinstance(cause, FoveateError):
-            raise
-        reason = str(cause).strip().split("\n")[0][:200]
-        if source.folder:
-            raise kind.error(
-                f"the folder '{source.given}' does not hold a whole {kind.what} ({reason})",
-                expected=f"{kind.files}, in transformers format",
-                fix=f"save it again with {kind.again}",
-            ) from cause
-        raise kind.error(
-            f"the {kind.what} '{source.given}' is neither a folder nor in the local cache, and cannot be downloaded "
-            f"({reason})",
-            expected="a network and a right name, or a checkpoint in the cache (HF_HUB_OFFLINE=1 forbids the network)",
-            fix=kind.otherwise,
-        ) from cause
-
-
-def place(torch: Any, device: str | None) -> str:
-    """The device asked for; None is a GPU where there is one."""
-    return device or ("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def digest_of(folder: Path) -> str:
-    """SHA-256 over the names and bytes of a checkpoint's files: changes whenever its numbers may."""
-    digest = hashlib.sha256()
-    for file in sorted(f for kind in ("json", "safetensors", "txt") for f in folder.glob(f"*.{kind}")):
-        digest.update(file.name.encode())
-        with file.open("rb") as content:
-            while block := content.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
-
-
-def _normalisation(source: Source, transformers: Any) -> tuple[Any, Any]:
-    file = transformers.utils.cached_file(
-        source.where, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False, **source.options
-    )
-    content = json.loads(Path(file).read_text("utf-8")) if file else {}
-    return content.get("image_mean"), content.get("image_std")
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
+def hide_progress(transformers: Any) -> Iterator[None]:
     """No progress bar while weights are read; the library's switch is put back as it was."""
     switch = transformers.utils.logging
     shown = switch.is_progress_bar_enabled()
@@ -216,3 +210,52 @@ def _quiet(transformers: Any) -> Iterator[None]:
     finally:
         if shown:
             switch.enable_progress_bar()
+
+
+def _import_libraries(kind: ModelKind) -> tuple[Any, Any]:
+    try:
+        import torch
+        import transformers
+    except ImportError as cause:
+        raise MissingExtraError(
+            f"{kind.needed_by} needs {cause.name}, which is not installed",
+            expected="the extra [torch] (on Linux, PyPI's torch brings 5 GB of CUDA packages)",
+            fix="pip install 'foveate[torch]'; for a CPU-only machine first: "
+            f"pip install torch --index-url https://download.pytorch.org/whl/cpu; {kind.without_torch}",
+        ) from cause
+    return torch, transformers
+
+
+@contextmanager
+def _explain_errors(checkpoint: Checkpoint) -> Iterator[None]:
+    """Turn what the library raises while it reads a checkpoint into the kind's error, with a fix."""
+    kind = checkpoint.kind
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, SafetensorError) as cause:
+        if isinstance(cause, FoveateError):
+            raise
+        reason = str(cause).strip().split("\n")[0][:200]
+        if checkpoint.folder:
+            raise kind.error(
+                f"the folder '{checkpoint.name}' does not hold a whole {kind.what} ({reason})",
+                expected=f"{kind.files}, in transformers format",
+                fix=f"save it again with {kind.saved_by}",
+            ) from cause
+        raise kind.error(
+            f"the {kind.what} '{checkpoint.name}' is neither a folder nor in the local cache, and cannot be downloaded "
+            f"({reason})",
+            expected="a network and a right name, or a checkpoint in the cache (HF_HUB_OFFLINE=1 forbids the network)",
+            fix=kind.instead,
+        ) from cause
+
+
+def _digest(folder: Path) -> str:
+    """SHA-256 over the names and bytes of a checkpoint's files: changes whenever its numbers may."""
+    digest = hashlib.sha256()
+    for file in sorted(f for kind in ("json", "safetensors", "txt") for f in folder.glob(f"*.{kind}")):
+        digest.update(file.name.encode())
+        with file.open("rb") as content:
+            while block := content.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from foveate.core.errors import EncoderFilesError, EncoderNameError, OptionError
 from foveate.core.grid import Grid
-from foveate.encoders.checkpoint import Kind, explained, find, libraries, load, place
+from foveate.encoders.checkpoint import ModelKind, find_checkpoint, load_checkpoint
 from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
 from foveate.encoders.windows import blended, cells_within
 
@@ -119,28 +119,23 @@ class HubEncoder:
                 expected=" or ".join(cls.heads),
                 fix=f"write {cls.kind}:NAME#{cls.heads[-1]}, for example",
             )
-        kind = _words(cls.kind)
-        torch, transformers = libraries(kind)
-        source = find(checkpoint, kind)
 
-        def chosen(config: Any) -> Any:
+        def choose(config: Any) -> str:
             if config.model_type not in cls.model_types:
                 raise EncoderNameError(
                     f"'{checkpoint}' is a {config.model_type} model",
                     expected=f"a {cls.kind.upper()} model (model_type {' or '.join(map(repr, cls.model_types))})",
                     fix=f"use '{cls.default}', or another kind of encoder: clip, siglip, tips",
                 )
-            return transformers.AutoModel
+            return "AutoModel"
 
-        with explained(source, kind):
-            found = load(source, chosen)
-            code = {"trust_remote_code": False}
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source.where, **code, **source.options)
+        where = find_checkpoint(checkpoint, _kind_of(cls.kind))
+        found = load_checkpoint(where, choose, device=device, normalisation=cls.normalisation, tokenizer=True)
         return cls(
-            found.model.to(place(torch, device)),
-            tokenizer,
-            name=f"{cls.kind}:{source.label}" + ("" if dense == cls.heads[0] else f"#{dense}"),
-            revision=source.revision(found.config),
+            found.model,
+            found.tokenizer,
+            name=f"{cls.kind}:{where.label}" + ("" if dense == cls.heads[0] else f"#{dense}"),
+            revision=found.revision,
             dense=dense,
             mean=found.mean,
             std=found.std,
@@ -222,13 +217,13 @@ class HubEncoder:
         return np.concatenate(out) if out else np.empty((0, self.width), np.float32)
 
 
-def _words(kind: str) -> Kind:
-    return Kind(
-        what=f"{kind.upper()} checkpoint",
-        needs=f"the encoder '{kind}'",
-        files="config.json, model.safetensors and the tokenizer's files",
-        again="model.save_pretrained(folder) and tokenizer.save_pretrained(folder)",
-        otherwise=f"use the built-in encoder 'nano', which is offline, or a local folder: '{kind}:/path/to/folder'",
-        spared="the built-in 'nano' needs neither",
+def _kind_of(family: str) -> ModelKind:
+    return ModelKind(
+        f"{family.upper()} checkpoint",
+        needed_by=f"the encoder '{family}'",
+        instead=f"use the built-in encoder 'nano', which is offline, or a local folder: '{family}:/path/to/folder'",
+        without_torch="the built-in 'nano' needs neither",
         error=EncoderFilesError,
+        files="config.json, model.safetensors and the tokenizer's files",
+        saved_by="model.save_pretrained(folder) and tokenizer.save_pretrained(folder)",
     )
