@@ -133,15 +133,15 @@ def bench_store(
     repeats: Annotated[int, typer.Option(help="Measurements of each row.")] = 1000,
     images: Annotated[int, typer.Option(help="Images of the synthetic search.")] = 100_000,
     textures: Annotated[int, typer.Option(help="Textures in the store, 90 KB each below TMPDIR.")] = 512,
-    approximate: Annotated[
-        bool, typer.Option("--approximate", help="Only approximate nearest neighbours, beside the exact scan.")
+    ann: Annotated[
+        bool, typer.Option("--ann", help="Only approximate nearest neighbours, beside the exact scan.")
     ] = False,
 ) -> None:
     """Times of the store: reading, searching, indexing; and the bytes that a question reads."""
-    if approximate:
-        from benchmarks import store_approximate
+    if ann:
+        from benchmarks import store_ann
 
-        report = store_approximate.measure(images, repeats)
+        report = store_ann.measure(images, repeats)
         print_table(report["title"], ("what", "measured"), [(r["what"], r["measured"]) for r in report["rows"]])
         print_json(**report)
         return

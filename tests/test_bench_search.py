@@ -204,9 +204,9 @@ def test_approximate_neighbours_are_asked_in_the_same_store(toys: Path, report: 
     pytest.importorskip("faiss")
     store = Store(tmp_path / "twin.fov", encoder=TOY)
     store.add(toys)
-    made = store.approximate()
+    made = store.build_ann()
     length = report["search"]["rerank"]
-    found = report["approximate"]
+    found = report["ann"]
     assert (found["lists"], found["probes"], found["recall"]) == (made.lists, made.probes, made.recall)
     assert 0 < found["probes"] < found["lists"]
     shares = {name: list[float]() for name in ("short_list", "top10", "top1")}
@@ -222,7 +222,7 @@ def test_approximate_neighbours_are_asked_in_the_same_store(toys: Path, report: 
     assert found["short_list"]["mean"] < 1  # else nothing is tried here
     assert found["top10"]["mean"] <= report["search"]["top10"]["mean"]
     said = search.summary(report)
-    assert f"After Store.approximate ({made.probes} of {made.lists} lists asked for 50 images): " in said
+    assert f"After Store.build_ann ({made.probes} of {made.lists} lists asked for 50 images): " in said
     assert f"{np.mean(shares['short_list']):.3f}" in said
 
 
@@ -238,10 +238,10 @@ def test_without_faiss_it_says_so_and_goes_on(
 
     monkeypatch.setattr(builtins, "__import__", without)
     found = search.measure(search.chosen(toys), TOY, ASKED)
-    assert found["approximate"] is None
+    assert found["ann"] is None
     assert (found["rows"], found["search"]) == (report["rows"], report["search"])
     assert search.summary(found).splitlines()[-1] == (
-        "Store.approximate was not tried: it needs faiss (pip install 'foveate[faiss]')."
+        "Store.build_ann was not tried: it needs faiss (pip install 'foveate[faiss]')."
     )
 
 

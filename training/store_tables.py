@@ -19,7 +19,7 @@ bench search` takes it. Run it with foveate installed; each takes minutes. Space
 * lists: of a store of the photographs (`Store.add`, which takes the most time), in a temporary folder. Its vectors are
   put into lists in several ways. Every fourth noun of the bank chooses how many are asked, and the nouns midway between
   are asked then: the share of the exact scan's best 50 images among those of the best 200 vectors. Then what
-  `Store.approximate` makes of it, through the search: the share of the exact short lists, and of the exact search's
+  `Store.build_ann` makes of it, through the search: the share of the exact short lists, and of the exact search's
   best ten, for other nouns than those that it chose by, and for random pairs of them. Needs faiss.
 """
 
@@ -32,6 +32,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -50,14 +51,24 @@ from foveate.relevance.negatives import negatives_of, nouns, query_metric_of
 from foveate.relevance.query import prepare
 from foveate.relevance.score import PEAK_SHARE, sigmoid
 from foveate.store import Store
-from foveate.store.approximate import Lists, library, lists_for, probes_for, recall_of
-from foveate.store.approximating import NOUNS, Best
+from foveate.store.ann import (
+    NOUNS,
+    OVER,
+    USUAL,
+    Best,
+    by_product,
+    find,
+    import_faiss,
+    lists_for,
+    probes_for,
+    recall_of,
+    train,
+)
 from foveate.store.basis_check import likeness
 from foveate.store.files import Source
 from foveate.store.fit import LEAST as SAMPLE
 from foveate.store.fit import SPACE_RANK, fitted
 from foveate.store.identity import Identity, Kind, Space
-from foveate.store.nearest import OVER, USUAL
 from foveate.store.record import record_of
 from foveate.store.recovery import OWN_RANK, VECTORS
 from foveate.store.search import highest
@@ -215,7 +226,7 @@ def vectors(photos: Path, limit: int | None) -> None:
 
 def lists(photos: Path, limit: int | None) -> None:
     """Print the table of ways to make and choose lists of vectors, and what the store's way finds in a search."""
-    faiss, tower = library(), load_encoder("nano")
+    faiss, tower = import_faiss(), load_encoder("nano")
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "lists.fov", encoder=tower)
         store.add([source.path for source in chosen([photos], limit)])
@@ -230,19 +241,19 @@ def lists(photos: Path, limit: int | None) -> None:
         print(
             f"{images} images, {len(table)} vectors, {count} lists; {len(known)} nouns choose, {len(others)} are asked"
         )
-        makers: dict[str, Callable[[], Lists]] = {
-            "distance, inner product; 8 bits (ours)": lambda: by_distance(table, count, 8),
-            "the same, 16 bits": lambda: by_distance(table, count, 16),
-            "the same, 4 bits": lambda: by_distance(table, count, 4),
-            "inner product for both (FAISS's own)": lambda: by_product(faiss, table, count, unit=False),
-            "the same, centres of unit length": lambda: by_product(faiss, table, count, unit=True),
+        makers: dict[str, Callable[[], Any]] = {
+            "distance, inner product; 8 bits (ours)": lambda: by_distance(table, count, "QT_8bit"),
+            "the same, 16 bits": lambda: by_distance(table, count, "QT_fp16"),
+            "the same, 4 bits": lambda: by_distance(table, count, "QT_4bit"),
+            "inner product for both (FAISS's own)": lambda: by_faiss(faiss, table, count, unit=False),
+            "the same, centres of unit length": lambda: by_faiss(faiss, table, count, unit=True),
         }
         for way, make in makers.items():
             made = make()
             for wanted in (0.9, 0.95, 0.99):
-                probes, _ = probes_for(recall_of(made, known, right, OVER * USUAL), made.lists, wanted)
+                probes = probes_for(partial(recall_of, made, known, right), made.nlist, wanted)
                 faiss.cvar.indexIVF_stats.reset()
-                got = made.best(others, OVER * USUAL, probes)
+                got = find(made, others, OVER * USUAL, probes)
                 compared = faiss.cvar.indexIVF_stats.ndis / len(others)
                 each = [np.isin(best, numbers).mean() for best, numbers in zip(also_right, got, strict=True)]
                 print(
@@ -255,23 +266,26 @@ def lists(photos: Path, limit: int | None) -> None:
 
 def best_images(vectors: Floats, weights: Floats) -> NDArray[np.int64]:
     """The numbers of the best 50 of images [n, k, s] for questions [q, s], by the exact scan: [q, 50]."""
-    best = Best(weights, USUAL)
+    best = Best(weights)
     best.take(vectors, np.arange(len(vectors)))
-    return best.numbers
+    return best.ids
 
 
-def by_distance(table: Floats, count: int, bits: int) -> Lists:
+def by_distance(table: Floats, count: int, kind: str) -> Any:
     """Lists as the store makes them, of all vectors; prints how much of the vectors' spread is within them."""
-    made = Lists.trained(table, count, bits)
-    made.add(table, np.repeat(np.arange(len(table) // VECTORS), VECTORS))
-    distances, _ = made._centres.search(table, 1)
+    made = train(table, count, kind)
+    made.add_with_ids(table, np.repeat(np.arange(len(table) // VECTORS), VECTORS))
+    distances, _ = made.quantizer.search(table, 1)
     print(
         f"{distances.sum() / ((table - table.mean(0)) ** 2).sum():.1%} of the vectors' spread is within {count} lists"
     )
-    return made
+    ranges = import_faiss().vector_to_array(made.sq.trained)
+    found = by_product(made.quantizer.reconstruct_n(0, count), ranges, made.invlists, made.ntotal, kind)
+    found.referenced_objects.append(made)  # its lists go with it
+    return found
 
 
-def by_product(faiss: Any, table: Floats, count: int, unit: bool) -> Lists:
+def by_faiss(faiss: Any, table: Floats, count: int, unit: bool) -> Any:
     """Lists as FAISS makes them for inner products by itself. `unit`: with centres of unit length."""
     width = table.shape[1]
     index = faiss.IndexIVFScalarQuantizer(
@@ -280,18 +294,16 @@ def by_product(faiss: Any, table: Floats, count: int, unit: bool) -> Lists:
     index.cp.min_points_per_centroid, index.cp.spherical = 1, unit
     index.train(table)
     index.add_with_ids(table, np.repeat(np.arange(len(table) // VECTORS), VECTORS))
-    return Lists(index)
+    return index
 
 
 def searched(store: Store, tower: Encoder, wanted: float) -> None:
     """Print what a search finds with approximate nearest neighbours that were chosen for a recall."""
     start = time.perf_counter()
-    made = store.approximate(wanted)
+    made = store.build_ann(wanted)
     seconds = time.perf_counter() - start
     size = made.nbytes / made.images
-    print(
-        f"Store.approximate({wanted}): {made.probes} of {made.lists} lists, {seconds:.1f} s, {size:.0f} bytes an image"
-    )
+    print(f"Store.build_ann({wanted}): {made.probes} of {made.lists} lists, {seconds:.1f} s, {size:.0f} bytes an image")
     every = nouns()
     chose = np.linspace(0, len(every) - 1, NOUNS).round().astype(int)
     names = [question(every[i]) for i in (chose[:-1] + chose[1:]) // 2]  # midway: none of those that chose the lists

@@ -28,9 +28,7 @@ def search(
     encoder: EncoderName = None,
     out: Out = Path("foveate-out"),
     no_sheet: Annotated[bool, typer.Option("--no-sheet", help="No pictures.")] = False,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Scan all images, also after 'foveate store approximate'.")
-    ] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Scan all images, also after 'foveate store ann'.")] = False,
 ) -> None:
     """Find images in a store by what is in them: a table, a contact sheet with heat, JSON."""
     from foveate.core.files import make_folder

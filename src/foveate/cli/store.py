@@ -74,7 +74,7 @@ def compact(path: StorePath) -> None:
 
 
 @store.command()
-def approximate(
+def ann(
     path: StorePath,
     recall: Annotated[
         float, typer.Option(help="Share of the exact scan's best 50 images that a search is to find.")
@@ -84,8 +84,8 @@ def approximate(
     """Put a large store's vectors into lists: searches then ask a few of them (approximate nearest neighbours)."""
     known = open_store(path, encoder)
     images = known.stats()["images"]
-    with counting("approximating", 2 * images) as progress:
-        made = known.approximate(recall, progress=lambda done, _: progress(done))
+    with counting("listing", 2 * images) as progress:
+        made = known.build_ann(recall, progress=lambda done, _: progress(done))
     rows = [
         ("images", f"{made.images:,}, {made.vectors:,} vectors"),
         ("lists", f"{made.lists:,}; {made.probes:,} of them are asked"),

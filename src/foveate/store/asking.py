@@ -1,6 +1,6 @@
 """Asking a store: questions become phrases, a short list of images for each, and the exact scores of those.
 
-The short list is made by nearest.py where the store has approximate nearest neighbours, else by the exact scan.
+The short list is made by ann.py where the store has approximate nearest neighbours, else by the exact scan.
 
 What is notable
 * While a search runs, images may be removed and shards replaced. What is gone is passed over; where it was missed, the
@@ -18,15 +18,14 @@ from numpy.typing import NDArray
 
 from foveate.core.errors import OptionError, QueryError, StoreDamagedError, StoreKeyError
 from foveate.encoders.load import match_encoder
-from foveate.encoders.protocol import Encoder
+from foveate.encoders.protocol import Calibration, Encoder
 from foveate.pipeline import score
 from foveate.relevance.negatives import negatives_of
 from foveate.relevance.query import Query, prepare
 from foveate.relevance.score import peaks_of
 from foveate.relevance.value import Relevance
-from foveate.store.nearest import Listed
 from foveate.store.reader import RETRIES, Reader, log
-from foveate.store.search import Hit, short_list, together
+from foveate.store.search import Hit, Listed, short_list, together
 from foveate.store.texture import StoredTexture
 from foveate.texture.texture import Texture
 
@@ -48,9 +47,12 @@ def search(
     rerank: int | None,
     encoder: str | Encoder | None,
     texture: Callable[[str], StoredTexture],
-    exact: bool = False,
+    short_lists: Callable[[Sequence[Query], Calibration, int], Listed | None] | None = None,
 ) -> list[list[Hit]]:
-    """See Store.search; `texture` gives that of a path."""
+    """See Store.search.
+
+    `texture` gives that of a path; `short_lists` those of approximate nearest neighbours, or None for the exact scan.
+    """
     for name, value in (("k", k), ("rerank", 1 if rerank is None else rerank)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise OptionError(f"{name}={value!r}", expected="a whole number from 1", fix="20 is usual")
@@ -58,7 +60,7 @@ def search(
     size = reranked(reader, int(k)) if rerank is None else max(int(rerank), int(k))
     found: list[list[Hit]] = []
     for _ in range(RETRIES):
-        listed = None if exact else reader.nearest.short_lists(reader, queries, tower.calibration, size)
+        listed = short_lists and short_lists(queries, tower.calibration, size)
         if listed is None:
             vectors = reader.vectors()
             places = short_list(vectors, reader.space, queries, tower.calibration, size)

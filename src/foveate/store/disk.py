@@ -27,6 +27,15 @@ TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.part")
 PIECE = 2**20  # bytes written at a time
 
 
+def stamp(path: str | os.PathLike[str]) -> tuple[int, ...]:
+    """What tells a file from another one of its name; () where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
 class Disk:
     """What the store does to files. Raises OutputError, which names the file and the cause."""
 

@@ -32,7 +32,7 @@ from foveate.texture.texture import EncoderStamp
 
 FORMAT, VERSION = "foveate-store", 1
 PREPROCESSING = 1  # image.py's rules and the numbers of record.py; changes whenever a record's bytes would
-SPACE_FILE, FORMAT_FILE = "basis.safetensors", "format.json"
+SPACE_FILE, FORMAT_FILE, ANN_FILE = "basis.safetensors", "format.json", "vectors.faiss"
 MOST_WIDTH, MOST_VECTORS = 2**14, 2**8  # of an encoder; of an image
 HUGE = 1e9  # no number of a basis is larger
 MOST_FORMAT, MOST_PIECE = 2**20, 2**30  # bytes of format.json; bytes that are read at once

@@ -20,7 +20,7 @@ import numpy as np
 from foveate.core.errors import FoveateError, StoreDamagedError, StoreError
 from foveate.core.grid import Grid
 from foveate.relevance.negatives import query_metric_of
-from foveate.store import approximating
+from foveate.store import ann
 from foveate.store.disk import PART, Disk
 from foveate.store.identity import Identity
 from foveate.store.index import IMAGES, Index, Row, ShardRow, drop_shard, image_rows, packed, unpacked
@@ -90,7 +90,7 @@ def verify(path: Path, reader: Reader) -> Verified:
         notes += [f"{file.name}: left by a crash" for file in folder.glob(f".*{PART}")]
     if (path / QUARANTINE).is_dir():
         notes += [f"{QUARANTINE}/{file.name}" for file in sorted((path / QUARANTINE).iterdir())]
-    problem, note = approximating.inspected(path, reader)
+    problem, note = ann.inspect(reader)
     problems += [problem] * bool(problem)
     notes += [note] * bool(note)
     size = sum(file.stat().st_size for file in lying)
@@ -173,7 +173,7 @@ def repair(path: Path, wanted: Wanted, disk: Disk) -> Verified:
             aside.append(name)
         if again:
             rebuild(path, disk)
-        gone = approximating.discarded(path, reader, disk)
+        gone = ann.discard(reader, disk)
         reader.close()
         found = verify(path, _reader(writer))
     return Verified(
@@ -292,7 +292,7 @@ def statistics(path: Path, reader: Reader) -> dict[str, Any]:
         "bytes_an_image": round(alive / images) if images else 0,
         "cells_an_image": round(cells / images) if images else 0,
         "dead_images": written - images,
-        **approximating.counted(path),
+        **ann.count(reader),
     }
 
 

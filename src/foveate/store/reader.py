@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from foveate.core.errors import FoveateError, StoreDamagedError, StoreKeyError
 from foveate.store.identity import HUGE, MOST_PIECE, Identity, Space
 from foveate.store.index import FROM_NAMES, ROW, Index, Row, no_index, packed, unpacked
-from foveate.store.nearest import Nearest
 from foveate.store.record import ALPHA
 from foveate.store.search import Vectors
 from foveate.store.shard import DTYPES, FOLDER, TENSORS, damaged
@@ -66,7 +65,6 @@ class Reader:
         self._files: OrderedDict[str, _File] = OrderedDict()
         self._vectors: Vectors | None = None
         self._compared: set[str] = set()  # shards whose vectors had the right CRC-32; shards never change
-        self.nearest = Nearest(path, space)
         self._reading = threading.Lock()
         self._preprocessing = {
             "long_side": identity.long_side,

@@ -38,6 +38,7 @@ from foveate.store.disk import PART, TEMPORARY, Disk
 from foveate.store.files import Source
 from foveate.store.fit import SHARED_RANK, SPACE_RANK, fitted
 from foveate.store.identity import (
+    ANN_FILE,
     FORMAT_FILE,
     SPACE_FILE,
     Identity,
@@ -49,7 +50,6 @@ from foveate.store.identity import (
 )
 from foveate.store.index import INDEX_FILE, SCHEMA, Index, admit
 from foveate.store.lock import only_writer
-from foveate.store.nearest_file import NEAREST_FILE
 from foveate.store.reader import Reader, log
 from foveate.store.shard import FOLDER, MOST_SHARDS, Draft, flaws, publish, read_shard, shards_of
 from foveate.texture.basis import Basis
@@ -57,7 +57,7 @@ from foveate.texture.texture import EncoderStamp
 
 QUARANTINE = "quarantine"
 OWN_RANK, VECTORS = 16, 6
-OURS = {FORMAT_FILE, SPACE_FILE, FOLDER, QUARANTINE, NEAREST_FILE, "lock"}
+OURS = {FORMAT_FILE, SPACE_FILE, FOLDER, QUARANTINE, ANN_FILE, "lock"}
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,15 @@ class Vectors:
     changes: int
 
 
+@dataclass(frozen=True)
+class Listed:
+    """For each query the ids of its short list; the index's number of changes then, and the images there were."""
+
+    ids: list[NDArray[np.int64]]
+    changes: int
+    images: int
+
+
 def short_list(
     vectors: Vectors, space: Space, queries: Sequence[Query], calibration: Calibration, size: int
 ) -> list[NDArray[np.int64]]:

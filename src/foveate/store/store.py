@@ -19,9 +19,9 @@ from foveate.relevance.negatives import negatives_of
 from foveate.relevance.score import maps_of
 from foveate.store import asking
 from foveate.store import maintenance as upkeep
-from foveate.store.approximating import Approximate, build
+from foveate.store.ann import Ann, AnnReport, build
 from foveate.store.cache import Statistics, TextureCache
-from foveate.store.disk import Disk
+from foveate.store.disk import Disk, stamp
 from foveate.store.engine import Engine
 from foveate.store.files import PathLike
 from foveate.store.identity import FORMAT_FILE, Identity
@@ -86,6 +86,7 @@ class Store:
         self._format = str(self.path / FORMAT_FILE)
         self._guard = threading.Lock()
         self._kept: Reader | None = None
+        self._ann: Ann | None = None
         self._seen: tuple[int, ...] = ()
         self._reader()  # what is wrong is said now
 
@@ -171,7 +172,9 @@ class Store:
         finally:
             self._forget()
 
-    def approximate(self, recall: float = 0.95, *, progress: Callable[[int, int], None] | None = None) -> Approximate:
+    def build_ann(
+        self, recall: float = 0.95, *, progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> AnnReport:
         """Put the images' vectors into lists, of which a search then asks a few: approximate nearest neighbours.
 
         For stores of more than about a million images. Needs the extra [faiss]. From then on `search` uses them;
@@ -288,12 +291,16 @@ class Store:
         Args:
             encoder: the store's, where it does not come with foveate.
             rerank: images that are searched exactly; by default 50, 5 k, or the root of how many there are, if more.
-            exact: choose those among all images' vectors, also where `approximate` was called.
+            exact: choose those among all images' vectors, also where `build_ann` was called.
 
         Raises QueryError, OptionError; TextureEncoderError for another encoder than the store's.
         """
         texts = [query] if isinstance(query, str) else list(query)
-        found = asking.search(self._open(), texts, k, rerank, encoder or self._wanted.encoder, self.__getitem__, exact)
+        reader = self._open()
+        if self._ann is None or self._ann.reader is not reader:
+            self._ann = Ann(reader)
+        near = None if exact else self._ann.short_lists
+        found = asking.search(reader, texts, k, rerank, encoder or self._wanted.encoder, self.__getitem__, near)
         return found[0] if isinstance(query, str) else found
 
     def score_all(
@@ -350,11 +357,11 @@ class Store:
 
     def _reader(self) -> Reader | None:
         """None while the store is empty. Another one where the folder was removed and another store made there."""
-        kept, now = self._kept, _stamp(self._format)
+        kept, now = self._kept, stamp(self._format)
         if kept is None or (now and now != self._seen):
             with self._guard:
                 if self._kept is kept or self._kept is None:
-                    self._kept, self._seen = None, _stamp(self._format)
+                    self._kept, self._seen = None, stamp(self._format)
                     self._kept = opened(self.path, self._wanted, self._disk, self._channels, self._root)
                 kept = self._kept
         return kept
@@ -368,15 +375,6 @@ class Store:
 
     def _forget(self) -> None:
         self._kept = None  # another look at the folder, next time
-
-
-def _stamp(file: str) -> tuple[int, ...]:
-    """What tells a file from another one of its name; () where there is none."""
-    try:
-        status = os.stat(file)
-    except OSError:
-        return ()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _meanings(name: str) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ Store.search looks closely only at the images of a short list, which a few vecto
 is also asked of every image's map, as the search's second stage does it. The report says how many of the best ten
 images (and how often the best one) are among the first 10 to 100 of short lists with 3 to 8 vectors an image of 64 to
 128 numbers, and how many of them Store.search finds as it is. No labels are needed: the exact ranking is the truth,
-whether or not the encoder sees what a person sees. Where faiss is installed, it then calls Store.approximate, and says
+whether or not the encoder sees what a person sees. Where faiss is installed, it then calls Store.build_ann, and says
 how much of the same short lists approximate nearest neighbours hold, and what Store.search finds with them.
 
 What is notable
@@ -43,6 +43,7 @@ from foveate.relevance.query import Query, prepare
 from foveate.relevance.score import peaks_of
 from foveate.relevance.value import DETECTED
 from foveate.store import Store
+from foveate.store.ann import Ann
 from foveate.store.asking import reranked
 from foveate.store.disk import Disk
 from foveate.store.files import PathLike, Source, find
@@ -103,7 +104,7 @@ def measure(
         reader = store._reader()
         assert reader is not None
         length = reranked(reader, max(TOPS))
-        nearest = _approximate(store, queries, texts, tower, length, exact)
+        nearest = _ann(store, queries, texts, tower, length, exact)
     lists = {(count, r): _listed(gathered, count, r, queries, tower) for r, count in product(gathered.vectors, COUNTS)}
     usual = (VECTORS, min(SPACE_RANK, max(gathered.spaces)))
     rows = [_row(*choice, places, exact, choice == usual) for choice, places in lists.items()]
@@ -119,7 +120,7 @@ def measure(
             "clear": int(clear.sum()),
             **{f"top{top}_clear": round(float(found[top][clear].mean()), 4) if clear.any() else None for top in TOPS},
         },
-        "approximate": nearest,
+        "ann": nearest,
         "images": images,
         "questions": len(texts),
         "same": gathered.same,
@@ -164,7 +165,7 @@ def questions_in(file: Path) -> tuple[str, ...]:
 
 def summary(report: dict[str, Any]) -> str:
     """What Store.search loses, in words."""
-    found, nearest = report["search"], report["approximate"]
+    found, nearest = report["search"], report["ann"]
     said = {top: _interval(found[f"top{top}"]) for top in TOPS}
     text = (
         f"Store.search, as it is (rerank {found['rerank']}): {said[10]} of the exact best ten, "
@@ -176,9 +177,9 @@ def summary(report: dict[str, Any]) -> str:
             f"{found['top10_clear']:.3f}, {found['top1_clear']:.3f}."
         )
     if nearest is None:
-        return text + "\nStore.approximate was not tried: it needs faiss (pip install 'foveate[faiss]')."
+        return text + "\nStore.build_ann was not tried: it needs faiss (pip install 'foveate[faiss]')."
     return text + (
-        f"\nAfter Store.approximate ({nearest['probes']} of {nearest['lists']} lists asked for 50 images): "
+        f"\nAfter Store.build_ann ({nearest['probes']} of {nearest['lists']} lists asked for 50 images): "
         f"{_interval(nearest['short_list'])} of the exact short lists, {_interval(nearest['top10'])} of the exact best "
         f"ten, {_interval(nearest['top1'])} of the best ones first."
     )
@@ -274,12 +275,12 @@ def _searched(store: Store, texts: Sequence[str], exact: Floats) -> dict[int, ND
     }
 
 
-def _approximate(
+def _ann(
     store: Store, queries: Sequence[Query], texts: Sequence[str], tower: Encoder, length: int, exact: Floats
 ) -> dict[str, Any] | None:
     """What approximate nearest neighbours find in the same store: shares, means over the questions; None: no faiss."""
     try:
-        made = store.approximate()
+        made = store.build_ann()
     except MissingExtraError:
         return None
     shares = shared(store, queries, tower, length)
@@ -298,7 +299,7 @@ def shared(store: Store, queries: Sequence[Query], tower: Encoder, length: int) 
     reader = store._reader()
     assert reader is not None
     vectors = reader.vectors()
-    listed = reader.nearest.short_lists(reader, queries, tower.calibration, length)
+    listed = Ann(reader).short_lists(queries, tower.calibration, length)
     assert listed is not None
     places = short_list(vectors, reader.space, queries, tower.calibration, length)
     return np.array([np.isin(vectors.ids[p], ids).mean() for p, ids in zip(places, listed.ids, strict=True)])

@@ -1,6 +1,6 @@
 """Approximate nearest neighbours beside the exact scan, at the size they are for.
 
-    python -m benchmarks store --approximate --images 1000000
+    python -m benchmarks store --ann --images 1000000
 
 The vectors are synthetic, six an image. Random ones have no neighbourhoods, and lists would show at their worst; so
 each is one of 20,000 centres, some much more frequent than others, plus noise with half the centres' spread. The axes'
@@ -13,10 +13,8 @@ Memory: 2.3 KB an image for the exact scan's table, and 1.3 KB for the lists whi
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,11 +25,22 @@ from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import OptionError
 from foveate.encoders.load import load_encoder
 from foveate.relevance.query import Query
-from foveate.store.approximate import SAMPLE, Lists, library, lists_for, probes_for, recall_of
-from foveate.store.approximating import NOUNS, Best
+from foveate.store.ann import (
+    NOUNS,
+    OVER,
+    SAMPLE,
+    USUAL,
+    Best,
+    by_product,
+    find,
+    import_faiss,
+    lists_for,
+    probes_for,
+    recall_of,
+    train,
+)
 from foveate.store.fit import SPACE_RANK
 from foveate.store.identity import Space
-from foveate.store.nearest import OVER, USUAL
 from foveate.store.recovery import VECTORS
 from foveate.store.search import Vectors, short_list
 from foveate.texture.basis import Basis
@@ -45,45 +54,38 @@ def measure(images: int, repeats: int, recall: float = 0.95) -> dict[str, Any]:
     """Build, then ask both ways. `repeats`: questions that are timed, as many as `NOUNS` at most."""
     if repeats < 10 or images < 100:
         raise OptionError(f"--repeats {repeats}, --images {images}", expected="10 and 100, or more", fix="leave it out")
-    library()
+    import_faiss()
     rng, few = np.random.default_rng(0), min(NOUNS, max(10, repeats // 20))
     table = _table(images)
     weights = rng.standard_normal((2 * NOUNS, SPACE_RANK), np.float32)
-    known, asked = weights[:NOUNS], weights[NOUNS:]  # chosen by some questions, judged by others
+    known, asked = weights[:NOUNS], weights[NOUNS:]  # chosen by some queries, judged by others
     count = lists_for(images * VECTORS)
     start = time.perf_counter()
-    lists = Lists.trained(table[:: max(1, len(table) // (SAMPLE * count))], count)
+    index = train(table[:: max(1, len(table) // (SAMPLE * count))], count)
     trained = time.perf_counter()
-    for first in range(0, images, BLOCK):
-        part = table[first * VECTORS : (first + BLOCK) * VECTORS]
-        lists.add(part, np.repeat(np.arange(first, first + len(part) // VECTORS), VECTORS))
+    for first, part in _parts(table):
+        index.add_with_ids(part, np.repeat(np.arange(first, first + len(part) // VECTORS), VECTORS))
     filled = time.perf_counter()
-    probes, _ = probes_for(recall_of(lists, known, _right(table, known), OVER * USUAL), lists.lists, recall)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "vectors.faiss"
-        chosen = time.perf_counter()
-        with file.open("wb") as out:
-            lists.write(out.write)
-        written = time.perf_counter()
-        size = file.stat().st_size
-        del lists
-        mapped = Lists.read(file)  # as a search has it
-        found = recall_of(mapped, asked, _right(table, asked), OVER * USUAL)(probes)
-        turn = iter(np.tile(asked, (10, 1)))
-        listed = timed(lambda: mapped.best(next(turn)[None], OVER * USUAL, probes), few)
+    centres, ranges = index.quantizer.reconstruct_n(0, count), import_faiss().vector_to_array(index.sq.trained)
+    by = by_product(centres, ranges, index.invlists, index.ntotal)
+    right = _right(table, known)
+    probes = probes_for(lambda n: recall_of(by, known, right, n), count, recall)
+    found = recall_of(by, asked, _right(table, asked), probes)
+    size = sum(map(index.invlists.list_size, range(count))) * (SPACE_RANK + 8) + centres.nbytes + 12 * count
+    turn = iter(np.tile(asked, (10, 1)))
+    listed = timed(lambda: find(by, next(turn)[None], OVER * USUAL, probes), few)
     scanned = timed(_scan(table, asked), few)
     rows = [
         {"what": "k-means of the lists", "measured": f"{trained - start:.1f} s", "seconds": trained - start},
         {"what": "filling them", "measured": f"{filled - trained:.1f} s", "seconds": filled - trained},
-        {"what": "writing the file", "measured": f"{written - chosen:.1f} s", "seconds": written - chosen},
         {"what": "bytes", "measured": f"{size / 1e6:.0f} MB, {size / images:.0f} an image", "bytes": size},
         {"what": "lists, and asked of them", "measured": f"{count:,}, {probes}", "lists": count, "probes": probes},
-        {"what": f"recall of the best {USUAL}, other questions", "measured": f"{found:.3f}", "recall": found},
-        _times("a question to the lists, one thread", listed),
-        _times("a question to the exact scan", scanned),
+        {"what": f"recall of the best {USUAL}, other queries", "measured": f"{found:.3f}", "recall": found},
+        _times("a query to the lists, one thread", listed),
+        _times("a query to the exact scan", scanned),
     ]
-    title = f"benchmarks store --approximate: {images:,} images of {VECTORS} x {SPACE_RANK}, synthetic and clustered"
-    return {"title": title, "rows": rows, "images": images, "faiss": library().__version__, **circumstances()}
+    title = f"benchmarks store --ann: {images:,} images of {VECTORS} x {SPACE_RANK}, synthetic and clustered"
+    return {"title": title, "rows": rows, "images": images, "faiss": import_faiss().__version__, **circumstances()}
 
 
 def _table(images: int) -> Floats:
@@ -101,10 +103,10 @@ def _table(images: int) -> Floats:
 
 
 def _right(table: Floats, weights: Floats) -> NDArray[np.int64]:
-    best = Best(weights, USUAL)
+    best = Best(weights)
     for first, part in _parts(table):
         best.take(part.reshape(-1, VECTORS, SPACE_RANK), np.arange(first, first + len(part) // VECTORS))
-    return best.numbers
+    return best.ids
 
 
 def _parts(table: Floats) -> Iterator[tuple[int, Floats]]:
