@@ -262,7 +262,7 @@ def test_rows_and_shards_may_change_their_numbers(store: Store, tmp_path: Path) 
 
 def test_small_stores_bad_recalls_and_encoders_with_negatives(tmp_path: Path) -> None:
     store = Store(tmp_path / "s.fov", encoder=Rivalling())
-    with pytest.raises(StoreError, match="no images"):
+    with pytest.raises(StoreError, match="no store"):
         store.build_ann()
     store.add(pictures(tmp_path / "photos", 1))
     report = store.build_ann()
