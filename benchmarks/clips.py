@@ -34,8 +34,7 @@ from PIL import Image, UnidentifiedImageError
 
 from foveate.core.errors import OptionError
 from foveate.core.image import load_image
-from foveate.video.decoder import pyav
-from foveate.video.reader import open_clip
+from foveate.video.decode import import_pyav, open_clip
 
 Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
@@ -82,7 +81,7 @@ def names_in(folder: Path) -> dict[str, str]:
         raise OptionError(
             f"'{index}' cannot be used ({type(cause).__name__}: {str(cause)[:100]})",
             expected='a file davis.json with {"clips": {NAME: {"text": "dog"}}}',
-            fix="see foveate/bench/clips.py, or leave --clips out for clips made from photographs",
+            fix="see benchmarks/clips.py, or leave --clips out for clips made from photographs",
         ) from None
     if not clips or not all(isinstance(text, str) and text.strip() for text in clips.values()):
         raise OptionError(f"'{index}' names no clips", expected='at least one, each with a "text"', fix="add it")
@@ -233,7 +232,7 @@ def made_clips(count: int, size: tuple[int, int], folder: Path | None) -> Iterat
 
 def written(frames: Sequence[Bytes], path: Path, quality: int = 23) -> Path:
     """Frames as H.264 with one reference and no B-frames, a key frame a second. Raises MissingExtraError."""
-    av = pyav()
+    av = import_pyav()
     options = {"crf": str(quality), "bf": "0", "refs": "1", "preset": "veryfast", "g": str(RATE)}
     with av.open(str(path), "w") as container:
         stream: Any = container.add_stream("libx264", rate=Fraction(RATE), options=options)

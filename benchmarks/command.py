@@ -271,7 +271,7 @@ def _show_video(report: dict[str, Any]) -> None:
         print_table(title, columns, [tuple(row["cells"]) for row in rows])
 
     show(report["title"], video_following.COLUMNS, report["rows"])
-    show("\ncosine of carried to fresh features by age in frames", video_cosine.COLUMNS, report["cosine"])
+    show("\ncosine of propagated to fresh features by age in frames", video_cosine.COLUMNS, report["cosine"])
     for name, rows in report["warps"].items():
         show(f"\na photograph warped by a known {name}", video_cosine.COLUMNS, rows)
     show("\ntokens sent, of all cells of all frames", video_tokens.COLUMNS, report["tokens"])

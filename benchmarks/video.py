@@ -1,4 +1,4 @@
-"""Video: what carrying features along the motion costs and gives, beside encoding every frame and beside rivals.
+"""Video: what propagating features along the motion costs and gives, beside encoding every frame and beside rivals.
 
     python -m benchmarks video [--clips FOLDER]
 
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -30,10 +31,9 @@ from foveate.channels.build import VISUAL, select_channels
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.encoders.load import load_encoder
-from foveate.video.decoder import pyav
+from foveate.video.decode import import_pyav
 
 WARPED = (288, 512)  # (H, W) of warped photographs
-FLOWS: tuple[Literal["dis", "codec"], ...] = ("dis", "codec")
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,12 @@ class Plan:
 
     Attributes:
         length: frames of a clip at most. size: (H, W) of synthetic clips. side: the encoder's working size.
-        steps: frames of the large tower. still: frames of the still scene, and its size.
+        clips: how many clips at most. made: frames of synthetic ones. steps: frames of the large tower.
+        still: frames of the still scene, and its size.
         tiny: a tiny tower in the large one's place. frames: of the measurement of memory.
     """
 
+    clips: int | None = None
     length: int = 60
     size: tuple[int, int] = (480, 854)
     made: int = 48
@@ -57,7 +59,9 @@ class Plan:
     frames: int = 500
 
 
-QUICK = Plan(length=15, size=(120, 214), made=14, steps=4, still=4, still_size=160, side=160, tiny=True, frames=12)
+QUICK = Plan(
+    clips=1, length=15, size=(120, 214), made=14, steps=4, still=4, still_size=160, side=160, tiny=True, frames=12
+)
 
 
 def measure(
@@ -66,37 +70,37 @@ def measure(
     """-> (report, pictures). Raises OptionError for a folder that is not as clips.py says; MissingExtraError."""
     if plan.frames < 4:
         raise OptionError(f"--frames {plan.frames}", expected="4 or more", fix="leave it out for 500")
-    tower = load_encoder("nano")
+    encoder = load_encoder("nano")
     names = tuple(name for name in select_channels("standard") if name not in VISUAL)
     following: dict[str, dict[str, Followed]] = {}
     cosine: list[list[video_cosine.Curve]] = []
     floors: list[dict[str, float]] = []
     tokens: list[dict[str, Any]] = []
     stages: dict[str, list[float]] = {}
-    codec: list[dict[str, Any]] = []
+    streamed: list[dict[str, Any]] = []
     reading: list[float] = []
     strips: list[Image.Image] = []
     large: dict[str, Any] | str = ""
     at = 0
     with TemporaryDirectory() as folder:
-        for clip in _clips(clips, plan, Path(folder)):
-            following[clip.name] = follow(clip, tower, names, plan.side)
+        for clip in islice(_clips(clips, plan, Path(folder)), plan.clips):
+            following[clip.name] = follow(clip, encoder, names, plan.side)
             reading += clip.read
-            fresh = [tower.encode_image(rgb, long_side=plan.side).features for rgb in clip.frames]
-            how = WAYS[DEFAULTS].how(tower, names, long_side=plan.side, budget=budget_of(fresh[0].shape[:2]))
-            cosine.append(video_cosine.on_clip(clip, fresh, tower, plan.side))
-            floors.append(video_cosine.floors(clip, fresh, tower, plan.side))
+            fresh = [encoder.encode_image(rgb, long_side=plan.side).features for rgb in clip.frames]
+            how = WAYS[DEFAULTS].how(encoder, names, long_side=plan.side, budget=budget_of(fresh[0].shape[:2]))
+            cosine.append(video_cosine.on_clip(clip, fresh, encoder, plan.side))
+            floors.append(video_cosine.floors(clip, fresh, encoder, plan.side))
             tokens += video_tokens.compare(clip, fresh, how)
             for name, seconds in video_speed.stages(clip, how).items():
                 stages.setdefault(name, []).extend(seconds)
             if clip.path is not None:
-                codec += [_ended(clip, flow, fresh[0].shape[:2]) for flow in FLOWS]
+                streamed.append(_run_stream(clip, fresh[0].shape[:2]))
             if not strips:
                 large = _large(clip, plan, names)
             strips.append(strip(clip, following[clip.name][DEFAULTS].shown))
             at += 1
             progress(at)
-    warps = video_cosine.on_warps(tower, WARPED, 2 if plan.tiny else video_cosine.AGES + 1, plan.side)
+    warps = video_cosine.on_warps(encoder, WARPED, 2 if plan.tiny else video_cosine.AGES + 1, plan.side)
     report: dict[str, Any] = {
         "title": f"{', '.join(following)}: {sum(len(f[DEFAULTS].keys) for f in following.values())} frames; a tenth of "
         "the cells is kept",
@@ -110,7 +114,7 @@ def measure(
         "tokens_by_clip": [{k: round(v, 4) if isinstance(v, float) else v for k, v in t.items()} for t in tokens],
         "stages_ms": {name: round(float(np.median(seconds)) * 1e3, 3) for name, seconds in stages.items()},
         "large_tower": large,
-        "codec": codec,
+        "stream": streamed,
         "flicker": _or_why(lambda: video_speed.flicker(plan.still, plan.still_size, plan.side)),
         "memory": video_speed.growth(plan.frames),
         "source": str(clips) if clips else "synthetic",
@@ -122,11 +126,11 @@ def measure(
 
 def _clips(folder: Path | None, plan: Plan, scratch: Path) -> Iterator[Labelled]:
     if folder is not None:
-        pyav()
+        import_pyav()
         found = names_in(folder)
         return (read_clip(folder, name, question, plan.length) for name, question in found.items())
     try:
-        pyav()
+        import_pyav()
     except MissingExtraError:
         return made_clips(plan.made, plan.size, None)
     return made_clips(plan.made, plan.size, scratch)
@@ -135,18 +139,18 @@ def _clips(folder: Path | None, plan: Plan, scratch: Path) -> Iterator[Labelled]
 # --- the rest of the report -------------------------------------------------------------------------------------------
 
 
-def _ended(clip: Labelled, flow: Literal["dis", "codec"], shape: tuple[int, ...]) -> dict[str, Any]:
-    frames = video_speed.end_to_end(clip, flow, budget_of(shape))
+def _run_stream(clip: Labelled, shape: tuple[int, ...]) -> dict[str, Any]:
+    frames = video_speed.end_to_end(clip, budget_of(shape))
     grid = frames[0].grid.shape
     found = [judged(*answer(frame), area) for frame, area in zip(frames, areas(clip.masks, grid), strict=True)]
-    seconds, carried = [f.seconds for f in frames[1:]], [f.seconds for f in frames if not f.key and not f.renewed]
+    seconds = [f.seconds for f in frames[1:]]
+    propagated = [f.seconds for f in frames if not f.keyframe and not f.renewed]
     return {
         "clip": clip.name,
-        "flow": flow,
         "coverage": round(float(np.nanmean(np.array(found)[:, 0])), 4),
-        "key_frames": sum(frame.key for frame in frames),
+        "keyframes": sum(frame.keyframe for frame in frames),
         "frames_per_second": round(1 / float(np.mean(seconds)), 2),
-        "carried_ms": plain(np.median(carried) * 1e3 if carried else np.nan),
+        "propagated_ms": plain(np.median(propagated) * 1e3 if propagated else np.nan),
         "frames": len(frames),
     }
 
@@ -168,13 +172,13 @@ def targets(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     ways = {row["way"]: row for row in report["rows"]}
     every, ours = ways[EVERY_FRAME], ways[DEFAULTS]
     stages, large, still, memory = (report[key] for key in ("stages_ms", "large_tower", "flicker", "memory"))
-    composed = next(row["by_age"] for row in report["cosine"] if row["what"] == video_cosine.COMPOSED)
+    compose = next(row["by_age"] for row in report["cosine"] if row["what"] == video_cosine.COMPOSED)
     faster = every["features_ms_mean"] / ours["features_ms_mean"]
     rows: list[tuple[str, float | str, str, str]] = [
         ("coverage against every frame alone, points", 100 * (ours["coverage"] - every["coverage"]), "+.1f", ">= -2"),
         ("features of nano, every frame / defaults (means)", faster, ".2f", ""),
-        ("cosine to fresh nano features, age 1", composed[1], ".3f", ""),
-        (f"cosine to fresh nano features, age {video_cosine.AGES}", composed[video_cosine.AGES], ".3f", ">= 0.95"),
+        ("cosine to fresh nano features, age 1", compose[1], ".3f", ""),
+        (f"cosine to fresh nano features, age {video_cosine.AGES}", compose[video_cosine.AGES], ".3f", ">= 0.95"),
         *((f"  nano itself: {what}", value, ".3f", "") for what, value in report["floors"].items()),
     ]
     if isinstance(large, str):
@@ -182,17 +186,16 @@ def targets(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     else:
         rows += [
             (f"features of a B/16 tower, every frame / K = {K} by age", large["ratio_by_age"], ".1f", ">= 5"),
-            ("  the same, defaults (parts renewed, early key frames)", large["ratio_defaults"], ".1f", ""),
+            ("  the same, defaults (parts renewed, early keyframes)", large["ratio_defaults"], ".1f", ""),
         ]
-    rows += [row for flow, name in zip(FLOWS, ("DIS", "the codec's vectors"), strict=True)
-             for row in _whole(report["codec"], flow, name)]  # fmt: skip
-    rows += [(f"  of a carried frame: {name}, ms", value, ".2f", "") for name, value in stages.items()]
+    rows += _whole(report["stream"])
+    rows += [(f"  of a propagated frame: {name}, ms", value, ".2f", "") for name, value in stages.items()]
     if isinstance(still, str):
         rows.append(("kept cells that change on a still clip", still, "", "<= 2 %"))
     else:
         rows += [
             ("kept cells that change on a still clip", still["steady"], ".2%", "<= 2 %"),
-            ("  without smoothing, hold and memory", still["without"], ".2%", ""),
+            ("  without smoothing, hysteresis and blend", still["without"], ".2%", ""),
             ("  kept cells sent again on it", still["sent_again"], ".2%", ""),
         ]
     if memory is not None:
@@ -208,16 +211,14 @@ def _target(what: str, value: float | str | None, how: str, target: str) -> dict
     return {"cells": [what, shown, target], "what": what, "value": plain(value) if known else None, "target": target}
 
 
-def _whole(runs: Sequence[Mapping[str, Any]], flow: str, name: str) -> list[tuple[str, float | str, str, str]]:
-    """Rows of the whole stream over files with one kind of flow."""
-    mine = [run for run in runs if run["flow"] == flow]
-    if not mine:
-        return [(f"frames a second from a file, flow by {name}", "skipped: no file to read", "", "")]
-    targets = (">= 25", "<= 8 ms") if flow == "dis" else ("", "")
-    spent = sum(run["frames"] / run["frames_per_second"] for run in mine)
-    carried = [run["carried_ms"] for run in mine if run["carried_ms"] is not None]
+def _whole(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, float | str, str, str]]:
+    """Rows of the whole stream over files."""
+    if not runs:
+        return [("frames a second from a file", "skipped: no file to read", "", "")]
+    spent = sum(run["frames"] / run["frames_per_second"] for run in runs)
+    propagated = [run["propagated_ms"] for run in runs if run["propagated_ms"] is not None]
     return [
-        (f"frames a second from a file, flow by {name}", sum(r["frames"] for r in mine) / spent, ".1f", targets[0]),
-        ("  frames only carried, reading included", float(np.median(carried or [np.nan])), ".2f", targets[1]),
-        ("  coverage", float(np.mean([run["coverage"] for run in mine])), ".3f", ""),
+        ("frames a second from a file", sum(run["frames"] for run in runs) / spent, ".1f", ">= 25"),
+        ("  frames only propagated, reading included", float(np.median(propagated or [np.nan])), ".2f", "<= 8 ms"),
+        ("  coverage", float(np.mean([run["coverage"] for run in runs])), ".3f", ""),
     ]

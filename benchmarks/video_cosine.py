@@ -1,7 +1,7 @@
-"""How like fresh features carried ones are, by their age: on clips, and on photographs warped by known fields.
+"""How like fresh features propagated ones are, by their age: on clips, and on photographs warped by known fields.
 
 Beside it the encoder's own floor: how like itself it is when the frame is moved by exactly one cell, when a camera's
-noise is added, and from one frame to the next. What is carried cannot be more alike than the encoder is to itself: a
+noise is added, and from one frame to the next. What is propagated cannot be more alike than the encoder is to itself: a
 tower with strides and attention does not give the same features for the same thing in another place.
 
 Cosine is the mean over cells, of features restored to the encoder's full width. Age 0 is what compression to 16
@@ -36,7 +36,7 @@ EXACT, COMPOSED, BELIEVABLE, CHAIN, COPY = (
     "chained",
     "plain copy",
 )
-CARRIED: Mapping[str, str] = {COMPOSED: BARE, CHAIN: CHAINED, COPY: COPIED}
+PROPAGATED: Mapping[str, str] = {COMPOSED: BARE, CHAIN: CHAINED, COPY: COPIED}
 COLUMNS = ("features", *(f"age {age}" for age in SHOWN), f"contrast at {AGES}")
 NOISE = 2.0  # standard deviation, of 255
 
@@ -56,9 +56,9 @@ class Curve:
         return {"cells": cells, "what": self.title, "by_age": _plain(self.by_age), "contrast": _plain(self.contrast)}
 
 
-def on_clip(clip: Labelled, fresh: Sequence[Floats], tower: Encoder, side: int | None = None) -> list[Curve]:
-    """Carried against fresh features [h, w, D] of every frame of a clip, ways beside one another."""
-    return _curves(clip.frames, fresh, tower, CARRIED, None, side)
+def on_clip(clip: Labelled, fresh: Sequence[Floats], encoder: Encoder, side: int | None = None) -> list[Curve]:
+    """Propagated against fresh features [h, w, D] of every frame of a clip, ways beside one another."""
+    return _curves(clip.frames, fresh, encoder, PROPAGATED, None, side)
 
 
 def merged(title: str, curves: Sequence[Curve]) -> Curve:
@@ -79,23 +79,23 @@ def _plain(values: Sequence[float]) -> list[float | None]:
     return [None if np.isnan(value) else round(value, 4) for value in values]
 
 
-def contrast_of(carried: Floats, fresh: Floats) -> float:
+def contrast_of(propagated: Floats, fresh: Floats) -> float:
     """How far features [h, w, D] lie from their mean, root mean square, as a share of what it is in the fresh ones."""
-    spread = [float(np.sqrt(((f - f.mean((0, 1))) ** 2).sum(-1).mean())) for f in (carried, fresh)]
+    spread = [float(np.sqrt(((f - f.mean((0, 1))) ** 2).sum(-1).mean())) for f in (propagated, fresh)]
     return spread[0] / max(spread[1], 1e-12)
 
 
 def _curves(
     frames: Sequence[Bytes],
     fresh: Sequence[Floats],
-    tower: Encoder,
+    encoder: Encoder,
     ways: Mapping[str, str],
     flows: Sequence[Floats | None] | None,
     side: int | None,
 ) -> list[Curve]:
     curves = []
     for title, name in ways.items():
-        how = WAYS[name].how(tower, (), refresh=only_age(AGES + 1), long_side=side)
+        how = WAYS[name].how(encoder, (), refresh=only_age(AGES + 1), long_side=side)
         found: list[list[float]] = [[] for _ in range(AGES + 1)]
         sure: list[list[float]] = [[] for _ in range(AGES + 1)]
         spread: list[list[float]] = [[] for _ in range(AGES + 1)]
@@ -103,11 +103,11 @@ def _curves(
         for number, rgb in enumerate(frames):
             flow = None if flows is None else flows[number]
             state, frame = onward(state, rgb, (), how, chained=WAYS[name].chained, flow=flow)
-            carried = frame.texture.basis.restore(frame.texture.coordinates()).reshape(fresh[number].shape)
-            alike = cosines(carried, fresh[number])
-            age = state.patches[0].age
+            propagated = frame.texture.basis.restore(frame.texture.coordinates()).reshape(fresh[number].shape)
+            alike = cosines(propagated, fresh[number])
+            age = state.layers[0].age
             found[age].append(float(alike.mean()))
-            spread[age].append(contrast_of(carried, fresh[number]))
+            spread[age].append(contrast_of(propagated, fresh[number]))
             if (frame.confidence >= BELIEVED).any():
                 sure[age].append(float(alike[frame.confidence >= BELIEVED].mean()))
         curves.append(Curve(title, _means(found), _means(spread)))
@@ -124,16 +124,16 @@ def _means(values: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def floors(
-    clip: Labelled, fresh: Sequence[Floats], tower: Encoder, side: int | None = None, every: int = 8
+    clip: Labelled, fresh: Sequence[Floats], encoder: Encoder, side: int | None = None, every: int = 8
 ) -> dict[str, float]:
     """Mean cosine of the encoder with itself: moved by a cell, with noise added, and one frame later."""
     moved, noisy = [], []
     random = np.random.default_rng(0)
     for number in range(0, len(clip.frames), every):
         rgb = clip.frames[number]
-        moved.append(shifted_by_a_cell(rgb, fresh[number].shape[:2], tower))
+        moved.append(shifted_by_a_cell(rgb, fresh[number].shape[:2], encoder))
         spoilt = np.clip(rgb + NOISE * random.standard_normal(rgb.shape, np.float32), 0, 255).astype(np.uint8)
-        noisy.append(float(cosines(tower.encode_image(spoilt, long_side=side).features, fresh[number]).mean()))
+        noisy.append(float(cosines(encoder.encode_image(spoilt, long_side=side).features, fresh[number]).mean()))
     later = [float(cosines(now, before).mean()) for now, before in zip(fresh[1:], fresh[:-1], strict=True)]
     return {
         "moved by one cell, down and right": float(np.mean(moved)),
@@ -142,7 +142,7 @@ def floors(
     }
 
 
-def shifted_by_a_cell(rgb: Bytes, shape: tuple[int, int], tower: Encoder) -> float:
+def shifted_by_a_cell(rgb: Bytes, shape: tuple[int, int], encoder: Encoder) -> float:
     """Cosine of features with those of the same picture moved by one cell both ways, at the cells that both show.
 
     The picture is first made one cell larger than `shape`, at 8 pixels a cell, so that the encoder resizes nothing.
@@ -151,8 +151,8 @@ def shifted_by_a_cell(rgb: Bytes, shape: tuple[int, int], tower: Encoder) -> flo
     size = ((w + 1) * STRIDE, (h + 1) * STRIDE)
     whole = np.asarray(cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), np.uint8)
     long_side = max(h, w) * STRIDE
-    first = tower.encode_image(whole[:-STRIDE, :-STRIDE], long_side=long_side).features
-    second = tower.encode_image(whole[STRIDE:, STRIDE:], long_side=long_side).features
+    first = encoder.encode_image(whole[:-STRIDE, :-STRIDE], long_side=long_side).features
+    second = encoder.encode_image(whole[STRIDE:, STRIDE:], long_side=long_side).features
     return float(cosines(first[1:, 1:], second[:-1, :-1]).mean())
 
 
@@ -223,13 +223,13 @@ def _seen(rgb: Bytes, y: Floats, x: Floats) -> Bytes:
 
 
 def on_warps(
-    tower: Encoder, size: tuple[int, int], count: int, side: int | None = None, photo: str = "cake_and_coffee"
+    encoder: Encoder, size: tuple[int, int], count: int, side: int | None = None, photo: str = "cake_and_coffee"
 ) -> dict[str, list[Curve]]:
     """Field -> curves of each way, on `count` frames of (H, W) of a photograph."""
     report = {}
     for name, field in FIELDS.items():
         frames, flows = warped_clip(photograph(photo), field, count, size)
-        fresh = [tower.encode_image(rgb, long_side=side).features for rgb in frames]
-        exact = _curves(frames, fresh, tower, {EXACT: BARE}, flows, side)
-        report[name] = exact + _curves(frames, fresh, tower, CARRIED, None, side)
+        fresh = [encoder.encode_image(rgb, long_side=side).features for rgb in frames]
+        exact = _curves(frames, fresh, encoder, {EXACT: BARE}, flows, side)
+        report[name] = exact + _curves(frames, fresh, encoder, PROPAGATED, None, side)
     return report

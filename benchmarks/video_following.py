@@ -24,7 +24,7 @@ from foveate.encoders.protocol import Encoder
 from foveate.pipeline import allocate, score
 from foveate.relevance.allocate import Allocation
 from foveate.relevance.value import Relevance
-from foveate.video.frame import Frame, How, State
+from foveate.video.step import Frame, State, StreamSettings
 
 SHARE = 0.1  # of the cells: the budget
 COLUMNS = (
@@ -32,7 +32,7 @@ COLUMNS = (
     "coverage (by clip)",
     "pointing",
     "precision",
-    "key frames",
+    "keyframes",
     "features, ms: median",
     "mean",
     "frames/s",
@@ -56,13 +56,13 @@ def budget_of(shape: tuple[int, ...]) -> int:
     return max(1, round(SHARE * shape[0] * shape[1]))
 
 
-def follow(clip: Labelled, tower: Encoder, names: tuple[str, ...], side: int | None) -> dict[str, Followed]:
+def follow(clip: Labelled, encoder: Encoder, names: tuple[str, ...], side: int | None) -> dict[str, Followed]:
     """All ways over one clip, frame by frame in turn."""
     states: dict[str, State | None] = dict.fromkeys(WAYS)
     found = {way: Followed() for way in WAYS}
-    shape = tower.encode_image(clip.frames[0], long_side=side).grid.shape
+    shape = encoder.encode_image(clip.frames[0], long_side=side).grid.shape
     area = areas(clip.masks, shape)
-    hows = {name: way.how(tower, names, long_side=side, budget=budget_of(shape)) for name, way in WAYS.items()}
+    hows = {name: way.how(encoder, names, long_side=side, budget=budget_of(shape)) for name, way in WAYS.items()}
     for number, rgb in enumerate(clip.frames):
         for name, way in WAYS.items():
             before, how, mine = states[name], hows[name], found[name]
@@ -71,7 +71,7 @@ def follow(clip: Labelled, tower: Encoder, names: tuple[str, ...], side: int | N
             mine.whole.append(time.perf_counter() - started)
             if name not in (CHAINED, COPIED):  # their steps are those of the bare way
                 mine.features.append(mine.whole[-1] - _asking(frame, clip.question, how))
-            mine.keys.append(frame.key)
+            mine.keys.append(frame.keyframe)
             mine.judged.append(judged(*answer(frame), area[number]))
             if number in pictured(len(clip.frames)):
                 mine.shown.append(answer(frame)[1])
@@ -93,10 +93,10 @@ def judged(relevance: Relevance, kept: Allocation, area: NDArray[np.float32]) ->
     return float(cells.sum() / area.sum()), float(peak > 0.5), float(cells.mean())
 
 
-def _asking(frame: Frame, question: str, how: How) -> float:
+def _asking(frame: Frame, question: str, how: StreamSettings) -> float:
     """Seconds that the question takes in a frame: scoring and choosing, done again."""
     started = time.perf_counter()
-    allocate(score(frame.texture, question, encoder=how.tower), how.budget)
+    allocate(score(frame.texture, question, encoder=how.encoder), how.budget)
     return time.perf_counter() - started
 
 
@@ -107,7 +107,7 @@ def summary(one: Followed) -> dict[str, Any]:
         "coverage": round(coverage, 4),
         "pointing": round(pointing, 4),
         "precision": round(precision, 4),
-        "key_frames": int(sum(one.keys)),
+        "keyframes": int(sum(one.keys)),
         "frames": len(one.keys),
         "features_ms_median": plain(np.median(features)),
         "features_ms_mean": plain(features.mean()),

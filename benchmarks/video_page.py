@@ -46,7 +46,7 @@ def page(strips: Sequence[Image.Image]) -> Image.Image:
     """Strips below one another, under a line that says what they are."""
     size = max(one.width for one in strips) + MARGIN, sum(one.height for one in strips) + HEADING + MARGIN
     sheet = Image.new("RGB", size, PAPER)
-    title = "carried (defaults): a tenth of the cells is kept, bright; the object is outlined"
+    title = "propagated (defaults): a tenth of the cells is kept, bright; the object is outlined"
     ImageDraw.Draw(sheet).text((MARGIN, 5), title, fill=INK, font=ImageFont.load_default(14))
     top = HEADING
     for one in strips:

@@ -1,10 +1,10 @@
 """Ways to follow a question through a clip, and ways to send fewer tokens of it: ours, and those it is compared with.
 
-Every way of following is made of the same steps (foveate/video/steps.py), so that what differs is only what is said:
-* every frame, remembered: encoded as well, with our memory, smoothing and hold. What carrying by itself gains or loses
+Every way of following is made of the same steps (foveate/video/step.py), so that what differs is only what is said:
+* every frame, blended: encoded as well, with our blend, smoothing and hysteresis. What propagation gains or loses
   is the difference to this one, not to frames that stand alone.
 * plain copy: a flow that is always 0.
-* previous-frame chaining: after each frame what was carried is written down on its cells, as if it had been encoded
+* previous-frame chaining: after each frame what was propagated is written down on its cells, as if it had been encoded
   there, and the next frame samples that. This is what one gets who warps the frame before by the flow to it.
 
 Ways of sending, written from their descriptions:
@@ -27,27 +27,26 @@ from numpy.typing import NDArray
 from foveate.channels.change import measure_change
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Encoder
-from foveate.video.flow import Floats, Luma, still
-from foveate.video.frame import Frame, How, State
-from foveate.video.propagate import overlaid, patch_of
+from foveate.video.flow import Floats, Luma, no_flow
+from foveate.video.propagate import blend_layers, make_layer
 from foveate.video.refresh import Refresh
-from foveate.video.steps import step
+from foveate.video.step import Frame, State, StreamSettings, step
 
 K = 12
-EVERY_FRAME, REMEMBERED, DEFAULTS, NO_MEMORY, BY_AGE = (
+EVERY_FRAME, BLENDED, DEFAULTS, NO_BLEND, BY_AGE = (
     "every frame alone",
-    "every frame, remembered",
-    "carried (defaults)",
-    "carried, no memory",
-    f"carried, every {K}",
+    "every frame, blended",
+    "propagated (defaults)",
+    "propagated, no blend",
+    f"propagated, every {K}",
 )
-BARE, CHAINED, COPIED = (f"bare carrying, every {K}", f"chaining, every {K}", f"plain copy, every {K}")
-PLAIN: Mapping[str, Any] = {"memory": 0.0, "smooth": 0.0, "hold": 0.0}
+BARE, CHAINED, COPIED = (f"bare propagation, every {K}", f"chaining, every {K}", f"plain copy, every {K}")
+PLAIN: Mapping[str, Any] = {"blend": 0.0, "smoothing": 0.0, "hysteresis": 0.0}
 
 
 def no_motion(current: Luma, earlier: Luma) -> Floats:
     """A flow model that says that nothing moves."""
-    return still((earlier.shape[0], earlier.shape[1]))
+    return no_flow((earlier.shape[0], earlier.shape[1]))
 
 
 def only_age(every: int) -> Refresh:
@@ -62,16 +61,16 @@ class Way:
     options: Mapping[str, Any] = field(default_factory=dict)
     chained: bool = False
 
-    def how(self, tower: Encoder, names: tuple[str, ...], **more: Any) -> How:
+    def how(self, encoder: Encoder, names: tuple[str, ...], **more: Any) -> StreamSettings:
         """What the steps take."""
-        return How(**{"tower": tower, "names": names, **self.options, **more})
+        return StreamSettings(**{"encoder": encoder, "names": names, **self.options, **more})
 
 
 WAYS: Mapping[str, Way] = {
     EVERY_FRAME: Way({"refresh": Refresh(every=1), **PLAIN}),
-    REMEMBERED: Way({"refresh": Refresh(every=1)}),
+    BLENDED: Way({"refresh": Refresh(every=1)}),
     DEFAULTS: Way(),
-    NO_MEMORY: Way({"memory": 0.0}),
+    NO_BLEND: Way({"blend": 0.0}),
     BY_AGE: Way({"refresh": only_age(K)}),
     BARE: Way({"refresh": only_age(K), **PLAIN}),
     CHAINED: Way({"refresh": only_age(K), **PLAIN}, chained=True),
@@ -83,7 +82,7 @@ def onward(
     before: State | None,
     rgb: NDArray[np.uint8],
     queries: tuple[str, ...],
-    how: How,
+    how: StreamSettings,
     *,
     chained: bool = False,
     flow: Floats | None = None,
@@ -94,17 +93,17 @@ def onward(
 
 
 def written_down(state: State, frame: Frame) -> State:
-    """What was carried to a frame, as if it had been made there; ages stay."""
-    if state.patches[0].age == 0:
+    """What was propagated to a frame, as if it had been made there; ages stay."""
+    if state.layers[0].age == 0:
         return state
-    seen = overlaid(state.patches, state.view)
-    here = patch_of(seen.z, seen.residual, state.view)
+    seen = blend_layers(state.layers, state.view)
+    here = make_layer(seen.z, seen.residual, state.view)
     planes = {name: frame.texture.planes[name] for name in state.planes}
     return replace(
         state,
-        patches=(replace(here, age=state.patches[0].age),),
+        layers=(replace(here, age=state.layers[0].age),),
         planes=ReadOnly(planes),
-        planes_flow=still(state.view.shape),
+        planes_flow=no_flow(state.view.shape),
     )
 
 

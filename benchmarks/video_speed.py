@@ -3,7 +3,7 @@
 * The large tower is a CLIP ViT-B/16 of its real size with random weights, through foveate's own CLIP encoder: time does
   not depend on what weights are. Its text side is small, as no text is read while a clip is followed.
 * Stages are measured by calling the parts of a step again on the same values; they are pure. What they do not add up
-  to is "the rest": putting the frame together, and what is carried beside features.
+  to is "the rest": putting the frame together, and what is propagated beside features.
 * Flicker is measured on a photograph with a camera's noise that went through H.264: share of the cells kept in one
   frame that were not kept in the frame before.
 * Memory is that of a process of its own, by Linux's /proc; elsewhere it is not measured.
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +32,11 @@ from foveate.channels.saliency import compute_saliency
 from foveate.core.errors import MissingExtraError
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import score
-from foveate.video.flow import flow_between, occluded, view_of
-from foveate.video.frame import Frame, How, State
-from foveate.video.propagate import moved, overlaid
-from foveate.video.steps import step
+from foveate.video.flow import estimate_flow, find_occlusions, make_view
+from foveate.video.propagate import blend_layers, propagate
+from foveate.video.step import Frame, State, StreamSettings, step
 from foveate.video.stream import stream
-from foveate.video.temporal import motion_of, smoothed, steadily, step_of
-from foveate.video.transmit import sent_now
+from foveate.video.temporal import allocate_steadily, compute_change, measure_motion, select_changed, smooth_relevance
 
 Bytes = NDArray[np.uint8]
 SETTLED = 100  # frames after which memory should no longer grow
@@ -74,14 +72,14 @@ def random_b16(tiny: bool = False) -> Encoder:
     return ClipEncoder(model, tokenizer(), name="random-b16", revision="0", dense="naclip")
 
 
-def large_tower(frames: Sequence[Bytes], tower: Encoder, names: tuple[str, ...]) -> dict[str, Any]:
+def large_tower(frames: Sequence[Bytes], encoder: Encoder, names: tuple[str, ...]) -> dict[str, Any]:
     """Times of the feature stage (no question asked) of each way, in turn, and how much faster than encoding it is.
 
-    By age: a cycle of K frames takes one median of frames that are encoded and K - 1 of those that are carried, so the
-    ratio is below K whatever the machine does beside. Defaults: the mean over the frames, as parts may be renewed in
+    By age: a cycle of K frames takes one median of encoded frames and K - 1 of propagated ones, so the ratio is below K
+    whatever the machine does beside. Defaults: the mean over the frames, as parts may be renewed in
     any of them, against that median.
     """
-    hows = {name: WAYS[name].how(tower, names) for name in (EVERY_FRAME, BY_AGE, DEFAULTS)}
+    hows = {name: WAYS[name].how(encoder, names) for name in (EVERY_FRAME, BY_AGE, DEFAULTS)}
     states: dict[str, State | None] = dict.fromkeys(hows)
     seconds: dict[str, list[float]] = {name: [] for name in hows}
     keys: list[bool] = []
@@ -93,14 +91,14 @@ def large_tower(frames: Sequence[Bytes], tower: Encoder, names: tuple[str, ...])
             states[name], frame = onward(states[name], rgb, (), how)
             seconds[name].append(time.perf_counter() - started)
             if name == BY_AGE:
-                keys.append(frame.key)
+                keys.append(frame.keyframe)
     taken, key = np.array(seconds[BY_AGE][1:]), np.array(keys[1:])
-    carried = float(np.median(taken[~key]))
+    propagated = float(np.median(taken[~key]))
     encoded = float(np.median([*seconds[EVERY_FRAME][1:], *taken[key]]))
     return {
         "encoded_ms": round(encoded * 1e3, 2),
-        "carried_ms": round(carried * 1e3, 2),
-        "ratio_by_age": round(encoded * K / (encoded + (K - 1) * carried), 3),
+        "propagated_ms": round(propagated * 1e3, 2),
+        "ratio_by_age": round(encoded * K / (encoded + (K - 1) * propagated), 3),
         "ratio_defaults": round(encoded / float(np.mean(seconds[DEFAULTS][1:])), 3),
         "cells": int(frame.grid.count),
     }
@@ -109,8 +107,8 @@ def large_tower(frames: Sequence[Bytes], tower: Encoder, names: tuple[str, ...])
 # --- stages and the whole ---------------------------------------------------------------------------------------------
 
 
-def stages(clip: Labelled, how: How) -> dict[str, list[float]]:
-    """Seconds of each stage of the frames that were only carried, and of the whole steps."""
+def stages(clip: Labelled, how: StreamSettings) -> dict[str, list[float]]:
+    """Seconds of each stage of the frames that were only propagated, and of the whole steps."""
     found: dict[str, list[float]] = {}
     state: State | None = None
     for rgb, read in zip(clip.frames, clip.read, strict=True):
@@ -118,7 +116,7 @@ def stages(clip: Labelled, how: How) -> dict[str, list[float]]:
         started = time.perf_counter()
         state, frame = step(before, rgb, clip.name, (clip.question,), how)
         whole = time.perf_counter() - started
-        if before is None or frame.key or frame.renewed:
+        if before is None or frame.keyframe or frame.renewed:
             continue
         parts = _stages(before, frame, rgb, clip.question, how)
         for name, seconds in {"reading": read, **parts, "the rest": whole - sum(parts.values())}.items():
@@ -126,37 +124,44 @@ def stages(clip: Labelled, how: How) -> dict[str, list[float]]:
     return found
 
 
-def _stages(before: State, frame: Frame, rgb: Bytes, question: str, how: How) -> dict[str, float]:
+def _stages(before: State, frame: Frame, rgb: Bytes, question: str, how: StreamSettings) -> dict[str, float]:
     laps = [time.perf_counter()]
     lap: Callable[[], None] = lambda: laps.append(time.perf_counter())  # noqa: E731
-    view = view_of(rgb)
-    flow, back = flow_between(how.flow, view, before.view), flow_between(how.flow, before.view, view)
-    uncovered = occluded(flow, back)
+    view = make_view(rgb)
+    flow, back = estimate_flow(how.flow, view, before.view), estimate_flow(how.flow, before.view, view)
+    uncovered = find_occlusions(flow, back)
     lap()
-    overlaid(tuple(moved(patch, flow, uncovered) for patch in before.patches), view)
-    last = step_of(flow, uncovered, view, before.view, before.texture.grid.shape)
+    blend_layers(tuple(propagate(patch, flow, uncovered) for patch in before.layers), view)
+    last = measure_motion(flow, uncovered, view, before.view, before.texture.grid.shape)
     lap()
     compute_saliency(view.rgb, frame.grid.shape)
-    motion_of(view, before.view, frame.grid.shape)
+    compute_change(view, before.view, frame.grid.shape)
     look = describe_cells(view.rgb, frame.grid)
     lap()
-    texture = frame._carried
+    texture = frame._texture
     lap()
-    found, asked = score(texture, question, encoder=how.tower), before.asked[0]
-    found = smoothed(found, asked.relevance, last, how.smooth)
+    found, answers = score(texture, question, encoder=how.encoder), before.answers[0]
+    found = smooth_relevance(found, answers.relevance, last, how.smoothing)
     lap()
-    held = (last.carried(asked.kept, nearest=True) > 0.5) & (last.trust > 0.5)
-    kept = steadily(found, held, how.hold, how.budget, floor=how.floor, policy=how.policy, window=how.window)
-    sent_now(look, kept.indices, asked.sent, how.changed)
+    kept = allocate_steadily(
+        found,
+        last.propagate_kept(answers.kept),
+        how.hysteresis,
+        how.budget,
+        floor=how.floor,
+        policy=how.policy,
+        window=how.window,
+    )
+    select_changed(look, kept.indices, answers.sent, how.changed)
     lap()
-    names = ("flow", "composing, carrying", "planes of its own", "", "scoring, smoothing", "choosing, sending")
+    names = ("flow", "propagating", "planes of its own", "", "scoring, smoothing", "choosing, sending")
     return {name: b - a for name, a, b in zip(names, laps[:-1], laps[1:], strict=True) if name}
 
 
-def end_to_end(clip: Labelled, flow: Literal["dis", "codec"], budget: int) -> list[Frame]:
+def end_to_end(clip: Labelled, budget: int) -> list[Frame]:
     """The frames of the public stream over a clip's file, reading included."""
     assert clip.path is not None
-    with stream(clip.path, clip.question, budget=budget, flow=flow) as frames:
+    with stream(clip.path, clip.question, budget=budget) as frames:
         return list(islice(frames, len(clip.frames)))
 
 

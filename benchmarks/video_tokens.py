@@ -35,11 +35,9 @@ from benchmarks.clips import Labelled
 from benchmarks.video_rivals import evs_newness, newest, pixel_newness
 from foveate.channels.change import describe_cells
 from foveate.relevance.value import Relevance
-from foveate.video.flow import Floats, flow_between, occluded
-from foveate.video.frame import Frame, How, State
-from foveate.video.steps import step
-from foveate.video.temporal import Step, steadily, step_of
-from foveate.video.transmit import Sent, sent_now
+from foveate.video.flow import Floats, estimate_flow, find_occlusions
+from foveate.video.step import Frame, State, StreamSettings, step
+from foveate.video.temporal import Motion, Sent, allocate_steadily, measure_motion, select_changed
 
 SHARES = (0.5, 0.25, 0.1)
 OURS, QUESTION, TIME, PIXELS, EVS, RANDOM = (
@@ -59,7 +57,7 @@ class Followed:
     """A clip as the stream followed it: what sending depends on, for each frame."""
 
     relevance: list[Relevance]
-    steps: list[Step | None]
+    steps: list[Motion | None]
     looks: NDArray[np.uint8]
     area: Floats  # of the object, share of each cell [T, h, w]
 
@@ -70,7 +68,7 @@ def areas(masks: Sequence[NDArray[np.bool_]], shape: tuple[int, int]) -> Floats:
     return np.stack([cv2.resize(m.astype(np.float32), size, interpolation=cv2.INTER_AREA) for m in masks])
 
 
-def follow(clip: Labelled, how: How) -> Followed:
+def follow(clip: Labelled, how: StreamSettings) -> Followed:
     """One pass of the stream over a clip. Maps do not depend on budgets, so one pass serves all of them."""
     state: State | None = None
     relevance, steps, looks = [], [], []
@@ -84,12 +82,12 @@ def follow(clip: Labelled, how: How) -> Followed:
     return Followed(relevance, steps, np.stack(looks), areas(clip.masks, relevance[0].grid.shape))
 
 
-def _motion(before: State, after: State, how: How) -> Step:
-    flow, back = flow_between(how.flow, after.view, before.view), flow_between(how.flow, before.view, after.view)
-    return step_of(flow, occluded(flow, back), after.view, before.view, after.texture.grid.shape)
+def _motion(before: State, after: State, how: StreamSettings) -> Motion:
+    flow, back = estimate_flow(how.flow, after.view, before.view), estimate_flow(how.flow, before.view, after.view)
+    return measure_motion(flow, find_occlusions(flow, back), after.view, before.view, after.texture.grid.shape)
 
 
-def streamed(followed: Followed, budget: int, how: How, *, all_of_it: bool = False) -> Chosen:
+def streamed(followed: Followed, budget: int, how: StreamSettings, *, all_of_it: bool = False) -> Chosen:
     """What the stream sends at a budget a frame: bool [T, h, w]. `all_of_it`: of what it keeps, everything."""
     chosen = np.zeros(followed.area.shape, bool)
     kept: NDArray[np.bool_] | None = None
@@ -97,10 +95,12 @@ def streamed(followed: Followed, budget: int, how: How, *, all_of_it: bool = Fal
     for number, (relevance, last) in enumerate(zip(followed.relevance, followed.steps, strict=True)):
         held = None
         if kept is not None and last is not None:
-            held = (last.carried(kept, nearest=True) > 0.5) & (last.trust > 0.5)
-        cells = steadily(relevance, held, how.hold, budget, policy=how.policy)
+            held = last.propagate_kept(kept)
+        cells = allocate_steadily(relevance, held, how.hysteresis, budget, policy=how.policy)
         kept = cells.mask
-        new, sent = sent_now(followed.looks[number], cells.indices, sent if last is not None else None, how.changed)
+        new, sent = select_changed(
+            followed.looks[number], cells.indices, sent if last is not None else None, how.changed
+        )
         chosen[number].ravel()[cells.indices if all_of_it else new] = True
     return chosen
 
@@ -110,7 +110,7 @@ def by_time(looks: NDArray[np.uint8], threshold: float) -> Chosen:
     everything = np.arange(looks.shape[1] * looks.shape[2])
     chosen, sent = np.zeros(looks.shape[:3], bool), None
     for number, look in enumerate(looks):
-        new, sent = sent_now(look, everything, sent, threshold)
+        new, sent = select_changed(look, everything, sent, threshold)
         chosen[number].ravel()[new] = True
     return chosen
 
@@ -132,7 +132,7 @@ def held(chosen: Chosen, area: Floats) -> tuple[float, float, float]:
     return float(np.mean(shares)) if shares else float("nan"), sent, age
 
 
-def compare(clip: Labelled, fresh: Sequence[Floats], how: How) -> list[dict[str, Any]]:
+def compare(clip: Labelled, fresh: Sequence[Floats], how: StreamSettings) -> list[dict[str, Any]]:
     """One entry a way and share: the way, the share asked for and sent, held, sent of the object, and age."""
     followed = follow(clip, replace(how, budget=1))
     total, frame = followed.area.size, followed.area[0].size

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,15 +28,17 @@ from typer.testing import CliRunner
 from foveate.cli.doctor import examine
 from foveate.cli.main import app, main
 from foveate.cli.terminal import until_interrupted
-from foveate.cli.watch import Lines, Places, places, watch
+from foveate.cli.video import choose_outputs, write_results
 from foveate.core import errors
+from foveate.relevance.value import Relevances
 from foveate.video import Frame, stream
 from foveate.viz import overlay
-from foveate.viz.overlay import BELIEF, COLOURS, COLUMNS, LEGEND, SENT, Layout, Strip, drawn, picture
+from foveate.viz.overlay import BELIEF, COLOURS, COLUMNS, SENT, History, Page, draw, draw_picture
 from tests.video_clips import encode, packets, pan
 
 Bytes = NDArray[np.uint8]
 Foveate = Callable[..., tuple[int, str, str]]
+pytestmark = pytest.mark.video
 SMALL = ("--long-side", 128)
 
 
@@ -92,7 +95,7 @@ def test_one_question(foveate: Foveate, clip: Path) -> None:
     for row, frame in zip(rows, frames, strict=True):
         assert row["index"] == frame.index
         assert row["time"] == pytest.approx(frame.time, abs=1e-6)
-        assert (row["key"], row["reason"], row["grid"]) == (frame.key, frame.reason, list(frame.grid.shape))
+        assert (row["key"], row["reason"], row["grid"]) == (frame.keyframe, frame.reason, list(frame.grid.shape))
         assert row["renewed"] == [list(box) for box in frame.renewed]
         assert row["kept"] == frame.kept.indices.tolist()  # type: ignore[union-attr]
         assert row["kept_new"] == frame.kept_new.tolist()  # type: ignore[union-attr]
@@ -102,16 +105,16 @@ def test_one_question(foveate: Foveate, clip: Path) -> None:
         assert row["seconds"] > 0
     shown, times = pictures(Path("pan_kept.mp4"))
     assert len(shown) == 16
-    assert shown[0].shape == (*Layout.of((98, 160), 1).size, 3)
+    assert shown[0].shape == (*Page.for_frames((98, 160), 1).size, 3)
     assert times == pytest.approx([frame.time for frame in frames], abs=1e-4)
-    assert found["keys"] == sum(row["key"] for row in rows)
+    assert found["keyframes"] == sum(row["key"] for row in rows)
     assert found["kept"] == 16 * 40 == found["queries"][0]["kept"]
     assert found["sent"] == sum(len(row["kept_new"]) for row in rows)
     assert found["renewed"] == sum(len(row["renewed"]) for row in rows)
     assert found["queries"][0]["found"] == pytest.approx(np.median([row["found"] for row in rows]), abs=1e-4)
     assert (found["skipped"], found["interrupted"], found["budget"]) == (0, False, 40)
     assert (found["video"], found["jsonl"]) == ("pan_kept.mp4", "pan_kept.jsonl")
-    assert min(found["key_ms"], found["carried_ms"], found["frames_per_second"]) > 0
+    assert min(found["keyframe_ms"], found["propagated_ms"], found["frames_per_second"]) > 0
     assert sorted(path.name for path in Path().iterdir()) == ["pan_kept.jsonl", "pan_kept.mp4"]
 
 
@@ -140,20 +143,13 @@ def test_lines_alone_from_a_folder(foveate: Foveate, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number, rgb in enumerate(pan(3, (64, 96))):
         Image.fromarray(rgb).save(tmp_path / "in" / f"{number}.png")
-    found = last(foveate("in", "a cake", "--no-video", "--rate", 4, "--no-smooth", "--out", "a.jsonl", *SMALL))
+    found = last(foveate("in", "a cake", "--no-video", "--rate", 4, "--no-smoothing", "--out", "a.jsonl", *SMALL))
     assert [row["time"] for row in lines(Path("a.jsonl"))] == [0, 0.25, 0.5]
     assert found["video"] is None
     one = foveate("in/", "a cake", "--frames", 1, *SMALL)
     assert last(one)["video"] == "in_kept.mp4"
     assert "1 frame, " in one[1]
-    assert "\n1 key frame of" in one[1]
-
-
-def test_the_codecs_vectors(foveate: Foveate, tmp_path: Path) -> None:
-    encode(tmp_path / "b.mp4", pan(8), options={"bf": "2"})
-    code, _, err = foveate("b.mp4", "a cake", "--flow", "codec", "--size", 96, *SMALL)
-    assert code == 0
-    assert "cannot be trusted" in err
+    assert "\n1 keyframe of" in one[1]
 
 
 def test_a_damaged_packet_is_reported(foveate: Foveate, clip: Path, tmp_path: Path) -> None:
@@ -180,49 +176,35 @@ def test_earlier_results_are_replaced_when_the_new_ones_are_complete(foveate: Fo
 # --- ended early ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("there", [False, True])
-def test_an_interrupt_and_a_kill(tmp_path: Path, number: signal.Signals, there: bool) -> None:
+def test_an_interrupt_and_a_kill(tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-C ends the clip there, as if it were shorter; a kill changes nothing, and leaves the lines beside."""
     encode(tmp_path / "long.mp4", pan(300, (64, 96), (0, 1)), options={"preset": "ultrafast"})
-    if there:
-        (tmp_path / "k.mp4").write_text("old")
-        (tmp_path / "k.jsonl").write_text("old")
-    command = [
-        sys.executable,
-        "-m",
-        "foveate.cli.main",
-        "video",
-        "long.mp4",
-        "a cake",
-        "--out",
-        "k.mp4",
-        *map(str, SMALL),
-    ]
+    for name in ("k.mp4", "k.jsonl"):
+        (tmp_path / name).write_text("old")
+    command = [sys.executable, "-m", "foveate.cli.main", "video", "long.mp4", "a cake", "--out", "k.mp4"]
+    command += map(str, SMALL)
     child = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while child.poll() is None and not any(path.stat().st_size > 3000 for path in tmp_path.glob("k*.jsonl")):
+    while child.poll() is None and not any(path.stat().st_size > 3000 for path in tmp_path.glob("k.*.jsonl")):
         time.sleep(0.01)
     child.send_signal(number)
     out, err = child.communicate(timeout=60)
-    written, film = tmp_path / "k.jsonl", tmp_path / "k.mp4"
-    if there:  # the earlier results stay, however it ended
-        assert written.read_text() == film.read_text() == "old"
-        (written,), (film,) = tmp_path.glob("k.*.part.jsonl"), tmp_path.glob("k.*.part.mp4")
-    rows, (shown, times) = lines(written), pictures(film)
-    assert 0 < len(rows) < 300
-    assert len(list(tmp_path.iterdir())) == (5 if there else 3)
     if number == signal.SIGINT:
-        assert child.returncode == 130
+        assert (child.returncode, err) == (130, "")
+        rows, (shown, times) = lines(tmp_path / "k.jsonl"), pictures(tmp_path / "k.mp4")
         found = json.loads(out.splitlines()[-1])
         assert found["interrupted"] is True
         assert found["frames"] == len(rows) == len(shown)
         assert "interrupted after" in out
-        assert err == ""
-        assert (found["video"], found["jsonl"]) == (film.name, written.name)
-        assert f"files: {film.name} and {written.name}\n" in out
-        assert ("k.mp4 and k.jsonl: as before" in out) is there
+        assert times == pytest.approx([row["time"] for row in rows], abs=1e-4)
+        assert len(list(tmp_path.iterdir())) == 3
     else:
-        assert abs(len(rows) - len(shown)) <= 1
-    assert times == pytest.approx([row["time"] for row in rows][: len(shown)], abs=1e-4)
+        assert (tmp_path / "k.mp4").read_text() == (tmp_path / "k.jsonl").read_text() == "old"
+        (part,) = tmp_path.glob("k.*.part.jsonl")
+        rows = lines(part)
+        assert len(list(tmp_path.iterdir())) <= 5
+    assert 0 < len(rows) < 300
     assert [row["index"] for row in rows] == list(range(len(rows)))
 
 
@@ -255,61 +237,34 @@ def test_interrupts_are_asked_for_once_and_given_back() -> None:
     assert said == [False]
 
 
-@pytest.mark.parametrize("lost", ["folder", "lines"])
-def test_files_that_go_away_while_they_are_written(tmp_path: Path, lost: str) -> None:
+@pytest.mark.parametrize("count", [3, 0])
+def test_a_clip_that_fails_leaves_its_lines(tmp_path: Path, count: int) -> None:
+    frames = [*pan(count, (64, 96)), np.zeros((4, 4), np.float32)]
+    for name in ("k.mp4", "k.jsonl"):
+        (tmp_path / name).write_text("old")
+    with pytest.raises(errors.VideoError, match=f"frame {count}") as failure:
+        write_results(stream(frames, "a cake", long_side=128), tmp_path / "k.jsonl", tmp_path / "k.mp4")
+    assert (tmp_path / "k.mp4").read_text() == (tmp_path / "k.jsonl").read_text() == "old"
+    if count:
+        (part,) = tmp_path.glob("k.*.part.jsonl")
+        assert len(lines(part)) == count
+        assert failure.value.fix.endswith(f"lines of the frames before are in '{part}'")
+    assert len(list(tmp_path.iterdir())) == 2 + (count > 0)
+
+
+def test_a_folder_that_goes_away(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
 
     def frames() -> Iterator[Bytes]:
-        for number, rgb in enumerate(pan(9, (64, 96))):
-            if number == 5:
-                shutil.rmtree(folder) if lost == "folder" else (folder / "k.jsonl").unlink()
+        for number, rgb in enumerate(pan(4, (64, 96))):
+            if number == 2:
+                shutil.rmtree(folder)
             yield rgb
 
-    into = Places(folder / "k.jsonl", folder / "k.mp4")
-    with pytest.raises(errors.OutputError, match="removed while it was written") as failure:
-        watch(stream(frames(), "a cake", long_side=128), into)
-    if lost == "folder":
-        assert "the 5 frames before had been written" in failure.value.fix
-        assert not folder.exists()
-    else:
-        assert f"the 5 frames before are in '{folder / 'k.mp4'}'" in failure.value.fix
-        assert len(pictures(folder / "k.mp4")[0]) == 6  # the picture comes before its line
-
-
-@pytest.mark.parametrize("there", [(), ("k.mp4", "k.jsonl"), ("k.jsonl",)])
-@pytest.mark.parametrize(("count", "words"), [(3, "the 3 frames before are in"), (1, "the frame before is in")])
-def test_a_clip_that_fails_later_leaves_what_came_before(
-    tmp_path: Path, there: tuple[str, ...], count: int, words: str
-) -> None:
-    frames = [*pan(count, (64, 96)), np.zeros((4, 4), np.float32)]
-    into = Places(tmp_path / "k.jsonl", tmp_path / "k.mp4")
-    for name in there:
-        (tmp_path / name).write_text("old")
-    with pytest.raises(errors.VideoError, match=words) as failure:
-        watch(stream(frames, "a cake", long_side=128), into)
-    places = []
-    for name in ("k.mp4", "k.jsonl"):
-        place, suffix = tmp_path / name, name.removeprefix("k.")
-        if name in there:
-            assert place.read_text() == "old"
-            (place,) = tmp_path.glob(f"k.*.part.{suffix}")
-        places.append(place)
-    assert failure.value.fix.endswith(f"{words} '{places[0]}' and '{places[1]}'")
-    assert len(pictures(places[0])[0]) == len(lines(places[1])) == count
-    assert len(list(tmp_path.iterdir())) == 2 + len(there)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_no_half_line_is_left(tmp_path: Path) -> None:
-    with Lines(tmp_path / "k.jsonl") as file:
-        file.write({"index": 0})
-        whole = file._file
-        file._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
-        with file._file, pytest.raises(errors.OutputError, match="No space left"):
-            file.write({"index": 1})
-        file._file = whole
-    assert lines(tmp_path / "k.jsonl") == [{"index": 0}]
+    with pytest.raises(errors.OutputError, match="could not be written"):
+        write_results(stream(frames(), "a cake", long_side=128), folder / "k.jsonl", folder / "k.mp4")
+    assert not folder.exists()
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------
@@ -341,19 +296,18 @@ def test_bad_input_leaves_nothing(foveate: Foveate, clip: Path, tmp_path: Path) 
         (("c.mp4", "a dog", "--out", "folder/"), ("write --out folder/c_kept.mp4",)),
         (("c.mp4", "a dog", "--out", "taken.mp4"), ("taken.mp4", "folder")),
         (("c.mp4", "a dog", "-k", 10**5), ("budget=100000",)),
-        (("c.mp4", "a dog", "-k", 0), ("--budget 0", "leave it out for 128")),
+        (("c.mp4", "a dog", "-k", 0), ("--budget=0", "leave it out for 128")),
         (("c.mp4", ""), ("empty query",)),
         (("c.mp4", "a dog", "a dog"), ("none of them twice",)),
         (("c.mp4", "a dog", "text.mp4"), ("is a file", "one clip")),
         (("c.mp4", "a dog", "--encoder", "nan0"), ("nan0",)),
-        (("c.mp4", "a dog", "--every", 0), ("--every 0", "leave it out for 12")),
-        (("c.mp4", "a dog", "--memory", 2), ("memory=2",)),
-        (("c.mp4", "a dog", "--flow", "raft"), ("flow='raft'",)),
-        (("c.mp4", "a dog", "--size", 0), ("--size 0", "the clip's own")),
+        (("c.mp4", "a dog", "--every", 0), ("--every=0", "leave it out for 12")),
+        (("c.mp4", "a dog", "--blend", 2), ("blend=2",)),
+        (("c.mp4", "a dog", "--size", 0), ("--size=0", "the clip's own")),
         (("c.mp4", "a dog", "--rate", 5), ("rate=5",)),
-        (("c.mp4", "a dog", "--frames", 0), ("--frames 0",)),
-        (("c.mp4", "a dog", "--start", -1), ("--start -1",)),
-        (("c.mp4", "a dog", "--start", "nan"), ("--start nan",)),
+        (("c.mp4", "a dog", "--frames", 0), ("--frames=0",)),
+        (("c.mp4", "a dog", "--start", -1), ("--start=-1.0",)),
+        (("c.mp4", "a dog", "--start", "nan"), ("--start=nan",)),
         (("c.mp4", "a dog", "--start", 100), ("no frame there",)),
     ):
         code, out, err = foveate(*arguments)
@@ -381,10 +335,10 @@ def test_without_the_extra(foveate: Foveate, clip: Path, monkeypatch: pytest.Mon
 
 def test_names_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert places("x/y.z.mp4", None) == Places(Path("y.z_kept.jsonl"), Path("y.z_kept.mp4"))
-    assert places("camera:0", None).video == Path("camera-0_kept.mp4")
-    assert places(".", None).video == Path(f"{tmp_path.name}_kept.mp4")
-    assert places("a.mp4", Path("b.MKV"), video=False) == Places(Path("b.jsonl"))
+    assert choose_outputs("x/y.z.mp4", None) == (Path("y.z_kept.jsonl"), Path("y.z_kept.mp4"))
+    assert choose_outputs("camera:0", None)[1] == Path("camera-0_kept.mp4")
+    assert choose_outputs(".", None)[1] == Path(f"{tmp_path.name}_kept.mp4")
+    assert choose_outputs("a.mp4", Path("b.MKV"), video=False) == (Path("b.jsonl"), None)
 
 
 def test_help_and_doctor_name_it(foveate: Foveate) -> None:
@@ -404,17 +358,23 @@ def frames(clip: Path) -> list[Frame]:
         return [frame for frame, _ in zip(follow, range(4), strict=False)]
 
 
+def history(frames: list[Frame], expected: int | None = None) -> History:
+    past = History(len(frames[0].answers), expected)
+    for frame in frames:
+        past.add(frame)
+    return past
+
+
 def test_kept_cells_show_the_photograph_and_the_rest_is_dark(frames: list[Frame]) -> None:
-    frame, layout = frames[1], Layout.of((98, 160), 2)
-    page = drawn(frame, Strip.empty(16, 2).with_frame(0.9, [0.4, 0.1], False, False), layout)
-    assert page.shape == (*layout.size, 3)
-    assert page.shape[0] % 2 == page.shape[1] % 2 == 0
-    h, w = layout.picture
+    frame, page = frames[1], Page.for_frames((98, 160), 2)
+    out = draw(frame, history(frames[:2], 16), page)
+    assert out.shape == (*page.size, 3)
+    h, w = page.picture
     photo = np.asarray(Image.fromarray(frame.rgb).resize((w, h), Image.Resampling.BICUBIC)).astype(int)
     mask = np.any([one.mask for one in frame.kept], 0)  # type: ignore[union-attr]
     rows, columns = (np.arange(n) * m // n for n, m in ((h, mask.shape[0]), (w, mask.shape[1])))
     kept = mask[rows][:, columns]
-    shown = page[:h, :w].astype(int)
+    shown = out[:h, :w].astype(int)
     new = np.zeros(mask.size, bool)
     new[np.concatenate(frame.kept_new)] = True
     fresh = new.reshape(mask.shape)[rows][:, columns]
@@ -425,93 +385,90 @@ def test_kept_cells_show_the_photograph_and_the_rest_is_dark(frames: list[Frame]
     assert shown[~kept].mean() < 0.6 * photo[~kept].mean()
 
 
-def test_marks_of_key_frames_and_renewed_parts(frames: list[Frame]) -> None:
-    layout, grid = Layout.of((98, 160), 2), frames[1].grid
-    carried = replace(frames[1], key=False, reason=None, renewed=())
-    strip = Strip.empty(4, 2).with_frame(1.0, [0.4, 0.1], False, False)
+def test_marks_of_keyframes_and_renewed_parts(frames: list[Frame]) -> None:
+    page, grid = Page.for_frames((98, 160), 2), frames[1].grid
+    plain = replace(frames[1], reason=None, renewed=())
 
-    def differing(frame: Frame, key: bool, renewed: bool) -> NDArray[np.bool_]:
-        after = strip.with_frame(0.5, [0.4, 0.1], key, renewed)
-        plain = drawn(carried, strip.with_frame(0.5, [0.4, 0.1], False, False), layout)
-        return (drawn(frame, after, layout) != plain).any(-1)
+    def differing(frame: Frame) -> NDArray[np.bool_]:
+        one, other = (draw(each, history([plain, each], 4), page) for each in (plain, frame))
+        return (one != other).any(-1)
 
-    h, w = layout.picture
-    key = differing(replace(carried, key=True, reason="age"), True, False)
+    h, w = page.picture
+    key = differing(replace(plain, reason="age"))
     assert key[: h // 6, : w // 2].sum() > 1000  # the lamp
     assert not key[h // 6 : h].any()
     assert 0 < key[h:].sum() < 200  # the tick
     columns = np.flatnonzero(key[h:].any(0))
     assert abs(columns.mean() - 1.5 / 4 * w) < 12  # in the second of four columns
-    parts = differing(replace(carried, renewed=((2, 4, 6, 10),)), False, True)
+    parts = differing(replace(plain, renewed=((2, 4, 6, 10),)))
     edge = slice(6 * h // grid.h - 1, 6 * h // grid.h)
     assert parts[edge, 4 * w // grid.w : 10 * w // grid.w].mean() > 0.5
     assert 0 < parts[h:].sum() < 200
-    assert not differing(carried, False, False).any()
 
 
 def test_the_glow_is_the_maps_and_several_have_their_colours(frames: list[Frame]) -> None:
-    rgb = np.full((64, 96, 3), 100, np.uint8)
-    frame = frames[1]
-    relevance, kept = frame.relevance[0], frame.kept[0]  # type: ignore[index]
+    rgb, frame = np.full((64, 96, 3), 100, np.uint8), frames[1]
+    (relevance, kept, new), _ = frame.answers
     ramp = np.tile(np.linspace(0, 1, kept.grid.w, dtype=np.float32), (kept.grid.h, 1))
     nothing = replace(kept, indices=kept.indices[:0], scores=kept.scores[:0])
-    one = picture(rgb, [replace(relevance, map=ramp)], [nothing], [nothing.indices], frame).astype(int)
+    bright, flat = replace(relevance, map=ramp), replace(relevance, map=np.zeros_like(ramp))
+    one = draw_picture(rgb, replace(frame, relevance=bright, kept=nothing, kept_new=new[:0])).astype(int)
     light = one.sum(-1).mean(0)
     assert light[-3:].mean() > 3 * light[:3].mean()
-    flat = replace(relevance, map=np.zeros_like(ramp))
-    two = picture(rgb, [flat, replace(relevance, map=ramp)], [nothing, nothing], [nothing.indices] * 2, frame).astype(
-        int
-    )
+    several: Any = {"relevance": Relevances((flat, bright)), "kept": (nothing, nothing), "kept_new": (new[:0], new[:0])}
+    two = draw_picture(rgb, replace(frame, **several)).astype(int)
     assert two[:, -3:, 2].mean() > two[:, -3:, 0].mean() + 50  # the second colour is blue
     assert np.abs(two[:, 0] - 45).max() <= 3  # no relevance: grey, at its darkness
 
 
 @pytest.mark.parametrize("size", [(1, 1), (64, 48), (98, 160), (900, 20), (20, 900), (2160, 3840)])
 @pytest.mark.parametrize("questions", [1, 2, 5])
-def test_layouts_of_all_sizes(size: tuple[int, int], questions: int) -> None:
-    layout = Layout.of(size, questions)
-    height, width = layout.size
+def test_pages_of_all_sizes(size: tuple[int, int], questions: int) -> None:
+    page = Page.for_frames(size, questions)
+    height, width = page.size
     assert height % 2 == width % 2 == 0
     assert 480 <= width <= 1280
-    assert layout.picture[0] <= 1280
-    assert layout.columns * layout.rows >= questions
-    said = [name for line in layout.legend for name in line]  # all of it, whatever the width
-    assert len(said) == len(LEGEND)
-    assert ("confidence of each question" in said) is (questions > 1)
+    assert page.picture[0] <= 1280
+    assert page.columns * page.rows >= questions
 
 
 def test_the_strip_of_one_frame_is_full(frames: list[Frame]) -> None:
-    layout, strip = Layout.of((98, 160), 2), Strip.empty(1, 2).with_frame(1.0, [0.9, 0.1], True, False)
-    page = drawn(replace(frames[0], key=True, reason="first"), strip, layout, 1)
-    ground = page[-layout.unit - 20 : -layout.unit, layout.unit : -layout.unit]
+    page = Page.for_frames((98, 160), 2)
+    past = history(frames[:1], 1)
+    past._found[:] = array("f", [0.9, 0.1])
+    out = draw(frames[0], past, page)
+    ground = out[-page.unit - 20 : -page.unit, page.unit : -page.unit]
     assert (ground == BELIEF).all(-1).mean() > 0.8
     for colour in COLOURS[:2]:  # a line of each question, across
-        near = np.abs(page.astype(np.int64) - np.array(colour)) < 40
-        rows = near[-4 * layout.unit :].all(-1).mean(1)
+        near = np.abs(out.astype(np.int64) - np.array(colour)) < 40
+        rows = near[-4 * page.unit :].all(-1).mean(1)
         assert rows.max() > 0.9
 
 
-def test_a_thing_that_is_not_there_and_numbers_of_one(frames: list[Frame], monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+def test_the_words_of_a_page(frames: list[Frame], monkeypatch: pytest.MonkeyPatch) -> None:
+    words: list[str] = []
 
-    def heard(text: str, *how: int) -> Bytes:
-        said.append(text)
-        return text_of(text, *how)
+    def render(text: str, *how: int) -> Bytes:
+        words.append(text)
+        return render_text(text, *how)
 
-    text_of = overlay._text
-    monkeypatch.setattr(overlay, "_text", heard)
-    frame = replace(frames[1], kept_new=(frames[1].kept[0].indices[:1], frames[1].kept[1].indices[:0]))  # type: ignore[index]
-    drawn(frame, Strip.empty(4, 2).with_frame(1.0, [0.9, 0.1], False, False), Layout.of((98, 160), 2), 4)
+    render_text = overlay._render_text
+    monkeypatch.setattr(overlay, "_render_text", render)
+    (_, kept, _), (absent, other, _) = frames[1].answers
+    frame = replace(frames[1], kept_new=(kept.indices[:1], other.indices[:0]))
+    draw(frame, history([frames[0], frame], 4), Page.for_frames((98, 160), 2))
     count = frame.grid.count
-    assert f"60 of {count} cells, 1 new (brighter)" in said
-    assert f"60 of {count} cells, 0 new" in said
-    absent = frame.relevance[1]  # type: ignore[index]
     assert not absent.detected
-    assert f"confidence {absent.confidence:.2f}, not found: spread out" in said
-    assert {"confidence of each question", "key frame", "parts renewed"} <= set(said)
+    assert {
+        f"60 of {count} cells, 1 new (brighter)",
+        f"60 of {count} cells, 0 new",
+        f"confidence {absent.confidence:.2f}, not found: spread out",
+        f"frame 2 of 4, {frame.time:.2f} s",
+        "confidence of each question", "keyframe", "parts renewed",
+    } <= set(words)  # fmt: skip
 
 
-def test_twelve_questions_have_colours_of_their_own() -> None:
+def test_twelve_questions_have_different_colours() -> None:
     assert len(set(COLOURS)) == len(COLOURS) == 12
     colours = np.array(COLOURS, float)
     apart = np.linalg.norm(colours[:, None] - colours[None], axis=-1)
@@ -520,12 +477,12 @@ def test_twelve_questions_have_colours_of_their_own() -> None:
 
 def test_frames_of_another_size_are_fitted_in(tmp_path: Path) -> None:
     arrays = [*pan(2, (64, 96)), *pan(2, (96, 40)), *pan(1, (8, 200))]
-    into = Places(tmp_path / "k.jsonl", tmp_path / "k.mp4")
-    found = watch(stream(arrays, ["a cake", "a giraffe"], long_side=128, budget=4), into)
+    follow = stream(arrays, ["a cake", "a giraffe"], long_side=128, budget=4)
+    found = write_results(follow, tmp_path / "k.jsonl", tmp_path / "k.mp4")
     shown, _ = pictures(tmp_path / "k.mp4")
     assert len(shown) == found["frames"] == 5
     assert len({picture.shape for picture in shown}) == 1
-    assert [row["reason"] for row in lines(into.lines)][2::2] == ["first", "first"]
+    assert [row["reason"] for row in lines(tmp_path / "k.jsonl")][2::2] == ["first", "first"]
 
 
 @given(
@@ -533,19 +490,22 @@ def test_frames_of_another_size_are_fitted_in(tmp_path: Path) -> None:
     count=st.integers(1, 2500),
     keys=st.sets(st.integers(0, 2499), max_size=5),
 )
-def test_the_strip_keeps_every_key_frame_and_the_lowest_confidence(
+def test_the_strip_keeps_every_keyframe_and_the_lowest_confidence(
     expected: int | None, count: int, keys: set[int]
 ) -> None:
     belief = np.random.default_rng(count).random(count).astype(np.float32)
-    strip = Strip.empty(expected, 1)
-    for number in range(count):
-        strip = strip.with_frame(float(belief[number]), [0.5], number in keys, number == 7)
-    assert len(strip.belief) <= COLUMNS
-    assert strip.count == count
-    used = -(-count // strip.each)
-    assert used <= len(strip.belief)
-    assert set(np.flatnonzero(strip.key)) == {number // strip.each for number in keys if number < count}
-    lowest = [belief[at * strip.each : (at + 1) * strip.each].min() for at in range(used)]
-    assert np.array_equal(strip.belief[:used], np.array(lowest, np.float32))
-    assert np.isnan(strip.belief[used:]).all()
-    assert np.isnan(strip.found[used:]).all()
+    past = History(1, expected)
+    past.count = count
+    past._belief.extend(belief)
+    past._found.extend([0.5] * count)
+    past.keyframes.extend(number in keys for number in range(count))
+    past.renewed.extend([0] * count)
+    columns, found, key, renewed, each = past.to_columns()
+    used = -(-count // each)
+    assert used <= len(columns) <= COLUMNS
+    assert set(np.flatnonzero(key)) == {number // each for number in keys if number < count}
+    assert not renewed.any()
+    lowest = [belief[at * each : (at + 1) * each].min() for at in range(used)]
+    assert np.array_equal(columns[:used], np.array(lowest, np.float32))
+    assert np.isnan(columns[used:]).all()
+    assert np.isnan(found[used:]).all()

@@ -18,6 +18,8 @@ from foveate.video.refresh import Reason
 from tests.test_readme import blocks
 from tests.video_clips import encode, pan
 
+pytestmark = pytest.mark.video
+
 PAGE = (Path(__file__).parent.parent / "docs" / "video.md").read_text("utf-8")
 
 
@@ -45,11 +47,13 @@ def test_it_names_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     table = re.search(r"^\| attribute.*?\n\n", PAGE, re.M | re.S)
     assert table is not None
     named = {name for row in table[0].strip().splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert named == public | {"grid", "rgb", "texture"}
+    assert named == public | {"answers", "grid", "keyframe", "rgb", "texture"}
     fields = {field.name: str(field.default) for field in dataclasses.fields(Refresh)}
     assert dict(re.findall(r"^\| `(\w+)` \| ([^|`]+) \| ", PAGE, re.M)) == fields
     assert all(f"`{reason}`" in PAGE for reason in typing.get_args(Reason))
-    assert all(name in (stream.__kwdefaults__ or {}) for name in ("memory", "smooth", "hold", "changed", "flow"))
+    assert all(
+        name in (stream.__kwdefaults__ or {}) for name in ("blend", "smoothing", "hysteresis", "changed", "flow")
+    )
     known = CliRunner().invoke(app, ["video", "--help"], env={"COLUMNS": "200"}).stdout
     options = set(re.findall(r"`(--[a-z-]+)", PAGE)) | set(re.findall(r"foveate video.*?(--[a-z-]+)", PAGE))
     assert {"--budget", "--every", "--no-video", "--start"} <= options
@@ -60,6 +64,6 @@ def test_it_names_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     summary = json.loads(done.stdout.splitlines()[-1])
     row = json.loads((tmp_path / "clip_kept.jsonl").read_text().splitlines()[0])
     assert {name for name in row if f"`{name}`" not in PAGE} == set()
-    said = {*summary, *summary["queries"][0]} - {"clip", "encoder", "budget", "flow", "grid", "queries", "query"}
+    said = {*summary, *summary["queries"][0]} - {"clip", "encoder", "budget", "grid", "queries", "query"}
     assert {name for name in said if f"`{name}`" not in PAGE} == set()
     assert '`"interrupted": true`' in PAGE

@@ -14,16 +14,16 @@ from foveate.core.errors import OptionError
 from foveate.video.flow import (
     Dis,
     Floats,
-    at_cells,
-    composed,
-    flow_between,
-    inside,
-    occluded,
-    still,
-    unlikeness,
-    view_of,
+    compare_views,
+    compose,
+    estimate_flow,
+    find_occlusions,
+    is_inside,
+    make_view,
+    no_flow,
+    resize_flow,
     view_shape,
-    warped,
+    warp,
 )
 from tests.video_scenes import affine_flow, elastic, pan, photo, rotation, seen_through, zoom
 
@@ -51,7 +51,7 @@ def bilinear(plane: NDArray[Any], y: float, x: float) -> NDArray[Any]:
 def test_warped_is_a_bilinear_reading_with_the_border_clamped(channels: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     plane, flow = rng.normal(size=(7, 9, *channels)).astype(np.float32), rng.normal(0, 3, (7, 9, 2)).astype(np.float32)
-    out = warped(plane, flow)
+    out = warp(plane, flow)
     assert out.shape == plane.shape
     for i in range(7):
         for j in range(9):
@@ -62,8 +62,8 @@ def test_warped_is_a_bilinear_reading_with_the_border_clamped(channels: tuple[in
 
 def test_nothing_moves_without_flow() -> None:
     plane = np.random.default_rng(1).normal(size=(6, 8, 18)).astype(np.float32)
-    np.testing.assert_array_equal(warped(plane, still((6, 8))), plane)
-    np.testing.assert_array_equal(composed(still((6, 8)), still((6, 8))), 0)
+    np.testing.assert_array_equal(warp(plane, no_flow((6, 8))), plane)
+    np.testing.assert_array_equal(compose(no_flow((6, 8)), no_flow((6, 8))), 0)
 
 
 @pytest.mark.parametrize("name", MOTIONS)
@@ -71,7 +71,7 @@ def test_dis_finds_the_way_back_to_the_earlier_frame(name: str) -> None:
     truth = MOTIONS[name]
     earlier = photo(*SHAPE)
     current = seen_through(earlier, truth)
-    found = flow_between(Dis(), view_of(current), view_of(earlier))
+    found = estimate_flow(Dis(), make_view(current), make_view(earlier))
     mid = (slice(16, -16), slice(16, -16))
     error = np.linalg.norm(found - truth, axis=-1)[mid]
     assert np.median(error) < 0.4, np.median(error)
@@ -83,10 +83,10 @@ def test_dis_finds_the_way_back_to_the_earlier_frame(name: str) -> None:
 def test_flow_of_the_wrong_sign_makes_things_worse(name: str) -> None:
     earlier = photo(*SHAPE)
     current = seen_through(earlier, MOTIONS[name])
-    now, then = view_of(current), view_of(earlier)
-    found = flow_between(Dis(), now, then)
-    right, wrong = unlikeness(now, then, found).mean(), unlikeness(now, then, -found).mean()
-    none = unlikeness(now, then, still(SHAPE)).mean()
+    now, then = make_view(current), make_view(earlier)
+    found = estimate_flow(Dis(), now, then)
+    right, wrong = compare_views(now, then, found).mean(), compare_views(now, then, -found).mean()
+    none = compare_views(now, then, no_flow(SHAPE)).mean()
     assert right < 0.7 * none < none < wrong
 
 
@@ -103,9 +103,9 @@ def test_composed_affine_motion_is_the_power_of_its_matrix(
     shape = (40, 56)
     A = grow * np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
     step = affine_flow(*shape, A, (dy, dx))
-    total, matrix, shift = still(shape), np.eye(2), np.zeros(2)
+    total, matrix, shift = no_flow(shape), np.eye(2), np.zeros(2)
     for _ in range(n):
-        total = composed(step, total)
+        total = compose(step, total)
         # p -> step -> before: the earlier maps come after
         matrix, shift = A @ matrix, A @ shift + np.array([dy, dx])
     truth = affine_flow(*shape, matrix, (float(shift[0]), float(shift[1])))
@@ -119,11 +119,11 @@ def test_features_sampled_once_keep_what_chaining_loses() -> None:
     rng = np.random.default_rng(2)
     plane = rng.normal(size=(40, 60, 16)).astype(np.float32)
     step = pan(40, 60, 0.3, -0.4)
-    total, chained = still((40, 60)), plane
+    total, chained = no_flow((40, 60)), plane
     for _ in range(10):
-        total, chained = composed(step, total), warped(chained, step)
-    once = warped(plane, total)
-    truth = warped(plane, pan(40, 60, 3.0, -4.0))
+        total, chained = compose(step, total), warp(chained, step)
+    once = warp(plane, total)
+    truth = warp(plane, pan(40, 60, 3.0, -4.0))
     mid = (slice(8, -8), slice(8, -8))
 
     def cosine(a: Floats) -> float:
@@ -135,13 +135,13 @@ def test_features_sampled_once_keep_what_chaining_loses() -> None:
 
 def test_cells_get_the_mean_flow_in_their_own_units() -> None:
     flow = pan(144, 192, 4.0, -8.0)
-    cells = at_cells(flow, (36, 48))
+    cells = resize_flow(flow, (36, 48))
     np.testing.assert_allclose(cells, np.broadcast_to([1.0, -2.0], (36, 48, 2)), atol=1e-5)
-    np.testing.assert_allclose(at_cells(flow, (288, 384)), np.broadcast_to([8.0, -16.0], (288, 384, 2)), atol=1e-5)
+    np.testing.assert_allclose(resize_flow(flow, (288, 384)), np.broadcast_to([8.0, -16.0], (288, 384, 2)), atol=1e-5)
 
 
 def test_inside_is_where_the_earlier_frame_goes_on() -> None:
-    found = inside(pan(20, 30, 0.0, -10.0))
+    found = is_inside(pan(20, 30, 0.0, -10.0))
     assert not found[:, :9].any()
     assert found[:, 11:].all()
 
@@ -152,9 +152,9 @@ def test_what_was_behind_a_moving_thing_is_occluded() -> None:
     earlier, current = ground.copy(), ground.copy()
     thing = photo(48, 48, "yellow_bus.jpg")
     earlier[50:98, 60:108], current[50:98, 68:116] = thing, thing
-    now, then = view_of(current), view_of(earlier)
-    flow, back = flow_between(Dis("medium"), now, then), flow_between(Dis("medium"), then, now)
-    found = occluded(flow, back)
+    now, then = make_view(current), make_view(earlier)
+    flow, back = estimate_flow(Dis("medium"), now, then), estimate_flow(Dis("medium"), then, now)
+    found = find_occlusions(flow, back)
     revealed = found[54:94, 61:67].mean()
     assert revealed > 0.6
     assert found[110:].mean() < 0.05
@@ -163,9 +163,9 @@ def test_what_was_behind_a_moving_thing_is_occluded() -> None:
 def test_a_change_of_brightness_is_not_unlikeness() -> None:
     rgb = photo(*SHAPE)
     brighter = np.clip(rgb.astype(np.int32) + 20, 0, 255).astype(np.uint8)
-    assert unlikeness(view_of(brighter), view_of(rgb), still(SHAPE)).mean() < 0.02
+    assert compare_views(make_view(brighter), make_view(rgb), no_flow(SHAPE)).mean() < 0.02
     other = np.ascontiguousarray(rgb[::-1])
-    assert unlikeness(view_of(other), view_of(rgb), still(SHAPE)).mean() > 0.08
+    assert compare_views(make_view(other), make_view(rgb), no_flow(SHAPE)).mean() > 0.08
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_change_of_brightness_is_not_unlikeness() -> None:
 )
 def test_a_view_is_small_and_never_too_narrow(size: tuple[int, int], shape: tuple[int, int]) -> None:
     assert view_shape(*size) == shape
-    assert view_of(np.zeros((*size, 3), np.uint8)).shape == shape
+    assert make_view(np.zeros((*size, 3), np.uint8)).shape == shape
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 2000), (12, 64), (100, 2000), (2000, 100), (13, 100)])
@@ -182,8 +182,8 @@ def test_a_view_is_small_and_never_too_narrow(size: tuple[int, int], shape: tupl
 def test_dis_survives_narrow_frames(size: tuple[int, int], preset: str) -> None:
     """In planes of fewer than 16 samples OpenCV's DIS ends the whole process."""
     rng = np.random.default_rng(0)
-    a, b = (view_of(rng.integers(0, 255, (*size, 3), np.uint8)) for _ in range(2))
-    assert flow_between(Dis(preset), a, b).shape == (*a.shape, 2)
+    a, b = (make_view(rng.integers(0, 255, (*size, 3), np.uint8)) for _ in range(2))
+    assert estimate_flow(Dis(preset), a, b).shape == (*a.shape, 2)
 
 
 def test_a_flow_model_may_use_its_array_again() -> None:
@@ -193,17 +193,17 @@ def test_a_flow_model_may_use_its_array_again() -> None:
         same[...] = current.mean() - earlier.mean()
         return same
 
-    dark, light = view_of(np.zeros((*SHAPE, 3), np.uint8)), view_of(np.full((*SHAPE, 3), 9, np.uint8))
-    there, back = flow_between(model, light, dark), flow_between(model, dark, light)
+    dark, light = make_view(np.zeros((*SHAPE, 3), np.uint8)), make_view(np.full((*SHAPE, 3), 9, np.uint8))
+    there, back = estimate_flow(model, light, dark), estimate_flow(model, dark, light)
     np.testing.assert_array_equal(there, -back)
     assert there.flags.owndata
 
 
 def test_a_flow_model_that_breaks_its_contract_is_named() -> None:
-    view = view_of(photo(*SHAPE))
+    view = make_view(photo(*SHAPE))
     with pytest.raises(OptionError, match=r"\[144, 192\]"):
-        flow_between(lambda current, earlier: np.zeros((144, 192), np.float32), view, view)
+        estimate_flow(lambda current, earlier: np.zeros((144, 192), np.float32), view, view)
     with pytest.raises(OptionError, match="not finite"):
-        flow_between(lambda current, earlier: np.full((144, 192, 2), np.nan, np.float32), view, view)
+        estimate_flow(lambda current, earlier: np.full((144, 192, 2), np.nan, np.float32), view, view)
     with pytest.raises(OptionError, match="'slow'"):
         Dis("slow")

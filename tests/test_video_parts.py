@@ -13,11 +13,19 @@ import foveate
 from foveate.channels.change import CHANGED, describe_cells, measure_change
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
-from foveate.video.flow import Floats, still, view_of
-from foveate.video.propagate import KEPT_A_FRAME, moved, overlaid, patch_of
-from foveate.video.refresh import HALO, TILE, Refresh, cost, importance, stale_parts, with_halo
-from foveate.video.temporal import Step, looks, motion_of, smoothed, steadily, step_of
-from foveate.video.transmit import Sent, sent_now
+from foveate.video.flow import Floats, make_view, no_flow
+from foveate.video.propagate import KEPT_PER_FRAME, blend_layers, make_layer, propagate
+from foveate.video.refresh import HALO, TILE, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells
+from foveate.video.temporal import (
+    Motion,
+    Sent,
+    allocate_steadily,
+    compute_change,
+    measure_motion,
+    select_changed,
+    smooth_relevance,
+    update_fixation,
+)
 from tests.video_scenes import pan, photo, seen_through
 
 SHAPE = (18, 24)  # cells; views have 8 samples for each
@@ -33,64 +41,66 @@ def test_a_patch_moves_with_the_picture_and_keeps_its_numbers() -> None:
     """One cell to the right: what was at x is now at x + 1; the flow points one cell to the left."""
     first = photo(*SIZE)
     step = pan(*SIZE, 0.0, -8.0)
-    z, view, residual = features(), view_of(first), np.full(SHAPE, 0.25, np.float32)
-    after = view_of(seen_through(first, step))
-    patch = moved(patch_of(z, residual, view), step, NO)
-    seen = overlaid([patch], after)
+    z, view, residual = features(), make_view(first), np.full(SHAPE, 0.25, np.float32)
+    after = make_view(seen_through(first, step))
+    layer = propagate(make_layer(z, residual, view), step, NO)
+    seen = blend_layers([layer], after)
     np.testing.assert_allclose(seen.z[:, 1:], z[:, :-1], atol=1e-5)
     np.testing.assert_allclose(seen.residual, 0.25, atol=1e-6)
-    assert seen.confidence[:, 2:].min() > 0.9 * KEPT_A_FRAME
+    assert seen.confidence[:, 2:].min() > 0.9 * KEPT_PER_FRAME
     assert seen.confidence[:, 0].max() == 0  # came in from outside of the frame that was encoded
-    assert patch.age == 1
+    assert layer.age == 1
 
 
 def test_what_was_covered_on_the_way_stays_unknown() -> None:
-    view = view_of(photo(*SIZE))
+    view = make_view(photo(*SIZE))
     gone = NO.copy()
     gone[64:80, 96:112] = True
-    patch = moved(moved(patch_of(features(), np.zeros(SHAPE, np.float32), view), still(SIZE), gone), still(SIZE), NO)
-    confidence = overlaid([patch], view).confidence
+    layer = propagate(
+        propagate(make_layer(features(), np.zeros(SHAPE, np.float32), view), no_flow(SIZE), gone), no_flow(SIZE), NO
+    )
+    confidence = blend_layers([layer], view).confidence
     assert confidence[8:10, 12:14].max() == 0
-    assert confidence[8:10, 15:].min() == pytest.approx(KEPT_A_FRAME**2)
+    assert confidence[8:10, 15:].min() == pytest.approx(KEPT_PER_FRAME**2)
 
 
 def test_another_scene_is_not_believed() -> None:
-    patch = moved(patch_of(features(), np.zeros(SHAPE, np.float32), view_of(photo(*SIZE))), still(SIZE), NO)
-    other = view_of(np.ascontiguousarray(255 - photo(*SIZE)[::-1, ::-1]))
-    seen = overlaid([patch], other)
+    layer = propagate(make_layer(features(), np.zeros(SHAPE, np.float32), make_view(photo(*SIZE))), no_flow(SIZE), NO)
+    other = make_view(np.ascontiguousarray(255 - photo(*SIZE)[::-1, ::-1]))
+    seen = blend_layers([layer], other)
     assert seen.confidence.mean() < 0.5
-    assert seen.unlike > 0.1
+    assert seen.difference > 0.1
 
 
 def test_a_renewed_part_replaces_what_it_covers_and_nothing_else() -> None:
-    view = view_of(photo(*SIZE))
+    view = make_view(photo(*SIZE))
     old, new = features(0), features(1)
     cover = np.zeros(SHAPE, np.float32)
     cover[4:10, 6:14] = 1
-    base = moved(patch_of(old, np.zeros(SHAPE, np.float32), view), still(SIZE), np.ones(SIZE, bool))
-    seen = overlaid([base, patch_of(new, np.ones(SHAPE, np.float32), view, cover)], view)
-    inside = cover > 0
-    np.testing.assert_allclose(seen.z[inside], new[inside], atol=1e-6)
-    np.testing.assert_allclose(seen.z[~inside], old[~inside], atol=1e-6)
+    base = propagate(make_layer(old, np.zeros(SHAPE, np.float32), view), no_flow(SIZE), np.ones(SIZE, bool))
+    seen = blend_layers([base, make_layer(new, np.ones(SHAPE, np.float32), view, cover)], view)
+    covered = cover > 0
+    np.testing.assert_allclose(seen.z[covered], new[covered], atol=1e-6)
+    np.testing.assert_allclose(seen.z[~covered], old[~covered], atol=1e-6)
     np.testing.assert_array_equal(seen.confidence, cover)
 
 
 def test_a_soft_border_mixes_by_its_share() -> None:
-    view = view_of(photo(*SIZE))
+    view = make_view(photo(*SIZE))
     ones, twos = np.ones((*SHAPE, 1), np.float32), np.full((*SHAPE, 1), 2, np.float32)
     cover = np.full(SHAPE, 0.25, np.float32)
     none = np.zeros(SHAPE, np.float32)
-    seen = overlaid([patch_of(ones, none, view), patch_of(twos, none, view, cover)], view)
+    seen = blend_layers([make_layer(ones, none, view), make_layer(twos, none, view, cover)], view)
     np.testing.assert_allclose(seen.z, 1.25, atol=1e-6)
 
 
 def test_scores_of_carried_features_are_carried_scores() -> None:
-    view, z = view_of(photo(*SIZE)), features()
+    view, z = make_view(photo(*SIZE)), features()
     q = np.random.default_rng(3).normal(size=5).astype(np.float32)
     step = pan(*SIZE, 3.0, -5.0)
     none = np.zeros(SHAPE, np.float32)
-    first = overlaid([moved(patch_of(z, none, view), step, NO)], view).z @ q
-    second = overlaid([moved(patch_of((z @ q)[..., None], none, view), step, NO)], view).z[..., 0]
+    first = blend_layers([propagate(make_layer(z, none, view), step, NO)], view).z @ q
+    second = blend_layers([propagate(make_layer((z @ q)[..., None], none, view), step, NO)], view).z[..., 0]
     np.testing.assert_allclose(first, second, atol=1e-4)
 
 
@@ -100,7 +110,7 @@ SURE = np.ones(SHAPE, np.float32)
 
 
 @pytest.mark.parametrize(
-    ("age", "stale", "unlike", "changed", "lost", "reason"),
+    ("age", "stale", "difference", "changed", "lost", "reason"),
     [
         (3, 0.0, 0.0, 0.0, 0.0, None),
         (11, 0.3, 0.12, 0.12, 0.8, None),
@@ -115,16 +125,16 @@ SURE = np.ones(SHAPE, np.float32)
     ],
 )
 def test_each_rule_alone(
-    age: int, stale: float, unlike: float, changed: float, lost: float, reason: str | None
+    age: int, stale: float, difference: float, changed: float, lost: float, reason: str | None
 ) -> None:
     confidence = SURE.copy()
     confidence.ravel()[: int(stale * confidence.size)] = 0.4
-    assert Refresh().key(age, confidence, unlike, changed, lost) == reason
-    assert Refresh(cut=2).key(1, SURE, 0.0, changed, lost) is None
+    assert Refresh().find_reason(age, confidence, difference, changed, lost) == reason
+    assert Refresh(cut=2).find_reason(1, SURE, 0.0, changed, lost) is None
 
 
 def test_every_frame_when_every_is_one() -> None:
-    assert Refresh(every=1).key(1, SURE, 0.0, 0.0, 0.0) == "age"
+    assert Refresh(every=1).find_reason(1, SURE, 0.0, 0.0, 0.0) == "age"
 
 
 @pytest.mark.parametrize(
@@ -142,17 +152,17 @@ def test_stale_tiles_are_joined_and_the_most_important_come_first() -> None:
     confidence[:TILE, :TILE] = 0
     confidence[2 * TILE : 3 * TILE, 3 * TILE : 5 * TILE] = 0.2
     confidence[3 * TILE, 0] = 0  # a single cell is not worth a look
-    assert stale_parts(confidence) == [(16, 24, 24, 40), (0, 0, 8, 8)]
+    assert find_stale_parts(confidence) == [(16, 24, 24, 40), (0, 0, 8, 8)]
     weight = np.full(confidence.shape, 0.25, np.float32)
     weight[:TILE, :TILE] = 1
-    assert stale_parts(confidence, weight)[0] == (0, 0, 8, 8)
-    assert stale_parts(np.ones((5, 5), np.float32)) == []
+    assert find_stale_parts(confidence, weight)[0] == (0, 0, 8, 8)
+    assert find_stale_parts(np.ones((5, 5), np.float32)) == []
 
 
 @given(st.integers(1, 50), st.integers(1, 50), st.integers(0, 2**31))
 def test_parts_lie_in_the_image_and_hold_every_tile_that_is_stale(h: int, w: int, seed: int) -> None:
     confidence = np.random.default_rng(seed).choice([0.0, 1.0], size=(h, w)).astype(np.float32)
-    boxes = stale_parts(confidence)
+    boxes = find_stale_parts(confidence)
     covered = np.zeros((h, w), bool)
     for y0, x0, y1, x1 in boxes:
         assert 0 <= y0 < y1 <= h
@@ -163,16 +173,16 @@ def test_parts_lie_in_the_image_and_hold_every_tile_that_is_stale(h: int, w: int
             tile = (slice(y, y + TILE), slice(x, x + TILE))
             if (confidence[tile] < 0.5).mean() >= 0.5:
                 assert covered[tile].all()
-    assert cost(boxes, (h, w)) >= covered.mean() * bool(boxes)
+    assert measure_cost(boxes, (h, w)) >= covered.mean() * bool(boxes)
 
 
 def test_a_halo_ends_at_the_image() -> None:
-    assert with_halo((8, 8, 16, 16), (36, 64)) == (8 - HALO, 8 - HALO, 16 + HALO, 16 + HALO)
-    assert with_halo((0, 60, 8, 64), (36, 64)) == (0, 60 - HALO, 8 + HALO, 64)
+    assert add_halo((8, 8, 16, 16), (36, 64)) == (8 - HALO, 8 - HALO, 16 + HALO, 16 + HALO)
+    assert add_halo((0, 60, 8, 64), (36, 64)) == (0, 60 - HALO, 8 + HALO, 64)
 
 
 def test_what_is_certainly_irrelevant_can_wait() -> None:
-    np.testing.assert_allclose(importance(np.array([[0.0, 0.1, 0.5, 1.0]])), [[0.25, 0.55, 1, 1]], atol=1e-6)
+    np.testing.assert_allclose(weigh_cells(np.array([[0.0, 0.1, 0.5, 1.0]])), [[0.25, 0.55, 1, 1]], atol=1e-6)
 
 
 # --- what a frame inherits --------------------------------------------------------------------------------------------
@@ -182,7 +192,7 @@ def test_the_motion_channel_is_the_largest_change_of_a_cell() -> None:
     first = np.full((*SIZE, 3), 100, np.uint8)
     second = first.copy()
     second[40:48, 80:88] = 151
-    plane = motion_of(view_of(second), view_of(first), SHAPE)
+    plane = compute_change(make_view(second), make_view(first), SHAPE)
     truth = np.zeros(SHAPE)
     truth[5, 10] = 0.2
     np.testing.assert_allclose(plane, truth, atol=1e-6)
@@ -190,10 +200,10 @@ def test_the_motion_channel_is_the_largest_change_of_a_cell() -> None:
 
 def test_looks_fade_and_are_renewed() -> None:
     kept = np.array([[True, False]])
-    np.testing.assert_allclose(looks(np.array([[0.5, 0.5]], np.float32), kept), [[0.55, 0.45]], atol=1e-6)
+    np.testing.assert_allclose(update_fixation(np.array([[0.5, 0.5]], np.float32), kept), [[0.55, 0.45]], atol=1e-6)
     plane = np.zeros((1, 2), np.float32)
     for _ in range(200):
-        plane = looks(plane, kept)
+        plane = update_fixation(plane, kept)
     np.testing.assert_allclose(plane, [[1, 0]], atol=1e-6)
 
 
@@ -202,17 +212,17 @@ def texture() -> foveate.Texture:
     return foveate.encode(photo(240, 320), channels="fast")
 
 
-def _step(texture: foveate.Texture, trust: float = 1.0, dx: float = 0.0) -> Step:
+def _step(texture: foveate.Texture, trust: float = 1.0, dx: float = 0.0) -> Motion:
     h, w = texture.grid.shape
-    return Step(pan(h, w, 0.0, dx), np.full((h, w), trust, np.float32), 0.0)
+    return Motion(pan(h, w, 0.0, dx), np.full((h, w), trust, np.float32), 0.0)
 
 
 def test_smoothing_follows_the_motion_and_stops_where_it_cannot(texture: foveate.Texture) -> None:
     before, now = foveate.score(texture, "a child"), foveate.score(texture, "broccoli")
-    mixed = smoothed(now, before, _step(texture, dx=-2.0), 0.5)
+    mixed = smooth_relevance(now, before, _step(texture, dx=-2.0), 0.5)
     np.testing.assert_allclose(mixed.map[:, 2:], 0.5 * now.map[:, 2:] + 0.5 * before.map[:, :-2], atol=1e-5)
-    np.testing.assert_array_equal(smoothed(now, before, _step(texture, trust=0.0), 0.5).map, now.map)
-    np.testing.assert_array_equal(smoothed(now, before, _step(texture), 0.0).map, now.map)
+    np.testing.assert_array_equal(smooth_relevance(now, before, _step(texture, trust=0.0), 0.5).map, now.map)
+    np.testing.assert_array_equal(smooth_relevance(now, before, _step(texture), 0.0).map, now.map)
     assert "prior" in mixed.reasons
     assert mixed.query == now.query
 
@@ -221,13 +231,13 @@ def test_the_step_to_the_frame_before_is_trusted_where_it_explains_the_picture()
     first = photo(*SIZE)
     flow = pan(*SIZE, 0.0, -8.0)
     second = seen_through(first, flow)
-    right = step_of(flow, NO, view_of(second), view_of(first), SHAPE)
-    wrong = step_of(-flow, NO, view_of(second), view_of(first), SHAPE)
+    right = measure_motion(flow, NO, make_view(second), make_view(first), SHAPE)
+    wrong = measure_motion(-flow, NO, make_view(second), make_view(first), SHAPE)
     np.testing.assert_allclose(right.flow, pan(*SHAPE, 0.0, -1.0), atol=1e-5)
     assert right.trust[:, 2:].min() > 0.9
     assert right.trust[:, 0].max() == 0
     assert wrong.trust.mean() < right.trust.mean()
-    assert wrong.unlike > right.unlike
+    assert wrong.difference > right.difference
 
 
 def test_a_steady_hand_keeps_what_is_nearly_as_good(texture: foveate.Texture) -> None:
@@ -237,8 +247,8 @@ def test_a_steady_hand_keeps_what_is_nearly_as_good(texture: foveate.Texture) ->
 
     other = replace(relevance, map=relevance.map + noisy)
     first = foveate.allocate(relevance, 100)
-    free = steadily(other, None, 0.1, 100, policy=foveate.relevance.policies.TopK())
-    held = steadily(other, first.mask, 0.1, 100, policy=foveate.relevance.policies.TopK())
+    free = allocate_steadily(other, None, 0.1, 100, policy=foveate.relevance.policies.TopK())
+    held = allocate_steadily(other, first.mask, 0.1, 100, policy=foveate.relevance.policies.TopK())
     assert len(held) == len(free) == 100
     assert len(np.setdiff1d(held.indices, first.indices)) < len(np.setdiff1d(free.indices, first.indices))
     np.testing.assert_array_equal(held.scores, other.map.ravel()[held.indices])
@@ -248,7 +258,9 @@ def test_a_steady_hand_lets_go_of_what_is_much_worse(texture: foveate.Texture) -
     relevance = foveate.score(texture, "a child")
     worst = np.zeros(relevance.map.size, bool)
     worst[np.argsort(relevance.map.ravel())[:100]] = True
-    held = steadily(relevance, worst.reshape(relevance.map.shape), 0.1, 100, policy=foveate.relevance.policies.TopK())
+    held = allocate_steadily(
+        relevance, worst.reshape(relevance.map.shape), 0.1, 100, policy=foveate.relevance.policies.TopK()
+    )
     np.testing.assert_array_equal(held.indices, foveate.allocate(relevance, 100).indices)
 
 
@@ -260,7 +272,7 @@ GRID = Grid(6, 8, 96, 128)
 def sent_of(frames: Sequence[np.ndarray], kept: Sequence[int]) -> list[list[int]]:
     out, state = [], None
     for rgb in frames:
-        new, state = sent_now(describe_cells(rgb, GRID), np.array(kept), state)
+        new, state = select_changed(describe_cells(rgb, GRID), np.array(kept), state)
         out.append(new.tolist())
     return out
 
@@ -285,8 +297,8 @@ def test_a_slow_change_is_noticed_when_it_has_added_up() -> None:
 
 def test_a_cell_that_was_never_kept_is_new_when_it_is() -> None:
     look = describe_cells(photo(96, 128), GRID)
-    _, state = sent_now(look, np.array([1, 2]), None)
-    new, state = sent_now(look, np.array([2, 3]), state)
+    _, state = select_changed(look, np.array([1, 2]), None)
+    new, state = select_changed(look, np.array([2, 3]), state)
     assert new.tolist() == [3]
     assert state.any.ravel()[[1, 2, 3]].all()
     assert state.any.sum() == 3
@@ -307,4 +319,4 @@ def test_looks_are_means_of_parts_of_cells() -> None:
 def test_another_grid_begins_anew() -> None:
     look = describe_cells(photo(96, 128), GRID)
     small = Sent(np.zeros((2, 2, 48), np.uint8), np.ones((2, 2), bool))
-    assert sent_now(look, np.array([0, 1]), small)[0].tolist() == [0, 1]
+    assert select_changed(look, np.array([0, 1]), small)[0].tolist() == [0, 1]

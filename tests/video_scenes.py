@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Calibration, DenseFeatures
-from foveate.video.flow import Floats, warped
+from foveate.video.flow import Floats, warp
 
 PHOTOS = Path(__file__).parents[1] / "src" / "foveate" / "cli" / "photos"
 
@@ -56,7 +56,7 @@ def elastic(height: int, width: int, amount: float, waves: int = 2) -> Floats:
 
 def seen_through(rgb: NDArray[np.uint8], flow: Floats) -> NDArray[np.uint8]:
     """The frame that `flow` leads from to `rgb`: frame(p) = rgb(p + flow(p))."""
-    return np.clip(np.rint(warped(rgb.astype(np.float32), flow)), 0, 255).astype(np.uint8)
+    return np.clip(np.rint(warp(rgb.astype(np.float32), flow)), 0, 255).astype(np.uint8)
 
 
 def panning(count: int, size: tuple[int, int] = (120, 160), step: float = 2.0) -> Iterator[NDArray[np.uint8]]:

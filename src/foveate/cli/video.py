@@ -1,10 +1,21 @@
-"""The command `foveate video`. Only typer is imported at the top, so that `foveate --help` stays quick."""
+"""The command `foveate video`: a video for people, a line of JSON for each frame.
+
+Only typer and the standard library are imported at the top, so that `foveate --help` stays quick.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
+import tempfile
+import time
+from array import array
+from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,7 +33,8 @@ from foveate.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from foveate.cli.watch import Places
+    from foveate.video.step import Frame
+    from foveate.video.stream import Stream
 
 EXAMPLE = 'Example:  foveate video clip.mp4 "the dog" "a frisbee" --budget 128 --out clip_kept.mp4'
 
@@ -40,16 +52,18 @@ def video(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Video to write (.mp4, .mkv); beside it NAME.jsonl, a line a frame [default: CLIP_kept.mp4]. What is "
-            "there is replaced when the new one is complete; one that is interrupted stays beside it."
+            help="Video to write (.mp4, .mkv); beside it NAME.jsonl, a line a frame [default: CLIP_kept.mp4]. Both are "
+            "written as NAME.<random>.part and renamed at the end, also after Ctrl-C; a run that fails or is killed "
+            "changes neither, and leaves the lines so far in the .part.jsonl."
         ),
     ] = None,
     no_video: Annotated[bool, typer.Option("--no-video", help="Write the lines of JSON only.")] = False,
     encoder: EncoderName = None,
-    every: Annotated[int, typer.Option(help="Frames from one key frame to the next, at most; 1: encode all.")] = 12,
-    flow: Annotated[str, typer.Option(help="dis, or codec: the clip's own motion vectors, where they hold.")] = "dis",
-    memory: Annotated[float, typer.Option(help="Share of the past in a key frame's features, 0 to 1.")] = 0.5,
-    no_smooth: Annotated[bool, typer.Option("--no-smooth", help="Each frame's map and cells by themselves.")] = False,
+    every: Annotated[int, typer.Option(help="Frames from one keyframe to the next, at most; 1: encode all.")] = 12,
+    blend: Annotated[float, typer.Option(help="Share of the past in a keyframe's features, 0 to 1.")] = 0.5,
+    no_smoothing: Annotated[
+        bool, typer.Option("--no-smoothing", help="Each frame's map and cells by themselves.")
+    ] = False,
     size: Annotated[int | None, typer.Option(help="Read pictures scaled down to this long side, in pixels.")] = None,
     long_side: LongSide = None,
     start: Annotated[float, typer.Option(help="Seconds to leave out at the beginning.")] = 0.0,
@@ -57,80 +71,227 @@ def video(
     rate: Annotated[float | None, typer.Option(help="Pictures a second of a folder of images [default: 24].")] = None,
 ) -> None:  # fmt: skip
     """Follow questions through a clip: an overlay video, lines of JSON."""
-    from foveate.cli.watch import places, watch
-    from foveate.core.errors import BudgetError, OptionError
+    from foveate.core.checks import check_int, check_number
+    from foveate.core.errors import BudgetError
     from foveate.video import Refresh, open_clip, stream
-    from foveate.video.frame import How
-    from foveate.video.stream import Flow
+    from foveate.video.decode import import_pyav
 
     refuse_files(query, "clip", 'for f in *.mp4; do foveate video "$f" "a dog"')
-    if not 0 <= start < float("inf"):
-        raise OptionError(f"--start {start}", expected="seconds, 0 or more", fix="leave it out")
+    check_number("--start", start, 0, None)
     for name, value, usual in (("frames", frames, "all"), ("size", size, "the clip's own"), ("every", every, "12")):
-        if value is not None and value < 1:
-            raise OptionError(f"--{name} {value}", expected="1 or more", fix=f"leave it out for {usual}")
-    if budget != "auto" and budget < 1:
-        raise BudgetError(
-            f"--budget {budget}", expected="cells of each frame, 1 or more, or auto", fix="leave it out for 128"
-        )
-    into = places(clip, out, not no_video)
-    refresh = Refresh(every=every)
+        if value is not None:
+            check_int(f"--{name}", value, fix=f"leave it out for {usual}")
+    if budget != "auto":
+        check_int("--budget", budget, fix="leave it out for 128", error=BudgetError)
+    lines, picture = choose_outputs(clip, out, not no_video)
+    steady: dict[str, Any] = {"smoothing": 0.0, "hysteresis": 0.0} if no_smoothing else {}
     with ExitStack() as before:
-        opened = before.enter_context(open_clip(clip, vectors=flow == "codec", long_side=size, rate=rate))
+        opened = before.enter_context(open_clip(clip, long_side=size, rate=rate))
         if not no_video:
-            from foveate.video.decoder import pyav
-
-            pyav()  # better now than after the first frame
+            import_pyav()  # better now than after the first frame
         with waiting(f"reading {clip}", encoder):
             follow = stream(
                 opened,
                 query[0] if len(query) == 1 else query,
                 budget=budget,
                 encoder=encoder or "nano",
-                flow=cast(Flow, flow),
-                refresh=refresh,
-                memory=memory,
+                refresh=Refresh(every=every),
+                blend=blend,
                 long_side=long_side,
-                smooth=0.0 if no_smooth else How.smooth,
-                hold=0.0 if no_smooth else How.hold,
+                **steady,
             )
             opened.skip_to(start)
         before.pop_all()
     left = None if opened.frames is None else max(1, opened.frames - round(start * (opened.rate or 24)))
     total = frames if left is None else min(left, frames or left)
     with until_interrupted() as stopped, counting(Path(clip).name, total, "frames") as progress:
-        found = watch(follow, into, most=frames, progress=progress, stopped=stopped)
-    _show(clip, found, flow, opened.trusted, into)
-    print_json(clip=clip, encoder=encoder or "nano", budget=budget, flow=flow, **found)
+        found = write_results(follow, lines, picture, most=frames, progress=progress, stopped=stopped)
+    _print_summary(clip, found)
+    print_json(clip=clip, encoder=encoder or "nano", budget=budget, **found)
     if found["interrupted"]:
         raise typer.Exit(130)
 
 
-def _show(clip: str, found: dict[str, Any], flow: str, trusted: bool, into: Places) -> None:
+def choose_outputs(clip: str, out: Path | None, video: bool = True) -> tuple[Path, Path | None]:
+    """(lines, video or None) of a clip, checked before any work: `CLIP_kept.jsonl` and `CLIP_kept.mp4` by default.
+
+    Raises OutputError: another suffix, no such folder, no right to write there, a folder in its place, the clip itself.
+    """
+    from foveate.core.errors import OutputError
+
+    usual = Path(f"{Path(clip).resolve().stem.replace(':', '-')}_kept.mp4")
+    out = usual if out is None else out
+    known = (".mp4", ".mkv") if video else (".mp4", ".mkv", ".jsonl")
+    if out.suffix.lower() not in known:
+        better = (out / usual if out.is_dir() else out).with_suffix(".mp4" if video else ".jsonl")
+        raise OutputError(
+            f"--out {out}",
+            expected=f"a name that ends in {' or '.join(known)}; the lines of JSON go beside it",
+            fix=f"write --out {shlex.quote(str(better))}"
+            + (", or add --no-video for the lines alone" if video else ""),
+        )
+    lines = out.with_suffix(".jsonl")
+    for path in (out, lines) if video else (lines,):
+        try:
+            if path.exists() and os.path.exists(clip) and path.samefile(clip):
+                raise FileExistsError("that is the clip itself")
+            if path.is_dir():
+                raise IsADirectoryError("that is a folder")
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+        except (OSError, ValueError) as cause:
+            raise OutputError(
+                f"'{path}' cannot be written ({getattr(cause, 'strerror', None) or cause})",
+                expected="the name of another file, in a folder that exists and can be written to",
+                fix="make the folder first, or choose another place with --out",
+            ) from cause
+    return lines, out if video else None
+
+
+def write_results(
+    stream: Stream,
+    lines: Path,
+    video: Path | None = None,
+    *,
+    most: int | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Write every frame of a stream as a line of JSON and a picture of a video. -> the summary of `foveate video`.
+
+    Both files are complete or not there. A line is on its way to the disk before the next frame, in LINES.part.jsonl,
+    which a failure or a kill leaves behind.
+
+    Args:
+        stream: closed at the end.
+        most: frames, at most.
+        progress: called with the number of frames done.
+        stopped: called after each frame; True ends the clip there, as if it were shorter.
+
+    Raises:
+        What the stream raises, and OutputError; the message says where the lines so far are.
+    """
+    import numpy as np
+
+    from foveate.core.errors import FoveateError, OptionError, OutputError
+    from foveate.video.decode import RATE
+    from foveate.video.export import TICKS, ClipWriter, name_part
+    from foveate.viz.overlay import History, Page, draw
+
+    started, part, clip, interrupted = time.perf_counter(), name_part(lines), stream.clip, False
+    history, seconds = History(len(stream.queries)), array("d")
+    tally = np.zeros((len(stream.queries), 3), np.int64)  # frames it was detected in, cells kept, cells sent
+    try:
+        with stream, ExitStack() as files:
+            for frame in islice(stream, most):
+                if not history.count:  # nothing is made before the first frame has been answered
+                    page = Page.for_frames((frame.rgb.shape[0], frame.rgb.shape[1]), len(stream.queries))
+                    left = None if clip.frames is None else clip.frames - frame.index
+                    history.expected = most if left is None else min(left, most or left)
+                    file, shown = files.enter_context(part.open("x", buffering=1)), -1.0
+                    if video is not None:
+                        rate = min(max(clip.rate or RATE, 0.01), 240.0)
+                        writer = files.enter_context(ClipWriter(video, page.size, rate))
+                row = make_record(frame)
+                history.add(frame)
+                tally += np.array([(r.detected, len(kept), len(new)) for r, kept, new in frame.answers])
+                seconds.append(frame.seconds)
+                if video is not None:
+                    shown = max(frame.time, shown + 2 / TICKS)  # a clip may have times finer than a player's clock
+                    writer.write(draw(frame, history, page), shown)
+                file.write(json.dumps(row) + "\n")
+                progress(history.count)
+                if interrupted := stopped():
+                    break
+        if not history.count:
+            raise OptionError(
+                f"'{clip.name}' has no frame there", expected="a start before its end", fix="leave --start out"
+            )
+        part.replace(lines)
+    except (FoveateError, OSError) as cause:
+        error = (
+            cause
+            if isinstance(cause, FoveateError)
+            else OutputError(
+                f"'{lines}' could not be written ({cause.strerror or cause})",
+                expected="a folder that stays, with room for the lines",
+                fix="choose another place or make room",
+            )
+        )
+        if not part.exists():
+            raise error from cause
+        fix = f"{error.fix}; lines of the frames before are in '{part}'"
+        raise type(error)(error.received, expected=error.expected, fix=fix) from cause
+    keys = np.array(history.keyframes, bool)
+    taken = np.array(seconds)
+    questions = [
+        {
+            "query": query,
+            "found": round(float(found), 4),
+            "detected_frames": int(n),
+            "kept": int(kept),
+            "sent": int(sent),
+        }
+        for query, found, (n, kept, sent) in zip(stream.queries, np.median(history.found, 0), tally, strict=True)
+    ]
+    return {
+        "frames": history.count,
+        "keyframes": int(keys.sum()),
+        "renewed": sum(history.renewed),
+        "skipped": clip.skipped,
+        "grid": list(frame.grid.shape),
+        "kept": sum(question["kept"] for question in questions),
+        "sent": sum(question["sent"] for question in questions),
+        "keyframe_ms": round(float(np.median(taken[keys])) * 1e3, 2),
+        "propagated_ms": None if keys.all() else round(float(np.median(taken[~keys])) * 1e3, 2),
+        "seconds": round(time.perf_counter() - started, 3),
+        "frames_per_second": round(history.count / (time.perf_counter() - started), 2),
+        "interrupted": interrupted,
+        "video": None if video is None else str(video),
+        "jsonl": str(lines),
+        "queries": questions,
+    }
+
+
+def make_record(frame: Frame) -> dict[str, Any]:
+    """A frame as an object of JSON: numbers of a single question, lists of several."""
+    each = {
+        "kept": [kept.indices.tolist() for _, kept, _ in frame.answers],
+        "kept_new": [new.tolist() for _, _, new in frame.answers],
+        "found": [round(relevance.confidence, 4) for relevance, _, _ in frame.answers],
+        "detected": [relevance.detected for relevance, _, _ in frame.answers],
+    }
+    one = not isinstance(frame.kept, tuple)
+    return {
+        "index": frame.index,
+        "time": round(frame.time, 6),
+        "key": frame.keyframe,
+        "reason": frame.reason,
+        "renewed": [list(box) for box in frame.renewed],
+        "grid": list(frame.grid.shape),
+        **({name: values[0] for name, values in each.items()} if one else each),
+        "confidence": round(float(frame.confidence.mean()), 4),
+        "seconds": round(frame.seconds, 6),
+    }
+
+
+def _print_summary(clip: str, found: dict[str, Any]) -> None:
     if found["skipped"]:
         typer.echo(
             f"warning: could not be decoded, and left out: {format_count(found['skipped'], 'picture')}", err=True
         )
-    if flow == "codec" and not trusted:
-        typer.echo("warning: the clip's motion vectors cannot be trusted throughout; DIS stood in for them", err=True)
     count, (h, w) = found["frames"], found["grid"]
-    state = "interrupted after " if found["interrupted"] else ""
     rows = [
         (r["query"], f"{r['found']:.2f}", f"{r['detected_frames']} of {count}", f"{r['kept'] / count:.0f}",
          f"{r['sent'] / count:.1f}")
         for r in found["queries"]
     ]  # fmt: skip
+    state = "interrupted after " if found["interrupted"] else ""
     title = f"{clip}  {state}{format_count(count, 'frame')}, {h} x {w} cells"
     print_table(title, ("query", "confidence", "frames found in", "kept a frame", "new a frame"), rows)
-    kinds = [f"{format_count(found['keys'], 'key frame')} of {found['key_ms']:.0f} ms"]
-    if found["carried_ms"] is not None:
-        kinds.append(f"{count - found['keys']} carried of {found['carried_ms']:.1f} ms")
-    pace = f"{found['frames_per_second']:.1f} frames a second, " + (
-        "all included" if found["video"] else "no video drawn"
-    )
-    typer.echo(f"{', '.join(kinds)}; {pace}")
+    kinds = f"{format_count(found['keyframes'], 'keyframe')} of {found['keyframe_ms']:.0f} ms"
+    if found["propagated_ms"] is not None:
+        kinds += f", {count - found['keyframes']} propagated of {found['propagated_ms']:.1f} ms"
+    drawing = "all included" if found["video"] else "no video drawn"
+    typer.echo(f"{kinds}; {found['frames_per_second']:.1f} frames a second, {drawing}")
     typer.echo("files: " + " and ".join(path for path in (found["video"], found["jsonl"]) if path is not None))
-    wanted = {"video": into.video, "jsonl": into.lines}
-    earlier = [str(path) for name, path in wanted.items() if path is not None and str(path) != found[name]]
-    if earlier:
-        typer.echo(f"{' and '.join(earlier)}: as before; what is interrupted replaces nothing")

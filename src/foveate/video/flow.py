@@ -8,7 +8,7 @@ the earlier frame to the current one points to the right place only where nothin
 
 What is notable
 * Flows are **composed** and features are sampled **once**: flow_{t->key}(p) = f_t(p) + flow_{t-1->key}(p + f_t(p)).
-  Sampling what was sampled before takes a little contrast in every frame (`python -m benchmarks video` has both).
+  Sampling what was sampled before loses a little contrast in every frame (`python -m benchmarks video` has both).
 * DIS (Kroeger et al., ECCV 2016, in OpenCV's own implementation) on luma of 256 pixels: about a millisecond.
 * A second flow the other way round says where the first cannot be right: |f + b(p + f)|^2 > 0.01 (|f|^2 + |b|^2) + 0.5
   (Meister et al., UnFlow, AAAI 2018). Occlusion is composed like flow, as what has been covered once stays unknown.
@@ -25,6 +25,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import check_choice
 from foveate.core.errors import OptionError
 from foveate.core.readonly import Frozen
 
@@ -45,16 +46,14 @@ class Dis:
     """OpenCV's dense inverse search: "clips" (default), or its own "ultrafast", "fast" or "medium".
 
     "clips" looks in dense patches and leaves out the smoothing that OpenCV's presets end with: that drags small moving
-    things along with what is behind them. It is nearly as quick as "fast" and carries better than "medium"
+    things along with their background. It is nearly as quick as "fast" and propagates better than "medium"
     (docs/log.md).
     """
 
     preset: str = "clips"
 
     def __post_init__(self) -> None:
-        if self.preset not in ("clips", *PRESETS):
-            known = " or ".join(("clips", *PRESETS))
-            raise OptionError(f"Dis({self.preset!r})", expected=known, fix="leave it out for 'clips'")
+        check_choice("preset", self.preset, ("clips", *PRESETS), fix="leave it out for 'clips'")
 
     def __call__(self, current: Luma, earlier: Luma) -> Floats:
         dis = cv2.DISOpticalFlow_create(PRESETS.get(self.preset, 1))  # type: ignore[attr-defined]
@@ -93,7 +92,7 @@ def view_shape(height: int, width: int, long_side: int = LONG_SIDE) -> tuple[int
     return max(NARROWEST, round(height * ratio)), max(NARROWEST, round(width * ratio))
 
 
-def view_of(rgb: NDArray[np.uint8], long_side: int = LONG_SIDE) -> View:
+def make_view(rgb: NDArray[np.uint8], long_side: int = LONG_SIDE) -> View:
     """uint8 [H, W, 3] -> View."""
     y, x = view_shape(rgb.shape[0], rgb.shape[1], long_side)
     while rgb.shape[0] % 2 == rgb.shape[1] % 2 == 0 and rgb.shape[0] >= 2 * y and rgb.shape[1] >= 2 * x:
@@ -104,7 +103,7 @@ def view_of(rgb: NDArray[np.uint8], long_side: int = LONG_SIDE) -> View:
     return View(np.asarray(small, np.uint8), np.asarray(luma, np.uint8), np.asarray(soft, np.float32))
 
 
-def flow_between(model: FlowModel, current: View, earlier: View) -> Floats:
+def estimate_flow(model: FlowModel, current: View, earlier: View) -> Floats:
     """The flow of a model, checked: finite float32 [y, x, 2]. Raises OptionError."""
     flow = np.array(model(current.luma, earlier.luma), np.float32)  # a copy: a model may use its array again
     if flow.shape != (*current.shape, 2) or not np.isfinite(flow).all():
@@ -116,12 +115,12 @@ def flow_between(model: FlowModel, current: View, earlier: View) -> Floats:
     return flow
 
 
-def still(shape: tuple[int, int]) -> Floats:
+def no_flow(shape: tuple[int, int]) -> Floats:
     """No motion: zeros [h, w, 2]."""
     return np.zeros((*shape, 2), np.float32)
 
 
-def warped(plane: NDArray[np.floating], flow: Floats, *, nearest: bool = False) -> Floats:
+def warp(plane: NDArray[np.floating], flow: Floats, *, nearest: bool = False) -> Floats:
     """An earlier frame's plane [h, w] or [h, w, c] seen from the current frame: plane(p + flow(p)), float32.
 
     The flow must be on the plane's own samples. Borders are clamped. Ids want `nearest`.
@@ -140,23 +139,23 @@ def warped(plane: NDArray[np.floating], flow: Floats, *, nearest: bool = False) 
     return np.concatenate([part.reshape(*flow.shape[:2], -1) for part in parts], -1)
 
 
-def composed(step: Floats, before: Floats) -> Floats:
+def compose(step: Floats, before: Floats) -> Floats:
     """Flow current -> previous, and previous -> key: the flow current -> key."""
-    return np.asarray(step + warped(before, step), np.float32)
+    return np.asarray(step + warp(before, step), np.float32)
 
 
-def at_cells(flow: Floats, shape: tuple[int, int]) -> Floats:
+def resize_flow(flow: Floats, shape: tuple[int, int]) -> Floats:
     """A flow on the cells of a grid [h, w]: the mean of each cell, in cells."""
     tall, wide = flow.shape[:2]
     h, w = shape
     if (h, w) == (tall, wide):
         return flow
     shrinks = h <= tall and w <= wide
-    moved = cv2.resize(flow, (w, h), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
-    return np.asarray(moved.reshape(h, w, 2) * np.array([h / tall, w / wide], np.float32), np.float32)
+    propagate = cv2.resize(flow, (w, h), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    return np.asarray(propagate.reshape(h, w, 2) * np.array([h / tall, w / wide], np.float32), np.float32)
 
 
-def inside(flow: Floats) -> NDArray[np.bool_]:
+def is_inside(flow: Floats) -> NDArray[np.bool_]:
     """Where a flow points into the earlier frame: bool [h, w]."""
     h, w = flow.shape[:2]
     rows, columns = _samples(h, w)
@@ -164,20 +163,20 @@ def inside(flow: Floats) -> NDArray[np.bool_]:
     return (y >= -0.5) & (y <= h - 0.5) & (x >= -0.5) & (x <= w - 0.5)
 
 
-def occluded(flow: Floats, back: Floats) -> NDArray[np.bool_]:
+def find_occlusions(flow: Floats, back: Floats) -> NDArray[np.bool_]:
     """Where the current frame shows what the earlier one did not: bool [h, w]. `back` is flow earlier -> current."""
-    returned = warped(back, flow)
+    returned = warp(back, flow)
     lengths = _squared(flow) + _squared(returned)
     return _squared(flow + returned) > np.float32(0.01) * lengths + np.float32(0.5)
 
 
-def unlikeness(current: View, earlier: View, flow: Floats) -> Floats:
+def compare_views(current: View, earlier: View, flow: Floats) -> Floats:
     """|luma - luma where the flow points|, blurred, in [0, 1], after the median difference is taken off: [y, x]."""
-    difference = current.soft - warped(earlier.soft, flow)
+    difference = current.soft - warp(earlier.soft, flow)
     return np.abs(difference - np.median(difference[::4, ::4])) / np.float32(255)
 
 
-def alike(unlike: Floats) -> Floats:
+def to_confidence(unlike: Floats) -> Floats:
     """Unlikeness -> how far a place is the same, 0 to 1."""
     return np.clip((UNLIKE - unlike) / np.float32(UNLIKE - ALIKE), 0, 1)
 

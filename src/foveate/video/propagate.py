@@ -1,16 +1,16 @@
-"""Features that are encoded once and seen again wherever the motion took them.
+"""Features that are encoded once and propagated along the motion.
 
-A `Patch` is what was encoded in one frame: a whole frame (a key frame) or a part of one (a renewed tile). It stays in
-the coordinates of its own frame; what moves is the flow that points back to it, composed step by step. A `Field` is the
-patches that the current frame reads, the later ones over the earlier.
+A `Layer` is what was encoded in one frame: the whole of it (a keyframe) or a part (a renewed tile). It stays in the
+coordinates of its own frame; what moves is the flow that points back to it, composed step by step. `blend_layers` reads
+all layers at the current frame's cells, the later ones over the earlier.
 
-How much a place is to be believed (confidence, 0 to 1) is the product of
+The confidence of a place, 0 to 1, is the product of
 * not hidden: nowhere on the way was it covered (forward and backward flow agree);
 * inside: the flow points into the frame that was encoded;
 * alike: the luma there, blurred, is what it was, apart from a change of brightness of the whole frame;
 * age: a little is lost in each frame.
 
-Everything is linear: the score of carried features is the carried score, so one field serves all questions.
+Everything is linear: the score of propagated features is the propagated score, so one field serves all questions.
 """
 
 from __future__ import annotations
@@ -24,18 +24,28 @@ from numpy.typing import NDArray
 
 from foveate.core.grid import resize_map
 from foveate.core.readonly import Frozen
-from foveate.video.flow import Floats, View, alike, at_cells, composed, inside, still, unlikeness, warped
+from foveate.video.flow import (
+    Floats,
+    View,
+    compare_views,
+    compose,
+    is_inside,
+    no_flow,
+    resize_flow,
+    to_confidence,
+    warp,
+)
 
-KEPT_A_FRAME = 0.99  # of the confidence
+KEPT_PER_FRAME = 0.99  # share of the confidence
 
 
 @dataclass(frozen=True, eq=False)
-class Patch(Frozen):
+class Layer(Frozen):
     """What was encoded in one frame, and where the current one finds it.
 
     Attributes:
         covered: float32 [h, w, r + 2] on the cells of its own frame: coordinates in the field's basis, the residual of
-            compression and 1, all times its cover, which is 1 where this patch has something to say and fades to 0
+            compression and 1, all times its cover, which is 1 where this layer has something to say and fades to 0
             where it ends. (Times the cover, so that sampling across the end mixes in nothing that is not there.)
         view: its frame as flow saw it.
         flow: float32 [y, x, 2], from the current frame to its own, in samples of the view.
@@ -51,61 +61,60 @@ class Patch(Frozen):
 
 
 @dataclass(frozen=True, eq=False)
-class Seen(Frozen):
-    """Patches from where the current frame is.
+class Field(Frozen):
+    """Features at the current frame's cells.
 
     Attributes:
         z: coordinates, float32 [h, w, r]. residual: of compression, float32 [h, w].
         confidence: float32 [h, w], 0 to 1.
-        unlike: how unlike the median sample is to where the oldest patch was encoded, 0 to 1.
+        difference: of the median sample to the frame where the oldest layer was encoded, 0 to 1.
     """
 
     z: Floats
     residual: Floats
     confidence: Floats
-    unlike: float
+    difference: float
 
 
-def patch_of(z: NDArray[Any], residual: NDArray[Any], view: View, cover: Floats | None = None) -> Patch:
-    """A patch of the current frame; `cover` is 1 everywhere where nothing is said."""
+def make_layer(z: NDArray[Any], residual: NDArray[Any], view: View, cover: Floats | None = None) -> Layer:
+    """A layer of the current frame: z [h, w, r], residual [h, w]; `cover` [h, w] is 1 everywhere by default."""
     whole = np.ones((z.shape[0], z.shape[1]), np.float32) if cover is None else cover
     stacked = np.concatenate([z, residual[..., None], np.ones_like(whole)[..., None]], -1).astype(np.float32)
-    return Patch(stacked * whole[..., None], view, still(view.shape), np.zeros(view.shape, np.float32))
+    return Layer(stacked * whole[..., None], view, no_flow(view.shape), np.zeros(view.shape, np.float32))
 
 
-def moved(patch: Patch, step: Floats, uncovered: NDArray[np.bool_]) -> Patch:
-    """The same patch one frame later: `step` is the flow to the previous frame, `uncovered` what that one lacked."""
-    hidden = np.maximum(warped(patch.hidden, step), uncovered.astype(np.float32))
-    return replace(patch, flow=composed(step, patch.flow), hidden=hidden, age=patch.age + 1)
+def propagate(layer: Layer, step: Floats, uncovered: NDArray[np.bool_]) -> Layer:
+    """The same layer one frame later: `step` is the flow to the previous frame, `uncovered` what that one lacked."""
+    hidden = np.maximum(warp(layer.hidden, step), uncovered.astype(np.float32))
+    return replace(layer, flow=compose(step, layer.flow), hidden=hidden, age=layer.age + 1)
 
 
-def widened(patch: Patch, rank: int) -> Patch:
-    """The same patch in a basis with more directions: zeros for what its own did not have."""
-    missing = rank + 2 - patch.covered.shape[-1]
+def widen(layer: Layer, rank: int) -> Layer:
+    """The same layer in a basis with more directions: zeros for what its own did not have."""
+    missing = rank + 2 - layer.covered.shape[-1]
     if missing <= 0:
-        return patch
-    zeros = np.zeros((*patch.covered.shape[:2], missing), np.float32)
-    return replace(patch, covered=np.concatenate([patch.covered[..., :-2], zeros, patch.covered[..., -2:]], -1))
+        return layer
+    zeros = np.zeros((*layer.covered.shape[:2], missing), np.float32)
+    return replace(layer, covered=np.concatenate([layer.covered[..., :-2], zeros, layer.covered[..., -2:]], -1))
 
 
-def overlaid(patches: Sequence[Patch], view: View) -> Seen:
-    """The patches of a field from where the current frame is, later ones over earlier ones where they are believed."""
-    below, trust, unlike = _read(patches[0], view)
-    for patch in patches[1:]:
-        above, believed, _ = _read(patch, view)
+def blend_layers(layers: Sequence[Layer], view: View) -> Field:
+    """All layers at the current frame's cells, later ones over earlier ones by their confidence."""
+    below, trust, difference = _read(layers[0], view)
+    for layer in layers[1:]:
+        above, believed, _ = _read(layer, view)
         share = above[..., -1:] * believed[..., None]
         below = (1 - share) * below + believed[..., None] * above  # `above` holds its cover already
         trust = (1 - share[..., 0]) * trust + share[..., 0] * believed
-    return Seen(below[..., :-2], below[..., -2], np.asarray(trust, np.float32), unlike)
+    return Field(below[..., :-2], below[..., -2], np.asarray(trust, np.float32), difference)
 
 
-def _read(patch: Patch, view: View) -> tuple[Floats, Floats, float]:
-    """What a patch says at the current frame's cells, [h, w, r + 2], how far that is to be believed, [h, w], and how
-    unlike the median sample is."""
-    shape = (patch.covered.shape[0], patch.covered.shape[1])
-    if patch.age == 0:
-        return patch.covered, np.ones(shape, np.float32), 0.0
-    unlike = unlikeness(view, patch.view, patch.flow)
-    believed = alike(unlike) * (1 - patch.hidden) * inside(patch.flow)
-    confidence = np.clip(resize_map(believed, shape), 0, 1) * np.float32(KEPT_A_FRAME**patch.age)
-    return warped(patch.covered, at_cells(patch.flow, shape)), confidence, float(np.median(unlike[::4, ::4]))
+def _read(layer: Layer, view: View) -> tuple[Floats, Floats, float]:
+    """A layer at the current cells: values [h, w, r + 2], confidence [h, w], difference of the median sample."""
+    shape = (layer.covered.shape[0], layer.covered.shape[1])
+    if layer.age == 0:
+        return layer.covered, np.ones(shape, np.float32), 0.0
+    difference = compare_views(view, layer.view, layer.flow)
+    believed = to_confidence(difference) * (1 - layer.hidden) * is_inside(layer.flow)
+    confidence = np.clip(resize_map(believed, shape), 0, 1) * np.float32(KEPT_PER_FRAME**layer.age)
+    return warp(layer.covered, resize_flow(layer.flow, shape)), confidence, float(np.median(difference[::4, ::4]))

@@ -1,11 +1,16 @@
-"""What a frame inherits from the one before: maps carried along the motion, a memory of looks, a steady hand.
+"""What a frame inherits from the one before: smoothed maps, hysteresis of kept cells, looks, what a model was sent.
 
-    map     <- (1 - s) fresh + s (t carried + (1 - t) fresh)      t: whether the step before is to be trusted, 0 to 1
-    looks   <- 0.9 carried + 0.1 kept                              the channel "fixation"
-    kept    : a cell kept before stays unless another is better by more than `hold` of the map's peak
+    map     <- (1 - s) fresh + s (t propagated + (1 - t) fresh)   s: smoothing; t: trust in the motion, 0 to 1
+    looks   <- 0.9 propagated + 0.1 kept                           the channel "fixation"
+    kept    : a cell kept before stays unless another is better by more than `hysteresis` of the map's peak
+    sent    : of the kept cells those that look different from what was **last sent** from their place
 
-Without smoothing and hold, noise of the camera moves cells in and out of the kept set at its edge in every frame, and
-a model that reads only what is new would be sent them again and again.
+Without smoothing and hysteresis, noise of the camera moves cells in and out of the kept set in every frame, and a model
+that reads only what is new would be sent them again and again.
+
+Comparing with what was last sent, not with the frame before, notices a slow change when it has added up. It looks at
+pixels (channels/change.py), so it runs before any encoder and holds for all of them. EVS (arXiv 2510.14624, in vLLM)
+compares tokens of consecutive frames and needs the encoder first: `python -m benchmarks video` has both.
 """
 
 from __future__ import annotations
@@ -16,55 +21,61 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.channels.change import CHANGED, measure_change
 from foveate.core.grid import Grid, reduce_plane, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.pipeline import Budget, allocate, cells_wanted
 from foveate.relevance.allocate import Allocation
 from foveate.relevance.policies import Policy
 from foveate.relevance.value import Relevance
-from foveate.video.flow import Floats, View, alike, at_cells, inside, unlikeness, warped
+from foveate.video.flow import Floats, View, compare_views, is_inside, resize_flow, to_confidence, warp
 
 OLD_LOOKS = 0.9
 
 
 @dataclass(frozen=True, eq=False)
-class Step(Frozen):
-    """One frame's motion on the cells.
+class Motion(Frozen):
+    """The motion from one frame to the next, on the cells.
 
     Attributes:
         flow: to the previous frame, float32 [h, w, 2], in cells.
-        trust: how far that is to be trusted, float32 [h, w], 0 to 1.
-        unlike: how unlike the median sample is to where the flow points, 0 to 1.
+        trust: in the flow, float32 [h, w], 0 to 1.
+        difference: of the median sample to where the flow points, 0 to 1.
     """
 
     flow: Floats
     trust: Floats
-    unlike: float
+    difference: float
 
     @property
     def lost(self) -> float:
         """Share of the cells that are rather not found again in the previous frame."""
         return float((self.trust < 0.5).mean())
 
-    def moved(self, grid: Grid) -> tuple[Floats, Floats]:
+    def in_pixels(self, grid: Grid) -> tuple[Floats, Floats]:
         """The channels "flow_y" and "flow_x": how far what is in each cell came since, down and right, in pixels."""
-        return -self.flow[..., 0] * np.float32(grid.height / grid.h), -self.flow[..., 1] * np.float32(
-            grid.width / grid.w
-        )
+        down, right = np.float32(grid.height / grid.h), np.float32(grid.width / grid.w)
+        return -self.flow[..., 0] * down, -self.flow[..., 1] * right
 
-    def carried(self, plane: NDArray[np.floating] | NDArray[np.bool_], *, nearest: bool = False) -> Floats:
+    def propagate(self, plane: NDArray[np.floating] | NDArray[np.bool_], *, nearest: bool = False) -> Floats:
         """A plane of the previous frame [h, w] seen from this one."""
-        return warped(plane.astype(np.float32), self.flow, nearest=nearest)
+        return warp(plane.astype(np.float32), self.flow, nearest=nearest)
+
+    def propagate_kept(self, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Cells kept in the previous frame, bool [h, w], where this one shows them and the motion can be trusted."""
+        return (self.propagate(kept, nearest=True) > 0.5) & (self.trust > 0.5)
 
 
-def step_of(flow: Floats, uncovered: NDArray[np.bool_], current: View, earlier: View, shape: tuple[int, int]) -> Step:
-    """The flow to the previous frame, with what it lacked, as a Step on cells [h, w]."""
-    unlike = unlikeness(current, earlier, flow)
-    believed = alike(unlike) * inside(flow) * ~uncovered
-    return Step(at_cells(flow, shape), np.clip(resize_map(believed, shape), 0, 1), float(np.median(unlike[::4, ::4])))
+def measure_motion(
+    flow: Floats, uncovered: NDArray[np.bool_], current: View, earlier: View, shape: tuple[int, int]
+) -> Motion:
+    """A flow to the previous frame, and what was not in that one, as a Motion on cells [h, w]."""
+    difference = compare_views(current, earlier, flow)
+    trust = np.clip(resize_map(to_confidence(difference) * is_inside(flow) * ~uncovered, shape), 0, 1)
+    return Motion(resize_flow(flow, shape), trust, float(np.median(difference[::4, ::4])))
 
 
-def motion_of(current: View, earlier: View, shape: tuple[int, int]) -> Floats:
+def compute_change(current: View, earlier: View, shape: tuple[int, int]) -> Floats:
     """The channel "motion": the largest |luma - luma of the frame before| of each cell, [h, w] in [0, 1].
 
     At the same place: the camera's motion is not taken out, and a flat area that moves shows none.
@@ -75,37 +86,38 @@ def motion_of(current: View, earlier: View, shape: tuple[int, int]) -> Floats:
     return resize_map(difference, shape)
 
 
-def smoothed(relevance: Relevance, before: Relevance, step: Step, share: float) -> Relevance:
-    """A relevance with a share of the previous frame's, carried along the motion, where that can be trusted."""
+def smooth_relevance(relevance: Relevance, before: Relevance, motion: Motion, share: float) -> Relevance:
+    """A relevance mixed with a share of the previous frame's, along the motion, where that can be trusted."""
     if share == 0:
         return relevance
-    weight = np.float32(share) * step.trust
-    carried = step.carried(before.map)
-    carried.setflags(write=False)
-    mixed = _mixed(relevance.map, carried, weight)
-    saliency = _mixed(relevance.saliency, step.carried(before.saliency), weight)
-    return replace(relevance, map=mixed, saliency=saliency, reasons=ReadOnly({**relevance.reasons, "prior": carried}))
+    weight = np.float32(share) * motion.trust
+    prior = motion.propagate(before.map)
+    mixed = (1 - weight) * relevance.map + weight * prior
+    saliency = (1 - weight) * relevance.saliency + weight * motion.propagate(before.saliency)
+    for plane in (prior, mixed, saliency):
+        plane.setflags(write=False)
+    return replace(relevance, map=mixed, saliency=saliency, reasons=ReadOnly({**relevance.reasons, "prior": prior}))
 
 
-def looks(before: Floats, kept: NDArray[np.bool_]) -> Floats:
-    """The channel "fixation" after this frame: what was carried [h, w], and the cells that were kept."""
+def update_fixation(before: Floats, kept: NDArray[np.bool_]) -> Floats:
+    """The channel "fixation" after this frame, from the propagated one [h, w] and the cells that were kept."""
     return np.asarray(OLD_LOOKS * before + (1 - OLD_LOOKS) * kept, np.float32)
 
 
-def steadily(
+def allocate_steadily(
     relevance: Relevance,
     before: NDArray[np.bool_] | None,
-    hold: float,
+    hysteresis: float,
     budget: Budget,
     *,
     floor: float = 0.0,
     policy: Policy,
     window: tuple[int, int] | None = None,
 ) -> Allocation:
-    """`allocate`, but cells that were kept before (bool [h, w], carried along the motion) have an advantage."""
-    if before is None or hold == 0 or not before.any():
+    """`allocate`, but cells that were kept before (bool [h, w], propagated) have an advantage."""
+    if before is None or hysteresis == 0 or not before.any():
         return allocate(relevance, budget, floor=floor, policy=policy, window=window)
-    bonus = np.float32(hold) * before
+    bonus = np.float32(hysteresis) * before
     favoured = replace(
         relevance,
         map=relevance.map + bonus * max(float(relevance.map.max()), 1e-6),
@@ -116,7 +128,24 @@ def steadily(
     return replace(kept, scores=relevance.map.ravel()[kept.indices])
 
 
-def _mixed(fresh: Floats, carried: Floats, weight: Floats) -> Floats:
-    mixed = np.asarray((1 - weight) * fresh + weight * carried, np.float32)
-    mixed.setflags(write=False)
-    return mixed
+@dataclass(frozen=True, eq=False)
+class Sent(Frozen):
+    """What was last sent from each place: look uint8 [h, w, n] and whether anything was, bool [h, w]."""
+
+    look: NDArray[np.uint8]
+    any: NDArray[np.bool_]
+
+
+def select_changed(
+    look: NDArray[np.uint8], kept: NDArray[np.int64], before: Sent | None, changed: float = CHANGED
+) -> tuple[NDArray[np.int64], Sent]:
+    """Those of the kept cells that have to be sent (ascending indices), and what has been sent after that."""
+    if before is None or before.look.shape != look.shape:
+        before = Sent(np.zeros_like(look), np.zeros(look.shape[:2], bool))
+    chosen = np.zeros(look.shape[:2], bool)
+    chosen.ravel()[kept] = True
+    new = chosen & (~before.any | (measure_change(look, before.look) > changed))
+    after = Sent(np.where(new[..., None], look, before.look), before.any | new)
+    cells = np.flatnonzero(new).astype(np.int64)
+    cells.setflags(write=False)
+    return cells, after

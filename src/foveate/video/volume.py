@@ -1,11 +1,11 @@
-"""A clip as one block: channels [T, h, w, c] on the cells, read anywhere in time and space, asked all at once.
+"""A clip as one block: channels [T, h, w, c] on the cells, read anywhere in time and space, scored at once.
 
 What is notable
 * Positions are (seconds, y, x), y and x in pixels of the image. Between frames and cells values are blended (eight
   neighbours), by the frames' own times; before the first and after the last frame, and outside of the image, the border
   goes on. Ids and masks are never blended: the nearest value is read.
-* Every key frame has a basis of its own, so `embedding_3` of one is not `embedding_3` of another. A volume writes all
-  in one basis, fitted to cells of all frames: only then may they be blended, and one product asks the whole clip.
+* Every keyframe has its own basis, so `embedding_3` of one is not `embedding_3` of another. A volume writes all in one
+  basis, fitted to cells of all frames: only then may they be blended, and one product scores the whole clip.
 
 A volume holds T x h x w x c float32 numbers: 60 frames of 36 x 64 cells with 16 of them take 8.8 MB.
 """
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.core.checks import check_array, check_type
 from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import Grid
 from foveate.core.layout import Layout
@@ -27,7 +28,7 @@ from foveate.encoders.protocol import Encoder
 from foveate.relevance.negatives import query_metric_of
 from foveate.texture.basis import DEFAULT_RANK, Basis, compress, inward
 from foveate.texture.texture import Texture
-from foveate.video.frame import Frame
+from foveate.video.step import Frame
 
 Floats = NDArray[np.float32]
 FITTED = 20_000  # cells that a shared basis is fitted to, evenly over all frames
@@ -59,16 +60,8 @@ class Volume(Frozen):
 
     def sample(self, positions: ArrayLike) -> Floats:
         """Values at (seconds, y, x): [n, 3] -> float32 [n, c]. Raises OptionError."""
-        try:
-            tyx = np.asarray(positions, np.float64)
-        except (TypeError, ValueError):
-            tyx = np.empty(0)
-        if tyx.ndim != 2 or tyx.shape[1] != 3 or not np.isfinite(tyx).all():
-            raise OptionError(
-                f"positions of shape {list(tyx.shape)}",
-                expected="finite numbers [n, 3]: seconds, and y and x in pixels",
-                fix="pass [[1.5, 240, 320]] for the middle of a 480 x 640 frame after 1.5 s",
-            )
+        fix = "pass [[1.5, 240, 320]] for the middle of a 480 x 640 frame after 1.5 s"
+        tyx = check_array("positions", positions, (None, 3), dtype=np.float64, fix=fix)
         at = np.stack(
             [
                 np.interp(tyx[:, 0], self.times, np.arange(len(self.times))),
@@ -98,13 +91,8 @@ class Volume(Frozen):
             raise QueryError(
                 f"scores of a volume of {', '.join(self.names)}", expected="the embedding", fix="volume(frames)"
             )
-        vectors = np.atleast_2d(np.asarray(queries))
-        if vectors.ndim != 2 or vectors.shape[1] != self.basis.width or vectors.dtype.kind != "f":
-            raise QueryError(
-                f"text vectors {vectors.dtype} {list(vectors.shape)}",
-                expected=f"floats [n, {self.basis.width}]",
-                fix='foveate.load_encoder("nano").encode_text(["a dog"]) makes them',
-            )
+        fix = 'foveate.load_encoder("nano").encode_text(["a dog"]) makes them'
+        vectors = check_array("text vectors", queries, (None, self.basis.width), fix=fix, error=QueryError)
         offset, weights = self.basis.project(vectors)
         z = self.data[..., -self.basis.rank :].reshape(-1, self.basis.rank)
         return (weights @ z.T + offset[:, None]).reshape(-1, *self.data.shape[:3])
@@ -134,31 +122,25 @@ def volume(
     Raises:
         OptionError: no frames, frames of several sizes or encoders, or times that do not increase. ChannelError.
     """
-    seen: list[Frame | Texture] = list(frames) if isinstance(frames, Iterable) else []
-    textures = [each.texture if isinstance(each, Frame) else each for each in seen]
-    if not textures or not all(isinstance(texture, Texture) for texture in textures):
-        raise OptionError(
-            f"a volume of {len(textures)} frames" if not textures else "a volume of something else than frames",
-            expected="frames of a stream, or textures",
-            fix='volume(stream("clip.mp4", "the dog"))',
-        )
+    fix = 'pass frames of a stream, or textures: volume(stream("clip.mp4", "a dog"))'
+    seen = list(check_type("frames", frames, Iterable, fix=fix))
+    if not seen:
+        raise OptionError("a volume of 0 frames", expected="at least one", fix=fix)
+    textures = [
+        each.texture if isinstance(each, Frame) else check_type("a frame", each, Texture, fix=fix) for each in seen
+    ]
     clock = [each.time if isinstance(each, Frame) else float(i) for i, each in enumerate(seen)]
-    try:
-        at = np.asarray(clock if times is None else times, np.float64)
-    except (TypeError, ValueError):
-        at = np.empty(0)
-    if at.shape != (len(textures),) or not np.isfinite(at).all() or (np.diff(at) <= 0).any():
-        raise OptionError(
-            f"times {at.tolist()[:6]} of {len(textures)} frames", expected="one each, increasing", fix="leave them out"
-        )
+    times = clock if times is None else times
+    at = check_array("times", times, (len(textures),), dtype=np.float64, fix="leave them out")
+    if (np.diff(at) <= 0).any():
+        raise OptionError(f"times {at.tolist()[:6]}", expected="one for each frame, increasing", fix="leave them out")
     first = textures[0]
     if any(texture.grid != first.grid or texture.encoder != first.encoder for texture in textures):
         raise OptionError(
             "frames of several sizes or encoders", expected="one size, one encoder", fix="make a volume of each part"
         )
-    if isinstance(channels, str):
-        channels = (channels,)
-    if not isinstance(channels, Iterable) or any(str(name).startswith("embedding_") for name in channels):
+    channels = (channels,) if isinstance(channels, str) else channels
+    if any(str(name).startswith("embedding_") for name in channels):
         raise OptionError(
             f"channels={channels!r}",
             expected="names of planes; the embedding comes by itself, in one basis for all frames",
@@ -173,29 +155,28 @@ def volume(
     parts = [texture.tokens(layout=layout).reshape(*texture.grid.shape, -1) if names else empty for texture in textures]
     basis = None
     if embedding:
-        basis, shared = _together(textures, rank, encoder)
+        basis, shared = _share_basis(textures, rank, encoder)
         parts = [np.concatenate([planes, z], -1) for planes, z in zip(parts, shared, strict=True)]
         names = (*names, *(f"embedding_{i}" for i in range(basis.rank)))
     return Volume(names, np.stack(parts).astype(np.float32), at, first.grid, nearest, basis)
 
 
-def _together(textures: Sequence[Texture], rank: int, encoder: str | Encoder | None) -> tuple[Basis, list[Floats]]:
+def _share_basis(textures: Sequence[Texture], rank: int, encoder: str | Encoder | None) -> tuple[Basis, list[Floats]]:
     """One basis for all textures, and the coordinates [h, w, rank] of each in it."""
-    each = max(1, FITTED // len(textures))
-    sample = [_restored(texture, each) for texture in textures]
-    tower = match_encoder(textures[0].encoder, encoder)
-    metric = query_metric_of(tower) if textures[0].preprocessing.get("compression", "query") == "query" else None
+    sample = [_sample_features(texture, max(1, FITTED // len(textures))) for texture in textures]
+    by_query = textures[0].preprocessing.get("compression", "query") == "query"
+    metric = query_metric_of(match_encoder(textures[0].encoder, encoder)) if by_query else None
     basis = compress(np.concatenate(sample), rank=min(rank, textures[0].basis.width), metric=metric).basis
     toward = inward(basis, metric)
-    return basis, [_moved(texture, basis, toward) for texture in textures]
+    return basis, [_change_basis(texture, basis, toward) for texture in textures]
 
 
-def _restored(texture: Texture, most: int) -> Floats:
+def _sample_features(texture: Texture, most: int) -> Floats:
     z = texture.coordinates()
     return texture.basis.restore(z[:: -(-len(z) // most)])
 
 
-def _moved(texture: Texture, basis: Basis, toward: Floats) -> Floats:
+def _change_basis(texture: Texture, basis: Basis, toward: Floats) -> Floats:
     """Coordinates of a texture in another basis, without making its features: [h, w, rank]."""
     turn = texture.basis.rows.astype(np.float32) @ toward
     z = texture.coordinates() @ turn + (texture.basis.mean - basis.mean) @ toward

@@ -16,9 +16,9 @@ from foveate.core.errors import FoveateError, ImageArrayError, ModelError, Optio
 from foveate.core.image import Picture, load_image
 from foveate.core.readonly import ReadOnly
 from foveate.pipeline import encode
-from foveate.video.frame import Frame
-from foveate.video.pick import pick, rate_of
-from foveate.video.reader import Clip
+from foveate.video.decode import VideoClip
+from foveate.video.pick import measure_rate, pick
+from foveate.video.step import Frame
 from foveate.vlm.encoded import Mode, Scene
 from foveate.vlm.families.family import Encoded
 from foveate.vlm.inputs.placement import Placement
@@ -68,9 +68,12 @@ def see_images(vlm: VLM, images: Sequence[Any], mode: Mode) -> Scene:
 
 def see_frames(vlm: VLM, frames: Any, fps: float, mode: Mode) -> Scene:
     """As `VLM.see_video` says."""
-    if isinstance(frames, str | os.PathLike | Clip):
+    if isinstance(frames, str | os.PathLike | VideoClip):
         picked = pick(frames, fps)
-        frames, fps = [picture.rgb for picture in picked], rate_of(picked, fps)  # a slow clip has fewer than asked for
+        frames, fps = (
+            [picture.rgb for picture in picked],
+            measure_rate(picked, fps),
+        )  # a slow clip has fewer than asked for
     if isinstance(frames, np.ndarray | Image.Image) or not isinstance(frames, Iterable):
         raise SceneError(
             f"a video given as {type(frames).__name__}"

@@ -1,4 +1,4 @@
-"""Clips that are written: true times, playable after a kill, nothing lost and nothing overwritten by half."""
+"""Clips that are written: true times, whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 from foveate.core.errors import FoveateError, ImageArrayError, MissingExtraError, OptionError, OutputError
+from foveate.video.decode import open_clip
 from foveate.video.export import ClipWriter
-from foveate.video.reader import open_clip
 from tests.video_clips import centres, chart, pan, still
 
+pytestmark = pytest.mark.video
 SIZE = (64, 96)
 
 
@@ -79,12 +80,12 @@ def test_odd_sizes_get_their_last_row_or_column_once_more(tmp_path: Path, size: 
     assert np.abs(rgb.astype(int) - (200, 30, 30)).max() <= 6
 
 
-# --- whatever happens -------------------------------------------------------------------------------------------------
+# --- whole or not at all ----------------------------------------------------------------------------------------------
 
 CHILD = """
     import os, signal, sys
     import numpy as np
-    from foveate.video.writer import ClipWriter
+    from foveate.video.export import ClipWriter
     writer = ClipWriter(sys.argv[1], (64, 96), 24)
     for number in range(40):
         writer.write(np.full((64, 96, 3), 5 * number, np.uint8), number / 24)
@@ -92,71 +93,48 @@ CHILD = """
 """
 
 
-@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+@pytest.mark.crash
 @pytest.mark.parametrize("there", [False, True])
-def test_a_killed_process_leaves_a_clip_that_plays(tmp_path: Path, suffix: str, there: bool) -> None:
-    path = tmp_path / f"a.{suffix}"
+def test_a_killed_process_changes_nothing(tmp_path: Path, there: bool) -> None:
+    path = tmp_path / "a.mp4"
     if there:
         path.write_bytes(b"an older file")
     run = subprocess.run([sys.executable, "-c", textwrap.dedent(CHILD), str(path)], capture_output=True)
     assert run.returncode == -signal.SIGKILL, run.stderr
-    found = path
-    if there:
-        assert path.read_bytes() == b"an older file"
-        (found,) = tmp_path.glob(f"a.*.part.{suffix}")
-    with open_clip(found) as opened:
-        pictures = list(opened)
-        assert opened.skipped == 0
-    assert len(pictures) >= 39
-    for picture in pictures:
-        assert picture.time == pytest.approx(picture.index / 24, abs=1e-3)
-        assert np.abs(picture.rgb.astype(int) - 5 * picture.index).max() <= 4
+    assert path.exists() is there
+    assert not there or path.read_bytes() == b"an older file"
+    assert len(list(tmp_path.glob("a.*.part.mp4"))) <= 1
+    assert len(list(tmp_path.iterdir())) <= 1 + there
 
 
-@pytest.mark.parametrize("there", [False, True])
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, RuntimeError])
-def test_an_interrupt_closes_the_file(tmp_path: Path, failure: type[BaseException], there: bool) -> None:
+def test_an_exception_removes_what_was_written(tmp_path: Path, failure: type[BaseException]) -> None:
     path = tmp_path / "a.mp4"
-    if there:
-        path.write_bytes(b"an older file")
-    writers = []
+    path.write_bytes(b"an older file")
 
     def interrupted() -> None:
         with ClipWriter(path, SIZE, 24) as writer:
-            writers.append(writer)
             for number, frame in enumerate(pan(9, SIZE)):
                 writer.write(frame, number / 24)
             raise failure
 
     with pytest.raises(failure):
         interrupted()
-    if there:
-        assert path.read_bytes() == b"an older file"
-        (path,) = tmp_path.glob("a.*.part.mp4")
-    assert writers[0].place == path
-    assert len(times_of(path)) == 9
-    with av.open(str(path)) as container:
-        assert container.streams.video[0].frames == 9
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"an older file"
 
 
-def test_an_existing_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_by_a_whole_one(tmp_path: Path) -> None:
     path = tmp_path / "a.mp4"
     path.write_bytes(b"an older file")
+    with ClipWriter(path, SIZE, 24):
+        pass
+    assert path.read_bytes() == b"an older file"  # without pictures nothing changes
     with ClipWriter(path, SIZE, 24) as writer:
         writer.write(still(1, SIZE)[0], 0)
         assert path.read_bytes() == b"an older file"
     assert len(times_of(path)) == 1
     assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("there", [False, True])
-def test_without_pictures_nothing_changes(tmp_path: Path, there: bool) -> None:
-    path = tmp_path / "a.mp4"
-    if there:
-        path.write_bytes(b"an older file")
-    with ClipWriter(path, SIZE, 24):
-        pass
-    assert [file.read_bytes() for file in tmp_path.iterdir()] == ([b"an older file"] if there else [])
 
 
 def test_a_folder_that_goes_away(tmp_path: Path) -> None:
@@ -165,30 +143,15 @@ def test_a_folder_that_goes_away(tmp_path: Path) -> None:
     writer = ClipWriter(folder / "a.mp4", SIZE, 24)
     writer.write(still(1, SIZE)[0], 0)
     shutil.rmtree(folder)
-    with pytest.raises(OutputError, match="removed"):
-        writer.write(still(1, SIZE)[0], 1)
-    with pytest.raises(OutputError, match="removed"):
+    with pytest.raises(OutputError, match="could not be written"):
         writer.close()
     writer.close()
     assert not folder.exists()
 
 
-def test_the_first_failure_is_the_one_to_hear_about(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-
-    def failing() -> None:
-        with ClipWriter(tmp_path / "out" / "a.mp4", SIZE, 24) as writer:
-            writer.write(still(1, SIZE)[0], 0)
-            shutil.rmtree(tmp_path / "out")
-            raise RuntimeError("something else")
-
-    with pytest.raises(RuntimeError, match="something else"):
-        failing()
-
-
-@pytest.mark.parametrize("share", [0.4, 0.85, 1.0])
+@pytest.mark.parametrize("share", [0.4, 1.0])
 def test_a_full_disk(tmp_path: Path, share: float) -> None:
-    """A limit on file sizes stands for it. Whether pictures or the index do not fit: what is there plays."""
+    """A limit on file sizes stands for it: pictures or the index do not fit. Nothing is left."""
 
     def write(path: Path) -> None:
         with ClipWriter(path, SIZE, 24) as writer:
@@ -205,7 +168,7 @@ def test_a_full_disk(tmp_path: Path, share: float) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
-    assert len(times_of(tmp_path / "part.mp4")) >= 30 * share - 6
+    assert [path.name for path in tmp_path.iterdir()] == ["whole.mp4"]
 
 
 # --- what cannot be ---------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,13 @@ from foveate.channels.build import build_planes
 from foveate.encoders.load import load_encoder
 from foveate.relevance.policies import TopK
 from foveate.tiles.re_encode import RAMP, fading
-from foveate.video import Dis, Frame, Refresh, steps, stream
-from foveate.video.flow import Floats, still, view_of
-from foveate.video.frame import How, State
-from foveate.video.propagate import moved, overlaid, patch_of
-from foveate.video.refresh import with_halo
-from foveate.video.steps import step
-from foveate.video.temporal import Step, smoothed
-from tests import video_clips
+from foveate.video import Frame, Refresh, stream
+from foveate.video import step as steps
+from foveate.video.flow import Floats, make_view, no_flow
+from foveate.video.propagate import blend_layers, make_layer, propagate
+from foveate.video.refresh import add_halo
+from foveate.video.step import State, StreamSettings, step
+from foveate.video.temporal import Motion, smooth_relevance
 from tests.video_scenes import Counting, panning, photo
 
 SIZE, SIDE, CELLS = (96, 128), 128, (12, 16)  # pixels, working size of the encoder, cells of 8 pixels
@@ -35,14 +33,20 @@ CHILD, GREENS = "a child", "broccoli"
 Bytes = NDArray[np.uint8]
 
 
-def how(**changes: Any) -> How:
-    usual: dict[str, Any] = {"long_side": SIDE, "budget": 20, "refresh": NEVER, "names": ("saliency",), "smooth": 0.0}
-    usual |= {"tower": load_encoder("nano"), "hold": 0.0, "policy": TopK()}
-    return How(**usual | changes)
+def how(**changes: Any) -> StreamSettings:
+    usual: dict[str, Any] = {
+        "long_side": SIDE,
+        "budget": 20,
+        "refresh": NEVER,
+        "names": ("saliency",),
+        "smoothing": 0.0,
+    }
+    usual |= {"encoder": load_encoder("nano"), "hysteresis": 0.0, "policy": TopK()}
+    return StreamSettings(**usual | changes)
 
 
 def follow(
-    pictures: Sequence[Bytes], setup: How, queries: tuple[str, ...] = (CHILD,), flow: Floats | None = LEFT
+    pictures: Sequence[Bytes], setup: StreamSettings, queries: tuple[str, ...] = (CHILD,), flow: Floats | None = LEFT
 ) -> tuple[list[State], list[Frame]]:
     """States and frames of a clip whose flow is known."""
     state, states, frames = None, [], []
@@ -93,7 +97,7 @@ def test_segments_made_again_are_of_the_current_frame_and_move_from_there(
         return build_planes(names, rgb, z)
 
     monkeypatch.setattr(steps, "SEGMENTS_LAST", 2)
-    monkeypatch.setattr("foveate.video.steps.build_planes", noted)
+    monkeypatch.setattr("foveate.video.step.build_planes", noted)
     states, frames = follow(pan[:4], how(names=("saliency", "cluster_id")))
     assert [state.planes_age for state in states] == [0, 1, 0, 1]
     ((rgb, z),) = built
@@ -102,7 +106,7 @@ def test_segments_made_again_are_of_the_current_frame_and_move_from_there(
     monkeypatch.setattr(steps, "SEGMENTS_LAST", 30)
     state, frame = step(states[3], pan[4], "4", (CHILD,), how(), LEFT)
     np.testing.assert_array_equal(state.planes_flow, 2 * LEFT)
-    np.testing.assert_array_equal(state.patches[0].flow, 4 * LEFT)
+    np.testing.assert_array_equal(state.layers[0].flow, 4 * LEFT)
     shift = 2 * 8 * frame.texture.channel("cluster_id").shape[1] // SIZE[1]
     then, now = (one.texture.channel("cluster_id") for one in (frames[2], frame))
     np.testing.assert_array_equal(now[:, :-shift], then[:, shift:])
@@ -112,11 +116,11 @@ def test_segments_made_again_are_of_the_current_frame_and_move_from_there(
 
 
 def test_cells_kept_before_are_held_where_they_went(pan: list[Bytes]) -> None:
-    setup = how(hold=1.0)
+    setup = how(hysteresis=1.0)
     (state,), _ = follow(pan[:1], setup)
     before = np.zeros(CELLS, bool)
     before[2:6, 4:9] = True
-    state = replace(state, asked=(replace(state.asked[0], kept=before),))
+    state = replace(state, answers=(replace(state.answers[0], kept=before),))
     _, frame = step(state, pan[1], "1", (CHILD,), setup, LEFT)
     np.testing.assert_array_equal(kept(frame), np.roll(before, -1, 1))
 
@@ -124,11 +128,11 @@ def test_cells_kept_before_are_held_where_they_went(pan: list[Bytes]) -> None:
 def test_looks_and_the_last_maps_move_with_the_picture(pan: list[Bytes]) -> None:
     states, frames = follow(pan[:3], how(), (CHILD, GREENS))
     texture, before = frames[2].texture, states[1]
-    largest = np.max([one.relevance.map for one in before.asked], 0)
+    largest = np.max([one.relevance.map for one in before.answers], 0)
     for name, plane in (
         ("fixation", before.fixation),
         ("prev_relevance", np.clip(largest, 0, 1)),
-        ("prev_saliency", np.clip(before.asked[0].relevance.saliency, 0, 1)),
+        ("prev_saliency", np.clip(before.answers[0].relevance.saliency, 0, 1)),
     ):
         assert np.ptp(plane) > 0.05, name
         np.testing.assert_allclose(texture.channel(name)[:, :-1], plane[:, 1:], atol=1e-3, err_msg=name)
@@ -144,7 +148,7 @@ def test_saliency_is_smoothed_along_the_motion_too() -> None:
     now, before = (replace(found, saliency=rng.random(CELLS, np.float32)) for _ in range(2))
     flow = np.zeros((*CELLS, 2), np.float32)
     flow[..., 1] = 1
-    mixed = smoothed(now, before, Step(flow, np.ones(CELLS, np.float32), 0.0), 0.25)
+    mixed = smooth_relevance(now, before, Motion(flow, np.ones(CELLS, np.float32), 0.0), 0.25)
     expected = 0.75 * now.saliency[:, :-1] + 0.25 * before.saliency[:, 1:]
     np.testing.assert_allclose(mixed.saliency[:, :-1], expected, atol=1e-6)
 
@@ -154,23 +158,23 @@ def test_saliency_is_smoothed_along_the_motion_too() -> None:
 
 def test_memory_has_no_say_where_nothing_was_carried_to(pan: list[Bytes]) -> None:
     """A key frame that remembers all it can: the last column, which came in, is the tower's; the rest is carried."""
-    tower = load_encoder("nano")
-    states, frames = follow(pan[:2], how(refresh=EACH, memory=1.0))
+    encoder = load_encoder("nano")
+    states, frames = follow(pan[:2], how(refresh=EACH, blend=1.0))
     assert frames[1].reason == "age"
-    dense = [tower.encode_image(rgb, long_side=SIDE).features for rgb in pan[:2]]
+    dense = [encoder.encode_image(rgb, long_side=SIDE).features for rgb in pan[:2]]
     left = np.linalg.norm(dense[1] - restored(states[1], frames[1]), axis=-1)
     residual = frames[1].texture.residual.astype(np.float32)
     assert (left[:, -1] <= residual[:, -1] + 1e-4).all()
     assert (np.linalg.norm(dense[0][:, -1] - dense[1][:, -1], axis=-1) > 2 * residual[:, -1]).all()
-    inside = np.linalg.norm(dense[1] - dense[0][:, np.r_[1:16, 15]], axis=-1)[:, 1:-2]
-    assert np.median(left[:, 1:-2] / inside) > 0.5  # there, what the tower says now has next to no say
+    is_inside = np.linalg.norm(dense[1] - dense[0][:, np.r_[1:16, 15]], axis=-1)[:, 1:-2]
+    assert np.median(left[:, 1:-2] / is_inside) > 0.5  # there, what the tower says now has next to no say
 
 
 @pytest.mark.parametrize("rank", [None, 6])
 def test_the_error_bound_holds_for_the_worst_questions(pan: list[Bytes], rank: int | None) -> None:
     """What compression left out of a cell is the question it hurts most: in a key frame, and carried from there."""
-    tower, (states, frames) = load_encoder("nano"), follow(pan[:2], how(rank=rank))
-    features = tower.encode_image(pan[0], long_side=SIDE).features
+    encoder, (states, frames) = load_encoder("nano"), follow(pan[:2], how(rank=rank))
+    features = encoder.encode_image(pan[0], long_side=SIDE).features
     for state, frame, cells, truth in (
         (states[0], frames[0], np.s_[:, :], features),
         (states[1], frames[1], np.s_[:, :-1], features[:, 1:]),
@@ -188,23 +192,23 @@ def test_the_error_bound_holds_for_the_worst_questions(pan: list[Bytes], rank: i
 def test_what_was_hidden_moves_with_the_picture(pan: list[Bytes]) -> None:
     gone = np.zeros(SIZE, bool)
     gone[32:48, 64:80] = True
-    first = patch_of(np.ones((*CELLS, 3), np.float32), np.zeros(CELLS, np.float32), view_of(pan[0]))
-    once = moved(first, LEFT, gone)
-    twice = moved(once, LEFT, np.zeros(SIZE, bool))
+    first = make_layer(np.ones((*CELLS, 3), np.float32), np.zeros(CELLS, np.float32), make_view(pan[0]))
+    once = propagate(first, LEFT, gone)
+    twice = propagate(once, LEFT, np.zeros(SIZE, bool))
     np.testing.assert_array_equal(twice.hidden, np.roll(gone, -8, 1))
-    confidence = overlaid([twice], view_of(pan[2])).confidence
+    confidence = blend_layers([twice], make_view(pan[2])).confidence
     assert confidence[4:6, 7:9].max() == 0
     assert confidence[4:6, 9].min() > 0.5
 
 
 def test_a_part_that_is_no_longer_believed_uncovers_what_is_below() -> None:
-    view, none = view_of(photo(*SIZE)), np.zeros(CELLS, np.float32)
-    below = moved(patch_of(np.ones((*CELLS, 2), np.float32), none, view), still(SIZE), np.zeros(SIZE, bool))
+    view, none = make_view(photo(*SIZE)), np.zeros(CELLS, np.float32)
+    below = propagate(make_layer(np.ones((*CELLS, 2), np.float32), none, view), no_flow(SIZE), np.zeros(SIZE, bool))
     gone = np.zeros(SIZE, bool)
     gone[:, :64] = True
     cover = np.ones(CELLS, np.float32)
-    above = moved(patch_of(np.full((*CELLS, 2), 3, np.float32), none, view, cover), still(SIZE), gone)
-    seen = overlaid([below, above], view)
+    above = propagate(make_layer(np.full((*CELLS, 2), 3, np.float32), none, view, cover), no_flow(SIZE), gone)
+    seen = blend_layers([below, above], view)
     np.testing.assert_allclose(seen.z[:, :8], 1, atol=1e-6)
     np.testing.assert_allclose(seen.z[:, 8:], 3, atol=0.03)
     assert seen.confidence.min() > 0.9
@@ -213,9 +217,9 @@ def test_a_part_that_is_no_longer_believed_uncovers_what_is_below() -> None:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def renewing(**changes: Any) -> How:
+def renewing(**changes: Any) -> StreamSettings:
     rules: dict[str, Any] = {"every": 100, "stale": 2, "residual": 2, "cut": 2, "most": 1} | changes
-    return how(tower=Counting(), long_side=256, refresh=Refresh(**rules))
+    return how(encoder=Counting(), long_side=256, refresh=Refresh(**rules))
 
 
 def test_a_part_is_encoded_at_its_own_scale_and_fades_into_its_surroundings() -> None:
@@ -223,7 +227,7 @@ def test_a_part_is_encoded_at_its_own_scale_and_fades_into_its_surroundings() ->
     setup = renewing()
     states, frames = follow([scene, corner(scene, right=True)], setup, flow=None)
     (box,) = frames[1].renewed
-    (_, _, whole), (high, wide, side) = setup.tower.looks  # type: ignore[attr-defined]
+    (_, _, whole), (high, wide, side) = setup.encoder.looks  # type: ignore[attr-defined]
     assert whole == 256
     assert max(high, wide) < 256
     assert side == max(high, wide)  # 256 of 256 pixels for the whole
@@ -231,8 +235,8 @@ def test_a_part_is_encoded_at_its_own_scale_and_fades_into_its_surroundings() ->
     cover = np.zeros((24, 32), np.float32)
     cover[cells[0] :, cells[1] :] = fading((24, 32), cells)
     assert ((cover > 0) & (cover < 1)).any()
-    np.testing.assert_array_equal(states[1].patches[1].covered[..., -1], cover)
-    top, left_side, _, _ = with_halo(box, (24, 32))
+    np.testing.assert_array_equal(states[1].layers[1].covered[..., -1], cover)
+    top, left_side, _, _ = add_halo(box, (24, 32))
     part = corner(scene, right=True)[8 * top :, 8 * left_side :]  # cells of 8 pixels, for the whole and for the part
     features = load_encoder("nano").encode_image(part, long_side=side).features[16 - top :, 20 - left_side :]
     left = np.linalg.norm(features - restored(states[1], frames[1])[16:, 20:], axis=-1)
@@ -247,7 +251,7 @@ def test_parts_are_renewed_after_a_pause(pause: int, again: bool) -> None:
     clip = [scene, corner(scene, right=True), corner(corner(scene, right=True), right=False)]
     _, frames = follow(clip, renewing(pause=pause), flow=None)
     assert [bool(frame.renewed) for frame in frames] == [False, True, again]
-    assert not any(frame.key for frame in frames[1:])
+    assert not any(frame.keyframe for frame in frames[1:])
 
 
 @pytest.mark.parametrize(("most", "reason"), [(1.0, None), (0.05, "stale")])
@@ -271,9 +275,9 @@ def test_each_question_has_its_own_memory_of_what_was_sent() -> None:
     state, second = step(state, scene, "1", (GREENS, CHILD), setup)
     np.testing.assert_array_equal(kept(second, 0), kept(first, 1))
     assert [new(second, number) for number in (0, 1)] == [set(), set()]
-    assert [one.query for one in state.asked] == [GREENS, CHILD]
-    one, other = (replace(asked, query=name) for asked, name in zip(state.asked, ("a dog", "a cat"), strict=True))
-    _, third = step(replace(state, asked=(one, other)), scene, "2", (GREENS, CHILD), setup)
+    assert [one.query for one in state.answers] == [GREENS, CHILD]
+    one, other = (replace(answers, query=name) for answers, name in zip(state.answers, ("a dog", "a cat"), strict=True))
+    _, third = step(replace(state, answers=(one, other)), scene, "2", (GREENS, CHILD), setup)
     assert [len(new(third, number)) for number in (0, 1)] == [20, 20]
 
 
@@ -281,7 +285,14 @@ def test_each_question_has_its_own_memory_of_what_was_sent() -> None:
 def test_what_counts_as_changed(changed: float) -> None:
     """Two levels of 255 in each cell are a change for 0 alone; another picture is one for all but 1."""
     scene = photo(*SIZE) // 2
-    options: dict[str, Any] = {"budget": 60, "long_side": SIDE, "refresh": NEVER, "hold": 0, "smooth": 0, "memory": 0}
+    options: dict[str, Any] = {
+        "budget": 60,
+        "long_side": SIDE,
+        "refresh": NEVER,
+        "hysteresis": 0,
+        "smoothing": 0,
+        "blend": 0,
+    }
     clip = [scene, scene + 2, 255 - scene]
     frames = list(stream(clip, CHILD, changed=changed, **options))
     cells = [{int(cell) for cell in frame.kept.indices} for frame in frames]  # type: ignore[union-attr]
@@ -308,25 +319,3 @@ def test_floor_and_whole_are_passed_on() -> None:
         windows = frame.kept.mask.reshape(6, 2, 8, 2).sum((1, 3))  # type: ignore[union-attr]
         assert set(np.unique(windows)) == {0, 4}
     assert any(set(np.unique(f.kept.mask.reshape(6, 2, 8, 2).sum((1, 3)))) != {0, 4} for f in plain)  # type: ignore[union-attr]
-
-
-# --- the codec's motion -----------------------------------------------------------------------------------------------
-
-
-def test_the_codecs_motion_is_used_where_it_covers_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    frames = video_clips.pan(6, (96, 128), (0, 4))
-    path = video_clips.encode(tmp_path / "clip.mp4", frames, options=video_clips.ONE_REFERENCE)
-    asked = []
-
-    def dis(self: Dis, current: Bytes, earlier: Bytes) -> Floats:
-        asked.append(1)
-        return still((current.shape[0], current.shape[1]))
-
-    monkeypatch.setattr(Dis, "__call__", dis)
-    options: dict[str, Any] = {"budget": 20, "long_side": SIDE, "refresh": NEVER}
-    by_codec = list(stream(path, "a cake", flow="codec", **options))
-    assert not asked
-    flow = by_codec[3].texture.channel("flow_x")
-    assert np.median(flow) == pytest.approx(-4, abs=0.1)
-    list(stream(path, "a cake", flow="dis", **options))
-    assert len(asked) == 2 * 5

@@ -1,0 +1,454 @@
+"""One frame: (state before, picture) -> (state after, frame). Pure: a state can be kept, and gone back to.
+
+A keyframe is encoded whole, and its features are mixed with those propagated there: an encoder sees a running dog
+better in one frame than in the next, and the mean of several looks is better than any one of them (`blend`,
+docs/video.md). Between keyframes features are propagated along the motion; colours, edges and saliency are the frame's
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.channels.build import VISUAL, build_planes
+from foveate.channels.change import CHANGED, describe_cells
+from foveate.channels.saliency import compute_saliency
+from foveate.channels.segments import mark_borders
+from foveate.channels.visual import compute_visual_planes
+from foveate.core.errors import OptionError
+from foveate.core.grid import Box, Grid
+from foveate.core.image import Picture
+from foveate.core.layout import native_shape
+from foveate.core.readonly import Frozen, ReadOnly
+from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
+from foveate.pipeline import Budget, score, texture_of
+from foveate.relevance.allocate import BEST, Allocation
+from foveate.relevance.negatives import query_metric_of
+from foveate.relevance.policies import Policy
+from foveate.relevance.value import Relevance, Relevances
+from foveate.texture.basis import Basis, Metric, extended, inward, rounded_up
+from foveate.texture.texture import Texture
+from foveate.tiles.re_encode import RAMP, area_means, encode_part, fading, pixel_box, working_side
+from foveate.video.flow import (
+    Dis,
+    Floats,
+    FlowModel,
+    View,
+    compose,
+    estimate_flow,
+    find_occlusions,
+    make_view,
+    no_flow,
+    resize_flow,
+    warp,
+)
+from foveate.video.propagate import Field, Layer, blend_layers, make_layer, propagate, widen
+from foveate.video.refresh import Reason, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells
+from foveate.video.temporal import (
+    Motion,
+    Sent,
+    allocate_steadily,
+    compute_change,
+    measure_motion,
+    select_changed,
+    smooth_relevance,
+    update_fixation,
+)
+
+BLEND, SMOOTHING, HYSTERESIS = 0.5, 0.5, 0.05  # measured on few clips: docs/log.md
+NEW, EXTRA = 1.5, 8  # a part of which compression leaves out this much more than usual gets so many directions more
+MOST_LAYERS = 8  # each costs its own flow in every frame
+SEGMENTS_LAST = 30  # frames; then they are made again even where no frame was encoded
+FRESH = ("saliency", "motion", "flow_y", "flow_x", "prev_relevance", "prev_saliency", "fixation")
+LATER = (*VISUAL, "boundary")  # made of the frame itself when `Frame.texture` is read
+
+
+@dataclass(frozen=True, eq=False)
+class StreamSettings:
+    """What stays the same over a stream; `stream` documents each of these."""
+
+    encoder: Encoder
+    names: tuple[str, ...]
+    long_side: int | None = None
+    rank: int | None = None
+    flow: FlowModel = field(default_factory=Dis)
+    refresh: Refresh = field(default_factory=Refresh)
+    blend: float = BLEND
+    smoothing: float = SMOOTHING
+    hysteresis: float = HYSTERESIS
+    budget: Budget = 128
+    floor: float = 0.0
+    policy: Policy = BEST
+    window: tuple[int, int] | None = None
+    changed: float = CHANGED
+
+
+@dataclass(frozen=True, eq=False)
+class PastAnswer(Frozen):
+    """What a question left behind in the frame before: its relevance, the cells kept for it, and what was sent."""
+
+    query: str
+    relevance: Relevance
+    kept: NDArray[np.bool_]
+    sent: Sent
+
+
+@dataclass(frozen=True, eq=False)
+class State(Frozen):
+    """What the next frame needs of the ones before; its size does not depend on how many they were.
+
+    Attributes:
+        texture: of the last keyframe: encoder, grid, what it was made by.
+        basis: of the layers: the keyframe's, and directions for what came into the picture since.
+        layers: the keyframe's features and those renewed since.
+        planes: channels that are propagated and not made afresh (segments, writing), as they were made.
+        planes_flow: from this frame to the one they were made in. planes_age: frames since.
+        view: this frame as flow sees it.
+        answers: one for each question.
+        fixation: float32 [h, w].
+        part_age: frames since parts were last encoded again.
+        side: working size of the encoder for a whole frame; None until a part has to be encoded.
+    """
+
+    texture: Texture
+    basis: Basis
+    layers: tuple[Layer, ...]
+    planes: Mapping[str, NDArray[np.float16]]
+    planes_flow: Floats
+    planes_age: int
+    view: View
+    answers: tuple[PastAnswer, ...]
+    fixation: Floats
+    part_age: int
+    side: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Frame(Frozen):
+    """One frame's answer.
+
+    Attributes:
+        index: 0, 1, ... of the frames that could be read.
+        time: seconds since the first, by the clip's own clock.
+        relevance: of the question; Relevances of several.
+        kept: the cells to spend tokens on, one Allocation; a tuple of several questions.
+        kept_new: those of them that changed since they were last sent, ascending indices; a tuple of several questions.
+        reason: why the whole frame was encoded: "first", "cut", "age", "stale" or "residual"; None where it was not.
+        renewed: boxes of cells (y0, x0, y1, x1) that were encoded again in a frame that is not a keyframe.
+        confidence: of the propagated features, float32 [h, w] in [0, 1]; 1 in a keyframe.
+        seconds: spent on this frame, reading included.
+    """
+
+    index: int
+    time: float
+    relevance: Relevance | Relevances
+    kept: Allocation | tuple[Allocation, ...]
+    kept_new: NDArray[np.int64] | tuple[NDArray[np.int64], ...]
+    reason: Reason | None
+    renewed: tuple[Box, ...]
+    confidence: Floats
+    seconds: float
+    _texture: Texture
+    _names: tuple[str, ...]
+
+    @property
+    def keyframe(self) -> bool:
+        """Whether the whole frame was encoded."""
+        return self.reason is not None
+
+    @property
+    def answers(self) -> list[tuple[Relevance, Allocation, NDArray[np.int64]]]:
+        """(relevance, kept, kept_new) of each question."""
+        if isinstance(self.kept, Allocation):
+            return [(self.relevance, self.kept, self.kept_new)]  # type: ignore[list-item]
+        return list(zip(self.relevance, self.kept, self.kept_new, strict=True))  # type: ignore[arg-type]
+
+    @property
+    def grid(self) -> Grid:
+        """The cells."""
+        return self._texture.grid
+
+    @property
+    def rgb(self) -> NDArray[np.uint8]:
+        """The picture, uint8 [H, W, 3]."""
+        return self._texture.pixel
+
+    @cached_property
+    def texture(self) -> Texture:
+        """The frame as a texture, for `score`, `sample` or `save`: its own colours and edges, propagated embedding.
+
+        `Texture.error_bound` is about compression; what propagation does to features is in `confidence`.
+        """
+        fresh = compute_visual_planes(self.rgb) if set(VISUAL) & set(self._names) else {}
+        if "boundary" in self._names and self._texture.has("cluster_id"):
+            ids = self._texture.channel("cluster_id").astype(np.int64)
+            fresh = {**fresh, "boundary": mark_borders(ids, native_shape("quarter", self._texture.grid))}
+        planes = {name: plane.astype(np.float16) for name, plane in fresh.items() if name in self._names}
+        return replace(self._texture, planes={**self._texture.planes, **planes}) if planes else self._texture
+
+    def __repr__(self) -> str:
+        kept = ", ".join(str(len(kept)) for _, kept, _ in self.answers)
+        kind = f"keyframe ({self.reason})" if self.keyframe else "propagated"
+        return f"Frame({self.index}, {self.time:.3f} s, {kind}, {kept} of {self.grid.count} cells)"
+
+
+def step(
+    before: State | None,
+    rgb: NDArray[np.uint8],
+    name: str,
+    queries: tuple[str, ...],
+    settings: StreamSettings,
+    flow: Floats | None = None,
+) -> tuple[State, Frame]:
+    """The next frame. Index, time and seconds of the frame are the caller's to fill in.
+
+    Args:
+        before: from the frame before; None for the first.
+        rgb: uint8 [H, W, 3].
+        name: of the frame, for messages.
+        queries: texts that the encoder can read.
+        settings: see StreamSettings.
+        flow: the true flow to the frame before, in samples of the views, where the caller knows it (then nothing counts
+            as uncovered); None asks the flow model, in both directions.
+    """
+    view = make_view(rgb)
+    if before is None or before.texture.grid.height != rgb.shape[0] or before.texture.grid.width != rgb.shape[1]:
+        return _encode_keyframe(rgb, name, view, queries, settings, "first")
+    uncovered = np.zeros(view.shape, bool)
+    if flow is None:
+        flow = estimate_flow(settings.flow, view, before.view)
+        uncovered = find_occlusions(flow, estimate_flow(settings.flow, before.view, view))
+    layers = tuple(propagate(layer, flow, uncovered) for layer in before.layers)
+    features = blend_layers(layers, view)
+    motion = measure_motion(flow, uncovered, view, before.view, before.texture.grid.shape)
+    rules = settings.refresh
+    reason = rules.find_reason(layers[0].age, features.confidence, features.difference, motion.difference, motion.lost)
+    if reason == "cut":
+        return _encode_keyframe(rgb, name, view, queries, settings, reason, side=before.side)
+    boxes: list[Box] = []
+    if reason is None and rules.parts and before.part_age + 1 >= rules.pause:
+        boxes = find_stale_parts(features.confidence, _weigh(before, motion))
+        if measure_cost(boxes, features.confidence.shape) > rules.most or len(layers) + len(boxes) > MOST_LAYERS:
+            reason, boxes = "stale", []
+    if boxes:
+        try:
+            before, layers = _add_parts(before, layers, rgb, view, boxes, settings)
+            features = blend_layers(layers, view)
+        except OptionError:  # an encoder that takes no images of this size: then it gets the whole
+            reason, boxes = "stale", []
+    if reason is not None:
+        return _encode_keyframe(rgb, name, view, queries, settings, reason, before, features, motion, before.side)
+    shared = before.planes_age == before.layers[0].age  # the usual case: both are of the keyframe
+    after = replace(
+        before,
+        layers=layers,
+        planes_flow=layers[0].flow if shared else compose(flow, before.planes_flow),
+        planes_age=before.planes_age + 1,
+        view=view,
+        part_age=0 if boxes else before.part_age + 1,
+    )
+    if after.planes_age >= SEGMENTS_LAST:
+        after = _remake_planes(after, rgb, features, settings)
+    return _answer(after, rgb, name, queries, settings, features, motion, before, None, tuple(boxes))
+
+
+def _encode_keyframe(
+    rgb: NDArray[np.uint8],
+    name: str,
+    view: View,
+    queries: tuple[str, ...],
+    settings: StreamSettings,
+    reason: Reason,
+    before: State | None = None,
+    features: Field | None = None,
+    motion: Motion | None = None,
+    side: float | None = None,
+) -> tuple[State, Frame]:
+    """A frame that is encoded whole, mixed with the features propagated to it."""
+    encoder = settings.encoder
+    dense = encoder.encode_image(rgb, long_side=settings.long_side)
+    check_features(encoder, dense, (rgb.shape[0], rgb.shape[1]))
+    if before is not None and features is not None and settings.blend > 0:
+        share = (np.float32(settings.blend) * features.confidence)[..., None]
+        mixed = (1 - share) * dense.features + share * before.basis.restore(features.z)
+        dense = DenseFeatures(np.asarray(mixed, np.float32), dense.grid)
+    names = [channel for channel in settings.names if channel not in LATER]
+    picture = Picture(rgb, None, name)
+    texture = texture_of(picture, dense, encoder, names, rank=settings.rank, long_side=settings.long_side)
+    after = State(
+        texture=texture,
+        basis=texture.basis,
+        layers=(make_layer(texture.embedding, texture.residual, view),),
+        planes=ReadOnly({name: plane for name, plane in texture.planes.items() if name not in (*FRESH, *LATER)}),
+        planes_flow=no_flow(view.shape),
+        planes_age=0,
+        view=view,
+        answers=(),
+        fixation=np.zeros(texture.grid.shape, np.float32),
+        part_age=settings.refresh.pause,
+        side=side,
+    )
+    return _answer(after, rgb, name, queries, settings, blend_layers(after.layers, view), motion, before, reason)
+
+
+def _add_parts(
+    before: State,
+    layers: tuple[Layer, ...],
+    rgb: NDArray[np.uint8],
+    view: View,
+    boxes: list[Box],
+    settings: StreamSettings,
+) -> tuple[State, tuple[Layer, ...]]:
+    """The layers and those of the boxes, all in one basis, which the state then has."""
+    if before.side is None:
+        before = replace(before, side=working_side(before.texture, settings.encoder))
+    for box in boxes:
+        layer, basis = _encode_part(rgb, view, box, before, settings.encoder)
+        before, layers = replace(before, basis=basis), (*layers, layer)
+    return before, tuple(widen(layer, before.basis.rank) for layer in layers)
+
+
+def _encode_part(rgb: NDArray[np.uint8], view: View, box: Box, before: State, encoder: Encoder) -> tuple[Layer, Basis]:
+    """A part of the frame, encoded with its surroundings, and the basis, with room for what is new in the part."""
+    grid, basis = before.texture.grid, before.basis
+    h, w = grid.shape
+    cells = (max(0, box[0] - RAMP), max(0, box[1] - RAMP), min(h, box[2] + RAMP), min(w, box[3] + RAMP))
+    pixels = pixel_box(add_halo(box, grid.shape), grid)
+    share = max(pixels[2] - pixels[0], pixels[3] - pixels[1]) / max(grid.height, grid.width)
+    assert before.side is not None  # _add_parts has asked for it
+    fine = area_means(encode_part(rgb, pixels, encoder, before.side * share), pixels, grid, cells)
+    metric = query_metric_of(encoder)
+    z_part, left = _compress(fine, basis, metric)
+    usual = float(np.median(before.texture.residual))
+    if float(np.median(np.linalg.norm(left, axis=-1))) > NEW * usual:
+        basis = extended(basis, left.reshape(-1, basis.width), metric, EXTRA)
+        z_part, left = _compress(fine, basis, metric)
+    z, residual = np.zeros((h, w, basis.rank), np.float32), np.zeros((h, w), np.float32)
+    part = (slice(cells[0], cells[2]), slice(cells[1], cells[3]))
+    z[part], residual[part] = z_part, np.linalg.norm(left, axis=-1)
+    cover = np.zeros((h, w), np.float32)
+    cover[part] = fading(grid.shape, cells)
+    return make_layer(z, residual, view, cover), basis
+
+
+def _compress(features: Floats, basis: Basis, metric: Metric) -> tuple[Floats, Floats]:
+    """Features [..., D] in an existing basis, [..., r], and what that leaves out, [..., D]."""
+    z = np.asarray((features - basis.mean) @ inward(basis, metric), np.float32)
+    return z, np.asarray(features - basis.restore(z), np.float32)
+
+
+def _remake_planes(state: State, rgb: NDArray[np.uint8], features: Field, settings: StreamSettings) -> State:
+    names = [name for name in settings.names if name not in (*FRESH, *LATER)]
+    planes, _ = build_planes(names, rgb, features.z)
+    halves = ReadOnly({name: plane.astype(np.float16) for name, plane in planes.items()})
+    return replace(state, planes=halves, planes_flow=no_flow(state.view.shape), planes_age=0)
+
+
+def _weigh(before: State, motion: Motion) -> Floats | None:
+    """How much a cell matters for the questions: by the frame before, propagated. None without questions."""
+    if not before.answers:
+        return None
+    return weigh_cells(motion.propagate(np.max([one.relevance.map for one in before.answers], 0)))
+
+
+def _make_texture(
+    state: State, rgb: NDArray[np.uint8], name: str, features: Field, planes: dict[str, Floats]
+) -> Texture:
+    """The frame as a texture, without the planes that are made when `Frame.texture` is read."""
+    halves = features.z.astype(np.float16)
+    older = dict(state.planes)
+    if state.planes_age:
+        older = {n: _propagate_plane(state, n, plane) for n, plane in state.planes.items()}
+    rows = state.basis.rows.astype(np.float32)
+    steepest = np.float32(np.sqrt(np.abs(rows @ rows.T).sum(1).max()))  # >= the largest singular value of the rows
+    rounding = np.linalg.norm(features.z - halves.astype(np.float32), axis=-1) * steepest
+    return replace(
+        state.texture,
+        pixel=rgb,
+        planes={**older, **{n: plane.astype(np.float16) for n, plane in planes.items()}},
+        embedding=halves,
+        basis=state.basis,
+        residual=rounded_up(features.residual + rounding),
+        name=name,
+    )
+
+
+def _propagate_plane(state: State, name: str, plane: NDArray[np.float16]) -> NDArray[np.float16]:
+    nearest = state.texture.describe(name).filter == "nearest" or name.startswith("cluster_")
+    flow = resize_flow(state.planes_flow, (plane.shape[0], plane.shape[1]))
+    return warp(plane, flow, nearest=nearest).astype(np.float16)
+
+
+def _answer(
+    state: State,
+    rgb: NDArray[np.uint8],
+    name: str,
+    queries: tuple[str, ...],
+    settings: StreamSettings,
+    features: Field,
+    motion: Motion | None,
+    before: State | None,
+    reason: Reason | None,
+    renewed: tuple[Box, ...] = (),
+) -> tuple[State, Frame]:
+    """The questions put to a frame whose features are known."""
+    grid = state.texture.grid
+    planes = {"saliency": compute_saliency(state.view.rgb, grid.shape)}
+    old: dict[str, PastAnswer] = {}
+    fixation = state.fixation
+    if before is not None and motion is not None:
+        old = {one.query: one for one in before.answers}
+        fixation = np.clip(motion.propagate(before.fixation), 0, 1)
+        planes["motion"] = compute_change(state.view, before.view, grid.shape)
+        planes["flow_y"], planes["flow_x"] = motion.in_pixels(grid)
+        if old:
+            top = np.max([one.relevance.map for one in old.values()], 0)
+            planes["prev_relevance"] = np.clip(motion.propagate(top), 0, 1)
+            planes["prev_saliency"] = np.clip(motion.propagate(next(iter(old.values())).relevance.saliency), 0, 1)
+        planes["fixation"] = fixation
+    texture = _make_texture(state, rgb, name, features, planes)
+    look_now = describe_cells(state.view.rgb, grid)
+    kept, new, answers = [], [], []
+    for query in queries:
+        relevance, earlier = score(texture, query, encoder=settings.encoder), old.get(query)
+        kept_before = None
+        if earlier is not None and motion is not None:
+            relevance = smooth_relevance(relevance, earlier.relevance, motion, settings.smoothing)
+            kept_before = motion.propagate_kept(earlier.kept)
+        chosen = allocate_steadily(
+            relevance,
+            kept_before,
+            settings.hysteresis,
+            settings.budget,
+            floor=settings.floor,
+            policy=settings.policy,
+            window=settings.window,
+        )
+        send, sent = select_changed(
+            look_now, chosen.indices, None if earlier is None else earlier.sent, settings.changed
+        )
+        kept.append(chosen)
+        new.append(send)
+        answers.append(PastAnswer(query, relevance, chosen.mask, sent))
+    if kept:
+        fixation = update_fixation(fixation, np.any([one.mask for one in kept], 0))
+    after = replace(state, answers=tuple(answers), fixation=fixation)
+    frame = Frame(
+        index=0,
+        time=0.0,
+        relevance=Relevances(tuple(one.relevance for one in answers)),
+        kept=tuple(kept),
+        kept_new=tuple(new),
+        reason=reason,
+        renewed=renewed,
+        confidence=features.confidence,
+        seconds=0.0,
+        _texture=texture,
+        _names=settings.names,
+    )
+    return after, frame
