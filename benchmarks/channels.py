@@ -94,7 +94,7 @@ def _mips(texture: Texture, stored: bool = False) -> None:
     for channel in CHANNELS:
         if not stored or channel.name in texture.planes:
             for level in range(1, 11):
-                texture.mip(channel.name, level)
+                texture.mip(channel.name, level, warn=False)
 
 
 def _scorers(texture: Texture) -> None:

@@ -168,12 +168,15 @@ def test_a_tile_of_another_size_is_refused(kept: Path, picture: np.ndarray) -> N
 def test_a_foreign_index_is_never_replaced(look: tiles.Look, tmp_path: Path) -> None:
     for content in ("{}", "not JSON", "[]"):
         (tmp_path / "scene.json").write_text(content)
-        with pytest.raises(OutputError, match="not that of a scene"):
+        with pytest.raises(OutputError, match="no index of a scene"):
             tiles.save(look.scene, tmp_path)
         assert [file.name for file in tmp_path.iterdir()] == ["scene.json"]
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError):
         tiles.save(look.scene, tmp_path / "file" / "scene")
+    with pytest.raises(OutputError, match=r"a scene in 'city\.png'"):
+        tiles.save(look.scene, tmp_path / "city.png")
+    assert not (tmp_path / "city.png").exists()
 
 
 # --- killed -----------------------------------------------------------------------------------------------------------

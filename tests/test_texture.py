@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,15 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Grid, Texture
-from foveate.core.errors import ChannelError, OptionError
+from foveate.core.errors import ChannelError, OptionError, UnbuiltChannelWarning
 from foveate.core.grid import resize_map
-from foveate.core.layout import CHANNELS, FULL40, Layout, channel_named
+from foveate.core.layout import CHANNELS, FULL40, MVP13, Layout, channel_named
 
 
 def test_channels_have_their_native_sizes_and_ranges(texture: Texture) -> None:
     sizes = {"pixel": (640, 480), "quarter": (160, 120), "cell": (64, 48), "position": (64, 48)}
     for channel in CHANNELS:
-        plane = texture.channel(channel.name)
+        plane = texture.channel(channel.name, warn=False)
         assert plane.shape == sizes[channel.native], channel.name
         assert plane.dtype == np.float32
         assert np.isfinite(plane).all()
@@ -29,11 +30,30 @@ def test_channels_have_their_native_sizes_and_ranges(texture: Texture) -> None:
         assert plane.max() <= channel.high
 
 
-def test_channels_nobody_built_answer_with_their_neutral_value(texture: Texture) -> None:
-    for channel in CHANNELS:
-        if channel.name not in texture.built:
+def test_unbuilt_channels_are_neutral_and_warn_where_they_are_named(texture: Texture) -> None:
+    unbuilt = [channel for channel in CHANNELS if not texture.has(channel.name)]
+    for channel in unbuilt:
+        assert channel.name not in texture.planes
+        with pytest.warns(UnbuiltChannelWarning, match=f"'{channel.name}'.*was not built") as caught:
             assert (texture.channel(channel.name) == channel.neutral).all()
-            assert channel.name not in texture.planes
+        assert caught[0].filename == __file__
+    with pytest.warns(UnbuiltChannelWarning, match="channels=.'text'"):
+        texture.mip("text", 2)
+    with pytest.warns(UnbuiltChannelWarning, match="channels=.'text'"):
+        texture.sample([[1, 1]], ["red", "text"])
+    with pytest.warns(UnbuiltChannelWarning):  # what docs once advised: it protects nothing on a default texture
+        assert not (texture.channel("text") > 0.5).any()
+    with warnings.catch_warnings():  # all channels at once, and a reader who accepts the neutral value
+        warnings.simplefilter("error")
+        assert texture.sample([[1, 1]])[0, FULL40.layer("cluster_id")] == texture.channel("cluster_id")[0, 0]
+        texture.sample([[1, 1]], MVP13)
+        texture.dense(MVP13)
+        texture.tokens()
+        texture.channel("text", warn=False)
+        texture.with_channel("text", np.ones((160, 120))).channel("text")
+
+
+def test_which_channels_a_default_texture_has(texture: Texture) -> None:
     assert {"red", "edge_on", "saliency", "x", "embedding_0", "embedding_15", "edge_distance"} <= set(texture.built)
     assert {"cluster_id", "boundary"} <= set(texture.built)
     assert {"motion", "text", "gaze"}.isdisjoint(texture.built)
@@ -79,7 +99,7 @@ def test_dense_holds_every_channel_at_every_pixel(noise: np.ndarray) -> None:
     assert np.array_equal(np.rint(dense[:3] * 255), noise.transpose(2, 0, 1))
     grid = np.stack(np.meshgrid(np.arange(30), np.arange(50), indexing="ij"), -1).reshape(-1, 2) + 0.5
     for i, name in enumerate(FULL40.names):
-        assert np.allclose(dense[i].ravel(), texture.sample(grid, [name])[:, 0], atol=2e-3), name
+        assert np.allclose(dense[i].ravel(), texture.sample(grid, Layout("one", (name,)))[:, 0], atol=2e-3), name
 
 
 def test_the_token_table_has_one_row_a_cell(texture: Texture) -> None:
@@ -89,6 +109,8 @@ def test_the_token_table_has_one_row_a_cell(texture: Texture) -> None:
     assert np.array_equal(table[:, FULL40.layer("saliency")], texture.channel("saliency").ravel())
     red = texture.pixel[..., 0].reshape(64, 10, 48, 10).mean((1, 3)) / 255
     assert np.allclose(table[:, 0], red.ravel(), atol=1e-5)
+    kept = foveate.allocate(foveate.score(texture, "broccoli"), 20)
+    assert np.array_equal(table[kept.indices], table[kept.mask.ravel()])
 
 
 def test_the_token_table_reduces_each_channel_by_its_own_rule(texture: Texture) -> None:

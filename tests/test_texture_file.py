@@ -306,7 +306,7 @@ def test_a_killed_writer_leaves_a_whole_file(saved: Path, tmp_path: Path) -> Non
 
 
 def test_a_file_that_is_no_texture_is_never_replaced(texture: Texture, tmp_path: Path, broccoli: Path) -> None:
-    victim, weights = tmp_path / "victim.jpg", tmp_path / "weights.safetensors"
+    victim, weights = tmp_path / "victim", tmp_path / "weights.safetensors"
     victim.write_bytes(broccoli.read_bytes())
     save_file({"a": np.zeros(3)}, weights)
     for file in (victim, weights):
@@ -316,3 +316,14 @@ def test_a_file_that_is_no_texture_is_never_replaced(texture: Texture, tmp_path:
         assert file.read_bytes() == before
     texture.save(tmp_path / "t.safetensors")
     texture.save(tmp_path / "t.safetensors")  # a texture is
+
+
+def test_another_suffix_is_refused(texture: Texture, tmp_path: Path) -> None:
+    for name in ("t.png", "photo.jpg", "t.safetensors.gz"):
+        with pytest.raises(OutputError, match=f"a texture named '{name}'") as caught:
+            texture.save(tmp_path / name)
+        assert str(tmp_path / Path(name).with_suffix(".safetensors")) in caught.value.fix
+    for name in ("plain", "upper.SAFETENSORS"):
+        texture.save(tmp_path / name)
+        assert same(Texture.load(tmp_path / name), texture)
+    assert len(list(tmp_path.iterdir())) == 2

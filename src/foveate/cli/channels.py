@@ -29,7 +29,7 @@ def channels(
     write_picture(path, draw_channels(texture))
     rows, built = [], set(texture.built)
     for layer, name in enumerate(FULL40.names):
-        plane = texture.channel(name)
+        plane = texture.channel(name, warn=False)
         values = f"{plane.min():.3f} .. {plane.max():.3f}" if name in built else f"neutral {plane.flat[0]:g}"
         about = channel_named(name).about + (f" ({texture.made_by[name]})" if name in texture.made_by else "")
         rows.append((str(layer), name, f"{plane.shape[0]} x {plane.shape[1]}", values, about))

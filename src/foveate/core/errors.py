@@ -66,6 +66,10 @@ class ChannelError(FoveateError, KeyError):
     __str__ = FoveateError.__str__  # KeyError would print the repr of the arguments
 
 
+class UnbuiltChannelWarning(UserWarning):
+    """A channel was read by its name that was not built for this image: every value is the channel's neutral one."""
+
+
 class TextureFileError(FoveateError, ValueError):
     """A file that is not a texture, or is damaged: names, shapes, dtypes or values are not what the format says."""
 

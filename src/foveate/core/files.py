@@ -39,17 +39,27 @@ def write_whole(path: Path, content: bytes) -> None:
         ) from cause
 
 
-def refuse_to_replace(path: Path, ours: Callable[[Path], bool], *, received: str, expected: str, fix: str) -> None:
-    """Raises OutputError, with these words, where a file that is not ours is at the path.
+def check_target(path: Path, what: str, ours: Callable[[Path], bool], *, suffix: str = "") -> None:
+    """Raises OutputError for a path of another suffix, and where a file that is not ours would be replaced.
 
-    `ours` looks into the file; whatever it raises means that the file is not.
+    `ours` looks into a file that exists; whatever it raises means that the file is not. `what` names our kind of file.
     """
+    if suffix and path.suffix.lower() not in ("", suffix):
+        raise OutputError(
+            f"a {what} named '{path.name}'",
+            expected=f"a name that ends in {suffix}, or without a suffix",
+            fix=f"pass '{path.with_suffix(suffix)}'",
+        )
     try:
         if not path.is_file() or ours(path):
             return
     except Exception:
         pass  # it cannot be read: not ours
-    raise OutputError(received, expected=expected, fix=fix)
+    raise OutputError(
+        f"'{path}' exists and is no {what}",
+        expected=f"a new name, or that of a {what}, which is then replaced",
+        fix="choose another name, or remove the file first",
+    )
 
 
 def carries(path: Path, key: str) -> bool:

@@ -118,7 +118,7 @@ def segment_table(texture: Texture) -> SegmentTable:
     """Made once a texture."""
 
     def make() -> SegmentTable:
-        ids = texture.channel("cluster_id").astype(np.int64)
+        ids = texture.channel("cluster_id", warn=False).astype(np.int64)
         k, z = int(ids.max()) + 1, texture.coordinates()
         counts = np.bincount(ids.ravel(), minlength=k)
         sums = np.stack([np.bincount(ids.ravel(), column, k) for column in z.T], 1)
@@ -126,7 +126,7 @@ def segment_table(texture: Texture) -> SegmentTable:
         rows, cols = (np.arange(n) * m // n for n, m in zip(ids.shape, shape, strict=True))
         touches = np.zeros((k, shape[0] * shape[1]), bool)
         touches[ids.ravel(), (rows[:, None] * shape[1] + cols[None]).ravel()] = True
-        distance = resize_map(texture.channel("edge_distance"), texture.grid.shape).ravel()
+        distance = resize_map(texture.channel("edge_distance", warn=False), texture.grid.shape).ravel()
         means = (sums / np.maximum(counts, 1)[:, None]).astype(np.float32)
         return SegmentTable(ids.ravel(), counts, means, touches, distance > FAR)
 

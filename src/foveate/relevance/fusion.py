@@ -127,7 +127,7 @@ def segment_means(texture: Texture, plane: Floats) -> Floats:
     """Each cell's mean over its segment: float32 [h, w] on the texture's cells -> the same."""
 
     def make() -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-        ids = texture.channel("cluster_id").astype(np.intp)
+        ids = texture.channel("cluster_id", warn=False).astype(np.intp)
         return ids, np.maximum(np.bincount(ids.ravel()), 1).astype(np.float64)
 
     ids, counts = texture.derive("segments", make)

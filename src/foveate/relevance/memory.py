@@ -48,7 +48,7 @@ def remembered(texture: Texture, relevance: Relevance, decay: float = DECAY) -> 
     """Add a question to the dialogue so far: attention_prev <- decay old + (1 - decay) new. Raises OptionError."""
     _check(texture, relevance)
     now = relevance.on(texture.grid).map
-    plane = accumulate(texture.channel("attention_prev"), now, decay)
+    plane = accumulate(texture.channel("attention_prev", warn=False), now, decay)
     return texture.with_channel("attention_prev", plane, made_by=f"dialogue, decay {decay:g}")
 
 

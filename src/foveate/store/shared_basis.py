@@ -197,13 +197,7 @@ def check_rank(rank: int, width: int) -> None:
 
 def refuse_to_replace(path: Path) -> None:
     """Raises OutputError where something other than a basis is at the path. An empty file may be replaced."""
-    output.refuse_to_replace(
-        path,
-        lambda file: output.carries(file, FORMAT),
-        received=f"'{path}' exists and is no basis",
-        expected="a new name, or the name of a basis, which is then replaced",
-        fix="choose another name, or remove the file first",
-    )
+    output.check_target(path, "basis", lambda file: output.carries(file, FORMAT))
 
 
 def _whole(value: object) -> bool:

@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.numpy import save as to_bytes
 
 from foveate.core.errors import FoveateError, TextureFileError, TextureVersionError
-from foveate.core.files import carries, refuse_to_replace, write_whole
+from foveate.core.files import carries, check_target, write_whole
 from foveate.core.grid import Grid
 from foveate.core.layout import EVERY_NAME, FULL40, Channel, extra_channel, native_shape
 from foveate.texture.basis import Basis
@@ -49,17 +49,11 @@ def save_parts(
 ) -> None:
     """Write a texture file, in the place of another one if there is one.
 
-    Raises OutputError, also for a path that holds any other file: then the path is as it was before. TextureFileError
-    for values that no reader accepts.
+    Raises OutputError, also for a suffix that is not .safetensors and for a path that holds any other file: then the
+    path is as it was before. TextureFileError for values that no reader accepts.
     """
     file = Path(path)
-    refuse_to_replace(
-        file,
-        lambda there: carries(there, "foveate"),
-        received=f"'{file}' exists and is no texture",
-        expected="a new name, or the name of a texture, which is then replaced",
-        fix="choose another name (textures end in .safetensors by custom), or remove the file first",
-    )
+    check_target(file, "texture", lambda there: carries(there, "foveate"), suffix=".safetensors")
     header = {
         "format": FORMAT,
         "version": VERSION,

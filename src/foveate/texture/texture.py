@@ -16,6 +16,7 @@ What is notable
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar, Unpack
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.checks import check_array, check_choice, check_int, check_type
-from foveate.core.errors import ChannelError, OptionError
+from foveate.core.errors import ChannelError, OptionError, UnbuiltChannelWarning
 from foveate.core.grid import Boundary, Grid, reduce_plane, resize_map
 from foveate.core.layout import (
     COLOURS,
@@ -147,13 +148,38 @@ class Texture(Frozen):
 
     # --- planes -------------------------------------------------------------------------------------------------------
 
-    def channel(self, name: str) -> Floats:
-        """One channel at its native resolution: float32 [h, w]. Raises ChannelError for an unknown name."""
-        return self.mip(name, 0)
+    def channel(self, name: str, *, warn: bool = True) -> Floats:
+        """One channel at its native resolution: float32 [h, w]. Raises ChannelError for an unknown name.
 
-    def mip(self, name: str, level: int) -> Floats:
-        """A channel after `level` halvings of its native resolution, by its own reduction: float32 [h, w]."""
-        channel = self.describe(name)
+        A channel that was not built (see `has`) has its neutral value everywhere; that is an UnbuiltChannelWarning
+        unless `warn` is False.
+        """
+        if warn:
+            self._warn_unbuilt(name)
+        return self._mip(self.describe(name), 0)
+
+    def mip(self, name: str, level: int, *, warn: bool = True) -> Floats:
+        """A channel after `level` halvings of its native resolution, by its own reduction: float32 [h, w].
+
+        For a channel that was not built, as `channel`.
+        """
+        if warn:
+            self._warn_unbuilt(name)
+        return self._mip(self.describe(name), level)
+
+    def _warn_unbuilt(self, *names: str) -> None:
+        for channel in map(self.describe, names):
+            if not self.has(channel.name):
+                warnings.warn(
+                    f"the channel '{channel.name}' of {self.name!r} was not built: it is {channel.neutral:g} everywhere"
+                    f"\n  expected: a channel of texture.built"
+                    f"\n  fix: encode(image, channels=['{channel.name}', ...]) computes what follows from pixels; "
+                    f"texture.with_channel('{channel.name}', plane) adds what you have; warn=False accepts it",
+                    UnbuiltChannelWarning,
+                    stacklevel=3,  # the line that asked
+                )
+
+    def _mip(self, channel: Channel, level: int) -> Floats:
         level = check_int("level", level, 0, MAX_LEVEL, fix="0 is native")
         if level == 0 and channel.native == "pixel":
             return self._native(channel)  # too large to keep, and quick to make
@@ -161,15 +187,15 @@ class Texture(Frozen):
         def make() -> Floats:
             if level == 0:
                 return self._native(channel)
-            above = self.mip(name, level - 1)
+            above = self._mip(channel, level - 1)
             return reduce_plane(above, (-(-above.shape[0] // 2), -(-above.shape[1] // 2)), channel.reduction)
 
-        return self.derive(("mip", name, level), make)
+        return self.derive(("mip", channel.name, level), make)
 
     def sample(
         self,
         positions: ArrayLike,
-        channels: Sequence[str] = FULL40.names,
+        channels: Sequence[str] | Layout = FULL40,
         level: ArrayLike = 0.0,
         *,
         footprint: ArrayLike | None = None,
@@ -180,7 +206,8 @@ class Texture(Frozen):
 
         Args:
             positions: continuous coordinates; the centre of the first pixel is (0.5, 0.5).
-            channels: names; the default is all of full40 in layer order.
+            channels: names, or a layout; the default is all of full40 in layer order. A name of a channel that was not
+                built is an UnbuiltChannelWarning; a layout is not.
             level: log2 of the footprint's side in pixels, one for all or [n]. A channel whose native samples are
                 already that coarse is read as it is.
             footprint: sides in pixels [n], or Jacobians d(y, x)/d(row, column) [n, 2, 2]; gives the level, to which
@@ -194,11 +221,13 @@ class Texture(Frozen):
         check_choice("filter_mode", filter_mode, sampling.FILTER_MODES)
         check_choice("boundary_mode", boundary_mode, sampling.BOUNDARY_MODES)
         wanted = sampling.levels(level, footprint, len(yx))
-        names = (channels,) if isinstance(channels, str) else channels
-        if not isinstance(names, Iterable):
-            raise ChannelError(
-                f"channels={channels!r}", expected="names of channels", fix='pass a list: channels=["text"]'
-            )
+        if isinstance(channels, Layout):
+            names = channels.names
+        else:
+            fix = 'pass a list: channels=["text"]'
+            check_type("channels", channels, Iterable, expected="names of channels", fix=fix, error=ChannelError)
+            names = (channels,) if isinstance(channels, str) else tuple(channels)
+            self._warn_unbuilt(*names)
         read = [self._sampled(self.describe(name), yx, wanted, filter_mode, boundary_mode) for name in names]
         return np.stack(read, -1) if read else np.empty((len(yx), 0), np.float32)
 
@@ -206,7 +235,7 @@ class Texture(Frozen):
         def mip(level: int) -> NDArray[Any]:
             if level == 0 and channel.name in COLOURS:  # bytes: a whole float plane for a few positions is a waste
                 return self.pixel[..., COLOURS.index(channel.name)]
-            return self.mip(channel.name, level)
+            return self._mip(channel, level)
 
         return sampling.read(channel, self.grid, mip if self.has(channel.name) else None, *where)
 
@@ -269,6 +298,8 @@ class Texture(Frozen):
     def tokens(self, grid: Grid | None = None, layout: Layout | str = FULL40) -> Floats:
         """The token table: one contiguous row of all channels per cell, float32 [grid.count, len(layout)].
 
+        Rows are cells in row-major order, so those of an allocation are `texture.tokens(kept.grid)[kept.indices]`
+        (`kept.mask` is [h, w] and selects from maps; here only `kept.mask.ravel()` fits).
         Each channel is reduced over a cell's area by its own rule, or interpolated where the grid is finer than it.
         The default grid is the texture's own. The table is kept, and is read-only.
         """

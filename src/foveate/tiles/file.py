@@ -28,8 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from foveate.core.errors import FoveateError, OptionError, TextureFileError, TextureVersionError
-from foveate.core.files import make_folder, refuse_to_replace, write_whole
+from foveate.core.errors import FoveateError, OptionError, OutputError, TextureFileError, TextureVersionError
+from foveate.core.files import check_target, make_folder, write_whole
 from foveate.core.grid import Box
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import match_encoder
@@ -41,6 +41,7 @@ from foveate.tiles.scene import LARGEST_TILE, LEAST_TILE, Place, Scene, read_ove
 FORMAT, VERSION = "foveate-scene", 1
 INDEX = "scene.json"
 OURS = re.compile(r"(overview|window-\d+|tile-\d+-\d+)-[0-9a-f]{16}\.safetensors")
+NO_FOLDERS = (".safetensors", ".json", ".png", ".jpg", ".jpeg", ".tif", ".tiff")
 SAME = 2  # of 255: other releases of a decoder or of OpenCV may round otherwise
 
 
@@ -50,13 +51,12 @@ def save(scene: Scene, folder: str | os.PathLike[str]) -> None:
     Raises OutputError: then the folder holds the scene that it held before.
     """
     path = Path(folder)
-    refuse_to_replace(
-        path / INDEX,
-        lambda file: bool(json.loads(file.read_text("utf-8"))["format"] == FORMAT),
-        received=f"'{path / INDEX}' exists and is not that of a scene",
-        expected="a new folder, or one with a scene, which is then replaced",
-        fix="choose another folder, or remove the file first",
-    )
+    if path.suffix.lower() in NO_FOLDERS:
+        raise OutputError(
+            f"a scene in '{path.name}'", expected="the name of a folder", fix=f"pass '{path.with_suffix('')}'"
+        )
+    ours = "index of a scene"
+    check_target(path / INDEX, ours, lambda file: bool(json.loads(file.read_text("utf-8"))["format"] == FORMAT))
     make_folder(path)
     stamp, (height, width) = scene.overview.encoder, scene.raster.size
     index: dict[str, Any] = {

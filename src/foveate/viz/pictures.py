@@ -231,7 +231,7 @@ def _verdict(relevance: Relevance) -> str:
 
 def _stretch(texture: Texture, name: str) -> NDArray[np.floating]:
     """A channel scaled for the eye: unbounded ones by their own extremes, others by their declared range."""
-    plane, channel = texture.channel(name), channel_named(name)
+    plane, channel = texture.channel(name, warn=False), channel_named(name)
     low, high = channel.low, channel.high
     if not np.isfinite([low, high]).all():
         low, high = float(plane.min()), float(plane.max())
