@@ -31,9 +31,8 @@ from foveate.core.errors import (
 )
 from foveate.encoders.protocol import DenseFeatures
 from foveate.store import ingest as adding
-from foveate.store.disk import Disk
+from foveate.store.disk import Disk, only_writer
 from foveate.store.files import find
-from foveate.store.lock import only_writer
 from foveate.store.shard import read_shard, shards_of
 from tests.store_toys import Toy, picture, pictures, quick_folder
 
@@ -272,7 +271,7 @@ def test_one_writer_at_a_time_and_the_lock_of_the_dead_is_taken(store: Store, tm
             fresh(store).add(more)
         assert fresh(store).search("a dog")  # readers do not mind
     held = (
-        "import sys, time; from pathlib import Path; from foveate.store.lock import only_writer\n"
+        "import sys, time; from pathlib import Path; from foveate.store.disk import only_writer\n"
         "with only_writer(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", held, store.path], stdout=subprocess.PIPE, text=True) as owner:
@@ -460,7 +459,7 @@ def test_a_folder_that_may_not_be_written_to(store: Store, tmp_path: Path, monke
         assert reader.verify().ok
         assert not list(store.path.glob("index.sqlite-*"))
     with monkeypatch.context() as patch:
-        patch.setattr("foveate.store.lock.os.open", refused)
+        patch.setattr("filelock._unix.os.open", refused)
         with pytest.raises(OutputError, match="cannot be written to"):
             fresh(store).add(pictures(tmp_path / "more", 1, 60))
 

@@ -13,7 +13,7 @@ specification, with what was measured.
 """
 
 from foveate.store.ann import AnnReport as AnnReport
-from foveate.store.cache import Statistics as Statistics
+from foveate.store.cache import CacheStatistics as CacheStatistics
 from foveate.store.cache import TextureCache as TextureCache
 from foveate.store.ingest import Added as Added
 from foveate.store.ingest import Progress as Progress

@@ -1,31 +1,31 @@
-"""Values in memory, the ones used last, up to a number of bytes. Each is made once, however many threads ask for it.
+"""Values in memory, the ones used last, up to a number of bytes (cachetools). Each is made once, whoever asks.
 
-What is notable
 * Single flight: the first thread that asks makes the value, the others wait for it. A failure reaches all of them, and
   is forgotten: the next one tries again.
 * Bytes are measured again whenever a value is used, because a texture grows by what is derived from it.
-* A value larger than the whole budget is handed out and not kept.
+* A value larger than the whole budget is returned and not kept.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from cachetools import LRUCache
 
-from foveate.core.errors import OptionError
+from foveate.core.checks import check_int
 from foveate.texture.texture import Texture
 
 V = TypeVar("V")
 
 
 @dataclass(frozen=True)
-class Statistics:
-    """Counts since the cache was made: found, made, waited for another thread's, put out; and what is there now."""
+class CacheStatistics:
+    """Counts since the cache was made: found, made, waited for another thread's, evicted; and what is there now."""
 
     hits: int
     misses: int
@@ -35,114 +35,82 @@ class Statistics:
     nbytes: int
 
 
-class _Flight(Generic[V]):
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.value: V | None = None
-        self.error: BaseException | None = None
-
-
 def texture_nbytes(texture: Texture) -> int:
     """Bytes of a texture with all that was derived from it and is kept with it."""
     derived = [value for value in list(texture._derived.values()) if isinstance(value, np.ndarray)]
     return texture.nbytes + sum(array.nbytes for array in derived)
 
 
+class _Lru(LRUCache[Hashable, V]):
+    evictions = 0
+
+    def popitem(self) -> tuple[Hashable, V]:
+        self.evictions += 1
+        return super().popitem()
+
+
 class TextureCache(Generic[V]):
-    """Least recently used values go first once there are more bytes than `max_bytes`. For textures, or with `nbytes`
-    for anything.
+    """A cache bounded by bytes, for textures, or with `nbytes` for anything. Safe from many threads.
 
     >>> cache = TextureCache(256 * 2**20)
     >>> texture = cache.get("photo.jpg", lambda: foveate.encode("photo.jpg"))   # doctest: +SKIP
     """
 
     def __init__(self, max_bytes: int, nbytes: Callable[[Any], int] = texture_nbytes) -> None:
-        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
-            raise OptionError(f"max_bytes={max_bytes!r}", expected="bytes, 0 or more", fix="256 * 2**20 is 256 MB")
-        self.max_bytes = max_bytes
-        self._nbytes = nbytes
+        self.max_bytes = check_int("max_bytes", max_bytes, 0, fix="256 * 2**20 is 256 MB")
+        self._values: _Lru[V] = _Lru(self.max_bytes, nbytes)
         self._lock = threading.Lock()
-        self._entries: OrderedDict[Hashable, tuple[V, int]] = OrderedDict()
-        self._flights: dict[Hashable, _Flight[V]] = {}
-        self._total = self._hits = self._misses = self._waits = self._evictions = 0
+        self._flights: dict[Hashable, Future[V]] = {}
+        self._hits = self._misses = self._waits = 0
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         """The value of a key; made by `make` if it is not there. Raises what `make` raises."""
         with self._lock:
-            if key in self._entries:
+            if key in self._values:
                 self._hits += 1
-                value, before = self._entries[key]
-                self._entries.move_to_end(key)
-                now = self._nbytes(value)
-                if now != before:
-                    self._entries[key] = (value, now)
-                    self._total += now - before
-                    self._shrink()
+                value = self._values[key]
+                self._keep(key, value)
                 return value
             flight = self._flights.get(key)
             mine = flight is None
             if flight is None:
                 self._misses += 1
-                flight = self._flights[key] = _Flight()
+                flight = self._flights[key] = Future()
             else:
                 self._waits += 1
-        return self._made(key, flight, make) if mine else self._awaited(flight)
-
-    def _made(self, key: Hashable, flight: _Flight[V], make: Callable[[], V]) -> V:
-        try:
-            value = flight.value = make()
-        except BaseException as error:
-            flight.error = error
-            raise
-        else:
+        if mine:
+            try:
+                flight.set_result(make())
+            except BaseException as error:
+                flight.set_exception(error)
             with self._lock:
                 if self._flights.get(key) is flight:  # not dropped meanwhile
-                    self._keep(key, value)
-            return value
-        finally:
-            with self._lock:
-                if self._flights.get(key) is flight:
                     del self._flights[key]
-            flight.done.set()
-
-    @staticmethod
-    def _awaited(flight: _Flight[V]) -> V:
-        flight.done.wait()
-        if flight.error is not None:
-            raise flight.error
-        value: Any = flight.value
-        return value
+                    if flight.exception() is None:
+                        self._keep(key, flight.result())
+        return flight.result()
 
     def _keep(self, key: Hashable, value: V) -> None:
-        size = self._nbytes(value)
-        if size > self.max_bytes:
-            return
-        self._entries[key] = (value, size)
-        self._total += size
-        self._shrink()
-
-    def _shrink(self) -> None:
-        while self._total > self.max_bytes:
-            _, (_, size) = self._entries.popitem(last=False)
-            self._total -= size
-            self._evictions += 1
+        try:
+            self._values[key] = value
+        except ValueError:  # it alone is larger than the budget
+            self._values.evictions += self._values.pop(key, None) is not None
 
     def drop(self, key: Hashable) -> None:
         """Forget a value; one that is being made is not kept either."""
         with self._lock:
             self._flights.pop(key, None)
-            _, size = self._entries.pop(key, (None, 0))
-            self._total -= size
+            self._values.pop(key, None)
 
     def clear(self) -> None:
         """Forget all values."""
         with self._lock:
             self._flights.clear()
-            self._entries.clear()
-            self._total = 0
+            self._values.clear()
 
     @property
-    def statistics(self) -> Statistics:
+    def statistics(self) -> CacheStatistics:
         """Counts at this moment."""
         with self._lock:
-            return Statistics(self._hits, self._misses, self._waits, self._evictions, len(self._entries), self._total)
+            kept = self._values
+            return CacheStatistics(self._hits, self._misses, self._waits, kept.evictions, len(kept), int(kept.currsize))

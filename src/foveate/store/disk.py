@@ -1,30 +1,41 @@
 """Every write of the store goes through here: one place to make it safe, and one to make it fail.
 
-What is notable
 * A file is published: written in parts under a temporary name, flushed to the disk, renamed, and the folder flushed.
   Readers and a crash at any moment see all of it or nothing.
+* One process writes at a time (`only_writer`): the lock is the operating system's, on the open file `lock`, and ends
+  with its process. What the file says (process, machine, since when) is for the message only.
 * `Disk.step` is called before each single write. It does nothing here. Tests pass a Disk whose step ends the process,
   or says that the disk is full, at the n-th write; there are no other hooks.
 
-Not covered: disks that say "flushed" before it is true.
+Not covered: disks that say "flushed" before it is true; network file systems whose locks do not reach other machines.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import platform
 import re
 import secrets
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from foveate.core.errors import OutputError
+from filelock import FileLock, Timeout
+
+from foveate.core.errors import OutputError, StoreLockedError
 
 PART = ".part"
 TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.part")
 PIECE = 2**20  # bytes written at a time
+
+
+def temporary_in(folder: Path) -> Path:
+    """A new name for a file that is not whole yet."""
+    return folder / f".{secrets.token_hex(8)}{PART}"
 
 
 def stamp(path: str | os.PathLike[str]) -> tuple[int, ...]:
@@ -46,7 +57,7 @@ class Disk:
         """A folder, with those above it; and the folder above knows of it after a power cut."""
         if path.is_dir():
             return
-        with _said(path, "made"):
+        with _refusing(path, "made"):
             self.step("folder", path)
             path.mkdir(parents=True, exist_ok=True)
             self._flush_folder(path.parent)
@@ -60,8 +71,8 @@ class Disk:
     @contextmanager
     def publishing(self, path: Path) -> Iterator[Callable[[bytes], None]]:
         """The same for whoever writes it part by part: gives a function that takes the next part."""
-        temporary = path.parent / f".{secrets.token_hex(8)}{PART}"
-        with _said(path, "written"):
+        temporary = temporary_in(path.parent)
+        with _refusing(path, "written"):
             try:
                 with temporary.open("xb") as file:
 
@@ -102,7 +113,7 @@ class Disk:
 
     def move(self, source: Path, target: Path) -> None:
         """Another name for a file on the same disk."""
-        with _said(source, "moved"):
+        with _refusing(source, "moved"):
             self.step("rename", source)
             source.replace(target)
             self._flush_folder(target.parent)
@@ -110,7 +121,7 @@ class Disk:
 
     def remove(self, path: Path) -> None:
         """Remove a file; one that is gone already is fine."""
-        with _said(path, "removed"):
+        with _refusing(path, "removed"):
             self.step("remove", path)
             path.unlink(missing_ok=True)
 
@@ -126,7 +137,7 @@ class Disk:
 
 
 @contextmanager
-def _said(path: Path, done: str) -> Iterator[None]:
+def _refusing(path: Path, done: str) -> Iterator[None]:
     try:
         yield
     except OutputError:
@@ -141,3 +152,39 @@ def _refused(path: Path, done: str, cause: Exception) -> OutputError:
         expected="a store in a writable folder, on a disk with room",
         fix="make room, or mend the permissions, and run the same again: what was stored before is still there",
     )
+
+
+@contextmanager
+def only_writer(store: Path) -> Iterator[None]:
+    """Be the only writer of the store while the block runs. Raises StoreLockedError at once, OutputError."""
+    path = store / "lock"
+    lock = FileLock(path, timeout=0, fallback_to_soft=False)  # a soft lock would outlive its process
+    try:
+        lock.acquire()
+    except Timeout:
+        raise StoreLockedError(
+            f"the store '{store}' is being written to by {_owner(path)}",
+            expected="one writer at a time; readers do not mind",
+            fix="wait until it has finished, or end it; the lock goes with the process",
+        ) from None
+    except OSError as cause:
+        raise OutputError(
+            f"the store '{store}' cannot be written to ({cause.strerror or cause})",
+            expected="a writable folder",
+            fix="mend its permissions; for reading and searching it is fine as it is",
+        ) from cause
+    try:
+        owner = {"pid": os.getpid(), "machine": platform.node(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        with contextlib.suppress(OSError):  # a full disk: then the message says less
+            path.write_text(json.dumps(owner), "utf-8")
+        yield
+    finally:
+        lock.release()
+
+
+def _owner(path: Path) -> str:
+    try:
+        owner = json.loads(path.read_text("utf-8"))
+        return f"process {int(owner['pid'])} on {owner['machine']}, since {owner['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"

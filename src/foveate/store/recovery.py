@@ -34,7 +34,7 @@ from foveate.core.errors import (
 )
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.protocol import Encoder
-from foveate.store.disk import PART, TEMPORARY, Disk
+from foveate.store.disk import PART, TEMPORARY, Disk, only_writer
 from foveate.store.files import Source
 from foveate.store.fit import SHARED_RANK, SPACE_RANK, fitted
 from foveate.store.identity import (
@@ -49,7 +49,6 @@ from foveate.store.identity import (
     space_in,
 )
 from foveate.store.index import INDEX_FILE, SCHEMA, Index, admit
-from foveate.store.lock import only_writer
 from foveate.store.reader import Reader, log
 from foveate.store.shard import FOLDER, MOST_SHARDS, Draft, flaws, publish, read_shard, shards_of
 from foveate.texture.basis import Basis

@@ -20,7 +20,7 @@ from foveate.relevance.score import maps_of
 from foveate.store import asking
 from foveate.store import maintenance as upkeep
 from foveate.store.ann import Ann, AnnReport, build
-from foveate.store.cache import Statistics, TextureCache
+from foveate.store.cache import CacheStatistics, TextureCache
 from foveate.store.disk import Disk, stamp
 from foveate.store.engine import Engine
 from foveate.store.files import PathLike
@@ -251,7 +251,7 @@ class Store:
         return EncodeBatch(self._wanted.encoder or reader.identity.encoder.name, reader.identity, reader.space)
 
     @property
-    def cached(self) -> Statistics:
+    def cached(self) -> CacheStatistics:
         """Statistics of the textures in memory."""
         return self.cache.statistics
 
