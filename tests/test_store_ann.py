@@ -35,9 +35,8 @@ from foveate.relevance.negatives import nouns
 from foveate.relevance.query import prepare
 from foveate.store import ann, ingest, maintenance
 from foveate.store.ann import KEY, MAGIC, PREFIX, Ann, Best, Lists, _head, lists_for, probes_for
-from foveate.store.disk import Disk
+from foveate.store.disk import Disk, only_writer
 from foveate.store.identity import ANN_FILE
-from foveate.store.disk import only_writer
 from foveate.store.search import short_list
 from foveate.store.shard import shards_of
 from tests.conftest import PHOTOS
