@@ -1,14 +1,18 @@
-"""Measurements: every number in the README comes from one of these, and each prints its table and one line of JSON.
+"""Measurements: every number in the README comes from one of these. `python -m benchmarks NAME` prints a table and, as
+the last line, one JSON object with versions and machine. What a user runs on his own data is `foveate evaluate`.
 
-* `query`: times of the main path, and sizes. Medians; the machines are shared, so look at ratios within a run.
-* `relevance`: is the heat on the thing? Against COCO-style masks, beside honest baselines.
-* `compression`: do compressed maps equal full ones? Beside the way of the seed documents.
-* `video`: does carrying features along the motion cost less than encoding every frame, and what does it lose?
-* `store`: times of reading and searching, and the bytes that a question reads.
-* `basis`: seconds and memory of fitting a basis to a stream of features.
-* `index`: rates of indexing, by threads and by Ray's workers, beside the tower alone.
-* `search`: is the store's short list good enough for these images? Against ranking all of them exactly; no labels.
-* `vlm`: is a vision-language model faster with fewer visual tokens? Selection included.
+    query        times of the main path, sizes of a texture
+    channels     what each channel, scorer and policy costs
+    fusion       does anything beside the question help? against COCO-style masks
+    refine       does looking again, closer, help?
+    text         is the text mask where the writing is?
+    budget       does a budget keep what was found?
+    video        does propagating features cost less than encoding every frame, and what does it lose?
+    store        times of reading and searching, bytes that a question reads
+    index        images a second of indexing, beside the encoder alone
+    basis        seconds and memory of fitting a basis
+    vlm          is a model faster with fewer visual tokens? with random weights of real sizes
 
-A report is a plain dict: "title", "rows" and what is needed to repeat it.
+Each is a file with `measure(...) -> report` and `command(...)`, its options; common.py has what they share. A report is
+a plain dict: "title", "rows" and what is needed to repeat it. The machines are shared, so look at ratios within a run.
 """

@@ -1,7 +1,18 @@
-"""`python -m benchmarks`: every number of ours."""
+"""`python -m benchmarks`: the list of benchmarks."""
 
-from benchmarks.command import bench
+import typer
+
+from benchmarks import basis, budget, channels, fusion, index, query, refine, store, text, video, vlm
 from foveate.cli.main import run
 
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="The numbers of the README come from here.",
+)
+for benchmark in (query, channels, fusion, refine, text, budget, video, store, index, basis, vlm):
+    app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
+
 if __name__ == "__main__":
-    run(bench)
+    run(app)

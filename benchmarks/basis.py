@@ -11,16 +11,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from benchmarks.common import show
 from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.terminal import print_json
 from foveate.core.errors import OptionError
 
 FIT = """
 import json, sys, time
 import numpy as np
-from foveate.basis import principal
-from foveate.moments import Moments
+from foveate.texture.basis import principal
+from foveate.texture.covariance import Moments
 features, width, chunk = int(sys.argv[1]), int(sys.argv[2]), 8192
 rng, moments, summing = np.random.default_rng(0), Moments.nothing(width), 0.0
 for start in range(0, features, chunk):
@@ -35,6 +39,16 @@ with open("/proc/self/status") as status:
     peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 print(json.dumps({"count": moments.count, "summing": summing, "directions": directions, "peak": peak}))
 """
+
+
+def command(
+    features: Annotated[int, typer.Option(help="How many.")] = 1_000_000,
+    width: Annotated[int, typer.Option(help="Numbers of each.")] = 512,
+) -> None:
+    """Seconds and memory of fitting a basis, once the features are there."""
+    report = measure(features, width)
+    show(report)
+    print_json(**report)
 
 
 def measure(features: int, width: int) -> dict[str, Any]:

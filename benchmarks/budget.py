@@ -12,20 +12,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, cast
 
 import numpy as np
+import typer
 
-from benchmarks.text import SHARE, annotated
+from benchmarks.common import parse_numbers, show
+from benchmarks.text import SHARE, TextData, annotated
 from foveate.channels.text import Detector
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.terminal import counting, print_json
 from foveate.core.grid import resize_map
 from foveate.pipeline import allocate, encode, score
 from foveate.relevance.policies import top_cells
 
 QUESTIONS = ("what does the sign say?", "read the text", "a zebra")
 COLUMNS = ("question", "budget", "writing kept", "by the best of the map", "share of kept cells on writing")
+
+
+def command(
+    data: TextData,
+    budgets: Annotated[str, typer.Option(help="Numbers of cells, with commas between.")] = "128,273",
+    text: Annotated[str, typer.Option(help="Who looks for writing: auto, rapidocr or opencv.")] = "auto",
+) -> None:
+    """Does a budget keep what was found? Kept cells on writing, by question."""
+    with counting("budget", 12) as progress:
+        report = measure(data, parse_numbers("--budgets", budgets), cast(Detector, text), progress)
+    show(report, COLUMNS)
+    print_json(**report)
 
 
 def measure(

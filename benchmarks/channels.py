@@ -6,19 +6,20 @@ python -m benchmarks channels
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.query import row, square, timed
+from benchmarks.common import PHOTO, Image, Repeats, crop_square, show, time_calls, time_row
 from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import segment_image
 from foveate.channels.text import find_text_regions
 from foveate.channels.visual import compute_visual_planes
 from foveate.cli.evaluate.circumstances import circumstances
-from foveate.core.errors import MissingExtraError, OptionError
+from foveate.cli.terminal import print_json
+from foveate.core.checks import check_int
+from foveate.core.errors import MissingExtraError
 from foveate.core.layout import CHANNELS
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import DEFAULT_BUDGET, encode, score
@@ -29,20 +30,23 @@ from foveate.relevance.query import prepare
 from foveate.relevance.scorers import information, perspective
 from foveate.texture.texture import Texture
 
-MOST = 1000
+
+def command(image: Image = PHOTO, repeats: Repeats = 20) -> None:
+    """What each channel, scorer and policy costs."""
+    report = measure(image, repeats)
+    show(report)
+    print_json(**report)
 
 
-def measure(image: Path | None, repeats: int) -> dict[str, Any]:
+def measure(image: Path, repeats: int) -> dict[str, Any]:
     """-> report with one row a step. The image is cut to a square of 1024 pixels (448 where a row says so)."""
-    if not 1 <= repeats <= MOST:
-        raise OptionError(f"--repeats {repeats}", expected=f"1 to {MOST}", fix="leave it out for 20")
-    path = image or Path(str(files("foveate") / "cli" / "photos" / "child_with_broccoli.jpg"))
-    large, small = square(path, 1024), square(path, 448)
+    check_int("--repeats", repeats, 1, 1000)
+    large, small = crop_square(image, 1024), crop_square(image, 448)
     texture = encode(large)
     z = texture.coordinates().reshape(*texture.grid.shape, -1)
 
     def ms(what: str, run: Callable[[], Any], target: float | None = None) -> dict[str, Any]:
-        return row(what, timed(run, repeats), 1e3, "ms", target)
+        return time_row(what, time_calls(run, repeats), "ms", "" if target is None else f"<= {target:g} ms")
 
     def everything() -> None:
         compute_visual_planes(large)
@@ -58,7 +62,7 @@ def measure(image: Path | None, repeats: int) -> dict[str, Any]:
         ms("all of these, 1024 x 1024", everything, 60),
         ms("writing, OpenCV", lambda: find_text_regions(large, "opencv")),
         *_rapidocr(large, ms),
-        ms("all mip levels of all channels", lambda: _mips(_bare(texture)), None),
+        ms("all mip levels of all channels", lambda: _mips(_bare(texture))),
         ms("all mip levels of all stored planes", lambda: _mips(_bare(texture), stored=True), 5),
         ms("standard texture at 448 pixels, nano", lambda: encode(small), 150),
         ms("fast texture at 448 pixels, nano", lambda: encode(small, channels="fast")),
@@ -73,7 +77,7 @@ def measure(image: Path | None, repeats: int) -> dict[str, Any]:
             dog.map, dog.grid, DEFAULT_BUDGET, policy=Proportional())),
     ]  # fmt: skip
     title = f"benchmarks channels: medians of {repeats}"
-    return {"title": title, "rows": rows, "image": str(path), **circumstances()}
+    return {"title": title, "rows": rows, "image": str(image), **circumstances()}
 
 
 def _rapidocr(rgb: np.ndarray, ms: Callable[[str, Callable[[], Any]], dict[str, Any]]) -> list[dict[str, Any]]:

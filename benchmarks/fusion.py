@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.common import CocoData, EncoderName, Limit, format_signed, measure_folder, show
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import Folder
 from foveate.cli.evaluate.relevance import question
+from foveate.cli.terminal import print_json
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import DEFAULT_BUDGET, encode, score
@@ -33,6 +35,19 @@ Floats = NDArray[np.float32]
 ALONE = "the question alone"
 METRICS = ("pointing", "precision", "coverage_10")
 COLUMNS = ("map", "pointing", "precision", "coverage at 10 %", "difference in precision", "in coverage")
+
+
+def command(data: CocoData, encoder: EncoderName = None, limit: Limit = 100_000) -> None:
+    """Does anything beside the question help? Fusions, single channels, segments, a cascade."""
+    report = measure_folder("fusion", measure, data, encoder, limit)
+    show(report, COLUMNS)
+    found = report["cascade"]
+    print(
+        f"\ncascade: looks at {found['looked']:.0%} of the cells, keeps {found['same_cells']:.0%} of those that\n"
+        f"scoring everything keeps; coverage of the thing {found['coverage']:.3f} against "
+        f"{found['coverage_of_scoring_everything']:.3f}"
+    )
+    print_json(**report)
 
 
 def ways(texture: Texture, p: Floats) -> Mapping[str, Floats]:
@@ -96,7 +111,7 @@ def measure(
             for m in ("precision", "coverage_10")
         }
         cells = [f"{means[m].mean:.3f}" for m in METRICS]
-        cells += ["" if way == ALONE else _signed(apart[m]) for m in ("precision", "coverage_10")]
+        cells += ["" if way == ALONE else format_signed(apart[m]) for m in ("precision", "coverage_10")]
         rows.append({"way": way, "cells": [way, *cells], **{m: e.mean for m, e in means.items()}})
     looked, same, coarse, full = np.mean(cascades, 0)
     return {
@@ -112,7 +127,3 @@ def measure(
         "data": str(folder.path),
         **circumstances(),
     }
-
-
-def _signed(estimate: Any) -> str:
-    return f"{estimate.mean:+.3f} ({estimate.low:+.3f} to {estimate.high:+.3f})"

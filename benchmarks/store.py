@@ -5,32 +5,55 @@
 
 Textures are of 64 x 64 cells: one photograph, square, stored many times with its cells moved round. Searching is over
 synthetic vectors, random and as long as real ones. Medians, with the 99th percentile; the machines are shared. Rows
-that say "once" are single measurements. What a question reads is in store_reads.py.
+that say "once" are single measurements.
+
+What a question reads: the documents that this project started from have a table of it (1024 x 1024 pixels, 273 patches,
+projected): 177 MB a question where each patch is cut out, brought to 224 x 224 and encoded, 0.017 MB where embeddings
+are reused (those of the 273 cells that are kept; which those are, only a look at all 4096 says). Counted here:
+
+    files       bytes that the process asked the system for (rchar of /proc/self/io, Linux only), whoever cached them
+    arrays      what enters the product of a question with a texture: embedding, basis, question; and the map it gives
+    crops       the same question with nano on each crop: pixels as the encoder takes them (uint8), one vector a crop
+
+foveate.score wants segments, so the first question about a stored image reads the image's file too.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from PIL import Image
+import typer
+from PIL import Image as Pillow
 
-from benchmarks import store_reads
-from benchmarks.query import SIDE, paired, square, timed
+from benchmarks import store_ann
+from benchmarks.common import (
+    PHOTO,
+    Image,
+    Repeats,
+    crop_square,
+    make_row,
+    show,
+    time_calls,
+    time_in_turn,
+    time_once,
+    time_row,
+)
 from foveate.cli.evaluate.circumstances import circumstances
-from foveate.core.errors import OptionError
+from foveate.cli.terminal import print_json
+from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
-from foveate.pipeline import score
+from foveate.pipeline import DEFAULT_BUDGET, score
 from foveate.relevance.negatives import nouns
 from foveate.relevance.query import prepare
+from foveate.relevance.score import maps_of
 from foveate.store import Store
 from foveate.store.disk import Disk
 from foveate.store.index import INDEX_FILE
@@ -39,83 +62,111 @@ from foveate.store.record import digest
 from foveate.store.recovery import VECTORS, Wanted, writing
 from foveate.store.search import Vectors, short_list
 from foveate.store.shard import Draft, Name
+from foveate.store.texture import StoredTexture
 from foveate.store.work import EncodeBatch
 
+SIDE = 512  # 64 x 64 cells
 TEXTURES, RERANKED, QUESTIONS = 512, 50, 16
+CROP = 224  # pixels along the side of a patch, as those documents have it
+CLAIMED = {"crops": "177 MB, said of CLIP in float32", "kept": "0.017 MB", "arrays": "0.017 MB"}
+READ_BYTES = Path("/proc/self/io")
 
 
-def measure(image: Path | None, repeats: int, images: int, textures: int = TEXTURES) -> dict[str, Any]:
+def command(
+    image: Image = PHOTO,
+    repeats: Repeats = 1000,
+    images: Annotated[int, typer.Option(help="Images of the synthetic search.")] = 100_000,
+    textures: Annotated[int, typer.Option(help="Textures in the store, 90 KB each below TMPDIR.")] = TEXTURES,
+    ann: Annotated[
+        bool, typer.Option("--ann", help="Only approximate nearest neighbours, beside the exact scan.")
+    ] = False,
+) -> None:
+    """Times of the store: reading, searching, indexing; and the bytes that a question reads."""
+    if ann:
+        report = store_ann.measure(images, repeats)
+        show(report, ("what", "measured"))
+    else:
+        report = measure(image, repeats, images, textures)
+        show(report)
+    print_json(**report)
+
+
+def measure(image: Path, repeats: int, images: int, textures: int = TEXTURES) -> dict[str, Any]:
     """Measure everything. `repeats`: of the quick rows, slow ones a tenth.
 
     `images`: of the synthetic search; `textures`: in the store, about 90 KB each below TMPDIR.
     """
-    if repeats < 10 or images < 1 or textures < 1:
-        raise OptionError(
-            f"--repeats {repeats}, --images {images}, --textures {textures}",
-            expected="10, 1 and 1, or more",
-            fix="leave them out",
-        )
-    path = image or Path(str(files("foveate") / "cli" / "photos" / "child_with_broccoli.jpg"))
+    for name, value, least in (("--repeats", repeats, 10), ("--images", images, 1), ("--textures", textures, 1)):
+        check_int(name, value, least)
     rng, tower, few = np.random.default_rng(0), load_encoder("nano"), max(10, repeats // 20)
     with tempfile.TemporaryDirectory() as folder:
         photograph = Path(folder) / "photo.jpg"
-        Image.fromarray(square(path, SIDE)).save(photograph, quality=90)
+        Pillow.fromarray(crop_square(image, SIDE)).save(photograph, quality=90)
         at = Path(folder) / "bench.fov"
         store = Store(at, cache=0)
         store.add(photograph)
-        filled = _seconds(lambda: _filled(store, photograph, textures))
+        filled = time_once(lambda: fill(store, photograph, textures))
         large = _of_the_whole(at, photograph)  # first, while nothing is in memory
-        reads = store_reads.rows(at, photograph, SIDE)
+        reads = read_rows(at, photograph, SIDE)
         store = Store(at, cache=0)
         names = store.keys()
 
         def one() -> Any:
             return store[names[int(rng.integers(len(names)))]]
 
-        read = timed(one, repeats)
+        read = time_calls(one, repeats)
         warm = Store(store.path)
         score(warm[names[0]], "a dog")
-        mapped = timed(lambda: score(warm[names[0]], "a dog"), repeats)
-        found = timed(lambda: warm[names[0]], repeats)
-        reranked = timed(lambda: store.search("a dog", 1, rerank=RERANKED), few)
+        mapped = time_calls(lambda: score(warm[names[0]], "a dog"), repeats)
+        found = time_calls(lambda: warm[names[0]], repeats)
+        reranked = time_calls(lambda: store.search("a dog", 1, rerank=RERANKED), few)
         throughput = _throughput(store, names)
         reader = store._reader()
         assert reader is not None
         table = rng.standard_normal((images * VECTORS, reader.space.basis.rank), np.float32) * np.float32(0.1)
         vectors = Vectors(np.arange(images), table, VECTORS, 0)
         asked = [prepare(tower, "a dog")]
-        listed = timed(lambda: short_list(vectors, reader.space, asked, tower.calibration, 50), few)
+        listed = time_calls(lambda: short_list(vectors, reader.space, asked, tower.calibration, 50), few)
         work, content = EncodeBatch(tower, reader.identity, reader.space), photograph.read_bytes()
-        rgb = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
-        whole, alone = paired(lambda: work.record(content), lambda: tower.encode_image(rgb), few)
-        decoded = timed(lambda: np.asarray(Image.open(io.BytesIO(content)).convert("RGB")), few)
-        digested = timed(lambda: digest(content), few)
+        rgb = np.asarray(Pillow.open(io.BytesIO(content)).convert("RGB"))
+        whole, alone = time_in_turn(lambda: work.record(content), lambda: tower.encode_image(rgb), few)
+        decoded = time_calls(lambda: np.asarray(Pillow.open(io.BytesIO(content)).convert("RGB")), few)
+        digested = time_calls(lambda: digest(content), few)
         size = store.stats()["bytes_an_image"]
-        upkeep = _upkeep(store, names)
+        maintained = _maintenance(store, names)
     over = float(np.median(whole - alone) / np.median(alone))
     rows = [
-        _row("one texture of a warm store", read, 1e6, "µs", "<= 100 µs, 99 %: 1000 µs"),
-        _row("a texture that is in the cache", found, 1e6, "µs", ""),
-        _row("cache hit to relevance map", mapped, 1e6, "µs", "<= 100 µs"),
-        _row(f"short list of {images:,} images", listed, 1e3, "ms", "<= 30 ms"),
-        _row(f"a search: its short list, exact score of {RERANKED} images read", reranked, 1e3, "ms", "<= 30 + 20 ms"),
-        _row("a record: decoding, tower and everything else", whole, 1e3, "ms", ""),
-        _row("  of which the tower", alone, 1e3, "ms", ""),
-        _row("  of which decoding the JPEG", decoded, 1e3, "ms", ""),
-        _row("  of which SHA-256", digested, 1e3, "ms", ""),
-        {"what": "overhead above the bare tower", "measured": f"{over:.1%}", "target": "<= 15 %", "median": over},
-        {"what": "bytes an image", "measured": f"{size / 1e3:.1f} KB", "target": "about 70 KB", "median": size},
+        time_row("one texture of a warm store", read, "µs", "<= 100 µs, 99 %: 1000 µs", 99),
+        time_row("a texture that is in the cache", found, "µs", "", 99),
+        time_row("cache hit to relevance map", mapped, "µs", "<= 100 µs", 99),
+        time_row(f"short list of {images:,} images", listed, "ms", "<= 30 ms", 99),
+        time_row(
+            f"a search: its short list, exact score of {RERANKED} images read", reranked, "ms", "<= 30 + 20 ms", 99
+        ),
+        time_row("a record: decoding, encoder and everything else", whole, "ms", "", 99),
+        time_row("  of which the encoder", alone, "ms", "", 99),
+        time_row("  of which decoding the JPEG", decoded, "ms", "", 99),
+        time_row("  of which SHA-256", digested, "ms", "", 99),
+        make_row("overhead above the bare encoder", over, f"{over:.1%}", "<= 15 %"),
+        make_row("bytes an image", size, f"{size / 1e3:.1f} KB", "about 70 KB"),
         *throughput,
         _once("writing so many records", filled),
         *large,
-        *upkeep,
+        *maintained,
         *reads,
     ]
     title = f"benchmarks store: 64 x 64 cells, {textures:,} textures, medians of {repeats} ({few} where slow)"
-    return {"title": title, "rows": rows, "image": str(path), "images": images, "textures": textures, **circumstances()}
+    return {
+        "title": title,
+        "rows": rows,
+        "image": str(image),
+        "images": images,
+        "textures": textures,
+        **circumstances(),
+    }
 
 
-def _filled(store: Store, photograph: Path, textures: int = TEXTURES) -> None:
+def fill(store: Store, photograph: Path, textures: int = TEXTURES) -> None:
     """So many records more, of the one photograph; their image-level vectors are random."""
     reader = store._reader()
     assert reader is not None
@@ -143,10 +194,10 @@ def _throughput(store: Store, names: list[str]) -> list[dict[str, Any]]:
     def streamed(query: str | list[str]) -> float:
         maps = store.score_all(query)
         next(maps)  # before the first, the names of all images are listed
-        return _seconds(lambda: all(True for _ in islice(maps, count)))
+        return time_once(lambda: all(True for _ in islice(maps, count)))
 
     def looped() -> float:
-        return _seconds(lambda: all(score(store[n], asked[0], smoothing=0.0, cues=False) for n in names[1:]))
+        return time_once(lambda: all(score(store[n], asked[0], smoothing=0.0, cues=False) for n in names[1:]))
 
     turns = np.array([(streamed(asked[0]), streamed(asked), looped()) for _ in range(6)])[1:]
     one, several, loop = turns.T
@@ -156,43 +207,42 @@ def _throughput(store: Store, names: list[str]) -> list[dict[str, Any]]:
         _rate("maps by a loop of foveate.score, without segments", loop, count),
     ]
     times = float(np.median(several / one))
-    said = f"{times:.1f} x one"
-    return [*rows, {"what": f"  {QUESTIONS} questions take", "measured": said, "target": "", "median": round(times, 3)}]
+    return [*rows, make_row(f"  {QUESTIONS} questions take", times, f"{times:.1f} x one")]
 
 
 def _of_the_whole(path: Path, photograph: Path) -> list[dict[str, Any]]:
     """Opening, listing and searching all of a store, each for the first time, and the memory that takes."""
-    before = store_reads.resident()
-    opened = timed(lambda: Store(path), 5)
+    before = _memory()
+    opened = time_calls(lambda: Store(path), 5)
     store = Store(path, cache=0)
-    listed = _seconds(store.keys)
-    called = store_reads.named(path, photograph)
-    exact, ending = paired(lambda: store.content_key(called), lambda: store.content_key(photograph.name), 10)
-    first = _seconds(lambda: store.search("a dog", 20))
-    later = timed(lambda: store.search("a cat", 20), 10)
-    after = store_reads.resident()
+    listed = time_once(store.keys)
+    called = name_of(path, photograph)
+    exact, ending = time_in_turn(lambda: store.content_key(called), lambda: store.content_key(photograph.name), 10)
+    first = time_once(lambda: store.search("a dog", 20))
+    later = time_calls(lambda: store.search("a cat", 20), 10)
+    after = _memory()
     index = sum(file.stat().st_size for file in path.glob(f"{INDEX_FILE}*"))
     grown = None if before is None or after is None else after - before
     return [
-        _row("opening the store", opened, 1e3, "ms", ""),
+        time_row("opening the store", opened, "ms", "", 99),
         _once("names of all its images", listed),
-        _row("an image's key by its name", exact, 1e6, "µs", ""),
-        _row("an image's key by the end of its path", ending, 1e6, "µs", ""),
+        time_row("an image's key by its name", exact, "µs", "", 99),
+        time_row("an image's key by the end of its path", ending, "µs", "", 99),
         _once("first search: reads the vectors of all images", first),
-        _row("later searches", later, 1e3, "ms", ""),
+        time_row("later searches", later, "ms", "", 99),
         _size("memory that the searches took", grown),
         _size("memory of the process then", after),
         _size("index", index),
     ]
 
 
-def _upkeep(store: Store, names: list[str]) -> list[dict[str, Any]]:
+def _maintenance(store: Store, names: list[str]) -> list[dict[str, Any]]:
     """Reading every byte of a store, and rewriting it after one image in ten was removed."""
     size = store.stats()["bytes"]
-    verified = _seconds(store.verify)
+    verified = time_once(store.verify)
     removed = names[::10]
-    gone = _seconds(lambda: store.remove(removed))
-    compacted = _seconds(store.compact)
+    gone = time_once(lambda: store.remove(removed))
+    compacted = time_once(store.compact)
     return [
         _size("shards", size),
         _once("verify: every byte", verified),
@@ -201,32 +251,107 @@ def _upkeep(store: Store, names: list[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _seconds(function: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
 def _once(what: str, seconds: float) -> dict[str, Any]:
     said = f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
-    return {"what": what, "measured": f"{said} (once)", "target": "", "median": round(seconds, 5), "unit": "s"}
+    return make_row(what, seconds, f"{said} (once)", "", "s")
 
 
 def _rate(what: str, seconds: np.ndarray, count: int) -> dict[str, Any]:
     rate = count / float(np.median(seconds))
-    return {"what": what, "measured": f"{rate:,.0f} images/s", "target": "", "median": round(rate, 1), "unit": "1/s"}
+    return make_row(what, round(rate, 1), f"{rate:,.0f} images/s", "", "1/s")
 
 
-def _size(what: str, count: int | None) -> dict[str, Any]:
-    return {"what": what, "measured": store_reads.megabytes(count), "target": "", "median": count, "unit": "bytes"}
+def _size(what: str, count: int | None, claimed: str = "") -> dict[str, Any]:
+    return make_row(what, count, _megabytes(count), claimed, "bytes")
 
 
-def _row(what: str, seconds: np.ndarray, factor: float, unit: str, target: str) -> dict[str, Any]:
-    median, slow = float(np.median(seconds)) * factor, float(np.percentile(seconds, 99)) * factor
+# --- what a question reads -------------------------------------------------------------------------------------------
+
+
+def count_file_bytes(function: Callable[[], Any]) -> int | None:
+    """Bytes that a call reads from files, cached by the system or not; None where the system does not count them."""
+    if not READ_BYTES.exists():
+        return None
+
+    def now() -> int:
+        return int(READ_BYTES.read_text().split()[1])
+
+    itself = -now() + now()
+    before = now()
+    function()
+    return now() - before - itself
+
+
+def _array_bytes(texture: StoredTexture, vectors: np.ndarray) -> dict[str, int]:
+    """Of the arrays in a question's product with a texture."""
     return {
-        "what": what,
-        "measured": f"{median:.3g} {unit} (99 %: {slow:.3g})",
-        "target": target,
-        "median": round(median, 5),
-        "unit": unit,
+        "embedding": texture.coordinates().nbytes,
+        "basis": 4 * texture.basis.rows.size + texture.basis.mean.nbytes,  # rows are multiplied as float32
+        "question": vectors.nbytes,
+        "map": texture.scores(vectors).nbytes,
     }
+
+
+def _crop_bytes(image: Path, side: int) -> dict[str, int]:
+    """Of a question to nano about DEFAULT_BUDGET crops: the image, what the encoder takes, their vectors."""
+    tower = load_encoder("nano")
+    crop = crop_square(image, CROP)
+    features = tower.encode_image(crop, long_side=CROP).features
+    vector = features.reshape(-1, features.shape[-1]).mean(0)
+    return {
+        "image": side * side * 3,
+        "crops": DEFAULT_BUDGET * crop.nbytes,
+        "vectors": DEFAULT_BUDGET * vector.nbytes,
+    }
+
+
+def read_rows(path: Path, photograph: Path, side: int) -> list[dict[str, Any]]:
+    """Rows of `python -m benchmarks store`. `path`: of a store that holds the photograph, `side` pixels square."""
+    tower = load_encoder("nano")
+    first, later = prepare(tower, "a dog"), prepare(tower, "a cat")
+    name = name_of(path, photograph)
+
+    def alone() -> Callable[[], Any]:
+        store = Store(path, cache=0)
+        len(store)  # the index is open
+        return lambda: maps_of(store[name], [first], tower.calibration)
+
+    warm = Store(path)
+    len(warm)
+    asked = count_file_bytes(lambda: score(warm[name], "a dog"))
+    arrays, crops = _array_bytes(warm[name], later.vectors), _crop_bytes(photograph, side)
+    kept = DEFAULT_BUDGET * warm[name].rank * 4
+    return [
+        _size("files: first question, what it says by itself (search, score_all)", count_file_bytes(alone())),
+        _size("files: first question, foveate.score, with the image's pixels", asked),
+        _size(
+            "files: each later question about an image in the cache",
+            count_file_bytes(lambda: score(warm[name], "a cat")),
+        ),
+        _size(f"arrays of each later question ({_list(arrays)})", sum(arrays.values()), CLAIMED["arrays"]),
+        _size(f"  of which embeddings of the {DEFAULT_BUDGET} cells that are kept", kept, CLAIMED["kept"]),
+        _size(
+            f"each question by encoding {DEFAULT_BUDGET} crops ({_list(crops)})", sum(crops.values()), CLAIMED["crops"]
+        ),
+    ]
+
+
+def name_of(path: Path, photograph: Path) -> str:
+    """What a store calls the photograph. (By the end of its path it would look at every name.)"""
+    return next(name for name in Store(path) if name.endswith(photograph.name))
+
+
+def _memory() -> int | None:
+    """Bytes of memory that the process has now; None where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None
+
+
+def _megabytes(count: int | None) -> str:
+    return "not counted here" if count is None else f"{count / 1e6:.3f} MB" if count < 1e7 else f"{count / 1e6:,.0f} MB"
+
+
+def _list(parts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count / 1e3:,.0f} KB" for name, count in parts.items())

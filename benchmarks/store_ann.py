@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.query import timed
+from benchmarks.common import time_calls
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import OptionError
 from foveate.encoders.load import load_encoder
@@ -73,8 +73,8 @@ def measure(images: int, repeats: int, recall: float = 0.95) -> dict[str, Any]:
     found = recall_of(by, asked, _right(table, asked), probes)
     size = sum(map(index.invlists.list_size, range(count))) * (SPACE_RANK + 8) + centres.nbytes + 12 * count
     turn = iter(np.tile(asked, (10, 1)))
-    listed = timed(lambda: find(by, next(turn)[None], OVER * USUAL, probes), few)
-    scanned = timed(_scan(table, asked), few)
+    listed = time_calls(lambda: find(by, next(turn)[None], OVER * USUAL, probes), few)
+    scanned = time_calls(_scan(table, asked), few)
     rows = [
         {"what": "k-means of the lists", "measured": f"{trained - start:.1f} s", "seconds": trained - start},
         {"what": "filling them", "measured": f"{filled - trained:.1f} s", "seconds": filled - trained},

@@ -16,18 +16,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import cv2
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
+from benchmarks.common import PHOTOS, show
 from foveate.channels.text import Detector, find_text_regions
 from foveate.channels.visual import compute_visual_planes
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import opened
+from foveate.cli.evaluate.command import print_rows
+from foveate.cli.terminal import print_json
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.core.grid import resize_map
 from foveate.core.image import load_image
@@ -39,6 +42,18 @@ COLUMNS = ("detector", "recall", "precision", "F1", "time", "of the bundled phot
 DETECTORS: tuple[Detector, ...] = ("rapidocr", "opencv")
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
+
+
+TextData = Annotated[Path, typer.Option("--data", help="Folder with annotations.json (polygons) and its images.")]
+
+
+def command(data: TextData) -> None:
+    """Is the text mask where the writing is? Beside edge density and random cells."""
+    report = measure(data)
+    show(report, COLUMNS)
+    for source in report["sources"]:
+        print_rows(report["sources"], COLUMNS, source, f"\n{source}")
+    print_json(**report)
 
 
 def measure(folder: Path) -> dict[str, Any]:
@@ -103,7 +118,7 @@ def _row(label: str, count: NDArray[np.int64], seconds: list[float] | None, fals
 
 def _without_writing(detector: Detector) -> float:
     """Share of cells called text in the bundled photographs, which hold none."""
-    photos = sorted(Path(str(files("foveate") / "cli" / "photos")).glob("*.jpg"))
+    photos = sorted(PHOTOS.glob("*.jpg"))
     shares = [on_cells(find_text_regions(load_image(photo).rgb, detector)[0]) >= SHARE for photo in photos]
     return float(np.concatenate([share.ravel() for share in shares]).mean())
 

@@ -11,17 +11,19 @@ Frames of a clip that show no object count for speed only.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from PIL import Image
 
-from benchmarks import video_cosine, video_speed, video_tokens
+from benchmarks import video_cosine, video_following, video_speed, video_tokens
 from benchmarks.clips import Labelled, made_clips, names_in, read_clip
 from benchmarks.video_following import Followed, answer, budget_of, follow, judged, plain, row, summary
 from benchmarks.video_page import page, strip
@@ -29,7 +31,10 @@ from benchmarks.video_rivals import DEFAULTS, EVERY_FRAME, WAYS, K
 from benchmarks.video_tokens import areas
 from foveate.channels.build import VISUAL, select_channels
 from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.results import write_picture
+from foveate.cli.terminal import counting, print_json, print_table
 from foveate.core.errors import MissingExtraError, OptionError
+from foveate.core.files import make_folder, write_whole
 from foveate.encoders.load import load_encoder
 from foveate.video.decode import import_pyav
 
@@ -222,3 +227,38 @@ def _whole(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, float | str, st
         ("  frames only propagated, reading included", float(np.median(propagated or [np.nan])), ".2f", "<= 8 ms"),
         ("  coverage", float(np.mean([run["coverage"] for run in runs])), ".3f", ""),
     ]
+
+
+def command(
+    clips: Annotated[
+        Path | None,
+        typer.Option("--clips", help="Folder with davis.json, NAME/clip.mp4 and NAME/masks.tar [default: made clips]."),
+    ] = None,
+    frames: Annotated[int | None, typer.Option(help="Frames over which memory is measured [default: 500].")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for report.json and clips.png; made if needed.")] = Path(
+        "foveate-bench"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="Everything, very small: no number means anything.")] = False,
+) -> None:
+    """Features propagated along the motion against encoding every frame: coverage, speed, drift, flicker, tokens, memory."""
+    plan = QUICK if quick else Plan()
+    make_folder(out)
+    with counting("video", 3) as progress:
+        report, sheet = measure(clips, plan if frames is None else replace(plan, frames=frames), progress)
+    write_whole(out / "report.json", json.dumps(report, indent=1).encode())
+    write_picture(out / "clips.png", sheet)
+    _show(report)
+    typer.echo(f"\npictures: {out / 'clips.png'}; everything by clip: {out / 'report.json'}")
+    print_json(**{key: value for key, value in report.items() if not key.endswith("_by_clip") and key != "clips"})
+
+
+def _show(report: dict[str, Any]) -> None:
+    def show(title: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+        print_table(title, columns, [tuple(row["cells"]) for row in rows])
+
+    show(report["title"], video_following.COLUMNS, report["rows"])
+    show("\ncosine of propagated to fresh features by age in frames", video_cosine.COLUMNS, report["cosine"])
+    for name, rows in report["warps"].items():
+        show(f"\na photograph warped by a known {name}", video_cosine.COLUMNS, rows)
+    show("\ntokens sent, of all cells of all frames", video_tokens.COLUMNS, report["tokens"])
+    show("", ("what", "measured", "target"), report["targets"])

@@ -1,280 +1,61 @@
-"""How long a vision-language model takes with all tokens, and with those that a question needs.
+"""How long a vision-language model takes, by visual tokens: sizes of real models with random weights, no download.
 
-python -m benchmarks vlm --model FOLDER
+    python -m benchmarks vlm --random llava --layers 2
 
-What is notable
-* The stock row is the model without foveate: `model.generate(pixel_values=...)`, its tower in the prefill of every
-  call. The row "all" is the same tokens through foveate, with the tower's features from `see`.
-* A batch is so many questions about one image. The stock model encodes its copy for each of them.
-* Every row is judged twice. *Seen before*: selection (and, in mode "sparse", the tower over the kept cells) and
-  generation, against the stock model's generation. *New*: from the picture, `see` with its texture on one side, the
-  processor on the other.
-* All ways are measured in turn within a repeat, and a ratio is the median of the ratios within repeats, so that what
-  else the machine does hits all alike.
-* On a GPU the clock is read when the GPU is done.
-
-Not covered: modes "weight" (as many tokens as stock) and "crop" (other images), videos, several images.
+A checkpoint is measured by `foveate evaluate vlm --model NAME --data IMAGES`, which this shares everything with.
 """
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
-import numpy as np
-from PIL import Image
+import typer
 
-from benchmarks.query import ADJECTIVES
-from benchmarks.vlm_options import MODES, Plan
-from foveate.cli.evaluate.circumstances import circumstances
-from foveate.core.errors import ModelError
-from foveate.core.image import Picture
-from foveate.relevance.negatives import nouns
-from foveate.vlm.encoded import Mode, Prepared, Scene
-from foveate.vlm.inputs.prompt import special_tokens, text_of
-from foveate.vlm.load import libraries
-from foveate.vlm.model import VLM
+from benchmarks.common import PHOTO, Image
+from foveate.cli.evaluate.command import Batch, Budgets, Modes, New, Repeats, time_vlm
+from foveate.cli.evaluate.vlm import make_plan
+from foveate.cli.terminal import Device, Dtype
+from foveate.core.checks import check_choice, check_int
+from foveate.core.image import load_image
+from foveate.vlm.attach import attach
+from foveate.vlm.load import DTYPES, device_of, libraries
 
-COLUMNS = (
-    "batch", "way", "tokens", "selection ms", "tower ms", "prefill ms", "whole ms", "of stock", "new image ms",
-    "of stock", "",
-)  # fmt: skip
-QUESTIONS = ("what is in the picture?", "where is the child?", "what colour is the plate?", "is there a dog?")
-SELECTION = ("score", "choose", "slice")
-ALONE = 20  # measurements of selection alone, for questions asked before and for new ones
+FAMILIES = ("llava", "qwen2_5_vl")  # of random_vlm.py, which needs transformers
 
 
-@dataclass
-class Way:
-    """One row: how, and the milliseconds of each repeat by name."""
-
-    name: str
-    mode: Mode | None  # None: stock
-    budget: int | None
-    batch: int
-    tokens: int
-    times: dict[str, list[float]] = field(default_factory=dict)
-    peak: int = 0
-
-    def add(self, **milliseconds: float) -> None:
-        for name, value in milliseconds.items():
-            self.times.setdefault(name, []).append(value)
-
-
-def measure(vlm: VLM, picture: Picture, plan: Plan, progress: Callable[[int], None]) -> dict[str, Any]:
-    """Measure every way. `progress` gets the number of repeats done.
-
-    A way that the model cannot do, or that does not fit on the GPU, is left out, with a note.
-    """
-    notes: list[str] = []
-    bench = _Bench(vlm, picture, plan.new)
-    ways = list(_ways(bench.scenes["drop"], plan))
-    ways = [way for way in ways if bench.possible(way, notes)]  # this is the warm-up too
-    for repeat in range(plan.repeats):
-        seen = {mode: bench.seen(mode) for mode in dict.fromkeys(way.mode for way in ways if way.mode)}
-        tower = bench.timed(bench.tower)[0]
-        for way in ways:
-            if way.mode is None:
-                bench.stock(way)
-            else:
-                bench.ours(way, seen[way.mode], tower)
-        progress(repeat + 1)
-    rows = [_row(way, _stock_of(way, ways), bench.cuda) for way in ways]
-    cells = bench.scenes["drop"].cells[0]
-    model = vlm.model
-    return {
-        "title": f"benchmarks vlm: {type(model).__name__} on {model.device}, {str(model.dtype).split('.')[-1]}, "
-        f"{cells} cells, answers of {plan.new} tokens, medians of {plan.repeats}",
-        "columns": [*COLUMNS, *(["peak MB"] if bench.cuda else [])],
-        "rows": rows,
-        "notes": notes,
-        "selection": bench.selection(max(1, round(cells * plan.budgets[-1] / 100))),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "layers": model.config.get_text_config().num_hidden_layers,
-        "attention": model.config._attn_implementation,
-        **bench.versions(),
-        **circumstances(),
-    }
+def command(
+    image: Image = PHOTO,
+    random: Annotated[str, typer.Option(metavar="FAMILY", help="llava or qwen2_5_vl, 7B-like.")] = "llava",
+    layers: Annotated[int | None, typer.Option(help="Layers of the language model [default: all].")] = None,
+    tiny: Annotated[bool, typer.Option("--tiny", help="Very narrow; llava with 4096 cells.")] = False,
+    budgets: Budgets = "50,25,12.5,6.7",
+    modes: Modes = "drop,sparse",
+    batch: Batch = "1,4",
+    new: New = 16,
+    repeats: Repeats = 5,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+) -> None:
+    """Is a model faster with fewer visual tokens? With random weights; auto is bfloat16."""
+    plan = make_plan(budgets, modes, batch, new, repeats)
+    make = prepare_model(random, layers, tiny, dtype, device)
+    picture = load_image(image)
+    time_vlm(make(), [picture], plan, model=f"random {random}{' tiny' if tiny else ''}", image=str(image))
 
 
-class _Bench:
-    """A model, a picture and a clock."""
+def prepare_model(family: str, layers: int | None, tiny: bool, dtype: str, device: str) -> Callable[[], Any]:
+    """Checks the options; what it returns makes the model. Raises OptionError, MissingExtraError."""
+    check_choice("--random", family, FAMILIES)
+    if layers is not None:
+        check_int("--layers", layers, 1, 1000)
+    check_choice("dtype", dtype, DTYPES)
+    torch, _ = libraries()
+    place, kind = device_of(torch, device), getattr(torch, "bfloat16" if dtype == "auto" else dtype)
 
-    def __init__(self, vlm: VLM, picture: Picture, new: int) -> None:
-        self.torch, self.transformers = libraries()
-        self.vlm, self.picture, self.new = vlm, picture, new
-        self.cuda = vlm.model.device.type == "cuda"
-        self.scenes: dict[str, Scene] = {mode: vlm.see(picture, mode=mode) for mode in MODES}
+    def make() -> Any:
+        from benchmarks import random_vlm
 
-    def timed(self, function: Callable[[], Any]) -> tuple[float, Any]:
-        """(milliseconds, result), with the GPU idle before and after."""
-        self._wait()
-        start = time.perf_counter()
-        result = function()
-        self._wait()
-        return (time.perf_counter() - start) * 1e3, result
+        return attach(*random_vlm.random_pair(family, layers, tiny, kind, place))
 
-    def tower(self) -> Any:
-        """The whole image through the tower, as `see` does it."""
-        scene = self.scenes["sparse"]  # the one that keeps its pixels
-        with self.torch.no_grad():
-            return self.vlm.family.encode(self.vlm.model, scene.inputs, [p.count for p in scene.placements])
-
-    def seen(self, mode: Mode) -> float:
-        return self.timed(lambda: self.vlm.see(self.picture, mode=mode))[0]
-
-    def possible(self, way: Way, notes: list[str]) -> bool:
-        """Go through a way once. One that fails as it may is noted."""
-        try:
-            if way.mode is None:
-                self._generate(self._inputs(way.batch), self.new)
-            else:
-                self._answer(self._prepare(way), self.new)
-        except (ModelError, self.torch.OutOfMemoryError) as cause:
-            why = cause.received if isinstance(cause, ModelError) else "it does not fit in memory"
-            notes.append(f"left out: {way.name}, batch {way.batch}: {why}")
-            return False
-        return True
-
-    def stock(self, way: Way) -> None:
-        processed, inputs = self.timed(lambda: self._inputs(way.batch))
-        prefill, _ = self.timed(lambda: self._generate(inputs, 1))
-        self._forget_peak()
-        whole, _ = self.timed(lambda: self._generate(inputs, self.new))
-        way.peak = max(way.peak, self._peak())
-        way.add(prefill=prefill, window=whole, fresh=processed + whole)
-
-    def ours(self, way: Way, seen: float, tower: float) -> None:
-        prefill = self._first_token(way)
-        self._forget_peak()
-        prepared, made = self.timed(lambda: self._prepare(way))
-        generated, _ = self.timed(lambda: self._answer(made, self.new))
-        way.peak = max(way.peak, self._peak())
-        selection = sum(one.seconds[name] for one in made for name in SELECTION) * 1e3
-        whole = prepared + generated
-        tower = prepared - selection if way.mode == "sparse" else tower
-        way.add(selection=selection, tower=tower, prefill=prefill, window=whole, fresh=seen + whole)
-
-    def _first_token(self, way: Way) -> float:
-        made = self._prepare(way)
-        return self.timed(lambda: self._answer(made, 1))[0]
-
-    def selection(self, kept: int) -> dict[str, Any]:
-        """Milliseconds from a question to sliced tensors, mode "drop": of a question asked before, and of new ones."""
-        fresh = (f"{adjective} {noun}" for adjective, noun in itertools.product(ADJECTIVES, nouns()))
-        scene, found = self.scenes["drop"], {}
-        for name, texts in (("known", itertools.repeat(QUESTIONS[0])), ("new", fresh)):
-            each = []
-            for text in itertools.islice(texts, ALONE):
-                made = self.vlm.prepare(scene, text, budget=kept)
-                each.append([made.seconds[part] * 1e3 for part in SELECTION])
-            parts = np.median(each, axis=0)
-            found[name] = {part: round(float(value), 3) for part, value in zip(SELECTION, parts, strict=True)}
-            sums = np.sum(each, axis=1)
-            found[name] |= {"sum": round(float(np.median(sums)), 3), "least": round(float(np.min(sums)), 3)}
-        return {"cells": scene.cells[0], "kept": kept, **found}
-
-    def versions(self) -> dict[str, Any]:
-        """Beside the usual circumstances."""
-        device = {"gpu": self.torch.cuda.get_device_name(self.vlm.model.device)} if self.cuda else {}
-        return {
-            "torch": self.torch.__version__,
-            "transformers": self.transformers.__version__,
-            "threads": self.torch.get_num_threads(),
-            "encoder": "nano",
-            **device,
-        }
-
-    def _prepare(self, way: Way) -> list[Prepared]:
-        assert way.mode is not None
-        scene = self.scenes[way.mode]
-        return [self.vlm.prepare(scene, q, budget=way.budget, mode=way.mode) for q in _questions(way.batch)]
-
-    def _answer(self, made: Sequence[Prepared], new: int) -> Any:
-        return self.vlm.answers(made, {"max_new_tokens": new, "min_new_tokens": new})
-
-    def _inputs(self, batch: int) -> dict[str, Any]:
-        """What somebody without foveate gives the model: the processor's output, padded on the left."""
-        processor, model = self.vlm.processor, self.vlm.model
-        texts = [text_of(processor, question, 1, None) for question in _questions(batch)]
-        images = [[Image.fromarray(self.picture.rgb)]] * batch
-        more = {"padding": True, "padding_side": "left"} if batch > 1 else {}
-        special = special_tokens(processor, texts[0])
-        made = processor(images=images, text=texts, return_tensors="pt", add_special_tokens=special, **more)
-        return {
-            name: value.to(model.device, model.dtype) if value.is_floating_point() else value.to(model.device)
-            for name, value in made.items()
-            if hasattr(value, "to")
-        }
-
-    def _generate(self, inputs: dict[str, Any], new: int) -> Any:
-        words = self.vlm.processor.tokenizer
-        pad = words.eos_token_id if words.pad_token_id is None else words.pad_token_id
-        with self.torch.no_grad():
-            return self.vlm.model.generate(
-                **inputs, max_new_tokens=new, min_new_tokens=new, do_sample=False, pad_token_id=pad
-            )
-
-    def _wait(self) -> None:
-        if self.cuda:
-            self.torch.cuda.synchronize(self.vlm.model.device)
-
-    def _forget_peak(self) -> None:
-        if self.cuda:
-            self.torch.cuda.reset_peak_memory_stats(self.vlm.model.device)
-
-    def _peak(self) -> int:
-        return int(self.torch.cuda.max_memory_allocated(self.vlm.model.device)) if self.cuda else 0
-
-
-def _ways(scene: Scene, plan: Plan) -> Iterator[Way]:
-    (cells,), every = scene.cells, sum(placement.count for placement in scene.placements)
-    for batch in plan.batches:
-        yield Way("stock", None, None, batch, every)
-        yield Way("all", "drop", None, batch, every)
-        for mode in plan.modes:
-            for share in plan.budgets:
-                kept = max(1, round(cells * share / 100))
-                yield Way(f"{mode} {share:g} %", mode, kept, batch, kept + every - cells)
-
-
-def _stock_of(way: Way, ways: Sequence[Way]) -> Way | None:
-    return next((other for other in ways if other.mode is None and other.batch == way.batch), None)
-
-
-def _row(way: Way, stock: Way | None, peak: bool) -> dict[str, Any]:
-    medians = {name: float(np.median(values)) for name, values in way.times.items()}
-    ratios = dict.fromkeys(("whole", "fresh"), float("nan"))
-    if stock is not None:
-        ratios = {name: float(np.median(np.divide(way.times[name], stock.times[name]))) for name in ratios}
-    slow = [words for name, words in (("whole", "seen before"), ("fresh", "new image")) if ratios[name] >= 1]
-    verdict = f"NOT faster: {', '.join(slow)}" if slow and way.mode is not None else ""
-
-    def of_stock(name: str) -> str:
-        return "" if way.mode is None or stock is None else f"{ratios[name]:.2f}"
-
-    cells = [
-        str(way.batch), way.name, str(way.tokens), *(_shown(medians.get(n)) for n in ("selection", "tower", "prefill")),
-        _shown(medians["whole"]), of_stock("whole"), _shown(medians["fresh"]), of_stock("fresh"), verdict,
-        *([f"{way.peak / 1e6:.0f}"] if peak else []),
-    ]  # fmt: skip
-    return {
-        "batch": way.batch,
-        "way": way.name,
-        "tokens": way.tokens,
-        **{f"{name}_ms": round(value, 3) for name, value in medians.items()},
-        **({} if stock is None else {f"{name}_of_stock": round(value, 4) for name, value in ratios.items()}),
-        **({"peak_bytes": way.peak} if peak else {}),
-        "cells": cells,
-    }
-
-
-def _shown(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
-
-
-def _questions(batch: int) -> list[str]:
-    return list(itertools.islice(itertools.cycle(QUESTIONS), batch))
+    return make

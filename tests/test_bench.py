@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
-from benchmarks import again, channels, fusion, query
-from foveate.cli.evaluate import compression, gallery, relevance
+from benchmarks import channels, common, fusion, query, refine
+from foveate.cli.evaluate import compression, relevance
 from foveate.cli.evaluate.agreement import agreement, auroc, mean_estimate, ratio_estimate
 from foveate.cli.evaluate.coco import read_folder
+from foveate.cli.main import app
 from foveate.core.errors import ImageFormatError, OptionError
 from foveate.store.basis_check import likeness
 from foveate.viz.pictures import PAPER
@@ -153,26 +155,16 @@ def test_the_relevance_report_has_the_baselines_beside_the_encoder(two_images: P
 
 def test_the_page_shows_every_case(two_images: Path) -> None:
     _, pairs = relevance.measure(read_folder(two_images), "nano", 10)
-    sheet = np.asarray(gallery.page(read_folder(two_images), "nano", pairs))
+    sheet = np.asarray(relevance.draw_cases(read_folder(two_images), "nano", pairs))
     columns = [(sheet[:, x : x + 240] != np.array(PAPER)).any() for x in range(12, 12 + 3 * 252, 252)]
     assert columns == [True] * 3
-    assert (np.abs(sheet.astype(int) - gallery.OUTLINE).sum(-1) == 0).sum() > 100
+    assert (np.abs(sheet.astype(int) - relevance.OUTLINE).sum(-1) == 0).sum() > 100
 
 
 def test_the_command_writes_report_pairs_and_pictures(two_images: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = [
-        sys.executable,
-        "-m",
-        "foveate.cli.main",
-        "evaluate",
-        "relevance",
-        "--data",
-        str(two_images),
-        "--out",
-        str(out),
-    ]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    options = ["--data", str(two_images), "--out", str(out)]
+    result = CliRunner().invoke(app, ["evaluate", "relevance", *options], catch_exceptions=False)
     last = json.loads(result.stdout.splitlines()[-1])
     assert last == json.loads((out / "report.json").read_text())
     assert [row["rank"] for row in last["compression"]] == [4, 8, 16, 32, 64]
@@ -341,7 +333,7 @@ def test_images_in_a_tar_are_found_by_their_whole_name_first(folder: Path) -> No
 
 def test_results_are_kept_when_nobody_reads_the_table(two_images: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = f"{sys.executable} -m foveate.cli.main bench relevance --data {two_images} --out {out} | true"
+    command = f"{sys.executable} -m foveate evaluate relevance --data {two_images} --out {out} | true"
     subprocess.run(command, shell=True, check=True, capture_output=True)
     assert {file.name for file in out.iterdir()} == {"report.json", "pairs.jsonl", "cases.png"}
 
@@ -349,20 +341,20 @@ def test_results_are_kept_when_nobody_reads_the_table(two_images: Path, tmp_path
 @pytest.mark.parametrize("repeats", [0, -5, 20_000])
 def test_repeats_out_of_range(repeats: int) -> None:
     with pytest.raises(OptionError, match="repeats"):
-        query.measure(None, repeats)
+        query.measure(common.PHOTO, repeats)
 
 
 # --- balance, channels ------------------------------------------------------------------------------------------------
 
 
 def test_looking_again_is_compared_with_one_look(folder: Path) -> None:
-    report = again.measure(read_folder(folder), "nano", 10)
+    report = refine.measure(read_folder(folder), "nano", 10)
     ways = [row["way"] for row in report["rows"]]
-    assert ways[0] == again.ALONE
-    assert set(ways) == {again.ALONE, again.BOTH, *again.WHOLE, *again.BOXES}
+    assert ways[0] == refine.ALONE
+    assert set(ways) == {refine.ALONE, refine.BOTH, *refine.WHOLE, *refine.BOXES}
     for row in report["rows"]:
-        assert len(row["cells"]) == len(again.COLUMNS)
-        assert all(0 <= row[metric] <= 1 for metric in again.METRICS)
+        assert len(row["cells"]) == len(refine.COLUMNS)
+        assert all(0 <= row[metric] <= 1 for metric in refine.METRICS)
 
 
 def test_balance_compares_every_way_with_the_question_alone(folder: Path) -> None:
@@ -376,8 +368,8 @@ def test_balance_compares_every_way_with_the_question_alone(folder: Path) -> Non
 
 
 def test_channels_have_a_price() -> None:
-    report = channels.measure(None, 1)
+    report = channels.measure(common.PHOTO, 1)
     assert len(report["rows"]) >= 14
     assert all(row["median"] > 0 for row in report["rows"])
     with pytest.raises(OptionError, match="repeats"):
-        channels.measure(None, 0)
+        channels.measure(common.PHOTO, 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.command import bench as app
+from benchmarks.__main__ import app
 from benchmarks.index import measure
 from foveate.core.errors import ImageNotFoundError, OptionError
 from tests.conftest import PHOTOS
@@ -23,10 +23,10 @@ def test_a_row_for_each_number_of_workers(tmp_path: Path) -> None:
         ("local", 1, 3, 1),
         ("local", 2, 3, 1),
     ]
-    assert (report["images"], report["tower"]["images"]) == (4, 3)
+    assert (report["images"], report["encoder"]["images"]) == (4, 3)
     for row in report["rows"]:
         assert row["rate"] > 0
-        assert row["above"] == pytest.approx(row["core_ms"] / report["tower"]["milliseconds"] - 1)
+        assert row["above"] == pytest.approx(row["core_ms"] / report["encoder"]["milliseconds"] - 1)
 
 
 def test_bad_options(tmp_path: Path) -> None:

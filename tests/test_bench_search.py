@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import builtins
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from typer.testing import CliRunner
 
 from foveate.cli.evaluate import search
+from foveate.cli.main import app
 from foveate.core.errors import FoveateError, ImageNotFoundError, OptionError, QueryError, StoreError
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
@@ -46,7 +46,7 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(toys: Path) -> dict[str, Any]:
-    return search.measure(search.chosen(toys), TOY, ASKED)
+    return search.measure(search.choose_images(toys), TOY, ASKED)
 
 
 def crops(photographs: list[Path], folder: Path) -> int:
@@ -140,7 +140,7 @@ def test_so_it_is_where_the_basis_is_cut_from_a_larger_one(broccoli: Path, cake:
 def assert_same_store(photos: Path, tower: Encoder, folder: Path) -> search.Gathered:
     usual, other = (Store(folder / f"{name}.fov", encoder=tower) for name in ("usual", "other"))
     usual.add(photos)
-    gathered = search._gather(other, search.chosen(photos), tower, None, lambda done: None)
+    gathered = search._gather(other, search.choose_images(photos), tower, None, lambda done: None)
     a, b = usual._reader(), other._reader()
     assert a is not None
     assert b is not None
@@ -182,7 +182,7 @@ def test_where_the_list_holds_every_image_nothing_is_lost(broccoli: Path, cake: 
     count = crops([broccoli, cake], tmp_path)
     done: list[int] = []
     found = search.measure(
-        search.chosen(tmp_path), "nano", ("broccoli", "a cup of coffee", "a spoon"), None, done.append
+        search.choose_images(tmp_path), "nano", ("broccoli", "a cup of coffee", "a spoon"), None, done.append
     )
     assert done == list(range(1, 2 * count + 1))
     assert found["images"] == count
@@ -194,7 +194,7 @@ def test_where_the_list_holds_every_image_nothing_is_lost(broccoli: Path, cake: 
 
 
 def test_encoders_whose_questions_compete_are_measured_too(toys: Path) -> None:
-    found = search.measure(search.chosen(toys, 30), Rivalling(), ("dog", "sky"))
+    found = search.measure(search.choose_images(toys, 30), Rivalling(), ("dog", "sky"))
     assert (found["images"], len(found["bad"])) == (29, 1)
     assert all(row["top10"][50] == 1 for row in found["rows"])
 
@@ -221,7 +221,7 @@ def test_approximate_neighbours_are_asked_in_the_same_store(toys: Path, report: 
         assert found[name]["mean"] == pytest.approx(np.mean(values), abs=1e-4), name
     assert found["short_list"]["mean"] < 1  # else nothing is tried here
     assert found["top10"]["mean"] <= report["search"]["top10"]["mean"]
-    said = search.summary(report)
+    said = search.summarise(report)
     assert f"After Store.build_ann ({made.probes} of {made.lists} lists asked for 50 images): " in said
     assert f"{np.mean(shares['short_list']):.3f}" in said
 
@@ -237,10 +237,10 @@ def test_without_faiss_it_says_so_and_goes_on(
         return real(name, *rest, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    found = search.measure(search.chosen(toys), TOY, ASKED)
+    found = search.measure(search.choose_images(toys), TOY, ASKED)
     assert found["ann"] is None
     assert (found["rows"], found["search"]) == (report["rows"], report["search"])
-    assert search.summary(found).splitlines()[-1] == (
+    assert search.summarise(found).splitlines()[-1] == (
         "Store.build_ann was not tried: it needs faiss (pip install 'foveate[faiss]')."
     )
 
@@ -260,11 +260,11 @@ def test_recall_is_the_best_overlap_over_all_orders_of_equals(levels: list[int],
 
 
 def test_a_limit_takes_images_evenly(toys: Path) -> None:
-    names = [source.name for source in search.chosen(toys, 5)]
-    every = [source.name for source in search.chosen(toys)]
+    names = [source.name for source in search.choose_images(toys, 5)]
+    every = [source.name for source in search.choose_images(toys)]
     assert len(every) == 133
     assert names == [every[i] for i in (0, 33, 66, 99, 132)]
-    assert search.chosen(toys, 1000) == search.chosen(toys)
+    assert search.choose_images(toys, 1000) == search.choose_images(toys)
 
 
 def test_usual_questions_are_nouns_as_they_stand() -> None:
@@ -276,23 +276,27 @@ def test_usual_questions_are_nouns_as_they_stand() -> None:
 def test_questions_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "asked.txt"
     file.write_text("a dog\n\n  red car \na dog\n")
-    assert search.questions_in(file) == ("a dog", "red car")
+    assert search.read_questions(file) == ("a dog", "red car")
 
 
 @pytest.mark.parametrize(
     ("call", "error", "named"),
     [
-        (lambda folder: search.chosen(folder, 0), OptionError, "limit 0"),
-        (lambda folder: search.chosen(folder / "empty"), ImageNotFoundError, "no image file"),
-        (lambda folder: search.chosen(folder / "gone"), ImageNotFoundError, "nothing is at"),
+        (lambda folder: search.choose_images(folder, 0), OptionError, "limit 0"),
+        (lambda folder: search.choose_images(folder / "empty"), ImageNotFoundError, "no image file"),
+        (lambda folder: search.choose_images(folder / "gone"), ImageNotFoundError, "nothing is at"),
         (lambda folder: search.usual_questions(0), OptionError, "questions 0"),
         (lambda folder: search.usual_questions(1586), OptionError, "questions 1586"),
-        (lambda folder: search.questions_in(folder / "gone.txt"), QueryError, "gone.txt"),
-        (lambda folder: search.questions_in(folder / "blank.txt"), QueryError, "no question"),
-        (lambda folder: search.questions_in(folder / "broken.jpg"), QueryError, "broken.jpg"),
-        (lambda folder: search.measure(search.chosen(folder), TOY, ()), QueryError, "no question"),
-        (lambda folder: search.measure(search.chosen(folder), TOY, ("where is it?",)), QueryError, "names no thing"),
-        (lambda folder: search.measure(search.chosen(folder), TOY, ("dog",)), StoreError, "none of a sample"),
+        (lambda folder: search.read_questions(folder / "gone.txt"), QueryError, "gone.txt"),
+        (lambda folder: search.read_questions(folder / "blank.txt"), QueryError, "no question"),
+        (lambda folder: search.read_questions(folder / "broken.jpg"), QueryError, "broken.jpg"),
+        (lambda folder: search.measure(search.choose_images(folder), TOY, ()), QueryError, "no question"),
+        (
+            lambda folder: search.measure(search.choose_images(folder), TOY, ("where is it?",)),
+            QueryError,
+            "names no thing",
+        ),
+        (lambda folder: search.measure(search.choose_images(folder), TOY, ("dog",)), StoreError, "none of a sample"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(
@@ -309,17 +313,8 @@ def test_the_command_prints_the_table_and_json(cake: Path, tmp_path: Path) -> No
     crops([cake], tmp_path)
     (tmp_path / "broken.jpg").write_bytes(b"no image")
     (tmp_path / "asked.txt").write_text("coffee\ncake\n")
-    command: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "foveate.cli.main",
-        "evaluate",
-        "search",
-        tmp_path,
-        "--queries",
-        tmp_path / "asked.txt",
-    ]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    options = ["--data", str(tmp_path), "--queries", str(tmp_path / "asked.txt")]
+    run = CliRunner().invoke(app, ["evaluate", "search", *options], catch_exceptions=False)
     assert "1152 (the store's)" in run.stdout
     assert "Store.search, as it is (rerank 50): 1.000" in run.stdout
     assert "broken.jpg" in run.stderr

@@ -11,14 +11,15 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from benchmarks import store, store_reads
-from benchmarks.command import bench as app
-from benchmarks.query import SIDE, square
+from benchmarks import store
+from benchmarks.__main__ import app
+from benchmarks.common import crop_square
+from benchmarks.store import SIDE
 from foveate.pipeline import score
 from foveate.store import Store
 from tests.conftest import PHOTOS
 
-counted = pytest.mark.skipif(not store_reads.COUNTER.exists(), reason="the system does not count what is read")
+counted = pytest.mark.skipif(not store.READ_BYTES.exists(), reason="the system does not count what is read")
 
 
 @counted
@@ -26,7 +27,7 @@ counted = pytest.mark.skipif(not store_reads.COUNTER.exists(), reason="the syste
 def test_bytes_of_files_are_those_that_were_read(size: int, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x" * size)
-    found = [store_reads.file_bytes(file.read_bytes), store_reads.file_bytes(lambda: None)]
+    found = [store.count_file_bytes(file.read_bytes), store.count_file_bytes(lambda: None)]
     assert found == [pytest.approx(size, abs=4), pytest.approx(0, abs=4)]  # the counter's own digits
 
 
@@ -34,10 +35,10 @@ def test_bytes_of_files_are_those_that_were_read(size: int, tmp_path: Path) -> N
 def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Path]:
     folder = tmp_path_factory.mktemp("filled")
     photograph = folder / "photo.jpg"
-    Image.fromarray(square(PHOTOS / "child_with_broccoli.jpg", SIDE)).save(photograph, quality=90)
+    Image.fromarray(crop_square(PHOTOS / "child_with_broccoli.jpg", SIDE)).save(photograph, quality=90)
     made = Store(folder / "bench.fov", cache=0)
     made.add(photograph)
-    store._filled(made, photograph, 300)  # no whole number of shards
+    store.fill(made, photograph, 300)  # no whole number of shards
     return made, photograph
 
 
@@ -58,9 +59,9 @@ def test_a_store_is_filled_with_as_many_as_were_asked_for(filled: tuple[Store, P
 @counted
 def test_what_a_question_reads(filled: tuple[Store, Path]) -> None:
     made, photograph = filled
-    rows = store_reads.rows(made.path, photograph, SIDE)
+    rows = store.read_rows(made.path, photograph, SIDE)
     first, whole, later, arrays, kept, crops = (row["median"] for row in rows)
-    record = made._find(store_reads.named(made.path, photograph))[0].length
+    record = made._find(store.name_of(made.path, photograph))[0].length
     assert record <= first < record + 100_000  # and some pages of the index
     assert first + photograph.stat().st_size <= whole < 2 * record + photograph.stat().st_size
     assert later < 10

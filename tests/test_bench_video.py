@@ -19,8 +19,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from benchmarks import video, video_cosine, video_following, video_speed, video_tokens
+from benchmarks.__main__ import app
 from benchmarks.clips import made_clips, names_in, outline, photograph, read_clip, swaying_broccoli, through, written
-from benchmarks.command import bench as app
 from benchmarks.video_rivals import (
     BARE,
     CHAINED,

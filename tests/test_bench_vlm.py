@@ -12,38 +12,48 @@ import torch
 from transformers import LlavaConfig
 from typer.testing import CliRunner
 
-from benchmarks import random_vlm, vlm
-from benchmarks.command import bench as app
-from benchmarks.vlm_options import FAMILIES, MODES, Plan, model_for, picture_of, planned
+from benchmarks import random_vlm
+from benchmarks.__main__ import app as benchmarks
+from benchmarks.vlm import FAMILIES, prepare_model
+from foveate.cli.evaluate import vlm
+from foveate.cli.evaluate.vlm import MODES, Plan, make_plan
+from foveate.cli.main import app
 from foveate.core.errors import FoveateError, ImageNotFoundError, MissingExtraError, ModelFilesError, OptionError
+from foveate.core.image import load_image
 from foveate.vlm.attach import attach
+from tests.conftest import PHOTOS
 from tests.vlm_folders import saved
 from tests.vlm_models import pair
 
+PICTURE = load_image(PHOTOS / "child_with_broccoli.jpg")
 QUICK = Plan((25.0,), MODES, (1, 2), new=3, repeats=1)
 
 
 def measured(name: str, plan: Plan = QUICK) -> dict[str, Any]:
     done: list[int] = []
-    report = vlm.measure(attach(*pair(name)), picture_of(None)[0], plan, done.append)
+    report = vlm.measure(attach(*pair(name)), [PICTURE], plan, done.append)
     assert done == list(range(1, plan.repeats + 1))
     return report
 
 
-def test_the_command_on_a_folder(tmp_path: Path) -> None:
-    folder = saved("llava", tmp_path)
+def test_the_command_on_images_of_ones_own(tmp_path: Path) -> None:
+    folder = saved("qwen2_vl", tmp_path / "model")
+    plan = ["--budgets", "25", "--batch", "1", "--new", "2", "--repeats", "1"]
     result = CliRunner().invoke(
         app,
-        ["vlm", "--model", str(folder), "--budgets", "25", "--batch", "1", "--new", "2", "--repeats", "1"],
+        ["evaluate", "vlm", "--model", str(folder), "--data", str(PHOTOS), "--limit", "2", *plan],
         catch_exceptions=False,
     )
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout.splitlines()[-1])
     assert [row["way"] for row in found["rows"]] == ["stock", "all", "drop 25 %", "sparse 25 %"]
-    assert [row["tokens"] for row in found["rows"]] == [16, 16, 4, 4]
+    cells = [int(number) for number in found["title"].split(", ")[2].removesuffix(" cells").split(" + ")]
+    assert [row["tokens"] for row in found["rows"]] == [round(sum(c) / 2) for c in (cells, cells)] + [
+        round(sum(max(1, round(c / 4)) for c in cells) / 2)
+    ] * 2
     assert {"commit", "machine", "torch", "transformers", "threads", "attention"} <= set(found)
-    assert found["model"] == str(folder)
-    assert "selection alone, 4 of 16 cells" in result.stdout
+    assert (found["model"], found["data"]) == (str(folder), [str(PHOTOS)])
+    assert f"selection alone, {round(cells[0] / 4)} of {cells[0]} cells" in result.stdout
 
 
 def test_rows_hold_what_they_say() -> None:
@@ -60,7 +70,7 @@ def test_rows_hold_what_they_say() -> None:
             assert "selection_ms" not in row
         else:
             assert row["whole_ms"] > row["selection_ms"] > 0
-            assert row["tower_ms"] > 0
+            assert row["encoder_ms"] > 0
             assert ("NOT faster" in row["cells"][-1]) == (max(row["whole_of_stock"], row["fresh_of_stock"]) >= 1)
     assert report["notes"] == []
     assert report["selection"]["cells"] == 16
@@ -75,14 +85,14 @@ def test_a_mode_that_a_family_cannot_do_is_left_out_with_a_note() -> None:
 
 
 def test_what_does_not_fit_in_memory_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    generate = vlm._Bench._generate
+    generate = vlm._Clock._generate
 
     def small(self: Any, inputs: dict[str, Any], new: int) -> Any:
         if len(inputs["input_ids"]) > 1:
             raise torch.OutOfMemoryError("no")
         return generate(self, inputs, new)
 
-    monkeypatch.setattr(vlm._Bench, "_generate", small)
+    monkeypatch.setattr(vlm._Clock, "_generate", small)
     report = measured("llava")
     assert report["notes"] == ["left out: stock, batch 2: it does not fit in memory"]
     alone = [row for row in report["rows"] if row["batch"] == 2]
@@ -96,17 +106,17 @@ def test_what_does_not_fit_in_memory_is_left_out(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("name", ["llava", "qwen2_5_vl", "smolvlm", "internvl"])
 def test_both_sides_answer_the_same_questions(name: str) -> None:
     """The stock row's batch, padded by the processor, and all tokens through foveate: the same ids."""
-    bench = vlm._Bench(attach(*pair(name)), picture_of(None)[0], new=4)
+    bench = vlm._Clock(attach(*pair(name)), PICTURE, new=4)
     inputs = bench._inputs(3)
     stock = bench._generate(inputs, 4)[:, inputs["input_ids"].shape[1] :]
-    ours = bench._answer(bench._prepare(vlm.Way("all", "drop", None, 3, 0)), 4)
+    ours = bench._answer(bench._prepare(vlm.Way("all", "drop", None, 3)), 4)
     assert stock.shape == (3, 4)
     assert np.array_equal(stock.numpy(), np.stack([answer.ids for answer in ours]))
 
 
 def test_a_ratio_is_the_median_of_the_ratios_within_repeats() -> None:
-    stock = vlm.Way("stock", None, None, 1, 9, {"whole": [100.0, 10.0, 10.0], "fresh": [1.0, 1.0, 1.0]})
-    ours = vlm.Way("drop", "drop", 3, 1, 3, {"whole": [50.0, 20.0, 5.0], "fresh": [2.0, 2.0, 2.0]})
+    stock = vlm.Way("stock", None, None, 1, [9], {"whole": [100.0, 10.0, 10.0], "fresh": [1.0, 1.0, 1.0]})
+    ours = vlm.Way("drop", "drop", 3, 1, [3], {"whole": [50.0, 20.0, 5.0], "fresh": [2.0, 2.0, 2.0]})
     row = vlm._row(ours, stock, peak=False)
     assert row["whole_of_stock"] == 0.5
     assert row["whole_ms"] == 20
@@ -134,12 +144,12 @@ def test_sizes_are_those_of_the_published_models() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_random_models_are_made_in_their_number_format(family: str) -> None:
     before = torch.random.get_rng_state()
-    made = model_for(None, family, layers=1, tiny=True, dtype="auto", device="cpu")()
+    made = prepare_model(family, 1, True, "auto", "cpu")()
     assert torch.equal(torch.random.get_rng_state(), before)
     assert {parameter.dtype for parameter in made.model.parameters()} == {torch.bfloat16}
     assert made.model.config.get_text_config().num_hidden_layers == 1
     assert not made.model.training
-    scene = made.see(picture_of(None)[0])
+    scene = made.see(PICTURE)
     assert scene.cells[0] == (4096 if family == "llava" else 17 * 23)
     assert len(made.ask(scene, "a dog", budget=8, generation={"max_new_tokens": 2}).ids) <= 2
     assert tuple(random_vlm.FAMILIES) == FAMILIES
@@ -151,26 +161,16 @@ def test_random_models_are_made_in_their_number_format(family: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ((), OptionError, "neither --model nor --random"),
-        (("--model", "x", "--random", "llava"), OptionError, "both"),
-        (("--model", "x", "--layers", "2"), OptionError, "--layers or --tiny"),
-        (("--model", "x", "--tiny"), OptionError, "--layers or --tiny"),
-        (("--random", "gpt"), OptionError, "--random gpt"),
-        (("--random", "llava", "--layers", "0"), OptionError, "--layers 0"),
-        (("--random", "llava", "--dtype", "int8"), OptionError, "int8"),
-        (("--random", "llava", "--device", "moon"), OptionError, "moon"),
-        (("--random", "llava", "--budgets", "50,0"), OptionError, "--budgets 50,0"),
-        (("--random", "llava", "--budgets", "101"), OptionError, "--budgets 101"),
-        (("--random", "llava", "--budgets", "nan"), OptionError, "--budgets nan"),
-        (("--random", "llava", "--budgets", ""), OptionError, "--budgets with ''"),
-        (("--random", "llava", "--budgets", "half"), OptionError, "--budgets with 'half'"),
-        (("--random", "llava", "--modes", "drop,crop"), OptionError, "--modes drop,crop"),
-        (("--random", "llava", "--batch", "0"), OptionError, "--batch 0"),
-        (("--random", "llava", "--batch", "1.5"), OptionError, "--batch with '1.5'"),
-        (("--random", "llava", "--new", "0"), OptionError, "--new 0"),
-        (("--random", "llava", "--repeats", "0"), OptionError, "--repeats 0"),
-        (("--random", "llava", "--image", "nothing.jpg"), ImageNotFoundError, "nothing.jpg"),
-        (("--model", "/no/such/folder"), ModelFilesError, "no folder"),
+        (("--random", "gpt"), OptionError, "gpt"),
+        (("--layers", "0"), OptionError, "--layers=0"),
+        (("--dtype", "int8"), OptionError, "int8"),
+        (("--device", "moon"), OptionError, "moon"),
+        (("nothing.jpg",), ImageNotFoundError, "nothing.jpg"),
+        *((("--budgets", text), OptionError, f"--budgets '{text}'") for text in ("50,0", "101", "nan", "", "half")),
+        (("--modes", "drop,crop"), OptionError, "--modes drop,crop"),
+        *((("--batch", text), OptionError, f"--batch '{text}'") for text in ("0", "1.5")),
+        (("--new", "0"), OptionError, "--new=0"),
+        (("--repeats", "0"), OptionError, "--repeats=0"),
     ],
 )
 def test_bad_options_are_refused_before_a_model_is_made(
@@ -178,16 +178,23 @@ def test_bad_options_are_refused_before_a_model_is_made(
 ) -> None:
     monkeypatch.setattr(random_vlm, "random_pair", lambda *a, **k: pytest.fail("a model was made"))
     with pytest.raises(error) as caught:
-        CliRunner().invoke(app, ["vlm", *arguments], catch_exceptions=False)
+        CliRunner().invoke(benchmarks, ["vlm", *arguments], catch_exceptions=False)
     assert words in str(caught.value)
+
+
+def test_a_model_that_is_nowhere() -> None:
+    with pytest.raises(ModelFilesError, match="no folder"):
+        CliRunner().invoke(
+            app, ["evaluate", "vlm", "--model", "/no/such", "--data", str(PHOTOS)], catch_exceptions=False
+        )
 
 
 def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     with pytest.raises(MissingExtraError, match="transformers"):
-        model_for(None, "llava", layers=None, tiny=False, dtype="auto", device="auto")
+        prepare_model("llava", None, False, "auto", "auto")
 
 
 def test_spaces_and_order_of_lists() -> None:
-    plan = planned("50, 6.7", "sparse, drop", "4, 1", 16, 5)
+    plan = make_plan("50, 6.7", "sparse, drop", "4, 1", 16, 5)
     assert plan == Plan((50.0, 6.7), ("sparse", "drop"), (4, 1), 16, 5)

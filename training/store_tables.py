@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.coco import Folder, read_folder
 from foveate.cli.evaluate.relevance import question
-from foveate.cli.evaluate.search import LISTS, chosen, recall, shared, usual_questions
+from foveate.cli.evaluate.search import LISTS, choose_images, recall, shared, usual_questions
 from foveate.core.image import Picture
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder
@@ -195,7 +195,7 @@ def phrases(data: Path, limit: int | None) -> None:
 
 def vectors(photos: Path, limit: int | None) -> None:
     """Print the table of ways to choose an image's vectors, of up to 1,070 photographs."""
-    tower, sources = load_encoder("nano"), chosen([photos], limit or PHOTOGRAPHS)
+    tower, sources = load_encoder("nano"), choose_images([photos], limit or PHOTOGRAPHS)
     metric = query_metric_of(tower)
     text = np.concatenate([prepare(tower, each).vectors for each in usual_questions()])
     large = fitted(sources, tower, None, SPACE_RANK)
@@ -229,7 +229,7 @@ def lists(photos: Path, limit: int | None) -> None:
     faiss, tower = import_faiss(), load_encoder("nano")
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "lists.fov", encoder=tower)
-        store.add([source.path for source in chosen([photos], limit)])
+        store.add([source.path for source in choose_images([photos], limit)])
         reader = store._reader()
         assert reader is not None
         read_vectors = reader.vectors()

@@ -1,22 +1,64 @@
-"""`foveate evaluate`: how good is it on your own data?"""
+"""`foveate evaluate`: how good and how fast it is, on the user's own data."""
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import EncoderName, LongSide, counting, print_json, print_table
+from foveate.cli.terminal import Device, Dtype, EncoderName, LongSide, counting, print_json, print_table
 
 if TYPE_CHECKING:
     from foveate.cli.evaluate.coco import Folder
 
 evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure how good it is, on your own data.")
 CocoData = Annotated[Path, typer.Option("--data", help="Folder with annotations.json (COCO) and its images.")]
+Images = Annotated[
+    list[Path], typer.Option("--data", help="A folder of images, all the way down, or an image; again for more.")
+]
+Limit = Annotated[int, typer.Option(help="Images at most.")]
 COMPRESSED = 128  # images at most for the table of compression: it keeps the features of all of them
+
+# Of a plan to time a model; `python -m benchmarks vlm` has the same.
+Budgets = Annotated[str, typer.Option(help="Percents of the cells that the model gets, with commas between.")]
+Modes = Annotated[str, typer.Option(help="drop: after the encoder. sparse: before it.")]
+Batch = Annotated[str, typer.Option(help="Questions at once, all about one image.")]
+New = Annotated[int, typer.Option(help="Tokens of an answer, exactly.")]
+Repeats = Annotated[int, typer.Option(help="Measurements of each number.")]
+
+
+@evaluate.command("relevance")
+def evaluate_relevance(
+    data: CocoData,
+    encoder: EncoderName = None,
+    limit: Limit = 100_000,
+    long_side: LongSide = None,
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for report.json, pairs.jsonl and cases.png; made if needed.")
+    ] = Path("foveate-bench"),
+) -> None:
+    """Is the heat on the thing? Against COCO masks and baselines, with intervals and pictures."""
+    from foveate.cli.evaluate.coco import read_folder
+    from foveate.cli.evaluate.relevance import draw_cases, measure
+    from foveate.cli.results import write_picture
+    from foveate.core.files import make_folder, write_whole
+
+    name, folder = encoder or "nano", read_folder(data)
+    make_folder(out)  # before the minutes of work; and every result is written before anything is printed
+    with counting("relevance", min(limit, len(folder.images))) as progress:
+        report, pairs = measure(folder, name, limit, long_side, progress)
+    write_whole(out / "pairs.jsonl", "".join(json.dumps(pair.record()) + "\n" for pair in pairs).encode())
+    write_whole(out / "report.json", json.dumps(report, indent=1).encode())
+    compression = _compress(folder, name, min(limit, COMPRESSED), long_side)
+    report["compression"] = compression["rows"]
+    write_whole(out / "report.json", json.dumps(report, indent=1).encode())
+    write_picture(out / "cases.png", draw_cases(folder, name, pairs, long_side))
+    _show_relevance(name, report)
+    _show_compression(compression)
+    typer.echo(f"\npictures of the best, worst and random cases: {out / 'cases.png'}; each pair: {out / 'pairs.jsonl'}")
+    print_json(**report)
 
 
 @evaluate.command("compression")
@@ -29,48 +71,14 @@ def evaluate_compression(
     """Compressed against full maps, in five ways, one of them the seed documents'."""
     from foveate.cli.evaluate.coco import read_folder
 
-    report = _compression(read_folder(data), encoder or "nano", limit, long_side)
+    report = _compress(read_folder(data), encoder or "nano", limit, long_side)
     _show_compression(report)
-    print_json(**report)
-
-
-@evaluate.command("relevance")
-def evaluate_relevance(
-    data: CocoData,
-    encoder: EncoderName = None,
-    limit: Annotated[int, typer.Option(help="Images at most.")] = 100_000,
-    long_side: LongSide = None,
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder for report.json, pairs.jsonl and cases.png; made if needed.")
-    ] = Path("foveate-bench"),
-) -> None:
-    """Is the heat on the thing? Against COCO masks and baselines, with intervals and pictures."""
-    from foveate.cli.evaluate.coco import read_folder
-    from foveate.cli.evaluate.gallery import page
-    from foveate.cli.evaluate.relevance import measure
-    from foveate.core.files import make_folder, write_whole
-
-    name, folder = encoder or "nano", read_folder(data)
-    make_folder(out)  # before the minutes of work; and every result is written before anything is printed
-    with counting("relevance", min(limit, len(folder.images))) as progress:
-        report, pairs = measure(folder, name, limit, long_side, progress)
-    write_whole(out / "pairs.jsonl", "".join(json.dumps(pair.record()) + "\n" for pair in pairs).encode())
-    write_whole(out / "report.json", json.dumps(report, indent=1).encode())
-    compression = _compression(folder, name, min(limit, COMPRESSED), long_side)
-    report["compression"] = compression["rows"]
-    write_whole(out / "report.json", json.dumps(report, indent=1).encode())
-    picture = io.BytesIO()
-    page(folder, name, pairs, long_side).save(picture, "PNG")
-    write_whole(out / "cases.png", picture.getvalue())
-    _show_relevance(name, report)
-    _show_compression(compression)
-    typer.echo(f"\npictures of the best, worst and random cases: {out / 'cases.png'}; each pair: {out / 'pairs.jsonl'}")
     print_json(**report)
 
 
 @evaluate.command("search")
 def evaluate_search(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of images, all the way down, or images.")],
+    data: Images,
     queries: Annotated[
         Path | None, typer.Option(help="Your own questions, a line each [default: nouns, see --questions].")
     ] = None,
@@ -82,38 +90,91 @@ def evaluate_search(
     long_side: LongSide = None,
 ) -> None:
     """Is the store's short list good enough for your images? Against ranking all of them exactly."""
-    from foveate.cli.evaluate.search import COLUMNS, chosen, measure, questions_in, summary, usual_questions
+    from foveate.cli.evaluate.search import COLUMNS, choose_images, measure, read_questions, summarise, usual_questions
 
-    texts = usual_questions(questions) if queries is None else questions_in(queries)
-    sources = chosen(folders, limit)
+    texts = usual_questions(questions) if queries is None else read_questions(queries)
+    sources = choose_images(data, limit)
     with counting("search", 2 * len(sources)) as progress:
         report = measure(sources, encoder or "nano", texts, long_side, progress)
-    print_table(report["title"], COLUMNS, [tuple(row["cells"]) for row in report["rows"]])
+    print_rows(report, COLUMNS)
     for path, why in report["bad"]:
         typer.echo(f"{path}: {why}", err=True)
-    typer.echo("\n" + summary(report))
+    typer.echo("\n" + summarise(report))
     print_json(**report)
+
+
+@evaluate.command("vlm")
+def evaluate_vlm(
+    data: Images,
+    model: Annotated[str, typer.Option(help="A vision-language model: a folder, or a name on the Hub.")],
+    limit: Annotated[int, typer.Option(help="Images at most, evenly from all; each takes as long as the first.")] = 1,
+    budgets: Budgets = "50,25,12.5,6.7",
+    modes: Modes = "drop,sparse",
+    batch: Batch = "1,4",
+    new: New = 16,
+    repeats: Repeats = 5,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+) -> None:
+    """Is a model faster with fewer visual tokens? Selection, prefill and whole answers, beside the stock model."""
+    from foveate.cli.evaluate.search import choose_images
+    from foveate.cli.evaluate.vlm import make_plan
+    from foveate.core.image import load_image
+    from foveate.vlm.load import load
+
+    plan = make_plan(budgets, modes, batch, new, repeats)
+    pictures = [load_image(source.path) for source in choose_images(data, limit)]
+    time_vlm(load(model, dtype=dtype, device=device), pictures, plan, model=model, data=[str(path) for path in data])
+
+
+def time_vlm(vlm: Any, pictures: list[Any], plan: Any, **known: Any) -> None:
+    """Measure a loaded model, print what was found; `known` begins the JSON."""
+    from foveate.cli.evaluate.vlm import measure
+
+    with counting("vlm", len(pictures) * plan.repeats) as progress:
+        report = measure(vlm, pictures, plan, progress)
+    print_rows(report, report["columns"])
+    for note in report["notes"]:
+        typer.echo(note)
+    alone = report["selection"]
+    typer.echo(
+        "\nA batch is so many questions about the one image; stock encodes it for each of them. Encoder: of the whole\n"
+        "image, once; with sparse, of the kept cells, for each question, and a part of 'whole'. New image: with all\n"
+        "that 'see' does, its texture too; stock: with its processor.\n"
+        f"selection alone, {alone['kept']} of {alone['cells']} cells: {alone['known']['sum']:.2f} ms for a question "
+        f"asked before, {alone['new']['sum']:.2f} ms for a new one (the quickest: {alone['new']['least']:.2f} ms)"
+    )
+    print_json(**known, **report)
+
+
+def print_rows(
+    report: dict[str, Any], columns: tuple[str, ...] | list[str], rows: str = "rows", title: str = ""
+) -> None:
+    """A table of a report: its rows have "cells"."""
+    print_table(title or report["title"], tuple(columns), [tuple(row["cells"]) for row in report[rows]])
 
 
 def _show_relevance(name: str, report: dict[str, Any]) -> None:
     from foveate.cli.evaluate.agreement import Agreement
 
     metrics = tuple(field.replace("_", " at ") + (" %" if "_" in field else "") for field in Agreement._fields)
-    print_table(report["title"], ("map", *metrics), [tuple(row["cells"]) for row in report["rows"]])
-    print_table(
-        f"\n{name}, by the thing's share of the image: up to 1 %, up to 10 %, more",
+    print_rows(report, ("map", *metrics))
+    print_rows(
+        report,
         ("things", *metrics),
-        [tuple(row["cells"]) for row in report["sizes"]],
+        "sizes",
+        f"\n{name}, by the thing's share of the image: up to 1 %, up to 10 %, more",
     )
     presence = report["presence"]
     typer.echo(
         f"\nprecision of the right question over that of another thing in the image: {report['objectness']['text']}\n"
-        f"presence AUROC of confidence, {presence['asked']} questions: {presence['text']}; present is True for "
-        f"{presence['found_when_there']} of the things that are there and {presence['found_when_not']} of the others\n"
+        f"AUROC of confidence, {presence['asked']} questions: {presence['text']}; detected: "
+        f"{presence['detected_when_there']} of the things that are there and {presence['detected_when_not']} of the "
+        "others\n"
     )
 
 
-def _compression(folder: Folder, encoder: str, limit: int, long_side: int | None) -> dict[str, Any]:
+def _compress(folder: Folder, encoder: str, limit: int, long_side: int | None) -> dict[str, Any]:
     from foveate.cli.evaluate.compression import measure
 
     with counting("compression", min(limit, len(folder.images))) as progress:
@@ -123,4 +184,4 @@ def _compression(folder: Folder, encoder: str, limit: int, long_side: int | None
 def _show_compression(report: dict[str, Any]) -> None:
     from foveate.cli.evaluate.compression import WAYS
 
-    print_table(report["title"], ("rank", *WAYS.values()), [tuple(row["cells"]) for row in report["rows"]])
+    print_rows(report, ("rank", *WAYS.values()))

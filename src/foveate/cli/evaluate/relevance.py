@@ -22,8 +22,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from foveate.cli.evaluate.agreement import (
     RESAMPLES,
@@ -44,6 +46,7 @@ from foveate.pipeline import encode, score
 from foveate.relevance.allocate import even_order
 from foveate.relevance.query import prepare
 from foveate.relevance.value import DETECTED
+from foveate.viz.pictures import Tile, arrange, draw_heat, scale_to
 
 QUOTES = str.maketrans('"“”', "   ")  # inside a question they would end it
 SIZES = {"small": 0.01, "medium": 0.10, "large": 1.0}  # a thing's share of the image, up to
@@ -52,6 +55,7 @@ OTHER_THING, FOREIGN_QUESTION, FOREIGN_MAP = (
     "a question from another image",
     "another image's map",
 )
+CASES, TILE, OUTLINE = 7, 240, (64, 255, 96)  # pictures of each kind, their long side, the colour of masks
 NOTHING = Agreement(*[float("nan")] * len(Agreement._fields))
 Floats = NDArray[np.floating]
 
@@ -150,6 +154,35 @@ def _one_image(
     return pairs, next(iter(maps.values()))
 
 
+def draw_cases(folder: Folder, encoder: str, pairs: Sequence[Pair], long_side: int | None = None) -> Image.Image:
+    """The best, the worst and some random pairs by average precision: the thing outlined, and the question's heat."""
+    ranked = sorted(pairs, key=lambda pair: -pair.found[encoder].precision)
+    random = np.random.default_rng(SEED).permutation(len(pairs))[:CASES]
+    kinds = {"best": ranked[:CASES], "worst": ranked[::-1][:CASES], "random": [pairs[i] for i in random]}
+    images = {
+        item.name: item for item in folder.labelled(only={pair.image for some in kinds.values() for pair in some})
+    }
+    rows = []
+    for kind, some in kinds.items():
+        tiles = []
+        for pair in some:
+            caption = f"{pair.thing} {pair.found[encoder].precision:.2f} / {pair.confidence:.2f}"
+            tiles.append(Tile(_draw_case(images[pair.image], pair.thing, encoder, long_side), (caption,)))
+        title = f"{kind} (captions: average precision / confidence)"
+        rows.append(np.asarray(arrange(tiles, CASES, text=14, title=title, narrowest=TILE)))
+    return Image.fromarray(np.concatenate(rows))
+
+
+def _draw_case(item: Labelled, thing: str, encoder: str, long_side: int | None) -> NDArray[np.uint8]:
+    """The photograph with the thing outlined; below it, the heat."""
+    relevance = score(encode(item.rgb, encoder=encoder, long_side=long_side), question(thing), encoder=encoder)
+    small = scale_to(item.rgb, TILE)
+    mask = cv2.resize(item.masks[thing].astype(np.uint8), small.shape[1::-1], interpolation=cv2.INTER_NEAREST)
+    outlines, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    outlined = cv2.drawContours(small.copy(), outlines, -1, OUTLINE, 1)
+    return np.concatenate([outlined, draw_heat(small, relevance.map)])
+
+
 def question(name: str) -> str:
     """The question that asks for a name as it stands, whatever words it is made of."""
     return '"' + name.translate(QUOTES) + '"'
@@ -190,8 +223,8 @@ def _report(folder: Folder, encoder: str, long_side: int | None, pairs: list[Pai
         "presence": {
             "auroc": _values(presence),
             "text": str(presence),
-            "found_when_there": _plain(called[there].mean()),
-            "found_when_not": _plain(called[~there].mean()) if not there.all() else None,
+            "detected_when_there": _plain(called[there].mean()),
+            "detected_when_not": _plain(called[~there].mean()) if not there.all() else None,
             "asked": len(there),
         },
         "data": str(folder.path),

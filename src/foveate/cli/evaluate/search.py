@@ -131,7 +131,7 @@ def measure(
     }
 
 
-def chosen(paths: PathLike | Iterable[PathLike], limit: int | None = None) -> Sequence[Source]:
+def choose_images(paths: PathLike | Iterable[PathLike], limit: int | None = None) -> Sequence[Source]:
     """The image files of folders, and files; at most `limit`, evenly. Raises ImageNotFoundError, OptionError."""
     if limit is not None and limit < 1:
         raise OptionError(f"--limit {limit}", expected="at least 1", fix="leave it out for all of them")
@@ -151,7 +151,7 @@ def usual_questions(count: int = 100) -> tuple[str, ...]:
     return tuple(question(every[i]) for i in np.linspace(0, len(every) - 1, count).round().astype(int))
 
 
-def questions_in(file: Path) -> tuple[str, ...]:
+def read_questions(file: Path) -> tuple[str, ...]:
     """The lines of a file that are not empty, each once. Raises QueryError."""
     try:
         lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
@@ -163,7 +163,7 @@ def questions_in(file: Path) -> tuple[str, ...]:
     return found
 
 
-def summary(report: dict[str, Any]) -> str:
+def summarise(report: dict[str, Any]) -> str:
     """What Store.search loses, in words."""
     found, nearest = report["search"], report["ann"]
     said = {top: _interval(found[f"top{top}"]) for top in TOPS}

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common import CocoData, EncoderName, Limit, format_signed, measure_folder, show
 from foveate.cli.evaluate.agreement import agreement, mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import Folder
 from foveate.cli.evaluate.relevance import SIZES, question
+from foveate.cli.terminal import print_json
 from foveate.core.grid import resize_map
 from foveate.pipeline import encode, score
 from foveate.tiles.re_encode import refine
@@ -36,6 +38,13 @@ BOXES: dict[str, dict[str, Any]] = {
 BOTH = "the whole at 1.5 x, then a quarter"
 METRICS = ("pointing", "precision", "coverage_10")
 COLUMNS = ("what was seen", *METRICS, *(f"difference in {metric}" for metric in METRICS), *SIZES, "median ms")
+
+
+def command(data: CocoData, encoder: EncoderName = None, limit: Limit = 100_000) -> None:
+    """Does looking again, closer, help? Boxes and the whole image, with their price."""
+    report = measure_folder("refine", measure, data, encoder, limit)
+    show(report, COLUMNS)
+    print_json(**report)
 
 
 def measure(
@@ -72,7 +81,7 @@ def measure(
     rows = []
     for way, values in found.items():
         table = np.array(values)
-        apart = ["" if way == ALONE else _signed(mean_estimate(column, images)) for column in (table - alone).T]
+        apart = ["" if way == ALONE else format_signed(mean_estimate(column, images)) for column in (table - alone).T]
         sizes = [f"{table[group, 1].mean():.3f}" if group.any() else "-" for group in groups]
         cost = round(float(np.median(seconds[way])) * 1e3)
         rows.append(
@@ -90,7 +99,3 @@ def measure(
         "data": str(folder.path),
         **circumstances(),
     }
-
-
-def _signed(estimate: Any) -> str:
-    return f"{estimate.mean:+.3f} ({estimate.low:+.3f} to {estimate.high:+.3f})"

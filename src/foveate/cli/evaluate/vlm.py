@@ -1,0 +1,323 @@
+"""How long a vision-language model takes with all tokens, and with those that a question needs.
+
+    foveate evaluate vlm --model NAME --data IMAGES
+
+* The stock row is the model without foveate: `model.generate(pixel_values=...)`, its image encoder in the prefill of
+  every call. The row "all" is the same tokens through foveate, with the features that `see` kept.
+* A batch is so many questions about one image. The stock model encodes its copy for each of them.
+* Every row is judged twice. *Seen before*: selection (and, in mode "sparse", encoding the kept cells) and generation,
+  against the stock model's generation. *New*: from the picture, `see` with its texture on one side, the processor on
+  the other.
+* All ways are measured in turn within a repeat, and a ratio is the median of the ratios within repeats, so that what
+  else the machine does hits all alike. On a GPU the clock is read when the GPU is done.
+
+Not covered: modes "weight" (as many tokens as stock) and "crop" (other images), videos, several images in a prompt.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.core.checks import check_int, check_number
+from foveate.core.errors import ModelError, OptionError
+from foveate.core.image import Picture
+from foveate.relevance.negatives import nouns
+from foveate.vlm.encoded import Mode, Prepared, Scene
+from foveate.vlm.inputs.prompt import special_tokens, text_of
+from foveate.vlm.load import libraries
+from foveate.vlm.model import VLM
+
+COLUMNS = (
+    "batch", "way", "tokens", "selection ms", "encoder ms", "prefill ms", "whole ms", "of stock", "new image ms",
+    "of stock", "",
+)  # fmt: skip
+QUESTIONS = ("what is in the picture?", "where is the child?", "what colour is the plate?", "is there a dog?")
+ADJECTIVES = ("red", "small", "wooden", "old", "striped", "shiny", "tall", "broken")  # with nouns: texts never asked
+SELECTION = ("score", "choose", "slice")
+MODES: tuple[Mode, ...] = ("drop", "sparse")
+ALONE = 20  # measurements of selection alone, for questions asked before and for new ones
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure.
+
+    Attributes:
+        budgets: percent of the cells. modes: "drop", "sparse". batches: questions at once.
+        new: tokens of an answer. repeats: measurements of each number, for each picture.
+    """
+
+    budgets: tuple[float, ...]
+    modes: tuple[Mode, ...]
+    batches: tuple[int, ...]
+    new: int
+    repeats: int
+
+
+def make_plan(budgets: str, modes: str, batch: str, new: int, repeats: int) -> Plan:
+    """Options as text, lists with commas -> a plan. Raises OptionError."""
+    chosen = tuple(mode for part in modes.split(",") for mode in MODES if mode == part.strip())
+    if len(chosen) != len(modes.split(",")):
+        raise OptionError(f"--modes {modes}", expected="drop, sparse, or both with a comma", fix="drop,sparse")
+    shares = _numbers("--budgets", budgets, float, lambda share: check_number("share", share, 1e-9, 100))
+    batches = _numbers("--batch", batch, int, lambda size: check_int("size", size, 1, 256))
+    return Plan(shares, chosen, batches, check_int("--new", new, 1, 4096), check_int("--repeats", repeats, 1, 1000))
+
+
+def _numbers(option: str, text: str, kind: Callable[[str], Any], check: Callable[[Any], Any]) -> tuple[Any, ...]:
+    try:
+        return tuple(check(kind(part)) for part in text.split(","))
+    except (ValueError, OptionError):
+        expected = "percents above 0, up to 100" if kind is float else "whole numbers from 1 to 256"
+        raise OptionError(f"{option} {text!r}", expected=f"{expected}, with commas between", fix="check it") from None
+
+
+@dataclass
+class Way:
+    """One row: how, and the milliseconds of each repeat by name.
+
+    Attributes:
+        mode: None for the stock model. share: percent of the cells that are kept, None for all of them.
+        tokens: visual tokens, of each picture. peak: bytes on the GPU.
+    """
+
+    name: str
+    mode: Mode | None
+    share: float | None
+    batch: int
+    tokens: list[int] = field(default_factory=list)
+    times: dict[str, list[float]] = field(default_factory=dict)
+    peak: int = 0
+
+    def add(self, **milliseconds: float) -> None:
+        for name, value in milliseconds.items():
+            self.times.setdefault(name, []).append(value)
+
+
+def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callable[[int], None]) -> dict[str, Any]:
+    """Measure every way on every picture. `progress` gets the number of repeats done.
+
+    A way that the model cannot do, or that does not fit on the GPU, is left out, with a note.
+    """
+    notes, ways, cells, selection = list[str](), list(_ways(plan)), list[int](), dict[str, Any]()
+    for number, picture in enumerate(pictures):
+        clock = _Clock(vlm, picture, plan.new)
+        cells.append(clock.scenes["drop"].cells[0])
+        ways = [way for way in ways if clock.warm_up(way, notes)]
+        for repeat in range(plan.repeats):
+            seen = {mode: clock.see(mode) for mode in dict.fromkeys(way.mode for way in ways if way.mode)}
+            encoded = clock.timed(clock.encode)[0]
+            for way in ways:
+                if way.mode is None:
+                    clock.measure_stock(way)
+                else:
+                    clock.measure_ours(way, seen[way.mode], encoded)
+            progress(number * plan.repeats + repeat + 1)
+        selection = selection or clock.selection(plan.budgets[-1])
+    rows = [_row(way, _stock_of(way, ways), clock.cuda) for way in ways]
+    model = vlm.model
+    return {
+        "title": f"{type(model).__name__} on {model.device}, {str(model.dtype).split('.')[-1]}, "
+        f"{' + '.join(map(str, cells))} cells, answers of {plan.new} tokens, medians of {plan.repeats * len(cells)}",
+        "columns": [*COLUMNS, *(["peak MB"] if clock.cuda else [])],
+        "rows": rows,
+        "notes": notes,
+        "selection": selection,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "layers": model.config.get_text_config().num_hidden_layers,
+        "attention": model.config._attn_implementation,
+        **clock.versions(),
+        **circumstances(),
+    }
+
+
+class _Clock:
+    """A model, a picture and a clock."""
+
+    def __init__(self, vlm: VLM, picture: Picture, new: int) -> None:
+        self.torch, self.transformers = libraries()
+        self.vlm, self.picture, self.new = vlm, picture, new
+        self.cuda = vlm.model.device.type == "cuda"
+        self.scenes: dict[str, Scene] = {mode: vlm.see(picture, mode=mode) for mode in MODES}
+
+    def timed(self, function: Callable[[], Any]) -> tuple[float, Any]:
+        """(milliseconds, result), with the GPU idle before and after."""
+        self._wait()
+        start = time.perf_counter()
+        result = function()
+        self._wait()
+        return (time.perf_counter() - start) * 1e3, result
+
+    def encode(self) -> Any:
+        """The whole image through the model's image encoder, as `see` does it."""
+        scene = self.scenes["sparse"]  # the one that keeps its pixels
+        with self.torch.no_grad():
+            return self.vlm.family.encode(self.vlm.model, scene.inputs, [p.count for p in scene.placements])
+
+    def see(self, mode: Mode) -> float:
+        return self.timed(lambda: self.vlm.see(self.picture, mode=mode))[0]
+
+    def warm_up(self, way: Way, notes: list[str]) -> bool:
+        """Go through a way once, and count its tokens. One that fails as it may is noted."""
+        try:
+            if way.mode is None:
+                self._generate(self._inputs(way.batch), self.new)
+            else:
+                self._answer(self._prepare(way), self.new)
+        except (ModelError, self.torch.OutOfMemoryError) as cause:
+            why = cause.received if isinstance(cause, ModelError) else "it does not fit in memory"
+            notes.append(f"left out: {way.name}, batch {way.batch}: {why}")
+            return False
+        scene = self.scenes["drop"]
+        every = sum(placement.count for placement in scene.placements)
+        kept = self._budget(way)
+        way.tokens.append(every if kept is None else kept + every - scene.cells[0])
+        return True
+
+    def measure_stock(self, way: Way) -> None:
+        processed, inputs = self.timed(lambda: self._inputs(way.batch))
+        prefill, _ = self.timed(lambda: self._generate(inputs, 1))
+        self._forget_peak()
+        whole, _ = self.timed(lambda: self._generate(inputs, self.new))
+        way.peak = max(way.peak, self._peak())
+        way.add(prefill=prefill, whole=whole, fresh=processed + whole)
+
+    def measure_ours(self, way: Way, seen: float, encoded: float) -> None:
+        first = self._prepare(way)
+        prefill, _ = self.timed(lambda: self._answer(first, 1))
+        self._forget_peak()
+        prepared, made = self.timed(lambda: self._prepare(way))
+        generated, _ = self.timed(lambda: self._answer(made, self.new))
+        way.peak = max(way.peak, self._peak())
+        selection = sum(one.seconds[name] for one in made for name in SELECTION) * 1e3
+        whole = prepared + generated
+        encoded = prepared - selection if way.mode == "sparse" else encoded
+        way.add(selection=selection, encoder=encoded, prefill=prefill, whole=whole, fresh=seen + whole)
+
+    def selection(self, share: float) -> dict[str, Any]:
+        """Milliseconds from a question to sliced tensors, mode "drop": of a question asked before, and of new ones."""
+        fresh = (f"{adjective} {noun}" for adjective, noun in itertools.product(ADJECTIVES, nouns()))
+        scene, found = self.scenes["drop"], {}
+        kept = max(1, round(scene.cells[0] * share / 100))
+        for name, texts in (("known", itertools.repeat(QUESTIONS[0])), ("new", fresh)):
+            each = []
+            for text in itertools.islice(texts, ALONE):
+                made = self.vlm.prepare(scene, text, budget=kept)
+                each.append([made.seconds[part] * 1e3 for part in SELECTION])
+            parts = np.median(each, axis=0)
+            found[name] = {part: round(float(value), 3) for part, value in zip(SELECTION, parts, strict=True)}
+            sums = np.sum(each, axis=1)
+            found[name] |= {"sum": round(float(np.median(sums)), 3), "least": round(float(np.min(sums)), 3)}
+        return {"cells": scene.cells[0], "kept": kept, **found}
+
+    def versions(self) -> dict[str, Any]:
+        """Beside the usual circumstances."""
+        device = {"gpu": self.torch.cuda.get_device_name(self.vlm.model.device)} if self.cuda else {}
+        return {
+            "torch": self.torch.__version__,
+            "transformers": self.transformers.__version__,
+            "threads": self.torch.get_num_threads(),
+            "encoder": "nano",
+            **device,
+        }
+
+    def _prepare(self, way: Way) -> list[Prepared]:
+        assert way.mode is not None
+        scene, kept = self.scenes[way.mode], self._budget(way)
+        return [self.vlm.prepare(scene, q, budget=kept, mode=way.mode) for q in _questions(way.batch)]
+
+    def _budget(self, way: Way) -> int | None:
+        return None if way.share is None else max(1, round(self.scenes["drop"].cells[0] * way.share / 100))
+
+    def _answer(self, made: Sequence[Prepared], new: int) -> Any:
+        return self.vlm.answers(made, {"max_new_tokens": new, "min_new_tokens": new})
+
+    def _inputs(self, batch: int) -> dict[str, Any]:
+        """What the stock model gets: the processor's output, padded on the left."""
+        processor, model = self.vlm.processor, self.vlm.model
+        texts = [text_of(processor, question, 1, None) for question in _questions(batch)]
+        images = [[Image.fromarray(self.picture.rgb)]] * batch
+        more = {"padding": True, "padding_side": "left"} if batch > 1 else {}
+        special = special_tokens(processor, texts[0])
+        made = processor(images=images, text=texts, return_tensors="pt", add_special_tokens=special, **more)
+        return {
+            name: value.to(model.device, model.dtype) if value.is_floating_point() else value.to(model.device)
+            for name, value in made.items()
+            if hasattr(value, "to")
+        }
+
+    def _generate(self, inputs: dict[str, Any], new: int) -> Any:
+        words = self.vlm.processor.tokenizer
+        pad = words.eos_token_id if words.pad_token_id is None else words.pad_token_id
+        with self.torch.no_grad():
+            return self.vlm.model.generate(
+                **inputs, max_new_tokens=new, min_new_tokens=new, do_sample=False, pad_token_id=pad
+            )
+
+    def _wait(self) -> None:
+        if self.cuda:
+            self.torch.cuda.synchronize(self.vlm.model.device)
+
+    def _forget_peak(self) -> None:
+        if self.cuda:
+            self.torch.cuda.reset_peak_memory_stats(self.vlm.model.device)
+
+    def _peak(self) -> int:
+        return int(self.torch.cuda.max_memory_allocated(self.vlm.model.device)) if self.cuda else 0
+
+
+def _ways(plan: Plan) -> Iterator[Way]:
+    for batch in plan.batches:
+        yield Way("stock", None, None, batch)
+        yield Way("all", "drop", None, batch)
+        for mode in plan.modes:
+            for share in plan.budgets:
+                yield Way(f"{mode} {share:g} %", mode, share, batch)
+
+
+def _stock_of(way: Way, ways: Sequence[Way]) -> Way | None:
+    return next((other for other in ways if other.mode is None and other.batch == way.batch), None)
+
+
+def _row(way: Way, stock: Way | None, peak: bool) -> dict[str, Any]:
+    tokens = round(float(np.median(way.tokens)))
+    medians = {name: float(np.median(values)) for name, values in way.times.items()}
+    ratios = dict.fromkeys(("whole", "fresh"), float("nan"))
+    if stock is not None:
+        ratios = {name: float(np.median(np.divide(way.times[name], stock.times[name]))) for name in ratios}
+    slow = [words for name, words in (("whole", "seen before"), ("fresh", "new image")) if ratios[name] >= 1]
+    verdict = f"NOT faster: {', '.join(slow)}" if slow and way.mode is not None else ""
+
+    def of_stock(name: str) -> str:
+        return "" if way.mode is None or stock is None else f"{ratios[name]:.2f}"
+
+    cells = [
+        str(way.batch), way.name, str(tokens), *(_shown(medians.get(n)) for n in ("selection", "encoder", "prefill")),
+        _shown(medians["whole"]), of_stock("whole"), _shown(medians["fresh"]), of_stock("fresh"), verdict,
+        *([f"{way.peak / 1e6:.0f}"] if peak else []),
+    ]  # fmt: skip
+    return {
+        "batch": way.batch,
+        "way": way.name,
+        "tokens": tokens,
+        **{f"{name}_ms": round(value, 3) for name, value in medians.items()},
+        **({} if stock is None else {f"{name}_of_stock": round(value, 4) for name, value in ratios.items()}),
+        **({"peak_bytes": way.peak} if peak else {}),
+        "cells": cells,
+    }
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def _questions(batch: int) -> list[str]:
+    return list(itertools.islice(itertools.cycle(QUESTIONS), batch))
