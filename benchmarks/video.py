@@ -240,7 +240,7 @@ def command(
     ),
     quick: Annotated[bool, typer.Option("--quick", help="Everything, very small: no number means anything.")] = False,
 ) -> None:
-    """Features propagated along the motion against encoding every frame: coverage, speed, drift, flicker, tokens, memory."""
+    """Propagating features against encoding every frame: coverage, speed, drift, flicker, tokens, memory."""
     plan = QUICK if quick else Plan()
     make_folder(out)
     with counting("video", 3) as progress:
