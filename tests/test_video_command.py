@@ -281,7 +281,7 @@ def test_bad_input_leaves_nothing(foveate: Foveate, clip: Path, tmp_path: Path) 
     for arguments, words in (
         (("none.mp4", "a dog"), ("none.mp4", "no file")),
         (("text.mp4", "a dog"), ("text.mp4", "cannot be opened as a video")),
-        (("https://example.org/c.mp4", "a dog"), ("URL", "download it")),
+        (("https://example.org/c.mp4", "a dog"), ("https://example.org", "download it")),
         (("", "a dog"), ("empty path",)),
         (("c.mp4", "a dog", "--out", "no/k.mp4"), ("'no/k.mp4'", "No such file")),
         (("c.mp4", "a dog", "--out", "c.mp4"), ("is the clip itself", "--out")),

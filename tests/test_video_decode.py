@@ -20,10 +20,11 @@ from PIL import Image
 
 from foveate.core.errors import FoveateError, MissingExtraError, OptionError, VideoError, VideoNotFoundError
 from foveate.video import stream
-from foveate.video.decode import Clock, FileReader, fit_size, natural_key, open_clip
+from foveate.video.decode import Clock, FileReader, natural_key, open_clip
 from tests.video_clips import centres, chart, encode, packets, pan, photo, still
 
 Bytes = NDArray[np.uint8]
+pytestmark = pytest.mark.video
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def clip(folder: Path) -> Path:
-    """48 frames, one key frame in 12, one reference, no B-frames."""
+    """48 frames, one keyframe in 12, one reference, no B-frames."""
     return encode(folder / "pan.mp4", pan(48), options={"bf": "0", "refs": "1", "g": "12", "sc_threshold": "0"})
 
 
@@ -86,18 +87,11 @@ def test_b_frames_come_in_the_order_of_presentation(folder: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
 def test_times_are_the_files_own(folder: Path, suffix: str) -> None:
-    times = [0.0, 0.04, 0.08, 0.5, 0.51, 2.0, 2.04, 5.0]
-    path = encode(folder / f"vfr.{suffix}", pan(8), times=times, options={"bf": "0"})
+    """Whatever their rate, less the first."""
+    times = np.array([7.0, 7.04, 7.08, 7.5, 7.51, 9.0, 9.04, 12.0])
+    path = encode(folder / f"vfr.{suffix}", pan(8), times=times.tolist(), options={"bf": "0"})
     with open_clip(path) as opened:
-        np.testing.assert_allclose([picture.time for picture in opened], times, atol=1.1e-3)
-
-
-def test_a_file_that_starts_later_begins_with_time_zero(folder: Path) -> None:
-    path = encode(folder / "late.mkv", pan(4), times=[7.0, 7.25, 7.5, 8.0], options={"bf": "0"})
-    with av.open(str(path)) as container:
-        assert next(container.decode(video=0)).pts == 7000
-    with open_clip(path) as opened:
-        assert [picture.time for picture in opened] == [0.0, 0.25, 0.5, 1.0]
+        np.testing.assert_allclose([picture.time for picture in opened], times - 7, atol=1.1e-3)
 
 
 @pytest.mark.parametrize(("name", "codec"), [("m.avi", "mpeg4"), ("m.ts", "mpeg2video"), ("m.h264", "libx264")])
@@ -105,11 +99,6 @@ def test_containers_with_few_timestamps(folder: Path, name: str, codec: str) -> 
     path = encode(folder / name, pan(12), codec, rate=25, options={"bf": "0"})
     with open_clip(path) as opened:
         np.testing.assert_allclose([picture.time for picture in opened], np.arange(12) / 25, atol=1e-3)
-
-
-def test_one_picture_a_second(folder: Path) -> None:
-    with open_clip(encode(folder / "slow.mp4", pan(3), rate=1)) as opened:
-        assert [picture.time for picture in opened] == [0.0, 1.0, 2.0]
 
 
 @given(st.lists(st.none() | st.floats(-1e6, 1e6), min_size=1, max_size=30), st.floats(0.01, 2))
@@ -147,12 +136,6 @@ def test_pictures_are_upright(folder: Path, degrees: int, mirrored: bool) -> Non
         assert np.abs(next(opened).rgb.astype(int) - truth).mean() < 8
     with open_clip(path, long_side=48) as opened:
         assert opened.size == ((48, 32) if degrees % 180 else (32, 48))
-
-
-def test_an_odd_angle_stays_as_stored(folder: Path) -> None:
-    path = encode(folder / "angle.mp4", still(2), setup=lambda stream: stream.set_display_rotation(30))
-    with open_clip(path) as opened:
-        assert np.abs(next(opened).rgb.astype(int) - still(1)[0]).mean() < 8
 
 
 @pytest.mark.parametrize(
@@ -209,21 +192,6 @@ def test_matrices_that_say_nothing_and_that_nobody_can_undo(folder: Path, matrix
         assert np.abs(centres(next(opened).rgb) - centres(chart())).max() <= 12
 
 
-@pytest.mark.parametrize(("pix_fmt", "value"), [("gray", 255), ("gray16le", 65535)])
-def test_grey(folder: Path, pix_fmt: str, value: int) -> None:
-    path = folder / f"{pix_fmt}.mkv"
-    with av.open(str(path), "w") as container:
-        stream: Any = container.add_stream("ffv1", rate=24)
-        stream.height, stream.width, stream.pix_fmt = 32, 64, pix_fmt
-        ramp: Any = np.tile(np.linspace(0, value, 64), (32, 1)).astype(np.uint8 if value == 255 else np.uint16)
-        container.mux(stream.encode(av.VideoFrame.from_ndarray(ramp, format=pix_fmt)))
-        container.mux(stream.encode(None))
-    with open_clip(path) as opened:
-        rgb = next(opened).rgb.astype(int)
-    assert (rgb == rgb[..., :1]).all()
-    assert np.abs(rgb[..., 0] - np.linspace(0, 255, 64)).max() <= 2
-
-
 def test_transparency_is_over_white(folder: Path) -> None:
     rgba = np.random.default_rng(0).integers(0, 256, (32, 48, 4), np.uint8)
     path = folder / "alpha.mkv"
@@ -258,12 +226,6 @@ def test_four_k_is_scaled_by_the_decoder(folder: Path) -> None:
     assert np.abs(small.astype(int) - truth).mean() < 4
 
 
-def test_a_small_clip_is_never_enlarged(clip: Path) -> None:
-    with open_clip(clip, long_side=1000) as opened:
-        assert opened.size == (120, 160)
-    assert fit_size((1, 1000), 10) == (1, 10)
-
-
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 
@@ -275,7 +237,7 @@ def test_a_corrupt_packet_is_skipped_and_counted(clip: Path, tmp_path: Path) -> 
     expected = np.delete(np.arange(48), 20) / 24
     np.testing.assert_allclose([picture.time for picture in pictures], expected, atol=1e-6)
     truth = pan(48)
-    assert np.abs(pictures[30].rgb.astype(int) - truth[31]).mean() < 5  # whole again after the key frame
+    assert np.abs(pictures[30].rgb.astype(int) - truth[31]).mean() < 5  # whole again after the keyframe
 
 
 def test_a_picture_that_the_decoder_calls_damaged_is_left_out(tmp_path: Path) -> None:
@@ -289,7 +251,7 @@ def test_a_picture_that_the_decoder_calls_damaged_is_left_out(tmp_path: Path) ->
 def test_nothing_else_is_lost_at_either_end(clip: Path, tmp_path: Path, packet: int) -> None:
     with open_clip(damaged(clip, tmp_path / "bad.mp4", packet, how="header")) as opened:
         times = [picture.time for picture in opened]
-        lost = 12 if packet == 0 else 1  # without the first key frame there is nothing before the second
+        lost = 12 if packet == 0 else 1  # without the first keyframe there is nothing before the second
         assert len(times) == 48 - lost
         assert opened.skipped >= 1
     assert times[0] == 0
@@ -329,14 +291,6 @@ def test_a_stream_that_begins_late_ends_nothing(clip: Path, monkeypatch: pytest.
         assert opened.skipped == 0
 
 
-def test_the_end_of_a_truncated_stream(tmp_path: Path) -> None:
-    path = encode(tmp_path / "cut.ts", pan(48), options={"g": "12", "bf": "0"})
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) * 2 // 3])
-    with open_clip(path) as opened:
-        assert 20 < len(list(opened)) < 48
-
-
 # --- other sources ----------------------------------------------------------------------------------------------------
 
 
@@ -357,11 +311,7 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     assert pictures[4].rgb.shape == (50, 70, 3)  # sizes may change
     with open_clip(tmp_path, long_side=30) as opened:
         assert opened.size == (20, 30)
-        assert [round(next(opened).time * 24) for _ in range(3)] == [0, 1, 2]
-
-
-def test_names_are_sorted_as_people_do() -> None:
-    names = ["a10.png", "a9.png", "A1.png", "a009.png", "b1.png", "1.png", "10.png", "2.png", "²3.png"]
+    names = ["a10.png", "a9.png", "A1.png", "a009.png", "b1.png", "1.png", "10.png", "2.png"]
     assert sorted(names, key=natural_key)[:6] == ["1.png", "2.png", "10.png", "A1.png", "a009.png", "a9.png"]
 
 
@@ -435,7 +385,7 @@ def test_a_camera(monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
     with pytest.raises(VideoNotFoundError, match="camera 7"):
         open_clip(7)
     monkeypatch.setattr(FakeCamera, "read", lambda self: (False, None))
-    with pytest.raises(VideoError, match="gave no picture"):
+    with pytest.raises(VideoError, match="no picture"):
         next(open_clip(source))
 
 
@@ -499,7 +449,7 @@ def test_a_file_without_pictures(tmp_path: Path) -> None:
         ("", VideoNotFoundError, "empty path"),
         ("null\0byte.mp4", VideoNotFoundError, "null"),
         ("x" * 5000, VideoNotFoundError, "cannot be read"),
-        ("https://example.com/a.mp4", VideoError, "URL"),
+        ("https://example.com/a.mp4", VideoNotFoundError, "download it"),
         ("/dev/null", VideoError, "regular"),
         ("camera:one", VideoError, "camera 'one'"),
         ("camera:-1", VideoError, "camera '-1'"),
@@ -555,26 +505,14 @@ def test_whatever_is_an_image_is_a_frame(tmp_path: Path) -> None:
         np.testing.assert_array_equal(picture.rgb, GOOD)
 
 
-def test_pil_images_are_frames() -> None:
-    rgba = np.dstack([GOOD, np.zeros((4, 6), np.uint8)])
-    frames = [Image.fromarray(GOOD), (3.0, Image.fromarray(GOOD[..., 0])), Image.fromarray(rgba)]
-    pictures = list(open_clip(frames))
-    for picture, value in zip(pictures, (128, 128, 255), strict=True):
-        assert picture.rgb.shape == (4, 6, 3)
-        assert (picture.rgb == value).all()
-    with pytest.raises(VideoError, match="Image") as failure:
-        open_clip(Image.fromarray(GOOD))  # type: ignore[arg-type]
-    assert "[image]" in failure.value.fix
-
-
 def test_an_iterable_without_frames() -> None:
     nothing: tuple[Any, ...] = ([], iter(()), np.zeros((0, 4, 6, 3), np.uint8))
     for empty in nothing:
         opened = open_clip(empty)
         for _ in range(2):
-            with pytest.raises(VideoError, match="no frame came"):
+            with pytest.raises(VideoError, match="no picture"):
                 next(opened)
-    with pytest.raises(VideoError, match="no frame came"):
+    with pytest.raises(VideoError, match="no picture"):
         list(stream([], "a cake"))
 
 
@@ -609,39 +547,38 @@ def test_a_clip_that_is_closed(clip: Path) -> None:
         next(opened)
 
 
+def test_a_file_whose_pictures_are_all_damaged_is_closed(clip: Path, tmp_path: Path) -> None:
+    content = bytearray(clip.read_bytes())
+    for at, size in packets(clip):
+        content[at : at + size] = bytes(size)
+    (tmp_path / "none.mp4").write_bytes(content)
+    with pytest.raises(VideoError, match="no picture"):
+        open_clip(tmp_path / "none.mp4")
+    if Path("/proc/self/fd").exists():
+        assert not any(os.path.realpath(link).endswith("none.mp4") for link in Path("/proc/self/fd").iterdir())
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
-@pytest.mark.parametrize("how", ["end", "break", "forgotten", "unread", "with", "failure", "no picture"])
+@pytest.mark.parametrize("how", ["end", "break", "forgotten", "unread", "with", "failure"])
 @pytest.mark.parametrize("kind", ["clip", "stream"])
-def test_a_file_is_closed_without_the_garbage_collector(clip: Path, tmp_path: Path, how: str, kind: str) -> None:
-    path = clip
-    if how == "no picture":
-        content = clip.read_bytes()
-        path = tmp_path / "none.mp4"
-        for at, size in packets(clip):
-            content = content[:at] + bytes(size) + content[at + size :]
-        path.write_bytes(content)
-
+def test_a_file_is_closed_without_the_garbage_collector(clip: Path, how: str, kind: str) -> None:
     def opened() -> Any:
-        return open_clip(path) if kind == "clip" else stream(path, "a cake", long_side=64, budget=4)
+        return open_clip(clip) if kind == "clip" else stream(clip, "a cake", long_side=64, budget=4)
 
-    def descriptors() -> int:
-        return sum(link.startswith(str(path.parent)) for link in map(_target, Path("/proc/self/fd").iterdir()))
+    def is_open() -> bool:
+        return any(os.path.realpath(link) == str(clip.resolve()) for link in Path("/proc/self/fd").iterdir())
 
     gc.collect()
     gc.disable()
     try:
-        if how == "no picture":
-            with pytest.raises(VideoError, match="no picture"):
-                opened()
-            assert descriptors() == 0
-            return
         frames = opened()
-        assert descriptors() == 1
+        assert is_open()
         if how == "end":
-            assert len(list(frames)) == 48
-            assert descriptors() == 0  # though it is still referred to
+            reader = frames if kind == "clip" else frames.clip
+            reader.skip_to(1.9)
+            assert len(list(frames)) == 2
+            assert not is_open()  # though it is still referred to
             assert list(frames) == []
-            assert (frames if kind == "clip" else frames.clip).skipped == 0
         elif how == "break":
             del frames
             for _ in opened():
@@ -658,16 +595,9 @@ def test_a_file_is_closed_without_the_garbage_collector(clip: Path, tmp_path: Pa
             (frames if kind == "clip" else frames.clip)._rows.close()
             with pytest.raises(StopIteration):
                 [next(frames) for _ in range(3)]
-        assert descriptors() == 0
+        assert not is_open()
     finally:
         gc.enable()
-
-
-def _target(link: Path) -> str:
-    try:
-        return os.readlink(link)
-    except OSError:  # closed meanwhile
-        return ""
 
 
 @pytest.mark.parametrize("name", ["concat:a|b.mp4", "frame%03d.mp4", "filme für ärzte.mp4", "no suffix"])

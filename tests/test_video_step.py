@@ -21,7 +21,6 @@ from foveate.video.flow import Floats, make_view, no_flow
 from foveate.video.propagate import blend_layers, make_layer, propagate
 from foveate.video.refresh import add_halo
 from foveate.video.step import State, StreamSettings, step
-from foveate.video.temporal import Motion, smooth_relevance
 from tests.video_scenes import Counting, panning, photo
 
 SIZE, SIDE, CELLS = (96, 128), 128, (12, 16)  # pixels, working size of the encoder, cells of 8 pixels
@@ -141,23 +140,11 @@ def test_looks_and_the_last_maps_move_with_the_picture(pan: list[Bytes]) -> None
     np.testing.assert_allclose(states[2].fixation[:, :-1], expected, atol=1e-5)
 
 
-def test_saliency_is_smoothed_along_the_motion_too() -> None:
-    texture = foveate.encode(photo(*SIZE), long_side=SIDE)
-    found = foveate.score(texture, CHILD)
-    rng = np.random.default_rng(0)
-    now, before = (replace(found, saliency=rng.random(CELLS, np.float32)) for _ in range(2))
-    flow = np.zeros((*CELLS, 2), np.float32)
-    flow[..., 1] = 1
-    mixed = smooth_relevance(now, before, Motion(flow, np.ones(CELLS, np.float32), 0.0), 0.25)
-    expected = 0.75 * now.saliency[:, :-1] + 0.25 * before.saliency[:, 1:]
-    np.testing.assert_allclose(mixed.saliency[:, :-1], expected, atol=1e-6)
-
-
 # --- features ---------------------------------------------------------------------------------------------------------
 
 
 def test_memory_has_no_say_where_nothing_was_carried_to(pan: list[Bytes]) -> None:
-    """A key frame that remembers all it can: the last column, which came in, is the tower's; the rest is carried."""
+    """A keyframe that remembers all it can: the last column, which came in, is the tower's; the rest is propagated."""
     encoder = load_encoder("nano")
     states, frames = follow(pan[:2], how(refresh=EACH, blend=1.0))
     assert frames[1].reason == "age"
@@ -172,7 +159,7 @@ def test_memory_has_no_say_where_nothing_was_carried_to(pan: list[Bytes]) -> Non
 
 @pytest.mark.parametrize("rank", [None, 6])
 def test_the_error_bound_holds_for_the_worst_questions(pan: list[Bytes], rank: int | None) -> None:
-    """What compression left out of a cell is the question it hurts most: in a key frame, and carried from there."""
+    """What compression left out of a cell is the question it hurts most: in a keyframe, and propagated from there."""
     encoder, (states, frames) = load_encoder("nano"), follow(pan[:2], how(rank=rank))
     features = encoder.encode_image(pan[0], long_side=SIDE).features
     for state, frame, cells, truth in (
@@ -187,18 +174,6 @@ def test_the_error_bound_holds_for_the_worst_questions(pan: list[Bytes], rank: i
         assert (wrong <= 1.001 * frame.texture.error_bound(q)[0][cells] + 1e-6).all()
         lengths = np.linalg.norm(left, axis=-1)
         assert (lengths <= 1.001 * frame.texture.residual.astype(np.float32)[cells] + 1e-5).all()
-
-
-def test_what_was_hidden_moves_with_the_picture(pan: list[Bytes]) -> None:
-    gone = np.zeros(SIZE, bool)
-    gone[32:48, 64:80] = True
-    first = make_layer(np.ones((*CELLS, 3), np.float32), np.zeros(CELLS, np.float32), make_view(pan[0]))
-    once = propagate(first, LEFT, gone)
-    twice = propagate(once, LEFT, np.zeros(SIZE, bool))
-    np.testing.assert_array_equal(twice.hidden, np.roll(gone, -8, 1))
-    confidence = blend_layers([twice], make_view(pan[2])).confidence
-    assert confidence[4:6, 7:9].max() == 0
-    assert confidence[4:6, 9].min() > 0.5
 
 
 def test_a_part_that_is_no_longer_believed_uncovers_what_is_below() -> None:
@@ -255,7 +230,7 @@ def test_parts_are_renewed_after_a_pause(pause: int, again: bool) -> None:
 
 
 @pytest.mark.parametrize(("most", "reason"), [(1.0, None), (0.05, "stale")])
-def test_parts_that_cost_too_much_make_a_key_frame(most: float, reason: str | None) -> None:
+def test_parts_that_cost_too_much_make_a_keyframe(most: float, reason: str | None) -> None:
     scene = photo(192, 256)
     _, frames = follow([scene, corner(scene, right=True)], renewing(most=most), flow=None)
     assert frames[1].reason == reason

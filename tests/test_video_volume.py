@@ -1,4 +1,4 @@
-"""A clip as one block: trilinear reading against a loop, one basis for all key frames."""
+"""A clip as one block: trilinear reading against a loop, one basis for all keyframes."""
 
 from __future__ import annotations
 

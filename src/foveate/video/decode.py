@@ -4,20 +4,15 @@ Sources: a video file (PyAV), a folder of images, arrays and other images, a cam
 
 What is notable
 * Memory is bounded: one picture is decoded ahead (so that a file without pictures is refused when it is opened).
-* Times are presentation timestamps, not frame counters: variable frame rates are right. The first picture is at 0, and
-  times always increase (`Clock`).
+* Times are presentation timestamps, not frame counters. The first picture is at 0, and times always increase (`Clock`).
 * A packet that cannot be decoded, and a picture that the decoder calls damaged, is left out and counted in `skipped`.
-  Pictures after it, up to the file's next keyframe, may show traces. What a decoder conceals (common in MPEG-TS and
-  Matroska) cannot be counted.
+  Pictures after it, up to the file's next keyframe, may show traces. What a decoder conceals cannot be counted.
 * An allow-list of containers: FFmpeg would draw a text file as a terminal and follow the addresses in a playlist.
 * Slice threads only. With frame threads PyAV (18.1) loses the pictures behind a damaged packet at the end of a file.
-* Where a stream does not say which matrix made its colours, large pictures are BT.709 and others BT.601, as players
-  do; FFmpeg takes BT.601 for all. Matrices that FFmpeg cannot undo (YCgCo, ICtCp, BT.2020 with constant luminance)
-  make a picture one that cannot be decoded.
+* Where a stream does not name the matrix of its colours, large pictures are BT.709 and others BT.601, as players do.
+  Matrices that FFmpeg cannot undo (YCgCo, ICtCp, BT.2020 with constant luminance) make a picture undecodable.
 * At full size the fast conversion is taken, which is 1 to 2 levels too dark: 0.2 ms at 854 x 480, the exact one 1.3 ms.
 * The display matrix (turns by 90 degrees, mirrors) is applied. Other angles are left as stored.
-* A file is closed where reading ends, for whatever reason, and with the last reference to its clip. (PyAV's container
-  is part of a cycle: by itself it would hold the file until the garbage collector comes by.)
 
 Not covered: tone mapping of HDR, pixels that are not square (they stay as stored), seeking, several video streams (the
 one that the container calls the best is read), interlaced pictures (both fields in one).
@@ -113,6 +108,7 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
     """The pictures of a clip, once, in order. Made by `open_clip`.
 
     The file or camera is let go at the end, by `close`, by `with`, or with the last reference, whichever comes first.
+    (PyAV's container is part of a cycle: by itself it would hold the file until the garbage collector comes by.)
 
     Attributes:
         name: file name, folder name, "camera:0" or "arrays"; for messages.
@@ -172,7 +168,11 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         except BaseException as cause:  # whatever it is, nothing comes after it
             self._source.close()
             if isinstance(cause, StopIteration) and not self._count:
-                raise self._source.explain_emptiness() from None
+                raise VideoError(
+                    f"'{self.name}' has no picture that can be decoded ({self.skipped} were tried)",
+                    expected="at least one picture",
+                    fix="play a file in another program, try another camera; an iterator that was read has none left",
+                ) from None
             raise
         picture = TimedPicture(self._count, self._clock(raw), rgb)
         self._count += 1
@@ -206,10 +206,9 @@ def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float |
     [0.0, 0.25, 0.5]
 
     Args:
-        source: path of a video file (the extra `video`); number of a camera, or "camera:0" (no camera was there to try
-            when this was written); a folder of images, in natural order of their names (one image file is a clip of
-            one picture); an iterable of what `load_image` takes: uint8 arrays [H, W, 3], PIL images, paths; or of
-            pairs (seconds, one of these).
+        source: path of a video file (the extra `video`); number of a camera, or "camera:0" (untested: none was there);
+            a folder of images, in natural order of their names, or one image; an iterable of what `load_image` takes:
+            uint8 arrays [H, W, 3], PIL images, paths; or of pairs (seconds, one of these).
         long_side: pictures larger than this are scaled down to it, before they become RGB where that is possible.
         rate: pictures a second of a folder or of arrays without times; 24 by default. Files and cameras have their own.
 
@@ -264,23 +263,19 @@ def _open_path(path: Path, text: str, long_side: int | None, rate: float | None)
         ) from None
     if folder:
         return VideoClip(FolderReader(path, long_side, rate), primed=True)
-    if not found and "://" in text:
-        raise VideoError(
-            f"the URL '{text}'", expected="a file; foveate downloads no videos", fix="download it and pass its path"
-        )
     if not found:
         raise VideoNotFoundError(
-            f"no file at '{path}'",
-            expected="the path of a video, of a folder of images, or 'camera:0'",
-            fix=f"check the spelling; the working directory is '{Path.cwd()}'",
+            f"no file at '{text}'",
+            expected="the path of a video, of a folder of images, or 'camera:0'; foveate downloads no videos",
+            fix="download it and pass its path"
+            if "://" in text
+            else f"check the spelling; the working directory is '{Path.cwd()}'",
         )
-    if not regular:
+    if not regular or not path.stat().st_size:
         raise VideoError(
-            f"'{path}' is not a regular file", expected="a video file", fix="for a camera pass its number: 'camera:0'"
-        )
-    if path.stat().st_size == 0:
-        raise VideoError(
-            f"'{path.name}' is empty (0 bytes)", expected="a video file", fix="download or export it again"
+            f"'{path}' is " + ("empty (0 bytes)" if regular else "not a regular file"),
+            expected="a video file",
+            fix="download or export it again; for a camera pass its number: 'camera:0'",
         )
     if _is_still(path):
         return VideoClip(FolderReader(path, long_side, rate), primed=True)
@@ -314,14 +309,6 @@ class ClipReader:
     def read(self) -> Iterator[Row]:
         """One row for each picture that can be decoded."""
         raise NotImplementedError
-
-    def explain_emptiness(self) -> VideoError:
-        """The error of a source without a picture."""
-        return VideoError(
-            f"'{self.name}' has no picture that can be decoded ({self.skipped} were tried)",
-            expected="at least one picture",
-            fix="play it in another program; if that fails too, download or export it again",
-        )
 
     def close(self) -> None:
         """Let go of what is held."""
@@ -405,13 +392,6 @@ class FrameReader(ClipReader):
                 raise VideoError(f"frame {number}: {cause.received}", expected=cause.expected, fix=fix) from cause
             yield at, _shrink(rgb, self._long_side)
 
-    def explain_emptiness(self) -> VideoError:
-        return VideoError(
-            "no frame came",
-            expected="at least one array uint8 [H, W, 3]",
-            fix="check what makes them; an iterator that was read before has none left",
-        )
-
 
 class CameraReader(ClipReader):
     """A camera through OpenCV. Times are the clock's when a picture arrives. Reading ends when it gives no more."""
@@ -438,11 +418,6 @@ class CameraReader(ClipReader):
                 continue
             self.skipped, failures = self.skipped + failures, 0
             yield time.monotonic(), _shrink(np.ascontiguousarray(bgr[..., ::-1]), self._long_side)
-
-    def explain_emptiness(self) -> VideoError:
-        return VideoError(
-            f"'{self.name}' gave no picture", expected="a camera that works", fix="unplug it and plug it in again"
-        )
 
     def close(self) -> None:
         self._capture.release()

@@ -41,11 +41,9 @@ COLOURS: tuple[Colour, ...] = (
 GROUND, LINE, INK, QUIET = (16, 16, 20), (38, 38, 46), (236, 236, 232), (150, 150, 158)
 KEY, RENEWED, BELIEF = (255, 255, 255), (110, 235, 215), (66, 84, 112)
 SENT = 0.78  # brightness of what is kept and has been sent before
-COUNTER = 9  # units that the number of the frame may take beside the legend
 DARK = 0.45  # brightness of what is not kept
 GLOW = 0.75  # opacity of full relevance
 COLUMNS = 512  # of the strip, at most
-LEGEND = ("confidence in features {}", "confidence of each question", "keyframe", "parts renewed")
 
 
 class History:
@@ -99,14 +97,12 @@ class Page:
         picture: (h, w) that frames are drawn in.
         unit: height of a line of text.
         columns: questions beside one another. rows: lines of questions.
-        legend: the names in the strip's legend, in lines.
     """
 
     picture: tuple[int, int]
     unit: int
     columns: int
     rows: int
-    legend: tuple[tuple[str, ...], ...]
 
     @staticmethod
     def for_frames(frame: tuple[int, int], questions: int) -> Page:
@@ -117,12 +113,12 @@ class Page:
         unit = max(20, round(20 * w / 854))
         w += w % 2
         columns = min(questions, max(1, w // (18 * unit)))
-        return Page((h, w), unit, columns, -(-questions // columns), _break_legend(w - unit, unit, questions))
+        return Page((h, w), unit, columns, -(-questions // columns))
 
     @property
     def size(self) -> tuple[int, int]:
         """(H, W) of what is drawn, both even."""
-        height = self.picture[0] + (3 * self.rows + 3 + len(self.legend)) * self.unit + 2 * self.gap
+        height = self.picture[0] + (3 * self.rows + 5) * self.unit + 2 * self.gap
         return height + height % 2, self.picture[1]
 
     @property
@@ -205,7 +201,7 @@ def _draw_lamp(out: Bytes, frame: Frame, page: Page) -> None:
     """In a corner of keyframes: why everything was encoded; where parts were renewed: that they were."""
     if not frame.keyframe and not frame.renewed:
         return
-    words, colour = (f"keyframe: {frame.reason}", KEY) if frame.keyframe else (LEGEND[3], RENEWED)
+    words, colour = (f"keyframe: {frame.reason}", KEY) if frame.keyframe else ("parts renewed", RENEWED)
     u = page.unit
     mask = _render_text(words, round(u * 0.7), page.picture[1] - 3 * u)
     high, wide = mask.shape[0] + u // 2, mask.shape[1] + round(1.6 * u)
@@ -245,25 +241,24 @@ def _draw_strip(out: Bytes, history: History, frame: Frame, page: Page) -> None:
     u, width = page.unit, page.picture[1]
     y = page.picture[0] + page.gap + 3 * page.rows * u
     left, wide, tall, thick = page.gap, width - 2 * page.gap, 3 * u - u // 2, 1 if u < 26 else 2
-    top = y + len(page.legend) * u + u // 4
+    top = y + 2 * u + u // 4
     size = round(u * 0.65)
     total = frame.index + 1 - history.count + (history.expected or 0)
     of = f" of {total}" if total > frame.index else ""
-    counter = _render_text(f"frame {frame.index + 1}{of}, {frame.time:.2f} s", size, COUNTER * u)
+    counter = _render_text(f"frame {frame.index + 1}{of}, {frame.time:.2f} s", size, wide // 2)
     _ink(out, counter, (y, width - left - counter.shape[1]), INK)
-    marks = {LEGEND[0]: BELIEF, LEGEND[2]: KEY, LEGEND[3]: RENEWED}
-    for line, names in enumerate(page.legend):
-        x, centre = left, y + line * u + u // 5 + u // 6
-        for name in names:
-            if name in marks:
-                cv2.rectangle(out, (x, centre - u // 6), (x + u // 3, centre + u // 6), marks[name], -1)
-            else:
-                for i in range(history.questions)[:3]:
-                    at = centre + 4 * i - 2 * min(2, history.questions - 1)
-                    cv2.line(out, (x, at), (x + u // 3, at), _colour(i), thick, cv2.LINE_AA)
-            word = _render_text(name.format(f"{frame.confidence.mean():.2f}"), size, wide)
-            _ink(out, word, (y + line * u, x + u // 2), QUIET)
-            x += u // 2 + word.shape[1] + u
+    names = (f"confidence in features {frame.confidence.mean():.2f}", "keyframe", "parts renewed")
+    places = [(y, left)]
+    for name, colour in zip(names, (BELIEF, KEY, RENEWED), strict=True):
+        (line, x), word = places[-1], _render_text(name, size, wide // 2)
+        cv2.rectangle(out, (x, line + u // 5), (x + u // 3, line + u // 5 + u // 3), colour, -1)
+        _ink(out, word, (line, x + u // 2), QUIET)
+        places.append((y + u, left if name == names[0] else x + 3 * u // 2 + word.shape[1]))
+    line, x = places[-1]
+    for i in range(min(3, history.questions)):
+        at = line + u // 3 + 4 * i - 2 * min(2, history.questions - 1)
+        cv2.line(out, (x, at), (x + u // 3, at), _colour(i), thick, cv2.LINE_AA)
+    _ink(out, _render_text("confidence of each question", size, wide // 2), (line, x + u // 2), QUIET)
     belief, found, key, renewed, each = history.to_columns()
     n = len(belief)
     heights = np.where(np.isnan(belief), -1, belief * (tall - 1))
@@ -284,20 +279,6 @@ def _draw_strip(out: Bytes, history: History, frame: Frame, page: Page) -> None:
         cv2.line(out, (x, top + tall - 1), (x, top + tall - 1 - u // 4), RENEWED, thick)
     now = round(float(left + ((history.count - 1) // each + 1) * wide / n))  # where the tick is not hidden
     cv2.line(out, (now, top - 2), (now, top + tall + 1), QUIET, 1)
-
-
-@lru_cache(maxsize=16)
-def _break_legend(width: int, unit: int, questions: int) -> tuple[tuple[str, ...], ...]:
-    """The names of LEGEND in as many lines as they need; in the first there is room for the number of the frame."""
-    lines: list[list[str]] = [[]]
-    x = COUNTER * unit
-    for name in LEGEND if questions > 1 else (LEGEND[0], LEGEND[1].replace("each", "the"), *LEGEND[2:]):
-        needed = unit // 2 + _render_text(name.format("0.00"), round(unit * 0.65), width).shape[1] + unit
-        if x + needed - unit > width:
-            lines, x = [*lines, []], 0
-        lines[-1].append(name)
-        x += needed
-    return tuple(map(tuple, lines))
 
 
 def _ink(out: Bytes, mask: Bytes, at: tuple[int, int], colour: Colour) -> None:
