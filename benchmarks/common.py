@@ -66,7 +66,7 @@ def time_once(function: Callable[[], Any]) -> float:
 
 def time_calls(function: Callable[[], Any], repeats: int) -> np.ndarray:
     """Seconds of each of `repeats` calls, after a warm-up."""
-    for _ in range(3):
+    for _ in range(min(3, repeats)):
         function()
     return np.array([time_once(function) for _ in range(repeats)])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +54,9 @@ def crops(photographs: list[Path], folder: Path) -> int:
     """Quarters of the photographs."""
     for photograph in photographs:
         whole = Image.open(photograph)
-        for y in (0, 1):
-            for x in (0, 1):
-                box = (
-                    x * whole.width // 2,
-                    y * whole.height // 2,
-                    (x + 1) * whole.width // 2,
-                    (y + 1) * whole.height // 2,
-                )
-                whole.crop(box).save(folder / f"{photograph.stem}-{y}{x}.png")
+        w, h = whole.width // 2, whole.height // 2
+        for y, x in product((0, 1), repeat=2):
+            whole.crop((x * w, y * h, x * w + w, y * h + h)).save(folder / f"{photograph.stem}-{y}{x}.png")
     return 4 * len(photographs)
 
 
@@ -131,16 +126,16 @@ def test_the_temporary_store_is_the_one_that_add_makes(toys: Path, tmp_path: Pat
 def test_so_it_is_where_the_basis_is_cut_from_a_larger_one(broccoli: Path, cake: Path, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     crops([broccoli, cake], tmp_path / "photos")
-    gathered = assert_same_store(tmp_path / "photos", load_encoder("nano"), tmp_path)
+    gathered = assert_same_store(tmp_path / "photos", load_encoder("nano"), tmp_path, 160)
     assert {r: v.shape for r, v in gathered.vectors.items()} == {r: (8, 8, r) for r in (64, 96, 128)}
     for numbers in (64, 96):  # a smaller choice is a part of a larger one, up to rounding
         assert np.allclose(gathered.vectors[numbers][:, 0], gathered.vectors[128][:, 0, :numbers], atol=2e-2)
 
 
-def assert_same_store(photos: Path, tower: Encoder, folder: Path) -> search.Gathered:
-    usual, other = (Store(folder / f"{name}.fov", encoder=tower) for name in ("usual", "other"))
+def assert_same_store(photos: Path, tower: Encoder, folder: Path, long_side: int | None = None) -> search.Gathered:
+    usual, other = (Store(folder / f"{name}.fov", encoder=tower, long_side=long_side) for name in ("usual", "other"))
     usual.add(photos)
-    gathered = search._gather(other, search.choose_images(photos), tower, None, lambda done: None)
+    gathered = search._gather(other, search.choose_images(photos), tower, long_side, lambda done: None)
     a, b = usual._reader(), other._reader()
     assert a is not None
     assert b is not None
@@ -182,7 +177,7 @@ def test_where_the_list_holds_every_image_nothing_is_lost(broccoli: Path, cake: 
     count = crops([broccoli, cake], tmp_path)
     done: list[int] = []
     found = search.measure(
-        search.choose_images(tmp_path), "nano", ("broccoli", "a cup of coffee", "a spoon"), None, done.append
+        search.choose_images(tmp_path), "nano", ("broccoli", "a cup of coffee", "a spoon"), 160, done.append
     )
     assert done == list(range(1, 2 * count + 1))
     assert found["images"] == count
@@ -313,7 +308,7 @@ def test_the_command_prints_the_table_and_json(cake: Path, tmp_path: Path) -> No
     crops([cake], tmp_path)
     (tmp_path / "broken.jpg").write_bytes(b"no image")
     (tmp_path / "asked.txt").write_text("coffee\ncake\n")
-    options = ["--data", str(tmp_path), "--queries", str(tmp_path / "asked.txt")]
+    options = ["--data", str(tmp_path), "--queries", str(tmp_path / "asked.txt"), "--long-side", "160"]
     run = CliRunner().invoke(app, ["evaluate", "search", *options], catch_exceptions=False)
     assert "1152 (the store's)" in run.stdout
     assert "Store.search, as it is (rerank 50): 1.000" in run.stdout

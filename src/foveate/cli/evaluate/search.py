@@ -1,6 +1,6 @@
 """Is the store's short list good enough for these images? Against ranking all of them exactly.
 
-    foveate evaluate search FOLDER
+    foveate evaluate search --data FOLDER
 
 Store.search looks closely only at the images of a short list, which a few vectors an image decide. Here every question
 is also asked of every image's map, as the search's second stage does it. The report says how many of the best ten
