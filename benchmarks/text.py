@@ -28,7 +28,7 @@ from benchmarks.common import PHOTOS, show
 from foveate.channels.text import Detector, find_text_regions
 from foveate.channels.visual import compute_visual_planes
 from foveate.cli.evaluate.circumstances import circumstances
-from foveate.cli.evaluate.coco import opened
+from foveate.cli.evaluate.coco import open_images
 from foveate.cli.evaluate.command import print_rows
 from foveate.cli.terminal import print_json
 from foveate.core.errors import MissingExtraError, OptionError
@@ -151,7 +151,7 @@ def annotated(folder: Path) -> Iterator[tuple[NDArray[np.uint8], Floats, Floats,
             expected='JSON with "images", each with "file" and "instances" of "polygon" and "ignore"',
             fix="pass a folder with annotations.json and the images beside it",
         ) from None
-    with opened(folder) as read:
+    with open_images(folder) as read:
         for name, source, instances in entries:
             rgb = read(name)
             masks = np.zeros((2, *rgb.shape[:2]), np.uint8)

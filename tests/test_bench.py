@@ -254,7 +254,8 @@ def test_a_broken_entry_is_named(folder: Path, part: str, changes: dict[str, obj
 @pytest.mark.parametrize("part", ["images", "categories", "annotations"])
 def test_an_entry_that_is_no_object_is_named(folder: Path, part: str) -> None:
     content = json.loads((folder / "annotations.json").read_text())
-    for entry in (None, "text", 5, []):
+    entries: tuple[object, ...] = (None, "text", 5, [])
+    for entry in entries:
         (folder / "annotations.json").write_text(json.dumps(content | {part: [entry]}))
         with pytest.raises(OptionError, match=rf"{part}\[0\].*no JSON object"):
             read_folder(folder)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -38,8 +38,7 @@ class Labelled:
     masks: dict[str, NDArray[np.bool_]]
 
 
-@dataclass(frozen=True)
-class Outline:
+class Outline(NamedTuple):
     """Where one thing is, in pixels (x, y): polygons, or a box (x0, y0, x1, y1) where there are none."""
 
     thing: str
@@ -47,8 +46,7 @@ class Outline:
     box: tuple[float, float, float, float]
 
 
-@dataclass(frozen=True)
-class Annotated:
+class Annotated(NamedTuple):
     """An image's file, the size it was annotated at (0 where the file does not say), and its things."""
 
     file: str
@@ -77,7 +75,7 @@ class Folder:
             raise OptionError(
                 f"no labelled image in '{self.path}'", expected="at least one thing", fix="check annotations.json"
             )
-        with opened(self.path) as read:
+        with open_images(self.path) as read:
             for image in self.images[:limit]:
                 if only is not None and image.file not in only:
                     continue
@@ -102,44 +100,48 @@ def read_folder(data: Path) -> Folder:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as cause:
         why = getattr(cause, "strerror", None) or f"{type(cause).__name__}: {str(cause)[:100]}"
         raise _wrong(file, f"no COCO annotation file ({why})") from None
-    images, names = _images(lists[0], file), _names(lists[2], file)
-    for number, entry in enumerate(lists[1]):
-        with _reading(file, f"annotations[{number}]", entry):
-            image, thing = images.get(_key(entry["image_id"])), names.get(_key(entry["category_id"]))
-            if image is not None and thing and not entry.get("iscrowd"):
-                image.outlines.append(_outline(thing, entry))
-    things = tuple(name for name in names.values() if name)
-    return Folder(data, things, tuple(image for image in images.values() if image.outlines))
-
-
-def _images(entries: list[Any], file: Path) -> dict[Any, Annotated]:
     images: dict[Any, Annotated] = {}
-    files: set[str] = set()
-    for number, entry in enumerate(entries):
-        with _reading(file, f"images[{number}]", entry):
-            name, width, height = entry["file_name"], _finite(entry.get("width", 0)), _finite(entry.get("height", 0))
-            if not isinstance(name, str) or not name:
-                raise TypeError("file_name is no text")
-            if _key(entry["id"]) in images or name in files:
-                raise ValueError("its id or file_name occurs twice")
-            files.add(name)
-            images[_key(entry["id"])] = Annotated(name, width, height, [])
-    return images
-
-
-def _names(entries: list[Any], file: Path) -> dict[Any, str]:
-    """Category id -> name, empty for stuff."""
     names: dict[Any, str] = {}
+
+    def add_image(entry: dict[str, Any]) -> None:
+        size = _finite(entry.get("width", 0)), _finite(entry.get("height", 0))
+        images[entry["id"]] = Annotated(entry["file_name"], *size, [])
+
+    def add_category(entry: dict[str, Any]) -> None:
+        if entry.get("isthing", 1):
+            names[entry["id"]] = entry["name"]
+
+    def add_annotation(entry: dict[str, Any]) -> None:
+        image, thing = images.get(_key(entry["image_id"])), names.get(_key(entry["category_id"]))
+        if image is not None and thing and not entry.get("iscrowd"):
+            image.outlines.append(_outline(thing, entry))
+
+    _read_entries(file, "images", lists[0], add_image, "file_name")
+    _read_entries(file, "categories", lists[2], add_category, "name")
+    _read_entries(file, "annotations", lists[1], add_annotation)
+    return Folder(data, tuple(names.values()), tuple(image for image in images.values() if image.outlines))
+
+
+def _read_entries(
+    file: Path, part: str, entries: list[Any], add: Callable[[dict[str, Any]], None], name: str = ""
+) -> None:
+    """Check and add each entry of a list; an error names it. `name`: a text, which occurs once, as the id does."""
+    before: set[Any] = set()
     for number, entry in enumerate(entries):
-        with _reading(file, f"categories[{number}]", entry):
-            name = entry["name"]
-            if not isinstance(name, str) or not name.strip():
-                raise TypeError("name is no text")
-            thing = name if entry.get("isthing", 1) else ""
-            if _key(entry["id"]) in names or (thing and thing in names.values()):
-                raise ValueError("its id or name occurs twice")
-            names[_key(entry["id"])] = thing
-    return names
+        try:
+            if not isinstance(entry, dict):
+                raise TypeError("no JSON object")
+            if name:
+                if not isinstance(entry[name], str) or not entry[name].strip():
+                    raise TypeError(f"{name} is no text")
+                known = {("id", _key(entry["id"])), (name, entry[name] if entry.get("isthing", 1) else number)}
+                if known & before:
+                    raise ValueError(f"its id or {name} occurs twice")
+                before |= known
+            add(entry)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
+            what = f"lacks {cause}" if isinstance(cause, KeyError) else str(cause)
+            raise _wrong(file, f"{part}[{number}]: {what}") from None
 
 
 def _outline(thing: str, entry: dict[str, Any]) -> Outline:
@@ -165,17 +167,6 @@ def _finite(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{value!r} is no finite number")
     return float(min(max(value, -FAR), FAR))
-
-
-@contextmanager
-def _reading(file: Path, where: str, entry: Any) -> Iterator[None]:
-    try:
-        if not isinstance(entry, dict):
-            raise TypeError("no JSON object")
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
-        what = f"lacks {cause}" if isinstance(cause, KeyError) else str(cause)
-        raise _wrong(file, f"{where}: {what}") from None
 
 
 def _wrong(file: Path, what: str) -> OptionError:
@@ -214,7 +205,7 @@ def _on_raster(mask: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 @contextmanager
-def opened(data: Path) -> Iterator[Callable[[str], NDArray[np.uint8]]]:
+def open_images(data: Path) -> Iterator[Callable[[str], NDArray[np.uint8]]]:
     """A function from a file name to an image [H, W, 3]."""
     tar = data / "images.tar"
     if not tar.is_file():
