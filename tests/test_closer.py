@@ -16,7 +16,14 @@ from PIL import Image
 
 import foveate
 from foveate import tiles
-from foveate.core.errors import ImageDecodeError, ImageFormatError, ImageNotFoundError, ImageTooLargeError, OptionError
+from foveate.core.errors import (
+    ImageArrayError,
+    ImageDecodeError,
+    ImageFormatError,
+    ImageNotFoundError,
+    ImageTooLargeError,
+    OptionError,
+)
 from foveate.tiles.raster import Pixels, TiledTiff, open_raster
 from foveate.tiles.scene import tile_box, tile_counts
 from tests.conftest import PHOTOS
@@ -134,7 +141,7 @@ def test_unusable_input_says_so(tmp_path: Path, files: dict[str, Path], picture:
     half.write_bytes(files["jpeg.tif"].read_bytes()[:-50_000])
     with pytest.raises(ImageDecodeError):
         tiles.survey(half)
-    with pytest.raises(ImageFormatError):
+    with pytest.raises(ImageArrayError):
         tiles.survey(picture[..., 0])
     with pytest.raises(OptionError, match="tile"):
         tiles.survey(picture, tile=8)

@@ -87,6 +87,17 @@ class Grid:
         return np.concatenate([centres - half, centres + half], 1)
 
 
+def check_grid(grid: object, image: Grid) -> Grid:
+    """A grid over the same image as `image`. Raises OptionError for anything else."""
+    if isinstance(grid, Grid) and (grid.height, grid.width) == (image.height, image.width):
+        return grid
+    raise OptionError(
+        f"a grid over {grid.height} x {grid.width} pixels" if isinstance(grid, Grid) else f"grid={grid!r}",
+        expected=f"a Grid over the same image, {image.height} x {image.width} pixels",
+        fix=f"make it with Grid(h, w, {image.height}, {image.width})",
+    )
+
+
 def resize_map(plane: NDArray[Any], shape: tuple[int, int]) -> Floats:
     """Move a map to another grid over the same image: [h, w] or [h, w, c] -> the same at `shape`, float32.
 

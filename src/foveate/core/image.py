@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from foveate.core.checks import check_array
 from foveate.core.errors import (
     ImageArrayError,
     ImageDecodeError,
@@ -123,41 +124,41 @@ def refuse_address(source: str | os.PathLike[str]) -> None:
         )
 
 
+def fit_size(size: tuple[int, int], long_side: int | None) -> tuple[int, int]:
+    """(H, W) with the same aspect whose long side is at most `long_side` (None: any); never larger than it was.
+
+    >>> fit_size((480, 854), 256)
+    (144, 256)
+    """
+    if long_side is None or max(size) <= long_side:
+        return size
+    scale = long_side / max(size)
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+
+
+def shrink(rgb: Bytes, long_side: int | None) -> Bytes:
+    """An image uint8 [H, W, 3] scaled down by area means, where its long side is above `long_side`."""
+    h, w = fit_size((rgb.shape[0], rgb.shape[1]), long_side)
+    if (h, w) == rgb.shape[:2]:
+        return rgb
+    import cv2
+
+    return np.asarray(cv2.resize(rgb, (w, h), interpolation=cv2.INTER_AREA), np.uint8)
+
+
 def _read(path: Path, max_bytes: int) -> bytes:
     try:
-        found, folder = path.exists(), path.is_dir()
-        content = b""
         if path.is_file():  # not a device or a pipe, which may never end
             with path.open("rb") as file:
-                content = file.read(max_bytes + 1)
-        elif found and not folder:
-            raise OSError("it is not a regular file")
+                return file.read(max_bytes + 1)
+        what = "is a directory" if path.is_dir() else "is not a regular file" if path.exists() else ""
     except (OSError, ValueError) as cause:  # ValueError: a name with a null byte
-        raise ImageNotFoundError(
-            f"'{path}' cannot be read ({cause})",
-            expected="a readable image file",
-            fix="check its permissions and its path",
-        ) from None
-    if not found:
-        raise ImageNotFoundError(
-            f"no file at '{path}'",
-            expected="the path of an image",
-            fix=f"check the spelling; the working directory is '{Path.cwd()}'",
-        )
-    if folder:
-        raise ImageNotFoundError(
-            f"'{path}' is a directory", expected="an image file", fix="pass one file; loop over the directory's files"
-        )
-    return content
-
-
-def _check_bytes(size: int, name: str, max_bytes: int) -> None:
-    if size > max_bytes:
-        raise ImageTooLargeError(
-            f"'{name}' has more than {max_bytes:,} bytes",
-            expected=f"at most {max_bytes:,}",
-            fix="if you trust it: foveate.encode(foveate.load_image(source, max_bytes=...))",
-        )
+        what = f"cannot be read ({cause})"
+    raise ImageNotFoundError(
+        f"'{path}' {what}" if what else f"no file at '{path}'",
+        expected="the path of a readable image file",
+        fix=f"check spelling and permissions; the working directory is '{Path.cwd()}'",
+    )
 
 
 def _check_pixels(size: tuple[int, int], name: str, max_pixels: int) -> None:
@@ -177,19 +178,21 @@ def _check_pixels(size: tuple[int, int], name: str, max_pixels: int) -> None:
 def _from_bytes(
     content: bytes, name: str, value_range: tuple[float, float] | None, max_bytes: int, max_pixels: int
 ) -> Picture:
-    _check_bytes(len(content), name, max_bytes)
-    if not content:
-        raise ImageFormatError(
-            f"'{name}' is empty (0 bytes)", expected="an image file", fix="download or export it again"
+    if len(content) > max_bytes:
+        raise ImageTooLargeError(
+            f"'{name}' has more than {max_bytes:,} bytes",
+            expected=f"at most {max_bytes:,}",
+            fix="if you trust it: foveate.encode(foveate.load_image(source, max_bytes=...))",
         )
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             return _from_pil(image, name, value_range, max_pixels)
     except UnidentifiedImageError:
+        start = f"its first bytes are {content[:12]!r}" if content else "it has 0 bytes"
         raise ImageFormatError(
-            f"'{name}' is not an image that foveate reads (its first bytes are {content[:12]!r})",
+            f"'{name}' is not an image that foveate reads ({start})",
             expected=", ".join(FORMATS) + ", judged by content and not by file name",
-            fix="convert it to PNG or JPEG",
+            fix="convert it to PNG or JPEG, or download it again",
         ) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as cause:
         raise ImageTooLargeError(
@@ -200,10 +203,11 @@ def _from_bytes(
     except (ImageArrayError, ImageDecodeError, ImageTooLargeError):
         raise
     except Exception as cause:  # decoders fail in many ways: OSError, SyntaxError, struct.error, EOFError, ...
-        raise _undecodable(name, cause) from cause
+        raise undecodable(name, cause) from cause
 
 
-def _undecodable(name: str, cause: Exception) -> ImageDecodeError:
+def undecodable(name: str, cause: Exception) -> ImageDecodeError:
+    """The error for a file whose decoder failed."""
     return ImageDecodeError(
         f"'{name}' begins as an image, but cannot be decoded ({type(cause).__name__}: {cause})",
         expected="a complete, undamaged file",
@@ -228,7 +232,7 @@ def _from_pil(image: Image.Image, name: str, value_range: tuple[float, float] | 
     except ImageArrayError:
         raise
     except Exception as cause:
-        raise _undecodable(name, cause) from cause
+        raise undecodable(name, cause) from cause
 
 
 def check_rgb(rgb: object) -> None:
@@ -248,11 +252,11 @@ def _from_array(
     array: NDArray[np.generic], value_range: tuple[float, float] | None, max_pixels: int, name: str = "array"
 ) -> Picture:
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)):
-        hint = "transpose it with array.transpose(1, 2, 0)" if _looks_channels_first(array) else "reshape it"
+        channels_first = array.ndim == 3 and array.shape[0] in (1, 3, 4)
         raise ImageArrayError(
             f"an array of shape {list(array.shape)}",
             expected="[H, W], [H, W, 1], [H, W, 3] (RGB) or [H, W, 4] (RGBA), channels last",
-            fix=hint,
+            fix="transpose it with array.transpose(1, 2, 0)" if channels_first else "reshape it",
         )
     _check_pixels(array.shape[:2], name, max_pixels)
     pixels = _to_uint8(array, value_range, name)
@@ -263,10 +267,6 @@ def _from_array(
     return Picture(np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3))), None, name)
 
 
-def _looks_channels_first(array: NDArray[np.generic]) -> bool:
-    return array.ndim == 3 and array.shape[0] in (1, 3, 4)
-
-
 def _to_uint8(array: NDArray[np.generic], value_range: tuple[float, float] | None, name: str) -> Bytes:
     if array.dtype == np.uint8:
         return array.astype(np.uint8, copy=True)
@@ -274,36 +274,20 @@ def _to_uint8(array: NDArray[np.generic], value_range: tuple[float, float] | Non
         return np.rint(array.astype(np.float32) / 257).astype(np.uint8)
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * np.uint8(255)
-    if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
-        raise ImageArrayError(
-            f"'{name}' has dtype {array.dtype}",
-            expected="uint8, uint16, or other numbers with a declared range",
-            fix="convert it, for example with array.astype(np.uint8)",
-        )
-    finite = np.isfinite(array)
-    if not finite.all():
-        raise ImageArrayError(
-            f"'{name}' has {int((~finite).sum()):,} pixels that are NaN or infinite",
-            expected="finite pixels",
-            fix="replace them first, for example with np.nan_to_num",
-        )
+    numbers = check_array(
+        name, array, array.shape, dtype=np.float64, fix="replace them, say with np.nan_to_num", error=ImageArrayError
+    )
     if value_range is None:
         raise ImageArrayError(
-            f"'{name}' has {array.dtype} pixels from {array.min():.4g} to {array.max():.4g}, with no declared range",
+            f"'{name}': {array.dtype} from {numbers.min():.4g} to {numbers.max():.4g}, with no declared range",
             expected="value_range=(black, white) for pixels that are neither uint8 nor uint16",
             fix="pass value_range=(0, 1) or (0, 255), whichever is true",
         )
-    try:
-        black, white = (float(bound) for bound in value_range)
-    except (TypeError, ValueError):
-        black, white = 0.0, 0.0  # refused below
-    if not np.isfinite([black, white]).all() or not white > black:
-        raise ImageArrayError(
-            f"value_range=({black}, {white})",
-            expected="two finite numbers, black < white",
-            fix="pass (0, 1), for example",
-        )
-    return np.rint(np.clip((array.astype(np.float64) - black) / (white - black), 0, 1) * 255).astype(np.uint8)
+    bounds = check_array("value_range", value_range, (2,), dtype=np.float64, error=ImageArrayError)
+    black, white = float(bounds[0]), float(bounds[1])
+    if not white > black:
+        raise ImageArrayError(f"value_range=({black}, {white})", expected="black < white", fix="pass (0, 1), say")
+    return np.rint(np.clip((numbers - black) / (white - black), 0, 1) * 255).astype(np.uint8)
 
 
 def _over_white(rgba: Bytes, name: str) -> Picture:

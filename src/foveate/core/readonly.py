@@ -1,7 +1,7 @@
-"""Values that stay as they are, also after a journey between processes.
+"""Immutable values, also after pickling.
 
-`ReadOnly` is a mapping that cannot be changed (types.MappingProxyType cannot be pickled). `freeze` makes the arrays of
-an object read-only: NumPy forgets that they were when it unpickles them. `Frozen` does so for a dataclass.
+`ReadOnly` is a mapping that cannot be changed (types.MappingProxyType cannot be pickled). `Frozen` makes the arrays of
+a dataclass read-only, again after unpickling, where NumPy forgets that they were.
 """
 
 from __future__ import annotations
@@ -16,11 +16,7 @@ V = TypeVar("V")
 
 
 class ReadOnly(Mapping[K, V]):
-    """A copy of a mapping without the means to change it.
-
-    >>> ReadOnly({"a": 1})["a"]
-    1
-    """
+    """A copy of a mapping without the means to change it."""
 
     __slots__ = ("_items",)
 
@@ -41,22 +37,14 @@ class ReadOnly(Mapping[K, V]):
 
 
 class Frozen:
-    """For dataclasses whose arrays are read-only from the start, and after a journey between processes."""
+    """For dataclasses: arrays among the attributes, and among the values of mappings, are read-only."""
 
     def __post_init__(self) -> None:
-        freeze(self)
+        for attribute in vars(self).values():
+            for array in attribute.values() if isinstance(attribute, Mapping) else (attribute,):
+                if isinstance(array, np.ndarray):
+                    array.setflags(write=False)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        freeze(self)
-
-
-def freeze(value: object) -> None:
-    """Make arrays read-only that are attributes of an object, or values of a mapping among its attributes."""
-    for attribute in vars(value).values():
-        if isinstance(attribute, np.ndarray):
-            attribute.setflags(write=False)
-        elif isinstance(attribute, Mapping):
-            for array in attribute.values():
-                if isinstance(array, np.ndarray):
-                    array.setflags(write=False)
+        Frozen.__post_init__(self)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import OptionError
-from foveate.core.grid import Grid, resize_map
-from foveate.core.readonly import ReadOnly, freeze
+from foveate.core.grid import Grid, check_grid, resize_map
+from foveate.core.readonly import Frozen, ReadOnly
 from foveate.relevance.query import quoted
 
 Floats = NDArray[np.float32]
@@ -19,7 +18,7 @@ DETECTED = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Relevance:
+class Relevance(Frozen):
     """Where a question looks.
 
     Attributes:
@@ -62,10 +61,6 @@ class Relevance:
             f"{found})"
         )
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        freeze(self)
-
     @property
     def detected(self) -> bool:
         """Whether the thing counts as being in the image: confidence is at least 0.5."""
@@ -82,16 +77,7 @@ class Relevance:
 
     def on(self, grid: Grid) -> Relevance:
         """The same relevance on another grid over the same image: area means where coarser, linear where finer."""
-        if not isinstance(grid, Grid):
-            raise OptionError(
-                f"{grid!r} as a grid", expected="a Grid", fix="make it with Grid(h, w, image height, image width)"
-            )
-        if (grid.height, grid.width) != (self.grid.height, self.grid.width):
-            raise OptionError(
-                f"a grid over {grid.height} x {grid.width} pixels",
-                expected=f"one over the same image, {self.grid.height} x {self.grid.width} pixels",
-                fix="make it with Grid(h, w, relevance.grid.height, relevance.grid.width)",
-            )
+        check_grid(grid, self.grid)
         return replace(
             self,
             map=fixed(np.clip(resize_map(self.map, grid.shape), 0, 1)),

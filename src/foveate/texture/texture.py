@@ -2,9 +2,9 @@
 
 What is notable
 * Three groups of stored planes: "pixel" (uint8, the image), "quarter" and "cell" (float16), and the compressed
-  embedding with its basis. Positions and gradients are computed; a channel nobody built answers with its neutral value.
-  A 1024 x 1024 image takes about 4 MB so, against 168 MB for forty float32 planes.
-* `with_channel` adds a plane of one's own, or fills one of the forty, and shares everything else.
+  embedding with its basis. Positions and gradients are computed; an unbuilt channel has its neutral value.
+  A 1024 x 1024 image takes about 4 MB, against 168 MB for forty float32 planes.
+* `with_channel` adds a plane of a new name, or fills one of the forty, and shares everything else.
 * Every plane spans the whole image, whatever its resolution. Reading the coarse plane at a pixel's centre is the same
   as upsampling it first, so nothing is ever stored upsampled.
 * Mip levels are made when first read, each channel with its own reduction: means for smooth planes, maxima for edges,
@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.checks import check_array, check_choice, check_int, check_type
 from foveate.core.errors import ChannelError, OptionError, UnbuiltChannelWarning
-from foveate.core.grid import Boundary, Grid, reduce_plane, resize_map
+from foveate.core.grid import Boundary, Grid, check_grid, reduce_plane, resize_map
 from foveate.core.layout import (
     COLOURS,
     DERIVED,
@@ -51,6 +51,7 @@ from foveate.texture.sampling import MAX_LEVEL, FilterMode
 
 Floats = NDArray[np.float32]
 T = TypeVar("T")
+RESOLUTIONS: tuple[Native, ...] = ("pixel", "quarter", "cell")  # an array that fits two of them is of the coarser one
 COMPUTED = (*COLOURS, "x", "y", "eccentricity")
 
 
@@ -79,7 +80,7 @@ class Texture(Frozen):
         preprocessing: how the image was presented to the encoder (long side, cells, ...).
         name: of the image, for messages.
         made_by: how channels were computed, by name, where there is more than one way.
-        extra: planes of one's own, described by name.
+        extra: descriptions of planes that are not in the table, by name.
     """
 
     grid: Grid
@@ -250,9 +251,7 @@ class Texture(Frozen):
     ) -> Texture:
         """A new texture with one plane more (or another one), which shares everything else.
 
-        >>> texture.with_channel("gaze", plane).channel("gaze")                 # doctest: +SKIP
-
-        Args:
+            Args:
             name: one of the table that is stored as a plane (its range and resolution are known), or a new one.
             plane: numbers [h, w] at the channel's native resolution; kept as float16.
             made_by: a few words for `Texture.made_by`.
@@ -262,14 +261,8 @@ class Texture(Frozen):
         Raises:
             ChannelError: the name cannot be a plane. OptionError: wrong shape, NaN, or values outside the range.
         """
-        try:
-            array = np.asarray(plane, np.float64)
-        except (TypeError, ValueError):
-            raise OptionError(
-                f"a plane for '{name}' of type {type(plane).__name__}",
-                expected="numbers [h, w]",
-                fix="pass a NumPy array",
-            ) from None
+        what = f"plane '{name}'"
+        array = check_array(what, plane, (None, None), dtype=np.float64, fix="pass a NumPy array [h, w]")
         known = isinstance(name, str) and (name in EVERY_NAME or name in self.extra)
         if known and description:
             raise OptionError(
@@ -280,20 +273,28 @@ class Texture(Frozen):
         if known:
             channel = self.describe(name)
         else:
-            channel = extra_channel(name, native or self._native_of(array.shape), **description)
+            shapes = {native_shape(each, self.grid): each for each in RESOLUTIONS}
+            channel = extra_channel(name, native or shapes.get(array.shape, "cell"), **description)
         if not channel.stored:
             raise ChannelError(
                 f"a plane for '{name}'",
                 expected="a channel that is stored: this one follows from the image",
                 fix="choose a new name, or encode another image",
             )
+        shape = native_shape(channel.native, self.grid)
+        with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite, and is refused
+            kept = array.astype(np.float16)
+        fix = "resize_map of foveate.core.grid moves it, np.clip cuts it; float16 ends at 65504"
+        check_array(what, kept, shape, dtype=np.float16, low=channel.low, high=channel.high, fix=fix)
+        if channel.filter == "nearest" and ((kept != array) | (kept != np.rint(kept))).any():
+            raise OptionError(
+                f"{what} with values that are no whole numbers up to 2048",
+                expected="ids or a mask: between them nothing is interpolated",
+                fix="threshold the mask; number the segments from 0",
+            )
         made = {key: by for key, by in self.made_by.items() if key != name} | ({name: made_by} if made_by else {})
-        return replace(
-            self,
-            planes={**self.planes, name: _kept(channel, array, native_shape(channel.native, self.grid))},
-            made_by=made,
-            extra=self.extra if known else {**self.extra, name: channel},
-        )
+        extra = self.extra if known else {**self.extra, name: channel}
+        return replace(self, planes={**self.planes, name: kept}, made_by=made, extra=extra)
 
     def tokens(self, grid: Grid | None = None, layout: Layout | str = FULL40) -> Floats:
         """The token table: one contiguous row of all channels per cell, float32 [grid.count, len(layout)].
@@ -303,15 +304,8 @@ class Texture(Frozen):
         Each channel is reduced over a cell's area by its own rule, or interpolated where the grid is finer than it.
         The default grid is the texture's own. The table is kept, and is read-only.
         """
-        fix = "make it with Grid(h, w, texture.grid.height, texture.grid.width)"
-        over = self.grid if grid is None else check_type("grid", grid, Grid, expected="a Grid", fix=fix)
-        if (over.height, over.width) != (self.grid.height, self.grid.width):
-            raise OptionError(
-                f"a grid over {over.height} x {over.width} pixels",
-                expected=f"one over this image, {self.grid.height} x {self.grid.width} pixels",
-                fix=fix,
-            )
-        shape, wanted = over.shape, layout_named(layout)
+        shape = (self.grid if grid is None else check_grid(grid, self.grid)).shape
+        wanted = layout_named(layout)
 
         def make() -> Floats:
             planes = [self._at(self.describe(name), shape) for name in wanted.names]
@@ -351,7 +345,7 @@ class Texture(Frozen):
         return length[:, None, None] * self.residual.astype(np.float32)
 
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
-        """A value that depends on this texture alone, made when first asked for and kept with it.
+        """A value that depends on this texture alone, made when first needed and kept with it.
 
         The texture stays a value: what is kept here can always be made again, and two threads that make it at once
         make the same. Arrays become read-only.
@@ -402,35 +396,3 @@ class Texture(Frozen):
         if channel.filter == "nearest" or (coarser and channel.reduction != "mean"):
             return reduce_plane(plane, shape, channel.reduction)
         return resize_map(plane, shape)
-
-    def _native_of(self, shape: tuple[int, ...]) -> Native:
-        """The resolution of an array by its shape: cells first, then a quarter, then pixels."""
-        for native in ("cell", "quarter", "pixel"):
-            if shape == native_shape(native, self.grid):
-                return native
-        return "cell"
-
-
-def _kept(channel: Channel, plane: NDArray[np.float64], shape: tuple[int, int]) -> NDArray[np.float16]:
-    """A plane as it is kept. Raises OptionError where shape or values are not the channel's."""
-    if plane.shape != shape:
-        raise OptionError(
-            f"a plane of shape {list(plane.shape)} for '{channel.name}'",
-            expected=f"{list(shape)}, the {channel.native} resolution of this texture",
-            fix="move it with foveate.core.grid.resize_map(plane, texture.grid.shape), say",
-        )
-    with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite, and is refused
-        kept = plane.astype(np.float16)
-    if not (np.isfinite(kept).all() and channel.low <= kept.min() <= kept.max() <= channel.high):
-        raise OptionError(
-            f"a plane for '{channel.name}' with values from {plane.min():.4g} to {plane.max():.4g}",
-            expected=f"{channel.low:g} to {channel.high:g}, without NaN, within the range of float16",
-            fix="scale it, or clip it with np.clip",
-        )
-    if channel.filter == "nearest" and ((kept != plane) | (kept != np.rint(kept))).any():
-        raise OptionError(
-            f"a plane for '{channel.name}' with values that are no whole numbers up to 2048",
-            expected="ids or a mask: between them nothing is interpolated",
-            fix="threshold the mask; number the segments from 0",
-        )
-    return kept

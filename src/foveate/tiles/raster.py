@@ -26,16 +26,16 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from foveate.core.errors import (
-    ImageDecodeError,
+    FoveateError,
     ImageFormatError,
     ImageNotFoundError,
     ImageTooLargeError,
     MissingExtraError,
 )
-from foveate.core.image import FORMATS, refuse_address
+from foveate.core.image import FORMATS, PILLOWS_LIMIT, check_rgb, fit_size, refuse_address, shrink, undecodable
 
 Bytes = NDArray[np.uint8]
-MAX_DECODED = 178_956_970  # pixels: 716 MB in Pillow, whose own limit this is
+MAX_DECODED = PILLOWS_LIMIT  # 716 MB in Pillow
 MAX_TILED = 40_000_000_000
 YCBCR, JPEG = 6, 7
 PHOTOMETRIC = ((1, 1), (2, 3), (2, 4), (YCBCR, 3))  # TIFF's: grey with black 0, RGB, RGB and alpha, JPEG's YCbCr
@@ -73,7 +73,7 @@ class Pixels:
 
     def overview(self, long_side: int) -> Bytes:
         """Area mean of the whole."""
-        return _shrunk(self.rgb, _fitted(self.size, long_side))
+        return np.ascontiguousarray(shrink(self.rgb, long_side))
 
     def region(self, y0: int, x0: int, y1: int, x1: int) -> Bytes:
         """A copy of the box."""
@@ -94,9 +94,10 @@ class Decoded:
 
     def overview(self, long_side: int) -> Bytes:
         """Means of whole blocks, then to size."""
-        shape = _fitted(self.size, long_side)
-        block = max(1, min(self.size[0] // shape[0], self.size[1] // shape[1]))
-        return _shrunk(np.asarray(self.image.reduce(block).convert("RGB")), shape)
+        h, w = fit_size(self.size, long_side)
+        block = max(1, min(self.size[0] // h, self.size[1] // w))
+        blocks = np.asarray(self.image.reduce(block).convert("RGB"))
+        return np.asarray(cv2.resize(blocks, (w, h), interpolation=cv2.INTER_AREA), np.uint8)
 
     def region(self, y0: int, x0: int, y1: int, x1: int) -> Bytes:
         """The box, converted to RGB."""
@@ -120,7 +121,7 @@ class TiledTiff:
 
     def overview(self, long_side: int) -> Bytes:
         """One pass over all tiles: each is reduced to its place before the next is read."""
-        (h, w), (height, width) = _fitted(self.size, long_side), self.size
+        (h, w), (height, width) = fit_size(self.size, long_side), self.size
         total, weight = np.zeros((h, w, 3), np.float32), np.zeros((h, w, 1), np.float32)
         for top, left, pixels in self._tiles(range(len(self.places))):
             rows = ((np.arange(pixels.shape[0]) + top + 0.5) * h / height).astype(int)
@@ -160,7 +161,7 @@ class TiledTiff:
                         raise EOFError(f"tile {number} ends after {len(data)} of {length} bytes")
                     decoded = self.decode(data, number)[0] if data else None
                 except Exception as cause:  # codecs fail in many ways
-                    raise _broken(self.name, cause) from cause
+                    raise undecodable(self.name, cause) from cause
                 if decoded is None:
                     yield top, left, np.zeros((h, w, 3), np.uint8)  # a sparse file's empty tile
                     continue
@@ -169,19 +170,13 @@ class TiledTiff:
 
 
 def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
-    """A path or an array uint8 [H, W, 3] -> something that can be read in parts.
+    """A path or an array uint8 [H, W, 3] -> a raster.
 
-    Raises ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, MissingExtraError.
+    Raises ImageArrayError, ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError,
+    MissingExtraError.
     """
     if isinstance(source, np.ndarray):
-        if source.dtype != np.uint8 or source.ndim != 3 or source.shape[2] != 3:
-            raise ImageFormatError(
-                f"an array {source.dtype} {list(source.shape)}",
-                expected="uint8 [H, W, 3]",
-                fix="foveate.load_image(array).rgb makes one",
-            )
-        if not source.size:
-            raise ImageFormatError(f"an array {list(source.shape)}", expected="at least 1 x 1", fix="check the crop")
+        check_rgb(source)
         return Pixels(source.copy())
     if isinstance(source, str | os.PathLike):
         refuse_address(source)
@@ -204,42 +199,38 @@ def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
         with path.open("rb") as stream:
             start = stream.read(4)
         if start in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):  # TIFF and BigTIFF
-            return _tiled(path, None)
+            return _open_tiled(path, None)
         raise _too_large(path.name, str(bomb)) from None
     except Exception as cause:
-        raise _broken(path.name, cause) from cause
+        raise undecodable(path.name, cause) from cause
     if image.format == "TIFF" and 322 in getattr(image, "tag_v2", ()):  # TileWidth
-        return _tiled(path, image)
-    return _decoded(image, path)
+        return _open_tiled(path, image)
+    return _decode(image, path.name)
 
 
-def _decoded(image: Image.Image, path: Path) -> Decoded:
-    if image.width * image.height > MAX_DECODED:
-        image.close()
-        raise _too_large(path.name, f"{image.height:,} x {image.width:,} pixels")
-    if image.mode.startswith(("I", "F")):
-        image.close()
-        raise ImageFormatError(
-            f"'{path.name}' has pixels of mode {image.mode}, not of 8 bits",
-            expected="8 bits a sample; what is black and white in others must be known",
-            fix="foveate.load_image(path, value_range=(black, white)).rgb makes an array that closer.survey takes",
-        )
+def _decode(image: Image.Image, name: str) -> Decoded:
     try:
+        if image.width * image.height > MAX_DECODED:
+            raise _too_large(name, f"{image.height:,} x {image.width:,} pixels")
+        if image.mode.startswith(("I", "F")):
+            raise ImageFormatError(
+                f"'{name}' has pixels of mode {image.mode}, not of 8 bits",
+                expected="8 bits a sample; what is black and white in others must be known",
+                fix="foveate.load_image(path, value_range=(black, white)).rgb makes an array that tiles.survey takes",
+            )
         image.load()
-        if image.mode not in ("RGB", "L"):
-            image = image.convert("RGB")
+        return Decoded(image if image.mode in ("RGB", "L") else image.convert("RGB"), name)
     except Exception as cause:
         image.close()
-        raise _broken(path.name, cause) from cause
-    return Decoded(image, path.name)
+        raise cause if isinstance(cause, FoveateError) else undecodable(name, cause) from cause
 
 
-def _tiled(path: Path, image: Image.Image | None) -> Raster:
+def _open_tiled(path: Path, image: Image.Image | None) -> Raster:
     try:
         import tifffile
     except ImportError:
         if image is not None and image.width * image.height <= MAX_DECODED:
-            return _decoded(image, path)  # slower and larger, but right
+            return _decode(image, path.name)  # slower and larger, but right
         raise MissingExtraError(
             f"'{path.name}' is too large to be decoded whole",
             expected="the extra `large` to read tiled TIFF in parts",
@@ -253,10 +244,10 @@ def _tiled(path: Path, image: Image.Image | None) -> Raster:
             known = known and (int(page.photometric) != YCBCR or int(page.compression) == JPEG)
             tables, decode = page.jpegtables if known else None, page.decode  # read while the file is open
     except Exception as cause:
-        raise _broken(path.name, cause) from cause
+        raise undecodable(path.name, cause) from cause
     if not known:
         if image is not None:
-            return _decoded(image, path)
+            return _decode(image, path.name)
         raise ImageFormatError(
             f"'{path.name}' is no TIFF of 8-bit tiles in grey or RGB",
             expected="tiled, 8 bits, one plane",
@@ -264,36 +255,16 @@ def _tiled(path: Path, image: Image.Image | None) -> Raster:
         )
     if image is not None:
         image.close()
-    height, width = page.imagelength, page.imagewidth
-    if height * width > MAX_TILED:
-        raise _too_large(path.name, f"{height:,} x {width:,} pixels")
+    size, tile = (page.imagelength, page.imagewidth), (page.tilelength, page.tilewidth)
+    if size[0] * size[1] > MAX_TILED:
+        raise _too_large(path.name, f"{size[0]:,} x {size[1]:,} pixels")
     places = tuple(zip(page.dataoffsets, page.databytecounts, strict=True))
-    tile = page.tilelength, page.tilewidth
-    return TiledTiff(path, (height, width), tile, places, partial(decode, jpegtables=tables))
-
-
-def _fitted(size: tuple[int, int], long_side: int) -> tuple[int, int]:
-    ratio = min(1.0, long_side / max(size))
-    return max(1, round(size[0] * ratio)), max(1, round(size[1] * ratio))
-
-
-def _shrunk(rgb: Bytes, shape: tuple[int, int]) -> Bytes:
-    if rgb.shape[:2] == shape:
-        return np.ascontiguousarray(rgb)
-    return np.asarray(cv2.resize(rgb, shape[::-1], interpolation=cv2.INTER_AREA), np.uint8)
+    return TiledTiff(path, size, tile, places, partial(decode, jpegtables=tables))
 
 
 def _starts(groups: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where each run of equal numbers begins."""
     return np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
-
-
-def _broken(name: str, cause: Exception) -> ImageDecodeError:
-    return ImageDecodeError(
-        f"'{name}' begins as an image, but cannot be decoded ({type(cause).__name__}: {cause})",
-        expected="a complete, undamaged file",
-        fix="download or export it again",
-    )
 
 
 def _too_large(name: str, what: str) -> ImageTooLargeError:

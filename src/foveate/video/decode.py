@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from foveate.core.checks import check_int, check_number
 from foveate.core.errors import FoveateError, MissingExtraError, OptionError, VideoError, VideoNotFoundError
-from foveate.core.image import FORMATS, MAX_PIXELS, load_image
+from foveate.core.image import FORMATS, MAX_PIXELS, fit_size, load_image, shrink
 from foveate.core.readonly import Frozen
 
 Bytes = NDArray[np.uint8]
@@ -333,7 +333,7 @@ class FolderReader(ClipReader):
                 if self.frames == 1:
                     raise VideoError(cause.received, expected=cause.expected, fix=cause.fix) from cause
                 continue
-            yield number / (self.rate or RATE), _shrink(rgb, self._long_side)
+            yield number / (self.rate or RATE), shrink(rgb, self._long_side)
 
 
 def _list_images(folder: Path) -> list[Path]:
@@ -390,7 +390,7 @@ class FrameReader(ClipReader):
             except FoveateError as cause:
                 fix = f"{cause.fix}; any frame that foveate.load_image(frame) takes will do"
                 raise VideoError(f"frame {number}: {cause.received}", expected=cause.expected, fix=fix) from cause
-            yield at, _shrink(rgb, self._long_side)
+            yield at, shrink(rgb, self._long_side)
 
 
 class CameraReader(ClipReader):
@@ -417,30 +417,10 @@ class CameraReader(ClipReader):
                 failures += 1
                 continue
             self.skipped, failures = self.skipped + failures, 0
-            yield time.monotonic(), _shrink(np.ascontiguousarray(bgr[..., ::-1]), self._long_side)
+            yield time.monotonic(), shrink(np.ascontiguousarray(bgr[..., ::-1]), self._long_side)
 
     def close(self) -> None:
         self._capture.release()
-
-
-def fit_size(size: tuple[int, int], long_side: int | None) -> tuple[int, int]:
-    """(H, W) with the same aspect whose long side is at most `long_side`; never larger than it was.
-
-    >>> fit_size((480, 854), 256)
-    (144, 256)
-    """
-    if long_side is None or max(size) <= long_side:
-        return size
-    scale = long_side / max(size)
-    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
-
-
-def _shrink(rgb: Bytes, long_side: int | None) -> Bytes:
-    """An image uint8 [H, W, 3] scaled down by area means, where it is larger than `long_side`."""
-    h, w = fit_size((rgb.shape[0], rgb.shape[1]), long_side)
-    if (h, w) == rgb.shape[:2]:
-        return rgb
-    return np.asarray(cv2.resize(rgb, (w, h), interpolation=cv2.INTER_AREA), np.uint8)
 
 
 # --- video files ------------------------------------------------------------------------------------------------------
