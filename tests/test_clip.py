@@ -16,7 +16,7 @@ from transformers import CLIPConfig, CLIPModel, CLIPTokenizer
 import foveate
 from foveate import Texture
 from foveate.core.errors import EncoderFilesError, EncoderNameError, MissingExtraError, OptionError, TextureEncoderError
-from foveate.encoders.clip import ClipEncoder, neighbourhood
+from foveate.encoders.clip import ClipEncoder, make_bias
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
 
@@ -126,7 +126,7 @@ def test_maskclip_is_each_patchs_own_value(folder: Path) -> None:
 
 
 def test_the_neighbourhood_knows_rows_from_columns() -> None:
-    bias = neighbourhood((2, 3), sigma=1.0)
+    bias = make_bias((2, 3), sigma=1.0)
     assert bias.shape == (7, 7)
     assert bias[0].sum() == bias[:, 0].sum() == 0
     assert bias[1, 2] == pytest.approx(np.exp(-0.5))  # (0, 0) and (0, 1)

@@ -21,11 +21,11 @@ from transformers import (
 
 import foveate
 from foveate.core.errors import EncoderFilesError, EncoderNameError
-from foveate.encoders.clip import ClipEncoder, repaired
+from foveate.encoders.clip import ClipEncoder, repair_tokens
 from foveate.encoders.hub import HubEncoder
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
-from foveate.encoders.siglip import SiglipEncoder, patchified
+from foveate.encoders.siglip import SiglipEncoder, cut_patches
 from foveate.encoders.tips import TipsEncoder
 
 PATCH, WIDTH = 8, 32
@@ -107,7 +107,7 @@ def test_the_raw_head_is_the_librarys_own_output(folders: dict[str, Path], h: in
         with torch.no_grad():
             ours = encoder.dense_features(x).reshape(2, h * w, -1)
             if kind == "siglip2":
-                patches, grid = patchified(x, PATCH)
+                patches, grid = cut_patches(x, PATCH)
                 theirs = vision(patches, torch.ones(2, h * w), grid).last_hidden_state
             elif kind == "siglip":
                 theirs = vision(x, interpolate_pos_encoding=True).last_hidden_state
@@ -123,7 +123,7 @@ def test_an_image_of_one_patch_is_what_the_pooling_head_says(folders: dict[str, 
     x = pixels(1, 1, 1)
     with torch.no_grad():
         if kind == "siglip2":
-            patches, grid = patchified(x, PATCH)
+            patches, grid = cut_patches(x, PATCH)
             pooled = encoder._model.vision_model(patches, torch.ones(1, 1), grid).pooler_output
         else:
             pooled = encoder._model.vision_model(x, interpolate_pos_encoding=True).pooler_output
@@ -135,7 +135,7 @@ def test_patches_are_cut_as_the_librarys_processor_cuts_them() -> None:
     from transformers.models.siglip2.image_processing_pil_siglip2 import convert_image_to_patches
 
     x = pixels(2, 3, 5)
-    patches, grid = patchified(x, PATCH)
+    patches, grid = cut_patches(x, PATCH)
     assert grid.tolist() == [[3, 5], [3, 5]]
     for ours, picture in zip(patches, x, strict=True):
         theirs = convert_image_to_patches(picture.numpy(), PATCH)
@@ -232,7 +232,7 @@ def test_an_anomalous_token_becomes_the_mean_of_its_ordinary_neighbours() -> Non
     x = x / x.norm(dim=-1, keepdim=True)
     x[0, 1 + 5] *= 50  # row 1, column 1 of 3 x 4
     x[0, 1 + 6] *= 40
-    out = repaired(x, (3, 4), extra=1)
+    out = repair_tokens(x, (3, 4), extra=1)
     cells = x[0, 1:].reshape(3, 4, 6)
     around = [cells[y, c] for y in range(3) for c in range(3) if (y, c) not in ((1, 1), (1, 2))]
     torch.testing.assert_close(out[0, 1 + 5], torch.stack(around).mean(0))
@@ -241,10 +241,10 @@ def test_an_anomalous_token_becomes_the_mean_of_its_ordinary_neighbours() -> Non
     assert torch.equal(out[1], x[1])
 
 
-def test_the_class_token_is_never_repaired() -> None:
+def test_the_class_token_is_never_repair_tokens() -> None:
     x = torch.ones(1, 1 + 4, 3)
     x[0, 0] = 1000
-    assert torch.equal(repaired(x, (2, 2), extra=1), x)
+    assert torch.equal(repair_tokens(x, (2, 2), extra=1), x)
 
 
 def test_the_families_share_nothing_that_changes() -> None:

@@ -11,7 +11,7 @@ import foveate
 from foveate import Texture
 from foveate.core.errors import EncoderFilesError, EncoderNameError, OptionError
 from foveate.encoders.load import load_encoder
-from foveate.encoders.nano import FILES, NanoEncoder, threads
+from foveate.encoders.nano import FILES, NanoEncoder, count_threads
 from foveate.encoders.protocol import Encoder
 
 # Boxes (y0, x0, y1, x1) in pixels, from COCO's annotations of these photographs (CC BY 4.0).
@@ -160,4 +160,4 @@ def test_a_thing_that_is_not_there_is_not_found(absent: str, textures: dict[str,
 )
 def test_threads_are_what_the_environment_says(said: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", said)
-    assert threads() == count
+    assert count_threads() == count

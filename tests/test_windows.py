@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foveate.encoders.windows import blended, cells_within, starts
+from foveate.encoders.windows import blend_windows, fit_shape, place_windows
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -18,7 +18,7 @@ def unit(x: np.ndarray) -> np.ndarray:
 @given(cells=st.integers(1, 200), size=st.integers(2, 60))
 def test_windows_cover_from_end_to_end_and_overlap_by_half(cells: int, size: int) -> None:
     size = min(size, cells)
-    first = starts(cells, size)
+    first = place_windows(cells, size)
     assert first[0] == 0
     assert first[-1] + size == cells
     assert all(0 < b - a <= max(1, (size + 1) // 2) for a, b in pairwise(first))
@@ -32,7 +32,7 @@ def test_windows_that_agree_give_what_they_agree_on() -> None:
         asked.append((h, w))
         return truth[y : y + h, x : x + w]
 
-    out = blended(look, truth, (20, 31), 12)
+    out = blend_windows(look, truth, (20, 31), 12)
     assert np.allclose(out, truth, atol=1e-5)
     assert set(asked) == {(12, 12)}
 
@@ -45,7 +45,7 @@ def test_no_seam_shows_between_windows_that_disagree() -> None:
     def look(y: int, x: int, h: int, w: int) -> np.ndarray:
         return unit(np.ones((h, w, 6)) + 0.5 * np.random.default_rng(y * 100 + x).standard_normal(6))
 
-    out = blended(look, flat, (40, 40), 16)
+    out = blend_windows(look, flat, (40, 40), 16)
     step = np.linalg.norm(np.diff(out, axis=1), axis=-1).max()
     opinions = [look(y, x, 1, 1)[0, 0] for y, x in rng.integers(0, 24, (20, 2))]
     apart = max(float(np.linalg.norm(a - b)) for a in opinions for b in opinions)
@@ -59,11 +59,11 @@ def test_a_strip_gets_flat_windows() -> None:
         shapes.append((h, w))
         return unit(np.ones((h, w, 3)))
 
-    assert blended(look, unit(np.ones((1, 4, 3))), (2, 50), 16).shape == (2, 50, 3)
+    assert blend_windows(look, unit(np.ones((1, 4, 3))), (2, 50), 16).shape == (2, 50, 3)
     assert set(shapes) == {(2, 16)}
 
 
 def test_the_overview_keeps_the_aspect() -> None:
-    assert cells_within((64, 48), 24) == (24, 18)
-    assert cells_within((10, 8), 24) == (10, 8)
-    assert cells_within((1, 400), 24) == (1, 24)
+    assert fit_shape((64, 48), 24) == (24, 18)
+    assert fit_shape((10, 8), 24) == (10, 8)
+    assert fit_shape((1, 400), 24) == (1, 24)

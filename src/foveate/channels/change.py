@@ -1,7 +1,7 @@
 """How far cells of a picture look different from those of another picture, by means of their parts.
 
 4 x 4 means of each cell, red, green and blue: small enough to keep for every place of a clip, fine enough for a mouth
-that opens. It looks at pixels, so it runs before any tower and holds for any encoder.
+that opens. It looks at pixels, so it runs before any encoder and holds for all of them.
 """
 
 from __future__ import annotations

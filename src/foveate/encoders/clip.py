@@ -5,9 +5,9 @@ What is notable
   replaced, with the same weights: `naclip` (default; Hajimiri et al., "Pay Attention to Your Neighbours", 2024) attends
   from keys to keys with a Gaussian neighbourhood and drops the residual and the MLP; `maskclip` (Zhou et al. 2022)
   keeps each patch's own value; `raw` is the block as it was, for comparison.
-* Tokens that the tower uses as scratch paper (norms far above the others') are repaired before the replaced block: each
-  becomes the mean of its ordinary neighbours.
-* Larger towers are *worse* here: B/16 beats L/14 beats H/14 in every published training-free comparison.
+* Tokens that the network uses as scratch paper (norms far above the others') are repaired before the replaced block:
+  each becomes the mean of its ordinary neighbours.
+* Larger networks are *worse* here: B/16 beats L/14 beats H/14 in every published training-free comparison.
 
 Not covered: the calibration was set by hand from published margins, since no trained CLIP weights could be run where
 this was written. Rank by `relevance.logits` until you have measured it on your data.
@@ -34,6 +34,7 @@ class ClipEncoder(HubEncoder):
     default: ClassVar[str] = "openai/clip-vit-base-patch16"
     model_types: ClassVar[tuple[str, ...]] = ("clip",)
     heads: ClassVar[tuple[str, ...]] = ("naclip", "maskclip", "raw")
+    padding: ClassVar[Any] = True
     normalisation: ClassVar[tuple[Any, Any]] = (  # OpenAI's
         (0.48145466, 0.4578275, 0.40821073),
         (0.26862954, 0.26130258, 0.27577711),
@@ -50,7 +51,7 @@ class ClipEncoder(HubEncoder):
         return self.dense_head(self.before_last_block(pixels), shape)
 
     def dense_head(self, x: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
-        """Input of the tower's last block [n, 1 + h w, width] -> unit features [n, h, w, D]."""
+        """Input of the network's last block [n, 1 + h w, width] -> unit features [n, h, w, D]."""
         from torch.nn.functional import normalize
 
         vision = self._model.vision_model
@@ -58,16 +59,16 @@ class ClipEncoder(HubEncoder):
         return normalize(x, dim=-1).reshape(len(x), *shape, -1)
 
     def before_last_block(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Pixels -> input of the tower's last block [n, 1 + h w, width], class token first."""
+        """Pixels -> input of the network's last block [n, 1 + h w, width], class token first."""
         vision = self._model.vision_model
         x = vision.pre_layrnorm(vision.embeddings(pixels, interpolate_pos_encoding=True))
         for block in vision.encoder.layers[:-1]:
             x = block(x, None)
         return x
 
-    def has_weights_of(self, tower: Any) -> bool:
-        """Whether another model's vision tower has this one's weights, to the precision of bfloat16."""
-        ours, theirs = self._model.vision_model, getattr(tower, "vision_model", tower)
+    def has_weights_of(self, network: Any) -> bool:
+        """Whether another model's image network has this one's weights, to the precision of bfloat16."""
+        ours, theirs = self._model.vision_model, getattr(network, "vision_model", network)
         pairs = (
             (a.encoder.layers[-1].self_attn.k_proj.weight, a.embeddings.patch_embedding.weight) for a in (ours, theirs)
         )
@@ -81,20 +82,14 @@ class ClipEncoder(HubEncoder):
         block = self._model.vision_model.encoder.layers[-1]
         if self.dense == "raw":
             return block(x, None)
-        attention, z = block.self_attn, block.layer_norm1(repaired(x, shape, extra=1))
+        attention, z = block.self_attn, block.layer_norm1(repair_tokens(x, shape, extra=1))
         v = attention.v_proj(z)
         if self.dense == "naclip":
-            v = neighbourly(attention.k_proj(z), v, attention.num_heads, neighbourhood(shape, extra=1))
+            v = attend_neighbours(attention.k_proj(z), v, attention.num_heads, make_bias(shape, extra=1))
         return attention.out_proj(v)
 
-    def text_inputs(self, texts: list[str]) -> dict[str, Any]:
-        """Token ids and mask, padded to the longest text, cut at the tower's context."""
-        limit = int(self._model.config.text_config.max_position_embeddings)
-        batch = self._tokenizer(texts, padding=True, truncation=True, max_length=limit, return_tensors="pt")
-        return {key: batch[key] for key in ("input_ids", "attention_mask")}
 
-
-def neighbourly(k: torch.Tensor, v: torch.Tensor, heads: int, bias: torch.Tensor) -> torch.Tensor:
+def attend_neighbours(k: torch.Tensor, v: torch.Tensor, heads: int, bias: torch.Tensor) -> torch.Tensor:
     """softmax(k k^T / sqrt(d) + bias) v for each head: NACLIP's attention. k, v [n, tokens, width] -> the same."""
     n, tokens, width = v.shape
     k, v = (t.reshape(n, tokens, heads, width // heads).transpose(1, 2) for t in (k, v))  # [n, heads, tokens, d]
@@ -103,7 +98,7 @@ def neighbourly(k: torch.Tensor, v: torch.Tensor, heads: int, bias: torch.Tensor
 
 
 @lru_cache(maxsize=4)
-def neighbourhood(shape: tuple[int, int], sigma: float = SIGMA, extra: int = 1) -> torch.Tensor:
+def make_bias(shape: tuple[int, int], sigma: float = SIGMA, extra: int = 1) -> torch.Tensor:
     """NACLIP's bias on attention: exp(-d^2 / 2 sigma^2) of the distance in patches, 0 for `extra` tokens in front.
 
     -> float32 [extra + h w, extra + h w].
@@ -119,7 +114,7 @@ def neighbourhood(shape: tuple[int, int], sigma: float = SIGMA, extra: int = 1) 
     return bias
 
 
-def repaired(x: torch.Tensor, shape: tuple[int, int], extra: int) -> torch.Tensor:
+def repair_tokens(x: torch.Tensor, shape: tuple[int, int], extra: int) -> torch.Tensor:
     """Patch tokens with a norm above ANOMALOUS medians become the mean of the ordinary ones among their 8 neighbours.
 
     Large-norm tokens in the background hold global facts instead of what is at their place (Darcet et al. 2024, "Vision

@@ -1,14 +1,8 @@
-"""What all encoders from the Hub share: presenting images, reading texts (extra `[torch]`).
+"""What all encoders from the Hub share: images, texts, loading (extra `[torch]`).
 
-A family (clip.py, siglip.py, tips.py) is a subclass of `HubEncoder` that says which checkpoints it takes, how patch
-features are made and how texts are tokenised. Here is the rest.
-
-What is notable
-* A checkpoint is data: checkpoint.py finds and reads it.
-* One pass at any height and width while the long side stays below three times the size the tower was trained at; beyond
-  that overlapping windows, see windows.py.
-* What is downloaded: with a Hub name and nothing in the cache, the checkpoint, once; docs/encoders.md has the sizes. A
-  local folder downloads nothing.
+A family (clip.py, siglip.py, tips.py) is a subclass of `HubEncoder` that names the checkpoints it takes, makes patch
+features and tokenises texts. One pass at any height and width while the long side stays below three times the size the
+network was trained at; beyond that overlapping windows (windows.py). checkpoint.py finds and reads the files.
 """
 
 from __future__ import annotations
@@ -20,17 +14,18 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import EncoderFilesError, EncoderNameError, OptionError
+from foveate.core.checks import check_int
+from foveate.core.errors import EncoderFilesError, EncoderNameError
 from foveate.core.grid import Grid
 from foveate.encoders.checkpoint import ModelKind, find_checkpoint, load_checkpoint
 from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
-from foveate.encoders.windows import blended, cells_within
+from foveate.encoders.windows import blend_windows, fit_shape
 
 if TYPE_CHECKING:
     import torch
 
 LONG_SIDE, MAX_LONG_SIDE = 448, 2048
-ONE_PASS = 3  # times the native grid; facts: prefer one interpolated pass at 2 to 3 times, windows only beyond
+ONE_PASS = 3  # times the native grid: up to there one interpolated pass is better than windows
 TEXT_BATCH = 64
 TEMPLATES = (
     "a photo of a {}.",
@@ -52,6 +47,7 @@ class HubEncoder:
         model_types: what config.json may say.
         heads: dense heads that `dense` may name, the default first.
         normalisation: mean and standard deviation of pixels, for a checkpoint that has no preprocessor_config.json.
+        padding: of texts: to the whole context, or True to the longest text.
     """
 
     kind: ClassVar[str]
@@ -59,6 +55,7 @@ class HubEncoder:
     model_types: ClassVar[tuple[str, ...]]
     heads: ClassVar[tuple[str, ...]]
     normalisation: ClassVar[tuple[Any, Any]] = ((0.5,) * 3, (0.5,) * 3)
+    padding: ClassVar[Any] = "max_length"
     templates: ClassVar[tuple[str, ...]] = TEMPLATES
     # Set by hand from published margins: no trained weights could be run where this was written.
     calibration: ClassVar[Calibration] = Calibration(
@@ -70,35 +67,30 @@ class HubEncoder:
     ) -> None:
         self.name, self.revision, self.dense = name, revision, dense
         self._model, self._tokenizer = model.eval(), tokenizer
-        usual = self.normalisation
-        self._mean = np.array(usual[0] if mean is None else mean, np.float32)
-        self._std = np.array(usual[1] if std is None else std, np.float32)
+        self._mean = np.array(self.normalisation[0] if mean is None else mean, np.float32)
+        self._std = np.array(self.normalisation[1] if std is None else std, np.float32)
         vision = model.config.vision_config
         self.patch = int(vision.patch_size)
-        self.native = self.native_cells(vision)
+        self.native = self.native_patches(vision)
 
     @property
     def device(self) -> Any:
         """Where the model is: a torch.device."""
         return self._model.device
 
-    # --- what a family says -------------------------------------------------------------------------------------------
+    # --- what a family adds -------------------------------------------------------------------------------------------
 
     @property
     def width(self) -> int:
         """D of the space that patches and texts share."""
         raise NotImplementedError
 
-    def native_cells(self, vision: Any) -> int:
-        """Cells along a side that the tower was trained at."""
+    def native_patches(self, vision: Any) -> int:
+        """Patches along a side that the network was trained at."""
         return int(vision.image_size) // int(vision.patch_size)
 
     def dense_features(self, pixels: torch.Tensor) -> torch.Tensor:
         """Normalised pixels [n, 3, h * patch, w * patch] -> unit features [n, h, w, D]; differentiable."""
-        raise NotImplementedError
-
-    def text_inputs(self, texts: list[str]) -> dict[str, Any]:
-        """Texts -> arguments of the model's get_text_features."""
         raise NotImplementedError
 
     # --- loading ------------------------------------------------------------------------------------------------------
@@ -150,7 +142,7 @@ class HubEncoder:
     def encode_images(
         self, images: Sequence[NDArray[np.uint8]], *, long_side: int | None = None
     ) -> list[DenseFeatures]:
-        """Several images; those that share a grid go through the tower together. Same numbers as one by one."""
+        """Several images; those that share a grid go through the network together. Same numbers as one by one."""
         grids = [self._grid(rgb.shape[0], rgb.shape[1], long_side) for rgb in images]
         out: dict[int, DenseFeatures] = {}
         for shape in sorted({grid.shape for grid in grids}):
@@ -171,8 +163,8 @@ class HubEncoder:
             crop = large[y * patch : (y + h) * patch, x * patch : (x + w) * patch]
             return np.asarray(self._features([crop])[0])
 
-        overview = self._features([self._resized(rgb, cells_within(shape, ONE_PASS * self.native))])[0]
-        return blended(look, overview, shape, cells)
+        overview = self._features([self._resized(rgb, fit_shape(shape, ONE_PASS * self.native))])[0]
+        return blend_windows(look, overview, shape, cells)
 
     def _features(self, pictures: Sequence[Floats]) -> Floats:
         """Normalised pictures of one size [h * patch, w * patch, 3] -> features [n, h, w, D]."""
@@ -183,13 +175,13 @@ class HubEncoder:
             return np.asarray(self.dense_features(pixels.to(self._model.device)).float().cpu().numpy())
 
     def _grid(self, height: int, width: int, long_side: int | None) -> Grid:
-        side = LONG_SIDE if long_side is None else long_side
-        if isinstance(side, bool) or not isinstance(side, int | np.integer) or not self.patch <= side <= MAX_LONG_SIDE:
-            raise OptionError(
-                f"long_side={long_side!r}",
-                expected=f"a whole number of pixels from {self.patch} to {MAX_LONG_SIDE}",
-                fix=f"leave it out for the default of {LONG_SIDE}",
-            )
+        side = check_int(
+            "long_side",
+            LONG_SIDE if long_side is None else long_side,
+            self.patch,
+            MAX_LONG_SIDE,
+            fix=f"leave it out for the default of {LONG_SIDE}",
+        )
         cells = side / self.patch / max(height, width)
         return Grid(max(1, round(height * cells)), max(1, round(width * cells)), height, width)
 
@@ -203,18 +195,24 @@ class HubEncoder:
     # --- texts --------------------------------------------------------------------------------------------------------
 
     def encode_text(self, texts: Sequence[str]) -> Floats:
-        """Texts -> unit vectors float32 [n, D]; longer ones than the tower's context are cut."""
+        """Texts -> unit vectors float32 [n, D]; longer ones than the network's context are cut."""
         import torch
         from torch.nn.functional import normalize
 
-        out = []
+        out = [np.empty((0, self.width), np.float32)]
         for start in range(0, len(texts), TEXT_BATCH):
-            inputs = self.text_inputs(list(texts[start : start + TEXT_BATCH]))
+            inputs = self.tokenize(list(texts[start : start + TEXT_BATCH]))
             with torch.inference_mode():
                 placed = {key: value.to(self._model.device) for key, value in inputs.items()}
                 vectors = self._model.get_text_features(**placed).pooler_output
                 out.append(normalize(vectors.float(), dim=-1).cpu().numpy())
-        return np.concatenate(out) if out else np.empty((0, self.width), np.float32)
+        return np.concatenate(out)
+
+    def tokenize(self, texts: list[str]) -> dict[str, Any]:
+        """Token ids and mask, padded to the whole context, as arguments of the model's get_text_features."""
+        limit = int(self._model.config.text_config.max_position_embeddings)
+        batch = self._tokenizer(texts, padding=self.padding, truncation=True, max_length=limit, return_tensors="pt")
+        return {key: batch[key] for key in ("input_ids", "attention_mask")}
 
 
 def _kind_of(family: str) -> ModelKind:

@@ -1,14 +1,14 @@
-"""nano: the built-in encoder. A small convolutional tower (ONNX) aligned to a static table of word-piece vectors.
+"""nano: the built-in encoder. A small convolutional network (ONNX) aligned to a static table of word-piece vectors.
 
 What is notable
 * Offline and without torch: onnxruntime for the image, one gather and a mean for the text.
 * Stride 8. The image is resized so that its long side is 512 pixels and both sides are multiples of 8; the cells
   then cover the image exactly, which stretches usual photographs by 1 % at most (a strip of 1:20 by 6 %). Padding to
-  the tower's 32 pixels is cut off again.
+  the network's 32 pixels is cut off again.
 * The text side knows English word pieces. A text without a single piece it knows is refused, not guessed.
 
-Not covered: what the tower has never seen. MODEL_CARD.md says which words it knows and how well.
-`training/` made both files; nothing here is random or written by hand.
+Not covered: what the network has never seen. MODEL_CARD.md says which words it knows and how well; `training/` made
+its files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import EncoderFilesError, OptionError, QueryError
+from foveate.core.checks import check_int
+from foveate.core.errors import EncoderFilesError, QueryError
 from foveate.core.grid import Grid
 from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
 
@@ -35,9 +36,10 @@ MAX_LONG_SIDE = 2048  # 1.2 GB; attention at stride 32 grows with the fourth pow
 MOST_THREADS = 1024
 STRIDE = 8
 PADDED_TO = 32
-GREY = 114  # what the tower saw outside the photographs in training
+GREY = 114  # what the network saw outside the photographs in training
 WIDTH = 256
 CALIBRATION = Calibration(temperature=20.0, contrast=0.0, synonym=0.6, slope=18.00, offset=-2.77)
+FIX = "install foveate again: pip install --force-reinstall foveate"
 FILES = ("nano_image.onnx", "nano_text.safetensors", "nano_tokenizer.json")
 
 
@@ -59,17 +61,14 @@ class NanoEncoder:
             raise EncoderFilesError(
                 f"the built-in encoder lacks {missing} in '{folder}'",
                 expected="the files that come with foveate",
-                fix="install foveate again: pip install --force-reinstall foveate",
+                fix=FIX,
             )
         return cls(folder)
 
     @cached_property
     def revision(self) -> str:
         """First 12 hex digits of the SHA-256 over its files: it changes whenever the numbers can."""
-        digest = hashlib.sha256()
-        for name in FILES:
-            digest.update((self.folder / name).read_bytes())
-        return digest.hexdigest()[:12]
+        return hashlib.sha256(b"".join((self.folder / name).read_bytes() for name in FILES)).hexdigest()[:12]
 
     @cached_property
     def _session(self) -> Any:
@@ -77,7 +76,7 @@ class NanoEncoder:
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        options.intra_op_num_threads = threads()
+        options.intra_op_num_threads = count_threads()
         path = str(self.folder / FILES[0])
         try:
             return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -99,12 +98,11 @@ class NanoEncoder:
     def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
         """uint8 [H, W, 3] -> features float32 [h, w, 256], at most 1 long; 64 cells along the default long side."""
         height, width = rgb.shape[:2]
-        h, w = cells_for(height, width, LONG_SIDE if long_side is None else long_side)
-        shrinks = h * STRIDE < height
-        size = (w * STRIDE, h * STRIDE)
-        small = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
-        padded = np.full((_up(h * STRIDE), _up(w * STRIDE), 3), GREY, np.uint8)
-        padded[: h * STRIDE, : w * STRIDE] = small
+        h, w = fit_cells(height, width, LONG_SIDE if long_side is None else long_side)
+        rows, columns = h * STRIDE, w * STRIDE
+        method = cv2.INTER_AREA if rows < height else cv2.INTER_LINEAR
+        padded = np.full((rows + -rows % PADDED_TO, columns + -columns % PADDED_TO, 3), GREY, np.uint8)
+        padded[:rows, :columns] = cv2.resize(rgb, (columns, rows), interpolation=method)
         (features,) = self._session.run(None, {"rgb": padded[None]})  # [1, rows, cols, 256]
         return DenseFeatures(np.ascontiguousarray(features[0, :h, :w]), Grid(h, w, height, width))
 
@@ -126,38 +124,25 @@ class NanoEncoder:
         return out
 
 
-def threads() -> int:
-    """What OMP_NUM_THREADS says, as for NumPy and PyTorch; 0, all cores, where it says nothing.
+def count_threads() -> int:
+    """OMP_NUM_THREADS, as for NumPy and PyTorch; 0, all cores, where it is not set.
 
     onnxruntime by itself does not listen, and ten workers on a machine would each take all of its cores.
     """
-    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return min(int(said), MOST_THREADS) if said.isascii() and said.isdigit() else 0
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return min(int(wanted), MOST_THREADS) if wanted.isascii() and wanted.isdigit() else 0
 
 
 def _damaged(file: str, cause: Exception) -> EncoderFilesError:
     return EncoderFilesError(
         f"'{file}' of the built-in encoder cannot be read ({cause})",
         expected="the files that come with foveate",
-        fix="install foveate again: pip install --force-reinstall foveate",
+        fix=FIX,
     )
 
 
-def cells_for(height: int, width: int, long_side: int) -> tuple[int, int]:
+def fit_cells(height: int, width: int, long_side: int) -> tuple[int, int]:
     """Cells (h, w) of an image: the long side gets long_side / 8, the short side what keeps the aspect, at least 1."""
-    if (
-        isinstance(long_side, bool)
-        or not isinstance(long_side, int | np.integer)
-        or not PADDED_TO <= long_side <= MAX_LONG_SIDE
-    ):
-        raise OptionError(
-            f"long_side={long_side!r}",
-            expected=f"a whole number of pixels from {PADDED_TO} to {MAX_LONG_SIDE}",
-            fix=f"leave it out for the default of {LONG_SIDE}",
-        )
+    check_int("long_side", long_side, PADDED_TO, MAX_LONG_SIDE, fix=f"leave it out for the default of {LONG_SIDE}")
     ratio = long_side / max(height, width)
     return max(1, round(height * ratio / STRIDE)), max(1, round(width * ratio / STRIDE))
-
-
-def _up(pixels: int) -> int:
-    return -(-pixels // PADDED_TO) * PADDED_TO

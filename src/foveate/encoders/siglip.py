@@ -3,11 +3,11 @@
 What is notable
 * Their last hidden state is *not* in the space of texts: a pooling head attends over all tokens, then applies an MLP.
   `value` (default) sends each token alone through that head: value and output projection, then the MLP. That is what
-  the head would return if its attention saw this token only. `naclip` also replaces the tower's last block by attention
-  from keys to keys among neighbours (see clip.py); `raw` is the hidden state, for comparison.
+  the head would return if its attention saw this token only. `naclip` also replaces the network's last block by
+  attention from keys to keys among neighbours (see clip.py); `raw` is the hidden state, for comparison.
 * SigLIP 2 comes in two shapes: fixed size (model type `siglip`) and NaFlex (`siglip2`), which takes patches and a grid.
   Both are fed any height and width here.
-* Texts are lower-cased and padded to the full context without a mask: that is how these towers were trained, and
+* Texts are lower-cased and padded to the full context without a mask: that is how these networks were trained, and
   anything else gives slightly wrong vectors without an error.
 
 Not covered: no published training-free numbers are known for these heads, and none could be measured here.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from foveate.encoders.clip import neighbourhood, neighbourly, repaired
+from foveate.encoders.clip import attend_neighbours, make_bias, repair_tokens
 from foveate.encoders.hub import HubEncoder
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ class SiglipEncoder(HubEncoder):
 
     @property
     def naflex(self) -> bool:
-        """Whether the tower takes patches and a grid instead of pixels."""
+        """Whether the network takes patches and a grid instead of pixels."""
         return bool(self._model.config.model_type == "siglip2")
 
-    def native_cells(self, vision: Any) -> int:
-        """Cells along a side that the tower was trained at; NaFlex names their number instead of a size."""
+    def native_patches(self, vision: Any) -> int:
+        """Patches along a side that the network was trained at; NaFlex names their number instead of a size."""
         if hasattr(vision, "num_patches"):
             return round(float(vision.num_patches) ** 0.5)
-        return super().native_cells(vision)
+        return super().native_patches(vision)
 
     def dense_features(self, pixels: torch.Tensor) -> torch.Tensor:
         """Normalised pixels [n, 3, h * patch, w * patch] -> unit features [n, h, w, D]; differentiable."""
@@ -57,14 +57,14 @@ class SiglipEncoder(HubEncoder):
         x = self.last_block(self.before_last_block(pixels), (h, w))
         x = vision.post_layernorm(x)
         if self.dense != "raw":
-            x = value_path(vision.head, x)
+            x = apply_head(vision.head, x)
         return normalize(x, dim=-1).reshape(len(pixels), h, w, -1)
 
     def before_last_block(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Pixels -> input of the tower's last block [n, h w, width]; these towers have no class token."""
+        """Pixels -> input of the network's last block [n, h w, width]; there is no class token."""
         vision = self._model.vision_model
         if self.naflex:
-            patches, grid = patchified(pixels, self.patch)
+            patches, grid = cut_patches(pixels, self.patch)
             x = vision.embeddings(patches, grid)
         else:
             x = vision.embeddings(pixels, interpolate_pos_encoding=True)
@@ -77,19 +77,16 @@ class SiglipEncoder(HubEncoder):
         block = self._model.vision_model.encoder.layers[-1]
         if self.dense != "naclip":
             return block(x, None)
-        attention, z = block.self_attn, block.layer_norm1(repaired(x, shape, extra=0))
-        bias = neighbourhood(shape, extra=0)
-        return attention.out_proj(neighbourly(attention.k_proj(z), attention.v_proj(z), attention.num_heads, bias))
+        attention, z = block.self_attn, block.layer_norm1(repair_tokens(x, shape, extra=0))
+        k, v = attention.k_proj(z), attention.v_proj(z)
+        return attention.out_proj(attend_neighbours(k, v, attention.num_heads, make_bias(shape, extra=0)))
 
-    def text_inputs(self, texts: list[str]) -> dict[str, Any]:
-        """Token ids, padded to the whole context, without a mask."""
-        limit = int(self._model.config.text_config.max_position_embeddings)
-        lower = [text.lower() for text in texts]
-        batch = self._tokenizer(lower, padding="max_length", truncation=True, max_length=limit, return_tensors="pt")
-        return {"input_ids": batch["input_ids"]}
+    def tokenize(self, texts: list[str]) -> dict[str, Any]:
+        """Token ids of lower-cased texts, without a mask."""
+        return {"input_ids": super().tokenize([text.lower() for text in texts])["input_ids"]}
 
 
-def value_path(head: Any, tokens: torch.Tensor) -> torch.Tensor:
+def apply_head(head: Any, tokens: torch.Tensor) -> torch.Tensor:
     """Each token alone through a multi-head attention pooling head: [n, tokens, width] -> the same shape."""
     from torch.nn.functional import linear
 
@@ -98,7 +95,7 @@ def value_path(head: Any, tokens: torch.Tensor) -> torch.Tensor:
     return x + head.mlp(head.layernorm(x))
 
 
-def patchified(pixels: torch.Tensor, patch: int) -> tuple[torch.Tensor, torch.Tensor]:
+def cut_patches(pixels: torch.Tensor, patch: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Pixels [n, 3, h * patch, w * patch] -> (patches [n, h w, patch * patch * 3], grid [n, 2]), as NaFlex wants them.
 
     A patch runs along its rows, with the three colours of a pixel beside each other.

@@ -1,11 +1,11 @@
 """TIPSv2 checkpoints in transformers format as dense encoders (extra `[torch]`).
 
 What is notable
-* Patches and texts of TIPSv2 share one space without a projection, and were trained to; of the towers with weights one
-  can name, `google/tipsv2-l14` has the best published training-free segmentation (ADE20K: 24.7 mIoU).
-* `value` (default) is its authors' own recipe: in the last block each token keeps its own value instead of attending;
-  residual, MLP and the final norm stay. `raw` is the tower as it is.
-* Pixels stay in [0, 1]: these towers take no normalisation.
+* Patches and texts of TIPSv2 share one space without a projection, by training; of published weights
+  `google/tipsv2-l14` has the best training-free segmentation (ADE20K: 24.7 mIoU).
+* `value` (default) is its authors' recipe: in the last block each token keeps its own value instead of attending;
+  residual, MLP and the final norm stay. `raw` is the network as it is.
+* Pixels stay in [0, 1]: no normalisation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TipsEncoder(HubEncoder):
         return normalize(x[:, in_front:], dim=-1).reshape(len(pixels), h, w, -1)
 
     def before_last_block(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Pixels -> input of the tower's last block [n, 1 + registers + h w, width]."""
+        """Pixels -> input of the network's last block [n, 1 + registers + h w, width]."""
         vision = self._model.vision_model
         x = vision.embeddings(pixels)
         for block in vision.encoder.layer[:-1]:
@@ -58,9 +58,3 @@ class TipsEncoder(HubEncoder):
         value = block.attention.o_proj(block.attention.v_proj(block.norm1(x)))
         x = x + block.layer_scale1(value)
         return x + block.layer_scale2(block.mlp(block.norm2(x)))
-
-    def text_inputs(self, texts: list[str]) -> dict[str, Any]:
-        """Token ids and mask, padded to the whole context; the mask decides what is averaged."""
-        limit = int(self._model.config.text_config.max_position_embeddings)
-        batch = self._tokenizer(texts, padding="max_length", truncation=True, max_length=limit, return_tensors="pt")
-        return {key: batch[key] for key in ("input_ids", "attention_mask")}

@@ -1,4 +1,4 @@
-"""An image much larger than what a tower was trained on: overlapping windows, blended, and one look at the whole.
+"""An image much larger than the network was trained on: overlapping windows, blended, and one look at the whole.
 
 Windows see details, the overview knows the context. Windows overlap by half; where they do, their unit features are
 averaged with weights that fall to zero at a window's border (half a sine wave), so that no seam shows. The overview,
@@ -18,7 +18,7 @@ from foveate.encoders.protocol import Floats
 CHANNELS = 4  # cv2.resize takes no more at a time
 
 
-def blended(
+def blend_windows(
     look: Callable[[int, int, int, int], Floats], overview: Floats, shape: tuple[int, int], size: int
 ) -> Floats:
     """Features of windows and of the whole -> unit features [h, w, D].
@@ -33,25 +33,25 @@ def blended(
     tall, wide = min(size, h), min(size, w)
     weight = np.outer(_half_sine(tall), _half_sine(wide)).astype(np.float32)
     total, sure = np.zeros((h, w, overview.shape[-1]), np.float32), np.zeros((h, w, 1), np.float32)
-    for y in starts(h, tall):
-        for x in starts(w, wide):
+    for y in place_windows(h, tall):
+        for x in place_windows(w, wide):
             place = slice(y, y + tall), slice(x, x + wide)
             total[place] += look(y, x, tall, wide) * weight[..., None]
             sure[place] += weight[..., None]
     return _unit(_unit(total / sure) + _unit(_interpolated(overview, shape)))
 
 
-def starts(cells: int, size: int) -> list[int]:
+def place_windows(cells: int, size: int) -> list[int]:
     """First cells of windows that cover `cells` from end to end and overlap by half at least.
 
-    >>> starts(10, 4)
+    >>> place_windows(10, 4)
     [0, 2, 4, 6]
     """
     count = 1 + math.ceil((cells - size) / max(1, size // 2))
     return [round(i * (cells - size) / max(1, count - 1)) for i in range(count)]
 
 
-def cells_within(shape: tuple[int, int], limit: int) -> tuple[int, int]:
+def fit_shape(shape: tuple[int, int], limit: int) -> tuple[int, int]:
     """The shape scaled down to a long side of `limit` cells."""
     ratio = min(1.0, limit / max(shape))
     return max(1, round(shape[0] * ratio)), max(1, round(shape[1] * ratio))
