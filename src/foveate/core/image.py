@@ -278,8 +278,9 @@ def _to_uint8(array: NDArray[np.generic], value_range: tuple[float, float] | Non
         name, array, array.shape, dtype=np.float64, fix="replace them, say with np.nan_to_num", error=ImageArrayError
     )
     if value_range is None:
+        low, high = numbers.min(), numbers.max()
         raise ImageArrayError(
-            f"'{name}': {array.dtype} from {numbers.min():.4g} to {numbers.max():.4g}, with no declared range",
+            f"'{name}' has {array.dtype} pixels from {low:.4g} to {high:.4g}, with no declared range",
             expected="value_range=(black, white) for pixels that are neither uint8 nor uint16",
             fix="pass value_range=(0, 1) or (0, 255), whichever is true",
         )
