@@ -94,7 +94,7 @@ def test_a_soft_border_mixes_by_its_share() -> None:
     np.testing.assert_allclose(seen.z, 1.25, atol=1e-6)
 
 
-def test_scores_of_carried_features_are_carried_scores() -> None:
+def test_scores_of_propagated_features_are_propagated_scores() -> None:
     view, z = make_view(photo(*SIZE)), features()
     q = np.random.default_rng(3).normal(size=5).astype(np.float32)
     step = pan(*SIZE, 3.0, -5.0)

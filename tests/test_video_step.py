@@ -143,8 +143,8 @@ def test_looks_and_the_last_maps_move_with_the_picture(pan: list[Bytes]) -> None
 # --- features ---------------------------------------------------------------------------------------------------------
 
 
-def test_memory_has_no_say_where_nothing_was_carried_to(pan: list[Bytes]) -> None:
-    """A keyframe that remembers all it can: the last column, which came in, is the tower's; the rest is propagated."""
+def test_blending_leaves_cells_to_which_nothing_was_propagated(pan: list[Bytes]) -> None:
+    """A keyframe blended as far as possible: the last column, which came in, is fresh; the rest is propagated."""
     encoder = load_encoder("nano")
     states, frames = follow(pan[:2], how(refresh=EACH, blend=1.0))
     assert frames[1].reason == "age"
@@ -154,7 +154,7 @@ def test_memory_has_no_say_where_nothing_was_carried_to(pan: list[Bytes]) -> Non
     assert (left[:, -1] <= residual[:, -1] + 1e-4).all()
     assert (np.linalg.norm(dense[0][:, -1] - dense[1][:, -1], axis=-1) > 2 * residual[:, -1]).all()
     is_inside = np.linalg.norm(dense[1] - dense[0][:, np.r_[1:16, 15]], axis=-1)[:, 1:-2]
-    assert np.median(left[:, 1:-2] / is_inside) > 0.5  # there, what the tower says now has next to no say
+    assert np.median(left[:, 1:-2] / is_inside) > 0.5  # there, what the encoder gives now has next to no say
 
 
 @pytest.mark.parametrize("rank", [None, 6])
@@ -240,7 +240,7 @@ def test_parts_that_cost_too_much_make_a_keyframe(most: float, reason: str | Non
 # --- what is kept and sent --------------------------------------------------------------------------------------------
 
 
-def test_each_question_has_its_own_memory_of_what_was_sent() -> None:
+def test_each_question_has_its_own_record_of_what_was_sent() -> None:
     """In a still clip nothing is new, in whatever order the questions are asked; what only the other was sent is."""
     scene = photo(*SIZE)
     setup = how()

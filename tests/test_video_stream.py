@@ -305,7 +305,7 @@ def test_patches_are_few_and_then_the_whole_is_encoded() -> None:
     """Something new appears in another corner in every frame."""
     rng, still = np.random.default_rng(0), photo(192, 256)
     frames = [still]
-    for i in range(30):
+    for i in range(18):
         rgb = frames[-1].copy()
         y, x = 64 * (i % 3), 64 * (i // 3 % 4)
         rgb[y : y + 64, x : x + 64] = rng.integers(0, 255, 3, np.uint8)

@@ -6,7 +6,7 @@
     channels.py  channels          all channels of an image on one sheet
     zoom.py      zoom              small things in large images
     ask.py       ask               a vision-language model
-    video.py     video             questions through a clip; watch.py writes its files
+    video.py     video             questions through a clip
     index.py     index             images into a store
     search.py    search            images out of it
     store.py     store ...         what keeps a store whole and quick

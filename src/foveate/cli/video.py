@@ -209,19 +209,14 @@ def write_results(
             )
         part.replace(lines)
     except (FoveateError, OSError) as cause:
-        error = (
-            cause
-            if isinstance(cause, FoveateError)
-            else OutputError(
-                f"'{lines}' could not be written ({cause.strerror or cause})",
-                expected="a folder that stays, with room for the lines",
-                fix="choose another place or make room",
-            )
-        )
-        if not part.exists():
-            raise error from cause
-        fix = f"{error.fix}; lines of the frames before are in '{part}'"
-        raise type(error)(error.received, expected=error.expected, fix=fix) from cause
+        note = f"; lines of the frames before are in '{part}'" if part.exists() else ""
+        if isinstance(cause, FoveateError):
+            raise type(cause)(cause.received, expected=cause.expected, fix=cause.fix + note) from cause
+        raise OutputError(
+            f"'{lines}' could not be written ({cause.strerror or cause})",
+            expected="a folder that stays, with room for the lines",
+            fix="choose another place or make room" + note,
+        ) from cause
     keys = np.array(history.keyframes, bool)
     taken = np.array(seconds)
     questions = [
