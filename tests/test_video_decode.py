@@ -475,7 +475,7 @@ FLOATS = np.linspace(0, 1, 72, dtype=np.float32).reshape(4, 6, 3)
     ("frame", "received", "fix"),
     [
         (FLOATS, "float32 pixels from 0 to 1", "value_range=(0, 1)"),
-        (np.full((4, 6, 3), np.nan), "NaN", "np.nan_to_num"),
+        (np.full((4, 6, 3), np.nan), "nan", "np.nan_to_num"),
         (GOOD.transpose(2, 0, 1)[..., :5], "[3, 4, 5]", "array.transpose(1, 2, 0)"),
         (np.stack([GOOD] * 5), "[5, 4, 6, 3]", "reshape"),
         (np.zeros((4, 6, 3), complex), "complex128", "convert it"),

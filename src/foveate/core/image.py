@@ -274,9 +274,8 @@ def _to_uint8(array: NDArray[np.generic], value_range: tuple[float, float] | Non
         return np.rint(array.astype(np.float32) / 257).astype(np.uint8)
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * np.uint8(255)
-    numbers = check_array(
-        name, array, array.shape, dtype=np.float64, fix="replace them, say with np.nan_to_num", error=ImageArrayError
-    )
+    fix = "convert it, say with array.astype(np.uint8); np.nan_to_num replaces NaN"
+    numbers = check_array(name, array, None, dtype=np.float64, fix=fix, error=ImageArrayError)
     if value_range is None:
         low, high = numbers.min(), numbers.max()
         raise ImageArrayError(
