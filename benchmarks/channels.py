@@ -22,12 +22,12 @@ from foveate.core.checks import check_int
 from foveate.core.errors import MissingExtraError
 from foveate.core.layout import CHANNELS
 from foveate.encoders.load import load_encoder
-from foveate.pipeline import DEFAULT_BUDGET, encode, score
-from foveate.relevance.allocate import allocate_map
+from foveate.pipeline import encode, score
+from foveate.relevance.allocate import DEFAULT_BUDGET, allocate_map
 from foveate.relevance.cascade import cascade
+from foveate.relevance.fusion import information, perspective
 from foveate.relevance.policies import Coverage, Proportional
 from foveate.relevance.query import prepare
-from foveate.relevance.scorers import information, perspective
 from foveate.texture.texture import Texture
 
 

@@ -23,12 +23,12 @@ from foveate.cli.evaluate.relevance import question
 from foveate.cli.terminal import print_json
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
-from foveate.pipeline import DEFAULT_BUDGET, encode, score
+from foveate.pipeline import encode, score
+from foveate.relevance.allocate import DEFAULT_BUDGET
 from foveate.relevance.cascade import cascade
-from foveate.relevance.fusion import segment_means
+from foveate.relevance.fusion import Linear, Tensions, information, perspective, segment_means
 from foveate.relevance.policies import top_cells
 from foveate.relevance.query import prepare
-from foveate.relevance.scorers import Linear, Tensions, information, perspective
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
@@ -57,11 +57,11 @@ def ways(texture: Texture, p: Floats) -> Mapping[str, Floats]:
     segment = segment_means(texture, p)
     return {
         ALONE: p,
-        "three tensions (part28)": Tensions().weigh(info, persp, p),
-        "linear, thirds": Linear(1, 1, 1).weigh(info, persp, p),
-        "linear, 5 % information, 5 % perspective": Linear().weigh(info, persp, p),
-        "5 % information": Linear(0.05, 0, 0.95).weigh(info, persp, p),
-        "5 % perspective": Linear(0, 0.05, 0.95).weigh(info, persp, p),
+        "three tensions (part28)": Tensions().fuse(info, persp, p),
+        "linear, thirds": Linear(1, 1, 1).fuse(info, persp, p),
+        "linear, 5 % information, 5 % perspective": Linear().fuse(info, persp, p),
+        "5 % information": Linear(0.05, 0, 0.95).fuse(info, persp, p),
+        "5 % perspective": Linear(0, 0.05, 0.95).fuse(info, persp, p),
         "5 % saliency": 0.95 * p + 0.05 * texture.channel("saliency"),
         "5 % centre": 0.95 * p + 0.05 * (1 - eccentricity),
         "times (1 + information) / 2": p * (1 + info) / 2,

@@ -19,9 +19,10 @@ from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.cli.terminal import print_json
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
-from foveate.pipeline import DEFAULT_BUDGET, allocate, encode, score
-from foveate.relevance.allocate import top_cells
+from foveate.pipeline import allocate, encode, score
+from foveate.relevance.allocate import DEFAULT_BUDGET
 from foveate.relevance.negatives import nouns
+from foveate.relevance.policies import top_cells
 
 MOST = 10_000  # texts that were never asked before run out after 12,680
 SIDE = 512  # 64 x 64 cells

@@ -50,10 +50,11 @@ from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.terminal import print_json
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
-from foveate.pipeline import DEFAULT_BUDGET, score
+from foveate.pipeline import score
+from foveate.relevance.allocate import DEFAULT_BUDGET
 from foveate.relevance.negatives import nouns
 from foveate.relevance.query import prepare
-from foveate.relevance.score import maps_of
+from foveate.relevance.score import score_maps
 from foveate.store import Store
 from foveate.store.disk import Disk
 from foveate.store.index import INDEX_FILE
@@ -314,7 +315,7 @@ def read_rows(path: Path, photograph: Path, side: int) -> list[dict[str, Any]]:
     def alone() -> Callable[[], Any]:
         store = Store(path, cache=0)
         len(store)  # the index is open
-        return lambda: maps_of(store[name], [first], tower.calibration)
+        return lambda: score_maps(store[name], [first], tower.calibration)
 
     warm = Store(path)
     len(warm)

@@ -15,51 +15,53 @@ from foveate.core.errors import BudgetError, ChannelError, OptionError
 from foveate.encoders.load import load_encoder
 from foveate.relevance.allocate import allocate_map
 from foveate.relevance.cascade import cascade
-from foveate.relevance.memory import noted, remembered, words
+from foveate.relevance.passes import add_dialogue, add_map, add_phrases
 from foveate.relevance.query import prepare
 from tests.conftest import PHOTOS
 
 
 def test_a_pass_can_be_read_by_the_next(texture: Texture) -> None:
     first = foveate.score(texture, "a child")
-    kept = noted(texture, first, "pass_1")
+    kept = add_map(texture, first, "pass_1")
     assert np.allclose(kept.channel("pass_1"), first.map, atol=1e-3)
     assert kept.made_by["pass_1"] == "a child"
-    again = noted(kept, foveate.score(kept, "broccoli", prior="pass_1"), "pass_1")  # the second pass replaces the first
+    again = add_map(
+        kept, foveate.score(kept, "broccoli", prior="pass_1"), "pass_1"
+    )  # the second pass replaces the first
     assert again.made_by["pass_1"] == "broccoli"
 
 
 def test_every_phrase_becomes_a_plane(texture: Texture) -> None:
     found = foveate.score(texture, "a cup of coffee next to the cake")
-    kept = words(texture, found)
+    kept = add_phrases(texture, found)
     assert {"word_cup_of_coffee", "word_cake"} <= set(kept.built)
     assert np.allclose(kept.channel("word_cake"), found.parts["cake"], atol=1e-3)
 
 
 def test_a_dialogue_fades_and_readmits(texture: Texture) -> None:
     child, broccoli = foveate.score(texture, "a child"), foveate.score(texture, "broccoli")
-    once = remembered(texture, child, decay=0.6)
-    twice = remembered(once, broccoli, decay=0.6)
+    once = add_dialogue(texture, child, decay=0.6)
+    twice = add_dialogue(once, broccoli, decay=0.6)
     assert np.allclose(once.channel("attention_prev"), 0.4 * child.map, atol=1e-3)
     assert np.allclose(twice.channel("attention_prev"), 0.24 * child.map + 0.4 * broccoli.map, atol=2e-3)
     later = foveate.score(twice, "a child", prior="attention_prev")  # what the second question dropped comes back
     assert set(foveate.allocate(later).indices) & set(foveate.allocate(child).indices)
     with pytest.raises(OptionError, match="decay"):
-        remembered(texture, child, decay=1.5)
+        add_dialogue(texture, child, decay=1.5)
 
 
 def test_anything_but_a_texture_and_a_relevance_is_refused(texture: Texture) -> None:
     relevance, wrong = foveate.score(texture, "broccoli"), cast(Any, 5)
-    for function in (noted, words, remembered):
-        with pytest.raises(OptionError, match="a int"):
+    for function in (add_map, add_phrases, add_dialogue):
+        with pytest.raises(OptionError, match="of type int"):
             function(wrong, relevance)
-        with pytest.raises(OptionError, match="a Relevances"):
+        with pytest.raises(OptionError, match="of type Relevances"):
             function(texture, cast(Any, foveate.score(texture, ["broccoli"])))
     for name in (cast(Any, ["pass"]), wrong):
-        with pytest.raises(ChannelError, match="a plane named"):
-            noted(texture, relevance, name)
+        with pytest.raises(ChannelError, match="name="):
+            add_map(texture, relevance, name)
     for arguments in ((wrong, prepare(foveate.load_encoder("nano"), "a dog"), 9), (texture, "a dog", 9)):
-        with pytest.raises(OptionError, match=r"cascade\(\)"):
+        with pytest.raises(OptionError, match="of type"):
             cascade(*cast(Any, arguments))
 
 

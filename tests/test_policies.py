@@ -15,11 +15,9 @@ from hypothesis.extra import numpy as hnp
 import foveate
 from foveate import Grid, Texture
 from foveate.core.errors import BudgetError, OptionError
-from foveate.relevance.allocate import allocate_map, nearest_budget
-from foveate.relevance.budget import budget_of_mass
-from foveate.relevance.policies import SHORT, Coverage, Policy, Proportional, TopK, usual_distance
-from foveate.relevance.shares import apportion
-from foveate.relevance.windows import windows_of
+from foveate.relevance.allocate import allocate_map, budget_of_mass, nearest_budget
+from foveate.relevance.policies import SHORT, Coverage, Policy, Proportional, TopK, apportion, typical_distance
+from foveate.relevance.windows import cut_windows
 
 VALUES = st.sampled_from([0, 0.25, 0.5, 1])  # few, so that ties are the rule
 maps = hnp.arrays(np.float32, st.tuples(st.integers(1, 10), st.integers(1, 10)), elements=VALUES)
@@ -51,7 +49,7 @@ def slow_coverage(scores: np.ndarray, budget: int, features: np.ndarray, diversi
         return sorted(order[:budget])
     low, high = float(scores[free].min()), float(scores[free].max())
     candidates = by_score[: SHORT * rest]
-    scale = usual_distance(features)
+    scale = typical_distance(features)
     points = features * np.float32(1 / scale) if scale > 0 else features * 0
 
     def gain(i: int) -> np.float32:
@@ -121,7 +119,7 @@ def test_more_diversity_keeps_cells_that_lie_further_apart(texture: Texture) -> 
     scores, z = foveate.score(texture, "a child").map.ravel(), texture.coordinates()
 
     def apart(diversity: float) -> float:
-        return usual_distance(z[Coverage(diversity).select(scores, 200, texture.grid, z)])
+        return typical_distance(z[Coverage(diversity).select(scores, 200, texture.grid, z)])
 
     assert apart(0) < apart(0.25)
     assert apart(0) < apart(1)
@@ -174,7 +172,7 @@ def test_everything_composes_to_exactly_k(
     assert (np.diff(kept.indices) > 0).all()
     assert np.array_equal(kept.scores, plane.ravel()[kept.indices])
     if whole is not None:
-        windows = windows_of(grid, whole)
+        windows = cut_windows(grid, whole)
         held = np.bincount(windows.of_cell[kept.indices], minlength=len(windows.sizes))
         assert ((held == 0) | (held == windows.sizes)).all()
     elif eligible is not None:
@@ -186,7 +184,7 @@ def test_everything_composes_to_exactly_k(
 @given(maps.filter(lambda plane: plane.size <= 36), st.data())
 def test_the_best_whole_windows_are_the_best_of_all_sets_of_windows(plane: np.ndarray, data: st.DataObject) -> None:
     grid, whole = grid_of(plane), data.draw(st.sampled_from([(2, 2), (2, 3), (3, 2), (3, 4)]))
-    windows = windows_of(grid, whole)
+    windows = cut_windows(grid, whole)
     sums = np.bincount(windows.of_cell, plane.ravel())
     sets = [np.array(chosen) for chosen in itertools.product([0, 1], repeat=len(sums))] if len(sums) <= 9 else []
     for budget in range(1, plane.size + 1):
@@ -307,18 +305,6 @@ def test_auto_does_not_starve_a_question_whose_thing_is_not_found(texture: Textu
     assert less_sure[-1] == texture.grid.count // 4
 
 
-@pytest.mark.parametrize(("lower", "upper"), [(0, 5), (6, 5), (1, 50), (1.0, 5), (True, 5), ("1", 5)])
-def test_bounds_that_cannot_be(lower: Any, upper: Any) -> None:
-    with pytest.raises(BudgetError, match="lower="):
-        budget_of_mass(np.zeros((6, 7)), lower, upper)
-
-
-@pytest.mark.parametrize("value", [-0.1, 1.1, np.nan])
-def test_a_map_that_is_no_relevance_has_no_budget(value: float) -> None:
-    with pytest.raises(OptionError, match="outside"):
-        budget_of_mass(np.full((6, 7), value), 1, 9)
-
-
 # --- shares -----------------------------------------------------------------------------------------------------------
 
 
@@ -388,10 +374,9 @@ class Wrong:
         ({"window": (2.0, 2)}, "window="),
         ({"window": (1, 1, 1)}, "window="),
         ({"protected": np.zeros((8, 8))}, "protected: float64"),
-        ({"protected": np.zeros((4, 8), bool)}, r"protected: bool \[4, 8\]"),
+        ({"protected": np.zeros((4, 8), bool)}, r"protected: bool of shape \[4, 8\]"),
         ({"eligible": np.zeros(64, bool)}, "eligible"),
         ({"features": np.zeros((63, 4), np.float32)}, "features: float32"),
-        ({"features": np.zeros((64, 4), np.int64)}, "features: int64"),
         ({"features": np.full((64, 4), np.nan, np.float32)}, "features"),
     ],
 )

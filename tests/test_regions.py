@@ -14,8 +14,7 @@ from hypothesis.extra import numpy as hnp
 import foveate
 from foveate import Grid, Texture
 from foveate.core.errors import BudgetError, ImageArrayError, OptionError
-from foveate.relevance.regions import Regions, regions
-from foveate.relevance.sizes import crop_sizes, region_numbers
+from foveate.relevance.regions import Regions, crop_sizes, region_numbers, regions
 
 VALUES = st.sampled_from([0, 0.1, 0.5, 0.6, 1])
 maps = hnp.arrays(np.float32, st.tuples(st.integers(1, 14), st.integers(1, 14)), elements=VALUES)
@@ -177,7 +176,7 @@ def test_more_regions_than_there_can_be() -> None:
 
 @pytest.mark.parametrize("budgets", [(0, 5), (9, 5), (64,), 64, (64.0, 400), (64, True), None])
 def test_budgets_that_cannot_be(budgets: Any) -> None:
-    with pytest.raises(OptionError, match="budgets="):
+    with pytest.raises(OptionError, match="budgets"):
         regions(two_things(), GRID, 512, budgets)
 
 
@@ -194,7 +193,7 @@ def test_cells_that_cannot_be(cell: Any) -> None:
 
 @pytest.mark.parametrize("plane", [np.ones((48, 63)), np.full((48, 64), np.nan), np.full((48, 64), -1.0)])
 def test_maps_that_cannot_be(plane: np.ndarray) -> None:
-    with pytest.raises(OptionError, match="a map of shape"):
+    with pytest.raises(OptionError, match="relevance: float64 of shape"):
         regions(plane, GRID, 512)
 
 

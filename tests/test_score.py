@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 import foveate
 from foveate import Texture
 from foveate.encoders.protocol import Calibration
+from foveate.relevance.negatives import Negatives
 from foveate.relevance.query import prepare
-from foveate.relevance.score import Negatives, maps_of, relevance_of
+from foveate.relevance.score import score_maps, score_query
 
 
 def with_rivalry(contrast: float, synonym: float = 0.6) -> Calibration:
@@ -27,7 +28,7 @@ def bank() -> Negatives:
 
 def test_without_rivals_it_is_a_sigmoid_of_the_score(texture: Texture) -> None:
     query = prepare(foveate.load_encoder("nano"), "broccoli")
-    found = relevance_of(texture, query, with_rivalry(0))
+    found = score_query(texture, query, with_rivalry(0))
     score = texture.scores(query.vectors)[0]
     assert np.allclose(found.logits, score, atol=1e-6)
     assert np.allclose(found.reasons["participation"], 1 / (1 + np.exp(-(10 * score - 1))), atol=1e-5)
@@ -36,7 +37,7 @@ def test_without_rivals_it_is_a_sigmoid_of_the_score(texture: Texture) -> None:
 @pytest.mark.parametrize("text", ["broccoli", "a dog", "a kid"])  # the bank holds synonyms of the last two
 def test_rivals_equal_their_definition(text: str, texture: Texture, bank: Negatives) -> None:
     query = prepare(foveate.load_encoder("nano"), text)
-    found = relevance_of(texture, query, with_rivalry(0.7), bank)
+    found = score_query(texture, query, with_rivalry(0.7), bank)
     others = bank.vectors[bank.vectors @ query.vectors[0] <= 0.6]
     assert (len(others) < len(bank.vectors)) == (text != "broccoli")
     level = np.log(np.exp(20 * texture.scores(others).astype(np.float64)).mean(0)) / 20
@@ -50,16 +51,16 @@ def test_several_questions_at_once_have_the_maps_they_have_alone(
     tower = foveate.load_encoder("nano")
     queries = [prepare(tower, text) for text in texts]
     for calibration, negatives in ((with_rivalry(0), None), (with_rivalry(0.7), bank)):
-        maps = maps_of(texture, queries, calibration, negatives)
+        maps = score_maps(texture, queries, calibration, negatives)
         assert maps.shape == (len(texts), *texture.grid.shape)
         for one, query in zip(maps, queries, strict=True):
-            alone = relevance_of(texture, query, calibration, negatives).reasons["participation"]
+            alone = score_query(texture, query, calibration, negatives).reasons["participation"]
             np.testing.assert_allclose(one, alone, atol=1e-6)
 
 
 def test_when_every_rival_is_a_synonym_nothing_breaks(texture: Texture, bank: Negatives) -> None:
     query = prepare(foveate.load_encoder("nano"), "broccoli")
-    found = relevance_of(texture, query, with_rivalry(1, synonym=-1), bank)
+    found = score_query(texture, query, with_rivalry(1, synonym=-1), bank)
     assert np.isfinite(found.map).all()
 
 

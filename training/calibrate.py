@@ -22,7 +22,7 @@ from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Calibration
 from foveate.relevance.negatives import negatives_of
 from foveate.relevance.query import Query
-from foveate.relevance.score import PEAK_SHARE, relevance_of
+from foveate.relevance.score import PEAK_SHARE, score_query
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp, Texture
 
@@ -56,7 +56,7 @@ def main() -> None:
         others += scores[:, -max(1, scores.shape[1] // PEAK_SHARE) :].mean(1).tolist()
         for i, calibration in enumerate(variants):
             for query in queries:
-                margin = relevance_of(texture, query, calibration, negatives_of(tower)).logits
+                margin = score_query(texture, query, calibration, negatives_of(tower)).logits
                 best = np.sort(margin.ravel())[-max(1, margin.size // PEAK_SHARE) :]
                 peaks[i].append(float(best.mean()))
                 if query.text in item.masks:

@@ -23,9 +23,9 @@ from foveate.cli.evaluate.relevance import question
 from foveate.core.grid import Grid, resize_map
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode, score
-from foveate.relevance.budget import budget_of_mass, usual_bounds
+from foveate.relevance.allocate import auto_bounds, budget_of_mass
 from foveate.relevance.negatives import negatives_of
-from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, usual_distance
+from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, typical_distance
 from foveate.texture.basis import query_metric
 
 SIDES = (384, 512, 640, 768)
@@ -104,13 +104,13 @@ def policies(folder: Folder) -> None:
         grid, z = texture.grid, texture.coordinates()
         others = [name for name in folder.names if name not in item.masks]
         foreign = [score(texture, question(others[(number + i) % len(others)])).map for i in (0, 40)]
-        absent += [budget_of_mass(plane, *usual_bounds(grid.count)) / grid.count for plane in foreign]
+        absent += [budget_of_mass(plane, *auto_bounds(grid.count)) / grid.count for plane in foreign]
         for name, mask in item.masks.items():
             relevance, thing = score(texture, question(name)).map, resize_map(mask, grid.shape).ravel()
             for way, policy in ways.items():
                 kept = policy.select(relevance.ravel(), round(grid.count / 10), grid, z)
-                found[way].append((thing[kept].sum() / thing.sum(), apart(z[kept]) / usual_distance(z)))
-            sizes.append((budget_of_mass(relevance, *usual_bounds(grid.count)), grid.count, thing.sum()))
+                found[way].append((thing[kept].sum() / thing.sum(), apart(z[kept]) / typical_distance(z)))
+            sizes.append((budget_of_mass(relevance, *auto_bounds(grid.count)), grid.count, thing.sum()))
             ranked.append(np.cumsum(thing[np.argsort(-relevance.ravel(), kind="stable")]) / thing.sum())
     for way, values in found.items():
         coverage, distance = np.mean(values, 0)

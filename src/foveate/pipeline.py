@@ -9,7 +9,7 @@ take about a hundred microseconds together; they can be called from any thread, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -17,26 +17,22 @@ from foveate.channels.build import Preset, build_planes, select_channels
 from foveate.channels.depth import DepthModel
 from foveate.channels.segments import Provider
 from foveate.channels.text import Detector
-from foveate.core.errors import OptionError, QueryError
+from foveate.core.checks import check_choice, check_type
+from foveate.core.errors import QueryError
 from foveate.core.image import ImageSource, Picture, load_image
-from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
-from foveate.relevance.allocate import BEST, Allocation, allocate_map, check_floor, nearest_budget
-from foveate.relevance.budget import auto_budget
-from foveate.relevance.fusion import AS_ASKED, Scoring, weighing_given
+from foveate.relevance.allocate import BEST, Allocation, Budget, allocate_relevance
+from foveate.relevance.fusion import DEFAULTS, Scoring, parse_options
 from foveate.relevance.negatives import negatives_of, query_metric_of
-from foveate.relevance.policies import Policy, TopK
+from foveate.relevance.policies import Policy
 from foveate.relevance.query import prepare
-from foveate.relevance.score import relevance_of
+from foveate.relevance.score import score_query
 from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
 from foveate.texture.texture import EncoderStamp, Texture
 
 Compression = Literal["query", "pca", "full"]
-Budget = int | Literal["auto"] | None
-DEFAULT_BUDGET = 273  # of 64 x 64 cells: one in fifteen, 6.7 %
-ABSENT_FLOOR = 0.5  # of the budget is spread evenly when the thing asked for is certainly not there
 
 
 def encode(
@@ -76,20 +72,19 @@ def encode(
         The five Image...Errors for the image; EncoderNameError, MissingExtraError, EncoderFilesError and
         EncoderOutputError for the encoder; ChannelError for the channels; OptionError for anything else.
     """
-    if compression not in ("query", "pca", "full"):
-        raise OptionError(f"compression={compression!r}", expected="'query', 'pca' or 'full'", fix="leave it out")
+    check_choice("compression", compression, ("query", "pca", "full"))
     names = select_channels(channels)
     tower = resolve_encoder(encoder)
     picture = load_image(image, value_range=value_range)
     dense = tower.encode_image(picture.rgb, long_side=long_side)
     check_features(tower, dense, picture.size)
-    return texture_of(
+    return build_texture(
         picture, dense, tower, names, rank=rank, error=error, compression=compression, long_side=long_side,
         segments=segments, text=text, depth=depth,
     )  # fmt: skip
 
 
-def texture_of(
+def build_texture(
     picture: Picture,
     dense: DenseFeatures,
     tower: Encoder,
@@ -108,8 +103,8 @@ def texture_of(
     `names` are planes, from `select_channels`; everything else is as in `encode`.
     """
     grid, flat = dense.grid, dense.features.reshape(dense.grid.count, -1)
-    if _is_constant(picture.rgb):
-        flat = np.zeros_like(flat)  # nothing in it: what a tower says then is only how it treats borders
+    if (picture.rgb == picture.rgb[0, 0]).all():
+        flat = np.zeros_like(flat)  # nothing in it: features would only show how the encoder treats borders
     if compression == "full":
         small = keep_all(flat)
     else:
@@ -149,7 +144,7 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
         encoder: the one that made the texture. Needed only for an encoder that does not come with foveate: a
             checkpoint of your choice, or an object of your own.
         fusion: "participation" (default: the question alone), "linear", "part28", or an object of your own
-            (relevance/scorers.py): the question against what is in the pixels and what stands out.
+            (relevance/fusion.py): the question against what is in the pixels and what stands out.
         weights: of the formulas of those two.
         cues: False keeps words like "red" and "written" from using their channels (relevance/cues.py).
         smoothing: share of its segment's mean in each cell of the map, 0 to 1; default 0.3.
@@ -160,41 +155,33 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
 
     Raises:
         QueryError: empty, too long or unreadable. TextureEncoderError: the texture is from another encoder.
-        ChannelError, OptionError: a prior or balance that is none.
+        ChannelError, OptionError: a prior or fusion that is none.
     """
-    if not isinstance(texture, Texture):
-        raise _misplaced("score", texture, "a Texture", "texture = encode(image), or Texture.load(file), comes first")
+    check_type("texture", texture, Texture, fix="texture = encode(image), or Texture.load(file), comes before score")
     tower = match_encoder(texture.encoder, how.get("encoder"))
     negatives = negatives_of(tower) if tower.calibration.contrast > 0 else None
-    weighing = weighing_given(texture, how) if how else AS_ASKED
+    options = parse_options(texture, how) if how else DEFAULTS
     if isinstance(query, str) or not isinstance(query, Iterable):
-        return relevance_of(texture, prepare(tower, query), tower.calibration, negatives, weighing)
+        return score_query(texture, prepare(tower, query), tower.calibration, negatives, options)
     queries = [prepare(tower, text) for text in query]
     if not queries:
         raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
-    return Relevances(tuple(relevance_of(texture, each, tower.calibration, negatives, weighing) for each in queries))
+    return Relevances(tuple(score_query(texture, each, tower.calibration, negatives, options) for each in queries))
+
+
+class Allocating(TypedDict, total=False):
+    """Keywords of `allocate`, which explains them."""
+
+    floor: float
+    policy: Policy
+    protected: np.ndarray | None
+    window: tuple[int, int] | None
 
 
 @overload
-def allocate(
-    relevance: Relevance,
-    budget: Budget = None,
-    *,
-    floor: float = 0.0,
-    policy: Policy = BEST,
-    protected: np.ndarray | None = None,
-    window: tuple[int, int] | None = None,
-) -> Allocation: ...
+def allocate(relevance: Relevance, budget: Budget = None, **how: Unpack[Allocating]) -> Allocation: ...
 @overload
-def allocate(
-    relevance: Relevances,
-    budget: Budget = None,
-    *,
-    floor: float = 0.0,
-    policy: Policy = BEST,
-    protected: np.ndarray | None = None,
-    window: tuple[int, int] | None = None,
-) -> tuple[Allocation, ...]: ...
+def allocate(relevance: Relevances, budget: Budget = None, **how: Unpack[Allocating]) -> tuple[Allocation, ...]: ...
 def allocate(
     relevance: Relevance | Relevances,
     budget: Budget = None,
@@ -216,9 +203,8 @@ def allocate(
     Args:
         relevance: from `score`; of several questions, one allocation each.
         budget: cells to keep. None keeps 273, or half of the cells of a grid too small for that. "auto" takes a number
-            from the map's mass, between a 64th and a quarter of the cells (relevance/budget.py): a quarter for a thing
-            that is certainly not there, as nobody knows where to look. Where `window` is
-            given, both are moved to the nearest number that whole windows add up to.
+            from the map's mass, between a 64th and a quarter of the cells (relevance/allocate.py), and a quarter for a
+            thing that is certainly not there. With `window`, both are moved to the nearest sum of whole windows.
         floor: share of the budget that is spread evenly whatever the map says.
         policy: which cells: TopK(), Coverage(), Proportional() of relevance/policies.py.
         protected: bool [h, w], cells to keep in any case (those with text, say). "auto" makes room for all of them.
@@ -229,49 +215,8 @@ def allocate(
             protected.
         OptionError: floor outside [0, 1], protected of another shape or type, no policy, no window.
     """
+    each: dict[str, Any] = {"floor": floor, "policy": policy, "protected": protected, "window": window}
     if isinstance(relevance, Relevances):
-        each: dict[str, Any] = {"floor": floor, "policy": policy, "protected": protected, "window": window}
-        return tuple(allocate(one, budget, **each) for one in relevance)
-    if not isinstance(relevance, Relevance):
-        raise _misplaced("allocate", relevance, "a Relevance", "relevance = score(texture, query) comes first")
-    check_floor(floor)
-    grid, likely = relevance.grid, relevance.trust
-    key = relevance.map
-    if likely < 1:
-        key = likely * key / max(float(key.max()), 1e-9)
-        key += (1 - likely) * relevance.saliency
-    spread = 1.0 if key.min() == key.max() else max(floor, (1 - likely) * ABSENT_FLOOR)
-    kept = allocate_map(
-        key,
-        grid,
-        cells_wanted(relevance, budget, window, protected),
-        policy=policy,
-        floor=spread,
-        eligible=None if relevance.valid is None else relevance.valid > 0,
-        protected=protected,
-        window=window,
-        features=None if isinstance(policy, TopK) else relevance.features,  # checking them takes time
-    )
-    reasons = {name: plane.ravel()[kept.indices] for name, plane in relevance.reasons.items()}
-    return Allocation(kept.indices, relevance.map.ravel()[kept.indices], grid, ReadOnly({**reasons, **kept.reasons}))
-
-
-def cells_wanted(
-    relevance: Relevance, budget: Budget, window: tuple[int, int] | None, protected: np.ndarray | None = None
-) -> int:
-    """The number of cells to keep; what a person named stays as it is."""
-    grid = relevance.grid
-    if budget is None:
-        return nearest_budget(min(DEFAULT_BUDGET, -(-grid.count // 2)), grid, window)
-    if isinstance(budget, str) and budget == "auto":
-        least = 1 if protected is None else int(np.count_nonzero(protected))
-        return nearest_budget(max(auto_budget(relevance), least), grid, window)
-    return budget  # whatever it is: allocate_map checks it
-
-
-def _misplaced(function: str, value: object, expected: str, fix: str) -> OptionError:
-    return OptionError(f"{function}() of a {type(value).__name__}", expected=expected, fix=fix)
-
-
-def _is_constant(rgb: np.ndarray) -> bool:
-    return bool((rgb == rgb[0, 0]).all())
+        return tuple(allocate_relevance(one, budget, **each) for one in relevance)
+    fix = "relevance = score(texture, query) comes before allocate"
+    return allocate_relevance(check_type("relevance", relevance, Relevance, fix=fix), budget, **each)

@@ -1,13 +1,18 @@
 """A map and a budget become exactly K cells.
 
-What is notable
 * Exactly K, always: servers size their buffers before they see a mask. Ties go to the lower index, so the same map
   keeps the same cells everywhere.
 * One partial sort and one comparison: about 10 microseconds for 4096 cells.
 * `floor` gives a share of the budget to cells spread evenly over the image, so that a wrong map cannot starve the
   model of the rest of the picture.
 * Protected cells, the floor, transparency and whole windows compose with every policy: they reach it as scores of plus
-  and minus infinity (policies.py), windows as cells of a coarser grid (whole.py).
+  and minus infinity (policies.py), windows as cells of a coarser grid (windows.py).
+
+`budget="auto"` takes K from the map itself: K = SHARE sqrt(N m), where m, the sum of the map over its N cells, is how
+many cells the map takes for relevant. K lies between a fixed share of the image and a share of the thing, as what a
+large thing gains from one more cell is less than what a small one does (docs/log.md has other powers); it grows with
+every cell of the map. The less a map can be trusted, the nearer is K to its upper bound, as the model needs the rest of
+the picture then. Not covered: how many tokens a question needs; counting takes more than naming.
 """
 
 from __future__ import annotations
@@ -16,21 +21,28 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.core.checks import check_array, check_int, check_number
 from foveate.core.errors import BudgetError, OptionError
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen, ReadOnly
-from foveate.relevance.policies import Policy, TopK
-from foveate.relevance.policies import top_cells as top_cells
-from foveate.relevance.windows import Windows, windows_of
+from foveate.relevance.policies import Policy, TopK, top_cells
+from foveate.relevance.value import Relevance
+from foveate.relevance.windows import Windows, cut_windows
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Budget = int | Literal["auto"] | None
 BEST = TopK()
+DEFAULT_BUDGET = 273  # of 64 x 64 cells: one in fifteen, 6.7 %
+ABSENT_FLOOR = 0.5  # of the budget is spread evenly when the thing asked for is certainly not there
+SHARE = 0.2  # of "auto"
+LOWEST, HIGHEST = 1 / 64, 1 / 4  # of the cells: the bounds of "auto"
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -75,10 +87,40 @@ class Allocation(Frozen):
         >>> kept.why(0)                                                         # doctest: +SKIP
         {'participation': 0.93, 'text': 0.0}
         """
-        if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < len(self):
-            raise OptionError(f"kept cell {number!r}", expected=f"0 to {len(self) - 1}", fix="see Allocation.indices")
+        number = check_int("kept cell", number, 0, len(self) - 1, fix="see Allocation.indices")
         found = {name: round(float(values[number]), 4) for name, values in self.reasons.items()}
         return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def allocate_relevance(
+    relevance: Relevance,
+    budget: Budget,
+    *,
+    floor: float = 0.0,
+    policy: Policy = BEST,
+    protected: Bools | None = None,
+    window: tuple[int, int] | None = None,
+) -> Allocation:
+    """`foveate.allocate` for one relevance: its map, saliency as far as the map cannot be trusted, an even spread."""
+    check_floor(floor)
+    grid, trust = relevance.grid, relevance.trust
+    key = relevance.map
+    if trust < 1:
+        key = trust * key / max(float(key.max()), 1e-9)
+        key += (1 - trust) * relevance.saliency
+    kept = allocate_map(
+        key,
+        grid,
+        resolve_budget(relevance, budget, window, protected),
+        policy=policy,
+        floor=1.0 if key.min() == key.max() else max(floor, (1 - trust) * ABSENT_FLOOR),
+        eligible=None if relevance.valid is None else relevance.valid > 0,
+        protected=protected,
+        window=window,
+        features=None if isinstance(policy, TopK) else relevance.features,  # checking them takes time
+    )
+    reasons = {name: plane.ravel()[kept.indices] for name, plane in relevance.reasons.items()}
+    return Allocation(kept.indices, relevance.map.ravel()[kept.indices], grid, ReadOnly({**reasons, **kept.reasons}))
 
 
 def allocate_map(
@@ -106,8 +148,8 @@ def allocate_map(
         floor: share of the budget that is spread evenly whatever the map says.
         eligible: bool [h, w]; other cells are kept only when all of these are, protected or not.
         protected: bool [h, w], cells to keep first (those with text, say).
-        window: (rows, columns): keep only whole windows of so many cells (whole.py). A window counts as protected or as
-            eligible if one of its cells is; the floor gets the windows that fit into its share.
+        window: (rows, columns): keep only whole windows of so many cells (windows.py). A window counts as protected or
+            as eligible if one of its cells is; the floor gets the windows that fit into its share.
         features: [n, r] or [h, w, r], where the policy asks for them.
 
     Raises:
@@ -116,35 +158,37 @@ def allocate_map(
         OptionError: a floor outside [0, 1], arrays of another shape than the grid or with NaN, no policy.
     """
     flat = np.asarray(scores, np.float32)
-    if flat.shape != grid.shape:
+    if flat.shape != grid.shape or np.isnan(flat.min()):
         raise OptionError(
-            f"a map of shape {list(flat.shape)}", expected=f"{list(grid.shape)}", fix="move it with Relevance.on(grid)"
+            f"a map of shape {list(flat.shape)}" + (" with NaN" if flat.shape == grid.shape else ""),
+            expected=f"{list(grid.shape)}, without NaN",
+            fix="move it with Relevance.on(grid), replace NaN with np.nan_to_num",
         )
     flat = flat.ravel()
-    check_budget(budget, grid)
-    check_floor(floor)
-    low, high = flat.min(), flat.max()
-    if np.isnan(low):
-        raise OptionError("a map with NaN", expected="finite scores", fix="replace them with np.nan_to_num")
+    budget = check_budget(budget, grid)
+    spread = math.floor(budget * check_floor(floor) + 1e-9)
     ours = type(policy) is TopK
     if not ours and (not isinstance(policy, Policy) or isinstance(policy, type)):
         raise OptionError(f"policy={policy!r}", expected="an object with the method select", fix="pass TopK()")
-    budget, spread = int(budget), math.floor(budget * floor + 1e-9)
-    allowed = None if eligible is None else _cells(eligible, "eligible", grid)
-    first = None if protected is None else _cells(protected, "protected", grid)
+    allowed = None if eligible is None else check_array("eligible", eligible, grid.shape, dtype=bool).ravel()
+    first = None if protected is None else check_array("protected", protected, grid.shape, dtype=bool).ravel()
     if allowed is not None and first is not None:
         first = first & allowed
-    vectors = None if features is None else _vectors(features, grid)
+    if features is not None:
+        rows = np.asarray(features)
+        rows = rows.reshape(grid.count, -1) if rows.shape[:2] == grid.shape else rows
+        features = check_array("features", rows, [grid.count, None], fix="pass texture.coordinates()")
     # infinity has a meaning for policies, and one that is not ours may write into what it gets
-    as_it_is = ours and low >= -LARGEST and high <= LARGEST
-    ranked = flat if as_it_is else np.clip(flat, -LARGEST, LARGEST)
+    plain = ours and flat.min() >= -LARGEST and flat.max() <= LARGEST
+    ranked = flat if plain else np.clip(flat, -LARGEST, LARGEST)
     if window is None:
-        keys = _keys(ranked, budget, grid, spread, first, allowed)
-        kept = _chosen(policy, keys, budget, grid, vectors)
+        keys = _rank_cells(ranked, budget, grid, spread, first, allowed)
+        kept = _select(policy, keys, budget, grid, features)
         urgent = keys == np.inf
         inside = urgent if first is None else urgent & first
     else:
-        kept, urgent, inside = _whole(ranked, budget, windows_of(grid, window), policy, spread, first, allowed, vectors)
+        windows = cut_windows(grid, window)
+        kept, urgent, inside = _select_windows(ranked, budget, windows, policy, spread, first, allowed, features)
     reasons = {} if first is None else {"protected": inside[kept].astype(np.float32)}
     if spread:
         even = urgent if first is None else urgent & ~inside
@@ -152,14 +196,71 @@ def allocate_map(
     return Allocation(kept, flat[kept], grid, ReadOnly(reasons))
 
 
-def nearest_budget(wanted: int, grid: Grid, window: tuple[int, int] | None) -> int:
-    """The number of cells nearest to `wanted` that whole windows add up to; of two equally near, the lower."""
+def resolve_budget(
+    relevance: Relevance, budget: Budget, window: tuple[int, int] | None, protected: Bools | None = None
+) -> int:
+    """The number of cells to keep. A number stays as it is, unchecked; "auto" makes room for protected cells."""
+    grid = relevance.grid
+    if budget is None:
+        return nearest_budget(min(DEFAULT_BUDGET, -(-grid.count // 2)), grid, window)
+    if not isinstance(budget, str) or budget != "auto":
+        return budget  # allocate_map checks it
+    number = nearest_budget(auto_budget(relevance), grid, window)
+    if protected is None:
+        return number
+    mask = check_array("protected", protected, grid.shape, dtype=bool).ravel()
     if window is None:
-        return wanted
-    return min(windows_of(grid, window).nearest(wanted), key=lambda n: (abs(n - wanted), n))
+        return max(number, int(mask.sum()))
+    windows = cut_windows(grid, window)
+    return max(number, windows.nearest(int(windows.sizes[windows.any(mask)].sum()))[-1])
 
 
-def _keys(scores: Floats, budget: int, grid: Grid, spread: int, first: Bools | None, allowed: Bools | None) -> Floats:
+def auto_budget(relevance: Relevance) -> int:
+    """Cells to keep of a relevance, between a 64th and a quarter of its cells, as the module says."""
+    lower, upper = auto_bounds(relevance.grid.count)
+    number = budget_of_mass(relevance.map, lower, upper)
+    return number + round((1 - relevance.trust) * (upper - number))
+
+
+def budget_of_mass(relevance: ArrayLike, lower: int, upper: int) -> int:
+    """K of the module's formula for a map [h, w] in [0, 1], from `lower` to `upper`.
+
+    Monotone: a map that is nowhere lower never gets a smaller budget.
+
+    >>> budget_of_mass(np.full((64, 64), 0.04), 64, 1024)
+    164
+    """
+    values = np.asarray(relevance, np.float64)
+    mass = math.fsum(values.ravel())  # exact, so that rounding cannot turn the order of two maps round
+    return min(max(math.ceil(SHARE * math.sqrt(values.size * mass) - 1e-9), lower), upper)
+
+
+def auto_bounds(cells: int) -> tuple[int, int]:
+    """The bounds of `auto_budget`: a 64th and a quarter of the cells, at least 1."""
+    return math.ceil(cells * LOWEST), math.ceil(cells * HIGHEST)
+
+
+def nearest_budget(number: int, grid: Grid, window: tuple[int, int] | None) -> int:
+    """The number of cells nearest to `number` that whole windows add up to; of two equally near, the lower."""
+    if window is None:
+        return number
+    return min(cut_windows(grid, window).nearest(number), key=lambda n: (abs(n - number), n))
+
+
+def check_budget(budget: int, grid: Grid) -> int:
+    """A whole number of a grid's cells. Raises BudgetError."""
+    fix = f'pass an int from 1 to {grid.count}; foveate.allocate takes "auto", too; a larger long_side gives more cells'
+    return check_int("budget", budget, 1, grid.count, fix=fix, error=BudgetError)
+
+
+def check_floor(floor: float) -> float:
+    """A share from 0 to 1. Raises OptionError."""
+    return check_number("floor", floor, fix="0.1 spreads a tenth of the budget")
+
+
+def _rank_cells(
+    scores: Floats, budget: int, grid: Grid, spread: int, first: Bools | None, allowed: Bools | None
+) -> Floats:
     """Scores with +infinity at the cells to keep before others, and -infinity at those to keep after all others."""
     keys = scores if allowed is None else np.where(allowed, scores, np.float32(-np.inf))
     if first is None and not spread:
@@ -170,12 +271,12 @@ def _keys(scores: Floats, budget: int, grid: Grid, spread: int, first: Bools | N
         if used > budget:
             raise _too_few(f"{used} protected cells", budget, used)
         keys[first] = np.inf
-    places = _even(grid, allowed)[:spread]
+    places = _spread_order(grid, allowed)[:spread]
     keys[places[keys[places] < np.inf][: budget - used]] = np.inf
     return keys
 
 
-def _whole(
+def _select_windows(
     scores: Floats,
     budget: int,
     windows: Windows,
@@ -185,98 +286,44 @@ def _whole(
     allowed: Bools | None,
     vectors: Floats | None,
 ) -> tuple[Indices, Bools, Bools]:
-    """The same with windows in the place of cells.
-
-    -> (kept cells; bool [cells], whose windows came first; bool [cells], the protected ones of those)
-    """
+    """-> (kept cells; bool [cells], whose windows came first; bool [cells], the protected ones of those)."""
     count = len(windows.sizes)
     last = np.zeros(count, bool)
     if allowed is not None:
         last = ~windows.any(allowed)
         scores = np.where(allowed, scores, scores[allowed].min(initial=LARGEST))  # so that they raise no window
     spread_ones = np.zeros(count, bool)
-    places = _even(windows.grid, ~last)
+    places = _spread_order(windows.grid, ~last)
     spread_ones[places[np.cumsum(windows.sizes[places]) <= spread]] = True
     inside = np.zeros(count, bool) if first is None else windows.any(first)
     urgent = (spread_ones,) if first is None else (inside, spread_ones)
     pooled = None if vectors is None else windows.mean(vectors).astype(np.float32)
 
     def choose(keys: Floats, number: int) -> Indices:
-        return _chosen(policy, keys, number, windows.grid, pooled)
+        return _select(policy, keys, number, windows.grid, pooled)
 
     chosen = windows.select(budget, windows.mean(scores).astype(np.float32), urgent, last, choose)
     if not np.isin(np.flatnonzero(inside), chosen).all():
         cells = int(windows.sizes[inside].sum())
-        raise _too_few(
-            f"{cells} cells in windows with a protected one", budget, windows.nearest(max(cells, budget + 1))[-1]
-        )
-    kept = windows.cells(chosen)
-    return kept, (spread_ones | inside)[windows.of_cell], inside[windows.of_cell]
+        least = windows.nearest(max(cells, budget + 1))[-1]
+        raise _too_few(f"{cells} cells in windows with a protected one", budget, least)
+    return windows.cells(chosen), (spread_ones | inside)[windows.of_cell], inside[windows.of_cell]
 
 
-def _chosen(policy: Policy, keys: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
+def _select(policy: Policy, keys: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
     """What the policy selects, checked: a policy may be anyone's. Ours needs no check, which takes a third as long."""
     if type(policy) is TopK:
         return top_cells(keys, budget)
     kept = np.asarray(policy.select(keys, budget, grid, features))
-    if kept.shape != (budget,) or kept.dtype != np.int64 or kept[0] < 0 or kept[-1] >= grid.count:
+    right = kept.shape == (budget,) and kept.dtype == np.int64 and kept[0] >= 0 and kept[-1] < grid.count
+    if not right or (kept[1:] <= kept[:-1]).any():
         raise OptionError(
-            f"{kept.dtype} {list(kept.shape)} from {type(policy).__name__}.select",
-            expected=f"int64 [{budget}], indices from 0 to {grid.count - 1}",
-            fix="see relevance.policies.Policy",
-        )
-    if (kept[1:] <= kept[:-1]).any():
-        raise OptionError(
-            f"indices from {type(policy).__name__}.select that do not ascend", expected="each once", fix="np.unique"
+            f"{kept.dtype} {list(kept.shape)} from {type(policy).__name__}.select"
+            + (" that do not ascend" if right else ""),
+            expected=f"int64 [{budget}], indices from 0 to {grid.count - 1}, each once, ascending",
+            fix="see relevance.policies.Policy; np.unique sorts",
         )
     return kept
-
-
-def _cells(mask: Bools, name: str, grid: Grid) -> Bools:
-    array = np.asarray(mask)
-    if array.dtype != np.bool_ or array.shape != grid.shape:
-        raise OptionError(
-            f"{name}: {array.dtype} {list(array.shape)}",
-            expected=f"bool {list(grid.shape)}, one for each cell",
-            fix="compare a plane on this grid with a threshold",
-        )
-    return array.ravel()
-
-
-def _vectors(features: Floats, grid: Grid) -> Floats:
-    array = np.asarray(features)
-    if array.ndim == 3 and array.shape[:2] == grid.shape:
-        array = array.reshape(grid.count, -1)
-    if array.ndim != 2 or len(array) != grid.count or array.dtype.kind != "f" or not np.isfinite(array).all():
-        raise OptionError(
-            f"features: {array.dtype} {list(array.shape)}",
-            expected=f"finite float32 [{grid.count}, r], one row for each cell",
-            fix="pass texture.coordinates()",
-        )
-    return array.astype(np.float32, copy=False)
-
-
-def _even(grid: Grid, allowed: Bools | None) -> Indices:
-    """All cells, evenly spread ones first; those that are not allowed at the end."""
-    order = even_order(*grid.shape)
-    if allowed is None:
-        return order
-    return np.concatenate([order[allowed[order]], order[~allowed[order]]])
-
-
-def check_budget(budget: int, grid: Grid) -> None:
-    if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
-        raise BudgetError(
-            f"budget={budget!r} ({type(budget).__name__})",
-            expected="a whole number of cells",
-            fix=f'pass an int from 1 to {grid.count}; foveate.allocate takes "auto", too',
-        )
-    if not 1 <= budget <= grid.count:
-        raise BudgetError(
-            f"budget={budget}",
-            expected=f"1 to {grid.count} (this image has {grid.h} x {grid.w} cells)",
-            fix=f"pass {min(max(int(budget), 1), grid.count)}, or encode with a larger long_side for more cells",
-        )
 
 
 def _too_few(protected: str, budget: int, least: int) -> BudgetError:
@@ -287,9 +334,10 @@ def _too_few(protected: str, budget: int, least: int) -> BudgetError:
     )
 
 
-def check_floor(floor: float) -> None:
-    if isinstance(floor, bool) or not isinstance(floor, int | float | np.number) or not 0 <= floor <= 1:
-        raise OptionError(f"floor={floor!r}", expected="a share from 0 to 1", fix="0.1 spreads a tenth of the budget")
+def _spread_order(grid: Grid, allowed: Bools | None) -> Indices:
+    """All cells, evenly spread ones first; those that are not allowed at the end."""
+    order = even_order(*grid.shape)
+    return order if allowed is None else np.concatenate([order[allowed[order]], order[~allowed[order]]])
 
 
 @lru_cache(maxsize=32)
@@ -299,18 +347,11 @@ def even_order(h: int, w: int) -> Indices:
     The key of a cell interleaves the reversed bits of its row and column, so each new cell falls into the largest gap.
     """
     bits = max(1, (max(h, w) - 1).bit_length())
-    y = _reversed_bits((np.arange(h) * 2**bits) // h, bits)
-    x = _reversed_bits((np.arange(w) * 2**bits) // w, bits)
+    y, x = ((np.arange(n) * 2**bits) // n for n in (h, w))
     key = np.zeros((h, w), np.int64)
     for bit in range(bits):
-        key |= (((y >> bit) & 1)[:, None] << (2 * bit)) | (((x >> bit) & 1)[None] << (2 * bit + 1))
+        place = 2 * (bits - 1 - bit)
+        key |= (((y >> bit) & 1)[:, None] << place) | (((x >> bit) & 1)[None] << (place + 1))
     order = np.argsort(key.ravel(), kind="stable")
     order.setflags(write=False)
     return order
-
-
-def _reversed_bits(values: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
-    out = np.zeros_like(values)
-    for bit in range(bits):
-        out |= ((values >> bit) & 1) << (bits - 1 - bit)
-    return out

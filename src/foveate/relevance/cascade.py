@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import check_number, check_type
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid, resize_map
 from foveate.relevance.allocate import Allocation, check_budget
@@ -61,18 +62,13 @@ def cascade(texture: Texture, query: Query, budget: int, *, slack: float = 2.0) 
     Raises:
         BudgetError; OptionError for a texture without segments, or slack below 1.
     """
-    if not isinstance(texture, Texture) or not isinstance(query, Query):
-        raise OptionError(
-            f"cascade() of a {type(texture).__name__} and a {type(query).__name__}",
-            expected="a Texture and a Query",
-            fix='encode(image) makes the one, relevance.query.prepare(encoder, "a dog") the other',
-        )
+    check_type("texture", texture, Texture, fix="encode(image) makes one")
+    check_type("query", query, Query, fix='relevance.query.prepare(encoder, "a dog") makes one')
+    slack = check_number("slack", slack, 1, None, fix="leave it out for 2")
     grid = texture.grid
     check_budget(budget, grid)
     if not texture.has("cluster_id"):
         raise OptionError("a texture without segments", expected="channels='standard'", fix="encode the image again")
-    if isinstance(slack, bool) or not isinstance(slack, int | float) or not slack >= 1:
-        raise OptionError(f"slack={slack!r}", expected="1 or more", fix="leave it out for 2")
     offset, weights = texture.basis.project(query.vectors)
     table = segment_table(texture)
     coarse = texture.derive("coarse coordinates", lambda: _coarse(texture))

@@ -1,43 +1,165 @@
-"""A question's map beside everything else that has a say: channels its words speak of, a prior, a fusion.
+"""A question's map beside everything else that may count: its segments, channels its words name, a prior, a fusion.
 
-The order is fixed: each cell of the question's map takes a share of its segment's mean, as things are most often whole
-segments (channels/clusters.py); cues (cues.py) have their say; the prior is mixed in; and the fusion (scorers.py)
-weighs the result against what is in the pixels and what stands out. What entered is kept, plane by plane, in
-`Relevance.reasons`.
+The order is fixed. Each cell of the question's map takes a share of its segment's mean, as things are most often whole
+segments; cues (cues.py) follow; the prior is mixed in; and a fusion combines the result, "participation", with
+
+    information   = 0.4 max(edge_on, edge_off) + 0.3 high_pass + 0.3 (1 - edge_distance)      what is in the pixels
+    perspective   = (0.6 saliency + 0.4 motion) (1 - 0.5 eccentricity)                        what stands out
+
+Formulas and weights are those of the documents this project started from. Both planes are made once a texture. What
+entered is kept, plane by plane, in `Relevance.reasons`.
+
+The default fusion is `Participation`, the question alone: `python -m benchmarks fusion` compares the others (tables in
+docs/log.md). A little of everything helps on one set and hurts on the other; the documents' tensions lose eight points
+on one and nine on the other. A fusion is any object with a name and a `fuse` method.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import Protocol, TypedDict, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.core.checks import check_array, check_number, check_type
 from foveate.core.errors import OptionError
 from foveate.core.layout import Layout
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.cues import Cue, follow, plane_of
-from foveate.relevance.scorers import (
-    FUSIONS,
-    WEIGHTS,
-    Fusion,
-    Participation,
-    ScorerWeights,
-    fusion_named,
-    information,
-    perspective,
-)
+from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 
-if TYPE_CHECKING:
-    from foveate.relevance.value import Relevance
-
 Floats = NDArray[np.float32]
+_READ = Layout("scorers", ("edge_on", "edge_off", "high_pass", "edge_distance", "saliency", "motion", "eccentricity"))
+
+
+@dataclass(frozen=True)
+class ScorerWeights:
+    """The numbers of the formulas of information and perspective, each in [0, 1]."""
+
+    edges: float = 0.4
+    detail: float = 0.3
+    near_edges: float = 0.3
+    saliency: float = 0.6
+    motion: float = 0.4
+    eccentricity: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            check_number(name, value)
+
+
+WEIGHTS = ScorerWeights()
+
+
+def information(texture: Texture, weights: ScorerWeights = WEIGHTS) -> Floats:
+    """How much there is in the pixels of each cell: float32 [h, w] in [0, 1]. Kept with the texture."""
+
+    def make() -> Floats:
+        c = _columns(texture)
+        edges = np.maximum(c["edge_on"], c["edge_off"])
+        plane = weights.edges * edges + weights.detail * c["high_pass"] + weights.near_edges * (1 - c["edge_distance"])
+        return np.clip(plane, 0, 1).astype(np.float32).reshape(texture.grid.shape)
+
+    return texture.derive(("information", weights), make)
+
+
+def perspective(texture: Texture, weights: ScorerWeights = WEIGHTS) -> Floats:
+    """How much each cell stands out, less so far from the centre: float32 [h, w] in [0, 1]. Kept with the texture."""
+
+    def make() -> Floats:
+        c = _columns(texture)
+        plane = weights.saliency * c["saliency"] + weights.motion * c["motion"]
+        plane *= 1 - weights.eccentricity * c["eccentricity"]
+        return np.clip(plane, 0, 1).astype(np.float32).reshape(texture.grid.shape)
+
+    return texture.derive(("perspective", weights), make)
+
+
+def _columns(texture: Texture) -> dict[str, Floats]:
+    return dict(zip(_READ.names, texture.tokens(layout=_READ).T, strict=True))
+
+
+@runtime_checkable
+class Fusion(Protocol):
+    """Combines the three planes into one, all float32 [h, w] in [0, 1]."""
+
+    @property
+    def name(self) -> str:
+        """For messages and tables."""
+
+    def fuse(self, information: Floats, perspective: Floats, participation: Floats) -> Floats:
+        """The map that cells are kept by."""
+
+
+@dataclass(frozen=True)
+class Participation:
+    """The question alone."""
+
+    name: str = "participation"
+
+    def fuse(self, information: Floats, perspective: Floats, participation: Floats) -> Floats:
+        """The third plane as it is."""
+        return participation
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A weighted mean. The weights need not add up to 1; their shares count."""
+
+    information: float = 0.05
+    perspective: float = 0.05
+    participation: float = 0.9
+    name: str = "linear"
+
+    def __post_init__(self) -> None:
+        weights = (self.information, self.perspective, self.participation)
+        if sum(check_number("a weight", weight, 0, None) for weight in weights) <= 0:
+            raise OptionError(f"weights {weights}", expected="three numbers from 0 on, not all 0", fix="leave them out")
+
+    def fuse(self, information: Floats, perspective: Floats, participation: Floats) -> Floats:
+        """Their weighted mean."""
+        total = np.float32(self.information + self.perspective + self.participation)
+        a, b, c = (np.float32(w) / total for w in (self.information, self.perspective, self.participation))
+        return a * information + b * perspective + c * participation
+
+
+@dataclass(frozen=True)
+class Tensions:
+    """The three tensions of the seed documents, exactly as they are written there ("part28").
+
+    With b = 0.5 + 0.5 (1 - participation): b participation perspective + (1 - b) information^2. What is asked for
+    counts only where it also stands out; the square is the documents' (their exploration is information itself).
+    """
+
+    name: str = "part28"
+
+    def fuse(self, information: Floats, perspective: Floats, participation: Floats) -> Floats:
+        """compress - particularise, exploit - explore, focus - diversify."""
+        bias = 0.5 + 0.5 * (1 - participation)
+        focus, diversify = participation * perspective, information * information
+        return np.asarray(bias * focus + (1 - bias) * diversify, np.float32)
+
+
+FUSIONS: dict[str, Fusion] = {b.name: b for b in (Participation(), Linear(), Tensions())}
+
+
+def find_fusion(fusion: str | Fusion) -> Fusion:
+    """A fusion by name, or the fusion itself. Raises OptionError with the known names."""
+    if isinstance(fusion, str) and fusion in FUSIONS:
+        return FUSIONS[fusion]
+    if isinstance(fusion, Fusion) and not isinstance(fusion, str | type):
+        return fusion
+    raise OptionError(
+        f"fusion={fusion!r}",
+        expected=", ".join(map(repr, FUSIONS)) + ", or an object with a name and a fuse method",
+        fix="leave it out for the question alone",
+    )
 
 
 class Scoring(TypedDict, total=False):
-    """Keywords of `foveate.score`, which says what they mean."""
+    """Keywords of `foveate.score`, which explains them."""
 
     encoder: str | Encoder | None
     fusion: str | Fusion
@@ -49,16 +171,11 @@ class Scoring(TypedDict, total=False):
 
 
 @dataclass(frozen=True, eq=False)
-class Weighing:
-    """What makes a map out of a question's score.
+class ScoreOptions:
+    """What makes a map out of a question's score: checked keywords of `foveate.score`.
 
     Attributes:
-        fusion: the question against what is in the pixels and what stands out.
-        weights: of the formulas of information and perspective.
-        cues: whether words like "red" or "written" may use their channels.
-        smoothing: share of its segment's mean in each cell, 0 to 1.
-        prior: a plane on the cell grid, float32 [h, w] in [0, 1], mixed in with `prior_weight`; None for none.
-        prior_weight: its share, 0 to 1.
+        prior: a plane on the cell grid, float32 [h, w] in [0, 1]; None for none.
     """
 
     fusion: Fusion = FUSIONS["participation"]
@@ -69,58 +186,31 @@ class Weighing:
     prior_weight: float = 0.3
 
 
-AS_ASKED = Weighing()
+DEFAULTS = ScoreOptions()
 
 
-def weighing_given(texture: Texture, how: Scoring) -> Weighing:
-    """Keywords of `score` -> Weighing. Raises OptionError, ChannelError."""
+def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
+    """Keywords of `score` -> ScoreOptions. Raises OptionError, ChannelError."""
     unknown = sorted(set(how) - set(Scoring.__annotations__))
     if unknown:
         raise OptionError(f"keywords {unknown}", expected=", ".join(Scoring.__annotations__), fix="check the spelling")
-    weights, spoken = how.get("weights", WEIGHTS), how.get("cues", True)
-    if not isinstance(weights, ScorerWeights) or not isinstance(spoken, bool):
-        raise OptionError(
-            f"weights={weights!r}, cues={spoken!r}",
-            expected="ScorerWeights(...), and True or False",
-            fix="leave them out",
-        )
-    shares = {"prior_weight": AS_ASKED.prior_weight, "smoothing": AS_ASKED.smoothing}
-    for name, usual in shares.items():
-        share: object = how.get(name, usual)
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise OptionError(f"{name}={share!r}", expected="a share from 0 to 1", fix=f"leave it out for {usual}")
-        shares[name] = share
-    return Weighing(
-        fusion=fusion_named(how.get("fusion", "participation")),
-        weights=weights,
-        cues=spoken,
-        prior=_prior(texture, how.get("prior")),
-        **shares,
-    )
-
-
-def _prior(texture: Texture, prior: object) -> Floats | None:
-    if prior is None:
-        return None
-    plane: NDArray[np.float32]
+    prior: object = how.get("prior")
     if isinstance(prior, str):
-        plane = texture.tokens(layout=Layout(prior, (prior,))).reshape(texture.grid.shape)
-    elif hasattr(prior, "on") and hasattr(prior, "grid"):  # a Relevance, made one module further up
-        plane = prior.on(texture.grid).map
-    else:
-        try:
-            plane = np.array(prior, np.float32)  # a copy: what is kept as a reason must not change
-        except (TypeError, ValueError):
-            plane = np.empty(0, np.float32)
-    if plane.shape != texture.grid.shape or not (plane.min() >= 0 and plane.max() <= 1):
-        values = f" with values from {plane.min():.3g} to {plane.max():.3g}" if plane.size else ""
-        raise OptionError(
-            f"a prior of shape {list(plane.shape)}{values}",
-            expected=f"{list(texture.grid.shape)}, the cells of this texture, in [0, 1]",
-            fix="move a map with foveate.core.grid.resize_map, and scale it",
-        )
-    plane.setflags(write=False)
-    return plane
+        prior = texture.tokens(layout=Layout(prior, (prior,))).reshape(texture.grid.shape)
+    elif isinstance(prior, Relevance):
+        prior = prior.on(texture.grid).map
+    if prior is not None:
+        fix = "move a map with foveate.core.grid.resize_map, and scale it"
+        prior = check_array("prior", prior, texture.grid.shape, low=0, high=1, fix=fix).copy()
+        prior.setflags(write=False)
+    return ScoreOptions(
+        fusion=find_fusion(how.get("fusion", "participation")),
+        weights=check_type("weights", how.get("weights", WEIGHTS), ScorerWeights),
+        cues=check_type("cues", how.get("cues", True), bool),
+        smoothing=check_number("smoothing", how.get("smoothing", DEFAULTS.smoothing)),
+        prior=prior,
+        prior_weight=check_number("prior_weight", how.get("prior_weight", DEFAULTS.prior_weight)),
+    )
 
 
 def segment_means(texture: Texture, plane: Floats) -> Floats:
@@ -135,33 +225,27 @@ def segment_means(texture: Texture, plane: Floats) -> Floats:
     return means.take(ids)
 
 
-def weighed(texture: Texture, spoken: tuple[Cue, ...], reasons: dict[str, Floats], weighing: Weighing) -> Floats:
-    """The question's map after cues, prior and balance; what entered is added to `reasons`."""
+def combine(texture: Texture, cues: tuple[Cue, ...], reasons: dict[str, Floats], options: ScoreOptions) -> Floats:
+    """The question's map `reasons["participation"]` after segments, cues, prior and fusion; adds them to `reasons`."""
     found = reasons["participation"]
-    if weighing.smoothing and texture.has("cluster_id"):
+    if options.smoothing and texture.has("cluster_id"):
         reasons["segment"] = segment_means(texture, found)
-        share = np.float32(weighing.smoothing)
+        share = np.float32(options.smoothing)
         found = (1 - share) * found
         found += share * reasons["segment"]
-    for cue in spoken if weighing.cues else ():
+    for cue in cues if options.cues else ():
         plane = plane_of(texture, cue.channel)
         if plane is not None:
             reasons[cue.channel] = plane
             found = follow(found, cue, plane)
-    if weighing.prior is not None:
-        reasons["prior"] = weighing.prior
-        share = np.float32(weighing.prior_weight)
-        found = (1 - share) * found + share * weighing.prior
-    if isinstance(weighing.fusion, Participation):
+    if options.prior is not None:
+        reasons["prior"] = options.prior
+        share = np.float32(options.prior_weight)
+        found = (1 - share) * found + share * options.prior
+    if isinstance(options.fusion, Participation):
         return found
-    reasons["information"] = information(texture, weighing.weights)
-    reasons["perspective"] = perspective(texture, weighing.weights)
-    balanced = np.asarray(weighing.fusion.weigh(reasons["information"], reasons["perspective"], found), np.float32)
-    if balanced.shape != found.shape or not np.isfinite(balanced).all():
-        raise OptionError(
-            f"the fusion '{weighing.fusion.name}' returned shape {list(balanced.shape)}"
-            + ("" if np.isfinite(balanced).all() else " with NaN or infinity"),
-            expected=f"finite numbers {list(found.shape)}, like its arguments",
-            fix="see foveate.relevance.scorers.Linear for an example",
-        )
-    return np.clip(balanced, 0, 1)
+    reasons["information"] = information(texture, options.weights)
+    reasons["perspective"] = perspective(texture, options.weights)
+    fused = options.fusion.fuse(reasons["information"], reasons["perspective"], found)
+    name = f"result of the fusion '{options.fusion.name}'"
+    return np.clip(check_array(name, fused, found.shape, fix="see relevance.fusion.Linear for an example"), 0, 1)

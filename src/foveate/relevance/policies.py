@@ -4,6 +4,8 @@
 * `Coverage`: high scores that differ from each other in the embedding.
 * `Proportional`: every window of the image by its share of the relevance.
 
+`apportion` divides whole numbers in proportion to weights.
+
 All work on plain arrays and know nothing of floors, protected cells or transparency. Those arrive as scores
 (`allocate.py` makes them so): a score of +infinity is kept before all others, one of -infinity after all others. So
 every policy composes with every floor, and Coverage also looks for what differs from the cells that are kept anyway.
@@ -26,14 +28,15 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from foveate.core.errors import OptionError
+from foveate.core.checks import check_array, check_int, check_number
+from foveate.core.errors import BudgetError, OptionError
 from foveate.core.grid import Grid
-from foveate.relevance.shares import apportion
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
+ROUNDING = 1e-9  # a share this close below a whole number is that number
 SHORT = 3  # Coverage looks at this many candidates for each cell that it keeps
 
 
@@ -73,11 +76,7 @@ class Coverage:
     diversity: float = 0.25
 
     def __post_init__(self) -> None:
-        number = isinstance(self.diversity, int | float | np.number) and not isinstance(self.diversity, bool)
-        if not number or not 0 <= self.diversity <= 1:
-            raise OptionError(
-                f"diversity={self.diversity!r}", expected="a number from 0 to 1", fix="0 keeps the highest scores"
-            )
+        check_number("diversity", self.diversity, fix="0 keeps the highest scores")
 
     def select(self, scores: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
         """See Policy.select. Raises OptionError without features."""
@@ -94,7 +93,7 @@ class Coverage:
         short = top_cells(np.where(free, scores, np.float32(-np.inf)), min(SHORT * rest, open_cells))
         short = short[np.argsort(-scores[short], kind="stable")]  # so that argmax finds the higher score among equals
         relevance = unit_range(scores[free], scores[short])
-        scale = usual_distance(features)
+        scale = typical_distance(features)
         points = features * np.float32(1 / scale) if scale > 0 else np.zeros_like(features)
         picked = self._greedy(relevance, points[short], points[first], rest)
         return np.sort(np.concatenate([np.flatnonzero(first), short[picked]]))
@@ -130,7 +129,7 @@ class Coverage:
 class Proportional:
     """Every window of the image gets a share of the budget in proportion to its mass of relevance.
 
-    Largest remainder (shares.py), never more than its cells; within a window the highest scores. Scores below 0 are
+    Largest remainder (`apportion`), never more than its cells; within a window the highest scores. Scores below 0 are
     moved up so that the lowest is 0. Cells that are kept first take no part: the rest of the budget goes by the rest of
     the mass. With whole windows, `window` counts those.
 
@@ -141,10 +140,7 @@ class Proportional:
     window: int = 8
 
     def __post_init__(self) -> None:
-        if isinstance(self.window, bool) or not isinstance(self.window, int | np.integer) or self.window < 1:
-            raise OptionError(
-                f"window={self.window!r}", expected="a whole number of cells, at least 1", fix="8 is the default"
-            )
+        check_int("window", self.window)
 
     def select(self, scores: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
         """See Policy.select."""
@@ -162,6 +158,62 @@ class Proportional:
         kept = first.copy()
         kept[free[order[rank < share[window[order]]]]] = True
         return np.flatnonzero(kept)
+
+
+def apportion(weights: ArrayLike, total: int, lower: ArrayLike = 0, upper: ArrayLike | None = None) -> Indices:
+    """Parts of `total` in proportion to weights [n] >= 0, each from lower to upper (numbers or [n]): int64 [n].
+
+    The exact share of i is clip(c w_i, lower_i, upper_i), with the one c for which all add up to the total. Every share
+    is rounded down, and what is left goes to the largest remainders, one each; of equal ones, to the lower index.
+    Weights that are all 0 count as equal, and so do those of weight 0 among themselves once all others are full.
+
+    >>> apportion([5, 3, 1], 10)
+    array([6, 3, 1])
+    >>> apportion([5, 3, 1], 10, lower=2, upper=5)
+    array([5, 3, 2])
+
+    Raises:
+        BudgetError: the bounds do not hold the total. OptionError: weights that are none.
+    """
+    weight = np.asarray(weights, np.float64)
+    check_array("weights", weight, [None], dtype=np.float64, low=0, fix="np.maximum(weights, 0)")
+    low = np.broadcast_to(np.asarray(lower, np.int64), weight.shape)
+    high = np.broadcast_to(np.asarray(total if upper is None else upper, np.int64), weight.shape)
+    if (low > high).any() or not low.sum() <= total <= high.sum():
+        raise BudgetError(
+            f"a total of {total} for {len(weight)} parts",
+            expected=f"from {int(low.sum())} to {int(high.sum())}, the sums of the parts' bounds",
+            fix="change the total, the bounds, or the number of parts",
+        )
+    exact = _exact_shares(weight, total, low, high)
+    parts: Indices = np.clip(np.floor(exact + ROUNDING).astype(np.int64), low, high)
+    left = total - int(parts.sum())
+    while left > 0:  # once, but for rounding
+        room = np.flatnonzero(parts < high)
+        by_remainder = room[np.argsort(-np.round(exact - parts, 9)[room], kind="stable")]
+        parts[by_remainder[:left]] += 1
+        left = total - int(parts.sum())
+    return parts
+
+
+def _exact_shares(weight: NDArray[np.float64], total: float, low: Indices, high: Indices) -> NDArray[np.float64]:
+    """The shares before rounding: float64 [n]. The bounds must hold the total.
+
+    Again and again, the shares that leave their bounds on the side where more is out are fixed, until none does.
+    """
+    share = np.zeros(len(weight))
+    free = np.ones(len(weight), bool)
+    while free.any():
+        rest, sum_free = total - share[~free].sum(), weight[free].sum()
+        part = np.where(free, weight, 0.0) / sum_free if sum_free > 0 else np.full(len(weight), 1 / free.sum())
+        raw = part * rest
+        clipped = np.clip(raw, low, high)
+        share[free] = clipped[free]
+        excess = (clipped - raw)[free].sum()
+        if abs(excess) <= ROUNDING:
+            break
+        free &= ~(clipped > raw) if excess > 0 else ~(clipped < raw)
+    return share
 
 
 def top_cells(scores: NDArray[np.floating], budget: int) -> Indices:
@@ -191,6 +243,6 @@ def unit_range(all_scores: Floats, scores: Floats) -> Floats:
     return ((scores.astype(np.float64) - low) / (high - low)).astype(np.float32)
 
 
-def usual_distance(features: Floats) -> float:
+def typical_distance(features: Floats) -> float:
     """Root of the mean of |z_i - z_j|^2 over all pairs of cells of [n, r]: the square is twice the total variance."""
     return float(np.sqrt(2 * np.var(features, axis=0, dtype=np.float64).sum()))

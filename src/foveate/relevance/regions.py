@@ -7,10 +7,10 @@ out. If the total needs more regions than there are, the one with the most mass 
 along its longer side; if all are too small to be cut, the level is lowered. If the total allows only fewer, those with
 the most mass are kept.
 
-How many tokens. In proportion to mass, by largest remainder within the bounds (shares.py). A crop has rows x columns of
-tokens, so these numbers are then moved, as little as possible and without changing the total, to numbers that are
-products of two with an aspect near the box's, 4 at most (sizes.py). So a few small totals cannot be met (67, say), and
-the error names those next to them that can.
+How many tokens. In proportion to mass, by largest remainder within the bounds (`apportion`). A crop has rows x columns
+of tokens, so these numbers are then moved to near ones that are products of two with an aspect near the box's, 4 at
+most, without changing the total. A prime would be a strip; so a few small totals cannot be met (67, say), and the error
+names those next to them that can.
 
 The box takes the aspect of its tokens by growing, never by squeezing the picture; only where the image ends it shrinks.
 
@@ -19,22 +19,27 @@ Not covered: crops finer than the photograph. A box of 20 pixels is enlarged lik
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.core.errors import BudgetError, ImageArrayError, OptionError
+from foveate.core.checks import check_array, check_int, check_pair
+from foveate.core.errors import BudgetError, ImageArrayError
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
-from foveate.relevance.shares import apportion
-from foveate.relevance.sizes import crop_sizes, region_numbers
+from foveate.relevance.policies import apportion
 
 Indices = NDArray[np.int64]
 Box = tuple[int, int, int, int]
 LEVELS = (0.5, 0.25, 0.1, 0.0)  # of the map's range
 FAINT = 0.1  # of the largest component's mass: below, a component is no region
+WIDEST = 4.0  # aspect of a crop
+REACH = 8  # tokens that a share may be moved for the aspect's sake
+MOST = 256  # regions of one picture
 MARGIN = 1  # cells around a component: half of the peak is inside of the thing's border
 
 
@@ -71,10 +76,11 @@ class Regions(Frozen):
 
     def crops(self, rgb: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
         """The regions of the image uint8 [H, W, 3] at their resolution. Raises ImageArrayError for another image."""
-        if not isinstance(rgb, np.ndarray) or rgb.dtype != np.uint8 or rgb.shape != (*self._image, 3):
+        size = (self.grid.height, self.grid.width, 3)
+        if not isinstance(rgb, np.ndarray) or rgb.dtype != np.uint8 or rgb.shape != size:
             came = f"{rgb.dtype} {list(rgb.shape)}" if isinstance(rgb, np.ndarray) else f"a {type(rgb).__name__}"
             raise ImageArrayError(
-                f"{came} to crop", expected=f"uint8 {[*self._image, 3]}, the image of the map", fix="pass texture.pixel"
+                f"{came} to crop", expected=f"uint8 {[*size]}, the image of the map", fix="pass texture.pixel"
             )
         crops = []
         for (y0, x0, y1, x1), (height, width) in zip(self.boxes, self.resolution, strict=True):
@@ -83,10 +89,6 @@ class Regions(Frozen):
             crop = cv2.resize(np.ascontiguousarray(rgb[y0:y1, x0:x1]), (int(width), int(height)), interpolation=method)
             crops.append(crop.astype(np.uint8, copy=False))
         return crops
-
-    @property
-    def _image(self) -> tuple[int, int]:
-        return self.grid.height, self.grid.width
 
 
 def regions(
@@ -105,15 +107,13 @@ def regions(
         BudgetError: a total that no number of such regions adds up to, or more regions than cells.
         OptionError: a map of another shape, with NaN or negative values; budgets or a cell that cannot be.
     """
-    plane = np.asarray(relevance, np.float64)
-    if plane.shape != grid.shape or not np.isfinite(plane).all() or plane.min() < 0:
-        raise OptionError(
-            f"a map of shape {list(plane.shape)}" + (" with NaN or below 0" if plane.shape == grid.shape else ""),
-            expected=f"{list(grid.shape)}, finite, at least 0",
-            fix="pass relevance.map and relevance.grid",
-        )
-    low, high = _checked(total, budgets, cell)
-    possible = region_numbers(int(total), low, high)
+    fix = "pass relevance.map and relevance.grid"
+    plane = check_array("relevance", relevance, grid.shape, dtype=np.float64, low=0, fix=fix)
+    total = check_int("total", total, fix="pass a number of tokens, 512 say", error=BudgetError)
+    low, high = check_pair("budgets", budgets, fix="(64, 400), the fewest and the most tokens, is the default")
+    check_int("budgets[1]", high, low, fix="(64, 400), the fewest and the most tokens, is the default")
+    check_int("cell", cell)
+    possible = region_numbers(total, low, high)
     cores, wanted = _cores(plane, min(possible))
     number = min(possible, key=lambda n: (abs(n - wanted), n))
     cores = _cut(plane, cores, number)
@@ -121,7 +121,7 @@ def regions(
     order = sorted(range(len(cores)), key=lambda i: (-mass[i], cores[i]))[:number]
     cores, mass = [cores[i] for i in order], mass[order]
     frames = [_frame(core, grid) for core in cores]
-    shares = apportion(mass, int(total), low, high)
+    shares = apportion(mass, total, low, high)
     sizes = crop_sizes(shares, np.array([(y1 - y0) / (x1 - x0) for y0, x0, y1, x1 in frames]), low, high)
     boxes = [_fitted(frame, rows / columns, grid) for frame, (rows, columns) in zip(frames, sizes, strict=True)]
     part = mass / mass.sum() if mass.sum() > 0 else np.full(number, 1 / number)
@@ -196,18 +196,76 @@ def _fitted(frame: tuple[float, float, float, float], aspect: float, grid: Grid)
     return top, left, top + rows, left + columns
 
 
-def _checked(total: int, budgets: tuple[int, int], cell: int) -> tuple[int, int]:
-    if not _whole(total) or total < 1:
-        raise BudgetError(f"total={total!r}", expected="a whole number of tokens", fix="pass an int, 512 say")
-    right = isinstance(budgets, tuple | list) and len(budgets) == 2 and all(_whole(n) for n in budgets)
-    if not right or not 1 <= budgets[0] <= budgets[1]:
-        raise OptionError(
-            f"budgets={budgets!r}", expected="(fewest, most) tokens of a region, from 1", fix="(64, 400) is the default"
+# --- how many tokens --------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=16)
+def _products(low: int, high: int) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Numbers of tokens from low to high that are rows x columns of an aspect up to WIDEST, with all those ways."""
+    ways = {
+        n: tuple((r, n // r) for r in range(1, n + 1) if n % r == 0 and max(r * r, n * n // (r * r)) <= WIDEST * n)
+        for n in range(low, high + 1)
+    }
+    return {n: found for n, found in ways.items() if found}
+
+
+@lru_cache(maxsize=8)
+def _sums(total: int, low: int, high: int) -> list[int]:
+    """The i-th number has bit s set if i + 1 regions can have s tokens in all, s <= total."""
+    numbers, mask, found = list(_products(low, high)), (1 << (total + 1)) - 1, []
+    reached = 1
+    for _ in range(min(total // low, MOST)):
+        after = 0
+        for n in numbers:
+            after |= reached << n
+        reached = after & mask
+        found.append(reached)
+    return found
+
+
+@lru_cache(maxsize=64)
+def region_numbers(total: int, low: int, high: int) -> tuple[int, ...]:
+    """How many regions can have `total` tokens in all. Raises BudgetError where no number can."""
+    if total <= MOST * high:
+        numbers = tuple(i + 1 for i, sums in enumerate(_sums(total, low, high)) if sums >> total & 1)
+        if numbers:
+            return numbers
+    place, every = min(total, MOST * high), 0
+    for sums in _sums(place + high + low, low, high):
+        every |= sums
+    sides = (range(place, 0, -1), range(place, every.bit_length()))
+    near = sorted({n for side in sides for n in [next((n for n in side if every >> n & 1), 0)] if n})
+    raise BudgetError(
+        f"a total of {total} tokens in regions of {low} to {high}",
+        expected=f"a sum of such numbers, each rows x columns with an aspect up to {WIDEST:g}",
+        fix="pass " + " or ".join(map(str, near)) if near else "wider budgets, (64, 400) say",
+    )
+
+
+def crop_sizes(shares: Indices, aspects: NDArray[np.float64], low: int, high: int) -> Indices:
+    """(rows, columns) of each region, int64 [R, 2]: near its share and its aspect (height / width), the sum unchanged.
+
+    One after the other, the last first, a region takes a number of tokens near its share and what is left over from
+    before, with an aspect near its own, among the numbers after which the other regions can still have the rest.
+
+    Raises BudgetError where so many regions cannot have that sum: `region_numbers` gives the numbers that can.
+    """
+    rest = int(shares.sum())
+    possible = region_numbers(rest, low, high)
+    if len(shares) not in possible:
+        raise BudgetError(
+            f"{len(shares)} regions of {low} to {high} tokens, {rest} in all",
+            expected=f"{' or '.join(map(str, possible))} regions for that total",
+            fix="change the number of regions or the total",
         )
-    if not _whole(cell) or cell < 1:
-        raise OptionError(f"cell={cell!r}", expected="whole pixels, at least 1", fix="28 is the default")
-    return int(budgets[0]), int(budgets[1])
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    products, sums = _products(low, high), [1, *_sums(rest, low, high)]
+    sizes, left = np.zeros((len(shares), 2), np.int64), 0
+    for i in range(len(shares) - 1, -1, -1):
+        share, aspect = int(shares[i]), min(max(float(aspects[i]), 1 / WIDEST), WIDEST)
+        away = {n: abs(n - share - left) for n in products if n <= rest and sums[i] >> (rest - n) & 1}
+        reach = max(REACH, min(away.values()))
+        ways = [(r, c, away[r * c]) for n, moved in away.items() if moved <= reach for r, c in products[n]]
+        r, c, _ = min(ways, key=lambda way: way[2] / share + abs(math.log(way[0] / way[1] / aspect)))
+        sizes[i] = r, c
+        rest, left = rest - r * c, left + share - r * c
+    return sizes

@@ -18,7 +18,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import BudgetError, OptionError
+from foveate.core.checks import check_pair
+from foveate.core.errors import BudgetError
 from foveate.core.grid import Grid
 
 Floats = NDArray[np.float32]
@@ -29,7 +30,7 @@ Choose = Callable[[Floats, int], Indices]
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """A grid of cells cut into windows. Make one with `windows_of`.
+    """A grid of cells cut into windows. Make one with `cut_windows`.
 
     Attributes:
         grid: the windows as a grid over the same image (whose cells are all taken for equal).
@@ -122,14 +123,9 @@ class Windows:
         return [int(n) for n in sums[max(place - 1, 0) : place + 1]]
 
 
-def windows_of(grid: Grid, window: tuple[int, int]) -> Windows:
+def cut_windows(grid: Grid, window: tuple[int, int]) -> Windows:
     """A grid's windows of `window` = (rows, columns) of cells. Raises OptionError for anything but two numbers >= 1."""
-    right = isinstance(window, tuple | list) and len(window) == 2
-    if not right or not all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1 for n in window):
-        raise OptionError(
-            f"window={window!r}", expected="rows and columns of cells, both at least 1", fix="(2, 2) for merged tokens"
-        )
-    return _cut(grid, int(window[0]), int(window[1]))
+    return _cut(grid, *check_pair("window", window, fix="(2, 2) for merged tokens"))
 
 
 @lru_cache(maxsize=32)

@@ -22,7 +22,7 @@ from foveate.encoders.protocol import Calibration, Encoder
 from foveate.pipeline import score
 from foveate.relevance.negatives import negatives_of
 from foveate.relevance.query import Query, prepare
-from foveate.relevance.score import peaks_of
+from foveate.relevance.score import peak_confidences
 from foveate.relevance.value import Relevance
 from foveate.store.reader import RETRIES, Reader, log
 from foveate.store.search import Hit, Listed, short_list, together
@@ -105,7 +105,7 @@ def _ranked(
             continue
         except StoreKeyError:  # removed meanwhile
             continue
-        peaks = peaks_of(texture, query, tower.calibration, negatives)
+        peaks = peak_confidences(texture, query, tower.calibration, negatives)
         scored.append((-together(peaks), id, path, name))
     scored.sort()
 

@@ -16,7 +16,7 @@ from foveate.channels.build import Preset, select_channels
 from foveate.core.errors import StoreDamagedError, StoreKeyError
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.negatives import negatives_of
-from foveate.relevance.score import maps_of
+from foveate.relevance.score import score_maps
 from foveate.store import asking
 from foveate.store import maintenance as upkeep
 from foveate.store.ann import Ann, AnnReport, build
@@ -317,7 +317,7 @@ class Store:
         negatives = negatives_of(tower) if tower.calibration.contrast > 0 else None
         for name, path in reader.listed():
             try:
-                maps = maps_of(reader.by_path(path), queries, tower.calibration, negatives)
+                maps = score_maps(reader.by_path(path), queries, tower.calibration, negatives)
             except (StoreKeyError, StoreDamagedError) as error:  # removed meanwhile, or damaged
                 log.warning("%s", error.received)
                 continue

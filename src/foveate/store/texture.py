@@ -5,7 +5,7 @@ What is notable
   (edges, segments, ...), are made when they are first read: from the image's file if it is still there and has the
   bytes that were indexed, otherwise from the thumbnail, enlarged. `made_by` says which, for each of them.
 * What a question needs is kept in the store: embedding, basis, residual, saliency, opacity. Only the share that a cell
-  takes of its segment's mean (relevance/weighing.py) makes `foveate.score` look at pixels, once a texture.
+  takes of its segment's mean (relevance/fusion.py) makes `foveate.score` look at pixels, once a texture.
 * `whole` gives a Texture without ties to the store, and so does pickling; `save` writes that.
 """
 
@@ -31,8 +31,7 @@ from foveate.core.grid import Grid, resize_map
 from foveate.core.image import MAX_BYTES, Picture, load_image
 from foveate.core.layout import COLOURS
 from foveate.core.readonly import ReadOnly
-from foveate.relevance.negatives import nouns
-from foveate.relevance.score import Negatives
+from foveate.relevance.negatives import Negatives, nouns
 from foveate.store.record import ALPHA, FLAT, LEVELS, THUMBNAIL, lengths_of
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp, Texture

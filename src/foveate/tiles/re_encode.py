@@ -41,8 +41,8 @@ from foveate.core.grid import Box, Grid
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import LEAST_SIDE, PROBE, Encoder, check_features
 from foveate.pipeline import score
-from foveate.relevance.memory import noted
 from foveate.relevance.negatives import query_metric_of
+from foveate.relevance.passes import add_map
 from foveate.relevance.value import Relevance
 from foveate.texture.basis import inward, rounded_up
 from foveate.texture.texture import Texture
@@ -99,7 +99,7 @@ def refine(
         open_cells[box[0] : box[2], box[1] : box[3]] = False
         refined = _refine_box(refined, box, scale, network)
         if isinstance(looking_for, str) or step == 0:
-            refined = noted(refined, relevance, _free_name(refined))
+            refined = add_map(refined, relevance, _free_name(refined))
         if not open_cells.any():
             break
     return refined

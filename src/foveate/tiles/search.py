@@ -33,9 +33,9 @@ from foveate.core.grid import Box, Grid, reduce_plane, resize_map
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import encode, score
+from foveate.relevance.fusion import information
 from foveate.relevance.query import parse
 from foveate.relevance.score import join_confidences
-from foveate.relevance.scorers import information
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.tiles.raster import Bytes, open_raster

@@ -26,8 +26,8 @@ from foveate.core.image import Picture
 from foveate.core.layout import native_shape
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
-from foveate.pipeline import Budget, score, texture_of
-from foveate.relevance.allocate import BEST, Allocation
+from foveate.pipeline import build_texture, score
+from foveate.relevance.allocate import BEST, Allocation, Budget
 from foveate.relevance.negatives import query_metric_of
 from foveate.relevance.policies import Policy
 from foveate.relevance.value import Relevance, Relevances
@@ -279,7 +279,7 @@ def _encode_keyframe(
         dense = DenseFeatures(np.asarray(mixed, np.float32), dense.grid)
     names = [channel for channel in settings.names if channel not in LATER]
     picture = Picture(rgb, None, name)
-    texture = texture_of(picture, dense, encoder, names, rank=settings.rank, long_side=settings.long_side)
+    texture = build_texture(picture, dense, encoder, names, rank=settings.rank, long_side=settings.long_side)
     after = State(
         texture=texture,
         basis=texture.basis,

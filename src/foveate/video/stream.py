@@ -23,8 +23,7 @@ from foveate.core.checks import check_number, check_type
 from foveate.core.errors import BudgetError, OptionError, QueryError, VideoError
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
-from foveate.pipeline import Budget
-from foveate.relevance.allocate import BEST, check_floor
+from foveate.relevance.allocate import BEST, Budget, check_floor
 from foveate.relevance.policies import Policy
 from foveate.relevance.query import prepare
 from foveate.video.decode import ClipSource, VideoClip, open_clip

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from foveate.channels.change import CHANGED, measure_change
 from foveate.core.grid import Grid, reduce_plane, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
-from foveate.pipeline import Budget, allocate, cells_wanted
-from foveate.relevance.allocate import Allocation
+from foveate.pipeline import allocate
+from foveate.relevance.allocate import Allocation, Budget, resolve_budget
 from foveate.relevance.policies import Policy
 from foveate.relevance.value import Relevance
 from foveate.video.flow import Floats, View, compare_views, is_inside, resize_flow, to_confidence, warp
@@ -123,7 +123,7 @@ def allocate_steadily(
         map=relevance.map + bonus * max(float(relevance.map.max()), 1e-6),
         saliency=relevance.saliency + bonus * max(float(relevance.saliency.max()), 1e-6),
     )
-    number = cells_wanted(relevance, budget, window)  # "auto" is about the map as it is
+    number = resolve_budget(relevance, budget, window)  # "auto" is about the map as it is
     kept = allocate(favoured, number, floor=floor, policy=policy, window=window)
     return replace(kept, scores=relevance.map.ravel()[kept.indices])
 

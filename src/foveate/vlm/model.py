@@ -34,7 +34,7 @@ from foveate.encoders.protocol import Encoder
 from foveate.pipeline import score
 from foveate.relevance.allocate import BEST
 from foveate.relevance.policies import Policy
-from foveate.relevance.score import nothing_of
+from foveate.relevance.score import empty_relevance
 from foveate.relevance.value import Relevance
 from foveate.vlm.checks import check_keywords, check_weights, with_length
 from foveate.vlm.encoded import Answer, Mode, Prepared, Scene
@@ -269,7 +269,7 @@ class VLM:
         try:
             return tuple(score(texture, question, encoder=self._told()) for texture in scene.textures)
         except QueryError:
-            return tuple(nothing_of(texture, question) for texture in scene.textures)
+            return tuple(empty_relevance(texture, question) for texture in scene.textures)
 
     def answers(self, made: Sequence[Prepared], generation: dict[str, Any] | None = None) -> list[Answer]:
         """Generate for prepared questions, also of different scenes, in one batch. All must be of one kind."""

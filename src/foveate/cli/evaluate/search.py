@@ -40,7 +40,7 @@ from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.negatives import negatives_of, nouns, query_metric_of
 from foveate.relevance.query import Query, prepare
-from foveate.relevance.score import peaks_of
+from foveate.relevance.score import peak_confidences
 from foveate.relevance.value import DETECTED
 from foveate.store import Store
 from foveate.store.ann import Ann
@@ -258,7 +258,7 @@ def _exact(store: Store, tower: Encoder, queries: Sequence[Query], progress: Cal
     out = np.empty((len(queries), len(ids)), np.float32)
     for place, id in enumerate(ids.tolist()):
         texture = reader.by_id(id)[0]
-        out[:, place] = [together(peaks_of(texture, query, tower.calibration, negatives)) for query in queries]
+        out[:, place] = [together(peak_confidences(texture, query, tower.calibration, negatives)) for query in queries]
         progress(place + 1)
     return out
 

@@ -9,8 +9,7 @@ from typing import Literal
 import numpy as np
 
 from foveate.core.errors import BudgetError, OptionError
-from foveate.relevance.allocate import nearest_budget
-from foveate.relevance.budget import auto_budget
+from foveate.relevance.allocate import auto_budget, nearest_budget
 from foveate.relevance.value import Relevance
 from foveate.vlm.encoded import Scene
 

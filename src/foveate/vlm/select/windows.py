@@ -24,7 +24,7 @@ from foveate.pipeline import allocate
 from foveate.relevance.allocate import Allocation
 from foveate.relevance.policies import Policy
 from foveate.relevance.value import Relevance
-from foveate.relevance.windows import windows_of
+from foveate.relevance.windows import cut_windows
 
 Whole = tuple[int, int] | Literal["auto"] | None
 FEWEST = 4
@@ -57,7 +57,7 @@ def windows_first(
 
     Arguments as of `foveate.allocate`. A budget below that of FEWEST windows is kept in single cells.
     """
-    fitting = min(windows_of(relevance.grid, window).nearest(budget))
+    fitting = min(cut_windows(relevance.grid, window).nearest(budget))
     if fitting > budget or budget < FEWEST * window[0] * window[1]:
         return allocate(relevance, budget, policy=policy, floor=floor, protected=protected)
     try:
@@ -84,7 +84,7 @@ def _fitting(
     relevance: Relevance, protected: NDArray[np.bool_], budget: int, window: tuple[int, int]
 ) -> NDArray[np.bool_]:
     """The protected cells [h, w] of the most relevant windows that fit into the budget."""
-    windows = windows_of(relevance.grid, window)
+    windows = cut_windows(relevance.grid, window)
     touched = np.flatnonzero(windows.any(protected.ravel()))
     ranked = touched[np.argsort(-windows.mean(relevance.map.ravel())[touched], kind="stable")]
     fit = windows.cells(ranked[np.cumsum(windows.sizes[ranked]) <= budget])
