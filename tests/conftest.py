@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -111,3 +112,11 @@ def wide(cake: Path) -> Texture:
 def noise() -> np.ndarray:
     """An image that is not square and differs in every pixel: uint8 [30, 50, 3]."""
     return np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8)
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Kind of a tiny model (tiny_models.py) -> the folder of its checkpoint, made once a session."""
+    from tests import tiny_models
+
+    return cache(lambda kind: tiny_models.save(kind, tmp_path_factory.mktemp("tiny") / kind))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,43 +14,20 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModelForDepthEstimation, CLIPVisionConfig, DepthAnythingConfig
-from transformers import DepthAnythingForDepthEstimation as DepthAnything
+from transformers import AutoModelForDepthEstimation
 from transformers.models.dpt.image_processing_pil_dpt import DPTImageProcessorPil, get_resize_output_image_size
 
-from foveate.channels.depth import DEFAULT, LONGEST, SIDE, DepthModel, compute_depth_plane
-from foveate.core.errors import EncoderOutputError, ImageArrayError, MissingExtraError, ModelFilesError
+from foveate.channels.depth import LONGEST, SIDE, DepthModel, compute_depth_plane
+from foveate.core.errors import EncoderOutputError, ImageArrayError
 from foveate.core.grid import resize_map
 from foveate.core.image import load_image
 from foveate.encoders.checkpoint import IMAGENET
-
-BACKBONE = {
-    "model_type": "dinov2", "image_size": 56, "patch_size": 14, "hidden_size": 16, "num_hidden_layers": 4,
-    "num_attention_heads": 2, "mlp_ratio": 2, "out_indices": [1, 2, 3, 4], "reshape_hidden_states": False,
-}  # fmt: skip
-
-
-def tiny(**options: Any) -> Any:
-    """A model of the real class whose map is far from even."""
-    torch.manual_seed(0)
-    config = DepthAnythingConfig(
-        backbone_config=BACKBONE, reassemble_hidden_size=16, neck_hidden_sizes=[4, 6, 8, 8], fusion_hidden_size=8,
-        head_hidden_size=4, **options,
-    )  # fmt: skip
-    model: Any = DepthAnything(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-        model.head.conv3.bias.fill_(3)  # above the ReLU
-    return model.eval()
+from tests import tiny_models
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A local checkpoint."""
-    out = tmp_path_factory.mktemp("tiny_depth")
-    tiny().save_pretrained(out)
-    return out
+def folder(checkpoints: Callable[[str], Path]) -> Path:
+    return checkpoints("depth")
 
 
 @pytest.fixture(scope="session")
@@ -143,7 +118,7 @@ def test_convention_the_plane_lies_over_the_image(model: DepthModel, cake: Path)
 
 def test_nothing_to_see_is_the_neutral_plane(model: DepthModel, noise: np.ndarray) -> None:
     assert not compute_depth_plane(np.full((30, 50, 3), 90, np.uint8), model).any()
-    even = tiny()
+    even = tiny_models.depth()
     with torch.no_grad():
         even.head.conv3.weight.zero_()
     assert (dataclasses.replace(model, _network=even).inverse_depth(noise) == 3).all()
@@ -151,7 +126,7 @@ def test_nothing_to_see_is_the_neutral_plane(model: DepthModel, noise: np.ndarra
 
 
 def test_a_model_that_returns_nan_is_not_believed(model: DepthModel, noise: np.ndarray) -> None:
-    broken = tiny()
+    broken = tiny_models.depth()
     with torch.no_grad():
         broken.head.conv3.bias.fill_(torch.nan)
     with pytest.raises(EncoderOutputError, match="NaN"):
@@ -164,93 +139,3 @@ def test_arrays_that_are_no_images(model: DepthModel, shape: tuple[int, ...]) ->
         model.inverse_depth(np.zeros(shape, np.uint8))
     with pytest.raises(ImageArrayError, match="float32"):
         model.inverse_depth(np.zeros((30, 50, 3), np.float32))
-
-
-# --- checkpoints ------------------------------------------------------------------------------------------------------
-
-
-def test_the_name_and_the_revision_of_a_folder(folder: Path, model: DepthModel, tmp_path: Path) -> None:
-    assert model.name == folder.name
-    assert len(model.revision) == 12
-    assert DepthModel.from_pretrained(str(folder)).revision == model.revision
-    other = tiny()
-    with torch.no_grad():
-        other.head.conv3.bias.fill_(4)
-    other.save_pretrained(tmp_path)
-    assert DepthModel.from_pretrained(str(tmp_path)).revision != model.revision
-
-
-def test_the_normalisation_of_the_checkpoint_is_used(folder: Path, model: DepthModel, tmp_path: Path) -> None:
-    assert (model.mean, model.std) == IMAGENET
-    for file in folder.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    DPTImageProcessorPil(image_mean=[0.1, 0.2, 0.3], image_std=[0.4, 0.5, 0.6]).save_pretrained(tmp_path)
-    other = DepthModel.from_pretrained(str(tmp_path))
-    assert (other.mean, other.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
-
-
-def test_loading_is_quiet_and_leaves_the_switch_alone(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from transformers.utils import logging
-
-    assert logging.is_progress_bar_enabled()
-    DepthModel.from_pretrained(str(folder))
-    assert logging.is_progress_bar_enabled()
-    assert capfd.readouterr() == ("", "")
-
-
-def test_missing_weights_are_an_error(folder: Path, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
-    with pytest.raises(ModelFilesError, match="does not hold a whole depth model"):
-        DepthModel.from_pretrained(str(tmp_path))
-    weights = load_file(folder / "model.safetensors")
-    gone = min(key for key in weights if key.startswith("head"))
-    save_file({k: v for k, v in weights.items() if k != gone}, tmp_path / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ModelFilesError, match="weights are missing"):
-        DepthModel.from_pretrained(str(tmp_path))
-    (tmp_path / "model.safetensors").write_bytes(b"no weights")
-    with pytest.raises(ModelFilesError, match="does not hold a whole depth model"):
-        DepthModel.from_pretrained(str(tmp_path))
-
-
-def test_folders_that_hold_no_depth_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelFilesError, match="no folder"):
-        DepthModel.from_pretrained("./nowhere")
-    with pytest.raises(ModelFilesError, match="does not hold"):
-        DepthModel.from_pretrained(str(tmp_path))
-    CLIPVisionConfig().save_pretrained(tmp_path)
-    with pytest.raises(ModelFilesError, match="is a clip_vision_model model") as caught:
-        DepthModel.from_pretrained(str(tmp_path))
-    assert DEFAULT in caught.value.fix
-    DepthAnythingConfig(depth_estimation_type="metric").save_pretrained(tmp_path)
-    with pytest.raises(ModelFilesError, match="is a metric depth_anything model"):
-        DepthModel.from_pretrained(str(tmp_path))
-
-
-def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtraError, match="transformers") as caught:
-        DepthModel.from_pretrained(str(folder))
-    assert "pip install 'foveate[torch]'" in caught.value.fix
-
-
-SCRIPT = """
-import sys
-from foveate.channels.depth import DepthModel, compute_depth_plane
-from foveate.channels import attention, geometry
-from foveate.core.errors import FoveateError
-assert "torch" not in sys.modules and "transformers" not in sys.modules
-try:
-    DepthModel.from_pretrained()
-except FoveateError as error:
-    print(type(error).__name__, "|", error)
-"""
-
-
-def test_offline_and_lazy(tmp_path: Path) -> None:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    run = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)
-    assert run.stdout.startswith("ModelFilesError")
-    for words in (DEFAULT, "HF_HUB_OFFLINE", "local folder"):
-        assert words in run.stdout

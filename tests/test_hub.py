@@ -2,73 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (
-    PreTrainedTokenizerFast,
-    Siglip2Config,
-    Siglip2Model,
-    SiglipConfig,
-    SiglipModel,
-    Tipsv2Config,
-    Tipsv2Model,
-)
 
 import foveate
-from foveate.core.errors import EncoderFilesError, EncoderNameError
-from foveate.encoders.clip import ClipEncoder, repair_tokens
+from foveate.core.errors import EncoderNameError
+from foveate.encoders.clip import repair_tokens
 from foveate.encoders.hub import HubEncoder
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.encoders.siglip import SiglipEncoder, cut_patches
 from foveate.encoders.tips import TipsEncoder
-
-PATCH, WIDTH = 8, 32
-WORDS = ["<pad>", "<unk>", *"a photo of dog cat the small large bad close-up there is in scene . red".split()]
-VISION = {"hidden_size": WIDTH, "num_hidden_layers": 3, "num_attention_heads": 4, "patch_size": PATCH}
-TEXT = {
-    "hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "vocab_size": len(WORDS), "max_position_embeddings": 16, "pad_token_id": 0, "bos_token_id": None,
-    "eos_token_id": None,
-}  # fmt: skip
-
-
-def tiny(kind: str) -> Any:
-    """A model of the real class whose weights are far enough from zero that errors show."""
-    torch.manual_seed(0)
-    siglip_text = {**TEXT, "projection_size": WIDTH}
-    if kind == "siglip":
-        vision = {**VISION, "intermediate_size": 48, "image_size": 64}
-        model: Any = SiglipModel(SiglipConfig(text_config=siglip_text, vision_config=vision))
-    elif kind == "siglip2":
-        vision = {**VISION, "intermediate_size": 48, "num_patches": 64}
-        model = Siglip2Model(Siglip2Config(text_config=siglip_text, vision_config=vision))
-    else:
-        vision = {**VISION, "mlp_ratio": 2, "image_size": 64, "num_register_tokens": 1}
-        model = Tipsv2Model(Tipsv2Config(text_config=TEXT, vision_config=vision))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model.eval()
+from tests.tiny_models import PATCH, WIDTH
 
 
 @pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(checkpoints: Callable[[str], Path]) -> dict[str, Path]:
     """Local checkpoints of the three model types."""
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", unk_token="<unk>")
-    out = {}
-    for kind in ("siglip", "siglip2", "tipsv2"):
-        out[kind] = tmp_path_factory.mktemp(kind)
-        tiny(kind).save_pretrained(out[kind])
-        tokenizer.save_pretrained(out[kind])
-    return out
+    return {kind: checkpoints(kind) for kind in ("siglip", "siglip2", "tipsv2")}
 
 
 def load(folder: Path, kind: str, dense: str = "") -> HubEncoder:
@@ -207,21 +162,6 @@ def test_a_checkpoint_of_another_family_says_which_it_is(folders: dict[str, Path
         load_encoder(f"clip:{folders['siglip']}")
     with pytest.raises(EncoderNameError, match="naclip"):
         load_encoder(f"tips:{folders['tipsv2']}#naclip")
-    with pytest.raises(EncoderFilesError, match="no folder"):
-        load_encoder("tips:./nowhere")
-
-
-@KINDS
-def test_missing_weights_are_an_error(folders: dict[str, Path], kind: str, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    for file in folders[kind].iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    weights = load_file(tmp_path / "model.safetensors")
-    gone = min(key for key in weights if "vision" in key and key.endswith("weight"))
-    save_file({k: v for k, v in weights.items() if k != gone}, tmp_path / "model.safetensors", {"format": "pt"})
-    with pytest.raises(EncoderFilesError, match="missing"):
-        load(tmp_path, kind)
 
 
 # --- tokens that are not what is at their place -----------------------------------------------------------------------
@@ -245,8 +185,3 @@ def test_the_class_token_is_never_repair_tokens() -> None:
     x = torch.ones(1, 1 + 4, 3)
     x[0, 0] = 1000
     assert torch.equal(repair_tokens(x, (2, 2), extra=1), x)
-
-
-def test_the_families_share_nothing_that_changes() -> None:
-    assert (ClipEncoder.kind, SiglipEncoder.kind, TipsEncoder.kind) == ("clip", "siglip", "tips")
-    assert len({ClipEncoder.default, SiglipEncoder.default, TipsEncoder.default}) == 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,14 +13,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import CLIPVisionConfig, Sam2Config, Sam2Model, Sam2VideoConfig, Sam2VideoModel, SamConfig, SamModel
 from transformers.models.sam.image_processing_pil_sam import SamImageProcessorPil
-from transformers.models.sam2_video.configuration_sam2_video import Sam2VideoMaskDecoderConfig
 
 import foveate
 from foveate.channels import sam as module
 from foveate.channels.sam import (
-    DEFAULT,
     Sam,
     linear_weights,
     measure_stability,
@@ -28,62 +25,15 @@ from foveate.channels.sam import (
     suppress_duplicates,
 )
 from foveate.channels.segments import MOST, Provider, segment_image
-from foveate.core.errors import EncoderOutputError, MissingExtraError, ModelFilesError, OptionError
+from foveate.core.errors import EncoderOutputError, OptionError
 from foveate.core.image import load_image
 from foveate.encoders.checkpoint import IMAGENET, find_checkpoint
-
-SIDE = 64
-PROMPTS = {"hidden_size": 16, "image_size": SIDE, "mask_input_channels": 4}
-DECODER = {
-    "hidden_size": 16, "mlp_dim": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "iou_head_hidden_dim": 16,
-}  # fmt: skip
-VISION = {
-    "hidden_size": 16, "output_channels": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": SIDE,
-    "patch_size": 8, "window_size": 2, "global_attn_indexes": [1], "num_pos_feats": 8, "mlp_dim": 32,
-}  # fmt: skip
-HIERA = {
-    "backbone_config": {
-        "model_type": "sam2_hiera_det_model", "hidden_size": 8, "image_size": [SIDE, SIDE],
-        "blocks_per_stage": [1, 1, 2, 1], "embed_dim_per_stage": [8, 16, 32, 64],
-        "num_attention_heads_per_stage": [1, 1, 2, 2], "window_size_per_stage": [4, 2, 2, 2],
-        "global_attention_blocks": [3], "window_positional_embedding_background_size": [2, 2],
-    },
-    "backbone_channel_list": [64, 32, 16, 8], "backbone_feature_sizes": [[16, 16], [8, 8], [4, 4]],
-    "fpn_hidden_size": 16,
-}  # fmt: skip
-MEMORY: dict[str, Any] = {
-    "image_size": SIDE, "memory_attention_hidden_size": 16, "memory_encoder_hidden_size": 16,
-    "memory_attention_feed_forward_hidden_size": 16, "mask_downsampler_embed_dim": 16,
-    "memory_fuser_embed_dim": 16, "memory_fuser_intermediate_dim": 16,
-}  # fmt: skip
-
-
-def tiny(kind: str) -> Any:
-    """A model of a real class, whose masks have contrast and whose opinion of them is high."""
-    torch.manual_seed(0)
-    parts: dict[str, Any] = {"prompt_encoder_config": {**PROMPTS, "patch_size": 8 if kind == "sam" else 16}}
-    parts["mask_decoder_config"] = DECODER
-    model: Any
-    if kind == "sam":
-        model = SamModel(SamConfig(vision_config=VISION, **parts))
-    elif kind == "sam2":
-        model = Sam2Model(Sam2Config(vision_config=HIERA, **parts))
-    else:
-        parts["mask_decoder_config"] = Sam2VideoMaskDecoderConfig(**DECODER)  # 5.18 takes a dict for something else
-        model = Sam2VideoModel(Sam2VideoConfig(vision_config=HIERA, **parts, **MEMORY))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.5 * torch.randn_like(parameter))
-        model.mask_decoder.iou_prediction_head.proj_out.bias.fill_(9)
-    return model.eval()
+from tests.tiny_models import DECODER, SAM_SIDE
 
 
 @pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    out = {kind: tmp_path_factory.mktemp("tiny") / kind for kind in ("sam", "sam2", "sam2_video")}
-    for kind, folder in out.items():
-        tiny(kind).save_pretrained(folder)
-    return out
+def folders(checkpoints: Callable[[str], Path]) -> dict[str, Path]:
+    return {kind: checkpoints(kind) for kind in ("sam", "sam2", "sam2_video")}
 
 
 def lenient(folder: Path, **options: Any) -> Sam:
@@ -183,7 +133,7 @@ def test_where_no_mask_is_good_enough_there_is_one_segment(folders: dict[str, Pa
 def test_pixels_are_presented_as_the_stock_processor_presents_them(folders: dict[str, Path]) -> None:
     network = module._load_network(find_checkpoint(str(folders["sam"]), module.KIND), None)
     stock = SamImageProcessorPil(
-        size={"longest_edge": SIDE}, pad_size={"height": SIDE, "width": SIDE},
+        size={"longest_edge": SAM_SIDE}, pad_size={"height": SAM_SIDE, "width": SAM_SIDE},
         image_mean=list(IMAGENET[0]), image_std=list(IMAGENET[1]),
     )  # fmt: skip
     for shape in ((480, 640), (70, 53), (640, 481), (40, 30)):
@@ -237,22 +187,6 @@ def test_a_model_that_returns_nan_is_not_believed(monkeypatch: pytest.MonkeyPatc
 # --- checkpoints and options ------------------------------------------------------------------------------------------
 
 
-def test_folders_that_hold_no_sam(tmp_path: Path, folders: dict[str, Path], noise: np.ndarray) -> None:
-    features = np.zeros((3, 5, 1), np.float32)
-    with pytest.raises(ModelFilesError, match="no folder"):
-        Sam("./nowhere")(noise, features)
-    with pytest.raises(ModelFilesError, match="does not hold a whole SAM model"):
-        Sam(str(tmp_path))(noise, features)
-    CLIPVisionConfig().save_pretrained(tmp_path)
-    with pytest.raises(ModelFilesError, match="is a clip_vision_model model") as caught:
-        Sam(str(tmp_path))(noise, features)
-    assert DEFAULT in caught.value.fix
-    (tmp_path / "config.json").write_bytes((folders["sam"] / "config.json").read_bytes())
-    (tmp_path / "model.safetensors").write_bytes(b"no weights")
-    with pytest.raises(ModelFilesError, match="does not hold a whole SAM model"):
-        Sam(str(tmp_path))(noise, features)
-
-
 @pytest.mark.parametrize("kind", ["sam2", "sam2_video"])
 def test_a_configuration_says_only_what_is_not_usual(
     kind: str, tmp_path: Path, folders: dict[str, Path], noise: np.ndarray
@@ -266,33 +200,18 @@ def test_a_configuration_says_only_what_is_not_usual(
     assert np.array_equal(whole, sparse)
 
 
-def test_missing_weights_are_an_error(tmp_path: Path, folders: dict[str, Path], noise: np.ndarray) -> None:
-    from safetensors.torch import load_file, save_file
-
-    (tmp_path / "config.json").write_bytes((folders["sam"] / "config.json").read_bytes())
-    weights = load_file(folders["sam"] / "model.safetensors")
-    gone = min(key for key in weights if key.startswith("mask_decoder"))
-    save_file({k: v for k, v in weights.items() if k != gone}, tmp_path / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ModelFilesError, match="weights are missing"):
-        Sam(str(tmp_path))(noise, np.zeros((3, 5, 1), np.float32))
-
-
-@pytest.mark.parametrize("gone", ["torch", "transformers"])
-def test_a_missing_extra_says_what_to_install(
-    gone: str, monkeypatch: pytest.MonkeyPatch, folders: dict[str, Path], noise: np.ndarray
-) -> None:
-    monkeypatch.setitem(sys.modules, gone, None)
-    with pytest.raises(MissingExtraError, match=gone) as caught:
-        Sam(str(folders["sam"]))(noise, np.zeros((3, 5, 1), np.float32))
-    assert "pip install 'foveate[torch]'" in caught.value.fix
-    assert "KMeans()" in caught.value.fix
-
-
 @pytest.mark.parametrize(
     "wrong",
-    [{"points": 0}, {"points": 65}, {"points": True}, {"sure": 1.2}, {"stable": "x"}, {"overlap": -1},
-     {"checkpoint": ""}, {"checkpoint": 3}, {"sure": float("nan")}],
-)  # fmt: skip
+    [
+        {"points": 0},
+        {"points": 65},
+        {"sure": 1.2},
+        {"stable": "x"},
+        {"overlap": -1},
+        {"checkpoint": ""},
+        {"checkpoint": 3},
+    ],
+)
 def test_options_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         Sam(**wrong)
