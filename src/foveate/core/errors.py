@@ -1,4 +1,4 @@
-"""Every failure a person can cause, one class each.
+"""Every failure a person can cause, one class each, in the order of the rooms.
 
 A message has three parts: what came, what was expected, and what to do about it. All classes derive from
 `FoveateError`; each also derives from the built-in exception that a Python programmer would expect, so
@@ -34,9 +34,6 @@ def _rebuilt(kind: type[FoveateError], received: str, expected: str, fix: str) -
     return kind(received, expected=expected, fix=fix)
 
 
-# --- images (image.py) ------------------------------------------------------------------------------------------------
-
-
 class ImageNotFoundError(FoveateError, FileNotFoundError):
     """The path of an image does not exist, or is not a file."""
 
@@ -55,9 +52,6 @@ class ImageTooLargeError(FoveateError, ValueError):
 
 class ImageArrayError(FoveateError, ValueError):
     """An array that is not an image: wrong shape or dtype, an undeclared float range, NaN."""
-
-
-# --- textures (texture.py) --------------------------------------------------------------------------------------------
 
 
 class ChannelError(FoveateError, KeyError):
@@ -86,9 +80,6 @@ class BasisFileError(FoveateError, ValueError):
     """Not a basis, or not as it was written."""
 
 
-# --- encoders (encoders/) ---------------------------------------------------------------------------------------------
-
-
 class EncoderNameError(FoveateError, ValueError):
     """No encoder of this name."""
 
@@ -105,14 +96,8 @@ class MissingExtraError(FoveateError, ImportError):
     """A feature needs an optional dependency that is not installed."""
 
 
-# --- channels (channels/) ---------------------------------------------------------------------------------------------
-
-
 class ModelFilesError(FoveateError, OSError):
     """Files of a model (depth, masks, a VLM, a projector) that are missing, incomplete, of another kind, or not had."""
-
-
-# --- questions and budgets (relevance/) -------------------------------------------------------------------------------
 
 
 class QueryError(FoveateError, ValueError):
@@ -127,9 +112,6 @@ class OptionError(FoveateError, ValueError):
     """Any other argument outside its documented choices or range (a rank, a side, a mip level)."""
 
 
-# --- vision-language models (vlm/) ------------------------------------------------------------------------------------
-
-
 class ModelError(FoveateError, ValueError):
     """A vision-language model, a processor or a version of transformers that cannot be used, or not in this way."""
 
@@ -142,9 +124,6 @@ class SceneError(FoveateError, ValueError):
     """A scene of another model, without images, or seen in another way than it is asked."""
 
 
-# --- video (video/) ---------------------------------------------------------------------------------------------------
-
-
 class VideoNotFoundError(FoveateError, FileNotFoundError):
     """No video file, no images in a folder, or no camera where one was said to be."""
 
@@ -153,18 +132,12 @@ class VideoError(FoveateError, ValueError):
     """What is there is no video, has no picture in it, or has a frame that is no picture."""
 
 
-# --- files that foveate writes ----------------------------------------------------------------------------------------
-
-
 class OutputError(FoveateError, OSError):
     """A result could not be written. Nothing half-written is left behind."""
 
 
 class EngineError(FoveateError, RuntimeError):
     """An engine that is not there, or whose workers keep failing."""
-
-
-# --- the store (store/) -----------------------------------------------------------------------------------------------
 
 
 class StoreError(FoveateError, ValueError):

@@ -1,4 +1,10 @@
-"""The texture: an image as named channels, each at its native resolution; its sampling, its compression, its file."""
+"""The texture: an encoded image as named channels, and what belongs to that value.
+
+* `texture`: the value. Begin here.
+* `sampling`: one channel at any position and level. `computed`: channels that follow from coordinates or pixels.
+* `basis`: compression of the embedding that keeps scores. `covariance`: the sums from which a basis is fitted.
+* `file`: the bytes of a texture (docs/format.md).
+"""
 
 from foveate.texture.texture import EncoderStamp as EncoderStamp
 from foveate.texture.texture import Texture as Texture

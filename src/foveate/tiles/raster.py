@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import cv2
 import numpy as np
@@ -41,27 +41,13 @@ YCBCR, JPEG = 6, 7
 PHOTOMETRIC = ((1, 1), (2, 3), (2, 4), (YCBCR, 3))  # TIFF's: grey with black 0, RGB, RGB and alpha, JPEG's YCbCr
 
 
-class Raster(Protocol):
-    """A large image that can be read in parts."""
-
-    @property
-    def name(self) -> str:
-        """Of the file, for messages."""
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """(H, W) in pixels."""
-
-    def overview(self, long_side: int) -> Bytes:
-        """The whole image, its long side at most `long_side`: uint8 [h, w, 3]."""
-
-    def region(self, y0: int, x0: int, y1: int, x1: int) -> Bytes:
-        """Pixels of a box inside the image: uint8 [y1 - y0, x1 - x0, 3]."""
-
-
 @dataclass(frozen=True, eq=False)
 class Pixels:
-    """An array as a raster: uint8 [H, W, 3]."""
+    """An array as a raster: uint8 [H, W, 3].
+
+    Every raster has a name for messages, a `size` (H, W), an `overview` of the whole with its long side at most
+    `long_side`, uint8 [h, w, 3], and the pixels of a `region` inside the image, uint8 [y1 - y0, x1 - x0, 3].
+    """
 
     rgb: Bytes
     name: str = "array"
@@ -167,6 +153,9 @@ class TiledTiff:
                     continue
                 pixels = np.asarray(decoded).reshape(-1, decoded.shape[-2], decoded.shape[-1])[:h, :w]
                 yield top, left, np.ascontiguousarray(np.broadcast_to(pixels[..., :3], (h, w, 3)))
+
+
+Raster = Pixels | Decoded | TiledTiff
 
 
 def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
