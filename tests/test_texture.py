@@ -16,7 +16,13 @@ import foveate
 from foveate import Grid, Texture
 from foveate.core.errors import ChannelError, OptionError, UnbuiltChannelWarning
 from foveate.core.grid import resize_map
-from foveate.core.layout import CHANNELS, FULL40, MVP13, Layout, channel_named
+from foveate.core.layout import CHANNELS, FULL40, MVP13, Layout
+from tests.conftest import PHOTOS
+
+
+@pytest.fixture(scope="module")
+def bus() -> Texture:
+    return foveate.encode(PHOTOS / "yellow_bus.jpg")  # 427 x 640: neither side a multiple of 8
 
 
 def test_channels_have_their_native_sizes_and_ranges(texture: Texture) -> None:
@@ -72,24 +78,13 @@ def test_convention_sampling_is_y_before_x(texture: Texture) -> None:
         assert np.allclose(read * 255, texture.pixel[y, x], atol=1e-3)
 
 
-@given(st.integers(0, 99), st.sampled_from(["saliency", "embedding_0", "low_pass", "edge_on"]))
-def test_sampling_at_pixel_centres_equals_upsampling_first(seed: int, name: str) -> None:
-    texture = _bus()
+@given(seed=st.integers(0, 99), name=st.sampled_from(["saliency", "embedding_0", "low_pass", "edge_on"]))
+def test_sampling_at_pixel_centres_equals_upsampling_first(seed: int, name: str, bus: Texture) -> None:
+    texture = bus
     rng = np.random.default_rng(seed)
     pixels = np.stack([rng.integers(0, texture.grid.height, 30), rng.integers(0, texture.grid.width, 30)], 1)
     upsampled = resize_map(texture.channel(name), (texture.grid.height, texture.grid.width))
     assert np.allclose(texture.sample(pixels + 0.5, [name])[:, 0], upsampled[pixels[:, 0], pixels[:, 1]], atol=1e-5)
-
-
-def _bus() -> Texture:
-    from tests.conftest import PHOTOS
-
-    if "bus" not in _KEPT:
-        _KEPT["bus"] = foveate.encode(PHOTOS / "yellow_bus.jpg")  # 427 x 640: neither side a multiple of 8
-    return _KEPT["bus"]
-
-
-_KEPT: dict[str, Texture] = {}
 
 
 def test_dense_holds_every_channel_at_every_pixel(noise: np.ndarray) -> None:
@@ -145,16 +140,6 @@ def test_sampling_at_a_level_reads_the_mip_of_that_footprint(texture: Texture) -
     assert corners.min() <= coarse <= corners.max()
 
 
-def test_ids_are_read_without_blending(texture: Texture) -> None:
-    ids = np.zeros((64, 48), np.float16)
-    ids[:, 24:] = 7
-    planes = {**texture.planes, "cluster_id": ids}
-    clustered = dataclasses.replace(texture, planes=planes)
-    at = np.stack([np.full(200, 320.0), np.linspace(230, 250, 200)], 1)
-    assert set(clustered.sample(at, ["cluster_id"])[:, 0]) == {0.0, 7.0}
-    assert set(clustered.dense(Layout("ids", ("cluster_id",))).ravel()) == {0.0, 7.0}
-
-
 def test_a_texture_cannot_be_changed(texture: Texture) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         texture.name = "other"  # type: ignore[misc]
@@ -185,9 +170,10 @@ def test_positions_that_are_none(texture: Texture, positions: object) -> None:
         texture.sample(positions)  # type: ignore[arg-type]
 
 
-def test_a_grid_over_another_image(texture: Texture) -> None:
-    with pytest.raises(OptionError, match="999 x 111"):
-        texture.tokens(Grid(8, 8, 999, 111))
+@pytest.mark.parametrize(("grid", "words"), [(Grid(8, 8, 999, 111), "999 x 111"), ((8, 8), "a Grid")])
+def test_a_grid_that_is_not_over_this_image(texture: Texture, grid: Any, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        texture.tokens(grid)
 
 
 def test_the_footprint_is_the_longer_side_of_a_sample() -> None:
@@ -228,12 +214,3 @@ def test_channels_that_are_no_names(wrong: Any, texture: Texture) -> None:
     for each in (texture, own):
         with pytest.raises(ChannelError):
             each.sample(np.array([[1.0, 1.0]]), wrong)
-
-
-def test_a_grid_that_is_none(texture: Texture) -> None:
-    with pytest.raises(OptionError, match="a Grid"):
-        texture.tokens(grid=(8, 8))  # type: ignore[arg-type]
-
-
-def test_saliency_is_declared_as_it_is_built() -> None:
-    assert channel_named("saliency").native == "cell"
