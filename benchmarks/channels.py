@@ -53,8 +53,8 @@ def measure(image: Path, repeats: int) -> dict[str, Any]:
         compute_saliency(large, texture.grid.shape)
         segment_image(large, z)
 
-    tower = load_encoder("nano")
-    query, dog = prepare(tower, "a dog"), score(texture, "a dog")
+    encoder = load_encoder("nano")
+    query, dog = prepare(encoder, "a dog"), score(texture, "a dog")
     rows = [
         ms("edges, frequencies, distance to edges", lambda: compute_visual_planes(large)),
         ms("saliency", lambda: compute_saliency(large, texture.grid.shape)),

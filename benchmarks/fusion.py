@@ -79,7 +79,7 @@ def measure(
     folder: Folder, encoder: str, limit: int, progress: Callable[[int], None] = lambda done: None
 ) -> dict[str, Any]:
     """-> report: one row a way, with its difference to the question alone; and what a cascade keeps."""
-    tower = load_encoder(encoder)
+    network = load_encoder(encoder)
     found: dict[str, list[Agreement]] = {}
     images: list[int] = []
     cascades: list[tuple[float, float, float, float]] = []
@@ -93,7 +93,7 @@ def measure(
                 found.setdefault(way, []).append(agreement(resize_map(plane, mask.shape), mask))
             exact = np.zeros(texture.grid.count, bool)
             exact[top_cells(relevance.logits.ravel(), budget)] = True
-            quick = cascade(texture, prepare(tower, question(name)), budget)
+            quick = cascade(texture, prepare(network, question(name)), budget)
             area = resize_map(mask.astype(np.float32), texture.grid.shape).ravel()
             total = max(float(area.sum()), 1e-9)
             kept = quick.kept.indices

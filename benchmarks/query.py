@@ -54,9 +54,9 @@ def measure(image: Path, repeats: int) -> dict[str, Any]:
     def new_text() -> Any:
         return score(texture, next(fresh))
 
-    tower = load_encoder("nano")
+    encoder = load_encoder("nano")
     few = max(5, repeats // 10)
-    whole, only_tower = time_in_turn(lambda: encode(photograph), lambda: tower.encode_image(photograph), few)
+    whole, only_encoder = time_in_turn(lambda: encode(photograph), lambda: encoder.encode_image(photograph), few)
     large = encode(crop_square(image, 1024))
     size, asked = large.nbytes / 1e6, large.query_nbytes / 1e3
     imported = _process("-c", "import foveate", repeats=few)
@@ -67,8 +67,8 @@ def measure(image: Path, repeats: int) -> dict[str, Any]:
         time_row("the same through score() and allocate(), text known", time_calls(public, repeats), "µs", "<= 150 µs"),
         time_row("score() of a new text, text encoding included", time_calls(new_text, repeats), "ms", "<= 1 ms"),
         time_row("encode() a 512 x 512 image, all channels", whole, "ms", "<= 120 ms"),
-        time_row("  of which the encoder", only_tower, "ms"),
-        time_row("  of which everything else", whole - only_tower, "ms", "<= 40 ms"),
+        time_row("  of which the encoder", only_encoder, "ms"),
+        time_row("  of which everything else", whole - only_encoder, "ms", "<= 40 ms"),
         time_row("import foveate (above a bare Python)", imported - np.median(started), "s", "<= 0.15 s"),
         time_row("foveate --help", helped, "s", "<= 0.5 s"),
         make_row("texture of a 1024 x 1024 image", size, f"{size:.3g} MB", "<= 6.5 MB", "MB"),

@@ -99,7 +99,7 @@ def measure(image: Path, repeats: int, images: int, textures: int = TEXTURES) ->
     """
     for name, value, least in (("--repeats", repeats, 10), ("--images", images, 1), ("--textures", textures, 1)):
         check_int(name, value, least)
-    rng, tower, few = np.random.default_rng(0), load_encoder("nano"), max(10, repeats // 20)
+    rng, encoder, few = np.random.default_rng(0), load_encoder("nano"), max(10, repeats // 20)
     with tempfile.TemporaryDirectory() as folder:
         photograph = Path(folder) / "photo.jpg"
         Pillow.fromarray(crop_square(image, SIDE)).save(photograph, quality=90)
@@ -126,11 +126,11 @@ def measure(image: Path, repeats: int, images: int, textures: int = TEXTURES) ->
         assert reader is not None
         table = rng.standard_normal((images * VECTORS, reader.space.basis.rank), np.float32) * np.float32(0.1)
         vectors = Vectors(np.arange(images), table, VECTORS, 0)
-        asked = [prepare(tower, "a dog")]
-        listed = time_calls(lambda: short_list(vectors, reader.space, asked, tower.calibration, 50), few)
-        work, content = EncodeBatch(tower, reader.identity, reader.space), photograph.read_bytes()
+        asked = [prepare(encoder, "a dog")]
+        listed = time_calls(lambda: short_list(vectors, reader.space, asked, encoder.calibration, 50), few)
+        work, content = EncodeBatch(encoder, reader.identity, reader.space), photograph.read_bytes()
         rgb = np.asarray(Pillow.open(io.BytesIO(content)).convert("RGB"))
-        whole, alone = time_in_turn(lambda: work.record(content), lambda: tower.encode_image(rgb), few)
+        whole, alone = time_in_turn(lambda: work.record(content), lambda: encoder.encode_image(rgb), few)
         decoded = time_calls(lambda: np.asarray(Pillow.open(io.BytesIO(content)).convert("RGB")), few)
         digested = time_calls(lambda: digest(content), few)
         size = store.stats()["bytes_an_image"]
@@ -295,9 +295,9 @@ def _array_bytes(texture: StoredTexture, vectors: np.ndarray) -> dict[str, int]:
 
 def _crop_bytes(image: Path, side: int) -> dict[str, int]:
     """Of a question to nano about DEFAULT_BUDGET crops: the image, what the encoder takes, their vectors."""
-    tower = load_encoder("nano")
+    encoder = load_encoder("nano")
     crop = crop_square(image, CROP)
-    features = tower.encode_image(crop, long_side=CROP).features
+    features = encoder.encode_image(crop, long_side=CROP).features
     vector = features.reshape(-1, features.shape[-1]).mean(0)
     return {
         "image": side * side * 3,
@@ -308,14 +308,14 @@ def _crop_bytes(image: Path, side: int) -> dict[str, int]:
 
 def read_rows(path: Path, photograph: Path, side: int) -> list[dict[str, Any]]:
     """Rows of `python -m benchmarks store`. `path`: of a store that holds the photograph, `side` pixels square."""
-    tower = load_encoder("nano")
-    first, later = prepare(tower, "a dog"), prepare(tower, "a cat")
+    encoder = load_encoder("nano")
+    first, later = prepare(encoder, "a dog"), prepare(encoder, "a cat")
     name = name_of(path, photograph)
 
     def alone() -> Callable[[], Any]:
         store = Store(path, cache=0)
         len(store)  # the index is open
-        return lambda: score_maps(store[name], [first], tower.calibration)
+        return lambda: score_maps(store[name], [first], encoder.calibration)
 
     warm = Store(path)
     len(warm)

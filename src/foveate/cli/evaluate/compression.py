@@ -43,21 +43,21 @@ def measure(
     progress: Callable[[int], None] = lambda done: None,
 ) -> dict[str, Any]:
     """-> report with one row a rank: mean Spearman and overlap of each of WAYS. Keeps all features in memory."""
-    tower = load_encoder(encoder)
+    network = load_encoder(encoder)
     names = folder.names
-    text = tower.encode_text([tower.templates[0].format(name) for name in names])
-    metric = query_metric_of(tower)
+    text = network.encode_text([network.templates[0].format(name) for name in names])
+    metric = query_metric_of(network)
     images: list[NDArray[np.float16]] = []
     for item in folder.labelled(limit):
-        features = tower.encode_image(item.rgb, long_side=long_side).features
+        features = network.encode_image(item.rgb, long_side=long_side).features
         images.append(features.reshape(-1, features.shape[-1]).astype(np.float16))
         progress(len(images))
-    moments = Moments.nothing(tower.width)
+    moments = Moments.nothing(network.width)
     for half in images:
         moments = moments.with_features(half)
     mean = moments.mean.astype(np.float32)
     aware, plain = (principal(moments.covariance, each) for each in (metric, None))
-    ranks = [rank for rank in RANKS if rank <= tower.width]
+    ranks = [rank for rank in RANKS if rank <= network.width]
     totals: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for half in images:
         x = half.astype(np.float32)

@@ -190,11 +190,11 @@ def question(name: str) -> str:
 
 def _questions(folder: Folder, encoder: str) -> dict[str, str]:
     """Each thing's name as a question that is asked as it stands. Raises OptionError for one that cannot be asked."""
-    tower, questions = load_encoder(encoder), {}
+    network, questions = load_encoder(encoder), {}
     for name in folder.names:
         questions[name] = question(name)
         try:
-            prepare(tower, questions[name])
+            prepare(network, questions[name])
         except QueryError as error:
             raise OptionError(
                 f"the category {name[:40]!r} in '{folder.path}' cannot be asked: {error.received}",

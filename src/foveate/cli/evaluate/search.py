@@ -92,20 +92,22 @@ def measure(
 
     `progress` gets the steps done: two for each of the `sources`. Raises QueryError; StoreError where none can be read.
     """
-    tower = resolve_encoder(encoder)
+    encoder = resolve_encoder(encoder)
     if not texts:
         raise QueryError("no question", expected="at least one", fix="leave them out for nouns")
-    queries = [prepare(tower, text) for text in texts]
+    queries = [prepare(encoder, text) for text in texts]
     with tempfile.TemporaryDirectory(prefix="foveate-bench-") as folder:
-        store = Store(Path(folder) / "bench.fov", encoder=tower, cache=0)
-        gathered = _gather(store, sources, tower, long_side, progress)
-        exact = _exact(store, tower, queries, lambda done: progress(len(sources) + done))
+        store = Store(Path(folder) / "bench.fov", encoder=encoder, cache=0)
+        gathered = _gather(store, sources, encoder, long_side, progress)
+        exact = _exact(store, encoder, queries, lambda done: progress(len(sources) + done))
         found = _searched(store, texts, exact)
         reader = store._reader()
         assert reader is not None
         length = reranked(reader, max(TOPS))
-        nearest = _ann(store, queries, texts, tower, length, exact)
-    lists = {(count, r): _listed(gathered, count, r, queries, tower) for r, count in product(gathered.vectors, COUNTS)}
+        nearest = _ann(store, queries, texts, encoder, length, exact)
+    lists = {
+        (count, r): _listed(gathered, count, r, queries, encoder) for r, count in product(gathered.vectors, COUNTS)
+    }
     usual = (VECTORS, min(SPACE_RANK, max(gathered.spaces)))
     rows = [_row(*choice, places, exact, choice == usual) for choice, places in lists.items()]
     clear = exact.max(1) >= DETECTED
@@ -125,8 +127,8 @@ def measure(
         "questions": len(texts),
         "same": gathered.same,
         "bad": [list(each) for each in gathered.bad],
-        "encoder": tower.name,
-        "revision": tower.revision,
+        "encoder": encoder.name,
+        "revision": encoder.revision,
         **circumstances(),
     }
 
@@ -211,17 +213,17 @@ def _first(space: Space, numbers: int) -> Space:
 
 
 def _gather(
-    store: Store, sources: Sequence[Source], tower: Encoder, long_side: int | None, progress: Callable[[int], None]
+    store: Store, sources: Sequence[Source], encoder: Encoder, long_side: int | None, progress: Callable[[int], None]
 ) -> Gathered:
     """Encode every image once: a record into the store, its vectors into memory."""
-    largest, metric = fitted(sources, tower, long_side, max(NUMBERS)), query_metric_of(tower)
+    largest, metric = fitted(sources, encoder, long_side, max(NUMBERS)), query_metric_of(encoder)
     spaces = {r: _first(largest, r) for r in sorted({min(r, largest.basis.rank) for r in NUMBERS})}
     default = spaces[min(SPACE_RANK, max(spaces))]
-    stamp = EncoderStamp(tower.name, tower.revision, tower.width)
-    identity = Identity(stamp, "own", min(OWN_RANK, tower.width), default.hash, long_side, VECTORS)
+    stamp = EncoderStamp(encoder.name, encoder.revision, encoder.width)
+    identity = Identity(stamp, "own", min(OWN_RANK, encoder.width), default.hash, long_side, VECTORS)
     vectors: dict[int, list[NDArray[np.float16]]] = {r: [] for r in spaces}
     bad, keys = [], set[str]()
-    with writing(store.path, Wanted(tower), Disk()) as writer:
+    with writing(store.path, Wanted(encoder), Disk()) as writer:
         writer.begin(identity, default)
         draft = Draft()
         for done, source in enumerate(sources, 1):
@@ -230,8 +232,8 @@ def _gather(
                 image = digest(content.content)
                 key = identity.key(image)
                 if key not in keys:
-                    picture, dense = seen(tower, content.content, long_side)
-                    draft.records.append(record_of(image, picture, dense, tower, identity, default, metric))
+                    picture, dense = seen(encoder, content.content, long_side)
+                    draft.records.append(record_of(image, picture, dense, encoder, identity, default, metric))
                     draft.names.append(Name(source.path, source.name, key, content.size, content.modified))
                     keys.add(key)
                     x = dense.features.reshape(dense.grid.count, -1).astype(np.float32)
@@ -249,16 +251,18 @@ def _gather(
     return Gathered(stacked, spaces, tuple(bad), len(sources) - len(keys) - len(bad))
 
 
-def _exact(store: Store, tower: Encoder, queries: Sequence[Query], progress: Callable[[int], None]) -> Floats:
+def _exact(store: Store, encoder: Encoder, queries: Sequence[Query], progress: Callable[[int], None]) -> Floats:
     """The score of every question with every image of the store, as the second stage has it: float32 [q, n]."""
     reader = store._reader()
     assert reader is not None
-    negatives = negatives_of(tower) if tower.calibration.contrast > 0 else None
+    negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     ids = reader.vectors().ids
     out = np.empty((len(queries), len(ids)), np.float32)
     for place, id in enumerate(ids.tolist()):
         texture = reader.by_id(id)[0]
-        out[:, place] = [together(peak_confidences(texture, query, tower.calibration, negatives)) for query in queries]
+        out[:, place] = [
+            together(peak_confidences(texture, query, encoder.calibration, negatives)) for query in queries
+        ]
         progress(place + 1)
     return out
 
@@ -276,14 +280,14 @@ def _searched(store: Store, texts: Sequence[str], exact: Floats) -> dict[int, ND
 
 
 def _ann(
-    store: Store, queries: Sequence[Query], texts: Sequence[str], tower: Encoder, length: int, exact: Floats
+    store: Store, queries: Sequence[Query], texts: Sequence[str], encoder: Encoder, length: int, exact: Floats
 ) -> dict[str, Any] | None:
     """What approximate nearest neighbours find in the same store: shares, means over the questions; None: no faiss."""
     try:
         made = store.build_ann()
     except MissingExtraError:
         return None
-    shares = shared(store, queries, tower, length)
+    shares = shared(store, queries, encoder, length)
     found = _searched(store, texts, exact)
     said = {"short_list": shares, **{f"top{top}": found[top] for top in TOPS}}
     return {
@@ -294,24 +298,24 @@ def _ann(
     }
 
 
-def shared(store: Store, queries: Sequence[Query], tower: Encoder, length: int) -> NDArray[np.float64]:
+def shared(store: Store, queries: Sequence[Query], encoder: Encoder, length: int) -> NDArray[np.float64]:
     """For each question, what share of the exact short list of a store the approximate one holds: [q]."""
     reader = store._reader()
     assert reader is not None
     vectors = reader.vectors()
-    listed = Ann(reader).short_lists(queries, tower.calibration, length)
+    listed = Ann(reader).short_lists(queries, encoder.calibration, length)
     assert listed is not None
-    places = short_list(vectors, reader.space, queries, tower.calibration, length)
+    places = short_list(vectors, reader.space, queries, encoder.calibration, length)
     return np.array([np.isin(vectors.ids[p], ids).mean() for p, ids in zip(places, listed.ids, strict=True)])
 
 
 def _listed(
-    gathered: Gathered, count: int, numbers: int, queries: Sequence[Query], tower: Encoder
+    gathered: Gathered, count: int, numbers: int, queries: Sequence[Query], encoder: Encoder
 ) -> list[NDArray[np.int64]]:
     """The short list of each question with so many vectors of so many numbers."""
     kept = gathered.vectors[numbers][:, :count].astype(np.float32)
     vectors = Vectors(np.arange(len(kept)), kept.reshape(-1, numbers), count, 0)
-    return short_list(vectors, gathered.spaces[numbers], queries, tower.calibration, max(LISTS))
+    return short_list(vectors, gathered.spaces[numbers], queries, encoder.calibration, max(LISTS))
 
 
 def _row(count: int, numbers: int, places: Sequence[NDArray[np.int64]], exact: Floats, usual: bool) -> dict[str, Any]:
