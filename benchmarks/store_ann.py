@@ -39,10 +39,10 @@ from foveate.store.ann import (
     recall_of,
     train,
 )
-from foveate.store.fit import SPACE_RANK
 from foveate.store.identity import Space
 from foveate.store.recovery import VECTORS
 from foveate.store.search import Vectors, short_list
+from foveate.store.shared_basis import SPACE_RANK
 from foveate.texture.basis import Basis
 
 CENTRES, NOISE, SPREAD, FALL = 20_000, 0.5, 0.016, -0.67

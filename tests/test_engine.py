@@ -28,10 +28,9 @@ from foveate.core.errors import EncoderOutputError, EngineError, MissingExtraErr
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.store.engine import ATTEMPTS, Batch, Engine, Local, Ray, Work, column, engine_named
-from foveate.store.gather import gather, images_in
 from foveate.store.ingest import Progress
 from foveate.store.shard import shards_of
-from foveate.store.shared_basis import FittedBasis
+from foveate.store.shared_basis import FittedBasis, gather, images_in
 from tests.conftest import PHOTOS
 from tests.store_toys import Toy, pictures
 
@@ -172,7 +171,7 @@ class Shuffled:
 
 def test_results_in_another_order_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = pictures(tmp_path / "photos", 6)
-    monkeypatch.setattr("foveate.store.gather.BATCH", 2)
+    monkeypatch.setattr("foveate.store.shared_basis.BATCH", 2)
     monkeypatch.setattr("foveate.store.ingest.BATCH", 2)
     with pytest.raises(EngineError, match="in order"):
         gather(images_in([folder]), Toy(), 100, engine=Shuffled())
@@ -212,7 +211,7 @@ def test_photographs_and_a_basis_do_not_depend_on_the_engine(
         for size in ((160, 120), (120, 160)):
             Image.open(path).resize(size).save(folder / f"{number} {size[0]}.png")
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff nothing")
-    monkeypatch.setattr("foveate.store.gather.BATCH", 2)
+    monkeypatch.setattr("foveate.store.shared_basis.BATCH", 2)
     images = images_in([folder])
     nano = load_encoder("nano")
     here = gather(images, nano, 300)
@@ -263,7 +262,7 @@ def test_a_worker_without_the_disk_is_no_bad_image(tmp_path: Path) -> None:
 
 
 def test_threads_do_not_change_a_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foveate.store.gather.BATCH", 2)
+    monkeypatch.setattr("foveate.store.shared_basis.BATCH", 2)
     images, toy = images_in([pictures(tmp_path / "photos", 9)]), cast(Encoder, Toy())
     one, several = (gather(images, toy, 500, engine=Local(workers)) for workers in (1, 3))
     assert one.done == several.done == 9

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,10 +30,8 @@ from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.pipeline import encode
 from foveate.relevance.negatives import negatives_of, query_metric_of
 from foveate.store import Store
-from foveate.store.basis_bound import Kept, as_file, as_record, wrong
-from foveate.store.basis_check import Limits, check
-from foveate.store.gather import Gathered, SumBatch, gather, images_in
-from foveate.store.shared_basis import FittedBasis, fitted
+from foveate.store.basis_check import Kept, Limits, as_file, as_record, check, compare
+from foveate.store.shared_basis import FittedBasis, Gathered, SumBatch, fit, gather, images_in
 from foveate.texture.basis import Basis, compress, inward
 from foveate.texture.covariance import Moments
 from foveate.texture.texture import EncoderStamp
@@ -69,7 +66,7 @@ def test_plain_directions_are_those_of_incremental_pca() -> None:
 
     x = features(0, n=2000)
     theirs = IncrementalPCA(4, batch_size=500).fit(x.astype(np.float64))
-    ours = fitted(Moments.nothing(12).with_features(x), None, 4, EncoderStamp("x", "1", 12), {})
+    ours = fit(Moments.nothing(12).with_features(x), None, 4, EncoderStamp("x", "1", 12), {})
     overlap = np.linalg.svd(ours.directions[:4].astype(np.float64) @ theirs.components_.T)[1]
     np.testing.assert_allclose(overlap, 1, atol=2e-3)
     np.testing.assert_allclose(ours.mean, theirs.mean_, atol=1e-5)
@@ -79,7 +76,7 @@ def test_for_questions_it_is_the_basis_of_one_image_where_there_is_one() -> None
     x = NANO.encode_image(load_image(PHOTOS / "yellow_bus.jpg").rgb, long_side=256).features.reshape(-1, 256)
     metric = query_metric_of(NANO)
     own = compress(x, rank=8, metric=metric)
-    found = fitted(Moments.nothing(256).with_features(x), metric, 8, STAMP, {})
+    found = fit(Moments.nothing(256).with_features(x), metric, 8, STAMP, {})
     q = negatives_of(NANO).vectors[:50]
     a = q @ own.basis.restore(own.z).T
     b = q @ found.basis().restore((x - found.mean) @ inward(found.basis(), metric)).T
@@ -114,8 +111,8 @@ def test_bad_images_are_listed_and_the_rest_is_taken_evenly(photos: Path) -> Non
 
 
 def test_what_was_cut_off_goes_on_to_the_same_result(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foveate.store.gather.EVERY", 4)
-    monkeypatch.setattr("foveate.store.gather.BATCH", 2)
+    monkeypatch.setattr("foveate.store.shared_basis.EVERY", 4)
+    monkeypatch.setattr("foveate.store.shared_basis.BATCH", 2)
     whole, images = gather(images_in([photos]), NANO, 500), images_in([photos])
     at = photos.parent / "out.moments"
 
@@ -138,8 +135,8 @@ def test_a_killed_process_goes_on_to_the_same_result(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = (
-        "import sys, time, foveate.store.gather as g; from pathlib import Path;"
-        "from foveate.encoders.protocol import load_encoder;"
+        "import sys, time, foveate.store.shared_basis as g; from pathlib import Path;"
+        "from foveate.encoders.load import load_encoder;"
         "g.EVERY = g.BATCH = 1; "
         "g.gather(g.images_in([sys.argv[1]]), load_encoder('nano'), 500, checkpoint=Path(sys.argv[2]),"
         "progress=lambda done: (print(done, flush=True), time.sleep(0.05)))"
@@ -148,12 +145,13 @@ def test_a_killed_process_goes_on_to_the_same_result(
     command = [sys.executable, "-c", script, str(photos), str(at)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        while process.stdout.readline().strip() != "3":
-            time.sleep(0.001)
+        for line in process.stdout:
+            if line.strip() == "3":
+                break
         process.send_signal(signal.SIGKILL)
     assert 3 <= Gathered.load(at).done < 7
     subprocess.run(command, check=True, capture_output=True)
-    monkeypatch.setattr("foveate.store.gather.BATCH", 1)
+    monkeypatch.setattr("foveate.store.shared_basis.BATCH", 1)
     assert same(Gathered.load(at), gather(images_in([photos]), NANO, 500))
 
 
@@ -199,7 +197,7 @@ def test_folders_of_nothing_and_circles_of_links(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def basis() -> FittedBasis:
-    return fitted(gather(images_in([PHOTOS]), NANO, 1500).moments, query_metric_of(NANO), 16, STAMP, {"images": 3})
+    return fit(gather(images_in([PHOTOS]), NANO, 1500).moments, query_metric_of(NANO), 16, STAMP, {"images": 3})
 
 
 def test_a_file_says_all_of_it_again(basis: FittedBasis, tmp_path: Path) -> None:
@@ -283,7 +281,7 @@ def test_scores_are_off_by_no_more_than_a_texture_says(basis: FittedBasis) -> No
     assert "bound" not in found.own.failed(Limits())
     tight = check(basis, [PHOTOS / "yellow_bus.jpg"], NANO, negatives_of(NANO).vectors[::40], Limits(bound=0.1))
     assert "bound" in tight.own.failed(tight.limits)
-    assert Limits().said(["ratio", "bound"]) == ["", "1"]
+    assert Limits().texts(["ratio", "bound"]) == ["", "1"]
 
 
 @pytest.mark.parametrize("rank", [4, 16, 64, 128])
@@ -297,9 +295,9 @@ def test_the_bound_holds_of_the_worst_question_and_would_not_of_a_shorter_one(
     q = left / np.linalg.norm(left, axis=1, keepdims=True)  # a cell's worst question: along what was lost of it
     worst = np.diag(np.abs(q @ x.T - kept.scores(q)) / kept.allowed(q))
     assert 0.999 < worst.max() <= 1 + 1e-5  # what adding up in float32 costs
-    assert wrong(q @ x.T, q, kept).largest == pytest.approx(worst.max(), rel=1e-6)
+    assert compare(q @ x.T, q, kept).largest == pytest.approx(worst.max(), rel=1e-6)
     shorter = replace(kept, residual=np.nextafter(kept.residual, np.float16(0)) * np.float16(0.99))
-    assert wrong(q @ x.T, q, shorter).largest > 1
+    assert compare(q @ x.T, q, shorter).largest > 1
 
 
 def coordinates(x: np.ndarray, basis: Basis) -> np.ndarray:

@@ -7,7 +7,7 @@
 
 DATA/dev/coco128 is a COCO-style folder as `foveate evaluate relevance` takes it, PHOTOS a folder of images as `foveate
 bench search` takes it. Run it with foveate installed; each takes minutes. Spaces and records are the store's own
-(store/fit.py, store/record.py), with nano.
+(store/shared_basis.py, store/record.py), with nano.
 
 * basis: the shared ones are fitted to the first 64 labelled images, and everything is asked of the others: all names of
   the folder. Against uncompressed features: Spearman correlation of the maps, overlap of their top 6.7 %, mean error
@@ -66,12 +66,12 @@ from foveate.store.ann import (
 )
 from foveate.store.basis_check import likeness
 from foveate.store.files import Source
-from foveate.store.fit import LEAST as SAMPLE
-from foveate.store.fit import SPACE_RANK, fitted
 from foveate.store.identity import Identity, Kind, Space
 from foveate.store.record import record_of
 from foveate.store.recovery import OWN_RANK, VECTORS
 from foveate.store.search import highest
+from foveate.store.shared_basis import LEAST as SAMPLE
+from foveate.store.shared_basis import SPACE_RANK, fit_space
 from foveate.store.vectors import farthest
 from foveate.store.work import read, seen
 from foveate.texture.basis import Basis, compress, inward
@@ -133,7 +133,7 @@ def basis(data: Path, limit: int | None) -> None:
     tower = load_encoder("nano")
     metric = query_metric_of(tower)
     with labelled(data, tower) as images:
-        large = fitted(images.sources[:SAMPLE], tower, None, max(SHARED))
+        large = fit_space(images.sources[:SAMPLE], tower, None, max(SHARED))
         spaces = {r: Space(Basis(large.basis.mean, large.basis.rows[:r]), large.steps[:r]) for r in SHARED}
         like: dict[str, list[tuple[float, float]]] = {}
         peaks: dict[str, list[Floats]] = {}
@@ -172,7 +172,7 @@ def phrases(data: Path, limit: int | None) -> None:
     """Print the table of what is made of several phrases' peaks."""
     tower = load_encoder("nano")
     with labelled(data, tower) as images:
-        space = fitted(images.sources, tower, None, SPACE_RANK)
+        space = fit_space(images.sources, tower, None, SPACE_RANK)
         found = []
         for source in images.sources:
             picture, dense = seen(tower, read(source).content, None)
@@ -198,7 +198,7 @@ def vectors(photos: Path, limit: int | None) -> None:
     tower, sources = load_encoder("nano"), choose_images([photos], limit or PHOTOGRAPHS)
     metric = query_metric_of(tower)
     text = np.concatenate([prepare(tower, each).vectors for each in usual_questions()])
-    large = fitted(sources, tower, None, SPACE_RANK)
+    large = fit_space(sources, tower, None, SPACE_RANK)
     spaces = {r: Space(Basis(large.basis.mean, large.basis.rows[:r]), large.steps[:r]) for r in (64, SPACE_RANK)}
     exact: list[Floats] = []
     scores: dict[str, list[Floats]] = {}

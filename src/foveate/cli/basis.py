@@ -48,17 +48,17 @@ def fit(
 ) -> None:
     """Fit a basis to folders of images. A run that was cut off goes on where it was."""
     use_one_thread()
+    from foveate.core.checks import check_int
     from foveate.encoders.load import resolve_encoder
-    from foveate.store.gather import gather, images_in
-    from foveate.store.shared_basis import check_rank, refuse_to_replace
+    from foveate.store.shared_basis import gather, images_in, refuse_other_files
 
     number, parts = _shard(shard)
     _, by = make_engine(engine, workers, gpus, address)
     tower, images = resolve_encoder(encoder or "nano"), images_in(folders)
-    check_rank(rank, tower.width)  # now, not when hours have passed
+    check_int("rank", rank, 1, tower.width, fix="16 is usual")  # now, not when hours have passed
     metric = _metric(tower, queries, pca) if parts == 1 else None
     if parts == 1:
-        refuse_to_replace(out)
+        refuse_other_files(out)
     moments_at = out.with_name(f"{out.name}.{number}-of-{parts}.moments")
     with counting("images", len(images[number::parts]), "images") as progress:
         found = gather(
@@ -69,7 +69,7 @@ def fit(
     if parts > 1:
         print_json(moments=str(moments_at), images=found.done, bad=len(found.bad), samples=found.moments.count)
         return
-    _write([found], tower, out, rank, metric, _queries(queries, pca))
+    _write(found, tower, out, rank, metric, _queries(queries, pca))
     moments_at.unlink(missing_ok=True)
 
 
@@ -85,30 +85,18 @@ def merge(
     """Make one basis of the parts that were gathered on several machines."""
     from foveate.core.errors import OptionError
     from foveate.encoders.load import resolve_encoder
-    from foveate.store.gather import Gathered
+    from foveate.store.shared_basis import Gathered
+    from foveate.store.shared_basis import merge as merge_moments
 
-    found = [Gathered.load(path) for path in moments]
     tower = resolve_encoder(encoder or "nano")
-    whats = [{k: v for k, v in one.what.items() if k != "part"} for one in found]
-    parts = sorted(str(one.what.get("part")) for one in found)
-    wanted = int(parts[0].partition("/")[2])
-    complete = parts == sorted(f"{i}/{wanted}" for i in range(wanted))
-    keys = sorted({*whats[0]}.union(*whats))
-    differ = [key for key in keys if any(what.get(key) != whats[0].get(key) for what in whats)]
-    if differ or not complete:
-        wrong = [f"with different {', '.join(differ)}"] * bool(differ) + ["not all, or one twice"] * (not complete)
+    whole = merge_moments([Gathered.load(path) for path in moments])
+    if whole.what["encoder"] != f"{tower.name} {tower.revision}":
         raise OptionError(
-            f"parts {', '.join(parts)}: {'; '.join(wrong)}",
-            expected=f"0/{wanted} to {wanted - 1}/{wanted} of one run over the same images, each once",
-            fix="run the missing ones with 'foveate basis fit --shard', with the same options and folders",
-        )
-    if found[0].what["encoder"] != f"{tower.name} {tower.revision}":
-        raise OptionError(
-            f"features of encoder '{found[0].what['encoder']}'",
+            f"features of encoder '{whole.what['encoder']}'",
             expected=f"'{tower.name} {tower.revision}'",
             fix="name the encoder of 'foveate basis fit' with --encoder",
         )
-    _write(found, tower, out, rank, _metric(tower, queries, pca), _queries(queries, pca))
+    _write(whole, tower, out, rank, _metric(tower, queries, pca), _queries(queries, pca))
 
 
 @app.command(epilog="Example:  foveate basis check basis.safetensors photos --queries questions.txt")
@@ -129,8 +117,7 @@ def check(
     from foveate.core.files import make_folder, write_whole
     from foveate.store.basis_check import check as checked_on
     from foveate.store.basis_check import encoder_for
-    from foveate.store.gather import images_in
-    from foveate.store.shared_basis import FittedBasis
+    from foveate.store.shared_basis import FittedBasis, images_in
     from foveate.viz.basis_page import page
 
     fitted = FittedBasis.load(basis)
@@ -153,7 +140,7 @@ def check(
     print_table(
         f"{result.images} images, {result.questions} questions; ! misses its limit",
         ("rank", *names),
-        [*rows, ("limit", *limits.said(names))],
+        [*rows, ("limit", *limits.texts(names))],
     )
     if not result.passed:
         better = f"rank {result.enough} would pass" if result.enough else "no rank in the file passes"
@@ -178,23 +165,18 @@ def _queries(queries: Path | None, pca: bool) -> str:
     return queries.name if queries is not None else "none: PCA" if pca else "nouns"
 
 
-def _write(found: list[Any], tower: Any, out: Path, rank: int, metric: Any, queries: str) -> None:
-    from functools import reduce
-    from operator import add
-
-    from foveate.store.shared_basis import fitted
+def _write(found: Any, tower: Any, out: Path, rank: int, metric: Any, queries: str) -> None:
+    from foveate.store.shared_basis import fit as fit_basis
     from foveate.texture.texture import EncoderStamp
 
-    bad = sum(len(one.bad) for one in found)
-    made = {**{k: v for k, v in found[0].what.items() if k != "part"}, "bad": bad, "queries": queries}
-    stamp = EncoderStamp(tower.name, tower.revision, tower.width)
-    basis = fitted(reduce(add, [one.moments for one in found]), metric, rank, stamp, made)
+    made = {k: v for k, v in found.what.items() if k != "part"} | {"bad": len(found.bad), "queries": queries}
+    basis = fit_basis(found.moments, metric, rank, EncoderStamp(tower.name, tower.revision, tower.width), made)
     basis.save(out)
     shares = basis.values / max(float(basis.values.sum()), 1e-30)
     kept = float(shares[:rank].sum())
     typer.echo(f"rank {rank} keeps {kept:.3f} of the squared scores; the first direction alone {shares[0]:.3f}")
-    print_json(basis=str(out), rank=rank, images=made["images"], bad=bad, samples=basis.made["samples"],
-              kept=round(kept, 4), largest=round(float(shares[0]), 4), encoder=tower.name)  # fmt: skip
+    print_json(basis=str(out), rank=rank, images=made["images"], bad=made["bad"], samples=basis.made["samples"],
+               kept=round(kept, 4), largest=round(float(shares[0]), 4), encoder=tower.name)  # fmt: skip
 
 
 def _texts(queries: Path | None, tower: Any) -> Any:

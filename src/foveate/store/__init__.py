@@ -1,7 +1,7 @@
 """The store: textures of thousands to millions of images in a folder, safe from crashes, quick to read and to search.
 
     photos.fov/format.json          what it is made of                                     identity.py
-    photos.fov/basis.safetensors    the shared basis                                       fit.py
+    photos.fov/basis.safetensors    the shared basis                                       shared_basis.py
     photos.fov/shards/*.safetensors images, a few hundred a file, never changed            shard.py, record.py
     photos.fov/index.sqlite         where they are; made again from the shards if lost     index.py
     photos.fov/vectors.faiss        approximate nearest neighbours, if asked for           ann.py

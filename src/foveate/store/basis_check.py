@@ -13,8 +13,13 @@ For each image the full features and those of the basis are compared:
     neighbours   overlap of an image's ten nearest images, by cosine of mean features
     largest      share of the first direction in the squared scores; one that dominates is most often the mean
 
-Coordinates are rounded to float16, as a texture stores them, and residuals as well; `bound` is the larger one of that
-and of the store's int8 and uint8 (bound.py). Means over images, but of `bound` the largest.
+By Cauchy-Schwarz no score is wrong by more than |q| |x - x^|. What is kept is a rounded number for |x - x^|, and scores
+come from rounded coordinates, so whether the bound holds is measured on what is kept, in both ways of keeping:
+
+    file    coordinates float16, residual float16                           texture/file.py
+    record  coordinates int8, residual uint8 in steps of the image's        store/record.py
+
+The numbers are those of the file, `bound` is the larger one of both. Means over images, but of `bound` the largest.
 """
 
 from __future__ import annotations
@@ -31,15 +36,67 @@ from foveate.core.errors import OptionError, TextureEncoderError
 from foveate.core.image import load_image
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder, check_features
-from foveate.store.basis_bound import TINY, as_file, as_record, wrong
+from foveate.store.identity import Space
+from foveate.store.record import SMALLEST, STEPS, in_levels, lengths_of, whole_steps
 from foveate.store.shared_basis import FittedBasis
 from foveate.store.work import BAD
+from foveate.texture.basis import Basis, rounded_up
 
 Floats = NDArray[np.float32]
 RANKS = (4, 8, 16, 32, 64, 128)
 SHARE = 273 / 4096
 NEAREST = 10
+PERCENT = 99  # of the questions and cells below `observed` and `allowed`
+TINY = 1e-12  # a residual of 0 allows nothing
 MEANS = ("variance", "error", "spearman", "overlap", "observed", "allowed")
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What answers questions about an image: a basis, coordinates [n, r] in it, and residuals float16 [n]."""
+
+    basis: Basis
+    z: NDArray[Any]
+    residual: NDArray[np.float16]
+
+    def scores(self, q: Floats) -> Floats:
+        """As Texture.scores: float32 [q, n]."""
+        offset, weights = self.basis.project(q)
+        return np.asarray(weights @ self.z.astype(np.float32).T + offset[:, None], np.float32)
+
+    def allowed(self, q: Floats) -> Floats:
+        """As Texture.error_bound: float32 [q, n]."""
+        return np.asarray(np.linalg.norm(q, axis=1)[:, None] * self.residual.astype(np.float32), np.float32)
+
+
+def as_file(x: Floats, basis: Basis, z: Floats) -> Kept:
+    """Features [n, D] with coordinates z [n, r], as a texture file keeps them."""
+    stored = z.astype(np.float16)
+    return Kept(basis, stored, rounded_up(np.linalg.norm(x - basis.restore(stored), axis=1)))
+
+
+def as_record(x: Floats, basis: Basis, z: Floats) -> Kept:
+    """The same as a store keeps them; the steps of an axis reach to its largest coordinate in this image."""
+    space = Space(basis, (np.maximum(np.abs(z).max(0), SMALLEST) / STEPS).astype(np.float32))
+    stored = whole_steps(z, space.steps)
+    left: Floats = x - space.in_steps.restore(stored.astype(np.float32))
+    return Kept(space.in_steps, stored, lengths_of(*in_levels(np.linalg.norm(left, axis=1))))
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Of one image. observed, allowed: 99th percentile over questions and cells. largest: observed / allowed of one."""
+
+    observed: float
+    allowed: float
+    largest: float
+
+
+def compare(full: Floats, q: Floats, kept: Kept) -> Wrong:
+    """`full`: scores [q, n] of the features themselves."""
+    observed, allowed = np.abs(full - kept.scores(q)), kept.allowed(q)
+    largest = float((observed / np.maximum(allowed, TINY)).max())
+    return Wrong(float(np.percentile(observed, PERCENT)), float(np.percentile(allowed, PERCENT)), largest)
 
 
 @dataclass(frozen=True)
@@ -58,7 +115,7 @@ class Limits:
         limit = float(getattr(self, name))
         return value <= limit if name in ("largest", "error", "bound") else value >= limit
 
-    def said(self, names: Iterable[str]) -> list[str]:
+    def texts(self, names: Iterable[str]) -> list[str]:
         """For a table: "" where there is no limit."""
         return [f"{vars(self)[name]:g}" if name in vars(self) else "" for name in names]
 
@@ -201,7 +258,7 @@ def _image(
     for rank in ranks:
         small = basis.basis(rank)
         file, record = as_file(x, small, z[:, :rank]), as_record(x, small, z[:, :rank])
-        in_file, in_store = wrong(full, q, file), wrong(full, q, record)
+        in_file, in_store = compare(full, q, file), compare(full, q, record)
         restored = small.restore(file.z)
         squared = ((x - restored) ** 2).sum(1)
         spearman, overlap = likeness(full, file.scores(q))

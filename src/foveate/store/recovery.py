@@ -36,7 +36,6 @@ from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.store.disk import PART, TEMPORARY, Disk, only_writer
 from foveate.store.files import Source
-from foveate.store.fit import SHARED_RANK, SPACE_RANK, fitted
 from foveate.store.identity import (
     ANN_FILE,
     FORMAT_FILE,
@@ -51,6 +50,7 @@ from foveate.store.identity import (
 from foveate.store.index import INDEX_FILE, SCHEMA, Index, admit
 from foveate.store.reader import Reader, log
 from foveate.store.shard import FOLDER, MOST_SHARDS, Draft, flaws, publish, read_shard, shards_of
+from foveate.store.shared_basis import SHARED_RANK, SPACE_RANK, fit_space
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp
 
@@ -115,7 +115,7 @@ class Wanted:
                 f"rank={rank}", expected=f"at most {tower.width}, the encoder's width", fix="leave it out"
             )
         rank = min(rank, tower.width)
-        space = fitted(sources, tower, self.long_side, SPACE_RANK if kind == "own" else rank, given, workers)
+        space = fit_space(sources, tower, self.long_side, SPACE_RANK if kind == "own" else rank, given, workers)
         stamp = EncoderStamp(tower.name, tower.revision, tower.width)
         rank = rank if kind == "own" else space.basis.rank
         return Identity(stamp, kind, rank, space.hash, self.long_side, VECTORS), space, tower  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ def page(checked: Checked, basis: FittedBasis) -> str:
         failed = row.failed(checked.limits)
         cells = "".join(f'<td class="{"no" if name in failed else ""}">{row.values[name]:.3f}</td>' for name in names)
         rows.append(f'<tr class="{"own" if row.rank == checked.rank else ""}"><td>{row.rank}</td>{cells}</tr>')
-    limits = "".join(f"<td>{said}</td>" for said in checked.limits.said(names))
+    limits = "".join(f"<td>{said}</td>" for said in checked.limits.texts(names))
     head = "".join(f"<th>{name}</th>" for name in names)
     ranks = [row.rank for row in checked.rows]
     kept = {name: [row.values[name] for row in checked.rows] for name in CURVES}

@@ -47,13 +47,13 @@ from foveate.store.ann import Ann
 from foveate.store.asking import reranked
 from foveate.store.disk import Disk
 from foveate.store.files import PathLike, Source, find
-from foveate.store.fit import SPACE_RANK, fitted
 from foveate.store.identity import Identity, Space
 from foveate.store.ingest import SHARD_IMAGES
 from foveate.store.record import FLAT, digest, record_of
 from foveate.store.recovery import OWN_RANK, VECTORS, Wanted, writing
 from foveate.store.search import Vectors, short_list, together
 from foveate.store.shard import Draft, Name
+from foveate.store.shared_basis import SPACE_RANK, fit_space
 from foveate.store.vectors import farthest
 from foveate.store.work import BAD, read, reason, seen
 from foveate.texture.basis import Basis
@@ -216,7 +216,7 @@ def _gather(
     store: Store, sources: Sequence[Source], encoder: Encoder, long_side: int | None, progress: Callable[[int], None]
 ) -> Gathered:
     """Encode every image once: a record into the store, its vectors into memory."""
-    largest, metric = fitted(sources, encoder, long_side, max(NUMBERS)), query_metric_of(encoder)
+    largest, metric = fit_space(sources, encoder, long_side, max(NUMBERS)), query_metric_of(encoder)
     spaces = {r: _first(largest, r) for r in sorted({min(r, largest.basis.rank) for r in NUMBERS})}
     default = spaces[min(SPACE_RANK, max(spaces))]
     stamp = EncoderStamp(encoder.name, encoder.revision, encoder.width)
