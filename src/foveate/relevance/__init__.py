@@ -1,10 +1,36 @@
-"""Question -> relevance -> kept cells.
+"""Question -> relevance -> kept cells: pure functions over immutable values. None of them encodes an image.
 
-* `query`: a question becomes noun phrases, and those become text vectors.
-* `score`: text vectors become a calibrated map over a texture's cells, with a confidence.
-* `allocate`: a map and a budget become exactly K cells. `policies` says which, `whole` makes windows of them, `budget`
-  takes K from the map.
-* `regions`: a map and a total become crops of 64 to 400 tokens each. `sizes` and `shares` do its sums.
+    query = prepare(encoder, "where is the red car?")        # noun phrases and their text vectors
+    relevance = foveate.score(texture, "the red car")        # where it looks: map, confidence, reasons
+    kept = foveate.allocate(relevance, 273, policy=Coverage())
 
-All of them are pure functions over immutable values. None of them encodes an image.
+Begin with `value`, then `score` and `allocate`.
+
+* value: Relevance and Relevances, what a question found.
+* query: a question becomes noun phrases (together, or left out), and those become text vectors.
+* negatives: nouns that a question competes with.
+* score: text vectors become a calibrated map with a confidence.
+* cues: words of the question that name a channel ("red", "written").
+* fusion: the map beside its segments, cues, a prior, and what is in the pixels; options of `foveate.score`.
+* allocate: a map and a budget become exactly K cells; "auto" takes K from the map.
+* policies: which cells: TopK, Coverage, Proportional; whole numbers in proportion.
+* windows: budgets made of whole windows of cells.
+* regions: a map and a total become crops of 64 to 400 tokens each.
+* passes: maps kept as planes for later questions.
+* cascade: the same cells with less scoring, coarse first; to be measured.
 """
+
+from foveate.relevance.allocate import Allocation, allocate_map
+from foveate.relevance.cascade import cascade
+from foveate.relevance.fusion import Fusion, Linear, Participation, ScorerWeights, Tensions
+from foveate.relevance.passes import add_dialogue, add_map, add_phrases
+from foveate.relevance.policies import Coverage, Policy, Proportional, TopK
+from foveate.relevance.query import Query, noun_phrases, prepare
+from foveate.relevance.regions import Regions, regions
+from foveate.relevance.value import Relevance, Relevances
+
+__all__ = [
+    "Allocation", "Coverage", "Fusion", "Linear", "Participation", "Policy", "Proportional", "Query", "Regions",
+    "Relevance", "Relevances", "ScorerWeights", "Tensions", "TopK", "add_dialogue", "add_map", "add_phrases",
+    "allocate_map", "cascade", "noun_phrases", "prepare", "regions",
+]  # fmt: skip

@@ -5,8 +5,9 @@ What is notable
   "bus" points at the bus. So question words, verbs and words about the answer ("colour", "how many") are dropped, and
   what remains is cut where they stood: "is there a dog on the red couch?" asks for "dog" and "red couch".
 * The cutter is a list of words, not a parser: a word that may be a thing stays ("watch", "face", "drinks"), at the cost
-  of phrases like "man stands". Quotes say it exactly: `the "parking meter"`. The query keeps the phrases it used, for
-  everyone to see.
+  of phrases like "man stands". Quotes are exact: `the "parking meter"`.
+* "and" and commas ask for things together, "or" for any of them. What comes after "except", "without", "not" and "no"
+  is left out, and listed as `ignored`.
 * Text vectors are kept in a small cache: the same question asked again costs a lookup.
 """
 
@@ -21,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import check_type
 from foveate.core.errors import QueryError
 from foveate.encoders.protocol import Encoder, encode_texts
 from foveate.relevance.cues import COLOURS, SPELLED, Cue, cues
@@ -134,15 +136,7 @@ def prepare(encoder: Encoder, text: str) -> Query:
 
 
 def noun_phrases(text: str) -> tuple[str, ...]:
-    """The noun phrases of a question: `parse(text).phrases`.
-
-    >>> noun_phrases("Where is the red car?")
-    ('red car',)
-    >>> noun_phrases("a cup of coffee next to the cake")
-    ('cup of coffee', 'cake')
-    >>> noun_phrases("Is there a dog in the picture? Answer the question using a single word.")
-    ('dog',)
-    """
+    """The noun phrases of a question: `parse(text).phrases`."""
     return parse(text).phrases
 
 
@@ -153,9 +147,11 @@ def parse(text: str) -> Wording:
 
     >>> parse("a dog and a cat or a bird, but not a hat")
     Wording(phrases=('dog', 'cat', 'bird'), groups=(('dog', 'cat'), ('bird',)), ignored=('hat',))
+    >>> parse("Is there a cup of coffee in the picture? Answer the question using a single word.").phrases
+    ('cup of coffee',)
     """
-    words, spans = _spans(unicodedata.normalize("NFC", text))
-    negated = _negated(words, spans)
+    words, spans = _find_phrases(unicodedata.normalize("NFC", text.replace(_QUOTE, " ")))
+    negated = _find_ignored(words, spans)
     found = tuple(dict.fromkeys(s.phrase for i, s in enumerate(spans) if i not in negated))[:MAX_PHRASES]
     ignored = tuple(dict.fromkeys(spans[i].phrase for i in sorted(negated)))
     if not found and (ignored or all(word in _NAMELESS or not word.isalnum() for word in words)):
@@ -168,14 +164,12 @@ def parse(text: str) -> Wording:
         whole = " ".join(text.split())
         return Wording((whole,), ((whole,),))
     groups: list[list[str]] = []
-    before = None
-    for i, joined in enumerate(_joined(words, spans)):
-        if i not in negated and spans[i].phrase in found:
-            if joined and before == i - 1:
-                groups[-1].append(spans[i].phrase)
-            else:
-                groups.append([spans[i].phrase])
-            before = i
+    for i, joined in enumerate(_find_joined(words, spans)):
+        if i in negated or spans[i].phrase not in found:
+            continue
+        if not joined or i - 1 in negated:
+            groups.append([])
+        groups[-1].append(spans[i].phrase)
     return Wording(found, tuple(tuple(dict.fromkeys(group)) for group in groups), ignored)
 
 
@@ -187,11 +181,11 @@ class _Span(NamedTuple):
     end: int
 
 
-def _spans(text: str) -> tuple[list[str], list[_Span]]:
+def _find_phrases(text: str) -> tuple[list[str], list[_Span]]:
     """-> (the words of a question, its phrases). Where something is in quotes, only that is a phrase."""
     quoted = [phrase.strip() for phrase in _QUOTED.findall(text) if phrase.strip()]
     if quoted:
-        words = _words(_QUOTED.sub(lambda found: _QUOTE if found[1].strip() else " ", text.replace(_QUOTE, " ")))
+        words = _words(_QUOTED.sub(lambda found: _QUOTE if found[1].strip() else " ", text))
         places = [i for i, word in enumerate(words) if word == _QUOTE]
         return words, [_Span(phrase, i, i + 1) for phrase, i in zip(quoted, places, strict=True)]
     sentences = [part for part in _SENTENCE.split(text) if part.strip()]
@@ -210,7 +204,7 @@ def _spans(text: str) -> tuple[list[str], list[_Span]]:
     return words, spans
 
 
-def _negated(words: list[str], spans: list[_Span]) -> set[int]:
+def _find_ignored(words: list[str], spans: list[_Span]) -> set[int]:
     """Places of the phrases that the question leaves out."""
     out: set[int] = set()
     for i, word in enumerate(words):
@@ -232,7 +226,7 @@ def _negated(words: list[str], spans: list[_Span]) -> set[int]:
     return out
 
 
-def _joined(words: list[str], spans: list[_Span]) -> list[bool]:
+def _find_joined(words: list[str], spans: list[_Span]) -> list[bool]:
     """Whether each phrase and the one before it are asked for together: "a dog and a cat", "dog, cat and bird"."""
     kinds = [""] * len(spans)
     for i in range(len(spans) - 1, 0, -1):
@@ -275,11 +269,8 @@ def _joins(words: list[str], kept: list[str | None], i: int) -> bool:
 
 
 def _check(text: str) -> None:
-    if not isinstance(text, str):
-        raise QueryError(
-            f"a query of type {type(text).__name__}", expected="a text", fix="pass a string, or a list of strings"
-        )
-    if not text.strip():
+    check_type("query", text, str, fix="pass a string, or a list of strings", error=QueryError)
+    if not any(character.isalnum() for character in text):
         raise QueryError(f"an empty query ({text!r})", expected="a question or a noun phrase", fix='ask "a dog", say')
     if len(text) > MAX_CHARACTERS:
         raise QueryError(
@@ -289,8 +280,6 @@ def _check(text: str) -> None:
         )
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise QueryError(f"{text!r} is no valid Unicode", expected="a text", fix="write the query again, in UTF-8")
-    if not any(character.isalnum() for character in text):
-        raise QueryError(f"{text!r} has no letter", expected="a question or a noun phrase", fix='ask "a dog", say')
 
 
 @lru_cache(maxsize=REMEMBERED)

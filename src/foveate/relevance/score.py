@@ -22,6 +22,7 @@ though the map shows each of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ from foveate.encoders.protocol import Calibration
 from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine
 from foveate.relevance.negatives import Negatives
 from foveate.relevance.query import Query
-from foveate.relevance.value import Relevance, fixed
+from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
@@ -51,8 +52,7 @@ def score_query(
     best = maps[0] if len(maps) == 1 else maps.max(0)
     logits = logits[0] if len(logits) == 1 else logits.max(0)
     shape = texture.grid.shape
-    fixed(maps)
-    reasons = {"participation": fixed(best.reshape(shape))}
+    reasons = {"participation": best.reshape(shape)}
     final = combine(texture, query.cues, reasons, options)
     if valid is not None and len(reasons) > 1:  # what entered knows nothing of transparency; the question's map does
         final = np.minimum(final, valid.reshape(shape))
@@ -62,37 +62,34 @@ def score_query(
     union = _peak(best) if len(maps) > 1 else confidences[query.phrases[0]]
     return Relevance(
         query=query.text,
-        map=fixed(final),
-        logits=fixed(logits.reshape(shape)),
+        map=final,
+        logits=logits.reshape(shape),
         confidence=join_confidences(query.groups, confidences) if together else union,
         parts=ReadOnly({phrase: part.reshape(shape) for phrase, part in zip(query.phrases, maps, strict=True)}),
         reasons=ReadOnly(reasons),
-        saliency=texture.channel("saliency", warn=False),
-        valid=None if valid is None else valid.reshape(shape),
-        grid=texture.grid,
-        features=texture.coordinates().reshape(*shape, -1),
         confidences=ReadOnly(confidences),
         ignored=query.ignored,
         peak=_peak(final.ravel()) if entered or together else 0.0,
+        **_of_texture(texture),
     )
 
 
 def empty_relevance(texture: Texture, text: str) -> Relevance:
     """The relevance of a question that names nothing ("why?"): 0 everywhere, confidence 0; saliency is all there is."""
+    nothing = np.zeros(texture.grid.shape, np.float32)
+    reasons = ReadOnly({"participation": nothing})
+    return Relevance(text, nothing, nothing, 0.0, ReadOnly({}), reasons, **_of_texture(texture))
+
+
+def _of_texture(texture: Texture) -> dict[str, Any]:
+    """What a Relevance takes from the texture, whatever is asked."""
     shape, valid = texture.grid.shape, _validity(texture)
-    nothing = fixed(np.zeros(shape, np.float32))
-    return Relevance(
-        query=text,
-        map=nothing,
-        logits=nothing,
-        confidence=0.0,
-        parts=ReadOnly({}),
-        reasons=ReadOnly({"participation": nothing}),
-        saliency=texture.channel("saliency", warn=False),
-        valid=None if valid is None else valid.reshape(shape),
-        grid=texture.grid,
-        features=texture.coordinates().reshape(*shape, -1),
-    )
+    return {
+        "saliency": texture.channel("saliency", warn=False),
+        "valid": None if valid is None else valid.reshape(shape),
+        "grid": texture.grid,
+        "features": texture.coordinates().reshape(*shape, -1),
+    }
 
 
 def join_confidences(groups: Sequence[Sequence[str]], confidences: Mapping[str, float]) -> float:

@@ -80,14 +80,14 @@ class Relevance(Frozen):
         check_grid(grid, self.grid)
         return replace(
             self,
-            map=fixed(np.clip(resize_map(self.map, grid.shape), 0, 1)),
-            logits=fixed(resize_map(self.logits, grid.shape)),
-            parts=moved(self.parts, grid),
-            reasons=moved(self.reasons, grid),
-            saliency=fixed(resize_map(self.saliency, grid.shape)),
-            valid=None if self.valid is None else fixed(resize_map(self.valid, grid.shape)),
+            map=np.clip(resize_map(self.map, grid.shape), 0, 1),
+            logits=resize_map(self.logits, grid.shape),
+            parts=ReadOnly({name: resize_map(plane, grid.shape) for name, plane in self.parts.items()}),
+            reasons=ReadOnly({name: resize_map(plane, grid.shape) for name, plane in self.reasons.items()}),
+            saliency=resize_map(self.saliency, grid.shape),
+            valid=None if self.valid is None else resize_map(self.valid, grid.shape),
             grid=grid,
-            features=None if self.features is None else fixed(resize_map(self.features, grid.shape)),
+            features=None if self.features is None else resize_map(self.features, grid.shape),
         )
 
 
@@ -132,12 +132,3 @@ class Relevances(Sequence[Relevance]):
 
     def __iter__(self) -> Iterator[Relevance]:
         return iter(self.items)
-
-
-def moved(planes: Mapping[str, Floats], grid: Grid) -> ReadOnly[str, Floats]:
-    return ReadOnly({name: fixed(resize_map(plane, grid.shape)) for name, plane in planes.items()})
-
-
-def fixed(array: Floats) -> Floats:
-    array.setflags(write=False)
-    return array
