@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,6 +198,17 @@ class Frame(Frozen):
         return f"Frame({self.index}, {self.time:.3f} s, {kind}, {kept} of {self.grid.count} cells)"
 
 
+@dataclass(frozen=True, eq=False)
+class StepInput:
+    """What `step` was called with, beside the state before; and the picture as flow sees it."""
+
+    rgb: NDArray[np.uint8]
+    name: str
+    queries: tuple[str, ...]
+    settings: StreamSettings
+    view: View
+
+
 def step(
     before: State | None,
     rgb: NDArray[np.uint8],
@@ -216,53 +228,51 @@ def step(
         flow: the true flow to the frame before, in samples of the views, where the caller knows it (then nothing counts
             as uncovered); None asks the flow model, in both directions.
     """
-    view = make_view(rgb)
-    if before is None or before.texture.grid.height != rgb.shape[0] or before.texture.grid.width != rgb.shape[1]:
-        return _encode_keyframe(rgb, name, view, queries, settings, "first")
-    uncovered = np.zeros(view.shape, bool)
+    given = StepInput(rgb, name, queries, settings, make_view(rgb))
+    if before is None or (before.texture.grid.height, before.texture.grid.width) != rgb.shape[:2]:
+        return _encode_keyframe(given, "first")
+    uncovered = np.zeros(given.view.shape, bool)
     if flow is None:
-        flow = estimate_flow(settings.flow, view, before.view)
-        uncovered = find_occlusions(flow, estimate_flow(settings.flow, before.view, view))
+        flow = estimate_flow(settings.flow, given.view, before.view)
+        uncovered = find_occlusions(flow, estimate_flow(settings.flow, before.view, given.view))
     layers = tuple(propagate(layer, flow, uncovered) for layer in before.layers)
-    features = blend_layers(layers, view)
-    motion = measure_motion(flow, uncovered, view, before.view, before.texture.grid.shape)
-    rules = settings.refresh
-    reason = rules.find_reason(layers[0].age, features.confidence, features.difference, motion.difference, motion.lost)
+    features = blend_layers(layers, given.view)
+    motion = measure_motion(flow, uncovered, given.view, before.view, before.texture.grid.shape)
+    rules, age, confidence = settings.refresh, layers[0].age, features.confidence
+    reason = rules.find_reason(age, confidence, features.difference, motion.difference, motion.lost)
     if reason == "cut":
-        return _encode_keyframe(rgb, name, view, queries, settings, reason, side=before.side)
+        return _encode_keyframe(given, reason, side=before.side)
     boxes: list[Box] = []
     if reason is None and rules.parts and before.part_age + 1 >= rules.pause:
-        boxes = find_stale_parts(features.confidence, _weigh(before, motion))
-        if measure_cost(boxes, features.confidence.shape) > rules.most or len(layers) + len(boxes) > MOST_LAYERS:
+        boxes = find_stale_parts(confidence, _weigh(before, motion))
+        if measure_cost(boxes, confidence.shape) > rules.most or len(layers) + len(boxes) > MOST_LAYERS:
             reason, boxes = "stale", []
     if boxes:
         try:
-            before, layers = _add_parts(before, layers, rgb, view, boxes, settings)
-            features = blend_layers(layers, view)
+            before, layers = _add_parts(given, before, layers, boxes)
+            features = blend_layers(layers, given.view)
         except OptionError:  # an encoder that takes no images of this size: then it gets the whole
             reason, boxes = "stale", []
     if reason is not None:
-        return _encode_keyframe(rgb, name, view, queries, settings, reason, before, features, motion, before.side)
+        return _encode_keyframe(given, reason, before, features, motion, before.side)
     shared = before.planes_age == before.layers[0].age  # the usual case: both are of the keyframe
     after = replace(
         before,
         layers=layers,
         planes_flow=layers[0].flow if shared else compose(flow, before.planes_flow),
         planes_age=before.planes_age + 1,
-        view=view,
+        view=given.view,
         part_age=0 if boxes else before.part_age + 1,
     )
     if after.planes_age >= SEGMENTS_LAST:
-        after = _remake_planes(after, rgb, features, settings)
-    return _answer(after, rgb, name, queries, settings, features, motion, before, None, tuple(boxes))
+        planes, _ = build_planes([n for n in settings.names if n not in (*FRESH, *LATER)], rgb, features.z)
+        halves = ReadOnly({name: plane.astype(np.float16) for name, plane in planes.items()})
+        after = replace(after, planes=halves, planes_flow=no_flow(given.view.shape), planes_age=0)
+    return _answer(given, after, features, motion, before, None, tuple(boxes))
 
 
 def _encode_keyframe(
-    rgb: NDArray[np.uint8],
-    name: str,
-    view: View,
-    queries: tuple[str, ...],
-    settings: StreamSettings,
+    given: StepInput,
     reason: Reason,
     before: State | None = None,
     features: Field | None = None,
@@ -270,16 +280,16 @@ def _encode_keyframe(
     side: float | None = None,
 ) -> tuple[State, Frame]:
     """A frame that is encoded whole, mixed with the features propagated to it."""
-    encoder = settings.encoder
-    dense = encoder.encode_image(rgb, long_side=settings.long_side)
-    check_features(encoder, dense, (rgb.shape[0], rgb.shape[1]))
+    rgb, settings, view = given.rgb, given.settings, given.view
+    dense = settings.encoder.encode_image(rgb, long_side=settings.long_side)
+    check_features(settings.encoder, dense, (rgb.shape[0], rgb.shape[1]))
     if before is not None and features is not None and settings.blend > 0:
         share = (np.float32(settings.blend) * features.confidence)[..., None]
         mixed = (1 - share) * dense.features + share * before.basis.restore(features.z)
         dense = DenseFeatures(np.asarray(mixed, np.float32), dense.grid)
     names = [channel for channel in settings.names if channel not in LATER]
-    picture = Picture(rgb, None, name)
-    texture = build_texture(picture, dense, encoder, names, rank=settings.rank, long_side=settings.long_side)
+    picture, rank, long_side = Picture(rgb, None, given.name), settings.rank, settings.long_side
+    texture = build_texture(picture, dense, settings.encoder, names, rank=rank, long_side=long_side)
     after = State(
         texture=texture,
         basis=texture.basis,
@@ -293,35 +303,29 @@ def _encode_keyframe(
         part_age=settings.refresh.pause,
         side=side,
     )
-    return _answer(after, rgb, name, queries, settings, blend_layers(after.layers, view), motion, before, reason)
+    return _answer(given, after, blend_layers(after.layers, view), motion, before, reason)
 
 
 def _add_parts(
-    before: State,
-    layers: tuple[Layer, ...],
-    rgb: NDArray[np.uint8],
-    view: View,
-    boxes: list[Box],
-    settings: StreamSettings,
+    given: StepInput, before: State, layers: tuple[Layer, ...], boxes: list[Box]
 ) -> tuple[State, tuple[Layer, ...]]:
     """The layers and those of the boxes, all in one basis, which the state then has."""
-    if before.side is None:
-        before = replace(before, side=working_side(before.texture, settings.encoder))
+    side = before.side or working_side(before.texture, given.settings.encoder)
+    before = replace(before, side=side)
     for box in boxes:
-        layer, basis = _encode_part(rgb, view, box, before, settings.encoder)
+        layer, basis = _encode_part(given, box, before, side)
         before, layers = replace(before, basis=basis), (*layers, layer)
     return before, tuple(widen(layer, before.basis.rank) for layer in layers)
 
 
-def _encode_part(rgb: NDArray[np.uint8], view: View, box: Box, before: State, encoder: Encoder) -> tuple[Layer, Basis]:
+def _encode_part(given: StepInput, box: Box, before: State, side: float) -> tuple[Layer, Basis]:
     """A part of the frame, encoded with its surroundings, and the basis, with room for what is new in the part."""
-    grid, basis = before.texture.grid, before.basis
+    grid, basis, encoder = before.texture.grid, before.basis, given.settings.encoder
     h, w = grid.shape
     cells = (max(0, box[0] - RAMP), max(0, box[1] - RAMP), min(h, box[2] + RAMP), min(w, box[3] + RAMP))
     pixels = pixel_box(add_halo(box, grid.shape), grid)
     share = max(pixels[2] - pixels[0], pixels[3] - pixels[1]) / max(grid.height, grid.width)
-    assert before.side is not None  # _add_parts has asked for it
-    fine = area_means(encode_part(rgb, pixels, encoder, before.side * share), pixels, grid, cells)
+    fine = area_means(encode_part(given.rgb, pixels, encoder, side * share), pixels, grid, cells)
     metric = query_metric_of(encoder)
     z_part, left = _compress(fine, basis, metric)
     usual = float(np.median(before.texture.residual))
@@ -333,20 +337,13 @@ def _encode_part(rgb: NDArray[np.uint8], view: View, box: Box, before: State, en
     z[part], residual[part] = z_part, np.linalg.norm(left, axis=-1)
     cover = np.zeros((h, w), np.float32)
     cover[part] = fading(grid.shape, cells)
-    return make_layer(z, residual, view, cover), basis
+    return make_layer(z, residual, given.view, cover), basis
 
 
 def _compress(features: Floats, basis: Basis, metric: Metric) -> tuple[Floats, Floats]:
     """Features [..., D] in an existing basis, [..., r], and what that leaves out, [..., D]."""
     z = np.asarray((features - basis.mean) @ inward(basis, metric), np.float32)
     return z, np.asarray(features - basis.restore(z), np.float32)
-
-
-def _remake_planes(state: State, rgb: NDArray[np.uint8], features: Field, settings: StreamSettings) -> State:
-    names = [name for name in settings.names if name not in (*FRESH, *LATER)]
-    planes, _ = build_planes(names, rgb, features.z)
-    halves = ReadOnly({name: plane.astype(np.float16) for name, plane in planes.items()})
-    return replace(state, planes=halves, planes_flow=no_flow(state.view.shape), planes_age=0)
 
 
 def _weigh(before: State, motion: Motion) -> Floats | None:
@@ -356,9 +353,7 @@ def _weigh(before: State, motion: Motion) -> Floats | None:
     return weigh_cells(motion.propagate(np.max([one.relevance.map for one in before.answers], 0)))
 
 
-def _make_texture(
-    state: State, rgb: NDArray[np.uint8], name: str, features: Field, planes: dict[str, Floats]
-) -> Texture:
+def _make_texture(given: StepInput, state: State, features: Field, planes: dict[str, Floats]) -> Texture:
     """The frame as a texture, without the planes that are made when `Frame.texture` is read."""
     halves = features.z.astype(np.float16)
     older = dict(state.planes)
@@ -369,12 +364,12 @@ def _make_texture(
     rounding = np.linalg.norm(features.z - halves.astype(np.float32), axis=-1) * steepest
     return replace(
         state.texture,
-        pixel=rgb,
+        pixel=given.rgb,
         planes={**older, **{n: plane.astype(np.float16) for n, plane in planes.items()}},
         embedding=halves,
         basis=state.basis,
         residual=rounded_up(features.residual + rounding),
-        name=name,
+        name=given.name,
     )
 
 
@@ -385,11 +380,8 @@ def _propagate_plane(state: State, name: str, plane: NDArray[np.float16]) -> NDA
 
 
 def _answer(
+    given: StepInput,
     state: State,
-    rgb: NDArray[np.uint8],
-    name: str,
-    queries: tuple[str, ...],
-    settings: StreamSettings,
     features: Field,
     motion: Motion | None,
     before: State | None,
@@ -397,7 +389,7 @@ def _answer(
     renewed: tuple[Box, ...] = (),
 ) -> tuple[State, Frame]:
     """The questions put to a frame whose features are known."""
-    grid = state.texture.grid
+    grid, settings = state.texture.grid, given.settings
     planes = {"saliency": compute_saliency(state.view.rgb, grid.shape)}
     old: dict[str, PastAnswer] = {}
     fixation = state.fixation
@@ -411,27 +403,19 @@ def _answer(
             planes["prev_relevance"] = np.clip(motion.propagate(top), 0, 1)
             planes["prev_saliency"] = np.clip(motion.propagate(next(iter(old.values())).relevance.saliency), 0, 1)
         planes["fixation"] = fixation
-    texture = _make_texture(state, rgb, name, features, planes)
+    texture = _make_texture(given, state, features, planes)
+    options: dict[str, Any] = {"floor": settings.floor, "policy": settings.policy, "window": settings.window}
     look_now = describe_cells(state.view.rgb, grid)
     kept, new, answers = [], [], []
-    for query in queries:
+    for query in given.queries:
         relevance, earlier = score(texture, query, encoder=settings.encoder), old.get(query)
         kept_before = None
         if earlier is not None and motion is not None:
             relevance = smooth_relevance(relevance, earlier.relevance, motion, settings.smoothing)
             kept_before = motion.propagate_kept(earlier.kept)
-        chosen = allocate_steadily(
-            relevance,
-            kept_before,
-            settings.hysteresis,
-            settings.budget,
-            floor=settings.floor,
-            policy=settings.policy,
-            window=settings.window,
-        )
-        send, sent = select_changed(
-            look_now, chosen.indices, None if earlier is None else earlier.sent, settings.changed
-        )
+        chosen = allocate_steadily(relevance, kept_before, settings.hysteresis, settings.budget, **options)
+        before_sent = None if earlier is None else earlier.sent
+        send, sent = select_changed(look_now, chosen.indices, before_sent, settings.changed)
         kept.append(chosen)
         new.append(send)
         answers.append(PastAnswer(query, relevance, chosen.mask, sent))
