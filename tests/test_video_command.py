@@ -23,10 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
-from typer.testing import CliRunner
 
-from foveate.cli.doctor import examine
-from foveate.cli.main import app, main
+from foveate.cli.main import main
 from foveate.cli.terminal import until_interrupted
 from foveate.cli.video import choose_outputs, write_results
 from foveate.core import errors
@@ -341,14 +339,6 @@ def test_names_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert choose_outputs("a.mp4", Path("b.MKV"), video=False) == (Path("b.jsonl"), None)
 
 
-def test_help_and_doctor_name_it(foveate: Foveate) -> None:
-    code, out, _ = foveate("--help")
-    assert code == 0
-    assert "Example:" in out
-    assert "\n  video " in CliRunner().invoke(app, ["--help"]).stdout
-    assert "extra [video]" in [row["what"] for row in examine()["rows"]]
-
-
 # --- the picture ------------------------------------------------------------------------------------------------------
 
 
@@ -466,13 +456,6 @@ def test_the_words_of_a_page(frames: list[Frame], monkeypatch: pytest.MonkeyPatc
         f"frame 2 of 4, {frame.time:.2f} s",
         "confidence of each question", "keyframe", "parts renewed",
     } <= set(words)  # fmt: skip
-
-
-def test_twelve_questions_have_different_colours() -> None:
-    assert len(set(COLOURS)) == len(COLOURS) == 12
-    colours = np.array(COLOURS, float)
-    apart = np.linalg.norm(colours[:, None] - colours[None], axis=-1)
-    assert apart[~np.eye(12, dtype=bool)].min() > 50
 
 
 def test_frames_of_another_size_are_fitted_in(tmp_path: Path) -> None:

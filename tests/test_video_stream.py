@@ -108,6 +108,11 @@ def test_only_keyframes_are_encoded_and_another_question_encodes_nothing(pan: li
     assert len(both.kept_new[0]) < 60 == len(both.kept_new[1])
 
 
+def test_a_budget_by_the_map(pan: list[NDArray[np.uint8]]) -> None:
+    for frame in run(pan[:6], budget="auto", hysteresis=0.5):
+        assert len(frame.kept) == len(foveate.allocate(frame.relevance, "auto"))
+
+
 def test_a_cut_begins_anew_and_remembers_nothing() -> None:
     one, two = photo(192, 256), photo(192, 256, "yellow_bus.jpg")
     frames = run([one, one, one, two, two], "a bus")
@@ -292,13 +297,6 @@ def test_a_frame_stays_as_it_is(pan: list[NDArray[np.uint8]]) -> None:
     again = pickle.loads(pickle.dumps(frame))
     np.testing.assert_array_equal(again.relevance.map, frame.relevance.map)
     assert again.texture.has("edge_on")
-
-
-def test_a_budget_by_the_map_holds_over_frames(pan: list[NDArray[np.uint8]]) -> None:
-    frames = run(pan[:6], "a child", budget="auto", hysteresis=0.5)
-    for frame in frames:
-        assert isinstance(frame.relevance, foveate.Relevance)
-        assert len(frame.kept) == len(foveate.allocate(frame.relevance, "auto"))
 
 
 def test_patches_are_few_and_then_the_whole_is_encoded() -> None:

@@ -16,8 +16,6 @@ from tests.conftest import PHOTOS
 
 Bytes = NDArray[np.uint8]
 
-ONE_REFERENCE = {"bf": "0", "refs": "1"}
-
 
 def photo(name: str = "cake_and_coffee") -> Bytes:
     return np.asarray(Image.open(PHOTOS / f"{name}.jpg").convert("RGB"))
