@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.core.errors import FoveateError, MissingExtraError, OptionError, VideoError, VideoNotFoundError
+from foveate.core.image import fit_size
 from foveate.video import stream
-from foveate.video.decode import Clock, FileReader, fit_size, natural_key, open_clip
+from foveate.video.decode import Clock, FileReader, natural_key, open_clip
 from tests.video_clips import centres, chart, encode, packets, pan, photo, still
 
 Bytes = NDArray[np.uint8]
