@@ -270,8 +270,6 @@ def _joins(words: list[str], kept: list[str | None], i: int) -> bool:
 
 def _check(text: str) -> None:
     check_type("query", text, str, fix="pass a string, or a list of strings", error=QueryError)
-    if not any(character.isalnum() for character in text):
-        raise QueryError(f"an empty query ({text!r})", expected="a question or a noun phrase", fix='ask "a dog", say')
     if len(text) > MAX_CHARACTERS:
         raise QueryError(
             f"a query of {len(text):,} characters, beginning {text[:40]!r}",
@@ -280,6 +278,8 @@ def _check(text: str) -> None:
         )
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise QueryError(f"{text!r} is no valid Unicode", expected="a text", fix="write the query again, in UTF-8")
+    if not any(character.isalnum() for character in text):
+        raise QueryError(f"an empty query ({text!r})", expected="a question or a noun phrase", fix='ask "a dog", say')
 
 
 @lru_cache(maxsize=REMEMBERED)
