@@ -190,11 +190,13 @@ def test_the_command_answers_in_a_process_of_its_own(folders: Path, tmp_path: Pa
     assert said["questions"][0]["kept"] != said["questions"][1]["kept"]  # every question selects afresh
 
 
-def test_help_lists_it_and_its_options() -> None:
-    assert "\n  ask " in CliRunner().invoke(app, ["--help"]).stdout
+def test_help_lists_its_options_and_wrong_usage_names_them() -> None:
     text = CliRunner().invoke(app, ["ask", "--help"], env={"COLUMNS": "200"}).stdout
     assert all(method in text for method in foveate.vlm.METHODS)
     assert all(f"{mode}:" in text for mode in ("drop", "sparse", "weight", "crop"))
+    result = CliRunner().invoke(app, ["ask", str(CAKE), "a dog", "--model", "x", "-k", "many"])
+    assert result.exit_code == 2
+    assert "auto" in result.stderr
 
 
 def test_its_answer_is_that_of_the_library(folders: Path) -> None:
@@ -206,7 +208,8 @@ def test_its_answer_is_that_of_the_library(folders: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "name"), [*(("drop", name) for name in FAMILIES), ("weight", "llava_next"), ("crop", "qwen3_vl")]
+    ("mode", "name"),
+    [*(("drop", name) for name in FAMILIES), ("sparse", "qwen2_5_vl"), ("weight", "llava_next"), ("crop", "qwen3_vl")],
 )
 def test_modes_and_families(mode: str, name: str, folders: Path, tmp_path: Path) -> None:
     budget = 96 if mode == "crop" else 64  # a region and what is around it
@@ -218,17 +221,9 @@ def test_modes_and_families(mode: str, name: str, folders: Path, tmp_path: Path)
     assert cells == found["cells"]
     assert kept == cells if mode == "weight" else kept <= budget
     assert ("regions" in record) == (mode == "crop")
+    assert ("encode" in record["seconds"]) == (mode == "sparse")
     with Image.open(record["png"]) as picture:
         assert picture.width > 900
-
-
-@pytest.mark.parametrize("name", ["llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
-def test_sparse_needs_no_features(name: str, folders: Path) -> None:
-    (record,) = asked(CAKE, "a cake", "--model", folders / name, "-k", 5, "--mode", "sparse", "--max-new-tokens", 2)[
-        "questions"
-    ]
-    assert record["tokens"][0] == 5
-    assert "encode" in record["seconds"]
 
 
 def test_budgets_by_word_and_too_large(folders: Path) -> None:
@@ -290,9 +285,3 @@ def test_bad_input_is_refused_before_the_model_is_loaded(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(error, match=words):
         asked(*arguments, *(() if "--model" in arguments else ("--model", "somebody/some-model")))
-
-
-def test_a_budget_that_is_no_number_is_wrong_usage() -> None:
-    result = CliRunner().invoke(app, ["ask", str(CAKE), "a dog", "--model", "x", "-k", "many"])
-    assert result.exit_code == 2
-    assert "auto" in result.stderr

@@ -149,7 +149,8 @@ def assert_same_store(photos: Path, encoder: Encoder, folder: Path, long_side: i
     return gathered
 
 
-def test_a_longer_list_and_a_better_rank_never_find_less(report: dict[str, Any]) -> None:
+def test_the_report(report: dict[str, Any]) -> None:
+    """A longer list never finds less; one row is the store's, and Store.search itself finds what it says."""
     for row in report["rows"]:
         for top in ("top10", "top1"):
             values = [row[top][size] for size in search.LISTS]
@@ -157,19 +158,12 @@ def test_a_longer_list_and_a_better_rank_never_find_less(report: dict[str, Any])
             assert 0 <= values[0] <= values[-1] <= 1
         assert len(row["cells"]) == len(search.COLUMNS)
     json.dumps(report)
-
-
-def test_one_row_is_marked_as_the_stores(report: dict[str, Any]) -> None:
     (usual,) = [row for row in report["rows"] if row["default"]]
     assert (usual["vectors"], usual["numbers"]) == (6, TOY.width)
     assert [row for row in report["rows"] if "the store's" in " ".join(row["cells"])] == [usual]
-    assert report["search"]["top10"]["mean"] == pytest.approx(usual["top10"][50], abs=1e-4)  # by Store.search itself
-    assert report["search"]["top1"]["mean"] == pytest.approx(usual["top1"][50], abs=1e-4)
-
-
-def test_copies_and_broken_files_are_told(toys: Path, report: dict[str, Any]) -> None:
-    assert report["images"] == 131
-    assert report["same"] == 1
+    for top in ("top10", "top1"):
+        assert report["search"][top]["mean"] == pytest.approx(usual[top][50], abs=1e-4)
+    assert (report["images"], report["same"]) == (131, 1)
     assert [Path(path).name for path, _ in report["bad"]] == ["none.jpg"]
 
 
@@ -254,24 +248,16 @@ def test_recall_is_the_best_overlap_over_all_orders_of_equals(levels: list[int],
 # --- what is asked of what --------------------------------------------------------------------------------------------
 
 
-def test_a_limit_takes_images_evenly(toys: Path) -> None:
+def test_which_images_and_questions(toys: Path, tmp_path: Path) -> None:
     names = [source.name for source in search.choose_images(toys, 5)]
     every = [source.name for source in search.choose_images(toys)]
     assert len(every) == 133
     assert names == [every[i] for i in (0, 33, 66, 99, 132)]
     assert search.choose_images(toys, 1000) == search.choose_images(toys)
-
-
-def test_usual_questions_are_nouns_as_they_stand() -> None:
-    texts = search.usual_questions()
-    assert len(set(texts)) == 100
+    assert len(set(search.usual_questions())) == 100
     assert search.usual_questions(1585)[7].startswith('"')
-
-
-def test_questions_come_from_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "asked.txt"
-    file.write_text("a dog\n\n  red car \na dog\n")
-    assert search.read_questions(file) == ("a dog", "red car")
+    (tmp_path / "asked.txt").write_text("a dog\n\n  red car \na dog\n")
+    assert search.read_questions(tmp_path / "asked.txt") == ("a dog", "red car")
 
 
 @pytest.mark.parametrize(

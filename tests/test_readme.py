@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
+
+from foveate.cli.main import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("training/*.md")])
@@ -38,10 +39,8 @@ def test_its_commands_and_options_exist() -> None:
     options = set(re.findall(r"`(--[a-z-]+)", README))
     known = ""
     for command in sorted(shown):
-        result = subprocess.run(
-            [sys.executable, "-m", "foveate.cli.main", command, "--help"], capture_output=True, text=True, check=False
-        )
-        assert result.returncode == 0, command
+        result = CliRunner().invoke(app, [command, "--help"])
+        assert result.exit_code == 0, command
         known += result.stdout
     assert {"look", "encode", "channels", "evaluate", "doctor", "demo"} <= shown
     assert options
