@@ -21,18 +21,15 @@ SQUARE = Grid(8, 8, height=512, width=512)
 
 def literal_gaze(fixations: np.ndarray, grid: Grid, sigma: float) -> np.ndarray:
     """The formula, cell by cell and fixation by fixation."""
+
+    def share(low: float, high: float, centre: float) -> float:
+        return 0.5 * sum(s * math.erf((at - centre) / (sigma * math.sqrt(2))) for s, at in ((1, high), (-1, low)))
+
     out = np.zeros(grid.shape)
-
-    def below(border: float, centre: float) -> float:
-        return 0.5 * (1 + math.erf((border - centre) / (sigma * math.sqrt(2))))
-
-    for i in range(grid.h):
-        for j in range(grid.w):
-            top, bottom = i * grid.height / grid.h, (i + 1) * grid.height / grid.h
-            left, right = j * grid.width / grid.w, (j + 1) * grid.width / grid.w
-            for y, x, duration in fixations:
-                rows, columns = below(bottom, y) - below(top, y), below(right, x) - below(left, x)
-                out[i, j] += duration * rows * columns
+    tall, wide = grid.height / grid.h, grid.width / grid.w
+    for i, j in np.ndindex(grid.shape):
+        for y, x, duration in fixations:
+            out[i, j] += duration * share(i * tall, (i + 1) * tall, y) * share(j * wide, (j + 1) * wide, x)
     return out / out.max() if out.max() > 0 else out
 
 
@@ -86,9 +83,7 @@ def test_only_ratios_of_durations_count_and_one_degree_is_the_default() -> None:
 
 @pytest.mark.parametrize("nothing", [[], np.empty((0, 3)), [(5, 5, 0)]])
 def test_no_fixation_is_the_neutral_plane(nothing: Any) -> None:
-    plane = make_gaze_plane(nothing, WIDE)
-    assert plane.shape == WIDE.shape
-    assert not plane.any()
+    assert np.array_equal(make_gaze_plane(nothing, WIDE), np.zeros(WIDE.shape))
 
 
 @pytest.mark.parametrize(
@@ -126,11 +121,8 @@ def test_attention_is_the_mean_over_all_but_the_tokens(
 ) -> None:
     weights = np.random.default_rng(seed).dirichlet(np.ones(h * w), (layers, heads, queries))
     total = np.zeros((h, w))
-    for layer in range(layers):
-        for head in range(heads):
-            for query in range(queries):
-                for token in range(h * w):
-                    total[token // w, token % w] += weights[layer, head, query, token]
+    for layer, head, query, token in np.ndindex(weights.shape):
+        total[token // w, token % w] += weights[layer, head, query, token]
     grid = Grid(h, w, 37 * h, 20 * w)
     expected = total / total.max()
     assert np.allclose(make_attention_plane(weights, grid), expected, atol=1e-6)
@@ -183,12 +175,12 @@ def test_a_given_token_grid_is_taken_at_its_word() -> None:
             make_attention_plane(hot, SQUARE, tokens_grid=wrong)  # type: ignore[arg-type]
 
 
-def test_even_attention_and_none() -> None:
-    for n in (64, 16, 256):
-        assert np.allclose(make_attention_plane(np.full(n, 1 / n), SQUARE), 1)
-        assert not make_attention_plane(np.full(n, 1 / n), SQUARE, scale="minmax").any()
-        assert not make_attention_plane(np.zeros(n), SQUARE).any()
-        assert not make_attention_plane(np.zeros(n), SQUARE, scale="minmax").any()
+@pytest.mark.parametrize("n", [64, 16, 256])
+def test_even_attention_and_none(n: int) -> None:
+    even, none = np.full(n, 1 / n), np.zeros(n)
+    assert np.allclose(make_attention_plane(even, SQUARE), 1)
+    for weights, scale in ((even, "minmax"), (none, "max"), (none, "minmax")):
+        assert not make_attention_plane(weights, SQUARE, scale=scale).any()  # type: ignore[arg-type]
 
 
 def test_low_precision_is_summed_in_high() -> None:
@@ -200,18 +192,12 @@ def test_low_precision_is_summed_in_high() -> None:
     assert np.array_equal(plane, make_attention_plane(torch.from_numpy(weights), SQUARE))
 
 
-def literal_sinks(tokens: np.ndarray) -> list[tuple[int, int]]:
-    found = []
-    for y in range(tokens.shape[0]):
-        for x in range(tokens.shape[1]):
-            near = [
-                tokens[j, i]
-                for j in range(max(y - 1, 0), min(y + 2, tokens.shape[0]))
-                for i in range(max(x - 1, 0), min(x + 2, tokens.shape[1]))
-                if (j, i) != (y, x)
-            ]
-            if tokens[y, x] > SINK * tokens.mean() and tokens[y, x] > SINK * np.median(near):
-                found.append((y, x))
+def literal_sinks(tokens: np.ndarray) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = []
+    for y, x in np.ndindex(tokens.shape):
+        near = [tokens[j, i] for j, i in np.ndindex(tokens.shape) if max(abs(j - y), abs(i - x)) == 1]
+        if tokens[y, x] > SINK * max(tokens.mean(), np.median(near)):
+            found.append((y, x))
     return found
 
 
