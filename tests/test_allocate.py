@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,24 +53,11 @@ def test_a_larger_budget_keeps_all_that_a_smaller_one_kept(plane: np.ndarray, da
     assert set(allocate_map(plane, grid, small).indices) <= set(allocate_map(plane, grid, large).indices)
 
 
-@given(maps, st.data())
-def test_mirroring_the_map_mirrors_the_kept_scores(plane: np.ndarray, data: st.DataObject) -> None:
-    budget = data.draw(st.integers(1, plane.size))
-    a, b = (np.sort(allocate_map(p, grid_of(p), budget).scores) for p in (plane, plane[:, ::-1]))
-    assert np.array_equal(a, b)
-
-
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
 def test_infinite_scores_are_ordered_too(value: float) -> None:
     scores = np.zeros(9, np.float32)
     scores[4] = value
     assert (4 in top_cells(scores, 3)) == (value > 0)
-
-
-def test_the_mask_is_h_by_w() -> None:
-    plane = np.zeros((2, 5), np.float32)
-    plane[0, 4] = plane[1, 0] = 1
-    assert allocate_map(plane, grid_of(plane), 2).mask.tolist() == [[False] * 4 + [True], [True] + [False] * 4]
 
 
 @given(st.integers(1, 40), st.integers(1, 40))
@@ -116,17 +105,11 @@ def test_a_kept_cell_says_whether_its_score_kept_it(window: tuple[int, int] | No
     assert guarded.flags.writeable is False
 
 
-@pytest.mark.parametrize("budget", [0, -3, 65, 10**9])
-def test_a_budget_outside_the_grid(budget: int) -> None:
-    with pytest.raises(BudgetError, match=f"budget={budget}") as caught:
+@pytest.mark.parametrize("budget", [0, -3, 65, 10**9, 2.0, "3", None, True, float("nan")])
+def test_a_budget_that_cannot_be(budget: Any) -> None:
+    with pytest.raises(BudgetError, match="budget=") as caught:
         allocate_map(np.zeros((8, 8)), Grid(8, 8, 64, 64), budget)
     assert "64" in caught.value.expected
-
-
-@pytest.mark.parametrize("budget", [2.0, "3", None, True, float("nan")])
-def test_a_budget_that_is_no_whole_number(budget: object) -> None:
-    with pytest.raises(BudgetError, match="budget=") as caught:
-        allocate_map(np.zeros((8, 8)), Grid(8, 8, 64, 64), budget)  # type: ignore[arg-type]
     assert '"auto"' in caught.value.fix
 
 
@@ -141,7 +124,7 @@ def test_a_map_of_another_shape_or_with_nan() -> None:
         allocate_map(np.full((8, 4), np.nan), Grid(8, 4, 64, 64), 3)
 
 
-@pytest.mark.parametrize("floor", [-0.1, 1.1, float("nan")])
-def test_a_floor_out_of_range(floor: float) -> None:
+@pytest.mark.parametrize("floor", [-0.1, 1.1, "a", None, float("nan"), True])
+def test_a_floor_out_of_range(floor: Any) -> None:
     with pytest.raises(OptionError, match="floor"):
         allocate_map(np.zeros((8, 8)), Grid(8, 8, 64, 64), 3, floor=floor)
