@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
@@ -86,6 +88,17 @@ def _imports(path: Path) -> frozenset[str]:
         inside = name.split(".")[0] in ("tests", "benchmarks") and helper.exists() and helper != path
         found |= _imports(helper) if inside else {name.split(".")[0]}
     return frozenset(found)
+
+
+def kill_after(seconds: float, script: str, *arguments: object) -> None:
+    """Kill a Python process some time after it printed that it is ready, while it works on."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Looking again, closer: what changes, what is shared, and how sure one may be of it."""
+"""A second encoding at a finer scale: what changes, what is shared, and how large errors can be."""
 
 from __future__ import annotations
 
@@ -43,6 +43,9 @@ def test_the_same_scale_on_the_whole_image_changes_nothing(compression: Any, cak
 
 
 def test_one_box_changes_and_everything_else_is_shared(texture: Texture, closer: Texture) -> None:
+    assert np.array_equal(refine(texture, "broccoli", scale=2).embedding, closer.embedding)  # a pure function
+    assert "pass_1" not in texture.planes
+    assert not closer.embedding.flags.writeable
     changed = (closer.embedding != texture.embedding).any(-1)
     y, x = np.nonzero(changed)
     assert changed.mean() <= 0.25 + 0.02
@@ -61,14 +64,6 @@ def test_one_box_changes_and_everything_else_is_shared(texture: Texture, closer:
     assert texture.made_by == {k: v for k, v in closer.made_by.items() if k not in ("embedding", "pass_1")}
 
 
-def test_it_is_pure(texture: Texture, closer: Texture) -> None:
-    again = refine(texture, "broccoli", scale=2)
-    assert np.array_equal(again.embedding, closer.embedding)
-    assert np.array_equal(again.residual, closer.residual)
-    assert "pass_1" not in texture.planes
-    assert not closer.embedding.flags.writeable
-
-
 def test_the_error_bound_stays_honest(texture: Texture, cake: Path) -> None:
     """No score is further than the bound from that of the blended, uncompressed features."""
     texture = foveate.encode(cake, channels="fast")
@@ -85,13 +80,26 @@ def test_the_error_bound_stays_honest(texture: Texture, cake: Path) -> None:
     assert refined.residual.astype(np.float32).mean() < 1.5 * residual.mean()  # and it says something
 
 
-def test_a_second_pass_reads_the_first(texture: Texture, closer: Texture) -> None:
-    prior = foveate.score(closer, "broccoli", prior="pass_1")
-    assert prior.reasons["prior"].shape == texture.grid.shape
+def test_a_second_pass_reads_the_first_also_from_a_file(texture: Texture, closer: Texture, tmp_path: Path) -> None:
+    closer.save(tmp_path / "t.safetensors")
+    back = Texture.load(tmp_path / "t.safetensors")
+    assert back.made_by == closer.made_by
+    for each in (closer, back):
+        prior = foveate.score(each, "broccoli", prior="pass_1")
+        assert prior.reasons["prior"].shape == texture.grid.shape
+        assert np.array_equal(foveate.score(each, "broccoli").map, foveate.score(closer, "broccoli").map)
     second = refine(closer, "a child")
+    assert np.array_equal(refine(back, "a child").embedding, second.embedding)
     assert {"pass_1", "pass_2"} <= set(second.planes)
     assert second.planes["pass_1"] is closer.planes["pass_1"]
     assert second.made_by["embedding"].count("again") == 2
+
+
+def test_nothing_to_look_for_is_the_whole_image(texture: Texture) -> None:
+    again = refine(texture)
+    assert np.array_equal(again.embedding, refine(texture, "broccoli", share=1).embedding)
+    assert not again.has("pass_1")  # there was no map
+    assert "again at 1.5" in again.made_by["embedding"]
 
 
 def test_steps_look_at_different_places(texture: Texture) -> None:
@@ -112,27 +120,19 @@ def test_a_relevance_serves_as_well_as_its_question(texture: Texture, closer: Te
     assert "pass_2" not in two.planes  # the same map is kept once
 
 
-def test_files_keep_it(closer: Texture, tmp_path: Path) -> None:
-    closer.save(tmp_path / "t.safetensors")
-    back = Texture.load(tmp_path / "t.safetensors")
-    assert np.array_equal(back.embedding, closer.embedding)
-    assert np.array_equal(back.residual, closer.residual)
-    assert back.made_by == closer.made_by
-    assert np.array_equal(back.channel("pass_1"), closer.channel("pass_1"))
-    assert np.array_equal(foveate.score(back, "broccoli").map, foveate.score(closer, "broccoli").map)
-    assert refine(back, "a child").has("pass_2")
+@pytest.mark.parametrize(("rows", "columns"), [(30, 50), (1, 1), (30, 1)])
+def test_images_of_any_size(noise: np.ndarray, rows: int, columns: int) -> None:
+    assert np.isfinite(refine(foveate.encode(noise[:rows, :columns]), "a dog", share=0.1).scores(queries(3))).all()
 
 
-def test_images_of_any_size(noise: np.ndarray) -> None:
-    for rgb in (noise, noise[:1, :1], noise[:, :1], np.full((40, 70, 3), 90, np.uint8)):
-        texture = foveate.encode(rgb)
-        refined = refine(texture, "a dog", share=0.1)
-        assert np.isfinite(refined.scores(queries(3))).all()
-    assert np.allclose(refined.scores(queries(3)), texture.scores(queries(3)), atol=1e-3)  # one colour: nothing there
+def test_an_image_of_one_colour_has_nothing_to_find() -> None:
+    texture = foveate.encode(np.full((40, 70, 3), 90, np.uint8))
+    refined = refine(texture, "a dog", share=0.1)
+    assert np.allclose(refined.scores(queries(3)), texture.scores(queries(3)), atol=1e-3)
 
 
 class Coarse:
-    """An encoder of one's own: colours of blocks of 10 pixels, whose sizes it does not tell."""
+    """A third-party encoder: colours of blocks of 10 pixels, whose sizes it does not tell."""
 
     name, revision, width, templates = "coarse", "1", 3, ("{}",)
     calibration = NANO.calibration
@@ -166,7 +166,7 @@ def test_an_encoder_of_ones_own_is_asked_how_large_its_cells_are(cake: Path) -> 
 
 
 def test_convention_the_box_is_merged_where_it_lies(cake: Path) -> None:
-    """Colours are the same at any scale: whatever is looked at again, nothing moves."""
+    """Colours are the same at any scale: whatever is encoded again, nothing moves."""
     coarse = Coarse()
     texture = foveate.encode(cake, encoder=coarse, long_side=300, compression="full")
     for scale in (1.3, 2, 3):
@@ -259,10 +259,3 @@ def test_a_scale_that_the_encoder_refuses(cake: Path) -> None:
     with pytest.raises(OptionError, match="scale=4") as caught:
         refine(texture, "a cake", scale=4, share=1)
     assert "smaller" in caught.value.fix
-
-
-def test_nothing_to_look_for_is_the_whole_image(texture: Texture) -> None:
-    again, asked = refine(texture), refine(texture, "broccoli", share=1)
-    assert np.array_equal(again.embedding, asked.embedding)
-    assert not again.has("pass_1")  # there was no map
-    assert "again at 1.5" in again.made_by["embedding"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from foveate.core.errors import (
 )
 from foveate.core.readonly import ReadOnly
 from foveate.texture.texture import EncoderStamp
-from tests.conftest import PHOTOS
+from tests.conftest import PHOTOS, kill_after
 
 
 @pytest.fixture(scope="module")
@@ -231,14 +229,7 @@ def test_a_killed_writer_leaves_a_whole_scene(tmp_path: Path) -> None:
     rgb = foveate.load_image(image).rgb[:256, :256]
     for wait in (0.05, 0.12, 0.3):
         folder = tmp_path / "scene"
-        process = subprocess.Popen([sys.executable, "-c", KILLED, image, folder], stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        process.stdout.readline()
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(wait)
-        process.kill()
-        process.wait()
-        process.stdout.close()
+        kill_after(wait, KILLED, image, folder)
         if (folder / "scene.json").exists():
             scene: tiles.Scene = tiles.load(folder, rgb)
             found.add(len(scene.tiles))
