@@ -18,7 +18,7 @@ import numpy as np
 import typer
 
 from benchmarks.common import parse_numbers, show
-from benchmarks.text import SHARE, TextData, annotated
+from benchmarks.text import SHARE, TextData, read_annotated
 from foveate.channels.text import Detector
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
@@ -49,7 +49,7 @@ def measure(
     """-> report: one row a question and budget. Raises OptionError for a folder that is none."""
     shares: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     number = 0
-    for number, (rgb, readable, ignored, _) in enumerate(annotated(folder), 1):
+    for number, (rgb, readable, ignored, _) in enumerate(read_annotated(folder), 1):
         texture = encode(rgb, channels="all", text=detector)
         writing = resize_map(np.maximum(readable, ignored), texture.grid.shape).ravel() >= SHARE
         for question in QUESTIONS:

@@ -253,8 +253,8 @@ def _maintenance(store: Store, names: list[str]) -> list[dict[str, Any]]:
 
 
 def _once(what: str, seconds: float) -> dict[str, Any]:
-    said = f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
-    return make_row(what, seconds, f"{said} (once)", "", "s")
+    shown = f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+    return make_row(what, seconds, f"{shown} (once)", "", "s")
 
 
 def _rate(what: str, seconds: np.ndarray, count: int) -> dict[str, Any]:

@@ -57,13 +57,13 @@ def command(data: TextData) -> None:
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """-> report: one row a detector and baseline. Raises OptionError for a folder that is not as said above."""
-    detectors = [detector for detector in DETECTORS if _there(detector)]
+    """-> report: one row a detector and baseline. Raises OptionError for another kind of folder."""
+    detectors = [detector for detector in DETECTORS if _is_installed(detector)]
     random = np.random.default_rng(0)
     counts: dict[str, dict[str, NDArray[np.int64]]] = {ALL: {}}
     seconds: dict[str, list[float]] = {detector: [] for detector in detectors}
     images = 0
-    for rgb, wanted, ignored, source in annotated(folder):
+    for rgb, wanted, ignored, source in read_annotated(folder):
         images += 1
         truth = on_cells(wanted) >= SHARE
         counted = truth | (on_cells(ignored) == 0)
@@ -123,7 +123,7 @@ def _without_writing(detector: Detector) -> float:
     return float(np.concatenate([share.ravel() for share in shares]).mean())
 
 
-def _there(detector: Detector) -> bool:
+def _is_installed(detector: Detector) -> bool:
     try:
         find_text_regions(np.zeros((8, 8, 3), np.uint8), detector)
     except MissingExtraError:
@@ -137,7 +137,7 @@ def _largest(values: NDArray[np.floating], number: int) -> Bools:
     return out.reshape(values.shape)
 
 
-def annotated(folder: Path) -> Iterator[tuple[NDArray[np.uint8], Floats, Floats, str]]:
+def read_annotated(folder: Path) -> Iterator[tuple[NDArray[np.uint8], Floats, Floats, str]]:
     """Images with the masks [H, W] of their writing and of what is marked to be ignored, and their source."""
     file = folder / "annotations.json"
     try:

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.coco import Folder, read_folder
 from foveate.cli.evaluate.relevance import question
-from foveate.cli.evaluate.search import LISTS, choose_images, recall, shared, usual_questions
+from foveate.cli.evaluate.search import LISTS, choose_images, compare_short_lists, recall, usual_questions
 from foveate.core.image import Picture
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder
@@ -313,7 +313,8 @@ def searched(store: Store, tower: Encoder, wanted: float) -> None:
     for what, texts in asked.items():
         queries = [prepare(tower, text) for text in texts]
         lengths = (50, 100, 250) if what == "nouns" else (50,)
-        shares = ", ".join(f"of {size} {np.mean(shared(store, queries, tower, size)):.3f}" for size in lengths)
+        found = {size: np.mean(compare_short_lists(store, queries, tower, size)) for size in lengths}
+        shares = ", ".join(f"of {size} {share:.3f}" for size, share in found.items())
         few = list(texts[:: max(1, len(texts) // 50)])
         both = zip(store.search(few, 10), store.search(few, 10, exact=True), strict=True)
         same = np.mean([len({h.path for h in a} & {h.path for h in b}) / max(1, len(b)) for a, b in both])

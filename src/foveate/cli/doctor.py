@@ -15,7 +15,10 @@ import typer
 from foveate.cli.terminal import print_json, print_table
 from foveate.core.version import __version__
 
-BASE = ("numpy", "opencv-python-headless", "pillow", "onnxruntime", "tokenizers", "safetensors", "typer", "rich")
+BASE = (
+    "numpy", "opencv-python-headless", "pillow", "onnxruntime", "tokenizers", "safetensors", "typer", "rich",
+    "filelock", "cachetools",
+)  # fmt: skip
 EXTRAS = {
     "torch": ("torch", "transformers"),
     "vlm": ("torch", "transformers", "jinja2"),

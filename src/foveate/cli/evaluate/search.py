@@ -99,14 +99,14 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="foveate-bench-") as folder:
         store = Store(Path(folder) / "bench.fov", encoder=encoder, cache=0)
         gathered = _gather(store, sources, encoder, long_side, progress)
-        exact = _exact(store, encoder, queries, lambda done: progress(len(sources) + done))
-        found = _searched(store, texts, exact)
+        exact = _score_exactly(store, encoder, queries, lambda done: progress(len(sources) + done))
+        found = _check_search(store, texts, exact)
         reader = store._reader()
         assert reader is not None
         length = reranked(reader, max(TOPS))
-        nearest = _ann(store, queries, texts, encoder, length, exact)
+        nearest = _check_ann(store, queries, texts, encoder, length, exact)
     lists = {
-        (count, r): _listed(gathered, count, r, queries, encoder) for r, count in product(gathered.vectors, COUNTS)
+        (count, r): _list_short(gathered, count, r, queries, encoder) for r, count in product(gathered.vectors, COUNTS)
     }
     usual = (VECTORS, min(SPACE_RANK, max(gathered.spaces)))
     rows = [_row(*choice, places, exact, choice == usual) for choice, places in lists.items()]
@@ -168,10 +168,10 @@ def read_questions(file: Path) -> tuple[str, ...]:
 def summarise(report: dict[str, Any]) -> str:
     """What Store.search loses, in words."""
     found, nearest = report["search"], report["ann"]
-    said = {top: _interval(found[f"top{top}"]) for top in TOPS}
+    shares = {top: _interval(found[f"top{top}"]) for top in TOPS}
     text = (
-        f"Store.search, as it is (rerank {found['rerank']}): {said[10]} of the exact best ten, "
-        f"{said[1]} of the best ones first (95 % intervals over the questions)."
+        f"Store.search, as it is (rerank {found['rerank']}): {shares[10]} of the exact best ten, "
+        f"{shares[1]} of the best ones first (95 % intervals over the questions)."
     )
     if found["clear"]:
         text += (
@@ -251,7 +251,7 @@ def _gather(
     return Gathered(stacked, spaces, tuple(bad), len(sources) - len(keys) - len(bad))
 
 
-def _exact(store: Store, encoder: Encoder, queries: Sequence[Query], progress: Callable[[int], None]) -> Floats:
+def _score_exactly(store: Store, encoder: Encoder, queries: Sequence[Query], progress: Callable[[int], None]) -> Floats:
     """The score of every question with every image of the store, as the second stage has it: float32 [q, n]."""
     reader = store._reader()
     assert reader is not None
@@ -267,7 +267,7 @@ def _exact(store: Store, encoder: Encoder, queries: Sequence[Query], progress: C
     return out
 
 
-def _searched(store: Store, texts: Sequence[str], exact: Floats) -> dict[int, NDArray[np.float64]]:
+def _check_search(store: Store, texts: Sequence[str], exact: Floats) -> dict[int, NDArray[np.float64]]:
     """For each of TOPS, what share of the exact best Store.search gives, as its best: [q]."""
     reader = store._reader()
     assert reader is not None
@@ -279,7 +279,7 @@ def _searched(store: Store, texts: Sequence[str], exact: Floats) -> dict[int, ND
     }
 
 
-def _ann(
+def _check_ann(
     store: Store, queries: Sequence[Query], texts: Sequence[str], encoder: Encoder, length: int, exact: Floats
 ) -> dict[str, Any] | None:
     """What approximate nearest neighbours find in the same store: shares, means over the questions; None: no faiss."""
@@ -287,18 +287,18 @@ def _ann(
         made = store.build_ann()
     except MissingExtraError:
         return None
-    shares = shared(store, queries, encoder, length)
-    found = _searched(store, texts, exact)
-    said = {"short_list": shares, **{f"top{top}": found[top] for top in TOPS}}
+    shares = compare_short_lists(store, queries, encoder, length)
+    found = _check_search(store, texts, exact)
+    every = {"short_list": shares, **{f"top{top}": found[top] for top in TOPS}}
     return {
         "lists": made.lists,
         "probes": made.probes,
         "recall": made.recall,
-        **{name: mean_estimate(each, range(len(each)))._asdict() for name, each in said.items()},
+        **{name: mean_estimate(each, range(len(each)))._asdict() for name, each in every.items()},
     }
 
 
-def shared(store: Store, queries: Sequence[Query], encoder: Encoder, length: int) -> NDArray[np.float64]:
+def compare_short_lists(store: Store, queries: Sequence[Query], encoder: Encoder, length: int) -> NDArray[np.float64]:
     """For each question, what share of the exact short list of a store the approximate one holds: [q]."""
     reader = store._reader()
     assert reader is not None
@@ -309,7 +309,7 @@ def shared(store: Store, queries: Sequence[Query], encoder: Encoder, length: int
     return np.array([np.isin(vectors.ids[p], ids).mean() for p, ids in zip(places, listed.ids, strict=True)])
 
 
-def _listed(
+def _list_short(
     gathered: Gathered, count: int, numbers: int, queries: Sequence[Query], encoder: Encoder
 ) -> list[NDArray[np.int64]]:
     """The short list of each question with so many vectors of so many numbers."""
