@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import ray as library
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -44,11 +45,10 @@ pytestmark = [  # Ray's own: of its settings, and of processes that it leaves to
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Engine]:
     """Two workers of half a core on a Ray that outlives single jobs, as on a cluster."""
-    module = pytest.importorskip("ray")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    module.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=2**28)
+    library.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=2**28)
     yield Ray(2, cpus=0.5)
-    module.shutdown()
+    library.shutdown()
 
 
 def doubled(batch: Batch, bad: int = -1, error: Exception | None = None, slow: float = 0.0) -> Batch:
@@ -76,6 +76,7 @@ def joined(pieces: Iterator[Batch]) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("count", [1, 100])
+@pytest.mark.ray
 def test_the_same_batches_in_the_same_order(ray: Engine, count: int) -> None:
     columns = {"number": range(count)}
     here, there = (joined(engine.map(doubled, columns, 8)) for engine in (Local(), ray))
@@ -86,6 +87,7 @@ def test_the_same_batches_in_the_same_order(ray: Engine, count: int) -> None:
     assert list(ray.map(doubled, {"number": range(0)}, 8)) == []
 
 
+@pytest.mark.ray
 def test_names_that_are_no_unicode_arrive_as_they_were(ray: Engine) -> None:
     paths = [b"/photos/\xff\xfe.jpg", "/photos/写真.jpg".encode(), b""]
     columns = {"number": range(3), "path": paths}
@@ -104,6 +106,7 @@ def test_names_that_are_no_unicode_arrive_as_they_were(ray: Engine) -> None:
         (ValueError("first line\n'\udcff.jpg', the very reason"), EngineError, "jpg', the very reason"),
     ],
 )
+@pytest.mark.ray
 def test_an_error_of_the_work_is_the_error_of_the_job(
     ray: Engine, error: Exception, kind: type[Exception], said: str
 ) -> None:
@@ -112,6 +115,7 @@ def test_an_error_of_the_work_is_the_error_of_the_job(
     assert said in str(raised.value)
 
 
+@pytest.mark.ray
 def test_a_batch_that_kills_its_worker_ends_the_job_and_is_named(ray: Engine, tmp_path: Path) -> None:
     columns = {"number": range(40), "path": [b"/photos/%d\xff.jpg" % n for n in range(40)]}  # three batches a block
     with pytest.raises(EngineError, match=rf"died {ATTEMPTS} times at rows 4 to 5, '/photos/4\\xff.jpg'"):
@@ -119,6 +123,7 @@ def test_a_batch_that_kills_its_worker_ends_the_job_and_is_named(ray: Engine, tm
     assert len((tmp_path / "deaths").read_text()) == ATTEMPTS
 
 
+@pytest.mark.ray
 def test_a_store_whose_worker_was_killed_is_the_local_one(ray: Engine, tmp_path: Path) -> None:
     folder = pictures(tmp_path / "photos", 150)
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff nothing")
@@ -146,6 +151,7 @@ def test_a_store_whose_worker_was_killed_is_the_local_one(ray: Engine, tmp_path:
     assert (again.added, again.known, again.bad) == (0, 151, ())
 
 
+@pytest.mark.ray
 def test_a_store_is_complete_though_the_ledger_is_killed(ray: Engine) -> None:
     got: list[int] = []
     for piece in ray.map(partial(doubled, slow=0.05), {"number": range(96)}, 2):
@@ -155,6 +161,7 @@ def test_a_store_is_complete_though_the_ledger_is_killed(ray: Engine) -> None:
     assert got == list(range(96))
 
 
+@pytest.mark.ray
 def test_workers_of_another_release_are_refused(ray: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foveate.store.engine._release", lambda: "0.0.1")  # here; a worker has its own
     with pytest.raises(EngineError, match=r"a worker with foveate .*, asked by foveate 0\.0\.1"):
@@ -202,6 +209,7 @@ def test_a_cluster_has_more_workers_than_a_machine_has_threads(tmp_path: Path) -
         store.add(folder, workers=200)
 
 
+@pytest.mark.ray
 def test_photographs_and_a_basis_do_not_depend_on_the_engine(
     ray: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +284,7 @@ def test_as_many_workers_as_fit() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.ray
 def test_what_cannot_be_sent_is_said_before_anything_runs(ray: Engine) -> None:
     class Stuck(Toy):
         def __reduce__(self) -> Any:
@@ -297,14 +306,14 @@ def test_what_cannot_be_sent_is_said_before_anything_runs(ray: Engine) -> None:
         (lambda: joined(Ray(2, gpus=1).map(doubled, {"number": range(3)}, 2)), OptionError, "Ray has 2 and 0"),
     ],
 )
+@pytest.mark.ray
 def test_bad_options(ray: Engine, engine: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         engine()
 
 
 def test_an_address_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = pytest.importorskip("ray")
-    monkeypatch.setattr(module, "is_initialized", lambda: False)
+    monkeypatch.setattr(library, "is_initialized", lambda: False)
     with pytest.raises(EngineError, match=r"no Ray at '127\.0\.0\.1:9'.*refused"):
         joined(Ray(2, address="127.0.0.1:9").map(doubled, {"number": range(3)}, 2))
     with pytest.raises(EngineError, match=r"no Ray at '127\.0\.0\.1:9'.*refused"):

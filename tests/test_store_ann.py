@@ -20,6 +20,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -43,7 +44,6 @@ from tests.conftest import PHOTOS
 from tests.store_crash import CRASHED, forked
 from tests.store_toys import Rivalling, Toy, pictures, quick_folder
 
-pytest.importorskip("faiss")
 IMAGES = 40
 QUERIES = ("a dog", "a cat and a table", "a red car next to a tree on a hill", '"a beach"')
 Found = list[tuple[str, float]]
@@ -364,8 +364,6 @@ def crash_at_every_write(path: Path) -> None:
 
 def search_after_forks(path: Path) -> None:
     """OpenMP's threads do not survive a fork; the children must neither wait for them nor die."""
-    import faiss
-
     faiss.omp_set_num_threads(4)
     store = Store(path, encoder=Toy())
     store.build_ann(1.0)
@@ -379,6 +377,7 @@ def search_after_forks(path: Path) -> None:
         assert forked(search) == 0
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize(
     ("work", "threads"), [("mutate", "1"), ("crash_at_every_write", "1"), ("search_after_forks", "4")]
 )

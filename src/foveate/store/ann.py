@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 import struct
 import threading
 import time
@@ -47,6 +48,7 @@ from foveate.relevance.negatives import negatives_of
 from foveate.relevance.query import Query
 from foveate.store.disk import Disk, stamp
 from foveate.store.identity import ANN_FILE
+from foveate.store.index import no_index
 from foveate.store.reader import RETRIES, Reader, log
 from foveate.store.recovery import Wanted, Writer, writing
 from foveate.store.search import Listed, Vectors, short_list
@@ -218,9 +220,9 @@ def _build(
     every = max(1, images * k // (SAMPLE * lists))
     parts: list[Floats] = []
     done = 0
-    for vectors, keys, _ in _blocks(reader):
+    for vectors, ids, _ in _blocks(reader):
         parts.append(vectors[-done % every :: every])
-        done += len(keys)
+        done += len(ids)
         progress(done, 2 * images)
     if not done:
         raise StoreError(f"no shard of '{writer.path}' can be read", expected="vectors", fix="foveate store verify")
@@ -229,8 +231,7 @@ def _build(
     del parts, sample
     _, weights = space.basis.project(queries)
     best, count, shards = Best(weights), 0, list[str]()
-    for vectors, keys, file in _blocks(reader):
-        ids = _ids_of(keys)
+    for vectors, ids, file in _blocks(reader):
         index.add_with_ids(np.ascontiguousarray(vectors.reshape(len(ids) * k, -1)), np.repeat(ids, k))
         best.take(vectors, ids)
         shards += [file] * bool(file)
@@ -265,27 +266,29 @@ def write(writer: Writer, index: Any, arrays: dict[str, NDArray[Any]], facts: di
     return len(prefix + head) + sum(sizes) * (index.code_size + 8)
 
 
-def _blocks(reader: Reader) -> Iterator[tuple[Floats, list[str], str]]:
-    """Of each shard that can be read: its images' vectors [n, k, s] and keys; its file where these are all it holds."""
-    for sequence, file, images in reader.index.ask("SELECT sequence, file, images FROM shards ORDER BY sequence"):
-        rows = reader.index.ask("SELECT key, position FROM images WHERE sequence = ? ORDER BY position", (sequence,))
-        if not rows:
+def _blocks(reader: Reader) -> Iterator[tuple[Floats, Ints, str]]:
+    """Of each shard that can be read: its images' vectors [n, k, s] and ids; its file where these are all it holds."""
+    for shard in reader.index.shards():
+        rows, ids = _images(reader, shard.sequence)
+        if not len(rows):
             continue
         try:
-            vectors = reader.vectors_in(sequence, np.array([position for _, position in rows]))
+            vectors = reader.vectors_in(shard.sequence, rows[:, 2])
         except FoveateError as cause:
             log.warning("%s; its images are left out of searches", cause.received)
             continue
-        yield vectors.astype(np.float32), [key for key, _ in rows], file if len(rows) == images else ""
+        yield vectors.astype(np.float32), ids, shard.file if len(rows) == shard.images else ""
 
 
-def _ids_of(keys: Iterable[str]) -> Ints:
+def _images(reader: Reader, sequence: int) -> tuple[Ints, Ints]:
+    """Images of a shard: int64 [n, 3] of id in the index, sequence, position; and ids in the lists. By position."""
+    statement = "SELECT id, sequence, position, key FROM images WHERE sequence = ? ORDER BY position"
+    found = reader.index.ask(statement, (sequence,))
     try:
-        return np.array([int(key[:DIGITS], 16) for key in keys], np.int64)
-    except (TypeError, ValueError) as cause:
-        raise StoreDamagedError(
-            f"the index has an image with a key that is none ({cause})", expected="64 hex digits", fix="store verify"
-        ) from cause
+        rows = np.array([row[:3] for row in found], np.int64).reshape(-1, 3)
+        return rows, np.array([int(row[3][:DIGITS], 16) for row in found], np.int64)
+    except (TypeError, ValueError, OverflowError) as cause:
+        raise no_index(reader.index.where, cause) from cause
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------
@@ -309,6 +312,8 @@ class Lists:
             raise self._damaged(cause) from cause
 
     def _read(self, reader: Reader) -> None:
+        if not stat.S_ISREG(self.path.lstat().st_mode):
+            raise ValueError("it is a link, or no file")
         self._content = content = np.memmap(self.path, np.uint8, "r")
         if bytes(content[-8:]) == EARLIER:
             raise StoreVersionError(f"'{self.path}' is of an earlier version", expected="one of this version", fix=FIX)
@@ -476,15 +481,14 @@ class Ann:
         """The images of these ids that the index still has, with their own vectors."""
         index = self.reader.index
         while True:
-            changes, rows = index.changes, list[tuple[int, ...]]()
+            changes, parts = index.changes, [np.empty((0, 3), np.int64)]
             for first in range(0, len(ids), BATCH):
                 some = [f"{each:0{DIGITS}x}" for each in ids[first : first + BATCH].tolist()]
-                rows += index.ask(
-                    f"WITH wanted(prefix) AS (VALUES {', '.join(['(?)'] * len(some))}) SELECT id, sequence, position "
-                    "FROM wanted CROSS JOIN images WHERE key >= prefix AND key < prefix || 'g'",
-                    some,
-                )
-            vectors = self.reader.few_vectors_of(np.array(sorted(rows), np.int64).reshape(-1, 3), changes)
+                wanted = f"WITH wanted(prefix) AS (VALUES {', '.join(['(?)'] * len(some))})"
+                within = "wanted CROSS JOIN images AS i ON i.key >= prefix AND i.key < prefix || 'g'"
+                parts.append(index.places(f"id IN ({wanted} SELECT i.id FROM {within})", some))
+            rows = np.unique(np.concatenate(parts), axis=0)
+            vectors = self.reader.few_vectors_of(rows, changes)
             if len(vectors.ids) == len(rows) or index.changes == changes:  # else some were moved meanwhile
                 return vectors
 
@@ -496,11 +500,13 @@ def _at(vectors: Vectors, places: Ints) -> Vectors:
 
 def _uncovered(reader: Reader, lists: Lists) -> Ints:
     """Images of the index that are not in the lists: int64 [n, 3] of id, sequence, position, by id."""
-    shards = reader.index.ask("SELECT sequence, file FROM shards WHERE images > 0")
-    statement = "SELECT id, sequence, position, key FROM images WHERE sequence = ?"
-    found = sorted(row for q, file in shards if file not in lists.shards for row in reader.index.ask(statement, (q,)))
-    rows = np.array([row[:3] for row in found], np.int64).reshape(-1, 3)
-    return rows[~np.isin(_ids_of(row[3] for row in found), lists.ids)] if len(rows) else rows
+    parts = [np.empty((0, 3), np.int64)]
+    for shard in reader.index.shards("images > 0"):
+        if shard.file not in lists.shards:
+            rows, ids = _images(reader, shard.sequence)
+            parts.append(rows[~np.isin(ids, lists.ids)])
+    found = np.concatenate(parts)
+    return found[np.argsort(found[:, 0], kind="stable")]
 
 
 # --- maintenance ------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import check_int, check_number
 from foveate.core.errors import EngineError, FoveateError, MissingExtraError, OptionError
 
 Batch = dict[str, NDArray[Any]]
@@ -97,17 +98,14 @@ class Ray:
     address: str | None = None
 
     def __post_init__(self) -> None:
-        given = self.workers
-        whole = given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 1)
-        several = self.gpus > 1 and self.gpus < math.inf and self.gpus != int(self.gpus)
-        shares = (self.cpus, self.gpus or LEAST)
-        if not whole or not all(LEAST <= share < math.inf for share in shares) or several:
-            raise OptionError(
-                f"workers={self.workers!r}, cpus={self.cpus!r}, gpus={self.gpus!r}",
-                expected=f"at least one worker; for each at least {LEAST} of a CPU, and no GPU, {LEAST} to 1 of one, "
-                "or a whole number of them",
-                fix="Ray(workers=8, gpus=0.25), say",
-            )
+        fix = "Ray(workers=8, gpus=0.25), say"
+        if self.workers is not None:
+            check_int("workers", self.workers, 1, fix=fix)
+        check_number("cpus", self.cpus, LEAST, None, fix=fix)
+        if check_number("gpus", self.gpus, 0, None, fix=fix):
+            check_number("gpus", self.gpus, LEAST, None, fix=fix)
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise OptionError(f"gpus={self.gpus}", expected="a part of one, or a whole number of them", fix=fix)
 
     def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
         """See Engine. Raises MissingExtraError without Ray, EngineError where workers keep dying."""
