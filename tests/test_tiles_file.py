@@ -142,7 +142,7 @@ def test_folders_that_hold_no_scene(tmp_path: Path, kept: Path, picture: np.ndar
     with pytest.raises(TextureFileError, match="no scene"):
         tiles.load(tmp_path / "none", picture)
     (tmp_path / "scene.json").write_text("{")
-    with pytest.raises(TextureFileError, match="cannot be read"):
+    with pytest.raises(TextureFileError, match="no whole scene"):
         tiles.load(tmp_path, picture)
     with pytest.raises(TextureVersionError, match="version 2"):
         tiles.load(edited(kept, version=2), picture)

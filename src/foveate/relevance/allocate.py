@@ -71,7 +71,7 @@ class Allocation(Frozen):
 
     @property
     def mask(self) -> NDArray[np.bool_]:
-        """bool [h, w], True at the kept cells."""
+        """bool [h, w], True at the kept cells. It selects from maps; a token table [cells, 40] takes `indices`."""
         mask = np.zeros(self.grid.count, bool)
         mask[self.indices] = True
         return mask.reshape(self.grid.shape)

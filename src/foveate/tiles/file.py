@@ -99,9 +99,9 @@ def load(
         TextureEncoderError: another encoder, or another revision of it.
     """
     path = Path(folder)
-    index = _read_index(path)
     raster = open_raster(image)
     try:
+        index = _read_index(path)
         side, size = int(index["side"]), (int(index["image"]["height"]), int(index["image"]["width"]))
         if not LEAST_TILE <= side <= LARGEST_TILE:
             raise ValueError(f"tiles of {side} pixels")
@@ -125,8 +125,12 @@ def load(
                 raise ValueError(f"a tile of {tile.grid.height} x {tile.grid.width} pixels")
     except FoveateError:
         raise
-    except (KeyError, TypeError, ValueError, OverflowError) as cause:
-        raise _damaged(path, f"{type(cause).__name__}: {cause}") from cause
+    except (KeyError, TypeError, ValueError, OverflowError, OSError, RecursionError) as cause:
+        raise TextureFileError(
+            f"'{path}' is no whole scene ({type(cause).__name__}: {cause})",
+            expected=f"{INDEX} and the textures it names, as tiles.save writes them",
+            fix="survey the image again, and save the scene once more",
+        ) from cause
     return Scene(raster, overview, ReadOnly(windows), ReadOnly(tiles), side, match_encoder(overview.encoder, encoder))
 
 
@@ -162,15 +166,13 @@ def _read(path: Path, name: Any, like: Texture | None = None) -> Texture:
 
 def _read_index(path: Path) -> dict[str, Any]:
     try:
-        index = json.loads((path / INDEX).read_text("utf-8"))
+        index = dict(json.loads((path / INDEX).read_text("utf-8")))
     except FileNotFoundError:
         raise TextureFileError(
             f"no scene in '{path}'", expected=f"a folder with {INDEX}, as tiles.save writes it", fix="check the path"
         ) from None
-    except (OSError, ValueError, RecursionError) as cause:
-        raise _damaged(path, f"{INDEX} cannot be read ({cause})") from cause
-    if not isinstance(index, dict) or index.get("format") != FORMAT or type(index.get("version")) is not int:
-        raise _damaged(path, f"{INDEX} is not that of a scene")
+    if index["format"] != FORMAT or type(index["version"]) is not int:
+        raise ValueError(f"{INDEX} is not that of a scene")
     if index["version"] > VERSION:
         raise TextureVersionError(
             f"the scene in '{path}' has version {index['version']}",
@@ -194,11 +196,3 @@ def _check_image(path: Path, raster: Raster, size: tuple[int, int], overview: Te
             expected="the image that the scene was made of",
             fix="pass that image, or survey this one and keep its scene in another folder",
         )
-
-
-def _damaged(path: Path, what: str) -> TextureFileError:
-    return TextureFileError(
-        f"'{path}': {what}",
-        expected=f"{INDEX} and the textures it names, as tiles.save writes them",
-        fix="survey the image again, and keep the scene once more",
-    )

@@ -5,10 +5,9 @@
     score(texture, "a traffic light")                      # the embedding is finer where the question looked
     score(texture, "a traffic light", prior="pass_1")      # and may read the map of the first pass
 
-How. The box of `share` of the cells that holds the most of the map, of those that hold its highest cell, is encoded
-from the texture's own pixels at `scale` times the resolution. The fine features are averaged over each cell of the
-texture, written in the texture's own basis (basis.inward), and take half of the weight; towards the borders of the box
-that are not the image's they fade out over two cells.
+The box of `share` of the cells that holds the most of the map, of those that hold its highest cell, is encoded from
+the texture's pixels at `scale` times the resolution. The fine features are averaged over each cell, written in the
+texture's basis (basis.inward), and take half of the weight; towards inner borders of the box they fade over two cells.
 
 What is notable
 * Everything is linear, so the score of the result is the weighted mean of the scores of both encodings.
@@ -20,9 +19,8 @@ What is notable
 * Half the weight: fine features alone lose precision, because an encoder that sees only a part misses what is around
   it. Averaging is as good as any weighting of fine samples by their length (docs/log.md).
 
-Cost: one pass of the encoder for each step, of share scale^2 times the size of the first: half as much again with the
-defaults. **For several questions of one image the whole is better value**: one pass, at 2.25 times the size of the
-first, from which all questions gain more (docs/log.md).
+Cost: one pass of the encoder for each step, of share scale^2 times the size of the first: half of it with the defaults.
+For several questions of one image the whole is better value: one pass, of 2.25 times that size (docs/log.md).
 
 Not covered: images too large for one encoding (search.py); cells finer than the texture's; segments, which stay as
 `encode` made them.
@@ -30,6 +28,7 @@ Not covered: images too large for one encoding (search.py); cells finer than the
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -49,7 +48,7 @@ from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
 
-FINE = 0.5  # weight of the second look
+FINE = 0.5  # weight of the fine features
 RAMP = 2  # cells over which a box fades into its surroundings
 LARGEST_SCALE, LEAST_SHARE, MOST_STEPS = 4, 1e-6, 16
 
@@ -67,14 +66,12 @@ def refine(
 
     Args:
         texture: from `encode` or `Texture.load`.
-        looking_for: None for the whole image, once, which serves every question (share and steps then have no say). Or
-            a question, asked anew before each step; or a relevance of this texture (what is checked is the size of its
-            image: a relevance does not know more).
-        scale: resolution of the second look as a multiple of the first's, 1 to 4. Beyond the photograph's own there is
-            nothing to see: 1.5 is the best for photographs of 640 pixels, larger ones may want more.
-        share: of the image that a step looks at, above 0, to 1.
-        steps: boxes to look at, 1 to 16; a later one is chosen by what lies outside of the earlier ones, and when
-            they cover everything there are no more.
+        looking_for: None for the whole image, once (share and steps then have no effect). Or a question, scored anew
+            before each step; or a relevance of this texture (only the size of its image is checked).
+        scale: resolution as a multiple of the first encoding's, 1 to 4. 1.5 is the best for photographs of 640 pixels;
+            there is nothing to gain beyond the photograph's own resolution.
+        share: of the image that a step encodes, above 0, to 1.
+        steps: boxes, 1 to 16; a later one is chosen by what lies outside of the earlier ones.
         encoder: as for `score`: needed only for one that does not come with foveate.
 
     Raises:
@@ -99,7 +96,8 @@ def refine(
         open_cells[box[0] : box[2], box[1] : box[3]] = False
         refined = _refine_box(refined, box, scale, network)
         if isinstance(looking_for, str) or step == 0:
-            refined = add_map(refined, relevance, _free_name(refined))
+            free = next(name for n in itertools.count(1) if (name := f"pass_{n}") not in refined.planes)
+            refined = add_map(refined, relevance, free)
         if not open_cells.any():
             break
     return refined
@@ -147,13 +145,13 @@ def fading(shape: tuple[int, int], cells: Box) -> Floats:
 
 
 def _refine_box(texture: Texture, cells: Box, scale: float, network: Encoder) -> Texture:
-    """The texture with a box of cells looked at again."""
+    """The texture with a box of cells encoded again."""
     grid, basis, part = texture.grid, texture.basis, (slice(cells[0], cells[2]), slice(cells[1], cells[3]))
     pixels = pixel_box(cells, grid)
     if (texture.pixel == texture.pixel[0, 0]).all():  # as in encode: what an encoder says then is how it treats borders
         fine = np.zeros((cells[2] - cells[0], cells[3] - cells[1], basis.width), np.float32)
     else:
-        fine = area_means(_look(texture, pixels, scale, network), pixels, grid, cells)
+        fine = area_means(_encode_finer(texture, pixels, scale, network), pixels, grid, cells)
     metric = query_metric_of(network) if texture.preprocessing.get("compression", "query") == "query" else None
     rows = basis.rows.astype(np.float32)
     z_fine = (fine - basis.mean) @ inward(basis, metric)
@@ -191,10 +189,10 @@ def working_side(texture: Texture, network: Encoder) -> float:
     return max(texture.grid.shape) * PROBE / probe.grid.w
 
 
-def _look(texture: Texture, pixels: Box, scale: float, network: Encoder) -> Floats:
+def _encode_finer(texture: Texture, pixels: Box, scale: float, network: Encoder) -> Floats:
     """Features of a part of the image with `scale` times the cells that it has in the texture: [hf, wf, D]."""
     grid, size = texture.grid, (pixels[2] - pixels[0], pixels[3] - pixels[1])
-    ratio = scale * max(size) / max(grid.height, grid.width)  # of the working size of the first look
+    ratio = scale * max(size) / max(grid.height, grid.width)  # of the first working size
     side: float | None = texture.preprocessing.get("long_side")
     if abs(ratio - 1) * max(grid.shape) >= 0.5:
         side = ratio * working_side(texture, network)
@@ -213,10 +211,3 @@ def pixel_box(cells: Box, grid: Grid) -> Box:
     y0, y1 = (cells[i] * grid.height for i in (0, 2))
     x0, x1 = (cells[i] * grid.width for i in (1, 3))
     return y0 // grid.h, x0 // grid.w, -(-y1 // grid.h), -(-x1 // grid.w)
-
-
-def _free_name(texture: Texture) -> str:
-    number = 1
-    while f"pass_{number}" in texture.planes:
-        number += 1
-    return f"pass_{number}"
