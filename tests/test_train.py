@@ -30,7 +30,7 @@ from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.pipeline import encode
 from foveate.relevance.negatives import negatives_of, query_metric_of
 from foveate.store import Store
-from foveate.store.basis_check import Kept, Limits, as_file, as_record, check, compare
+from foveate.store.basis_check import Checked, Kept, Limits, as_file, as_record, check, compare
 from foveate.store.shared_basis import FittedBasis, Gathered, SumBatch, fit, gather, images_in
 from foveate.texture.basis import Basis, compress, inward
 from foveate.texture.covariance import Moments
@@ -257,30 +257,32 @@ def test_a_file_that_was_changed_is_refused(basis: FittedBasis, tmp_path: Path, 
     assert "basis.safetensors" in str(caught.value)
 
 
-def test_what_a_basis_keeps_grows_with_its_rank(basis: FittedBasis) -> None:
-    found = check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, negatives_of(NANO).vectors[::40])
-    assert [row.rank for row in found.rows] == [4, 8, 16, 32, 64, 128]
+@pytest.fixture(scope="module")
+def checked(basis: FittedBasis) -> Checked:
+    return check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, negatives_of(NANO).vectors[::40])
+
+
+def test_what_a_basis_keeps_grows_with_its_rank(checked: Checked) -> None:
+    assert [row.rank for row in checked.rows] == [4, 8, 16, 32, 64, 128]
     for name in ("variance", "spearman", "overlap"):
-        values = [row.values[name] for row in found.rows]
+        values = [row.values[name] for row in checked.rows]
         assert values == sorted(values), name
-    assert found.rows[-1].values["spearman"] > 0.99
-    assert found.images == 3
-    strict = check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, negatives_of(NANO).vectors[::40], Limits(spearman=0.99))
+    assert checked.rows[-1].values["spearman"] > 0.99
+    assert checked.images == 3
+    strict = replace(checked, limits=Limits(spearman=0.99))
     assert not strict.passed
     assert strict.enough is not None
     assert strict.enough > 16
     assert next(row for row in strict.rows if row.rank == strict.enough).values["spearman"] >= 0.99
 
 
-def test_scores_are_off_by_no_more_than_a_texture_says(basis: FittedBasis) -> None:
-    found = check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, negatives_of(NANO).vectors[::40])
-    for row in found.rows:
+def test_scores_are_off_by_no_more_than_a_texture_says(checked: Checked) -> None:
+    for row in checked.rows:
         values = row.values
         assert 0 < values["ratio"] == pytest.approx(values["observed"] / values["allowed"])
         assert values["ratio"] < values["bound"] <= 1
-    assert "bound" not in found.own.failed(Limits())
-    tight = check(basis, [PHOTOS / "yellow_bus.jpg"], NANO, negatives_of(NANO).vectors[::40], Limits(bound=0.1))
-    assert "bound" in tight.own.failed(tight.limits)
+    assert "bound" not in checked.own.failed(Limits())
+    assert "bound" in checked.own.failed(Limits(bound=0.1))
     assert Limits().texts(["ratio", "bound"]) == ["", "1"]
 
 
@@ -424,10 +426,9 @@ def test_a_file_does_not_choose_what_is_loaded(basis: FittedBasis, tmp_path: Pat
     assert "does not load what a file names" in text
 
 
-def test_a_page_of_odd_names_is_text_only(basis: FittedBasis) -> None:
-    found = check(basis, [PHOTOS / "yellow_bus.jpg"], NANO, negatives_of(NANO).vectors[:3])
+def test_a_page_of_odd_names_is_text_only(basis: FittedBasis, checked: Checked) -> None:
     harmful = replace(basis, made={"images": "<script>", "samples": "<b>"}, encoder=EncoderStamp("<i>", "<u>", 256))
-    text = page(replace(found, bad=((os.fsdecode(b"/caf\xe9<p>.jpg"), "cut"),)), harmful)
+    text = page(replace(checked, bad=((os.fsdecode(b"/caf\xe9<p>.jpg"), "cut"),)), harmful)
     for tag in ("<script>", "<b>", "<i>", "<u>", "<p>.jpg"):
         assert tag not in text
     assert "caf\\udce9" in text
