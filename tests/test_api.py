@@ -78,11 +78,6 @@ def test_imports_point_downwards() -> None:
                 assert FLOORS[node.module.split(".")[1]] <= floor, f"{name} imports {node.module}"
 
 
-def test_no_module_outgrows_a_reader() -> None:
-    for path in SOURCE.rglob("*.py"):
-        assert len(path.read_text("utf-8").splitlines()) <= 400, path
-
-
 def test_nothing_unpickles() -> None:
     for name, tree in modules():
         for node in ast.walk(tree):
