@@ -13,7 +13,6 @@ Not covered: the other families; save a random model of theirs into a folder wit
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -29,6 +28,8 @@ from transformers import (
     Qwen2_5_VLProcessor,
     Qwen2VLImageProcessorPil,
 )
+
+from foveate.vlm.load import without_video_processor
 
 SPECIAL = [
     "<pad>", "<s>", "</s>", "<image>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>",
@@ -73,14 +74,14 @@ TINY_TOWER = {
 }  # fmt: skip
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    """One token a character; special tokens whole."""
+def tokenizer(**named: str) -> PreTrainedTokenizerFast:
+    """One token a character; special tokens whole. `named`: tokens that a processor looks up by attribute."""
     raw = Tokenizer(models.WordLevel(dict(IDS), unk_token="?"))
     raw.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     raw.decoder = decoders.Fuse()
     fast = PreTrainedTokenizerFast(
         tokenizer_object=raw, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="?",
-        clean_up_tokenization_spaces=False,
+        clean_up_tokenization_spaces=False, extra_special_tokens=named,
     )  # fmt: skip
     fast.add_special_tokens({"additional_special_tokens": [t for t in SPECIAL if t not in ("<pad>", "<s>", "</s>")]})
     return fast
@@ -91,30 +92,14 @@ def template(image: str = "<image>\n", video: str = "<video>\n") -> str:
     return TEMPLATE.format(image=image.replace("\n", "\\n"), video=video.replace("\n", "\\n"))
 
 
-def without_videos(kind: type[Any], images: Any, words: Any, chat_template: str, **attributes: Any) -> Any:
-    """A processor as its class makes it, but for the video processor, which some machines cannot make."""
-    made = object.__new__(kind)
-    made.image_processor, made.tokenizer = images, words
-    made.video_processor = SimpleNamespace(num_frames=4, fps=1, video_sampling={}, do_sample_frames=False)
-    made.chat_template = chat_template
-    for name, value in attributes.items():
-        setattr(made, name, value)
-        if name.endswith("_token"):
-            setattr(made, f"{name}_id", IDS[value])
-    return made
-
-
 def qwen_processor(kind: type[Any], patch: int, smallest: int, largest: int) -> Any:
     """A processor of the Qwen family: sides of patches in pixels, smallest and largest image in pixels."""
     images = Qwen2VLImageProcessorPil(
         patch_size=patch, merge_size=2, temporal_patch_size=2, min_pixels=smallest, max_pixels=largest
     )
     mark = "<|vision_start|><|{}_pad|><|vision_end|>"
-    return without_videos(
-        kind, images, tokenizer(), template(mark.format("image"), mark.format("video")),
-        image_token="<|image_pad|>", video_token="<|video_pad|>",
-        vision_start_token="<|vision_start|>", vision_end_token="<|vision_end|>",
-    )  # fmt: skip
+    text = template(mark.format("image"), mark.format("video"))
+    return without_video_processor(kind)(images, tokenizer(), None, chat_template=text)
 
 
 def clip_processor(side: int) -> Any:

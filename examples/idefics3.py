@@ -11,7 +11,7 @@ from transformers import AutoProcessor, Idefics3ForConditionalGeneration
 
 import foveate.vlm
 
-PHOTO = str(files("foveate") / "assets" / "photos" / "cake_and_coffee.jpg")
+PHOTO = str(files("foveate") / "cli" / "photos" / "cake_and_coffee.jpg")
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", default="HuggingFaceM4/Idefics3-8B-Llama3")
 parser.add_argument("--image", default=PHOTO)
@@ -23,9 +23,9 @@ model = Idefics3ForConditionalGeneration.from_pretrained(args.model, dtype="auto
 processor = AutoProcessor.from_pretrained(args.model)
 vlm = foveate.vlm.attach(model, processor)
 
-other = str(files("foveate") / "assets" / "photos" / "yellow_bus.jpg")
-scene = vlm.see([args.image, other])  # the tower runs once, for any number of questions
+other = str(files("foveate") / "cli" / "photos" / "yellow_bus.jpg")
+encoded = vlm.see([args.image, other])  # the encoder runs once, for any number of questions
 for question in ("What is on the plate?", "What colour is the bus?"):
-    answer = vlm.ask(scene, question, budget=(args.budget, args.budget))
+    answer = vlm.ask(encoded, question, budget=(args.budget, args.budget))
     print(question, "->", answer.text)
     print("  {} of {} visual tokens,".format(*answer.tokens), f"{sum(answer.seconds.values()):.2f} s")

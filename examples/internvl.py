@@ -12,7 +12,7 @@ from transformers import AutoProcessor, InternVLForConditionalGeneration
 
 import foveate.vlm
 
-PHOTO = str(files("foveate") / "assets" / "photos" / "cake_and_coffee.jpg")
+PHOTO = str(files("foveate") / "cli" / "photos" / "cake_and_coffee.jpg")
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", default="OpenGVLab/InternVL3-1B-hf")
 parser.add_argument("--image", default=PHOTO)
@@ -24,10 +24,10 @@ model = InternVLForConditionalGeneration.from_pretrained(args.model, dtype="auto
 processor = AutoProcessor.from_pretrained(args.model)
 vlm = foveate.vlm.attach(model, processor)
 
-scene = vlm.see(args.image)  # the tower runs once, for any number of questions
+encoded = vlm.see(args.image)  # the encoder runs once, for any number of questions
 for question in ("What is on the plate?", "What is in the cup?"):
     start = time.perf_counter()
-    prepared = vlm.prepare(scene, question, budget=args.budget)
+    prepared = vlm.prepare(encoded, question, budget=args.budget)
     inputs = prepared.inputs()  # input_ids, attention_mask, position_ids, mm_encoder_outputs: new ones each time
     with torch.no_grad():
         out = model.generate(**inputs, max_new_tokens=64, do_sample=False)

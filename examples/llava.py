@@ -1,4 +1,4 @@
-"""LLaVA 1.5: a photograph, two questions, 128 cells.
+"""LLaVA 1.5: a photograph, two questions, 128 visual tokens.
 
 Run it with: python examples/llava.py [--model NAME_OR_FOLDER] [--image FILE] [--budget N]
 """
@@ -11,7 +11,7 @@ from transformers import AutoProcessor, LlavaForConditionalGeneration
 
 import foveate.vlm
 
-PHOTO = str(files("foveate") / "assets" / "photos" / "cake_and_coffee.jpg")
+PHOTO = str(files("foveate") / "cli" / "photos" / "cake_and_coffee.jpg")
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", default="llava-hf/llava-1.5-7b-hf")
 parser.add_argument("--image", default=PHOTO)
@@ -23,10 +23,10 @@ model = LlavaForConditionalGeneration.from_pretrained(args.model, dtype="auto").
 processor = AutoProcessor.from_pretrained(args.model)
 vlm = foveate.vlm.attach(model, processor)
 
-scene = vlm.see(args.image)  # the tower runs once, for any number of questions
-(pane,) = scene.placements[0].panes
-print(f"{pane.h} x {pane.w} cells over (y0, x0, y1, x1) = {pane.box}: its processor cuts the centre out")
+encoded = vlm.see(args.image)  # the encoder runs once, for any number of questions
+(grid,) = encoded.layouts[0].grids
+print(f"{grid.h} x {grid.w} visual tokens over (y0, x0, y1, x1) = {grid.box}: its processor cuts the centre out")
 for question in ("What is on the plate?", "What is in the cup?"):
-    answer = vlm.ask(scene, question, budget=args.budget)
+    answer = vlm.ask(encoded, question, budget=args.budget)
     print(question, "->", answer.text)
     print("  {} of {} visual tokens,".format(*answer.tokens), f"{sum(answer.seconds.values()):.2f} s")

@@ -11,7 +11,7 @@ from transformers import AutoProcessor, LlavaNextForConditionalGeneration
 
 import foveate.vlm
 
-PHOTO = str(files("foveate") / "assets" / "photos" / "cake_and_coffee.jpg")
+PHOTO = str(files("foveate") / "cli" / "photos" / "cake_and_coffee.jpg")
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", default="llava-hf/llava-v1.6-mistral-7b-hf")
 parser.add_argument("--image", default=PHOTO)
@@ -23,10 +23,10 @@ model = LlavaNextForConditionalGeneration.from_pretrained(args.model, dtype="aut
 processor = AutoProcessor.from_pretrained(args.model)
 vlm = foveate.vlm.attach(model, processor)
 
-scene = vlm.see(args.image)  # the tower runs once, for any number of questions
-for pane in scene.placements[0].panes:
-    print(f"{pane.h} x {pane.w} cells")
+encoded = vlm.see(args.image)  # the encoder runs once, for any number of questions
+for grid in encoded.layouts[0].grids:
+    print(f"{grid.h} x {grid.w} visual tokens")
 for question in ("What is on the plate?", "What is in the cup?"):
-    answer = vlm.ask(scene, question, budget=args.budget)
+    answer = vlm.ask(encoded, question, budget=args.budget)
     print(question, "->", answer.text)
     print("  {} of {} visual tokens,".format(*answer.tokens), f"{sum(answer.seconds.values()):.2f} s")

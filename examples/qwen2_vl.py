@@ -1,4 +1,4 @@
-"""Qwen2-VL: as many cells as the image's size asks for, here at most 1024; a cell is 28 x 28 pixels.
+"""Qwen2-VL: as many visual tokens as the image's size asks for, here at most 1024; one is 28 x 28 pixels.
 
 Run it with: python examples/qwen2_vl.py [--model NAME_OR_FOLDER] [--image FILE] [--budget N]
 """
@@ -11,7 +11,7 @@ from transformers import AutoProcessor, Qwen2VLForConditionalGeneration
 
 import foveate.vlm
 
-PHOTO = str(files("foveate") / "assets" / "photos" / "cake_and_coffee.jpg")
+PHOTO = str(files("foveate") / "cli" / "photos" / "cake_and_coffee.jpg")
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", default="Qwen/Qwen2-VL-2B-Instruct")
 parser.add_argument("--image", default=PHOTO)
@@ -23,8 +23,8 @@ model = Qwen2VLForConditionalGeneration.from_pretrained(args.model, dtype="auto"
 processor = AutoProcessor.from_pretrained(args.model, max_pixels=1024 * 28 * 28)
 vlm = foveate.vlm.attach(model, processor)
 
-scene = vlm.see(args.image)  # the tower runs once, for any number of questions
+encoded = vlm.see(args.image)  # the encoder runs once, for any number of questions
 for question in ("What is on the plate?", "What is in the cup?"):
-    answer = vlm.ask(scene, question, budget=args.budget)
+    answer = vlm.ask(encoded, question, budget=args.budget)
     print(question, "->", answer.text)
     print("  {} of {} visual tokens,".format(*answer.tokens), f"{sum(answer.seconds.values()):.2f} s")

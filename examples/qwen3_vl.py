@@ -11,7 +11,7 @@ from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
 
 import foveate.vlm
 
-PHOTO = str(files("foveate") / "assets" / "photos" / "cake_and_coffee.jpg")
+PHOTO = str(files("foveate") / "cli" / "photos" / "cake_and_coffee.jpg")
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", default="Qwen/Qwen3-VL-4B-Instruct")
 parser.add_argument("--image", default=PHOTO)
@@ -23,9 +23,9 @@ model = Qwen3VLForConditionalGeneration.from_pretrained(args.model, dtype="auto"
 processor = AutoProcessor.from_pretrained(args.model)
 vlm = foveate.vlm.attach(model, processor)
 
-scene = vlm.see(args.image)  # the tower runs once, for any number of questions
+encoded = vlm.see(args.image)  # the encoder runs once, for any number of questions
 questions = ["What is on the plate?", "What is in the cup?"]
-answers = vlm.ask_many(scene, questions, budget=[args.budget, "auto"])  # "auto": as many as the map asks for
+answers = vlm.ask_many(encoded, questions, budget=[args.budget, "auto"])  # "auto": as many as the map asks for
 for question, answer in zip(questions, answers, strict=True):
     print(question, "->", answer.text)
     print("  {} of {} visual tokens,".format(*answer.tokens), f"{answer.seconds['generate']:.2f} s for both")

@@ -1,4 +1,4 @@
-"""SmolVLM2: the same questions at three budgets, the last being all cells. Its processor needs `pip install num2words`.
+"""SmolVLM2: the same questions at three budgets, the last being all tokens. Needs `pip install num2words`.
 
 Run it with: python examples/smolvlm.py [--model NAME_OR_FOLDER] [--image FILE] [--budget N]
 """
@@ -11,7 +11,7 @@ from transformers import AutoProcessor, SmolVLMForConditionalGeneration
 
 import foveate.vlm
 
-PHOTO = str(files("foveate") / "assets" / "photos" / "cake_and_coffee.jpg")
+PHOTO = str(files("foveate") / "cli" / "photos" / "cake_and_coffee.jpg")
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", default="HuggingFaceTB/SmolVLM2-2.2B-Instruct")
 parser.add_argument("--image", default=PHOTO)
@@ -23,9 +23,9 @@ model = SmolVLMForConditionalGeneration.from_pretrained(args.model, dtype="auto"
 processor = AutoProcessor.from_pretrained(args.model)
 vlm = foveate.vlm.attach(model, processor)
 
-scene = vlm.see(args.image)  # the tower runs once, for any number of questions
+encoded = vlm.see(args.image)  # the encoder runs once, for any number of questions
 for question in ("What is on the plate?", "What is in the cup?"):
     for budget in (args.budget, "auto", None):
-        answer = vlm.ask(scene, question, budget=budget)
+        answer = vlm.ask(encoded, question, budget=budget)
         print(question, "->", answer.text)
         print("  {} of {} visual tokens,".format(*answer.tokens), f"{sum(answer.seconds.values()):.2f} s")

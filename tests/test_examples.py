@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import transformers
 
-from foveate.vlm.load import still_images
+from foveate.vlm.load import without_video_processor
 from tests.vlm_folders import saved
 from tests.vlm_models import FAMILIES, pair
 
@@ -39,7 +39,7 @@ def test_it_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The stock AutoProcessor needs a package for videos in most families: here the class is read without it."""
-    kind = still_images(getattr(transformers, type(pair(name)[1]).__name__))
+    kind = without_video_processor(getattr(transformers, type(pair(name)[1]).__name__))
 
     def read(folder: str, **options: Any) -> Any:
         return kind.from_pretrained(folder, **options)

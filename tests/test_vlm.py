@@ -16,8 +16,8 @@ from transformers import AttentionInterface
 import foveate.video
 import foveate.vlm
 from foveate.core.errors import SceneError, VideoNotFoundError
-from foveate.video.pick import measure_rate, pick
-from foveate.vlm import VLM, Scene
+from foveate.video.pick import pick, rate_of
+from foveate.vlm import VLM, EncodedImage
 from tests.video_scenes import panning
 from tests.vlm_models import FAMILIES, SPECIAL, pair, photo
 
@@ -58,8 +58,8 @@ def generated(vlm: VLM, inputs: dict[str, Any], **keywords: Any) -> tuple[torch.
     return out.sequences[:, length:], torch.stack(out.logits)
 
 
-def full_positions(vlm: VLM, scene: Scene, ids: torch.Tensor) -> torch.Tensor:
-    return vlm.family.positions(vlm.model, ids, scene.inputs)
+def full_positions(vlm: VLM, encoded: EncodedImage, ids: torch.Tensor) -> torch.Tensor:
+    return vlm.family.positions(vlm.model, ids, encoded.inputs)
 
 
 def said(logits: torch.Tensor) -> torch.Tensor:
@@ -111,8 +111,8 @@ def masked_full(vlm: VLM, images: Sequence[np.ndarray], keep: np.ndarray, questi
 def test_all_cells_are_the_stock_model(family: str, count: int) -> None:
     vlm = attached(family)
     images = [photo(seed=1), photo(90, 130, seed=2)][:count]
-    scene = vlm.see(images)
-    ours = generated(vlm, vlm.prepare(scene, QUESTION, budget=None).inputs())
+    encoded = vlm.see(images)
+    ours = generated(vlm, vlm.prepare(encoded, QUESTION, budget=None).inputs())
     stock = generated(vlm, stock_inputs(vlm, images))
     assert torch.equal(ours[0], stock[0])
     assert torch.equal(ours[1], stock[1])
@@ -124,9 +124,9 @@ def test_all_cells_are_the_stock_model(family: str, count: int) -> None:
 def test_kept_cells_are_the_full_prompt_with_the_others_hidden(family: str) -> None:
     vlm = attached(family)
     image = photo(seed=3)
-    scene = vlm.see(image)
-    prepared = vlm.prepare(scene, QUESTION, budget=sum(scene.cells) // 3)
-    assert 0 < (~prepared.keep).sum() < scene.placements[0].count
+    encoded = vlm.see(image)
+    prepared = vlm.prepare(encoded, QUESTION, budget=sum(encoded.tokens) // 3)
+    assert 0 < (~prepared.keep).sum() < encoded.layouts[0].count
     ids, logits = generated(vlm, prepared.inputs())
     reference = masked_full(vlm, [image], prepared.keep)
     assert torch.equal(ids[0], said(reference).argmax(-1))
@@ -137,44 +137,44 @@ def test_kept_cells_are_the_full_prompt_with_the_others_hidden(family: str) -> N
 def test_other_ways_to_generate(family: str, how: str) -> None:
     """Without a cache, with a static one, and with beams: against the same ways on the full prompt's reference."""
     vlm = attached(family)
-    scene = vlm.see(photo(seed=4))
-    budget = sum(scene.cells) // 2
-    plain = generated(vlm, vlm.prepare(scene, QUESTION, budget=budget).inputs())
+    encoded = vlm.see(photo(seed=4))
+    budget = sum(encoded.tokens) // 2
+    plain = generated(vlm, vlm.prepare(encoded, QUESTION, budget=budget).inputs())
     if how == "static":
         ids, logits = generated(
-            vlm, vlm.prepare(scene, QUESTION, budget=budget).inputs(), cache_implementation="static"
+            vlm, vlm.prepare(encoded, QUESTION, budget=budget).inputs(), cache_implementation="static"
         )
         assert torch.equal(ids, plain[0])
         assert (logits - plain[1]).abs().max() <= EXACT
         return
     if how == "uncached":
         answer = vlm.ask(
-            scene, QUESTION, budget=budget,
+            encoded, QUESTION, budget=budget,
             generation={"use_cache": False, "max_new_tokens": STEPS, "suppress_tokens": UNSAID},
         )  # fmt: skip
         assert np.array_equal(answer.ids, plain[0][0].numpy())
         return
     answer = vlm.ask(
-        scene, QUESTION, budget=budget, generation={"num_beams": 3, "max_new_tokens": 5, "suppress_tokens": UNSAID}
+        encoded, QUESTION, budget=budget, generation={"num_beams": 3, "max_new_tokens": 5, "suppress_tokens": UNSAID}
     )
-    assert np.array_equal(answer.ids, beams(vlm, scene, budget, 3, 5))
+    assert np.array_equal(answer.ids, beams(vlm, encoded, budget, 3, 5))
 
 
 def test_beams_of_several_images(family: str) -> None:
     """Features are repeated for every beam: all images of a prompt, in their order."""
     vlm = attached(family)
-    scene = vlm.see([photo(seed=1), photo(90, 130, seed=2)])
+    encoded = vlm.see([photo(seed=1), photo(90, 130, seed=2)])
     budget = 5, 3
     settings = {"num_beams": 2, "max_new_tokens": 4, "suppress_tokens": UNSAID}
     assert np.array_equal(
-        vlm.ask(scene, QUESTION, budget=budget, generation=settings).ids, beams(vlm, scene, budget, 2, 4)
+        vlm.ask(encoded, QUESTION, budget=budget, generation=settings).ids, beams(vlm, encoded, budget, 2, 4)
     )
 
 
 @torch.no_grad()
-def beams(vlm: VLM, scene: Scene, budget: int | tuple[int, ...], width: int, steps: int) -> np.ndarray:
+def beams(vlm: VLM, encoded: EncodedImage, budget: int | tuple[int, ...], width: int, steps: int) -> np.ndarray:
     """Beam search written here: every beam by a forward of its own, without a cache, with explicit positions."""
-    prepared = vlm.prepare(scene, QUESTION, budget=budget)
+    prepared = vlm.prepare(encoded, QUESTION, budget=budget)
     text = prepared.text
     alive: list[tuple[float, list[int]]] = [(0.0, [])]
     for _ in range(steps):
@@ -197,12 +197,12 @@ def beams(vlm: VLM, scene: Scene, budget: int | tuple[int, ...], width: int, ste
 @pytest.mark.parametrize("width", [1, 2])
 def test_a_ragged_batch_is_each_question_alone(family: str, width: int) -> None:
     vlm = attached(family)
-    scene = vlm.see(photo(seed=5))
-    questions, budgets = ["a dog", "what is left of the red car?", "why"], [3, sum(scene.cells) // 2, 5]
+    encoded = vlm.see(photo(seed=5))
+    questions, budgets = ["a dog", "what is left of the red car?", "why"], [3, sum(encoded.tokens) // 2, 5]
     settings = {"max_new_tokens": STEPS, "suppress_tokens": UNSAID, "num_beams": width}
-    together = vlm.ask_many(scene, questions, budget=budgets, generation=settings)
+    together = vlm.ask_many(encoded, questions, budget=budgets, generation=settings)
     for question, budget, answer in zip(questions, budgets, together, strict=True):
-        alone = vlm.ask(scene, question, budget=budget, generation=settings)
+        alone = vlm.ask(encoded, question, budget=budget, generation=settings)
         assert np.array_equal(alone.ids, answer.ids)
         assert alone.tokens == answer.tokens
 
@@ -214,8 +214,8 @@ def test_positions_of_kept_tokens_are_those_of_the_full_prompt(family: str) -> N
     """Taken from what the stock model itself computes for the full prompt; compact positions would differ."""
     vlm = attached(family)
     image = photo(seed=6)
-    scene = vlm.see(image)
-    prepared = vlm.prepare(scene, QUESTION, budget=5)
+    encoded = vlm.see(image)
+    prepared = vlm.prepare(encoded, QUESTION, budget=5)
     inputs = stock_inputs(vlm, [image])
     if "image_grid_thw" in inputs:
         stock = vlm.model.model.get_rope_index(
@@ -237,9 +237,9 @@ def test_positions_of_kept_tokens_are_those_of_the_full_prompt(family: str) -> N
 def test_golden_positions_of_a_qwen() -> None:
     """Written down by hand: 23 tokens of text, then cells 0, 8 and 34 of 5 x 7, then text from 23 + 7 on."""
     vlm = attached("qwen2_5_vl")
-    scene = vlm.see(photo(150, 200))
-    assert scene.cells == (35,)
-    prepared = vlm.prepare(scene, QUESTION, budget=None)
+    encoded = vlm.see(photo(150, 200))
+    assert encoded.tokens == (35,)
+    prepared = vlm.prepare(encoded, QUESTION, budget=None)
     ids = prepared.text["input_ids"][0]
     start = int((ids == vlm.model.config.image_token_id).nonzero()[0])
     at = prepared.text["position_ids"][1:, 0]
@@ -258,7 +258,7 @@ def dense_tower_with_hidden_cells(vlm: VLM, image: np.ndarray, rows: np.ndarray)
     inputs = stock_inputs(vlm, [image])
     vision = vlm.model.config.vision_config
     merge = getattr(vision, "spatial_merge_size", 1)
-    cells = vlm.see(image).placements[0].count
+    cells = vlm.see(image).layouts[0].count
     mask = torch.zeros(cells, dtype=torch.bool)
     mask[torch.from_numpy(rows)] = True
     order = torch.arange(cells)
@@ -300,13 +300,13 @@ def dense_tower_with_hidden_cells(vlm: VLM, image: np.ndarray, rows: np.ndarray)
 def test_encoding_only_kept_cells_is_the_dense_tower_with_the_others_hidden(name: str) -> None:
     vlm = attached(name)
     image = photo(220, 330, seed=7)
-    scene = vlm.see(image, mode="sparse")
-    assert scene.features is None
-    cells = scene.cells[0]
+    encoded = vlm.see(image, mode="sparse")
+    assert encoded.features is None
+    cells = encoded.tokens[0]
     rows = np.sort(np.random.default_rng(0).choice(cells, cells // 3, replace=False))
-    encoded = vlm.family.encode_kept(vlm.model, scene.inputs, [rows])
+    alone = vlm.family.encode_kept(vlm.model, encoded.inputs, [rows])
     reference = dense_tower_with_hidden_cells(vlm, image, rows)
-    ours = [encoded.rows[0], *(level[0] for level in encoded.levels)]
+    ours = [alone.rows[0], *(level[0] for level in alone.levels)]
     assert len(ours) == len(reference) == (4 if name == "qwen3_vl" else 1)
     for mine, theirs in zip(ours, reference, strict=True):
         assert (mine - theirs).abs().max() <= EXACT * theirs.abs().max()
@@ -319,8 +319,8 @@ def test_encoding_only_kept_cells_is_the_dense_tower_with_the_others_hidden(name
 def test_sparse_with_all_cells_is_the_stock_model(name: str) -> None:
     vlm = attached(name)
     images = [photo(seed=8), photo(100, 170, seed=9)]
-    scene = vlm.see(images, mode="sparse")
-    ours = generated(vlm, vlm.prepare(scene, QUESTION, budget=None, mode="sparse").inputs())
+    encoded = vlm.see(images, mode="sparse")
+    ours = generated(vlm, vlm.prepare(encoded, QUESTION, budget=None, mode="sparse").inputs())
     stock = generated(vlm, stock_inputs(vlm, images))
     assert torch.equal(ours[0], stock[0])
     assert (ours[1] - stock[1]).abs().max() <= EXACT
@@ -376,9 +376,9 @@ def images_of(frame: np.ndarray) -> Any:
 def test_all_cells_of_a_video_are_the_stock_model(name: str, mode: Any) -> None:
     vlm = attached(name)
     frames = [photo(seed=number) for number in range(6)]
-    scene = vlm.see_video(frames, fps=2.0, mode=mode)
-    assert len(scene.images) == 3
-    ours = generated(vlm, vlm.prepare(scene, QUESTION, budget=None, mode=mode).inputs())
+    encoded = vlm.see_video(frames, fps=2.0, mode=mode)
+    assert len(encoded.images) == 3
+    ours = generated(vlm, vlm.prepare(encoded, QUESTION, budget=None, mode=mode).inputs())
     stock = generated(vlm, video_inputs_by_hand(vlm, frames))
     assert torch.equal(ours[0], stock[0])
     assert (ours[1] - stock[1]).abs().max() <= EXACT
@@ -391,16 +391,16 @@ def test_what_does_not_change_in_a_video_is_shown_once(name: str, mode: Any) -> 
     vlm = attached(name)
     still, other = photo(seed=1), photo(seed=1)
     other[:40, :40] = 255 - other[:40, :40]
-    scene = vlm.see_video([still, still, still, still, other, other], mode=mode)
-    cells = scene.placements[0].panes[0].count
-    first, second, third = vlm.prepare(scene, QUESTION, budget=cells + 1, mode=mode, method="changed").chosen[0].kept
+    encoded = vlm.see_video([still, still, still, still, other, other], mode=mode)
+    cells = encoded.layouts[0].grids[0].count
+    first, second, third = vlm.prepare(encoded, QUESTION, budget=cells + 1, mode=mode, method="changed").chosen[0].kept
     assert len(first) + len(third) == cells + 1
     assert len(second) == 0
     corner = third.grid.boxes()[third.indices]  # y0, x0, y1, x1
     assert len(corner)
     assert (corner[:, 0] < 40).all()
     assert (corner[:, 1] < 40).all()
-    usual = vlm.prepare(scene, QUESTION, budget=cells + 1, mode=mode).chosen[0].kept
+    usual = vlm.prepare(encoded, QUESTION, budget=cells + 1, mode=mode).chosen[0].kept
     assert len(usual[1]) > 0
 
 
@@ -412,10 +412,10 @@ def test_a_clip_may_be_a_file_frames_of_a_stream_or_images() -> None:
     picked = vlm.see_video([picture.rgb for picture in pick(clip, 2)])
     frames = list(foveate.video.stream(clip, "a child", budget=9, long_side=128))
     streamed = vlm.see_video([frames[i] for i in (0, 12, 24, 36)])
-    assert measure_rate(pick([(float(i), rgb) for i, rgb in enumerate(clip[:6])], 2), 2) == 1  # a slow clip says so
-    for scene in (picked, streamed):
-        assert np.array_equal(scene.images, by_hand.images)
-        assert vlm.ask(scene, QUESTION, budget=8).text == vlm.ask(by_hand, QUESTION, budget=8).text
+    assert rate_of(pick([(float(i), rgb) for i, rgb in enumerate(clip[:6])], 2), 2) == 1  # a slow clip says so
+    for encoded in (picked, streamed):
+        assert np.array_equal(encoded.images, by_hand.images)
+        assert vlm.ask(encoded, QUESTION, budget=8).text == vlm.ask(by_hand, QUESTION, budget=8).text
 
 
 @pytest.mark.parametrize(
@@ -438,9 +438,9 @@ def test_what_is_no_clip(frames: Any, said: str) -> None:
 def test_pictures_of_a_video_share_one_budget(name: str) -> None:
     vlm = attached(name)
     frames = [photo(seed=number) for number in range(5)]  # an odd one: the last is doubled
-    scene = vlm.see_video(frames)
-    prepared = vlm.prepare(scene, QUESTION, budget=20)
+    encoded = vlm.see_video(frames)
+    prepared = vlm.prepare(encoded, QUESTION, budget=20)
     assert prepared.chosen[0].count == 20
     assert [len(kept.grid.shape) for kept in prepared.chosen[0].kept] == [2, 2, 2]
-    answer = vlm.ask(scene, QUESTION, budget=20, generation={"max_new_tokens": 2})
-    assert answer.tokens == (20, scene.placements[0].count)
+    answer = vlm.ask(encoded, QUESTION, budget=20, generation={"max_new_tokens": 2})
+    assert answer.tokens == (20, encoded.layouts[0].count)

@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 
 import foveate.vlm
 from foveate.cli.main import app
-from foveate.vlm import FAMILIES, METHODS
+from foveate.vlm import FAMILIES, METHODS, MODES
 from foveate.vlm.attach import OLDEST
-from foveate.vlm.model import MODES
 from tests.conftest import PHOTOS
 from tests.test_readme import blocks
 from tests.video_clips import encode

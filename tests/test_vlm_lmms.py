@@ -25,7 +25,7 @@ from PIL import Image
 import foveate.vlm
 from foveate.core.errors import BudgetError, ModelError, OptionError
 from foveate.vlm import lmms
-from foveate.vlm.lmms import asked, cells, cut, generation
+from foveate.vlm.lmms import cut_answer, extract_question, token_budget, translate_settings
 from tests.vlm_folders import saved
 from tests.vlm_models import pair, photo
 
@@ -178,9 +178,9 @@ def test_two_requests_about_different_images(folder: Path) -> None:
             [{"role": "user", "content": [{"type": "image"}, messages(document)[0]["content"][1]]}],
             add_generation_prompt=True, tokenize=False,
         )  # fmt: skip
-        scene = own.see(document["images"][0])
-        answer = own.ask(scene, asked(document["question"]), budget=round(scene.cells[0] / 4), prompt=prompt,
-                         generation={"max_new_tokens": 6})  # fmt: skip
+        encoded = own.see(document["images"][0])
+        budget, words = round(encoded.tokens[0] / 4), extract_question(document["question"])
+        answer = own.ask(encoded, words, budget=budget, prompt=prompt, generation={"max_new_tokens": 6})
         assert result.text == answer.text
         assert result.token_counts.output_tokens == len(answer.ids) <= 6
         kept.append(answer.tokens)
@@ -203,18 +203,18 @@ def test_a_scene_is_seen_once_for_all_questions_about_its_image(folder: Path, mo
     again = Image.fromarray(np.asarray(LARGE).copy())  # another object, the same pixels
     other = Image.fromarray(photo(100, 100, seed=3))
     documents = [{"images": [image], "question": "a dog"} for image in (LARGE, again, SMALL, LARGE, other, SMALL)]
-    model = evaluated(folder, "budget=5,scenes=2", documents)
+    model = evaluated(folder, "budget=5,images=2", documents)
     model.generate_until(requests(6, GREEDY | {"max_new_tokens": 1}))
     assert len(seen) == 4  # large, small, other; small once more, as large was asked about after it
-    assert len(model.scenes) == 2
+    assert len(model.encoded) == 2
 
 
 def test_a_fixed_budget_is_cut_to_small_images_without_a_word(folder: Path, recwarn: pytest.WarningsRecorder) -> None:
     model = evaluated(folder, "budget=20", [{"images": [LARGE, SMALL], "question": "a dog"}])
     model.generate_until(requests(1, GREEDY))
-    scene = model.scenes.of([foveate.load_image(image) for image in (LARGE, SMALL)])
-    assert cells(20, scene) == (20, 12)
-    assert scene.cells[1] == 12
+    encoded = model.encode([foveate.load_image(image) for image in (LARGE, SMALL)])
+    assert token_budget(20, encoded) == (20, 12)
+    assert encoded.tokens[1] == 12
     assert not [w for w in recwarn if "all are kept" in str(w.message)]
     assert LOGGED[0]["additional_metrics"]["visual_tokens_kept"] == 32
 
@@ -308,21 +308,21 @@ def test_messages_of_other_shapes(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_orders_to_the_model_are_not_looked_for(text: str, question: str) -> None:
-    assert asked(text) == question
+    assert extract_question(text) == question
 
 
 def test_answers_are_cut() -> None:
-    assert cut("red\nblue. green", ["\n", "."]) == "red"
-    assert cut("one\n\ntwo", ["\n\n"]) == "one\n\ntwo"
-    assert cut("one two", None) == "one two"
-    assert cut("one STOP", "STOP") == "one"
+    assert cut_answer("red\nblue. green", ["\n", "."]) == "red"
+    assert cut_answer("one\n\ntwo", ["\n\n"]) == "one\n\ntwo"
+    assert cut_answer("one two", None) == "one two"
+    assert cut_answer("one STOP", "STOP") == "one"
 
 
 def test_settings_of_generation() -> None:
-    assert generation({"temperature": 0, "top_p": 1.0}, 64) == {
+    assert translate_settings({"temperature": 0, "top_p": 1.0}, 64) == {
         "max_new_tokens": 64, "num_beams": 1, "do_sample": False,
     }  # fmt: skip
-    assert generation({"temperature": 0.7, "top_p": 0.9, "num_beams": 2, "max_new_tokens": 5}, 64) == {
+    assert translate_settings({"temperature": 0.7, "top_p": 0.9, "num_beams": 2, "max_new_tokens": 5}, 64) == {
         "max_new_tokens": 5, "num_beams": 2, "do_sample": True, "temperature": 0.7, "top_p": 0.9,
     }  # fmt: skip
 

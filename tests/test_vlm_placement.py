@@ -18,9 +18,9 @@ from foveate.core.errors import OptionError
 from foveate.core.readonly import ReadOnly
 from foveate.relevance.value import Relevance
 from foveate.vlm import METHODS, VLM
-from foveate.vlm.families.llava import shown
-from foveate.vlm.inputs.placement import Pane, Placement, seen_through
-from foveate.vlm.select.choose import Candidates, choose, coarser, determinantal, max_min
+from foveate.vlm.families.llava import visible_box
+from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, project
+from foveate.vlm.select.choose import Candidates, choose, coarser_shape, determinantal, max_min
 from tests.vlm_models import FAMILIES, pair, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
@@ -44,7 +44,7 @@ def relevance(plane: np.ndarray, height: int = 60, width: int = 80, **more: Any)
 @pytest.mark.parametrize("name", list(FAMILIES))
 @pytest.mark.parametrize("size", [(150, 200), (260, 120), (120, 120)])
 def test_a_cell_lies_where_its_features_change(name: str, size: tuple[int, int]) -> None:
-    """A black patch in a grey photograph: the rows that change are those of the cells over it, in every pane.
+    """A black patch in a grey photograph: the rows that change are those of the cells over it, in every grid.
 
     The patch embedding alone is looked at (the tower mixes all cells): rows are compared before the first block, by
     giving the tower no blocks.
@@ -52,7 +52,7 @@ def test_a_cell_lies_where_its_features_change(name: str, size: tuple[int, int])
     vlm = attached(name)
     height, width = size
     grey = np.full((height, width, 3), 128, np.uint8)
-    before, placement = patches_of(vlm, grey)
+    before, layout = patches_of(vlm, grey)
     rng = np.random.default_rng(0)
     for _ in range(4):
         y, x = int(rng.uniform(0.15, 0.85) * height), int(rng.uniform(0.15, 0.85) * width)
@@ -61,14 +61,14 @@ def test_a_cell_lies_where_its_features_change(name: str, size: tuple[int, int])
         after, _ = patches_of(vlm, marked)
         change = np.abs(after - before).sum(1)
         found = 0
-        for pane in placement.panes:
-            y0, x0, y1, x1 = pane.box
+        for grid in layout.grids:
+            y0, x0, y1, x1 = grid.box
             if not (y0 + 4 < y < y1 - 4 and x0 + 4 < x < x1 - 4):
                 continue
-            cells = change[pane.rows(np.arange(pane.count))]
+            cells = change[grid.rows(np.arange(grid.count))]
             best = int(cells.argmax())
-            side_y, side_x = (y1 - y0) / pane.h, (x1 - x0) / pane.w
-            centre = y0 + (best // pane.w + 0.5) * side_y, x0 + (best % pane.w + 0.5) * side_x
+            side_y, side_x = (y1 - y0) / grid.h, (x1 - x0) / grid.w
+            centre = y0 + (best // grid.w + 0.5) * side_y, x0 + (best % grid.w + 0.5) * side_x
             assert abs(centre[0] - y) <= side_y / 2 + 6
             assert abs(centre[1] - x) <= side_x / 2 + 6
             assert cells[best] > 0
@@ -76,7 +76,7 @@ def test_a_cell_lies_where_its_features_change(name: str, size: tuple[int, int])
         assert found or name == "llava"  # which cuts the centre out
 
 
-def patches_of(vlm: VLM, image: np.ndarray) -> tuple[np.ndarray, Placement]:
+def patches_of(vlm: VLM, image: np.ndarray) -> tuple[np.ndarray, TokenLayout]:
     """Feature rows without attention between patches: every attention of the tower is switched off for the call."""
     hooks = [
         module.register_forward_hook(lambda m, a, out: tuple(torch.zeros_like(o) if o is not None else o for o in out)
@@ -86,12 +86,12 @@ def patches_of(vlm: VLM, image: np.ndarray) -> tuple[np.ndarray, Placement]:
     ]  # fmt: skip
     assert hooks
     try:
-        scene = vlm.see(image)
+        encoded = vlm.see(image)
     finally:
         for hook in hooks:
             hook.remove()
-    assert scene.features is not None
-    return scene.features.rows[0].numpy(), scene.placements[0]
+    assert encoded.features is not None
+    return encoded.features.rows[0].numpy(), encoded.layouts[0]
 
 
 def test_what_a_clip_processor_shows() -> None:
@@ -99,15 +99,15 @@ def test_what_a_clip_processor_shows() -> None:
         do_resize, do_center_crop, do_pad = True, True, False
         size, crop_size = {"shortest_edge": 336}, {"height": 336, "width": 336}
 
-    assert shown(Settings(), (480, 640)) == pytest.approx((0, 80, 480, 560), abs=1)
-    assert shown(Settings(), (640, 480)) == pytest.approx((80, 0, 560, 480), abs=1)
-    assert shown(Settings(), (500, 500)) == (0, 0, 500, 500)
+    assert visible_box(Settings(), (480, 640)) == pytest.approx((0, 80, 480, 560), abs=1)
+    assert visible_box(Settings(), (640, 480)) == pytest.approx((80, 0, 560, 480), abs=1)
+    assert visible_box(Settings(), (500, 500)) == (0, 0, 500, 500)
     padded = Settings()
     padded.do_pad = True
-    assert shown(padded, (480, 640)) == pytest.approx((-80, 0, 560, 640), abs=1)
+    assert visible_box(padded, (480, 640)) == pytest.approx((-80, 0, 560, 640), abs=1)
     squeezed = Settings()
     squeezed.do_center_crop, squeezed.size = False, {"height": 336, "width": 336}
-    assert shown(squeezed, (480, 640)) == (0, 0, 480, 640)
+    assert visible_box(squeezed, (480, 640)) == (0, 0, 480, 640)
 
 
 # --- maps on panes ----------------------------------------------------------------------------------------------------
@@ -117,22 +117,22 @@ def test_a_map_on_a_pane_is_its_area_mean() -> None:
     """Against sums over single pixels."""
     plane = np.random.default_rng(1).random((6, 8), np.float32)
     fine = plane.repeat(10, 0).repeat(10, 1)  # 60 x 80 pixels
-    pane = Pane(2, 3, (6.0, 11.0, 46.0, 71.0))
-    ours = seen_through(relevance(plane), pane).map
+    grid = TokenGrid(2, 3, (6.0, 11.0, 46.0, 71.0))
+    ours = project(relevance(plane), grid).map
     theirs = fine[6:46, 11:71].reshape(2, 20, 3, 20).mean((1, 3))
     assert np.allclose(ours, theirs, atol=1e-5)
 
 
 def test_a_pane_over_the_whole_image_is_the_grid() -> None:
     plane = np.random.default_rng(2).random((6, 8), np.float32)
-    whole = Pane(3, 4, (0.0, 0.0, 60.0, 80.0))
-    assert np.array_equal(seen_through(relevance(plane), whole).map, relevance(plane).on(Grid(3, 4, 60, 80)).map)
+    whole = TokenGrid(3, 4, (0.0, 0.0, 60.0, 80.0))
+    assert np.array_equal(project(relevance(plane), whole).map, relevance(plane).on(Grid(3, 4, 60, 80)).map)
 
 
 def test_outside_of_the_image_nothing_is_relevant_and_is_kept_last() -> None:
     plane = np.full((6, 8), 0.5, np.float32)
-    pane = Pane(8, 8, (-10.0, 0.0, 70.0, 80.0))
-    found = seen_through(relevance(plane), pane)
+    grid = TokenGrid(8, 8, (-10.0, 0.0, 70.0, 80.0))
+    found = project(relevance(plane), grid)
     assert np.allclose(found.map[0], 0)
     assert np.allclose(found.map[1:7], 0.5)
     assert found.valid is not None
@@ -146,7 +146,7 @@ def test_outside_of_the_image_nothing_is_relevant_and_is_kept_last() -> None:
 @settings(max_examples=60, deadline=None)
 def test_a_constant_stays_a_constant_inside(h: int, w: int, y: float, x: float, down: float, across: float) -> None:
     plane = np.full((7, 5), 0.25, np.float32)
-    found = seen_through(relevance(plane), Pane(h, w, (y, x, y + down, x + across)))
+    found = project(relevance(plane), TokenGrid(h, w, (y, x, y + down, x + across)))
     assert found.map.shape == (h, w)
     assert np.allclose(found.map, 0.25, atol=1e-5)
 
@@ -159,19 +159,19 @@ def candidates(seed: int = 0, panes: int = 1) -> Candidates:
     shapes = [(6, 8), (3, 4)][:panes]
     made, first = [], 0
     for h, w in shapes:
-        made.append(Pane(h, w, (0.0, 0.0, 60.0, 80.0), first=first))
+        made.append(TokenGrid(h, w, (0.0, 0.0, 60.0, 80.0), first=first))
         first += h * w
     features = rng.normal(size=(first, 5)).astype(np.float32)
     found = relevance(rng.random((6, 8), np.float32), features=rng.normal(size=(6, 8, 3)).astype(np.float32))
     image = np.zeros((60, 80, 3), np.uint8)
-    return Candidates(Placement(tuple(made), first), (found,), (image,), lambda: features)
+    return Candidates(TokenLayout(tuple(made), first), (found,), (image,), lambda: features)
 
 
 @pytest.mark.parametrize("panes", [1, 2])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_keeps_exactly_as_many_as_asked(method: Any, panes: int) -> None:
     image = candidates(panes=panes)
-    cells = image.placement.cells
+    cells = image.layout.selectable
     for budget in (1, 2, 7, cells - 1, cells):
         choice = choose(method, image, budget)
         assert choice.count == len(choice.rows)
@@ -183,7 +183,7 @@ def test_every_method_keeps_exactly_as_many_as_asked(method: Any, panes: int) ->
 
 def test_relevance_keeps_the_best_of_all_panes() -> None:
     image = candidates(panes=2)
-    scores = np.concatenate([r.map.ravel() for r in image.panes()])
+    scores = np.concatenate([r.map.ravel() for r in image.on_grids()])
     kept = choose("relevance", image, 9).rows
     assert set(kept) == set(np.argsort(-scores, kind="stable")[:9])
 
@@ -223,7 +223,7 @@ def test_determinantal_is_the_greedy_determinant() -> None:
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 500))
 def test_coarser_grids_fit(h: int, w: int, most: int) -> None:
-    rows, cols = coarser((h, w), most)
+    rows, cols = coarser_shape((h, w), most)
     assert rows * cols <= most
     assert rows <= h
     assert cols <= w
@@ -232,12 +232,12 @@ def test_coarser_grids_fit(h: int, w: int, most: int) -> None:
 
 def test_downsampled_features_are_means() -> None:
     vlm = attached("llava")
-    scene = vlm.see(photo())
-    prepared = vlm.prepare(scene, "a dog", budget=4, method="downsample")
-    assert scene.features is not None
-    whole = scene.features.rows[0].reshape(2, 2, 2, 2, -1).mean((1, 3)).reshape(4, -1)
+    encoded = vlm.see(photo())
+    prepared = vlm.prepare(encoded, "a dog", budget=4, method="downsample")
+    assert encoded.features is not None
+    whole = encoded.features.rows[0].reshape(2, 2, 2, 2, -1).mean((1, 3)).reshape(4, -1)
     assert torch.allclose(prepared.features.rows[0], whole, atol=1e-6)
-    assert scene.features.rows[0].shape[0] == 16
+    assert encoded.features.rows[0].shape[0] == 16
 
 
 def test_an_unknown_method_lists_the_known_ones() -> None:
@@ -247,8 +247,8 @@ def test_an_unknown_method_lists_the_known_ones() -> None:
 
 def test_protected_cells_are_kept_first() -> None:
     vlm = attached("qwen2_5_vl")
-    scene = vlm.see(photo())
-    mask = np.zeros(scene.textures[0].grid.shape, bool)
+    encoded = vlm.see(photo())
+    mask = np.zeros(encoded.textures[0].grid.shape, bool)
     mask[-1, -1] = True
-    kept = vlm.prepare(scene, "a dog", budget=1, protected=mask).chosen[0].kept[0]
+    kept = vlm.prepare(encoded, "a dog", budget=1, protected=mask).chosen[0].kept[0]
     assert kept.mask[-1, -1]

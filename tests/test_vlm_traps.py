@@ -49,8 +49,8 @@ def logits(vlm: VLM, inputs: dict[str, Any]) -> torch.Tensor:
 def test_without_positions_the_answer_would_differ(name: str) -> None:
     """Trap 1: compact positions raise nothing. This is why `prepare` always passes them."""
     vlm = attached(name)
-    scene = vlm.see(photo(seed=1))
-    prepared = vlm.prepare(scene, QUESTION, budget=6, method="uniform")
+    encoded = vlm.see(photo(seed=1))
+    prepared = vlm.prepare(encoded, QUESTION, budget=6, method="uniform")
     right = logits(vlm, prepared.inputs())
     without = {key: value for key, value in prepared.inputs().items() if key != "position_ids"}
     assert (logits(vlm, without) - right).abs().max() > 100 * EXACT
@@ -71,13 +71,13 @@ def family(request: pytest.FixtureRequest) -> str:
 def test_without_a_cache_gaps_would_be_borders() -> None:
     """Trap 3: `generate` drops a mask of ones, and then takes gaps in positions for borders between prompts."""
     vlm = attached("llava")
-    scene = vlm.see(photo(seed=2))
+    encoded = vlm.see(photo(seed=2))
     keywords = {"max_new_tokens": 6, "use_cache": False}
-    naive = generated(vlm, vlm.prepare(scene, QUESTION, budget=5, method="uniform").inputs(), **keywords)[1]
-    right = generated(vlm, vlm.prepare(scene, QUESTION, budget=5, method="uniform").inputs(), max_new_tokens=6)[1]
+    naive = generated(vlm, vlm.prepare(encoded, QUESTION, budget=5, method="uniform").inputs(), **keywords)[1]
+    right = generated(vlm, vlm.prepare(encoded, QUESTION, budget=5, method="uniform").inputs(), max_new_tokens=6)[1]
     assert (naive[0] - right[0]).abs().max() > 100 * EXACT
-    ours = vlm.ask(scene, QUESTION, budget=5, method="uniform", generation={"use_cache": False, **FEW})
-    cached = vlm.ask(scene, QUESTION, budget=5, method="uniform", generation=FEW)
+    ours = vlm.ask(encoded, QUESTION, budget=5, method="uniform", generation={"use_cache": False, **FEW})
+    cached = vlm.ask(encoded, QUESTION, budget=5, method="uniform", generation=FEW)
     assert np.array_equal(ours.ids, cached.ids)
 
 
@@ -97,15 +97,15 @@ def test_deepstack_is_not_lost() -> None:
 def test_generate_never_changes_a_scene(family: str, settings: dict[str, Any]) -> None:
     """Trap 5: beams and several sequences write into the object that carries the features."""
     vlm = attached(family)
-    scene = vlm.see(photo(seed=4))
-    assert scene.features is not None
-    before = copy.deepcopy(scene.features)
-    first = vlm.ask(scene, QUESTION, budget=None, generation=FEW)
-    vlm.ask(scene, QUESTION, budget=None, generation={**FEW, **settings})
-    assert [len(rows) for rows in scene.features.rows] == [len(rows) for rows in before.rows]
-    for now, then in zip(scene.features.rows, before.rows, strict=True):
+    encoded = vlm.see(photo(seed=4))
+    assert encoded.features is not None
+    before = copy.deepcopy(encoded.features)
+    first = vlm.ask(encoded, QUESTION, budget=None, generation=FEW)
+    vlm.ask(encoded, QUESTION, budget=None, generation={**FEW, **settings})
+    assert [len(rows) for rows in encoded.features.rows] == [len(rows) for rows in before.rows]
+    for now, then in zip(encoded.features.rows, before.rows, strict=True):
         assert torch.equal(now, then)
-    assert np.array_equal(vlm.ask(scene, QUESTION, budget=None, generation=FEW).ids, first.ids)
+    assert np.array_equal(vlm.ask(encoded, QUESTION, budget=None, generation=FEW).ids, first.ids)
 
 
 @pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
@@ -133,9 +133,9 @@ def test_an_answer_is_what_came_after_the_short_prompt(family: str) -> None:
 def test_weights_of_one_are_the_stock_model_and_gradients_flow(family: str) -> None:
     vlm = attached(family)
     image = photo(seed=7)
-    scene = vlm.see(image)
-    ones = [torch.ones(placement.count, requires_grad=True) for placement in scene.placements]
-    prepared = vlm.prepare(scene, QUESTION, mode="weight", weights=ones)
+    encoded = vlm.see(image)
+    ones = [torch.ones(layout.count, requires_grad=True) for layout in encoded.layouts]
+    prepared = vlm.prepare(encoded, QUESTION, mode="weight", weights=ones)
     out = vlm.model(**prepared.inputs(), use_cache=True).logits[0, -1]
     stock = generated(vlm, stock_inputs(vlm, [image]), max_new_tokens=1)[1][0, 0]
     assert (out.detach() - stock).abs().max() <= EXACT / 10  # kernels differ a little where gradients are kept
@@ -146,27 +146,27 @@ def test_weights_of_one_are_the_stock_model_and_gradients_flow(family: str) -> N
 
 def test_usual_weights_follow_the_map() -> None:
     vlm = attached("qwen2_5_vl")
-    scene = vlm.see(Path(foveate.__file__).parent / "cli/photos/yellow_bus.jpg")
-    prepared = vlm.prepare(scene, "the yellow bus", mode="weight")
-    assert scene.features is not None
-    norms = prepared.features.rows[0].norm(dim=1) / scene.features.rows[0].norm(dim=1)
-    plane = prepared.relevance[0].on(foveate.Grid(*_shape(scene), *scene.images[0].shape[:2])).map.ravel()
+    encoded = vlm.see(Path(foveate.__file__).parent / "cli/photos/yellow_bus.jpg")
+    prepared = vlm.prepare(encoded, "the yellow bus", mode="weight")
+    assert encoded.features is not None
+    norms = prepared.features.rows[0].norm(dim=1) / encoded.features.rows[0].norm(dim=1)
+    plane = prepared.relevance[0].on(foveate.Grid(*_shape(encoded), *encoded.images[0].shape[:2])).map.ravel()
     assert norms.min() >= 0.5 - 1e-5
     assert norms.max() <= 1 + 1e-5
     assert np.corrcoef(norms.numpy(), plane)[0, 1] > 0.99
     assert len(prepared.keep) == prepared.keep.sum()
 
 
-def _shape(scene: foveate.vlm.Scene) -> tuple[int, int]:
-    pane = scene.placements[0].panes[0]
-    return pane.h, pane.w
+def _shape(encoded: foveate.vlm.EncodedImage) -> tuple[int, int]:
+    grid = encoded.layouts[0].grids[0]
+    return grid.h, grid.w
 
 
 @pytest.mark.parametrize("name", ["llava", "qwen2_5_vl", "qwen3_vl"])
 def test_crops_are_further_images(name: str) -> None:
     vlm = attached(name)
-    scene = vlm.see(Path(foveate.__file__).parent / "cli/photos/yellow_bus.jpg")
-    answer = vlm.ask(scene, "the yellow bus", mode="crop", budget=120, generation=FEW)
+    encoded = vlm.see(Path(foveate.__file__).parent / "cli/photos/yellow_bus.jpg")
+    answer = vlm.ask(encoded, "the yellow bus", mode="crop", budget=120, generation=FEW)
     assert answer.regions is not None
     assert len(answer.chosen) == 1 + len(answer.regions)
     cells = sum(choice.count for choice in answer.chosen)
@@ -176,9 +176,9 @@ def test_crops_are_further_images(name: str) -> None:
 def test_questions_that_name_nothing_are_asked_all_the_same() -> None:
     """ "Why?" has no place in the picture: saliency and an even spread get the budget."""
     vlm = attached("llava")
-    scene = vlm.see(photo())
+    encoded = vlm.see(photo())
     for question in ("why?", "describe it", "これは何ですか"):
-        answer = vlm.ask(scene, question, budget=5, generation=FEW)
+        answer = vlm.ask(encoded, question, budget=5, generation=FEW)
         assert answer.tokens == (5, 16)
         assert answer.relevance[0].confidence < 0.5
 
@@ -220,20 +220,20 @@ def test_the_texture_comes_from_the_same_pass(clip_folder: str) -> None:
     calls = []
     hook = model.model.vision_tower.register_forward_hook(lambda *_: calls.append(1))
     try:
-        scene = vlm.see(photo(seed=8))
+        encoded = vlm.see(photo(seed=8))
     finally:
         hook.remove()
     assert len(calls) == 1
-    assert scene.textures[0].grid.shape == (4, 4)
-    assert scene.images[0].shape == (150, 152, 3)  # what the processor shows of 150 x 200
+    assert encoded.textures[0].grid.shape == (4, 4)
+    assert encoded.images[0].shape == (150, 152, 3)  # what the processor shows of 150 x 200
     clip: Any = vlm.encoder
     pixels = stock_inputs(vlm, [photo(seed=8)])["pixel_values"]
     with torch.no_grad():
         dense = clip.clip.dense_features(pixels)[0].numpy()
     vector = clip.encode_text(["a dog"])[0]
-    ours = scene.textures[0].scores(vector[None])[0].reshape(4, 4)
+    ours = encoded.textures[0].scores(vector[None])[0].reshape(4, 4)
     assert np.allclose(ours, dense @ vector, atol=5e-3)
-    answer = vlm.ask(scene, "a dog", budget=5, generation=FEW)
+    answer = vlm.ask(encoded, "a dog", budget=5, generation=FEW)
     assert answer.tokens == (5, 16)
 
 
@@ -326,13 +326,13 @@ def test_image_tokens_missing_or_doubled(prompt: str) -> None:
 
 def test_a_prompt_of_ones_own() -> None:
     vlm = attached("llava")
-    scene = vlm.see(photo(seed=9))
+    encoded = vlm.see(photo(seed=9))
     text = vlm.processor.apply_chat_template(
         [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": QUESTION}]}],
         add_generation_prompt=True, tokenize=False,
     )  # fmt: skip
-    usual = vlm.prepare(scene, QUESTION, budget=7)
-    own = vlm.prepare(scene, QUESTION, budget=7, prompt=text)
+    usual = vlm.prepare(encoded, QUESTION, budget=7)
+    own = vlm.prepare(encoded, QUESTION, budget=7, prompt=text)
     assert torch.equal(usual.text["input_ids"], own.text["input_ids"])
 
 
@@ -341,21 +341,21 @@ def test_a_processor_without_a_chat_template_asks_for_a_prompt() -> None:
     bare = copy.copy(processor)
     bare.chat_template = None
     vlm = foveate.vlm.attach(model, bare)
-    scene = vlm.see(photo())
+    encoded = vlm.see(photo())
     with pytest.raises(PromptError, match="chat template"):
-        vlm.ask(scene, QUESTION)
-    assert vlm.ask(scene, QUESTION, prompt="USER: <image>\nwhat? ASSISTANT:", budget=5, generation=FEW).tokens[0] == 5
+        vlm.ask(encoded, QUESTION)
+    assert vlm.ask(encoded, QUESTION, prompt="USER: <image>\nwhat? ASSISTANT:", budget=5, generation=FEW).tokens[0] == 5
 
 
 def test_budgets() -> None:
     vlm = attached("llava")
-    scene = vlm.see(photo())
+    encoded = vlm.see(photo())
     with pytest.warns(UserWarning, match="16 cells"):
-        assert vlm.ask(scene, QUESTION, budget=99, generation=FEW).tokens == (16, 16)
+        assert vlm.ask(encoded, QUESTION, budget=99, generation=FEW).tokens == (16, 16)
     wrong: list[Any] = [0, -1, 2.5, True, "all", (3, 4), ()]
     for budget in wrong:
         with pytest.raises(BudgetError):
-            vlm.ask(scene, QUESTION, budget=budget, generation=FEW)
+            vlm.ask(encoded, QUESTION, budget=budget, generation=FEW)
     two = vlm.see([photo(), photo(seed=1)])
     with pytest.raises(BudgetError, match="2 images"):
         vlm.ask(two, QUESTION, budget=8, generation=FEW)
@@ -363,28 +363,28 @@ def test_budgets() -> None:
     assert [choice.count for choice in answer.chosen] == [3, 5]
     assert vlm.ask(two, QUESTION, budget="auto", generation=FEW).tokens[0] >= 2
     with pytest.raises(BudgetError, match="3 budgets for 2"):
-        vlm.ask_many(scene, ["a", "b"], budget=[1, 2, 3])
+        vlm.ask_many(encoded, ["a", "b"], budget=[1, 2, 3])
     with pytest.raises(OptionError, match="list of texts"):
-        vlm.ask_many(scene, "a dog")
+        vlm.ask_many(encoded, "a dog")
 
 
 @pytest.mark.parametrize("mode", ["drop", "sparse"])
 def test_copies_of_a_scene_and_pickles(mode: Any) -> None:
-    """A copy would be of another model; so it is the scene itself. A pickle would be the model."""
+    """A copy would be of another model; so it is the encoded itself. A pickle would be the model."""
     vlm = attached("qwen3_vl")
-    scene = vlm.see(photo(), mode=mode)
-    prepared = vlm.prepare(scene, QUESTION, budget=5, mode=mode)
-    for value in (scene, prepared):
+    encoded = vlm.see(photo(), mode=mode)
+    prepared = vlm.prepare(encoded, QUESTION, budget=5, mode=mode)
+    for value in (encoded, prepared):
         assert copy.copy(value) is copy.deepcopy(value) is value
         assert copy.deepcopy([value])[0] is value
         with pytest.raises(SceneError, match=rf"a {type(value).__name__} to be pickled[^$]*see the image again"):
             pickle.dumps(value)
-    answer = vlm.ask(scene, QUESTION, budget=5, mode=mode, generation=FEW)
+    answer = vlm.ask(encoded, QUESTION, budget=5, mode=mode, generation=FEW)
     for again in (pickle.loads(pickle.dumps(answer)), copy.deepcopy(answer)):
         assert (again.text, again.tokens, again.mode) == (answer.text, answer.tokens, mode)
         assert np.array_equal(again.chosen[0].kept[0].mask, answer.chosen[0].kept[0].mask)
-    texture = pickle.loads(pickle.dumps(scene.textures[0]))
-    assert np.array_equal(foveate.score(texture, "a dog").map, foveate.score(scene.textures[0], "a dog").map)
+    texture = pickle.loads(pickle.dumps(encoded.textures[0]))
+    assert np.array_equal(foveate.score(texture, "a dog").map, foveate.score(encoded.textures[0], "a dog").map)
 
 
 def test_smolvlm_where_transformers_breaks_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,13 +396,13 @@ def test_smolvlm_where_transformers_breaks_it(monkeypatch: pytest.MonkeyPatch) -
 
 def test_whole_windows() -> None:
     vlm = attached("qwen2_5_vl")
-    scene = vlm.see(photo(230, 230))
-    kept = vlm.prepare(scene, QUESTION, budget="auto", window=(4, 4)).chosen[0].kept[0].mask
+    encoded = vlm.see(photo(230, 230))
+    kept = vlm.prepare(encoded, QUESTION, budget="auto", window=(4, 4)).chosen[0].kept[0].mask
     assert kept.shape == (8, 8)
     blocks = kept.reshape(2, 4, 2, 4).any((1, 3))
     assert kept.sum() == 16 * blocks.sum()
     with pytest.raises(BudgetError, match="whole windows"):
-        vlm.prepare(scene, QUESTION, budget=5, window=(4, 4))
+        vlm.prepare(encoded, QUESTION, budget=5, window=(4, 4))
     tiles = attached("internvl")
     with pytest.raises(OptionError, match="panes"):
         tiles.prepare(tiles.see(photo()), QUESTION, budget=4, window=(2, 2))
@@ -412,15 +412,15 @@ def test_whole_windows() -> None:
 def test_sparse_prefers_whole_windows(budget: int) -> None:
     """The budget is exact: whole windows as far as they fit, then single cells."""
     vlm = attached("qwen2_5_vl")
-    scene = vlm.see(photo(336, 336), mode="sparse")
-    kept = vlm.prepare(scene, QUESTION, budget=budget, mode="sparse").chosen[0].kept[0]
+    encoded = vlm.see(photo(336, 336), mode="sparse")
+    kept = vlm.prepare(encoded, QUESTION, budget=budget, mode="sparse").chosen[0].kept[0]
     assert kept.mask.shape == (12, 12)
     assert len(kept) == kept.mask.sum() == budget
     assert set(kept.reasons) >= {"participation", "floor"}
     assert all(len(values) == budget for values in kept.reasons.values())
     full = kept.mask.reshape(3, 4, 3, 4).all((1, 3))
     assert full.sum() == budget // 16
-    single = vlm.prepare(scene, QUESTION, budget=budget, mode="sparse", window=None).chosen[0].kept[0].mask
+    single = vlm.prepare(encoded, QUESTION, budget=budget, mode="sparse", window=None).chosen[0].kept[0].mask
     assert single.sum() == budget
     assert single.reshape(3, 4, 3, 4).all((1, 3)).sum() < full.sum()
     after = vlm.prepare(vlm.see(photo(336, 336)), QUESTION, budget=budget).chosen[0].kept[0].mask
@@ -429,21 +429,21 @@ def test_sparse_prefers_whole_windows(budget: int) -> None:
 
 def test_windows_where_they_do_not_pay() -> None:
     vlm = attached("qwen2_5_vl")
-    scene = vlm.see(photo(336, 336), mode="sparse")
-    few = [vlm.prepare(scene, QUESTION, budget=63, mode="sparse", window=whole).chosen[0] for whole in ("auto", None)]
+    encoded = vlm.see(photo(336, 336), mode="sparse")
+    few = [vlm.prepare(encoded, QUESTION, budget=63, mode="sparse", window=whole).chosen[0] for whole in ("auto", None)]
     assert np.array_equal(few[0].rows, few[1].rows)
     small = vlm.see(photo(150, 200), mode="sparse")  # 5 x 7 cells: windows of 16, 12, 4 and 3
     assert vlm.prepare(small, QUESTION, budget=33, mode="sparse").tokens == (33, 35)
     with pytest.raises(OptionError, match="auto"):
-        vlm.prepare(scene, QUESTION, mode="sparse", window="windows")  # type: ignore[arg-type]
+        vlm.prepare(encoded, QUESTION, mode="sparse", window="windows")  # type: ignore[arg-type]
 
 
 def test_windows_hold_protected_cells_and_pictures_of_a_video() -> None:
     vlm = attached("qwen2_5_vl")
-    scene = vlm.see(photo(336, 336), mode="sparse")
+    encoded = vlm.see(photo(336, 336), mode="sparse")
     mask = np.zeros((12, 12), bool)
     mask[::4, ::4] = True  # a cell in every window: more windows than fit
-    kept = vlm.prepare(scene, QUESTION, budget=70, mode="sparse", protected=mask).chosen[0].kept[0]
+    kept = vlm.prepare(encoded, QUESTION, budget=70, mode="sparse", protected=mask).chosen[0].kept[0]
     full = kept.mask.reshape(3, 4, 3, 4).all((1, 3))
     assert full.sum() == 4
     assert len(kept) == 70
@@ -461,12 +461,12 @@ def test_a_tower_of_windows_alone_loses_nothing_where_they_are_whole(monkeypatch
     vlm = attached("qwen2_5_vl")
     monkeypatch.setattr(vlm.model.model.visual, "fullatt_block_indexes", [])
     image = photo(336, 336)
-    dense, scene = vlm.see(image), vlm.see(image, mode="sparse")
+    dense, encoded = vlm.see(image), vlm.see(image, mode="sparse")
     assert dense.features is not None
     lost = []
     for whole in ("auto", None):
-        prepared = vlm.prepare(scene, QUESTION, budget=64, mode="sparse", window=whole)
-        rows = dense.features.kept([prepared.chosen[0].rows]).rows[0]
+        prepared = vlm.prepare(encoded, QUESTION, budget=64, mode="sparse", window=whole)
+        rows = dense.features.take([prepared.chosen[0].rows]).rows[0]
         lost.append(float((prepared.features.rows[0] - rows).abs().max() / rows.abs().max()))
     assert lost[0] <= 1e-5
     assert lost[1] > 0.02
@@ -474,9 +474,9 @@ def test_a_tower_of_windows_alone_loses_nothing_where_they_are_whole(monkeypatch
 
 def test_what_to_look_for_may_differ_from_the_question() -> None:
     vlm = attached("llava")
-    scene = vlm.see(Path(foveate.__file__).parent / "cli/photos/yellow_bus.jpg")
-    ours = vlm.prepare(scene, "what is it doing?", budget=4, looking_for="the bus")
-    bus = vlm.prepare(scene, "the bus", budget=4)
+    encoded = vlm.see(Path(foveate.__file__).parent / "cli/photos/yellow_bus.jpg")
+    ours = vlm.prepare(encoded, "what is it doing?", budget=4, looking_for="the bus")
+    bus = vlm.prepare(encoded, "the bus", budget=4)
     assert np.array_equal(ours.chosen[0].rows, bus.chosen[0].rows)
     assert len(ours.keep) != len(bus.keep)
 
@@ -525,15 +525,15 @@ def test_videos() -> None:
 
 def test_questions() -> None:
     vlm = attached("llava")
-    scene = vlm.see(photo())
+    encoded = vlm.see(photo())
     empty: list[Any] = ["", "  ", None, 3]
     for question in empty:
         with pytest.raises(QueryError):
-            vlm.ask(scene, question)
+            vlm.ask(encoded, question)
     with pytest.raises(OptionError, match="weights"):
-        vlm.ask(scene, QUESTION, mode="weight", weights=[torch.ones(3)])
+        vlm.ask(encoded, QUESTION, mode="weight", weights=[torch.ones(3)])
     with pytest.raises(FoveateError):
-        vlm.ask(scene, QUESTION, method="best")
+        vlm.ask(encoded, QUESTION, method="best")
 
 
 def test_usual_use_warns_of_nothing() -> None:
@@ -556,8 +556,8 @@ def test_a_question_that_names_nothing_spreads_over_all_panes(name: str) -> None
 
 def test_a_question_that_names_nothing_spreads_over_a_video() -> None:
     vlm = attached("qwen2_5_vl")
-    scene = vlm.see_video([photo(112, 112, seed=number) for number in range(8)])
-    kept = vlm.prepare(scene, "why?", budget=12).chosen[0].kept
+    encoded = vlm.see_video([photo(112, 112, seed=number) for number in range(8)])
+    kept = vlm.prepare(encoded, "why?", budget=12).chosen[0].kept
     assert [len(each) > 0 for each in kept] == [True] * 4
 
 
@@ -578,24 +578,24 @@ def test_a_model_that_never_caches_answers_as_one_that_does() -> None:
     """Trap 3 again: fine-tuned models are often saved with use_cache=False."""
     model, processor = copy.deepcopy(pair("llava"))
     vlm = foveate.vlm.attach(model, processor)
-    scene = vlm.see(photo(seed=2))
-    right = vlm.ask(scene, QUESTION, budget=5, method="uniform", max_new_tokens=6).ids
+    encoded = vlm.see(photo(seed=2))
+    right = vlm.ask(encoded, QUESTION, budget=5, method="uniform", max_new_tokens=6).ids
     model.generation_config.use_cache = False
-    assert np.array_equal(vlm.ask(scene, QUESTION, budget=5, method="uniform", max_new_tokens=6).ids, right)
+    assert np.array_equal(vlm.ask(encoded, QUESTION, budget=5, method="uniform", max_new_tokens=6).ids, right)
 
 
 def test_times_of_a_video_are_not_rounded_to_the_models_format() -> None:
     model, processor = copy.deepcopy(pair("qwen2_5_vl"))
     vlm = foveate.vlm.attach(model.to(torch.bfloat16), processor)
-    scene = vlm.see_video([photo()] * 4, fps=3)
-    assert scene.inputs["second_per_grid_ts"].dtype == torch.float32
+    encoded = vlm.see_video([photo()] * 4, fps=3)
+    assert encoded.inputs["second_per_grid_ts"].dtype == torch.float32
 
 
 def test_another_thread_sees_the_whole_tower() -> None:
     import threading
 
     vlm = attached("llava")
-    scene = vlm.see(photo(seed=1), mode="sparse")
+    encoded = vlm.see(photo(seed=1), mode="sparse")
     model, seen = vlm.model, []
     stock = model.get_image_features
 
@@ -607,7 +607,7 @@ def test_another_thread_sees_the_whole_tower() -> None:
 
     model.__dict__["get_image_features"] = between
     try:
-        assert len(vlm.prepare(scene, QUESTION, budget=5, mode="sparse").features.rows[0]) == 5
+        assert len(vlm.prepare(encoded, QUESTION, budget=5, mode="sparse").features.rows[0]) == 5
     finally:
         del model.__dict__["get_image_features"]
     assert seen == [16]
@@ -632,15 +632,15 @@ def test_generation_is_what_the_caller_says() -> None:
     from transformers import GenerationConfig
 
     vlm = attached("llava")
-    scene = vlm.see(photo())
+    encoded = vlm.see(photo())
     config = GenerationConfig(max_new_tokens=3, min_new_tokens=3, pad_token_id=0)
-    assert len(vlm.ask(scene, QUESTION, budget=5, generation={"generation_config": config}).ids) == 3
-    assert len(vlm.ask(scene, QUESTION, budget=5, max_new_tokens=2, generation={"min_new_tokens": 2}).ids) == 2
+    assert len(vlm.ask(encoded, QUESTION, budget=5, generation={"generation_config": config}).ids) == 3
+    assert len(vlm.ask(encoded, QUESTION, budget=5, max_new_tokens=2, generation={"min_new_tokens": 2}).ids) == 2
     for wrong in ({"input_ids": 1}, {"prompt_lookup_num_tokens": 3}):
         with pytest.raises(OptionError, match="generation"):
-            vlm.ask(scene, QUESTION, budget=5, generation=wrong)
+            vlm.ask(encoded, QUESTION, budget=5, generation=wrong)
     with pytest.raises(OptionError, match="budgets"):
-        vlm.ask(scene, QUESTION, budgets=5)
+        vlm.ask(encoded, QUESTION, budgets=5)
 
 
 def test_tokens_of_the_other_kind_and_templates_that_fail() -> None:
@@ -651,10 +651,10 @@ def test_tokens_of_the_other_kind_and_templates_that_fail() -> None:
     strings = copy.copy(processor)
     strings.chat_template = "{% for m in messages %}{{ 'USER: ' + m['content'] }}{% endfor %}"
     only = foveate.vlm.attach(model, strings)
-    scene = only.see(photo())
+    encoded = only.see(photo())
     with pytest.raises(PromptError, match="prompt="):
-        only.ask(scene, QUESTION, generation=FEW)
-    assert only.ask(scene, QUESTION, prompt="USER: <image> what?", budget=4, generation=FEW).tokens[0] == 4
+        only.ask(encoded, QUESTION, generation=FEW)
+    assert only.ask(encoded, QUESTION, prompt="USER: <image> what?", budget=4, generation=FEW).tokens[0] == 4
 
 
 @pytest.mark.parametrize("name", ["llava_next", "qwen2_vl"])
@@ -667,6 +667,6 @@ def test_images_too_thin_for_a_processor(name: str) -> None:
 def test_a_processor_whose_settings_changed() -> None:
     model, processor = copy.deepcopy(pair("internvl"))
     vlm = foveate.vlm.attach(model, processor)
-    assert len(vlm.see(photo(120, 180)).placements[0].panes) == 7
+    assert len(vlm.see(photo(120, 180)).layouts[0].grids) == 7
     processor.image_processor.max_patches = 2
-    assert len(vlm.see(photo(120, 180)).placements[0].panes) < 7
+    assert len(vlm.see(photo(120, 180)).layouts[0].grids) < 7

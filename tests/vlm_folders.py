@@ -10,12 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.vlm_models import pair, tokenizer
+from tests.vlm_models import pair
 
-NAMED = {  # tokens that InternVL's processor looks up by name in its tokenizer
-    "start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<IMG_CONTEXT>",
-    "video_token": "<video>",
-}  # fmt: skip
 SETTINGS: dict[str, dict[str, Any]] = {"smolvlm": {"image_seq_len": 16}, "internvl": {"image_seq_length": 4}}
 
 
@@ -26,13 +22,7 @@ def saved(name: str, folder: Path, *, template: bool = True) -> Path:
     if name in ("llava", "llava_next", "idefics3"):
         processor.save_pretrained(folder)
     else:
-        words = tokenizer()
-        if name == "internvl":
-            words = type(words)(
-                tokenizer_object=words.backend_tokenizer, pad_token="<pad>", bos_token="<s>", eos_token="</s>",
-                unk_token="?", clean_up_tokenization_spaces=False, extra_special_tokens=NAMED,
-            )  # fmt: skip
-        words.save_pretrained(folder)
+        processor.tokenizer.save_pretrained(folder)
         processor.image_processor.save_pretrained(folder)
         (folder / "chat_template.jinja").write_text(processor.chat_template)
         settings = {"processor_class": type(processor).__name__, **SETTINGS.get(name, {})}

@@ -6,11 +6,11 @@ stock processor class with its PIL image processor, and a tokenizer of single ch
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from transformers import (
     CLIPVisionConfig,
@@ -45,9 +45,10 @@ from transformers import (
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 
 from benchmarks.random_vlm import IDS as IDS
-from benchmarks.random_vlm import QWEN_TOKENS, clip_processor, qwen_processor, template, without_videos
+from benchmarks.random_vlm import QWEN_TOKENS, clip_processor, qwen_processor, template
 from benchmarks.random_vlm import SPECIAL as SPECIAL
 from benchmarks.random_vlm import tokenizer as tokenizer
+from foveate.vlm.load import without_video_processor
 
 VOCABULARY = 160
 TEXT: dict[str, Any] = {
@@ -166,10 +167,12 @@ def smolvlm() -> tuple[Any, Any]:
         image_token_id=IDS["<image>"], pad_token_id=IDS["<pad>"],
     )  # fmt: skip
     images = SmolVLMImageProcessorPil(size={"longest_edge": 128}, max_image_size={"longest_edge": 64})
-    return SmolVLMForConditionalGeneration(config), without_videos(
-        SmolVLMProcessor, images, tokenizer(), template("<image>"), image_token="<image>", image_seq_len=16,
-        fake_image_token="<fake_token_around_image>", global_image_token="<global-img>", video_token="<video>",
-    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)  # for videos only
+        processor = without_video_processor(SmolVLMProcessor)(
+            images, tokenizer(), None, image_seq_len=16, chat_template=template("<image>")
+        )
+    return SmolVLMForConditionalGeneration(config), processor
 
 
 def internvl() -> tuple[Any, Any]:
@@ -183,11 +186,12 @@ def internvl() -> tuple[Any, Any]:
     images = GotOcr2ImageProcessorPil(
         size={"height": 56, "width": 56}, crop_to_patches=True, min_patches=1, max_patches=6
     )
-    return InternVLForConditionalGeneration(config), without_videos(
-        InternVLProcessor, images, tokenizer(), template("<IMG_CONTEXT>\n"), image_seq_length=4,
-        start_image_token="<img>", end_image_token="</img>", image_token="<IMG_CONTEXT>", video_token="<video>",
-        multimodal_pattern=re.compile("(?P<image><IMG_CONTEXT>)|(?P<video><video>)"),
-    )  # fmt: skip
+    words = tokenizer(
+        start_image_token="<img>", end_image_token="</img>", context_image_token="<IMG_CONTEXT>", video_token="<video>"
+    )
+    return InternVLForConditionalGeneration(config), without_video_processor(InternVLProcessor)(
+        images, words, None, image_seq_length=4, chat_template=template("<IMG_CONTEXT>\n")
+    )
 
 
 FAMILIES = {f.__name__: f for f in (llava, llava_next, qwen2_vl, qwen2_5_vl, qwen3_vl, idefics3, smolvlm, internvl)}

@@ -317,7 +317,7 @@ def main() -> None:
         start = time.perf_counter()
         mine = copy.deepcopy(model if row.taught else raw)
         textures = [texture for texture, _, _ in seen[::2]]
-        rows = TextureRows.fitted(textures, rank=row.rank, channels=row.channels, side=SHAPE[0])
+        rows = TextureRows.fit(textures, rank=row.rank, channels=row.channels, side=SHAPE[0])
         rows = OwnAxes.of(textures) if row.own_axes else rows
         projector = TextureProjector.for_model(mine, rows, row.hidden)
         cells = []

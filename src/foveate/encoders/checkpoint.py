@@ -135,7 +135,7 @@ def load_checkpoint(
     """
     torch, transformers = _import_libraries(checkpoint.kind)
     where, options = checkpoint.where, checkpoint.options
-    with _explain_errors(checkpoint):
+    with explain_errors(checkpoint):
         if checkpoint.folder is None:
             check_reachable(where, checkpoint.pinned)
         config = transformers.AutoConfig.from_pretrained(where, **options)
@@ -227,7 +227,7 @@ def _import_libraries(kind: ModelKind) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _explain_errors(checkpoint: Checkpoint) -> Iterator[None]:
+def explain_errors(checkpoint: Checkpoint) -> Iterator[None]:
     """Turn what the library raises while it reads a checkpoint into the kind's error, with a fix."""
     kind = checkpoint.kind
     try:

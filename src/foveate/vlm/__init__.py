@@ -3,20 +3,20 @@
     import foveate.vlm
 
     vlm = foveate.vlm.attach(model, processor)                 # any supported stock model; nothing is patched
-    scene = vlm.see("photo.jpg")                               # the tower runs once
-    vlm.ask(scene, "what does the sign say?", budget=128)      # select, generate; the next question selects afresh
-    vlm.ask_many(scene, questions, budget=[64, 128, "auto"])   # one ragged batch
+    encoded = vlm.see("photo.jpg")                             # the encoder runs once
+    vlm.ask(encoded, "what does the sign say?", budget=128)    # select, generate; the next question selects again
+    vlm.ask_many(encoded, questions, budget=[64, 128, "auto"]) # one ragged batch
 
-Needs the extra `[vlm]` (transformers from 5.18 on). Files, from the ground up:
+A visual token is what the language model receives: a row of features in the place of one placeholder of the prompt. The
+room needs the extra `[vlm]` (transformers from 5.18 on). Begin with model.py; each file imports only from those above:
 
-* placement.py: where feature rows lie in an image. choose.py, budgets.py, windows.py: which cells
-  are kept, and the baselines.
-* family.py: the contract of a model family; llava.py, tiles.py, qwen.py: the families.
-* prompt.py: ids of the full prompt. batch.py: tensors of a call. features.py: weights and means.
-* scene.py: the values. seeing.py: images and videos become one. model.py: `see`, `prepare`, `ask`, `ask_many`.
-* attach.py: which model is which family. load.py: model and processor by name. lmms.py: the plug-in for lmms-eval.
-* crop.py: kept regions as further images. tower.py: LLaVA's own tower as the encoder of the texture.
-* rows.py, projector.py: a texture in the place of the vision tower. training/projector in a clone trains it.
+* families/: what is particular to each family of models, and where its visual tokens lie in an image.
+* select/: how many visual tokens are kept, and which; baselines; regions for mode "crop".
+* inputs/: from kept tokens to the tensors of a call: ids, positions, features.
+* encoded.py: the values EncodedImage, Prepared, Answer. tower.py: LLaVA's own vision tower as the encoder of textures.
+* encode.py: images and videos -> EncodedImage. model.py: `see`, `prepare`, `ask`, `ask_many`.
+* attach.py: which model is of which family. load.py: model and processor by name. lmms.py: the plug-in for lmms-eval.
+* rows.py, projector.py: a texture in the place of the vision tower; how it is trained is in training/projector.
 """
 
 from __future__ import annotations
@@ -25,21 +25,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from foveate.vlm.attach import FAMILIES, attach
-from foveate.vlm.encoded import Answer, Prepared, Scene
-from foveate.vlm.model import VLM
+from foveate.vlm.encoded import MODES, Answer, EncodedImage, Prepared
+from foveate.vlm.model import VLM, QuestionWarning
 from foveate.vlm.select.choose import METHODS
-
-_LATER = {  # these need torch
-    "TextureProjector": "projector",
-    "scene_of": "projector",
-    "TextureRows": "rows",
-}
-__all__ = ["FAMILIES", "METHODS", "VLM", "Answer", "Prepared", "Scene", "attach", *_LATER]
 
 if TYPE_CHECKING:
     from foveate.vlm.projector import TextureProjector as TextureProjector
-    from foveate.vlm.projector import scene_of as scene_of
+    from foveate.vlm.projector import encode_texture as encode_texture
     from foveate.vlm.rows import TextureRows as TextureRows
+
+_LATER = {"TextureProjector": "projector", "encode_texture": "projector", "TextureRows": "rows"}  # these need torch
+__all__ = [
+    "FAMILIES", "METHODS", "MODES", "VLM", "Answer", "EncodedImage", "Prepared", "QuestionWarning", "attach", *_LATER
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -9,12 +9,12 @@ from typing import Any
 from foveate.core.errors import MissingExtraError, ModelError
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
+from foveate.vlm.families.anyres import Idefics, InternVL, LlavaNext
 from foveate.vlm.families.family import Family
 from foveate.vlm.families.llava import Llava
 from foveate.vlm.families.qwen import Qwen
-from foveate.vlm.families.tiles import Idefics, InternVL, LlavaNext
 from foveate.vlm.model import VLM
-from foveate.vlm.tower import tower_of
+from foveate.vlm.tower import tower_encoder
 
 OLDEST = "5.18"  # the first transformers whose models take `mm_encoder_outputs`
 SMOLVLM_BROKEN = ("5.20.1", "5.20.2")
@@ -31,16 +31,16 @@ FAMILIES: dict[str, Family] = {
 
 
 def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano", family: Family | None = None) -> VLM:
-    """A stock model and its processor, ready to see scenes. The model is not changed.
+    """A stock model and its processor, ready to see images. The model is not changed.
 
     Args:
         model: of one of the classes in FAMILIES, from transformers.
         processor: that belongs to it.
         encoder: what textures are made with, and questions scored by: as of `foveate.encode`. For LLaVA 1.5 also
-            "tower", or "tower:NAME_OR_FOLDER": its tower is CLIP's, so textures come from the same pass as the
-            features; the name is that of the CLIP checkpoint, which has the text side.
-        family: the adapter of a model that is not in FAMILIES; see foveate.vlm.families.family
-            for the three methods to write.
+            "tower", or "tower:NAME_OR_FOLDER": its vision tower is CLIP's, so textures come from the same pass as
+            the features; the name is that of the CLIP checkpoint, which has the text side.
+        family: the adapter of a model that is not in FAMILIES; foveate.vlm.families.family has the three methods to
+            write.
 
     Raises:
         MissingExtraError: no transformers. ModelError: another model, too old a transformers, another model's
@@ -58,13 +58,13 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
         raise ModelError(
             f"a model of class {kind}" if family is None else f"a family that is a {type(family).__name__}",
             expected=", ".join(FAMILIES),
-            fix="for another model, write a family with the methods placements, encode and positions "
+            fix="for another model, write a family with the methods layouts, encode and positions "
             "(python -c 'help(\"foveate.vlm.families.family\")') and pass it as family=",
         )
     _check_version(model)
     _check_processor(model, processor)
     if isinstance(encoder, str) and encoder.partition(":")[0] == "tower":
-        return VLM(model, processor, found, tower_of(model, encoder.partition(":")[2]))
+        return VLM(model, processor, found, tower_encoder(model, encoder.partition(":")[2]))
     resolve_encoder(encoder)
     return VLM(model, processor, found, encoder)
 

@@ -1,10 +1,10 @@
-"""What a model knows of one or several images before any question: features, textures, and what goes where."""
+"""The values of this room: an image that a model has encoded, a question prepared for it, and an answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,13 @@ from foveate.relevance.query import quoted
 from foveate.relevance.regions import Regions
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
-from foveate.vlm.families.family import Encoded, Family
-from foveate.vlm.inputs.batch import output_of
-from foveate.vlm.inputs.placement import Placement
+from foveate.vlm.families.family import Family, VisualFeatures
+from foveate.vlm.families.token_layout import TokenLayout
+from foveate.vlm.inputs.batch import encoder_outputs
 from foveate.vlm.select.choose import Choice
 
 Mode = Literal["drop", "sparse", "weight", "crop"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 Indices = NDArray[np.int64]
 
 
@@ -37,21 +38,21 @@ class OfModel:
             f"a {type(self).__name__} to be pickled: it holds its model and the model's features",
             expected="a value that stays in its process",
             fix="see the image again where it is needed; to keep what questions are scored on, and not the features: "
-            "scene.textures[0].save(path)",
+            "encoded.textures[0].save(path)",
         )
 
 
 @dataclass(frozen=True, eq=False)
-class Scene(OfModel):
-    """Images as a model saw them, for any number of questions. Made by `VLM.see`; never changed.
+class EncodedImage(OfModel):
+    """One or several images, or a video, as a model has encoded them, for any number of questions. From `VLM.see`.
 
     Attributes:
-        model: the model that saw them.
+        model: that encoded them.
         images: uint8 [H, W, 3] each; of a video, the pictures that the model gets.
         textures: of each of them: what questions are scored on.
-        placements: where the feature rows of each image lie; a video has one placement for all pictures.
+        layouts: where the visual tokens of each image lie; a video has one layout for all pictures.
         spans: the ids that stand for each image, or for the video, in a prompt.
-        features: of each image, or of the video; None for a scene that was seen for mode "sparse" only.
+        features: of each image, or of the video; None if encoded for mode "sparse" only.
         inputs: what the processor made of the images; pixels only where a mode needs them again.
         kind: "image" or "video".
         mark: the part of a prompt's text that a span replaces.
@@ -60,9 +61,9 @@ class Scene(OfModel):
     model: Any
     images: tuple[NDArray[np.uint8], ...]
     textures: tuple[Texture, ...]
-    placements: tuple[Placement, ...]
+    layouts: tuple[TokenLayout, ...]
     spans: tuple[Indices, ...]
-    features: Encoded | None
+    features: VisualFeatures | None
     inputs: Mapping[str, Any]
     kind: Literal["image", "video"] = "image"
     mark: str = ""
@@ -70,19 +71,19 @@ class Scene(OfModel):
     def __repr__(self) -> str:
         sizes = " and ".join(sorted({f"{image.shape[0]} x {image.shape[1]}" for image in self.images}))
         shown = f"{len(self.images)} {'frames' if self.kind == 'video' else 'images'} of " * (len(self.images) > 1)
-        encoded = "for mode 'sparse'" if self.features is None else "encoded"
-        cells = " + ".join(map(str, self.cells))
-        return f"Scene({shown}{sizes} px, {cells} cells, {encoded}, {type(self.model).__name__})"
+        state = "for mode 'sparse'" if self.features is None else "encoded"
+        tokens = " + ".join(map(str, self.tokens))
+        return f"EncodedImage({shown}{sizes} px, {tokens} visual tokens, {state}, {type(self.model).__name__})"
 
     @property
-    def cells(self) -> tuple[int, ...]:
-        """Cells of each image, or of the video: the largest budgets."""
-        return tuple(placement.cells for placement in self.placements)
+    def tokens(self) -> tuple[int, ...]:
+        """Visual tokens of each image, or of the video, that a budget counts: the largest budgets."""
+        return tuple(layout.selectable for layout in self.layouts)
 
-    def of_each(self, relevance: Sequence[Relevance]) -> list[Sequence[Relevance]]:
-        """Relevance of all pictures -> of the pictures of each placement."""
-        ends = np.cumsum([placement.pictures for placement in self.placements])
-        return [relevance[b - p.pictures : b] for p, b in zip(self.placements, ends.tolist(), strict=True)]
+    def per_layout(self, relevance: Sequence[Relevance]) -> list[Sequence[Relevance]]:
+        """Relevance of all pictures -> of the pictures of each layout."""
+        ends = np.cumsum([layout.frames for layout in self.layouts])
+        return [relevance[b - one.frames : b] for one, b in zip(self.layouts, ends.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +92,13 @@ class Prepared(OfModel):
 
     Attributes:
         text: input_ids, attention_mask [1, K] and position_ids [1, K] or [4, 1, K] of the kept tokens.
-        features: of the kept cells.
-        family: knows how the model takes them.
+        features: of the kept visual tokens.
+        family: wraps them as the model takes them.
         keep: which tokens of the full prompt are there, bool [L].
-        chosen: the kept cells of each image.
+        chosen: the kept visual tokens of each image.
         relevance: of the question, over each image.
         tokens: (visual tokens the model gets, visual tokens there are).
-        seconds: what took how long: "score", "choose", "slice" (and "encode" for mode "sparse").
+        seconds: of the parts: "score", "choose", "slice" (and "encode" for mode "sparse").
         model: that it was prepared for.
         kind: "image" or "video".
         question: what is asked.
@@ -105,7 +106,7 @@ class Prepared(OfModel):
     """
 
     text: Mapping[str, Any]
-    features: Encoded
+    features: VisualFeatures
     family: Family
     keep: NDArray[np.bool_]
     chosen: tuple[Choice, ...]
@@ -122,24 +123,20 @@ class Prepared(OfModel):
 
     def inputs(self) -> dict[str, Any]:
         """Keywords for one call of the model: a new object every time, as `generate` may write into it."""
-        return {**self.text, "mm_encoder_outputs": output_of([self.features], self.family, self.kind)}
+        return {**self.text, "mm_encoder_outputs": encoder_outputs([self.features], self.family, self.kind)}
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a model said.
+    """A model's answer. `question`, `chosen`, `relevance`, `tokens` and `mode` are those of `Prepared`.
 
     Attributes:
         text: without special tokens.
         ids: generated ids, int64 [n].
-        chosen: the kept cells of each image; `chosen[0].kept[0]` is an Allocation, with indices, scores and mask.
-        relevance: of the question, over each image.
-        tokens: (visual tokens the model got, visual tokens there are).
-        seconds: what took how long: "score", "choose", "slice", "generate" ("encode" for mode "sparse", "see" for the
-            crops of mode "crop").
+        chosen: `chosen[0].kept[0]` is an Allocation, with indices, scores and mask.
+        seconds: of the parts: "score", "choose", "slice", "generate" ("encode" for mode "sparse", "see" for the crops
+            of mode "crop").
         regions: mode "crop": what was cut out; the first of `chosen` is the whole picture, then come the regions.
-        question: what was asked.
-        mode: in which.
     """
 
     text: str

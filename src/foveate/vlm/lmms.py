@@ -6,16 +6,14 @@
 lmms-eval finds it by the entry point `lmms_eval.models` (pyproject.toml), which names `manifest`. Baselines by name:
 method=random, uniform, downsample, saliency, coverage, maxmin, dpp; budget=all is the stock model.
 
-What is notable
 * The prompt is the task's, word for word. What is *scored* on the image is the question in it: "Answer the question
-  using a single word" names no thing to look for, and would take its share of the cells (`asked`).
-* Scenes are kept for the images seen last, by their pixels: benchmarks ask several questions about one image, and a
-  question only selects.
-* A budget is cells of each image; one with more than the image has keeps all of them.
+  using a single word" names no thing to look for, and would take its share of the budget (`extract_question`).
+* The images encoded last are kept, by their pixels: benchmarks ask several questions about one image.
+* A budget counts visual tokens of each image; one with more than the image has keeps all of them.
 * `until` cuts the answer, but for the default blank line, as in lmms-eval's own adapters.
-* lmms_eval is imported when it asks for the manifest or for `Foveate`, not before: this module needs none.
+* lmms_eval is imported when it asks for the manifest or for `Foveate`: this module needs none.
 
-Not covered: log-likelihoods, dialogues of several rounds, videos and sounds, and batches (several scenes in one call).
+Not covered: log-likelihoods, dialogues of several rounds, videos and sounds, and batches (several images in one call).
 """
 
 from __future__ import annotations
@@ -24,20 +22,22 @@ import hashlib
 import os
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
+from cachetools import LRUCache
+
+from foveate.core.checks import check_choice
 from foveate.core.errors import BudgetError, ModelError, OptionError
 from foveate.core.image import Picture, load_image
-from foveate.vlm.encoded import Mode, Scene
+from foveate.vlm.encoded import MODES, Answer, EncodedImage
 from foveate.vlm.load import load
 from foveate.vlm.model import VLM
 from foveate.vlm.select.choose import METHODS
 
 NAME = "foveate"
-SCENES = 16  # kept; a scene of LLaVA-1.5-7B holds 576 x 4096 numbers and a texture
+IMAGES = 16  # kept encoded; one of LLaVA-1.5-7B holds 576 x 4096 numbers and a texture
 BLANK_LINE = "\n\n"  # what tasks that say nothing get as `until`
 
 _CHOICE = re.compile(r"^\(?[A-Za-z][.):]\s+")  # "A. red": what may be looked for is the red
@@ -85,11 +85,11 @@ class Evaluated:
 
     Args:
         pretrained: Hub name, `name@revision`, or folder.
-        budget: cells of each image: a number, "auto", "all", or a share: "25%".
+        budget: visual tokens of each image: a number, "auto", "all", or a share: "25%".
         method, mode: as of `VLM.prepare`; mode=crop uses the chat template, and not the task's layout of the prompt.
         dtype, device, encoder: as of `foveate.vlm.load.load`. Of several processes each takes its own GPU.
         seed: of method "random".
-        scenes: how many images are kept encoded.
+        images: how many are kept encoded.
         max_new_tokens: where a task says nothing.
         batch_size: 1.
     """
@@ -105,7 +105,7 @@ class Evaluated:
         device: str = "auto",
         encoder: str = "nano",
         seed: int = 0,
-        scenes: int = SCENES,
+        images: int = IMAGES,
         max_new_tokens: int = 128,
         batch_size: int | str = 1,
         **unknown: Any,
@@ -114,20 +114,19 @@ class Evaluated:
         if unknown:
             raise OptionError(
                 f"--model_args {', '.join(f'{name}={value}' for name, value in unknown.items())}",
-                expected="pretrained, budget, method, mode, dtype, device, encoder, seed, scenes, max_new_tokens",
+                expected="pretrained, budget, method, mode, dtype, device, encoder, seed, images, max_new_tokens",
                 fix="check the spelling",
             )
-        for name, given, known in (("method", method, METHODS), ("mode", mode, get_args(Mode))):
-            if given not in known:
-                raise OptionError(f"{name}={given!r}", expected=", ".join(known), fix="leave it out for the usual one")
+        check_choice("method", method, METHODS)
+        check_choice("mode", mode, MODES)
         if str(batch_size) != "1":
             raise OptionError(
-                f"batch_size={batch_size}", expected="1: every question has a scene of its own", fix="leave it out"
+                f"batch_size={batch_size}", expected="1: every question has images of its own", fix="leave it out"
             )
-        self.budget, self.method, self.mode = _budget(budget), method, mode
+        self.budget, self.method, self.mode = _parse_budget(budget), method, mode
         self.seed, self.max_new_tokens, self.batch_size = int(seed), int(max_new_tokens), 1
-        self.vlm: VLM = load(str(pretrained), dtype=dtype, device=_device(device), encoder=encoder)
-        self.scenes = Scenes(self.vlm, max(1, int(scenes)), mode)
+        self.vlm: VLM = load(str(pretrained), dtype=dtype, device=_own_device(device), encoder=encoder)
+        self.encoded: LRUCache[str, EncodedImage] = LRUCache(max(1, int(images)))
         self._device = self.vlm.model.device
 
     @property
@@ -137,7 +136,7 @@ class Evaluated:
 
     def clean(self) -> None:
         """Called after the last request: lets go of the model, so that a judge may have its memory."""
-        del self.vlm, self.scenes
+        del self.vlm, self.encoded
         super().clean()  # type: ignore[misc]
 
     def generate_until(self, requests: Sequence[Any]) -> list[Any]:
@@ -167,28 +166,42 @@ class Evaluated:
         )
         return found
 
-    def answer(self, messages: Sequence[dict[str, Any]], settings: dict[str, Any]) -> tuple[str, Any]:
+    def answer(self, messages: Sequence[dict[str, Any]], settings: dict[str, Any]) -> tuple[str, Answer]:
         """Messages of one request, and its generation settings -> the text, cut at `until`, and foveate's Answer."""
         token = self.vlm.processor.image_token
-        images, turns, words = _read(messages, token)
+        images, turns, words = _read_messages(messages, token)
         if not images:
             raise ModelError(
-                "a request without an image", expected="one or more", fix="leave this task out: foveate selects cells"
+                "a request without an image",
+                expected="one or more",
+                fix="leave this task out: foveate selects visual tokens",
             )
-        scene = self.scenes.of([load_image(image) for image in images])
+        encoded = self.encode([load_image(image) for image in images])
         how: dict[str, Any] = {
             "mode": self.mode,
             "method": self.method,
             "seed": self.seed,
-            "budget": cells(self.budget, scene),
-            "generation": generation(settings, self.max_new_tokens),
+            "budget": token_budget(self.budget, encoded),
+            "generation": translate_settings(settings, self.max_new_tokens),
         }
         if self.mode == "crop":
-            answer = self.vlm.ask(scene, words, looking_for=asked(words), **how)
+            answer = self.vlm.ask(encoded, words, looking_for=extract_question(words), **how)
         else:
             prompt = self.vlm.processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-            answer = self.vlm.ask(scene, asked(words), prompt=prompt, **how)
-        return cut(answer.text, settings.get("until")), answer
+            answer = self.vlm.ask(encoded, extract_question(words), prompt=prompt, **how)
+        return cut_answer(answer.text, settings.get("until")), answer
+
+    def encode(self, images: Sequence[Picture]) -> EncodedImage:
+        """These images, encoded: kept, or seen now."""
+        digest = hashlib.sha256()
+        for image in images:
+            digest.update(repr(image.rgb.shape).encode() + image.rgb.tobytes())
+        key = digest.hexdigest()
+        encoded = self.encoded.get(key)
+        if encoded is None:
+            encoded = self.vlm.see(list(images), mode="sparse" if self.mode == "sparse" else "drop")
+            self.encoded[key] = encoded
+        return encoded
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """Not covered."""
@@ -201,36 +214,12 @@ class Evaluated:
         raise NotImplementedError("foveate answers single questions; choose tasks of output_type generate_until")
 
 
-class Scenes:
-    """The scenes of the images that were asked about last, by their pixels."""
-
-    def __init__(self, vlm: VLM, most: int, mode: str) -> None:
-        self._vlm, self._most, self._mode = vlm, most, mode
-        self._kept: OrderedDict[str, Scene] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def of(self, images: Sequence[Picture]) -> Scene:
-        """The scene of these images: kept, or seen now."""
-        digest = hashlib.sha256()
-        for image in images:
-            digest.update(repr(image.rgb.shape).encode() + image.rgb.tobytes())
-        key = digest.hexdigest()
-        if key not in self._kept:
-            self._kept[key] = self._vlm.see(list(images), mode="sparse" if self._mode == "sparse" else "drop")
-            if len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return self._kept[key]
-
-
-def asked(text: str) -> str:
+def extract_question(text: str) -> str:
     """The question in a task's prompt: without orders to the model, letters of choices, and "in the image".
 
-    >>> asked("Is there a dog in the image?\\nAnswer the question using a single word or phrase.")
+    >>> extract_question("Is there a dog in the image?\\nAnswer the question using a single word or phrase.")
     'Is there a dog?'
-    >>> asked("What is it?\\nA. a cup\\nB. a plate\\nAnswer with the option's letter from the given choices directly.")
+    >>> extract_question("What is it?\\nA. a cup\\nB. a plate\\nAnswer with the option's letter directly.")
     'What is it?; a cup; a plate'
     """
     sentences = [_CHOICE.sub("", part.strip()) for part in _SENTENCE.split(_without_letters(text))]
@@ -243,14 +232,14 @@ def _without_letters(text: str) -> str:
     return "\n".join(_CHOICE.sub("", line.strip()) for line in _AMONG.sub("\n", text).split("\n"))
 
 
-def cut(text: str, until: str | Sequence[str] | None) -> str:
+def cut_answer(text: str, until: str | Sequence[str] | None) -> str:
     """The text before the first of these, blank lines aside."""
     ends = [until] if isinstance(until, str) else list(until or ())
     places = [text.find(end) for end in ends if end and end != BLANK_LINE and end in text]
     return text[: min(places)].strip() if places else text
 
 
-def generation(settings: dict[str, Any], usual: int) -> dict[str, Any]:
+def translate_settings(settings: dict[str, Any], usual: int) -> dict[str, Any]:
     """A task's settings -> keywords of `model.generate`: greedy, unless it asks for a temperature above 0."""
     temperature = settings.get("temperature") or 0
     found: dict[str, Any] = {
@@ -263,17 +252,17 @@ def generation(settings: dict[str, Any], usual: int) -> dict[str, Any]:
     return found
 
 
-def cells(budget: int | float | str | None, scene: Scene) -> int | str | tuple[int, ...] | None:
-    """What `prepare` is given: a number for each image, at most its cells, at least 1."""
+def token_budget(budget: int | float | str | None, encoded: EncodedImage) -> int | str | tuple[int, ...] | None:
+    """What `prepare` is given: a number for each image, at most its visual tokens, at least 1."""
     if budget is None or isinstance(budget, str):
         return budget
     share = isinstance(budget, float)
-    found = tuple(max(1, min(n, round(budget * n) if share else int(budget))) for n in scene.cells)
+    found = tuple(max(1, min(n, round(budget * n) if share else int(budget))) for n in encoded.tokens)
     return found if len(found) > 1 else found[0]
 
 
-def _budget(given: int | float | str) -> int | float | str | None:
-    """A whole number (cells), a share in (0, 1], "auto", or None for all."""
+def _parse_budget(given: int | float | str) -> int | float | str | None:
+    """A whole number (visual tokens), a share in (0, 1], "auto", or None for all."""
     if given in ("all", "auto"):
         return None if given == "all" else "auto"
     text = str(given)
@@ -283,12 +272,14 @@ def _budget(given: int | float | str) -> int | float | str | None:
         value = 0.0
     if isinstance(given, bool) or value <= 0 or (text.endswith("%") and value > 1) or (value > 1 and value % 1):
         raise BudgetError(
-            f"budget={given!r}", expected="a number of cells, a share such as 25%, auto or all", fix="write budget=128"
+            f"budget={given!r}",
+            expected="a number of visual tokens, a share such as 25%, auto or all",
+            fix="write budget=128",
         )
     return value if text.endswith("%") or value < 1 else int(value)
 
 
-def _device(device: str) -> str:
+def _own_device(device: str) -> str:
     """Each process of several takes its own GPU."""
     local, plain = os.environ.get("LOCAL_RANK"), device in ("auto", "cuda")
     if local is None or not plain:
@@ -298,7 +289,7 @@ def _device(device: str) -> str:
     return f"cuda:{local}" if torch.cuda.is_available() else "cpu"
 
 
-def _read(messages: Sequence[dict[str, Any]], token: str) -> tuple[list[Any], list[dict[str, Any]], str]:
+def _read_messages(messages: Sequence[dict[str, Any]], token: str) -> tuple[list[Any], list[dict[str, Any]], str]:
     """Messages -> images, messages for the chat template, and the words of what the user says last."""
     images, turns, words = [], [], ""
     for message in messages:

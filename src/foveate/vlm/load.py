@@ -2,26 +2,21 @@
 
     vlm = foveate.vlm.load.load("Qwen/Qwen2.5-VL-3B-Instruct", dtype="bfloat16")
 
-What is notable
 * A checkpoint is data: safetensors only, its code never runs, missing weights are an error.
 * What cannot be used is refused before its weights are read: first by the model type, then by the processor.
 * Some processors want a video processor beside the rest, which needs one package more than still images do. Where it is
-  missing, the same class is used without it (`still_images`): images are treated exactly alike, videos are refused.
+  missing, the same class is used without it (`without_video_processor`): images are treated alike, videos are refused.
 
 Not covered: quantised checkpoints and models spread over several devices. Load those yourself, and call `attach`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal
 
-from safetensors import SafetensorError
-
-from foveate.core.errors import FoveateError, MissingExtraError, ModelError, ModelFilesError, OptionError
-from foveate.encoders.checkpoint import check_reachable
+from foveate.core.checks import check_choice
+from foveate.core.errors import MissingExtraError, ModelError, ModelFilesError, OptionError
+from foveate.encoders.checkpoint import Kind, Source, check_reachable, explained, find, quiet
 from foveate.encoders.protocol import Encoder
 from foveate.vlm.attach import FAMILIES, attach
 from foveate.vlm.model import VLM
@@ -30,6 +25,15 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 CODE = {"trust_remote_code": False}  # and never ask: a checkpoint is data
+KIND = Kind(
+    what="vision-language model",
+    needs="a vision-language model",
+    files="config.json, model.safetensors, and the files of tokenizer and processor",
+    again="model.save_pretrained(folder) and processor.save_pretrained(folder)",
+    otherwise="check the name, or pass a local folder in transformers format",
+    spared="",
+    error=ModelFilesError,
+)
 
 
 def load(name: str, *, dtype: str = "auto", device: str = "auto", encoder: str | Encoder = "nano") -> VLM:
@@ -49,32 +53,27 @@ def load(name: str, *, dtype: str = "auto", device: str = "auto", encoder: str |
         OptionError: dtype or device. EncoderNameError: no encoder of this name.
     """
     torch, transformers = libraries()
-    if dtype not in DTYPES:
-        raise OptionError(f"dtype={dtype!r}", expected=", ".join(DTYPES), fix="leave it out for the checkpoint's own")
+    check_choice("dtype", dtype, DTYPES)
     place = device_of(torch, device)
-    where, options = _source(name)
-    try:
-        if "local_files_only" not in options:
-            check_reachable(where, options.get("revision"))
-        config = transformers.AutoConfig.from_pretrained(where, **CODE, **options)
+    source = find(name, KIND)
+    options = CODE | source.options | ({"local_files_only": True} if source.folder else {})
+    with explained(source, KIND):
+        if source.folder is None:
+            check_reachable(source.where, source.pinned)
+        config = transformers.AutoConfig.from_pretrained(source.where, **options)
         _check_kind(name, config)
-        processor = _processor(transformers, name, where, config, options)
-        with _quiet(transformers):
+        processor = _load_processor(transformers, source, config, options)
+        with quiet(transformers):
             model, report = transformers.AutoModelForImageTextToText.from_pretrained(
-                where,
+                source.where,
                 config=config,
                 dtype=dtype if dtype == "auto" else getattr(torch, dtype),
                 use_safetensors=True,
                 output_loading_info=True,
-                **CODE,
                 **options,
             )
         if report["missing_keys"]:  # the library would fill them with random numbers and only warn
             raise ValueError(f"weights are missing: {sorted(report['missing_keys'])[:3]}")
-    except FoveateError:
-        raise
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as cause:
-        raise _unavailable(name, "local_files_only" in options, cause) from cause
     return attach(model.eval().to(place), processor, encoder=encoder)
 
 
@@ -82,7 +81,7 @@ class _NoVideos:
     """Stands where a video processor would: its settings are None, and it takes no videos."""
 
     def __getattr__(self, name: str) -> None:
-        if name.startswith("__"):  # copying and the like ask for these, and want to be told
+        if name.startswith("__"):  # copying and the like ask for these
             raise AttributeError(name)
 
     def __call__(self, *videos: Any, **keywords: Any) -> Any:
@@ -93,7 +92,7 @@ class _NoVideos:
         )
 
 
-def still_images(kind: type[Any]) -> type[Any]:
+def without_video_processor(kind: type[Any]) -> type[Any]:
     """A processor class without its video processor: everything else, images above all, is its own code."""
     full = kind.get_attributes()
     at = full.index("video_processor") if "video_processor" in full else None
@@ -118,36 +117,22 @@ def still_images(kind: type[Any]) -> type[Any]:
     return made
 
 
-def _processor(transformers: Any, name: str, where: str, config: Any, options: dict[str, Any]) -> Any:
+def _load_processor(transformers: Any, source: Source, config: Any, options: dict[str, Any]) -> Any:
     try:
-        return transformers.AutoProcessor.from_pretrained(where, **CODE, **options)
+        return transformers.AutoProcessor.from_pretrained(source.where, **options)
     except (ImportError, ValueError) as cause:  # which of the two differs by class; if it was something else, it recurs
         from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 
         kind = getattr(transformers, PROCESSOR_MAPPING_NAMES[config.model_type])
         try:
-            return still_images(kind).from_pretrained(where, **CODE, **options)
+            return without_video_processor(kind).from_pretrained(source.where, **options)
         except ImportError as second:
+            reason = str(second).strip().split("\n")[0][:200]
             raise MissingExtraError(
-                f"the processor of '{name}' needs a package that is not installed ({_first_line(second)})",
+                f"the processor of '{source.given}' needs a package that is not installed ({reason})",
                 expected="the packages that its processor in transformers asks for",
                 fix="install the package that is named, with pip",
             ) from cause
-
-
-def _source(name: str) -> tuple[str, dict[str, Any]]:
-    """Where from_pretrained should look, and its further keywords."""
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return str(folder.resolve()), {"local_files_only": True}
-    if not name or name.startswith((".", "/", "~")):
-        raise ModelFilesError(
-            f"no folder '{folder}'",
-            expected="a folder with config.json, model.safetensors and the processor's files, or a name on the Hub",
-            fix="check the path",
-        )
-    source, _, pinned = name.partition("@")
-    return source, {"revision": pinned} if pinned else {}
 
 
 def _check_kind(name: str, config: Any) -> None:
@@ -175,25 +160,6 @@ def device_of(torch: Any, device: str) -> str:
     return device
 
 
-def _unavailable(name: str, local: bool, cause: Exception) -> ModelFilesError:
-    if local:
-        return ModelFilesError(
-            f"the folder '{name}' does not hold a whole vision-language model ({_first_line(cause)})",
-            expected="config.json, model.safetensors, and the files of tokenizer and processor, in transformers format",
-            fix="save it again with model.save_pretrained(folder) and processor.save_pretrained(folder)",
-        )
-    return ModelFilesError(
-        f"the model '{name}' is neither a folder nor in the local cache, and cannot be downloaded "
-        f"({_first_line(cause)})",
-        expected="a network and a right name, or a checkpoint in the cache (HF_HUB_OFFLINE=1 forbids the network)",
-        fix="check the name, or pass a local folder in transformers format",
-    )
-
-
-def _first_line(cause: Exception) -> str:
-    return str(cause).strip().split("\n")[0][:200]
-
-
 def libraries() -> tuple[Any, Any]:
     """(torch, transformers). Raises MissingExtraError if one of them, or what else the extra brings, is missing."""
     try:
@@ -208,16 +174,3 @@ def libraries() -> tuple[Any, Any]:
             "pip install torch --index-url https://download.pytorch.org/whl/cpu",
         ) from cause
     return torch, transformers
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """No progress bar while weights are read; the library's switch is put back as it was."""
-    switch = transformers.utils.logging
-    shown = switch.is_progress_bar_enabled()
-    switch.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            switch.enable_progress_bar()

@@ -1,25 +1,26 @@
-"""`attach` and the model that answers questions about scenes: see once, ask anything, re-select for every question.
+"""The model that answers questions about images: encode once, ask anything, select again for every question.
 
     vlm = foveate.vlm.attach(model, processor)
-    scene = vlm.see("photo.jpg")
-    vlm.ask(scene, "what does the sign say?", budget=128).text
+    encoded = vlm.see("photo.jpg")
+    vlm.ask(encoded, "what does the sign say?", budget=128).text
 
-What is notable
-* The stock model is called through its own door: short `input_ids`, the *original* positions of the kept tokens, and
-  sliced features as `mm_encoder_outputs`. Nothing is patched. Keeping every cell gives the stock model's numbers, bit
+* The stock model is called through its own arguments: short `input_ids`, the *original* positions of the kept tokens,
+  and sliced features as `mm_encoder_outputs`. Nothing is patched. All visual tokens give the stock model's numbers, bit
   for bit; a smaller budget gives those of the full prompt with the dropped tokens masked.
-* Forgotten positions would not raise: the model would take compact ones and answer worse. So they are always passed.
-* `generate` writes into the object that carries the features, so it gets a fresh one every time; the tensors of a scene
-  are never changed.
-* With the image in front of the question, keys and values of the prompt depend on which cells were kept: they cannot be
-  used again for another question. What is used again is the encoded image, which is most of the work.
+* Without positions the model would take compact ones, raise nothing and answer worse. So they are always passed.
+* `generate` writes into the object that carries the features, so it gets a fresh one every time; the tensors of an
+  EncodedImage are never changed.
+* With the image in front of the question, keys and values of the prompt depend on which tokens were kept: they cannot
+  be used again for another question. The encoder's output can, and is most of the work.
 """
 
 from __future__ import annotations
 
+import inspect
 import time
+import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -27,69 +28,69 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import BudgetError, OptionError, QueryError, SceneError
+from foveate.core.checks import check_choice, check_int, check_type
+from foveate.core.errors import BudgetError, OptionError, PromptError, QueryError, SceneError
 from foveate.core.image import ImageSource
 from foveate.core.readonly import ReadOnly
-from foveate.encoders.protocol import Encoder
 from foveate.pipeline import score
 from foveate.relevance.allocate import BEST
 from foveate.relevance.policies import Policy
-from foveate.relevance.score import empty_relevance
+from foveate.relevance.score import nothing_of
 from foveate.relevance.value import Relevance
-from foveate.vlm.checks import check_keywords, check_weights, with_length
-from foveate.vlm.encoded import Answer, Mode, Prepared, Scene
-from foveate.vlm.families.family import Encoded, Family
+from foveate.vlm.encode import Attached, encode_images, encode_video
+from foveate.vlm.encoded import MODES, Answer, EncodedImage, Mode, Prepared
+from foveate.vlm.families.family import VisualFeatures
 from foveate.vlm.inputs.batch import (
-    kept_tokens,
-    one_by_one,
-    output_of,
-    padded,
-    short,
-    uncached,
-    until_end,
-    usual_generation,
+    cut_at_end,
+    encoder_outputs,
+    generation_keywords,
+    keep_mask,
+    needs_single_prompts,
+    pad_left,
+    runs_without_cache,
+    shorten,
 )
-from foveate.vlm.inputs.features import pooled, usual_weights
-from foveate.vlm.seeing import full_ids, see_frames, see_images
-from foveate.vlm.select.budgets import Budget, cells_to_keep
+from foveate.vlm.inputs.features import check_weights, pool, weights_from_map
+from foveate.vlm.inputs.prompt import prompt_ids, prompt_text
+from foveate.vlm.select.budgets import Budget, Window, count_tokens, resolve_window
 from foveate.vlm.select.choose import Candidates, Choice, Method, choose
-from foveate.vlm.select.windows import Whole, windows_for
+from foveate.vlm.select.crops import choose_crops, split_budget
 
 if TYPE_CHECKING:
     import torch
 
 FLOOR = 0.25  # measured on a small model that answers, docs/log.md
-MODES = ("drop", "sparse", "weight", "crop")
+
+
+class QuestionWarning(UserWarning):
+    """A question that names nothing the encoder can look for: its tokens are kept by saliency and an even spread."""
 
 
 @dataclass(frozen=True, eq=False)
-class VLM:
-    """A stock vision-language model with its processor, and what foveate knows of its family. Made by `attach`."""
-
-    model: Any
-    processor: Any
-    family: Family
-    encoder: str | Encoder
+class VLM(Attached):
+    """A stock vision-language model that gets only the visual tokens that a question needs. Made by `attach`."""
 
     def __repr__(self) -> str:
         encoder = self.encoder if isinstance(self.encoder, str) else self.encoder.name
         return f"VLM({type(self.model).__name__}, family {self.family.name!r}, encoder {encoder!r})"
 
-    def see(self, images: ImageSource | Sequence[ImageSource], *, mode: Mode = "drop") -> Scene:
+    def see(self, images: ImageSource | Sequence[ImageSource], *, mode: Mode = "drop") -> EncodedImage:
         """Encode one or several images, for any number of questions.
 
         Args:
             images: one image (path, bytes, PIL image, array), or a list or tuple of them.
-            mode: "sparse" does not run the tower now, but for every question over the kept cells only. All other modes
-                run it once, here.
+            mode: "sparse" does not run the encoder now, but for every question over the kept tokens only. All other
+                modes run it once, here.
 
         Raises:
             The Image...Errors of `load_image`; ModelError if model and processor do not fit; SceneError without images.
         """
-        _check(mode in MODES, f"mode={mode!r}", ", ".join(MODES), "leave it out for 'drop'")
-        return see_images(self, images if isinstance(images, list | tuple) else [images], mode)
+        check_choice("mode", mode, MODES)
+        return encode_images(self, images if isinstance(images, list | tuple) else [images], mode)
 
-    def see_video(self, frames: str | PathLike[str] | Iterable[Any], *, fps: float = 2.0, mode: Mode = "drop") -> Scene:
+    def see_video(
+        self, frames: str | PathLike[str] | Iterable[Any], *, fps: float = 2.0, mode: Mode = "drop"
+    ) -> EncodedImage:
         """Encode frames as one video; the budget of a question is shared by all of them.
 
         Args:
@@ -101,12 +102,12 @@ class VLM:
         Raises:
             ModelError: a model without video; its frames may go to `see` as several images. SceneError: no frames.
         """
-        _check(mode in MODES, f"mode={mode!r}", ", ".join(MODES), "leave it out for 'drop'")
-        return see_frames(self, frames, fps, mode)
+        check_choice("mode", mode, MODES)
+        return encode_video(self, frames, fps, mode)
 
     def prepare(
         self,
-        scene: Scene,
+        encoded: EncodedImage,
         question: str,
         *,
         budget: Budget = "auto",
@@ -115,28 +116,29 @@ class VLM:
         policy: Policy = BEST,
         floor: float = FLOOR,
         protected: NDArray[np.bool_] | None = None,
-        window: Whole = "auto",
+        window: Window = "auto",
         weights: Sequence[torch.Tensor] | None = None,
         prompt: str | None = None,
         looking_for: str | None = None,
         seed: int = 0,
     ) -> Prepared:
-        """Select cells for a question, and lay out all that the model needs: `model.generate(**prepared.inputs())`.
+        """Select visual tokens for a question, and lay out what the model needs: `model.generate(**prepared.inputs())`.
 
         Args:
             question: what is asked; it is scored on the textures and goes into the prompt.
-            budget: cells to keep: a number, a tuple with one for each image, "auto" (from the map's own mass) or None
-                for all. More than there are is cut to all, with a warning.
-            mode: "drop" after the tower; "sparse" before it; "weight" keeps all cells and scales their features.
-            method: how cells are chosen (vlm/choose.py): "relevance", or a baseline.
+            budget: visual tokens to keep: a number, a tuple with one for each image, "auto" or None for all. "auto" is
+                from a 64th to a quarter of them, by the map; the quarter where the thing is not found. More than there
+                are is cut to all, with a warning.
+            mode: "drop" after the encoder; "sparse" before it; "weight" keeps all tokens and scales their features.
+            method: how tokens are chosen (select/choose.py): "relevance", or a baseline.
             policy, floor, protected, window: as of `foveate.allocate`, for method "relevance". A quarter is spread
-                evenly unless you say otherwise: questions are also about what is beside the thing they name.
-                `protected` is a mask on the texture's cells. `window="auto"`: in mode "sparse", windows of a tower that
-                has any are kept whole, and single cells fill up the budget (vlm/windows.py); None: single cells.
-            weights: for mode "weight": a factor for each feature row of each image, tensors [n]; gradients flow through
-                them. None: 0.5 where nothing is relevant, to 1 at the peak.
+                evenly by default: questions are also about what is beside the thing they name. `protected` is a mask
+                over the image. `window="auto"`: in mode "sparse", windows of an encoder that has any are kept whole,
+                and single tokens fill up the budget (select/budgets.py); None: single tokens.
+            weights: for mode "weight": a factor for each visual token of each image, tensors [n]; gradients flow
+                through them. None: 0.5 where nothing is relevant, to 1 at the peak.
             prompt: the whole prompt as text, with an image token for each image, instead of the chat template.
-            looking_for: what to score the cells by, where that is not the question: "the dog" for "what is it doing?".
+            looking_for: what to score by, where that is not the question: "the dog" for "what is it doing?".
             seed: of method "random".
 
         Raises:
@@ -144,96 +146,96 @@ class VLM:
         """
         import torch
 
-        self.check_scene(scene, mode)
-        _check(
-            mode != "crop", "mode='crop' for prepare", "drop, sparse, weight", "call ask, which sees the crops first"
-        )
+        self.check(encoded, mode)
+        if mode == "crop":
+            raise OptionError(
+                "mode='crop' for prepare", expected="drop, sparse, weight", fix="call ask, which sees the crops first"
+            )
         if mode == "sparse" and method == "downsample":
             raise SceneError(
                 "method='downsample' in mode 'sparse'",
                 expected="features of the whole image, which this mode does not make",
                 fix="use mode='drop', or see a smaller image",
             )
-        if protected is not None:
-            protected = np.asarray(protected)
-        _check(isinstance(seed, int) and seed >= 0, f"seed={seed!r}", "a whole number from 0 on", "leave it out")
-        _check(
-            weights is None or mode == "weight", "weights= outside of mode 'weight'", "mode='weight'", "set the mode"
-        )
+        check_int("seed", seed, 0)
+        if weights is not None and mode != "weight":
+            raise OptionError("weights= outside of mode 'weight'", expected="mode='weight'", fix="set the mode")
         clock = _Clock()
-        relevance = self.relevance(scene, question if looking_for is None else looking_for)
+        relevance = self.relevance(encoded, question if looking_for is None else looking_for)
         clock.mark("score")
-        windows, filled = windows_for(self.family, self.model, mode, window)
-        numbers = cells_to_keep(scene, relevance, None if mode == "weight" else budget, None if filled else windows)
-        chosen, pictures = [], scene.of_each(relevance)
-        for number, count in enumerate(numbers):
+        windows, filled = resolve_window(self.family, self.model, mode, window)
+        maps = encoded.per_layout(relevance)
+        whole = mode == "weight"
+        counts = count_tokens(encoded.layouts, maps, None if whole else budget, None if filled else windows)
+        chosen = []
+        for number, count in enumerate(counts):
             image = Candidates(
-                scene.placements[number],
-                pictures[number],
-                scene.images if scene.kind == "video" else scene.images[number : number + 1],
-                partial(_cells_of, scene, number),
+                encoded.layouts[number],
+                maps[number],
+                encoded.images if encoded.kind == "video" else encoded.images[number : number + 1],
+                partial(_selectable_features, encoded, number),
                 policy=policy,
                 floor=floor,
-                protected=protected,
+                protected=None if protected is None else np.asarray(protected),
                 window=windows,
                 filled=filled,
                 seed=seed + number,
             )
             chosen.append(choose(method, image, count))
         clock.mark("choose")
-        full = full_ids(self, scene, question, prompt)
-        keep = kept_tokens(full, getattr(self.model.config, f"{scene.kind}_token_id"), chosen, scene.placements)
+        text = prompt_text(self.processor, question, len(encoded.spans), prompt, encoded.kind)
+        if encoded.kind == "video" and encoded.mark in text:
+            text = text.replace(encoded.mark, self.processor.video_token)
+        full = prompt_ids(self.processor, text, encoded.spans, encoded.kind)
+        keep = keep_mask(full, getattr(self.model.config, f"{encoded.kind}_token_id"), chosen, encoded.layouts)
         ids = torch.from_numpy(full).to(self.model.device)
-        positions = self.family.positions(self.model, ids, scene.inputs)
-        text_inputs = short(ids, keep, positions)
+        inputs = shorten(ids, keep, self.family.positions(self.model, ids, encoded.inputs))
         clock.mark("slice")
-        features = self._features(scene, chosen, mode, weights, relevance)
+        features = self._features(encoded, chosen, mode, weights, maps)
         clock.mark("encode" if mode == "sparse" else "slice")
-        tokens = sum(len(choice.rows) for choice in chosen), sum(p.count for p in scene.placements)
         return Prepared(
-            ReadOnly(text_inputs),
-            features,
-            self.family,
-            keep,
-            tuple(chosen),
-            relevance,
-            tokens,
-            ReadOnly(clock.seconds),
-            self.model,
-            scene.kind,
-            question,
-            mode,
+            text=ReadOnly(inputs),
+            features=features,
+            family=self.family,
+            keep=keep,
+            chosen=tuple(chosen),
+            relevance=relevance,
+            tokens=(sum(len(choice.rows) for choice in chosen), sum(layout.count for layout in encoded.layouts)),
+            seconds=ReadOnly(clock.seconds),
+            model=self.model,
+            kind=encoded.kind,
+            question=question,
+            mode=mode,
         )
 
     def ask(
         self,
-        scene: Scene,
+        encoded: EncodedImage,
         question: str,
         *,
         max_new_tokens: int | None = None,
         generation: dict[str, Any] | None = None,
         **how: Any,
     ) -> Answer:
-        """Select cells for a question and let the model answer. The next question selects afresh.
+        """Select visual tokens for a question and let the model answer. The next question selects again.
 
         Args:
-            scene: from `see`.
+            encoded: from `see`.
             question: what is asked.
-            max_new_tokens: of the answer; 64 if nothing says otherwise.
-            generation: keywords of `model.generate`; default: greedy.
+            max_new_tokens: of the answer; 64 by default.
+            generation: keywords of `model.generate`; default: greedy. A question has one answer
+                (`num_return_sequences` is refused).
             how: keywords of `prepare`: budget, mode, method, policy, ...; also `mode="crop"`.
         """
-        generation = with_length(generation, max_new_tokens)
-        check_keywords(how, self.prepare)
+        keywords = generation_keywords(self.model, generation, max_new_tokens)
+        _check_keywords(how)
         if how.get("mode") == "crop":
-            from foveate.vlm.crop import ask_crops
-
-            return ask_crops(self, scene, question, generation, how)
-        return self.answers([self.prepare(scene, question, **how)], generation)[0]
+            return self._ask_crops(encoded, question, keywords, how)
+        return self._generate([self.prepare(encoded, question, **how)], keywords)[0]
 
     def ask_many(
         self,
-        scene: Scene,
+        encoded: EncodedImage,
         questions: Sequence[str],
         *,
         budget: Budget | Sequence[Budget] = "auto",
@@ -245,64 +247,73 @@ class VLM:
 
         `budget`: one for all questions, or a list with one for each.
         """
-        generation = with_length(generation, max_new_tokens)
-        check_keywords(how, self.prepare)
+        keywords = generation_keywords(self.model, generation, max_new_tokens)
+        _check_keywords(how)
         if not isinstance(questions, list | tuple) or not questions:
             raise OptionError(f"questions={questions!r}", expected="a list of texts", fix="use ask for a single one")
-        _check(how.get("mode") != "crop", "mode='crop' for a batch", "drop, sparse, weight", "ask one after the other")
-        each: list[Any] = list(budget) if isinstance(budget, list) else [budget] * len(questions)
-        if len(each) != len(questions):
+        if how.get("mode") == "crop":
+            raise OptionError("mode='crop' for a batch", expected="drop, sparse, weight", fix="ask one after the other")
+        budgets: list[Any] = list(budget) if isinstance(budget, list) else [budget] * len(questions)
+        if len(budgets) != len(questions):
             raise BudgetError(
-                f"{len(each)} budgets for {len(questions)} questions", expected="one for each", fix="or one for all"
+                f"{len(budgets)} budgets for {len(questions)} questions", expected="one for each", fix="or one for all"
             )
-        made = [self.prepare(scene, q, budget=b, **how) for q, b in zip(questions, each, strict=True)]
-        return self.answers(made, generation)
+        made = [self.prepare(encoded, q, budget=b, **how) for q, b in zip(questions, budgets, strict=True)]
+        return self._generate(made, keywords)
 
-    def relevance(self, scene: Scene, question: str) -> tuple[Relevance, ...]:
+    def relevance(self, encoded: EncodedImage, question: str) -> tuple[Relevance, ...]:
         """Where a question looks in each image.
 
-        Of one that names nothing the encoder knows ("why?", "describe it", another script) the map is 0 and so is the
-        confidence: then `foveate.allocate` goes by saliency and an even spread.
+        Of one that names nothing the encoder knows ("why?", another script) the map is 0 and so is the confidence, with
+        a QuestionWarning: then `foveate.allocate` goes by saliency and an even spread.
         """
         if not isinstance(question, str) or not question.strip():
             raise QueryError(f"the question {question!r}", expected="a text", fix='ask "what is in the picture?", say')
         try:
-            return tuple(score(texture, question, encoder=self._told()) for texture in scene.textures)
-        except QueryError:
-            return tuple(empty_relevance(texture, question) for texture in scene.textures)
+            told = None if self.encoder == "nano" else self.encoder  # nothing to tell of one that comes with foveate
+            return tuple(score(texture, question, encoder=told) for texture in encoded.textures)
+        except QueryError as cause:
+            warnings.warn(
+                f"{cause.received}: the image was not searched, tokens are kept by saliency and an even spread. "
+                "looking_for= says what to search for",
+                QuestionWarning,
+                stacklevel=4,
+            )
+            return tuple(nothing_of(texture, question) for texture in encoded.textures)
 
     def answers(self, made: Sequence[Prepared], generation: dict[str, Any] | None = None) -> list[Answer]:
-        """Generate for prepared questions, also of different scenes, in one batch. All must be of one kind."""
+        """Generate for prepared questions, also of different images, in one batch. All must be of one kind."""
+        return self._generate(list(made), generation_keywords(self.model, generation, None))
+
+    def _generate(self, made: list[Prepared], keywords: dict[str, Any]) -> list[Answer]:
         import torch
 
-        made = list(made)
-        _check(bool(made), "no prepared question", "at least one", "vlm.prepare(scene, question) makes one")
-        if any(one.model is not self.model for one in made) or len({one.kind for one in made}) > 1:
+        if not made or any(one.model is not self.model for one in made) or len({one.kind for one in made}) > 1:
             raise SceneError(
-                "questions prepared by another model, or about images and videos together",
+                "questions prepared by another model, or about images and videos together"
+                if made
+                else "no prepared question",
                 expected="questions of this model, all of one kind",
-                fix="call answers once for each",
+                fix="call answers once for each; vlm.prepare(encoded, question) makes one",
             )
-        keywords = usual_generation(generation)
-        if len(made) > 1 and one_by_one(self.model, keywords):
-            return [answer for one in made for answer in self.answers([one], generation)]
-        pad = self.processor.tokenizer.pad_token_id
-        pad = self.processor.tokenizer.eos_token_id if pad is None else pad
-        gaps = uncached(self.model, keywords)
-        inputs: dict[str, Any] = padded([dict(one.text) for one in made], int(pad or 0), always=gaps)
-        inputs["mm_encoder_outputs"] = output_of([one.features for one in made], self.family, made[0].kind)
+        if len(made) > 1 and needs_single_prompts(self.model, keywords):
+            return [answer for one in made for answer in self._generate([one], keywords)]
+        words = self.processor.tokenizer
+        pad = words.eos_token_id if words.pad_token_id is None else words.pad_token_id
+        uncached = runs_without_cache(self.model, keywords)
+        inputs: dict[str, Any] = pad_left([dict(one.text) for one in made], int(pad or 0), always=uncached)
+        inputs["mm_encoder_outputs"] = encoder_outputs([one.features for one in made], self.family, made[0].kind)
         start = time.perf_counter()
         with torch.no_grad():
             out = self.model.generate(**inputs, **({"pad_token_id": pad} | keywords))
         seconds = time.perf_counter() - start
-        out = getattr(out, "sequences", out)
-        each = len(out) // len(made)  # several sequences of a question: the first counts
-        found = []
-        for number, one in enumerate(made):
-            ids = until_end(out[number * each, inputs["input_ids"].shape[1] :].cpu().numpy(), self.model)
-            found.append(
+        length = inputs["input_ids"].shape[1]
+        answers = []
+        for one, row in zip(made, getattr(out, "sequences", out)[:, length:].cpu().numpy(), strict=True):
+            ids = cut_at_end(row, self.model)
+            answers.append(
                 Answer(
-                    text=self.processor.tokenizer.decode(ids, skip_special_tokens=True).strip(),
+                    text=words.decode(ids, skip_special_tokens=True).strip(),
                     ids=ids,
                     chosen=one.chosen,
                     relevance=one.relevance,
@@ -312,68 +323,78 @@ class VLM:
                     mode=one.mode,
                 )
             )
-        return found
+        return answers
+
+    def _ask_crops(self, encoded: EncodedImage, question: str, keywords: dict[str, Any], how: dict[str, Any]) -> Answer:
+        """One question to one image, by its regions (select/crops.py)."""
+        self.check(encoded, "crop")
+        if len(encoded.images) != 1:
+            raise SceneError(
+                f"mode='crop' for {len(encoded.images)} images", expected="one image", fix="see each by itself"
+            )
+        if how.get("prompt") is not None:
+            raise PromptError(
+                "prompt= in mode 'crop'",
+                expected="the chat template: how many images there are is known only after the question",
+                fix="leave prompt= out, or use mode='drop'",
+            )
+        looking_for = how.get("looking_for")
+        (relevance,) = self.relevance(encoded, question if looking_for is None else looking_for)
+        total, found = choose_crops(self.model, relevance, how.get("budget", "auto"))
+        start = time.perf_counter()
+        closer = self.see([encoded.images[0], *found.crops(encoded.images[0])])
+        seconds = time.perf_counter() - start
+        how = how | {"mode": "drop", "budget": split_budget(total, found, closer.tokens)}
+        (answer,) = self._generate([self.prepare(closer, question, **how)], keywords)
+        return replace(answer, regions=found, mode="crop", seconds=ReadOnly({"see": seconds, **answer.seconds}))
 
     def _features(
         self,
-        scene: Scene,
+        encoded: EncodedImage,
         chosen: Sequence[Choice],
         mode: Mode,
         weights: Sequence[torch.Tensor] | None,
-        relevance: Sequence[Relevance],
-    ) -> Encoded:
+        maps: Sequence[Sequence[Relevance]],
+    ) -> VisualFeatures:
         """Features of the kept rows, in the way of the mode."""
         import torch
 
         rows = [choice.rows for choice in chosen]
         if mode == "sparse":
             with torch.no_grad():
-                return self.family.encode_kept(self.model, scene.inputs, rows)
-        assert scene.features is not None
+                return self.family.encode_kept(self.model, encoded.inputs, rows)
+        assert encoded.features is not None
         if mode == "weight":
-            if weights is not None:
-                check_weights(weights, [placement.count for placement in scene.placements])
-            factors = (
-                weights
-                if weights is not None
-                else [
-                    usual_weights(placement, each)
-                    for placement, each in zip(scene.placements, scene.of_each(relevance), strict=True)
-                ]
-            )
-            return scene.features.scaled(factors)
-        kept = scene.features.kept(rows)
+            if weights is None:
+                weights = [weights_from_map(*each) for each in zip(encoded.layouts, maps, strict=True)]
+            else:
+                check_weights(weights, [layout.count for layout in encoded.layouts])
+            return encoded.features.scale(weights)
+        kept = encoded.features.take(rows)
         if any(choice.pooled is not None for choice in chosen):
-            return pooled(scene.features, kept, scene.placements, chosen)
+            return pool(encoded.features, kept, encoded.layouts, chosen)
         return kept
 
-    def check_scene(self, scene: Scene, mode: Mode) -> None:
-        """Raises SceneError for a scene that this model cannot be asked about in this mode."""
-        _check(mode in MODES, f"mode={mode!r}", ", ".join(MODES), "leave it out for 'drop'")
-        if not isinstance(scene, Scene):
+    def check(self, encoded: EncodedImage, mode: Mode) -> None:
+        """Raises SceneError for an image that this model cannot be asked about in this mode."""
+        check_choice("mode", mode, MODES)
+        check_type("encoded", encoded, EncodedImage, fix="vlm.see(image) makes one", error=SceneError)
+        if encoded.model is not self.model:
             raise SceneError(
-                f"a scene that is a {type(scene).__name__}", expected="a Scene", fix="vlm.see(image) makes one"
-            )
-        if scene.model is not self.model:
-            raise SceneError(
-                f"a scene that was seen by another model ({type(scene.model).__name__})",
-                expected=f"one seen by this {type(self.model).__name__}",
+                f"an image encoded by another model ({type(encoded.model).__name__})",
+                expected=f"one encoded by this {type(self.model).__name__}",
                 fix="see the image again with this model",
             )
-        if mode == "sparse" and not any(name.startswith("pixel") for name in scene.inputs):
+        if mode == "sparse" and not any(name.startswith("pixel") for name in encoded.inputs):
             raise SceneError(
-                "mode='sparse' for a scene that was encoded whole",
-                expected="a scene whose pixels are kept",
+                "mode='sparse' for an image that was encoded whole",
+                expected="one whose pixels are kept",
                 fix="see it with vlm.see(image, mode='sparse')",
             )
-        if mode in ("drop", "weight") and scene.features is None:
+        if mode in ("drop", "weight") and encoded.features is None:
             raise SceneError(
-                f"mode={mode!r} for a scene that was not encoded", expected="one seen for it", fix="vlm.see(image)"
+                f"mode={mode!r} for an image that was not encoded", expected="one seen for it", fix="vlm.see(image)"
             )
-
-    def _told(self) -> str | Encoder | None:
-        """What `score` is told: nothing for an encoder that comes with foveate."""
-        return None if self.encoder == "nano" else self.encoder
 
 
 class _Clock:
@@ -389,18 +410,24 @@ class _Clock:
         self._last = now
 
 
-def _cells_of(scene: Scene, number: int) -> NDArray[np.float32]:
-    """Features of all cells of an image, float32 [cells, D], for methods that compare cells."""
-    if scene.features is None:
+def _selectable_features(encoded: EncodedImage, number: int) -> NDArray[np.float32]:
+    """Features of the selectable tokens of an image, float32 [n, D], for methods that compare them."""
+    if encoded.features is None:
         raise SceneError(
             "a method that compares the model's features, in mode 'sparse'",
             expected="features, which this mode does not make",
             fix="use method='relevance', 'random', 'uniform' or 'saliency'",
         )
-    rows = scene.features.rows[number].float().cpu().numpy()
-    return rows[scene.placements[number].cell_rows()]
+    rows = encoded.features.rows[number].float().cpu().numpy()
+    return rows[encoded.layouts[number].selectable_rows()]
 
 
-def _check(right: bool, received: str, expected: str, fix: str) -> None:
-    if not right:
-        raise OptionError(received, expected=expected, fix=fix)
+def _check_keywords(how: dict[str, Any]) -> None:
+    """Raises OptionError for a keyword that `prepare` does not have."""
+    known = set(inspect.signature(VLM.prepare).parameters) - {"self", "encoded", "question"}
+    if unknown := sorted(set(how) - known):
+        raise OptionError(
+            f"keywords {unknown}",
+            expected=", ".join(sorted(known)),
+            fix="check the spelling; keywords of model.generate go into generation={...}",
+        )

@@ -1,20 +1,15 @@
 """From texture rows to the language model's width: what stands in the place of the vision tower.
 
-    rows = TextureRows.fitted(textures)                                 # 16 numbers a cell, and where it lies
-    projector = TextureProjector.for_model(model, rows)
-    train(examples, model, processor, projector)                        # training.py
+    rows = TextureRows.fit(textures)                                    # 16 numbers a cell, and where it lies
+    projector = TextureProjector.for_model(model, rows)                 # trained by training/projector
     vlm = foveate.vlm.attach(model, processor)
-    vlm.ask(scene_of(vlm, projector, texture), "what is on the plate?", budget=128)
+    vlm.ask(encode_texture(vlm, projector, texture), "what is on the plate?", budget=128)
 
-What is notable
 * A linear layer, or two with a GELU between (`hidden`), as LLaVA and LLaVA 1.5 have them.
-* The file holds all that is needed to read a texture: encoder, axes, centre, scale, channels. Weights without them
-  would be given other numbers than those they were trained on.
-* The first outputs are as long as the model's own token embeddings are on average; a projector that begins ten times
-  too loud drowns the text.
-* Making a projector draws from a generator of its own: torch's global one is left as it was.
-* `scene_of` gives an ordinary `Scene`, so that `ask`, `ask_many`, `prepare`, budgets and methods work as they do with
-  the model's own tower. The tower is never run.
+* The file holds all that is needed to read a texture: encoder, axes, centre, scale, channels.
+* The first outputs have the mean length of the model's own token embeddings; a projector that begins ten times too loud
+  drowns the text. Weights are drawn from a separate generator: torch's global one is left as it was.
+* `encode_texture` gives an ordinary `EncodedImage`, for `ask`, `ask_many` and `prepare`. The vision tower is never run.
 * Of a prompt's image only placeholder tokens are laid out, one a cell, without the tags that some families put around
   tiles. Qwen3-VL's deeper levels (DeepStack) get zeros: the projector feeds the first layer only.
 * Needs torch; this module is imported when it is first used.
@@ -32,15 +27,16 @@ from typing import Any, Self
 
 import numpy as np
 
+from foveate.core.checks import check_int
 from foveate.core.errors import MissingExtraError, ModelError, ModelFilesError, OptionError
 from foveate.core.files import make_folder, write_whole
 from foveate.core.image import ImageSource
 from foveate.core.readonly import ReadOnly
 from foveate.pipeline import encode
 from foveate.texture.texture import EncoderStamp, Texture
-from foveate.vlm.encoded import Scene
-from foveate.vlm.families.family import Encoded
-from foveate.vlm.inputs.placement import one_pane
+from foveate.vlm.encoded import EncodedImage
+from foveate.vlm.families.family import VisualFeatures
+from foveate.vlm.families.token_layout import one_grid
 from foveate.vlm.model import VLM
 from foveate.vlm.rows import TextureRows
 
@@ -86,14 +82,11 @@ class TextureProjector(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        for name, value in (("in_width", in_width), ("out_width", out_width), ("hidden", hidden)):
-            whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-            if not whole and not (name == "hidden" and value is None):
-                raise OptionError(
-                    f"{name}={value!r}",
-                    expected="a whole number of at least 1" + (", or None for one layer" if name == "hidden" else ""),
-                    fix="TextureProjector.for_model(model, rows) takes the widths from the model and the rows",
-                )
+        fix = "TextureProjector.for_model(model, rows) takes the widths from the model and the rows"
+        check_int("in_width", in_width, fix=fix)
+        check_int("out_width", out_width, fix=fix)
+        if hidden is not None:
+            check_int("hidden", hidden, fix="leave it out for one layer")
         if rows is not None and rows.width != in_width:
             raise OptionError(
                 f"in_width={in_width} for rows of {rows.width}", expected="the same", fix="pass in_width=rows.width"
@@ -168,7 +161,7 @@ class TextureProjector(nn.Module):
         from safetensors import SafetensorError
         from safetensors.torch import load
 
-        folder = _folder(name, revision, local_files_only)
+        folder = _find_folder(name, revision, local_files_only)
         try:
             config = json.loads((folder / CONFIG).read_text("utf-8"))
             tensors = load((folder / WEIGHTS).read_bytes())
@@ -180,7 +173,7 @@ class TextureProjector(nn.Module):
         if bad:
             raise _wrong_files(name, f"{', '.join(bad)} hold infinite numbers or NaN")
         try:
-            rows = _rows_of(config["rows"], tensors)
+            rows = _read_rows(config["rows"], tensors)
             made = cls(config["in_width"], config["out_width"], config["hidden"], rows=rows)
             made.load_state_dict({key: value for key, value in tensors.items() if not key.startswith("rows.")})
         except (KeyError, TypeError, RuntimeError, OptionError) as cause:
@@ -202,14 +195,14 @@ class TextureProjector(nn.Module):
             return str(api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Texture projector"))
 
 
-# --- scenes -----------------------------------------------------------------------------------------------------------
+# --- encoded images ---------------------------------------------------------------------------------------------------
 
 
-def scene_of(vlm: VLM, projector: TextureProjector, image: Texture | ImageSource) -> Scene:
-    """A scene whose features come from a texture, through a projector: for `vlm.ask` and all the rest.
+def encode_texture(vlm: VLM, projector: TextureProjector, image: Texture | ImageSource) -> EncodedImage:
+    """An EncodedImage whose features come from a texture, through a projector: for `vlm.ask` and all the rest.
 
     Args:
-        vlm: the model, attached; its tower is not run.
+        vlm: the model, attached; its vision tower is not run.
         projector: trained for this model. Gradients flow into it where torch records them.
         image: a texture of the projector's encoder, or an image, which is encoded with the encoder of `vlm`.
 
@@ -220,7 +213,7 @@ def scene_of(vlm: VLM, projector: TextureProjector, image: Texture | ImageSource
     texture = image if isinstance(image, Texture) else encode(image, encoder=vlm.encoder)
     own = next(projector.parameters())
     features = projector(torch.from_numpy(rows.read(texture)).to(own)).to(vlm.model.device, vlm.model.dtype)
-    return laid_out(vlm, texture, rows, features)
+    return lay_out(vlm, texture, rows, features)
 
 
 def rows_for(vlm: VLM, projector: TextureProjector) -> TextureRows:
@@ -232,13 +225,13 @@ def rows_for(vlm: VLM, projector: TextureProjector) -> TextureRows:
             if projector.rows is not None
             else "a projector without rows: it does not know how to read a texture",
             expected=f"one with rows, to {width} numbers",
-            fix="TextureProjector.for_model(model, TextureRows.fitted(textures))",
+            fix="TextureProjector.for_model(model, TextureRows.fit(textures))",
         )
     return projector.rows
 
 
-def laid_out(vlm: VLM, texture: Texture, rows: TextureRows, features: torch.Tensor) -> Scene:
-    """A scene over the cells of `rows.grid(texture)`, with these features [cells, any width]."""
+def lay_out(vlm: VLM, texture: Texture, rows: TextureRows, features: torch.Tensor) -> EncodedImage:
+    """An EncodedImage over the cells of `rows.grid(texture)`, with these features [cells, any width]."""
     grid = rows.grid(texture)
     size = grid.height, grid.width
     token = int(vlm.model.config.image_token_id)
@@ -251,13 +244,13 @@ def laid_out(vlm: VLM, texture: Texture, rows: TextureRows, features: torch.Tens
         deep = getattr(vlm.model.config.vision_config, "deepstack_visual_indexes", None) or ()
         width = int(vlm.model.get_input_embeddings().weight.shape[1])
         levels = tuple((features.new_zeros(len(features), width),) for _ in deep)
-    return Scene(
+    return EncodedImage(
         model=vlm.model,
         images=(texture.pixel,),
         textures=(texture,),
-        placements=(one_pane(grid.h, grid.w, size),),
+        layouts=(one_grid(grid.h, grid.w, size),),
         spans=(np.full(grid.count, token, np.int64),),
-        features=Encoded((features,), levels),
+        features=VisualFeatures((features,), levels),
         inputs=ReadOnly(inputs),
     )
 
@@ -265,17 +258,19 @@ def laid_out(vlm: VLM, texture: Texture, rows: TextureRows, features: torch.Tens
 # --- inside -----------------------------------------------------------------------------------------------------------
 
 
-def _rows_of(said: Any, tensors: dict[str, torch.Tensor]) -> TextureRows | None:
+def _read_rows(config: Any, tensors: dict[str, torch.Tensor]) -> TextureRows | None:
     """Raises KeyError, TypeError, OptionError or ChannelError (a KeyError) for what is no description of rows."""
-    if said is None:
+    if config is None:
         return None
-    stamp = EncoderStamp(str(said["encoder"]["name"]), str(said["encoder"]["revision"]), int(said["encoder"]["width"]))
-    axes = None if said["rank"] is None else tensors["rows.axes"].numpy()
+    stamp = EncoderStamp(
+        str(config["encoder"]["name"]), str(config["encoder"]["revision"]), int(config["encoder"]["width"])
+    )
+    axes = None if config["rank"] is None else tensors["rows.axes"].numpy()
     centre, scale = (tensors[f"rows.{name}"].numpy() for name in ("centre", "scale"))
-    return TextureRows(stamp, axes, tuple(map(str, said["channels"])), centre, scale, said["side"])
+    return TextureRows(stamp, axes, tuple(map(str, config["channels"])), centre, scale, config["side"])
 
 
-def _folder(name: str | os.PathLike[str], revision: str | None, local: bool) -> Path:
+def _find_folder(name: str | os.PathLike[str], revision: str | None, local: bool) -> Path:
     if Path(name).is_dir():
         return Path(name)
     try:

@@ -1,15 +1,12 @@
 """Textures as rows of numbers that mean the same in every image: what a projector reads.
 
-What is notable
-* **The kept embedding of one texture cannot be compared with that of another.** Every image has a basis of its own
-  (basis.py): number 3 of a cell here and number 3 there are different directions. That holds for
-  `texture.coordinates()` and for the channels embedding_0 .. embedding_15 of the token table. So rows are made of
-  *restored* features, x ~ mean + z B, in the encoder's own space of D numbers: all of them, or their coordinates on
+* **The kept embedding of one texture cannot be compared with that of another**: every image has its own basis
+  (texture/basis.py), which holds for `texture.coordinates()` and the channels embedding_0 .. embedding_15. So rows are
+  made of *restored* features, x ~ mean + z B, in the encoder's space of D numbers: all of them, or their coordinates on
   axes that all images share (principal axes of the training textures: the 16 of the seed documents).
-* **Where a cell lies** reaches the language model twice: as the position id of its token, which is that of the full
-  grid (so dropped cells leave gaps), and as numbers of the row: the channels "y" and "x" of the table, 0 at the top and
-  left border, 1 at the other. Position ids of most families count cells along the rows, so "below" is one row's length
-  further; y and x say it directly. `channels=()` leaves them out; others (colours, edges, saliency) may be added.
+* **Where a cell lies** reaches the language model twice: as the position id of its token, and as numbers of the row:
+  the channels "y" and "x", 0 at the top and left border, 1 at the other. Position ids of most families count tokens
+  along the rows; y and x say "below" directly. `channels=()` leaves them out; others may be added.
 * Columns are moved and scaled to mean 0 and variance 1 over the training textures. A channel that a texture does not
   have is an error: its neutral value would be a wrong number.
 * A language model gets at most `side` cells a side. Features of an average are the average of features, so the grid is
@@ -24,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import check_array, check_int
 from foveate.core.errors import ChannelError, OptionError, TextureEncoderError
 from foveate.core.grid import Grid, resize_map
 from foveate.core.layout import Layout
@@ -37,7 +35,7 @@ CALM = 1e-6  # a column with less variance than that is constant
 
 @dataclass(frozen=True, eq=False)
 class TextureRows:
-    """How textures of one encoder become rows. Made by `TextureRows.fitted`.
+    """How textures of one encoder become rows. Made by `TextureRows.fit`.
 
     Attributes:
         encoder: that made the textures; those of another are refused.
@@ -63,22 +61,16 @@ class TextureRows:
 
     def __post_init__(self) -> None:
         _check_channels(self.channels)
-        _check_side(self.side)
+        check_int("side", self.side, fix="24 is usual")
         embedding = self.encoder.width if self.axes is None else len(self.axes)
         width = embedding + len(self.channels)
-        wanted: dict[str, tuple[int, ...]] = {"centre": (width,), "scale": (width,)}
+        shapes: dict[str, tuple[int, ...]] = {"centre": (width,), "scale": (width,)}
         if self.axes is not None:
-            wanted["axes"] = (embedding, self.encoder.width)
-        for name, shape in wanted.items():
-            array = np.asarray(getattr(self, name), np.float32)
-            positive = name != "scale" or bool((array > 0).all())
-            if array.shape != shape or not np.isfinite(array).all() or not positive:
-                raise OptionError(
-                    f"{name} of shape {array.shape}" + ("" if positive else ", not all above 0"),
-                    expected=f"finite numbers of shape {shape}",
-                    fix="make the rows with TextureRows.fitted(textures)",
-                )
-            array = array.copy()
+            shapes["axes"] = (embedding, self.encoder.width)
+        for name, shape in shapes.items():
+            low = float(np.finfo(np.float32).tiny) if name == "scale" else -np.inf
+            fix = "make the rows with TextureRows.fit(textures)"
+            array = check_array(name, getattr(self, name), shape, low=low, fix=fix).copy()
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
@@ -106,8 +98,9 @@ class TextureRows:
         Raises TextureEncoderError for a texture of another encoder, ChannelError for one without a wanted channel.
         """
         if texture.encoder != self.encoder:
+            made, own = (f"the encoder {e.name} (revision {e.revision[:12]})" for e in (texture.encoder, self.encoder))
             raise TextureEncoderError(
-                f"a texture of {_named(texture.encoder)} for rows of {_named(self.encoder)}",
+                f"a texture of {made} for rows of {own}",
                 expected="the encoder that the projector was trained with",
                 fix="encode the image again with it, or train a projector for the other encoder",
             )
@@ -115,7 +108,7 @@ class TextureRows:
         return np.asarray((raw - self.centre) / self.scale, np.float32)
 
     @classmethod
-    def fitted(
+    def fit(
         cls,
         textures: Iterable[Texture],
         *,
@@ -136,7 +129,6 @@ class TextureRows:
         """
         names = tuple([channels] if isinstance(channels, str) else channels)
         _check_channels(names)
-        _check_side(side)
         moments: _Moments | None = None
         for texture in textures:
             moments = moments or _Moments(texture.encoder, len(names))
@@ -163,11 +155,7 @@ class _Moments:
 
     def rows(self, rank: int | None, names: tuple[str, ...], side: int) -> TextureRows:
         D = self.encoder.width
-        whole = isinstance(rank, int | np.integer) and not isinstance(rank, bool)
-        if rank is not None and not (whole and 1 <= rank <= D):
-            raise OptionError(
-                f"rank={rank!r}", expected=f"a whole number from 1 to {D}, or None for all", fix="16 is usual"
-            )
+        rank = None if rank is None else check_int("rank", rank, 1, D, fix="16 is usual; None keeps all")
         mean = self.total / self.count
         covariance = self.products / self.count - np.outer(mean, mean)
         variance, axes = covariance.diagonal(), None
@@ -201,17 +189,8 @@ def _check_channels(channels: tuple[str, ...]) -> None:
         if name.startswith("embedding_"):
             raise ChannelError(
                 f"the channel {name} in a projector's rows",
-                expected="channels that mean the same in every image; each image has an embedding basis of its own",
+                expected="channels that mean the same in every image; each image has its own embedding basis",
                 fix="leave it out: rows hold the embedding on axes that all images share",
             )
     if len(set(channels)) != len(channels):
         raise ChannelError(f"channels {channels}", expected="each once", fix="remove the duplicates")
-
-
-def _check_side(side: int) -> None:
-    if isinstance(side, bool) or not isinstance(side, int | np.integer) or side < 1:
-        raise OptionError(f"side={side!r}", expected="a whole number of cells, at least 1", fix="24 is usual")
-
-
-def _named(stamp: EncoderStamp) -> str:
-    return f"the encoder {stamp.name} (revision {stamp.revision[:12]})"

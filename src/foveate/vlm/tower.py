@@ -1,4 +1,4 @@
-"""LLaVA 1.5's own tower as the encoder of the texture: one pass gives the model's features and the text-aligned ones.
+"""LLaVA 1.5's own vision tower as the encoder of the texture: one pass gives the model's features and the texture's.
 
 The tower of LLaVA 1.5 is that of CLIP ViT-L/14 at 336 pixels, unchanged. What goes into its last block is what LLaVA
 reads its features from; the same numbers through CLIP's dense head (encoders/clip.py) are embeddings that CLIP's texts
@@ -22,8 +22,8 @@ from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
 from foveate.pipeline import encode
 from foveate.texture.texture import Texture
-from foveate.vlm.families.family import Encoded
-from foveate.vlm.inputs.placement import Placement
+from foveate.vlm.families.family import VisualFeatures
+from foveate.vlm.families.token_layout import TokenLayout, whole_box
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ DEFAULT = "openai/clip-vit-large-patch14-336"
 
 
 @dataclass(frozen=True, eq=False)
-class Tower:
+class TowerEncoder:
     """An encoder whose images went through a LLaVA already.
 
     Attributes:
@@ -78,9 +78,9 @@ class Tower:
         return self.clip.encode_text(texts)
 
     def textures(
-        self, images: Sequence[NDArray[np.uint8]], placements: Sequence[Placement], features: Encoded | None
-    ) -> tuple[tuple[NDArray[np.uint8], ...], tuple[Texture, ...], tuple[Placement, ...]]:
-        """What the tower saw of each image (the processor cuts the centre out), its texture, and where cells lie in it.
+        self, images: Sequence[NDArray[np.uint8]], layouts: Sequence[TokenLayout], features: VisualFeatures | None
+    ) -> tuple[tuple[NDArray[np.uint8], ...], tuple[Texture, ...], tuple[TokenLayout, ...]]:
+        """What the tower saw of each image (the processor may cut the centre out), its texture, and its layout.
 
         Raises ModelError where the tower did not run, or saw more than the image.
         """
@@ -91,14 +91,14 @@ class Tower:
                 fix="use encoder='nano'",
             )
         seen, textures, moved = [], [], []
-        for number, (rgb, placement) in enumerate(zip(images, placements, strict=True)):
-            (pane,) = placement.panes
-            crop = _inside(rgb, pane.box)
-            dense = self._dense(features.before_last[number], (pane.h, pane.w))
+        for number, (rgb, layout) in enumerate(zip(images, layouts, strict=True)):
+            (grid,) = layout.grids
+            crop = _cut_out(rgb, grid.box)
+            dense = self._dense(features.before_last[number], (grid.h, grid.w))
             seen.append(crop)
             textures.append(encode(crop, encoder=replace(self, features=dense)))
-            box = 0.0, 0.0, float(crop.shape[0]), float(crop.shape[1])
-            moved.append(replace(placement, panes=(replace(pane, box=box),)))
+            box = whole_box((crop.shape[0], crop.shape[1]))
+            moved.append(replace(layout, grids=(replace(grid, box=box),)))
         return tuple(seen), tuple(textures), tuple(moved)
 
     def _dense(self, hidden: torch.Tensor, shape: tuple[int, int]) -> Floats:
@@ -109,7 +109,7 @@ class Tower:
         return np.asarray(found[0].cpu().numpy())
 
 
-def tower_of(model: Any, checkpoint: str) -> Tower:
+def tower_encoder(model: Any, checkpoint: str) -> TowerEncoder:
     """The encoder for a LLaVA 1.5. Raises ModelError if its tower is not that of the CLIP checkpoint."""
     if type(model).__name__ != "LlavaForConditionalGeneration":
         raise ModelError(
@@ -139,10 +139,10 @@ def tower_of(model: Any, checkpoint: str) -> Tower:
             expected="the CLIP checkpoint that this model's tower comes from, and a tower that was not trained on",
             fix="name another checkpoint, or use encoder='nano'",
         )
-    return Tower(clip)
+    return TowerEncoder(clip)
 
 
-def _inside(rgb: NDArray[np.uint8], box: tuple[float, float, float, float]) -> NDArray[np.uint8]:
+def _cut_out(rgb: NDArray[np.uint8], box: tuple[float, float, float, float]) -> NDArray[np.uint8]:
     y0, x0, y1, x1 = (round(side) for side in box)
     if min(y0, x0) < 0 or y1 > rgb.shape[0] or x1 > rgb.shape[1]:
         raise ModelError(

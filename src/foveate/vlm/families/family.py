@@ -1,50 +1,48 @@
-"""What foveate must know of a family of vision-language models: the contract, and what most families share.
+"""The adapter of a family of vision-language models: what must be said of one, and what most of them share.
 
-A family answers three questions; these are the three methods to write for a model that is not supported yet:
+Subclass `Family` for a model that is not supported yet; three methods answer for it:
 
-    placements(model, processor, inputs, sizes, spans)   where does each feature row lie in its image?
-    encode(model, inputs, counts)                        the features of the images, as the stock model makes them
-    positions(model, ids, inputs)                        the position of every token of the *full* prompt
+    layouts(model, processor, inputs, sizes, spans)   where does each visual token lie in its image?
+    encode(model, inputs, counts)                     features of the images, as the stock model makes them
+    positions(model, ids, inputs)                     the position of every token of the *full* prompt
 
-Four more have usual answers: `output` wraps features the way `generate(mm_encoder_outputs=...)` wants them,
-`encode_kept` encodes only some cells (mode "sparse"), for towers that allow it, `windows` says which cells such a tower
-should get together, and `video` lays out frames, for models that take video.
+Four more have usual answers: `output` wraps features the way `generate(mm_encoder_outputs=...)` takes them,
+`encode_kept` encodes only some tokens (mode "sparse"), `windows` says which tokens an encoder with windowed attention
+should get together, and `video` lays out frames.
 
-Everything else is the same for all: the full prompt is laid out, its positions are computed, the tokens of dropped
-cells are left out of ids, positions and features alike, and the stock model generates.
-
-CogVLM is not among transformers' own classes. A family for its remote code would place one pane over the image, encode
-with its `vision` module, and keep the first and the last vision token always (`Placement.always`): its positions treat
-those two as text, and give all tokens between them one shared position, so that dropping any of those moves nothing.
+CogVLM is not among transformers' own classes. A family for its remote code would lay one grid over the image, encode
+with its `vision` module, and always keep the first and the last vision token (`TokenLayout.always`): its positions
+treat those two as text, and give all tokens between them one position, so that dropping any of those moves nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import ModelError
-from foveate.vlm.inputs.placement import Placement
+from foveate.vlm.families.token_layout import TokenLayout
 
 if TYPE_CHECKING:
     import torch
 
 Indices = NDArray[np.int64]
 Inputs = Mapping[str, Any]  # what the processor made of the images: tensors by name
+Sizes = Sequence[tuple[int, int]]  # (height, width) in pixels
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
-    """Features of images in the language model's space.
+class VisualFeatures:
+    """Features of images in the language model's space, a row for each visual token.
 
     Attributes:
         rows: for each image, [n, D].
         levels: DeepStack's further features, for each level and image, [n, D]; empty for most families.
-        before_last: what went into the last block of a CLIP tower, [images, 1 + n, width], where the model kept it.
+        before_last: what went into the last block of a CLIP encoder, [images, 1 + n, width], where the model kept it.
     """
 
     rows: tuple[torch.Tensor, ...]
@@ -53,131 +51,99 @@ class Encoded:
 
     def __repr__(self) -> str:
         sizes = ", ".join(" x ".join(map(str, rows.shape)) for rows in self.rows)
-        return f"Encoded({sizes}{f', {len(self.levels)} further levels' if self.levels else ''})"
+        return f"VisualFeatures({sizes}{f', {len(self.levels)} further levels' if self.levels else ''})"
 
-    def kept(self, rows: Sequence[Indices]) -> Encoded:
+    def take(self, rows: Sequence[Indices]) -> VisualFeatures:
         """Only these rows of each image, at every level. An image that is kept whole is not copied."""
-        return Encoded(
-            tuple(map(_taken, self.rows, rows)), tuple(tuple(map(_taken, level, rows)) for level in self.levels)
+        return VisualFeatures(
+            tuple(map(_take, self.rows, rows)), tuple(tuple(map(_take, level, rows)) for level in self.levels)
         )
 
-    def scaled(self, weights: Sequence[torch.Tensor]) -> Encoded:
+    def scale(self, weights: Sequence[torch.Tensor]) -> VisualFeatures:
         """Every row times its weight, at every level: weights [n] of each image."""
 
         def times(images: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
             return tuple(rows * w.to(rows)[:, None] for rows, w in zip(images, weights, strict=True))
 
-        return Encoded(times(self.rows), tuple(times(level) for level in self.levels))
+        return VisualFeatures(times(self.rows), tuple(times(level) for level in self.levels))
 
 
 @dataclass(frozen=True, eq=False)
-class Video:
+class VideoInputs:
     """Frames as a model takes them.
 
     Attributes:
-        inputs: tensors for the tower and for positions.
+        inputs: tensors for the encoder and for positions.
         span: the ids that stand for the video in the prompt, in the place of `mark`.
         mark: the part of a prompt's text that `span` replaces.
-        placement: a pane for each picture.
+        layout: a grid for each picture.
         shown: which frame each picture shows.
     """
 
     inputs: Inputs
     span: Indices
     mark: str
-    placement: Placement
+    layout: TokenLayout
     shown: tuple[int, ...]
 
 
-@runtime_checkable
-class Family(Protocol):
-    """See the module."""
-
-    @property
-    def name(self) -> str: ...
-    def placements(
-        self,
-        model: Any,
-        processor: Any,
-        inputs: Inputs,
-        sizes: Sequence[tuple[int, int]],
-        spans: Sequence[Indices],
-    ) -> tuple[Placement, ...]:
-        """Placement of each image: its (height, width) in pixels, and the ids that stand for it in the prompt."""
-        ...
-
-    def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> Encoded:
-        """Features of all images, `counts` of each, equal bit for bit to those of the stock model."""
-        ...
-
-    def positions(self, model: Any, ids: torch.Tensor, inputs: Inputs) -> torch.Tensor:
-        """ids [L] of the full prompt -> positions [L], or [3, L]: (time, row, column)."""
-        ...
-
-    def output(self, encoded: Encoded) -> Any:
-        """A fresh object for mm_encoder_outputs["image"]: `generate` may write to it, so never a kept one.
-
-        `encoded` has the rows of each prompt in one tensor.
-        """
-        ...
-
-    def encode_kept(self, model: Any, inputs: Inputs, kept: Sequence[Indices]) -> Encoded:
-        """Features of only these rows of each image, without encoding the others. Raises ModelError if impossible."""
-        ...
-
-    def windows(self, model: Any) -> tuple[int, int] | None:
-        """Cells of the tower's attention windows, (rows, columns); None for a tower without."""
-        ...
-
-    def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> Video:
-        """Frames uint8 [H, W, 3] of one size, `fps` a second. Raises ModelError for a model without video."""
-        ...
-
-
 @dataclass(frozen=True)
-class Plain:
-    """What most families share: positions in one dimension, a list of tensors as output, no sparse encoding."""
+class Family:
+    """See the module. As it is: positions in one dimension, a list of tensors as output, no sparse encoding, no video.
+
+    Attributes:
+        name: short, for `repr`.
+    """
 
     name: str
 
+    def layouts(
+        self, model: Any, processor: Any, inputs: Inputs, sizes: Sizes, spans: Sequence[Indices]
+    ) -> tuple[TokenLayout, ...]:
+        """Layout of each image: of its (height, width) in pixels, and the ids that stand for it in the prompt."""
+        raise NotImplementedError("a family says where visual tokens lie: override `layouts`")
+
+    def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> VisualFeatures:
+        """Features of all images, `counts` of each, equal bit for bit to those of the stock model.
+
+        Here: as `get_image_features` returns them, one tensor an image.
+        """
+        return VisualFeatures(tuple(model.get_image_features(**inputs, return_dict=True).pooler_output))
+
     def positions(self, model: Any, ids: torch.Tensor, inputs: Inputs) -> torch.Tensor:
-        """0, 1, 2, ..."""
+        """ids [L] of the full prompt -> positions [L], or [3, L]: (time, row, column). Here: 0, 1, 2, ..."""
         import torch
 
         return torch.arange(len(ids), device=ids.device)
 
-    def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> Encoded:
-        """As `get_image_features` returns them: one tensor an image."""
-        return Encoded(tuple(model.get_image_features(**inputs, return_dict=True).pooler_output))
-
-    def output(self, encoded: Encoded) -> Any:
-        """A new BaseModelOutputWithPooling."""
+    def output(self, features: VisualFeatures) -> Any:
+        """A fresh object for `mm_encoder_outputs`, as `generate` may write to it; a tensor of rows for each prompt."""
         from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-        return BaseModelOutputWithPooling(pooler_output=list(encoded.rows))
+        return BaseModelOutputWithPooling(pooler_output=list(features.rows))
 
-    def encode_kept(self, model: Any, inputs: Inputs, kept: Sequence[Indices]) -> Encoded:
-        """Not for this family."""
+    def encode_kept(self, model: Any, inputs: Inputs, kept: Sequence[Indices]) -> VisualFeatures:
+        """Features of only these rows of each image, without encoding the others. Here: ModelError."""
         raise ModelError(
             f"mode='sparse' with {type(model).__name__}",
-            expected="a tower that can encode single cells: Qwen2-VL, Qwen2.5-VL, Qwen3-VL or LLaVA 1.5",
-            fix="use mode='drop', which encodes the image once and drops cells for every question",
+            expected="an encoder that takes single tokens: Qwen2-VL, Qwen2.5-VL, Qwen3-VL or LLaVA 1.5",
+            fix="use mode='drop', which encodes the image once and drops tokens for every question",
         )
 
     def windows(self, model: Any) -> tuple[int, int] | None:
-        """Cells of the tower's attention windows, (rows, columns); None for a tower without."""
+        """Tokens of the encoder's attention windows, (rows, columns); None for an encoder without."""
         return None
 
-    def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> Video:
-        """Not for this family."""
+    def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> VideoInputs:
+        """Frames uint8 [H, W, 3] of one size, `fps` a second. Here: ModelError."""
         raise ModelError(
             f"video for {type(model).__name__}",
             expected="Qwen2-VL, Qwen2.5-VL or Qwen3-VL",
-            fix="pass the frames to vlm.see(frames): several images in one prompt, each with a budget of its own",
+            fix="pass the frames to vlm.see(frames): several images in one prompt, each with its own budget",
         )
 
 
-def torch_cat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+def concatenate(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """One tensor of all parts; the part itself where there is only one."""
     import torch
 
@@ -190,14 +156,14 @@ def split(features: torch.Tensor, counts: Sequence[int]) -> tuple[torch.Tensor, 
 
     if sum(counts) != len(features):
         raise ModelError(
-            f"{len(features)} features from the model for {sum(counts)} placeholder tokens",
+            f"{len(features)} features from the model for {sum(counts)} visual tokens",
             expected="as many of both",
             fix="check that model and processor belong together",
         )
     return tuple(torch.split(features, list(counts)))
 
 
-def _taken(features: torch.Tensor, rows: Indices) -> torch.Tensor:
+def _take(features: torch.Tensor, rows: Indices) -> torch.Tensor:
     import torch
 
     if len(rows) == len(features):

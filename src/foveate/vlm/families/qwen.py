@@ -1,11 +1,10 @@
-"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: one cell is 2 x 2 patches, positions are (time, row, column).
+"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: a visual token is 2 x 2 patches, positions are (time, row, column).
 
-What is notable
 * `get_rope_index` must see the full prompt. Given short ids and no positions, these models take positions of plain
   text, without an error and with other logits.
-* The towers take any subset of whole cells, if positions and attention borders are given beside the patches. A dense
-  tower whose dropped keys are masked gives the same numbers. Qwen2.5-VL looks through windows of 4 x 4 cells in most of
-  its layers, so whole windows are preferred (windows.py).
+* The encoders take any subset of tokens, if positions and attention borders are given beside the patches. A dense
+  encoder whose dropped keys are masked gives the same numbers. Qwen2.5-VL attends within windows of 4 x 4 tokens in
+  most of its layers, so whole windows are preferred (select/budgets.py).
 * Qwen3-VL adds features of earlier layers to the first layers of the language model (DeepStack); they are sliced with
   the rest.
 """
@@ -19,34 +18,33 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.vlm.families.family import Encoded, Inputs, Plain, Video, split
-from foveate.vlm.inputs.placement import Pane, Placement, one_pane
+from foveate.vlm.families.family import Family, Indices, Inputs, Sizes, VideoInputs, VisualFeatures, split
+from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, one_grid, whole_box
 
 if TYPE_CHECKING:
     import torch
 
-Indices = NDArray[np.int64]
 POSITION_INPUTS = ("image_grid_thw", "video_grid_thw", "second_per_grid_ts")
 
 
-class Qwen(Plain):
+class Qwen(Family):
     """One adapter for all three; their differences are looked up in the model."""
 
-    def placements(
-        self, model: Any, processor: Any, inputs: Inputs, sizes: Sequence[tuple[int, int]], spans: Sequence[Indices]
-    ) -> tuple[Placement, ...]:
-        """One grid of cells over each image."""
+    def layouts(
+        self, model: Any, processor: Any, inputs: Inputs, sizes: Sizes, spans: Sequence[Indices]
+    ) -> tuple[TokenLayout, ...]:
+        """One grid over each image."""
         merge = model.model.visual.spatial_merge_size
         shapes = [(int(h) // merge, int(w) // merge) for _, h, w in inputs["image_grid_thw"].tolist()]
-        return tuple(one_pane(h, w, size) for (h, w), size in zip(shapes, sizes, strict=True))
+        return tuple(one_grid(h, w, size) for (h, w), size in zip(shapes, sizes, strict=True))
 
-    def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> Encoded:
+    def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> VisualFeatures:
         """Features of each image or video, and those of DeepStack's layers where the model has any."""
         if "pixel_values_videos" in inputs:
             out = model.get_video_features(inputs["pixel_values_videos"], inputs["video_grid_thw"], return_dict=True)
-            return _of_each(out, counts)
+            return _split_features(out, counts)
         out = model.get_image_features(inputs["pixel_values"], inputs["image_grid_thw"], return_dict=True)
-        return _of_each(out, counts)
+        return _split_features(out, counts)
 
     def positions(self, model: Any, ids: torch.Tensor, inputs: Inputs) -> torch.Tensor:
         """[3, L] from the model's own `get_rope_index`."""
@@ -55,24 +53,24 @@ class Qwen(Plain):
         given = {name: inputs[name] for name in POSITION_INPUTS if name in inputs}
         return model.model.get_rope_index(ids[None], mm_token_type_ids=kinds[None], **given)[0][:, 0]
 
-    def output(self, encoded: Encoded) -> Any:
+    def output(self, features: VisualFeatures) -> Any:
         """With DeepStack's features beside the rest where there are any."""
-        out = super().output(encoded)
-        if not encoded.levels:
+        out = super().output(features)
+        if not features.levels:
             return out
         from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
 
         return BaseModelOutputWithDeepstackFeatures(
-            pooler_output=out.pooler_output, deepstack_features=[list(level) for level in encoded.levels]
+            pooler_output=out.pooler_output, deepstack_features=[list(level) for level in features.levels]
         )
 
     def windows(self, model: Any) -> tuple[int, int] | None:
-        """Cells of an attention window, (rows, columns); None for a tower without windows."""
+        """Tokens of an attention window, (rows, columns); None for an encoder without windows."""
         vision = model.config.vision_config
         side = getattr(vision, "window_size", 0) // (vision.patch_size * vision.spatial_merge_size)
         return (side, side) if side else None
 
-    def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> Video:
+    def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> VideoInputs:
         """Two frames make one picture; the last one is doubled where their number is odd.
 
         Frames go through the image processor, so that no video processor is needed: it lays every
@@ -91,10 +89,10 @@ class Qwen(Plain):
         pictures = len(laid)
         merge = int(images.merge_size)
         rows, cols = h // merge, w // merge
-        size = frames[0].shape[0], frames[0].shape[1]
-        box = 0.0, 0.0, float(size[0]), float(size[1])
-        panes = tuple(Pane(rows, cols, box, first=n * rows * cols, picture=n) for n in range(pictures))
-        start, token, end = processor.vision_start_token, processor.video_token, processor.vision_end_token
+        box = whole_box((frames[0].shape[0], frames[0].shape[1]))
+        grids = tuple(TokenGrid(rows, cols, box, first=n * rows * cols, frame=n) for n in range(pictures))
+        ids = [model.config.vision_start_token_id, model.config.video_token_id, model.config.vision_end_token_id]
+        start, token, end = processor.tokenizer.convert_ids_to_tokens(ids)  # not every processor has them by name
         mark, text = token, token * (pictures * rows * cols)
         if self.name == "qwen3_vl":  # pictures one by one, each with its time
             times = [(n * depth + (depth - 1) / 2) / fps for n in range(pictures)]
@@ -106,21 +104,24 @@ class Qwen(Plain):
             "second_per_grid_ts": torch.tensor([depth / fps]),
         }
         span = np.asarray(processor.tokenizer(text, add_special_tokens=False)["input_ids"], np.int64)
-        return Video(inputs, span, mark, Placement(panes, pictures * rows * cols), tuple(range(0, len(padded), depth)))
+        layout = TokenLayout(grids, pictures * rows * cols)
+        return VideoInputs(inputs, span, mark, layout, tuple(range(0, len(padded), depth)))
 
-    def encode_kept(self, model: Any, inputs: Inputs, kept: Sequence[Indices]) -> Encoded:
-        """The tower over the patches of these cells alone. Every image attends to itself."""
+    def encode_kept(self, model: Any, inputs: Inputs, kept: Sequence[Indices]) -> VisualFeatures:
+        """The encoder over the patches of these tokens alone. Every image attends to itself."""
         import torch
         from torch.nn.functional import pad
 
         visual = model.model.visual
         grid = inputs["video_grid_thw" if "video_grid_thw" in inputs else "image_grid_thw"]
         merge = int(visual.spatial_merge_size)
-        shots = torch.repeat_interleave(grid[:, 1] * grid[:, 2], grid[:, 0]) // merge**2  # cells; each sees only itself
+        shots = (
+            torch.repeat_interleave(grid[:, 1] * grid[:, 2], grid[:, 0]) // merge**2
+        )  # tokens; each sees only itself
         starts = np.cumsum([0, *(grid.prod(-1) // merge**2).tolist()])
-        cells = torch.from_numpy(np.concatenate([rows + a for rows, a in zip(kept, starts, strict=False)])).to(grid)
-        patches = (cells[:, None] * merge**2 + torch.arange(merge**2, device=grid.device)).flatten()
-        shot = torch.bucketize(cells, shots.cumsum(0), right=True)
+        tokens = torch.from_numpy(np.concatenate([rows + a for rows, a in zip(kept, starts, strict=False)])).to(grid)
+        patches = (tokens[:, None] * merge**2 + torch.arange(merge**2, device=grid.device)).flatten()
+        shot = torch.bucketize(tokens, shots.cumsum(0), right=True)
         sizes = torch.bincount(shot)
         given = {
             "position_ids": _vision_positions(grid, merge)[patches],
@@ -131,7 +132,7 @@ class Qwen(Plain):
         if self.windows(model) is not None:
             index, borders = _window_index(visual, grid, merge)
             inverse = torch.full((int(starts[-1]),), -1, device=grid.device).scatter(
-                0, cells, torch.arange(len(cells), device=grid.device)
+                0, tokens, torch.arange(len(tokens), device=grid.device)
             )
             window = torch.repeat_interleave(
                 torch.arange(len(borders) - 1, device=grid.device), (borders[1:] - borders[:-1]).long() // merge**2
@@ -144,17 +145,17 @@ class Qwen(Plain):
         pixels = inputs["pixel_values_videos" if "pixel_values_videos" in inputs else "pixel_values"]
         pixels = pixels[patches].to(visual.dtype)
         out = visual(pixels, grid_thw=grid, return_dict=True, **given)
-        return _of_each(out, [len(rows) for rows in kept])
+        return _split_features(out, [len(rows) for rows in kept])
 
 
-def _of_each(out: Any, counts: Sequence[int]) -> Encoded:
-    """What the tower returned for all images -> for each image."""
+def _split_features(out: Any, counts: Sequence[int]) -> VisualFeatures:
+    """What the encoder returned for all images -> for each image."""
 
     def parts(features: Any) -> tuple[torch.Tensor, ...]:
         return tuple(features) if isinstance(features, list | tuple) else split(features, counts)
 
     levels = getattr(out, "deepstack_features", None) or ()
-    return Encoded(parts(out.pooler_output), tuple(parts(level) for level in levels))
+    return VisualFeatures(parts(out.pooler_output), tuple(parts(level) for level in levels))
 
 
 def _vision_positions(grid: torch.Tensor, merge: int) -> torch.Tensor:

@@ -1,1 +1,1 @@
-"""Tensors of a call: ids, positions, features."""
+"""Tensors of a call: ids of the prompt (prompt.py), kept tokens and positions (batch.py), features (features.py)."""

@@ -1,11 +1,9 @@
 """From kept tokens to the tensors of a call, one prompt or several of different lengths.
 
-What is notable
 * Positions of kept tokens are those of the full prompt, so they have gaps. Without a mask and without a cache,
   transformers takes a gap for the border between two packed prompts, and masks one from the other without a word;
   `generate` drops a mask of ones. A call without a cache is therefore padded by one token on the left.
 * Models with positions of three kinds get a fourth row in front, 0, 1, 2, ..., which the mask is made from.
-* `Encoded` features are not copied here, except to join several prompts.
 """
 
 from __future__ import annotations
@@ -16,34 +14,35 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import check_type
 from foveate.core.errors import OptionError
-from foveate.vlm.families.family import Encoded, Family, torch_cat
-from foveate.vlm.inputs.placement import Placement
+from foveate.vlm.families.family import Family, VisualFeatures, concatenate
+from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.select.choose import Choice
 
 if TYPE_CHECKING:
     import torch
 
-TAKEN = frozenset(
+OURS = frozenset(
     ["input_ids", "inputs_embeds", "attention_mask", "position_ids", "mm_encoder_outputs", "pixel_values",
      "prompt_lookup_num_tokens", "assistant_model"]
 )  # fmt: skip
 
 
-def kept_tokens(
-    ids: NDArray[np.int64], token: int, chosen: Sequence[Choice], placements: Sequence[Placement]
+def keep_mask(
+    ids: NDArray[np.int64], token: int, chosen: Sequence[Choice], layouts: Sequence[TokenLayout]
 ) -> NDArray[np.bool_]:
     """Which tokens of the full prompt [L] stay: all text, and the placeholders (`token`) of kept rows. bool [L]."""
-    keep, rows = np.ones(len(ids), bool), []
-    for placement, choice in zip(placements, chosen, strict=True):
-        mask = np.zeros(placement.count, bool)
+    keep, visual = np.ones(len(ids), bool), []
+    for layout, choice in zip(layouts, chosen, strict=True):
+        mask = np.zeros(layout.count, bool)
         mask[choice.rows] = True
-        rows.append(mask)
-    keep[ids == token] = np.concatenate(rows)
+        visual.append(mask)
+    keep[ids == token] = np.concatenate(visual)
     return keep
 
 
-def short(ids: torch.Tensor, keep: NDArray[np.bool_], positions: torch.Tensor) -> dict[str, torch.Tensor]:
+def shorten(ids: torch.Tensor, keep: NDArray[np.bool_], positions: torch.Tensor) -> dict[str, torch.Tensor]:
     """Full ids [L], positions [L] or [3, L] -> input_ids, attention_mask [1, K], position_ids [1, K] or [4, 1, K]."""
     import torch
 
@@ -57,78 +56,85 @@ def short(ids: torch.Tensor, keep: NDArray[np.bool_], positions: torch.Tensor) -
     return {"input_ids": short_ids, "attention_mask": torch.ones_like(short_ids), "position_ids": at}
 
 
-def padded(rows: Sequence[dict[str, torch.Tensor]], pad: int, *, always: bool = False) -> dict[str, torch.Tensor]:
+def pad_left(prompts: Sequence[dict[str, torch.Tensor]], pad: int, *, always: bool = False) -> dict[str, torch.Tensor]:
     """Prompts of different lengths as one batch, padded on the left; `always`: by one token even if not needed."""
     import torch
-    from torch.nn.functional import pad as pad_left
+    from torch.nn.functional import pad as pad_tensor
 
-    longest = max(row["input_ids"].shape[1] for row in rows) + always
+    longest = max(prompt["input_ids"].shape[1] for prompt in prompts) + always
 
     def join(name: str, value: int) -> torch.Tensor:
-        parts = [pad_left(row[name], (longest - row[name].shape[-1], 0), value=value) for row in rows]
+        parts = [pad_tensor(prompt[name], (longest - prompt[name].shape[-1], 0), value=value) for prompt in prompts]
         return torch.cat(parts, dim=-2)  # position_ids have their kinds in front of the batch
 
-    return {
-        "input_ids": join("input_ids", pad),
-        "attention_mask": join("attention_mask", 0),
-        "position_ids": join("position_ids", 0),
-    }
+    return {name: join(name, pad if name == "input_ids" else 0) for name in prompts[0]}
 
 
-def output_of(encoded: Sequence[Encoded], family: Family, kind: str) -> dict[str, Any]:
+def encoder_outputs(features: Sequence[VisualFeatures], family: Family, kind: str) -> dict[str, Any]:
     """Features of several prompts, in their order, as `mm_encoder_outputs`: a new object in every call.
 
     kind: "image" or "video". Images of a prompt are joined: transformers 5.18 mixes them up where beams repeat them.
     """
-    levels = zip(*(one.levels for one in encoded), strict=True)
-    together = Encoded(
-        tuple(torch_cat(one.rows) for one in encoded),
-        tuple(tuple(torch_cat(images) for images in level) for level in levels),
+    levels = zip(*(one.levels for one in features), strict=True)
+    together = VisualFeatures(
+        tuple(concatenate(one.rows) for one in features),
+        tuple(tuple(concatenate(images) for images in level) for level in levels),
     )
     return {kind: family.output(together)}
 
 
-def usual_generation(generation: dict[str, Any] | None) -> dict[str, Any]:
+def generation_keywords(model: Any, generation: dict[str, Any] | None, max_new_tokens: int | None) -> dict[str, Any]:
     """Keywords of `model.generate`: greedy and 64 new tokens, unless they say otherwise. Raises OptionError."""
-    given = dict(generation or {})
-    taken = sorted(set(given) & TAKEN)
-    if taken:
+    keywords = dict(check_type("generation", {} if generation is None else generation, dict))
+    if max_new_tokens is not None:
+        keywords["max_new_tokens"] = max_new_tokens
+    control = "for full control: prepared = vlm.prepare(...); model.generate(**prepared.inputs(), ...)"
+    ours = sorted(set(keywords) & OURS)
+    if ours:
         raise OptionError(
-            f"generation with {taken}",
+            f"generation with {ours}",
             expected="keywords that leave prompt and features to foveate, and no assisted decoding",
-            fix="for full control: prepared = vlm.prepare(...); model.generate(**prepared.inputs(), ...)",
+            fix=control,
         )
-    if "generation_config" in given:
-        return given
-    if "max_length" not in given:
-        given.setdefault("max_new_tokens", 64)
-    given.setdefault("do_sample", False)
-    return given
+    several = setting(model, keywords, "num_return_sequences") or 1
+    if several != 1:
+        raise OptionError(
+            f"num_return_sequences={several}",
+            expected="1: a question has one answer",
+            fix=f"ask several times with do_sample=True; {control}",
+        )
+    if "generation_config" not in keywords:
+        if "max_length" not in keywords:
+            keywords.setdefault("max_new_tokens", 64)
+        keywords.setdefault("do_sample", False)
+    return keywords
 
 
-def uncached(model: Any, keywords: dict[str, Any]) -> bool:
-    """Whether a call of `generate` would run without a cache: then gaps in positions need a mask with a 0 in it."""
+def setting(model: Any, keywords: dict[str, Any], name: str) -> Any:
+    """A setting of generation: by keyword, by the generation config among the keywords, or by the model's own."""
     config = keywords.get("generation_config") or getattr(model, "generation_config", None)
-    use = keywords.get("use_cache", getattr(config, "use_cache", None))
+    return keywords.get(name, getattr(config, name, None))
+
+
+def runs_without_cache(model: Any, keywords: dict[str, Any]) -> bool:
+    """Whether a call of `generate` would run without a cache: then gaps in positions need a mask with a 0 in it."""
     name = "is_activation_checkpointing"  # its older name warns where the newer one exists
     checkpointing = getattr(model, name if hasattr(model, name) else "is_gradient_checkpointing", False)
-    return use is False or bool(checkpointing and model.training)
+    return setting(model, keywords, "use_cache") is False or bool(checkpointing and model.training)
 
 
-def one_by_one(model: Any, keywords: dict[str, Any]) -> bool:
+def needs_single_prompts(model: Any, keywords: dict[str, Any]) -> bool:
     """Whether prompts must not share a call of `generate`.
 
-    Where several sequences are made of a prompt, transformers 5.18 repeats single rows of features, not prompts, for
-    families that take all features in one tensor.
+    With beams, transformers 5.18 repeats single rows of features, not prompts, for families that take all features in
+    one tensor.
     """
     import transformers
 
-    config = keywords.get("generation_config") or getattr(model, "generation_config", None)
-    several = (keywords.get(name, getattr(config, name, None)) for name in ("num_beams", "num_return_sequences"))
-    return transformers.__version__.startswith("5.18.") and any((number or 1) > 1 for number in several)
+    return transformers.__version__.startswith("5.18.") and (setting(model, keywords, "num_beams") or 1) > 1
 
 
-def until_end(ids: NDArray[np.int64], model: Any) -> NDArray[np.int64]:
+def cut_at_end(ids: NDArray[np.int64], model: Any) -> NDArray[np.int64]:
     """Generated ids up to the first that ends a text: a batch fills shorter answers up behind it."""
     ends = getattr(model.generation_config, "eos_token_id", None)
     at = np.flatnonzero(np.isin(ids, [] if ends is None else np.atleast_1d(ends)))

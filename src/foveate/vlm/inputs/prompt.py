@@ -1,11 +1,10 @@
 """From a question to the ids of the full prompt, without touching the images again.
 
 The processor replaces each image token of a text by what stands for that image: hundreds of placeholder tokens, with
-tags between them in some families. That costs a pass over the images. Here it happens once a scene: `spans` keeps the
-ids that stand for each image, and every further prompt is tokenised with single image tokens, which are then replaced.
-
-Image tokens are special tokens, so a tokenizer cuts the text at them, and the ids around them do not depend on what
-stands between. `spans` checks that on the first prompt: its ids must equal those of the processor.
+tags between them in some families. That costs a pass over the images. Here it happens once an image: `find_spans` keeps
+the ids that stand for each image, and every further prompt is tokenised with single image tokens, which are then
+replaced. Image tokens are special tokens, so a tokenizer cuts the text at them, and the ids around them do not depend
+on what stands between; `find_spans` checks that.
 """
 
 from __future__ import annotations
@@ -16,19 +15,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import check_type
 from foveate.core.errors import ModelError, PromptError
 
 Indices = NDArray[np.int64]
 
 
-def text_of(processor: Any, question: str, images: int, prompt: str | None, kind: str = "image") -> str:
+def prompt_text(processor: Any, question: str, images: int, prompt: str | None, kind: str = "image") -> str:
     """The prompt as text, with one image token for each image, or one video token for each video (kind "video").
 
-    `prompt`: the text itself, where somebody wrote it; otherwise the processor's chat template lays it out, images
+    `prompt`: the text itself, if the caller wrote it; otherwise the processor's chat template lays it out, images
     first. Raises PromptError.
     """
     token = processor.image_token if kind == "image" else processor.video_token
     others = {str(getattr(processor, name, token)) for name in ("image_token", "video_token")}
+    by_hand = f"pass prompt='USER: {token} What is this? ASSISTANT:', in the way your model was trained"
     if prompt is None:
         if any(each in question for each in others):
             raise PromptError(
@@ -38,9 +39,7 @@ def text_of(processor: Any, question: str, images: int, prompt: str | None, kind
             )
         if not getattr(processor, "chat_template", None) and not getattr(processor.tokenizer, "chat_template", None):
             raise PromptError(
-                "a processor without a chat template",
-                expected="one, to lay out the question",
-                fix=f"pass prompt='USER: {token} What is this? ASSISTANT:', in the way your model was trained",
+                "a processor without a chat template", expected="one, to lay out the question", fix=by_hand
             )
         content = [*({"type": kind} for _ in range(images)), {"type": "text", "text": question}]
         try:
@@ -51,29 +50,28 @@ def text_of(processor: Any, question: str, images: int, prompt: str | None, kind
             raise PromptError(
                 f"a chat template that failed: {type(cause).__name__}: {str(cause).splitlines()[0][:200]}",
                 expected="one that takes messages with images",
-                fix=f"pass prompt='USER: {token} What is this? ASSISTANT:', in the way your model was trained",
+                fix=by_hand,
             ) from cause
-    if not isinstance(prompt, str):
-        raise PromptError(f"a prompt of type {type(prompt).__name__}", expected="a text", fix="pass a str")
-    found = prompt.count(token)
-    if any(each in prompt for each in others - {token}):
+    text = check_type("prompt", prompt, str, error=PromptError)
+    if any(each in text for each in others - {token}):
         raise PromptError(
             f"a prompt with tokens of images and of videos ({', '.join(sorted(others))})",
-            expected=f"only {token!r}: the scene has {kind}s",
+            expected=f"only {token!r}: the model has seen {kind}s",
             fix="leave the other token out",
         )
+    found = text.count(token)
     if found != images:
         raise PromptError(
             f"a prompt with {found} {kind} tokens {token!r} for {images} {kind}{'s' if images != 1 else ''}",
             expected=f"one for each {kind}",
             fix=f"write the token once for each {kind}, where it belongs, or leave prompt= out",
         )
-    return prompt
+    return text
 
 
-def ids_of(processor: Any, text: str, spans: Sequence[Indices], kind: str = "image") -> Indices:
+def prompt_ids(processor: Any, text: str, spans: Sequence[Indices], kind: str = "image") -> Indices:
     """Ids [L] of the full prompt: each image token (video token) replaced by the ids that stand for its image."""
-    short = tokenised(processor, text)
+    short = tokenise(processor, text)
     at = np.flatnonzero(short == (processor.image_token_id if kind == "image" else processor.video_token_id))
     pieces, start = [], 0
     for place, span in zip(at, spans, strict=True):
@@ -82,19 +80,18 @@ def ids_of(processor: Any, text: str, spans: Sequence[Indices], kind: str = "ima
     return np.concatenate([*pieces, short[start:]])
 
 
-def spans_of(processor: Any, images: Sequence[Any], text: str, full: Indices) -> tuple[Indices, ...]:
+def find_spans(processor: Any, images: Sequence[Any], text: str, full: Indices) -> tuple[Indices, ...]:
     """The ids that stand for each image. `full`: what the processor made of `text` and all images.
 
     Raises ModelError if putting them into `text` does not give `full`.
     """
     if len(images) == 1:
-        short = tokenised(processor, text)
-        (place,) = np.flatnonzero(short == processor.image_token_id)
-        behind = len(short) - place - 1
-        spans: tuple[Indices, ...] = (full[place : len(full) - behind],)
+        spans: tuple[Indices, ...] = (_in_place_of_image(processor, text, full),)
     else:
-        spans = tuple(_alone(processor, image) for image in images)
-    if not np.array_equal(ids_of(processor, text, spans), full):
+        token = processor.image_token
+        alone = [processor(images=[image], text=token, return_tensors="np")["input_ids"][0] for image in images]
+        spans = tuple(_in_place_of_image(processor, token, np.asarray(ids, np.int64)) for ids in alone)
+    if not np.array_equal(prompt_ids(processor, text, spans), full):
         raise ModelError(
             "a tokenizer whose ids beside an image token depend on what stands for the image",
             expected="image tokens that are special tokens",
@@ -103,23 +100,20 @@ def spans_of(processor: Any, images: Sequence[Any], text: str, full: Indices) ->
     return spans
 
 
-def _alone(processor: Any, image: Any) -> Indices:
-    """Ids of an image token that stands alone, without what the tokenizer puts around every text."""
-    token = processor.image_token
-    full = np.asarray(processor(images=[image], text=token, return_tensors="np")["input_ids"][0], np.int64)
-    short = tokenised(processor, token)
+def _in_place_of_image(processor: Any, text: str, full: Indices) -> Indices:
+    """Of the ids of a text and its one image: those in the place of the image token."""
+    short = tokenise(processor, text)
     (place,) = np.flatnonzero(short == processor.image_token_id)
     return full[place : len(full) - (len(short) - place - 1)]
 
 
-def special_tokens(processor: Any, text: str) -> bool:
+def adds_special_tokens(processor: Any, text: str) -> bool:
     """Whether the tokenizer should add its own first token: not to a text that begins with it, as transformers do."""
     first = processor.tokenizer.bos_token
     return first is None or not text.startswith(first)
 
 
-def tokenised(processor: Any, text: str) -> Indices:
+def tokenise(processor: Any, text: str) -> Indices:
     """Ids of a text, as the processor would make them."""
-    return np.asarray(
-        processor.tokenizer(text, add_special_tokens=special_tokens(processor, text))["input_ids"], np.int64
-    )
+    ids = processor.tokenizer(text, add_special_tokens=adds_special_tokens(processor, text))["input_ids"]
+    return np.asarray(ids, np.int64)

@@ -1,60 +1,146 @@
-"""How many cells of each image a budget means."""
+"""How many visual tokens of each image a budget means, and budgets that prefer whole attention windows.
+
+In mode "sparse" a kept token sees the other kept tokens of its window, and in most layers of Qwen2.5-VL nothing else.
+With its whole window kept it sees there what it sees in the dense encoder; alone in its window it sees only itself.
+
+* The budget stays exact. As many whole windows are kept as fit into it; what is left, fewer tokens than a window, goes
+  to the best single tokens.
+* Fewer than four windows are not preferred to single tokens: of three, none could be the quarter of the budget that is
+  spread evenly (`model.FLOOR`).
+* It costs aim: a window also holds what lies beside the thing (docs/log.md).
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from foveate.core.checks import check_int
 from foveate.core.errors import BudgetError, OptionError
-from foveate.relevance.allocate import auto_budget, nearest_budget
+from foveate.core.readonly import ReadOnly
+from foveate.pipeline import allocate
+from foveate.relevance.allocate import Allocation, nearest_budget
+from foveate.relevance.budget import auto_budget
+from foveate.relevance.policies import Policy
 from foveate.relevance.value import Relevance
-from foveate.vlm.encoded import Scene
+from foveate.relevance.windows import windows_of
+from foveate.vlm.families.token_layout import TokenLayout
 
 Budget = int | Literal["auto"] | None | tuple[int, ...]
+Window = tuple[int, int] | Literal["auto"] | None
+FEWEST = 4
 
 
-def cells_to_keep(
-    scene: Scene, relevance: Sequence[Relevance], budget: Budget, window: tuple[int, int] | None = None
+def count_tokens(
+    layouts: Sequence[TokenLayout],
+    relevance: Sequence[Sequence[Relevance]],
+    budget: Budget,
+    window: tuple[int, int] | None = None,
 ) -> list[int]:
-    """Cells to keep of each image, or of the video.
+    """Visual tokens to keep of each image, or of the video.
 
-    budget: a number, a tuple with one for each image, "auto", or None for all. More than there are is cut to all, with
-    a warning. `window`: windows that "auto" is moved to fit; it needs images of one pane each. Raises BudgetError,
-    OptionError.
+    Args:
+        relevance: over the pictures of each layout.
+        budget: a number, a tuple with one for each image, "auto", or None for all. More than there are is cut to all,
+            with a warning.
+        window: windows that "auto" is moved to fit; it needs layouts of one grid.
+
+    Raises: BudgetError, OptionError.
     """
-    if window is not None and any(len(placement.panes) > 1 for placement in scene.placements):
+    if window is not None and any(len(layout.grids) > 1 for layout in layouts):
         raise OptionError(
-            f"window={window} for images of several panes",
+            f"window={window} for images of several grids of tokens",
             expected="a model that lays one grid over an image",
-            fix="leave it out: tiles share a budget by their best cells",
+            fix="leave it out: tiles share a budget by their best tokens",
         )
+    counts = [layout.selectable for layout in layouts]
     if budget is None:
-        return list(scene.cells)
+        return counts
     if isinstance(budget, str) and budget == "auto":
-        wanted = [auto_cells(each, cells) for each, cells in zip(scene.of_each(relevance), scene.cells, strict=True)]
-        return [nearest_budget(n, p.panes[0].grid, window) for n, p in zip(wanted, scene.placements, strict=True)]
+        wanted = [auto_tokens(each, count) for each, count in zip(relevance, counts, strict=True)]
+        return [nearest_budget(n, p.grids[0].grid, window) for n, p in zip(wanted, layouts, strict=True)]
     numbers = list(budget) if isinstance(budget, tuple) else [budget]
-    if len(numbers) != len(scene.cells):
-        count = len(scene.cells)
+    if len(numbers) != len(counts):
         raise BudgetError(
-            f"budget={budget!r} for {count} image{'s' if count > 1 else ''}",
+            f"budget={budget!r} for {len(counts)} image{'s' if len(counts) > 1 else ''}",
             expected="a tuple with one number for each image",
-            fix=f"pass budget={tuple(min(128, n) for n in scene.cells)}, or 'auto'",
+            fix=f"pass budget={tuple(min(128, n) for n in counts)}, or 'auto'",
         )
-    for number, cells in zip(numbers, scene.cells, strict=True):
-        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
-            raise BudgetError(
-                f"budget={number!r}", expected=f"a whole number from 1 to {cells}", fix="or 'auto', or None for all"
-            )
-        if number > cells:
-            warnings.warn(f"budget={number} is more than the {cells} cells there are: all are kept", stacklevel=4)
-    return [min(int(number), cells) for number, cells in zip(numbers, scene.cells, strict=True)]
+    for number, count in zip(numbers, counts, strict=True):
+        check_int("budget", number, error=BudgetError, fix=f"pass 1 to {count}, 'auto', or None for all")
+        if number > count:
+            warnings.warn(f"budget={number} is more than the {count} visual tokens: all are kept", stacklevel=4)
+    return [min(int(number), count) for number, count in zip(numbers, counts, strict=True)]
 
 
-def auto_cells(relevance: Sequence[Relevance], cells: int) -> int:
-    """Cells of the model that "auto" keeps: the mean share that it would keep of the textures' own cells."""
+def auto_tokens(relevance: Sequence[Relevance], count: int) -> int:
+    """Visual tokens that "auto" keeps of `count`: the mean share that it would keep of the textures' own cells."""
     shares = [auto_budget(each) / each.grid.count for each in relevance]
-    return min(cells, max(1, round(float(np.mean(shares)) * cells)))
+    return min(count, max(1, round(float(np.mean(shares)) * count)))
+
+
+def resolve_window(family: Any, model: Any, mode: str, window: Window) -> tuple[tuple[int, int] | None, bool]:
+    """What `window` means for a model in a mode: (windows or None, whether other tokens may fill up a budget).
+
+    Raises OptionError for a text that is not "auto".
+    """
+    if not isinstance(window, str):
+        return window, False
+    if window != "auto":
+        raise OptionError(
+            f"window={window!r}", expected="'auto', (rows, columns) of tokens, or None", fix="leave it out for 'auto'"
+        )
+    return (family.windows(model) if mode == "sparse" else None), True
+
+
+def allocate_windows_first(
+    relevance: Relevance,
+    budget: int,
+    window: tuple[int, int],
+    *,
+    policy: Policy,
+    floor: float,
+    protected: NDArray[np.bool_] | None,
+) -> Allocation:
+    """Exactly `budget` tokens: whole windows as far as they fit, then the best single tokens, protected ones first.
+
+    Arguments as of `foveate.allocate`. A budget below that of FEWEST windows is kept in single tokens.
+    """
+    fitting = min(windows_of(relevance.grid, window).nearest(budget))
+    if fitting > budget or budget < FEWEST * window[0] * window[1]:
+        return allocate(relevance, budget, policy=policy, floor=floor, protected=protected)
+    try:
+        first = None if protected is None else _keep_fitting(relevance, protected, fitting, window)
+        kept = allocate(relevance, fitting, policy=policy, floor=floor, protected=first, window=window)
+    except BudgetError:  # no sum of windows holds the protected ones
+        return allocate(relevance, budget, policy=policy, floor=floor, protected=protected)
+    if fitting == budget:
+        return kept
+    first = kept.mask if protected is None else kept.mask | protected
+    if first.sum() > budget:
+        return allocate(relevance, budget, policy=policy, floor=floor, protected=protected)
+    filled = allocate(relevance, budget, policy=policy, protected=first)
+    reasons = {name: values for name, values in filled.reasons.items() if name != "protected"}
+    for name in ("protected", "floor"):
+        if name in kept.reasons:
+            plane = np.zeros(relevance.grid.count, np.float32)
+            plane[kept.indices] = kept.reasons[name]
+            reasons[name] = plane[filled.indices]
+    return Allocation(filled.indices, filled.scores, filled.grid, ReadOnly(reasons))
+
+
+def _keep_fitting(
+    relevance: Relevance, protected: NDArray[np.bool_], budget: int, window: tuple[int, int]
+) -> NDArray[np.bool_]:
+    """The protected tokens [h, w] of the most relevant windows that fit into the budget."""
+    windows = windows_of(relevance.grid, window)
+    touched = np.flatnonzero(windows.any(protected.ravel()))
+    ranked = touched[np.argsort(-windows.mean(relevance.map.ravel())[touched], kind="stable")]
+    fit = windows.cells(ranked[np.cumsum(windows.sizes[ranked]) <= budget])
+    first = np.zeros_like(protected)
+    first.ravel()[fit] = protected.ravel()[fit]
+    return first

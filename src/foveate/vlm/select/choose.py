@@ -1,19 +1,19 @@
-"""Which cells of an image a model gets to see: foveate's way, and the baselines to compare it with.
+"""Which visual tokens of an image are kept: foveate's way, and the baselines to compare it with.
 
     relevance     the question's map; what `foveate.allocate` keeps (default)
     coverage      the same with diversity in the embedding
-    changed       the same, but cells of a video that look as they did when they last changed come last
-    random        any cells, by a seed
-    uniform       cells on an even grid
+    changed       the same, but what looks in a video as it did when it last changed comes last
+    random        any tokens, by a seed
+    uniform       tokens on an even grid
     saliency      what stands out, whatever is asked
     maxmin        greedy max-min diversity of the model's own features, after DivPrune (CVPR 2025); no question
     dpp           determinantal point process of relevance and similarity, after CDPruner (NeurIPS 2025)
-    downsample    means over a coarser grid: not cells, but as many rows
+    downsample    means over a coarser grid
 
-Each returns exactly as many cells as asked for (downsample: at most). The last three are written from the papers'
+Each keeps exactly as many tokens as the budget says (downsample: at most). The last three are written from the papers'
 descriptions; `maxmin` and `dpp` work on the features that the language model gets.
 
-Several panes over one image share its budget: as many cells go to each as it has among the best of all.
+Several grids over one image share its budget: as many tokens go to each as it has among the best of all.
 """
 
 from __future__ import annotations
@@ -28,29 +28,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.channels.change import CHANGED, describe_cells, measure_change
-from foveate.core.errors import OptionError
-from foveate.pipeline import allocate
-from foveate.relevance.allocate import ABSENT_FLOOR, BEST, Allocation, even_order
-from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, apportion, top_cells
+from foveate.core.checks import check_choice
+from foveate.pipeline import ABSENT_FLOOR, allocate
+from foveate.relevance.allocate import BEST, Allocation, even_order
+from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, top_cells
+from foveate.relevance.shares import apportion
 from foveate.relevance.value import Relevance
-from foveate.vlm.inputs.placement import Pane, Placement, seen_through, touched
-from foveate.vlm.select.windows import windows_first
+from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, project, project_mask
+from foveate.vlm.select.budgets import allocate_windows_first
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 Method = Literal["relevance", "coverage", "changed", "random", "uniform", "saliency", "maxmin", "dpp", "downsample"]
-EXHAUSTED = 1e-9  # of the highest r^2: below, what is left of a cell is rounding
+EXHAUSTED = 1e-9  # of the highest r^2: below, what is left of a token is rounding
 METHODS: tuple[Method, ...] = get_args(Method)
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The kept cells of one image.
+    """The kept visual tokens of one image.
 
     Attributes:
-        kept: an Allocation for each pane, empty ones included.
+        kept: an Allocation for each grid of the layout, empty ones included.
         rows: feature rows to keep, int64, ascending.
-        pooled: for "downsample": the shape of the coarse grid of each pane; None otherwise.
+        pooled: for "downsample": the shape of the coarse grid of each grid; None otherwise.
     """
 
     kept: tuple[Allocation, ...]
@@ -58,12 +59,12 @@ class Choice:
     pooled: tuple[tuple[int, int], ...] | None = None
 
     def __repr__(self) -> str:
-        cells = sum(allocation.grid.count for allocation in self.kept)
-        return f"Choice({self.count} of {cells} cells, {len(self.rows)} feature rows)"
+        there = sum(allocation.grid.count for allocation in self.kept)
+        return f"Choice({self.count} of {there} selectable tokens, {len(self.rows)} with line ends)"
 
     @property
     def count(self) -> int:
-        """Kept cells."""
+        """Kept tokens of the budget."""
         return sum(len(allocation) for allocation in self.kept)
 
 
@@ -72,16 +73,16 @@ class Candidates:
     """What a method may look at: one image, or one video.
 
     Attributes:
-        placement: its cells.
+        layout: where its tokens lie.
         relevance: of the question, over the image; over each picture of a video.
         images: uint8 [H, W, 3] of each picture.
-        features: gives the model's features of all cells, float32 [cells, D], when called.
+        features: gives the model's features of all selectable tokens, float32 [n, D], when called.
         policy, floor, protected, window: for "relevance", as of `foveate.allocate`.
-        filled: whether other cells may fill up a budget that is no sum of whole windows (vlm/windows.py).
+        filled: whether other tokens may fill up a budget that is no sum of whole windows (budgets.py).
         seed: for "random".
     """
 
-    placement: Placement
+    layout: TokenLayout
     relevance: Sequence[Relevance]
     images: Sequence[NDArray[np.uint8]]
     features: Callable[[], Floats]
@@ -92,18 +93,17 @@ class Candidates:
     filled: bool = False
     seed: int = 0
 
-    def panes(self, *, features: bool = False) -> list[Relevance]:
-        """The question's relevance on each pane; the texture's features only if asked for, as moving takes time."""
+    def on_grids(self, *, features: bool = False) -> list[Relevance]:
+        """The question's relevance on each grid; with the texture's features only on demand, as moving takes time."""
         planes = self.relevance if features else [replace(each, features=None) for each in self.relevance]
-        return [seen_through(planes[pane.picture], pane) for pane in self.placement.panes]
+        return [project(planes[grid.frame], grid) for grid in self.layout.grids]
 
 
 def choose(method: Method, image: Candidates, budget: int) -> Choice:
-    """Exactly `budget` cells of an image by a method's name. Raises OptionError for an unknown one."""
-    if method not in METHODS:
-        raise OptionError(f"method={method!r}", expected=", ".join(METHODS), fix="leave it out for 'relevance'")
-    if budget == image.placement.cells:  # everything: no method has a choice
-        return _choice(image, [np.arange(pane.count) for pane in image.placement.panes])
+    """Exactly `budget` tokens of an image by a method's name. Raises OptionError for an unknown one."""
+    check_choice("method", method, METHODS)
+    if budget == image.layout.selectable:  # everything: no method has a choice
+        return _choice(image, [np.arange(grid.count) for grid in image.layout.grids])
     if method in ("relevance", "coverage"):
         return _by_relevance(image, budget, Coverage() if method == "coverage" else image.policy)
     if method == "changed":
@@ -111,112 +111,112 @@ def choose(method: Method, image: Candidates, budget: int) -> Choice:
     if method == "downsample":
         return _downsampled(image, budget)
     if method == "uniform":
-        shares = apportion([pane.count for pane in image.placement.panes], budget)
-        cells = [np.sort(even_order(p.h, p.w)[:n]) for p, n in zip(image.placement.panes, shares, strict=True)]
-        return _choice(image, cells)
-    return _choice(image, _split(image.placement.panes, _flat(method, image, budget)))
+        shares = apportion([grid.count for grid in image.layout.grids], budget)
+        return _choice(
+            image, [np.sort(even_order(g.h, g.w)[:n]) for g, n in zip(image.layout.grids, shares, strict=True)]
+        )
+    return _choice(image, _split(image.layout.grids, _flat(method, image, budget)))
 
 
 def _flat(method: Method, image: Candidates, budget: int) -> Indices:
-    """Cells counted through all panes, ascending."""
+    """Tokens counted through all grids, ascending."""
     if method == "random":
-        found = np.random.default_rng(image.seed).choice(image.placement.cells, budget, replace=False)
+        found = np.random.default_rng(image.seed).choice(image.layout.selectable, budget, replace=False)
         return np.sort(found).astype(np.int64)
     if method == "saliency":
-        return top_cells(np.concatenate([r.saliency.ravel() for r in image.panes()]), budget)
+        return top_cells(np.concatenate([r.saliency.ravel() for r in image.on_grids()]), budget)
     if method == "maxmin":
         return max_min(image.features(), budget)
-    return determinantal(image.features(), np.concatenate([r.map.ravel() for r in image.panes()]), budget)
+    return determinantal(image.features(), np.concatenate([r.map.ravel() for r in image.on_grids()]), budget)
 
 
 def _new(image: Candidates) -> list[Floats]:
-    """1 where a cell looks different from when the same place last changed, else 0, by pane; a first picture is new."""
+    """1 where a token looks different from when the same place last changed, else 0, by grid; a first frame is new."""
     last: dict[tuple[int, int], NDArray[np.uint8]] = {}
     new = []
-    for pane in image.placement.panes:
-        differs = np.ones((pane.h, pane.w), bool)
-        if image.placement.pictures > 1:  # the panes of a video show whole pictures
-            look = describe_cells(image.images[pane.picture], pane.grid)
-            if (pane.h, pane.w) in last:
-                differs = measure_change(look, last[pane.h, pane.w]) > CHANGED
-                look = np.where(differs[..., None], look, last[pane.h, pane.w])
-            last[pane.h, pane.w] = look
+    for grid in image.layout.grids:
+        differs = np.ones((grid.h, grid.w), bool)
+        if image.layout.frames > 1:  # the grids of a video show whole pictures
+            look = describe_cells(image.images[grid.frame], grid.grid)
+            if (grid.h, grid.w) in last:
+                differs = measure_change(look, last[grid.h, grid.w]) > CHANGED
+                look = np.where(differs[..., None], look, last[grid.h, grid.w])
+            last[grid.h, grid.w] = look
         new.append(differs.astype(np.float32))
     return new
 
 
 def _by_relevance(image: Candidates, budget: int, policy: Policy, new: Sequence[Floats] | None = None) -> Choice:
-    panes = image.panes(features=not isinstance(policy, TopK | Proportional))
+    maps = image.on_grids(features=not isinstance(policy, TopK | Proportional))
     if new is not None:  # what is not new comes last, as transparent cells do
-        panes = [replace(r, valid=n * (1.0 if r.valid is None else r.valid)) for r, n in zip(panes, new, strict=True)]
+        maps = [replace(r, valid=n * (1.0 if r.valid is None else r.valid)) for r, n in zip(maps, new, strict=True)]
     kept = []
-    for pane, relevance, count in zip(image.placement.panes, panes, _shares(image, panes, budget), strict=True):
+    for grid, relevance, count in zip(image.layout.grids, maps, _shares(image, maps, budget), strict=True):
         if not count:
-            kept.append(_nothing(pane))
+            kept.append(Allocation(np.empty(0, np.int64), np.empty(0, np.float32), grid.grid))
             continue
         how: dict[str, Any] = {
             "policy": policy,
             "floor": image.floor,
-            "protected": None if image.protected is None else _protected(image, pane),
+            "protected": None if image.protected is None else _protected(image, grid),
         }
         if image.window is not None and image.filled:
-            kept.append(windows_first(relevance, int(count), image.window, **how))
+            kept.append(allocate_windows_first(relevance, int(count), image.window, **how))
         else:
             kept.append(allocate(relevance, int(count), window=image.window, **how))
-    return Choice(tuple(kept), image.placement.rows([allocation.indices for allocation in kept]))
+    return Choice(tuple(kept), image.layout.rows([allocation.indices for allocation in kept]))
 
 
-def _shares(image: Candidates, panes: Sequence[Relevance], budget: int) -> Indices:
-    """Cells for each pane: as many as it has among the best of all, by the rule of `foveate.allocate`.
+def _shares(image: Candidates, maps: Sequence[Relevance], budget: int) -> Indices:
+    """Tokens for each grid: as many as it has among the best of all, by the rule of `foveate.allocate`.
 
-    That rule over all panes at once: the less likely the thing is, the more saliency counts, and the more is spread
-    evenly; transparent cells come last, protected ones first.
+    That rule over all grids at once: the less likely the thing is, the more saliency counts, and the more is spread
+    evenly; transparent tokens come last, protected ones first.
     """
-    counts = [pane.count for pane in image.placement.panes]
+    counts = [grid.count for grid in image.layout.grids]
     if len(counts) == 1:
         return np.array([budget])
-    likely = max(r.trust for r in panes)
-    peak = max(max(float(r.map.max()) for r in panes), 1e-9)
-    keys = [likely * r.map.ravel() / peak + (1 - likely) * r.saliency.ravel() for r in panes]
+    likely = max(r.trust for r in maps)
+    peak = max(max(float(r.map.max()) for r in maps), 1e-9)
+    keys = [likely * r.map.ravel() / peak + (1 - likely) * r.saliency.ravel() for r in maps]
     flat = np.ptp(np.concatenate(keys)) == 0
     spread = 1.0 if flat else max(image.floor, (1 - likely) * ABSENT_FLOOR)
-    for number, (pane, relevance) in enumerate(zip(image.placement.panes, panes, strict=True)):
+    for number, (grid, relevance) in enumerate(zip(image.layout.grids, maps, strict=True)):
         if image.protected is not None:
-            keys[number] = np.where(_protected(image, pane).ravel(), np.inf, keys[number])
+            keys[number] = np.where(_protected(image, grid).ravel(), np.inf, keys[number])
         if relevance.valid is not None:
             keys[number] = np.where(relevance.valid.ravel() > 0, keys[number], -np.inf)
     key = np.concatenate(keys)
     first = int(min((key == np.inf).sum(), budget))
     seen = [int(np.isfinite(each).sum() + (each == np.inf).sum()) for each in keys]
     even = min(int(spread * budget), budget - first)
-    found = np.array([len(cells) for cells in _split(image.placement.panes, top_cells(key, budget - even))])
+    found = np.array([len(part) for part in _split(image.layout.grids, top_cells(key, budget - even))])
     found = found + apportion(seen if sum(seen) else counts, even)
     return apportion(found, budget, upper=seen if sum(seen) >= budget else counts)
 
 
-def _protected(image: Candidates, pane: Pane) -> NDArray[np.bool_]:
-    """The image's protected cells on a pane: every cell that touches one."""
+def _protected(image: Candidates, grid: TokenGrid) -> NDArray[np.bool_]:
+    """Tokens of a grid that touch the image's protected mask."""
     assert image.protected is not None
-    grid = image.relevance[pane.picture].grid
-    return touched(image.protected, (grid.height, grid.width), pane)
+    over = image.relevance[grid.frame].grid
+    return project_mask(image.protected, (over.height, over.width), grid)
 
 
 def _downsampled(image: Candidates, budget: int) -> Choice:
-    """Coarser grids of at most `budget` cells; the kept cells are those under their centres."""
-    shares = apportion([pane.count for pane in image.placement.panes], budget)
-    shapes = [coarser((pane.h, pane.w), int(n)) for pane, n in zip(image.placement.panes, shares, strict=True)]
-    cells = []
-    for pane, (h, w) in zip(image.placement.panes, shapes, strict=True):
-        y, x = ((np.arange(n) * 2 + 1) * full // (2 * n) for n, full in ((h, pane.h), (w, pane.w)))
-        cells.append((y[:, None] * pane.w + x).ravel())
-    choice = _choice(image, cells)
-    return Choice(choice.kept, choice.rows, tuple(shapes))
+    """Coarser grids of at most `budget` tokens; the kept tokens are those under their centres."""
+    shares = apportion([grid.count for grid in image.layout.grids], budget)
+    shapes = [coarser_shape((grid.h, grid.w), int(n)) for grid, n in zip(image.layout.grids, shares, strict=True)]
+    kept = []
+    for grid, (h, w) in zip(image.layout.grids, shapes, strict=True):
+        y, x = ((np.arange(n) * 2 + 1) * full // (2 * n) for n, full in ((h, grid.h), (w, grid.w)))
+        kept.append((y[:, None] * grid.w + x).ravel())
+    return replace(_choice(image, kept), pooled=tuple(shapes))
 
 
-def coarser(shape: tuple[int, int], most: int) -> tuple[int, int]:
-    """The largest grid of about the same aspect with at most `most` cells; of equal ones, the nearest in aspect.
+def coarser_shape(shape: tuple[int, int], most: int) -> tuple[int, int]:
+    """The largest grid of about the same aspect with at most `most` tokens; of equal ones, the nearest in aspect.
 
-    >>> coarser((24, 24), 72)
+    >>> coarser_shape((24, 24), 72)
     (8, 9)
     """
     h, w = shape
@@ -229,7 +229,7 @@ def coarser(shape: tuple[int, int], most: int) -> tuple[int, int]:
 def max_min(features: Floats, budget: int) -> Indices:
     """Greedy max-min diversity in cosine distance: float32 [n, D] -> int64 [budget], ascending.
 
-    The first cell is the one whose nearest neighbour is farthest; each further one is the farthest from all chosen.
+    The first token is the one whose nearest neighbour is farthest; each further one is the farthest from all chosen.
     Of equal ones, the lower index. After DivPrune (Alvar et al., CVPR 2025).
     """
     unit = _unit(features)
@@ -250,7 +250,7 @@ def determinantal(features: Floats, relevance: Floats, budget: int) -> Indices:
 
     r is the relevance, moved and scaled to [0, 1]. After CDPruner (Zhang et al., NeurIPS 2025), by the fast greedy
     algorithm of Chen, Zhang and Zhou (2018): O(n budget^2), one column of the Cholesky factor a step. Once every
-    determinant is 0 (more cells than dimensions), the most relevant of the rest follow.
+    determinant is 0 (more tokens than dimensions), the most relevant of the rest follow.
     """
     unit = _unit(features).astype(np.float64)
     spread = float(np.ptp(relevance))
@@ -278,19 +278,15 @@ def _unit(features: Floats) -> Floats:
     return features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-6)
 
 
-def _split(panes: Sequence[Pane], cells: Indices) -> list[Indices]:
-    """Cells counted through all panes -> cells of each pane."""
-    starts = np.cumsum([0, *(pane.count for pane in panes)])
-    return [cells[(cells >= a) & (cells < b)] - a for a, b in itertools.pairwise(starts)]
+def _split(grids: Sequence[TokenGrid], at: Indices) -> list[Indices]:
+    """Tokens counted through all grids -> flat indices on each grid."""
+    starts = np.cumsum([0, *(grid.count for grid in grids)])
+    return [at[(at >= a) & (at < b)] - a for a, b in itertools.pairwise(starts)]
 
 
-def _choice(image: Candidates, cells: Sequence[Indices]) -> Choice:
+def _choice(image: Candidates, at: Sequence[Indices]) -> Choice:
     kept = tuple(
         Allocation(indices, relevance.map.ravel()[indices], relevance.grid)
-        for indices, relevance in zip(cells, image.panes(), strict=True)
+        for indices, relevance in zip(at, image.on_grids(), strict=True)
     )
-    return Choice(kept, image.placement.rows(cells))
-
-
-def _nothing(pane: Pane) -> Allocation:
-    return Allocation(np.empty(0, np.int64), np.empty(0, np.float32), pane.grid)
+    return Choice(kept, image.layout.rows(at))

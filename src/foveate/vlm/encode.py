@@ -1,0 +1,166 @@
+"""Images or a video -> EncodedImage: the processor lays them out, the model's encoder runs once, textures are made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from foveate.core.checks import check_number
+from foveate.core.errors import FoveateError, ImageArrayError, ModelError, SceneError
+from foveate.core.image import Picture, load_image
+from foveate.core.readonly import ReadOnly
+from foveate.encoders.protocol import Encoder
+from foveate.pipeline import encode
+from foveate.video.frame import Frame
+from foveate.video.pick import pick, rate_of
+from foveate.video.reader import Clip
+from foveate.vlm.encoded import EncodedImage, Mode
+from foveate.vlm.families.family import Family, Indices, VisualFeatures
+from foveate.vlm.families.token_layout import TokenLayout
+from foveate.vlm.inputs.prompt import adds_special_tokens, find_spans
+from foveate.vlm.tower import TowerEncoder
+
+TEXT_INPUTS = ("input_ids", "attention_mask", "mm_token_type_ids")
+
+
+@dataclass(frozen=True, eq=False)
+class Attached:
+    """A stock vision-language model with its processor, its family's adapter, and the encoder of textures."""
+
+    model: Any
+    processor: Any
+    family: Family
+    encoder: str | Encoder
+
+
+def encode_images(vlm: Attached, images: Sequence[Any], mode: Mode) -> EncodedImage:
+    """As `VLM.see` says."""
+    pictures = [load_image(image) for image in images]
+    if not pictures:
+        raise SceneError("an empty list of images", expected="at least one", fix="pass a path or an array")
+    processor = vlm.processor
+    text = f"{processor.image_token}\n" * len(pictures)  # what stands around an image makes no difference to it
+    shown = [Image.fromarray(picture.rgb) for picture in pictures]
+    sizes = [(picture.rgb.shape[0], picture.rgb.shape[1]) for picture in pictures]
+    with _layout_errors(processor, sizes):
+        made = processor(
+            images=shown, text=text, return_tensors="pt", add_special_tokens=adds_special_tokens(processor, text)
+        )
+    spans = find_spans(processor, shown, text, made["input_ids"][0].numpy())
+    inputs = {name: value for name, value in made.items() if name not in TEXT_INPUTS}
+    layouts = vlm.family.layouts(vlm.model, processor, inputs, sizes, spans)
+    _check_counts(spans, layouts, vlm.model.config.image_token_id)
+    inputs, features = _run_encoder(vlm, inputs, layouts, mode)
+    visible = tuple(picture.rgb for picture in pictures)
+    if isinstance(vlm.encoder, TowerEncoder):
+        visible, textures, layouts = vlm.encoder.textures(visible, layouts, features)
+    else:
+        textures = tuple(encode(picture, encoder=vlm.encoder) for picture in pictures)
+    return EncodedImage(
+        model=vlm.model,
+        images=visible,
+        textures=textures,
+        layouts=layouts,
+        spans=spans,
+        features=None if features is None else replace(features, before_last=None),
+        inputs=ReadOnly(inputs),
+    )
+
+
+def encode_video(vlm: Attached, frames: Any, fps: float, mode: Mode) -> EncodedImage:
+    """As `VLM.see_video` says."""
+    if isinstance(frames, str | os.PathLike | Clip):
+        picked = pick(frames, fps)
+        frames, fps = [picture.rgb for picture in picked], rate_of(picked, fps)  # a slow clip has fewer than asked for
+    if isinstance(frames, np.ndarray | Image.Image) or not isinstance(frames, Iterable):
+        raise SceneError(
+            f"a video given as {type(frames).__name__}"
+            + (f" of shape {list(frames.shape)}" if isinstance(frames, np.ndarray) else ""),
+            expected="the path of a clip, or a list of images or frames",
+            fix="pass [image] for a single image, or list(array) for an array of frames",
+        )
+    pictures: list[Picture] = [load_image(each.rgb if isinstance(each, Frame) else each) for each in frames]
+    if not pictures:
+        raise SceneError("a video with no frames", expected="at least one", fix="check what was read from the file")
+    fps = check_number("fps", fps, 1e-6, None, fix="pass frames a second, above 0; 2.0 is usual")
+    if len({picture.rgb.shape for picture in pictures}) > 1:
+        raise ImageArrayError(
+            f"frames of {sorted({picture.rgb.shape[:2] for picture in pictures})} pixels",
+            expected="one size",
+            fix="resize them, or pass them to vlm.see as several images",
+        )
+    with _layout_errors(vlm.processor, [pictures[0].rgb.shape[:2]]):
+        video = vlm.family.video(vlm.model, vlm.processor, [picture.rgb for picture in pictures], fps)
+    _check_counts([video.span], [video.layout], vlm.model.config.video_token_id)
+    inputs, features = _run_encoder(vlm, dict(video.inputs), [video.layout], mode)
+    shown = [pictures[number] for number in video.shown]
+    return EncodedImage(
+        model=vlm.model,
+        images=tuple(picture.rgb for picture in shown),
+        textures=tuple(encode(picture, encoder=vlm.encoder) for picture in shown),
+        layouts=(video.layout,),
+        spans=(video.span,),
+        features=features,
+        inputs=ReadOnly(inputs),
+        kind="video",
+        mark=video.mark,
+    )
+
+
+@contextmanager
+def _layout_errors(processor: Any, sizes: Sequence[tuple[int, int]]) -> Iterator[None]:
+    """What a processor cannot lay out becomes an error that names the images."""
+    try:
+        yield
+    except FoveateError:
+        raise
+    except (ValueError, IndexError, ZeroDivisionError) as cause:
+        raise ImageArrayError(
+            f"images of {', '.join(f'{h} x {w}' for h, w in sizes)} pixels: {str(cause).splitlines()[0][:200]}",
+            expected=f"what {type(processor).__name__} can lay out",
+            fix="images that are very thin or small can be padded, or cut",
+        ) from cause
+
+
+def _run_encoder(
+    vlm: Attached, inputs: dict[str, Any], layouts: Sequence[TokenLayout], mode: Mode
+) -> tuple[dict[str, Any], VisualFeatures | None]:
+    """What to keep of the inputs, and the features: pixels for mode "sparse", features for all others."""
+    import torch
+
+    placed = {name: _on_device(vlm.model, name, value) for name, value in inputs.items()}
+    if mode == "sparse":
+        return placed, None
+    counts = [layout.count for layout in layouts]
+    with torch.no_grad():
+        features = vlm.family.encode(vlm.model, placed, counts)
+    if [len(rows) for rows in features.rows] != counts:
+        raise ModelError(
+            f"{[len(rows) for rows in features.rows]} features from the model",
+            expected=f"{counts}, one for each visual token",
+            fix="check that model and processor belong together",
+        )
+    return {name: value for name, value in placed.items() if not name.startswith("pixel")}, features
+
+
+def _on_device(model: Any, name: str, value: Any) -> Any:
+    """A tensor where the model is; pixels in the model's number format, times as they are."""
+    if not hasattr(value, "to"):
+        return value
+    return value.to(model.device, model.dtype) if name.startswith("pixel") else value.to(model.device)
+
+
+def _check_counts(spans: Sequence[Indices], layouts: Sequence[TokenLayout], token: int) -> None:
+    found, counts = [int((span == token).sum()) for span in spans], [layout.count for layout in layouts]
+    if found != counts:
+        raise ModelError(
+            f"{found} visual tokens from the processor for {counts} features",
+            expected="as many of both",
+            fix="pass the processor that belongs to the model",
+        )

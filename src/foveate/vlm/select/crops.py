@@ -1,0 +1,46 @@
+"""Mode "crop": which regions to cut out and show larger, beside the whole picture.
+
+A quarter of the budget goes to the whole picture, the rest to the regions, 64 to 400 tokens each. Crops are further
+images in the prompt, encoded for every question: this mode spends time to see small things, where the others save it.
+A family whose images may have any size shows a crop at just as many tokens as it was given; one of a fixed size encodes
+it whole, and keeps the best tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from foveate.core.checks import check_int
+from foveate.core.errors import BudgetError
+from foveate.relevance.regions import Regions, regions
+from foveate.relevance.value import Relevance
+
+USUAL = 512  # tokens in all, for "auto"
+OVERVIEW = 4  # a quarter of the budget
+FEWEST, MOST = 64, 400  # tokens of a region
+LEAST = 96  # tokens in all: a region, and as much as half of it for the whole picture
+SIDE = 28  # pixels of a crop for each token, where the model does not say
+
+
+def choose_crops(model: Any, relevance: Relevance, budget: Any) -> tuple[int, Regions]:
+    """Tokens in all, and the regions to cut out. Raises BudgetError for fewer than LEAST."""
+    total = check_int(
+        "mode='crop': budget", USUAL if budget in ("auto", None) else budget, LEAST, error=BudgetError,
+        fix=f"leave it out for {USUAL} (a region takes {FEWEST} to {MOST} tokens), or use mode='drop'",
+    )  # fmt: skip
+    vision: Any = getattr(model.config, "vision_config", None)
+    merge = getattr(vision, "spatial_merge_size", None)
+    side = int(vision.patch_size * merge) if merge else SIDE
+    most = total - total // OVERVIEW
+    for tokens in range(most, FEWEST, -1):  # a few totals cannot be met exactly: the next lower one that can
+        try:
+            return total, regions(relevance.map, relevance.grid, tokens, (FEWEST, MOST), side)
+        except BudgetError:
+            continue
+    return total, regions(relevance.map, relevance.grid, FEWEST, (FEWEST, MOST), side)
+
+
+def split_budget(total: int, found: Regions, tokens: tuple[int, ...]) -> tuple[int, ...]:
+    """The budget of the picture and of each crop, of which there are `tokens`: what crops cannot take, it gets."""
+    shown = [min(int(n), count) for n, count in zip(found.tokens, tokens[1:], strict=True)]
+    return max(1, min(total - sum(shown), tokens[0])), *shown
