@@ -1,16 +1,18 @@
 """Vision-language models: what foveate gives them equals the stock model, on tiny models of the real classes.
 
-The reference for dropped cells is the stock model on the full prompt, with an attention mask that hides them.
+The reference for dropped tokens is the stock model on the full prompt, with an attention mask that hides them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from transformers import AttentionInterface
 
 import foveate.video
@@ -18,14 +20,18 @@ import foveate.vlm
 from foveate.core.errors import SceneError, VideoNotFoundError
 from foveate.video.pick import pick, rate_of
 from foveate.vlm import VLM, EncodedImage
+from foveate.vlm.load import load
 from tests.video_scenes import panning
-from tests.vlm_models import FAMILIES, SPECIAL, pair, photo
+from tests.vlm_folders import saved
+from tests.vlm_models import FAMILIES, SPECIAL, attached, encoded, photo
 
 QUESTION = "where is the dog?"
-STEPS = 12
+STEPS = 6
 EXACT = 1e-4  # float32, 3 layers
-UNSAID = list(range(len(SPECIAL)))  # a random model says anything; an image token would ask for an image
+SILENT = list(range(len(SPECIAL)))  # a random model may say anything; an image token would ask for an image
 GRIDS = ("llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+QWENS = GRIDS[1:]
+FEW = {"max_new_tokens": STEPS, "suppress_tokens": SILENT}
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 
 
@@ -34,48 +40,37 @@ def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def attached(name: str) -> VLM:
-    return foveate.vlm.attach(*pair(name))
-
-
 def stock_inputs(vlm: VLM, images: Sequence[np.ndarray], question: str = QUESTION) -> dict[str, Any]:
     """What a user without foveate would pass to the model."""
-    from PIL import Image
-
     content = [*({"type": "image"} for _ in images), {"type": "text", "text": question}]
     text = vlm.processor.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
     )
-    made = vlm.processor(images=[Image.fromarray(image) for image in images], text=text, return_tensors="pt")
-    return dict(made)
+    return dict(vlm.processor(images=[Image.fromarray(image) for image in images], text=text, return_tensors="pt"))
 
 
 def generated(vlm: VLM, inputs: dict[str, Any], **keywords: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """New ids [B, n] and their logits [n, B, V]."""
     length = inputs["input_ids"].shape[1]
-    settings = {"max_new_tokens": STEPS, "do_sample": False, "pad_token_id": 0, "suppress_tokens": UNSAID}
+    settings = {**FEW, "do_sample": False, "pad_token_id": 0}
     out = vlm.model.generate(**inputs, **settings | keywords, output_logits=True, return_dict_in_generate=True)
     return out.sequences[:, length:], torch.stack(out.logits)
 
 
-def full_positions(vlm: VLM, encoded: EncodedImage, ids: torch.Tensor) -> torch.Tensor:
-    return vlm.family.positions(vlm.model, ids, encoded.inputs)
-
-
-def said(logits: torch.Tensor) -> torch.Tensor:
+def without_special(logits: torch.Tensor) -> torch.Tensor:
     """Logits [..., V] without those of special tokens."""
     out = logits.clone()
-    out[..., UNSAID] = -torch.inf
+    out[..., SILENT] = -torch.inf
     return out
 
 
 @torch.no_grad()
-def masked_full(vlm: VLM, images: Sequence[np.ndarray], keep: np.ndarray, question: str = QUESTION) -> torch.Tensor:
+def masked_full(vlm: VLM, images: Sequence[np.ndarray], keep: np.ndarray) -> torch.Tensor:
     """Logits [n, V] of greedy steps of the stock model on the full prompt with dropped tokens hidden: no cache at all.
 
     Every step is a plain forward with pixels and a 4-D mask, so nothing of foveate is in it.
     """
-    inputs = stock_inputs(vlm, images, question)
+    inputs = stock_inputs(vlm, images)
     ids, found = inputs.pop("input_ids"), []
     inputs.pop("attention_mask")
     hidden = torch.from_numpy(~keep)
@@ -83,9 +78,7 @@ def masked_full(vlm: VLM, images: Sequence[np.ndarray], keep: np.ndarray, questi
     first = ids.shape[1]
     base: Any = None
     if "image_grid_thw" in inputs:
-        base = vlm.model.model.get_rope_index(
-            ids, mm_token_type_ids=inputs["mm_token_type_ids"], image_grid_thw=inputs["image_grid_thw"]
-        )[0]
+        base = stock_positions(vlm, inputs | {"input_ids": ids})[:, None]
         inputs.pop("mm_token_type_ids")
     for _ in range(STEPS):
         n = ids.shape[1]
@@ -100,95 +93,94 @@ def masked_full(vlm: VLM, images: Sequence[np.ndarray], keep: np.ndarray, questi
             input_ids=ids, attention_mask=mask[None, None], position_ids=positions, use_cache=False, **inputs
         )
         found.append(out.logits[0, -1])
-        ids = torch.cat([ids, said(out.logits[:, -1]).argmax(-1, keepdim=True)], 1)
+        ids = torch.cat([ids, without_special(out.logits[:, -1]).argmax(-1, keepdim=True)], 1)
     return torch.stack(found)
 
 
-# --- 1. all cells: the stock model, bit for bit -----------------------------------------------------------------------
+def stock_positions(vlm: VLM, inputs: dict[str, Any]) -> torch.Tensor:
+    """Positions [L] or [3, L] that the stock model computes for a full prompt."""
+    if "image_grid_thw" not in inputs:
+        return torch.arange(inputs["input_ids"].shape[1])
+    given = {name: inputs[name] for name in ("mm_token_type_ids", "image_grid_thw")}
+    return torch.as_tensor(vlm.model.model.get_rope_index(inputs["input_ids"], **given)[0][:, 0])
+
+
+# --- 1. all tokens: the stock model, bit for bit ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_all_cells_are_the_stock_model(family: str, count: int) -> None:
+def test_all_tokens_are_the_stock_model(family: str, count: int) -> None:
     vlm = attached(family)
     images = [photo(seed=1), photo(90, 130, seed=2)][:count]
-    encoded = vlm.see(images)
-    ours = generated(vlm, vlm.prepare(encoded, QUESTION, budget=None).inputs())
+    ours = generated(vlm, vlm.prepare(vlm.see(images), QUESTION, budget=None).inputs())
     stock = generated(vlm, stock_inputs(vlm, images))
     assert torch.equal(ours[0], stock[0])
     assert torch.equal(ours[1], stock[1])
 
 
-# --- 2. fewer cells: the full prompt with the others hidden -----------------------------------------------------------
+def test_a_processor_that_from_pretrained_makes(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the attributes that its class sets and no others: in most Qwens there is no `vision_start_token`."""
+    monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)  # wanted for videos only
+    ours, theirs = attached(family), load(str(saved(family, tmp_path)))
+    assert set(vars(theirs.processor)) == set(vars(ours.processor))
+    frames = [photo(seed=number) for number in range(2)]
+    for see in ("see", "see_video") if family in QWENS else ("see",):
+        a, b = (getattr(vlm, see)(frames) for vlm in (ours, theirs))
+        budget = (5, 3) if see == "see" else 5
+        assert np.array_equal(ours.ask(a, QUESTION, budget=budget).ids, theirs.ask(b, QUESTION, budget=budget).ids)
 
 
-def test_kept_cells_are_the_full_prompt_with_the_others_hidden(family: str) -> None:
-    vlm = attached(family)
-    image = photo(seed=3)
-    encoded = vlm.see(image)
-    prepared = vlm.prepare(encoded, QUESTION, budget=sum(encoded.tokens) // 3)
-    assert 0 < (~prepared.keep).sum() < encoded.layouts[0].count
+# --- 2. fewer tokens: the full prompt with the others hidden ----------------------------------------------------------
+
+
+def test_kept_tokens_are_the_full_prompt_with_the_others_hidden(family: str) -> None:
+    vlm, image = attached(family), encoded(family, 3)
+    prepared = vlm.prepare(image, QUESTION, budget=sum(image.tokens) // 3)
+    assert 0 < (~prepared.keep).sum() < image.layouts[0].count
     ids, logits = generated(vlm, prepared.inputs())
-    reference = masked_full(vlm, [image], prepared.keep)
-    assert torch.equal(ids[0], said(reference).argmax(-1))
+    reference = masked_full(vlm, [photo(seed=3)], prepared.keep)
+    assert torch.equal(ids[0], without_special(reference).argmax(-1))
     assert (logits[:, 0] - reference).abs().max() <= EXACT
 
 
-@pytest.mark.parametrize("how", ["uncached", "static", "beams"])
-def test_other_ways_to_generate(family: str, how: str) -> None:
-    """Without a cache, with a static one, and with beams: against the same ways on the full prompt's reference."""
-    vlm = attached(family)
-    encoded = vlm.see(photo(seed=4))
-    budget = sum(encoded.tokens) // 2
-    plain = generated(vlm, vlm.prepare(encoded, QUESTION, budget=budget).inputs())
-    if how == "static":
-        ids, logits = generated(
-            vlm, vlm.prepare(encoded, QUESTION, budget=budget).inputs(), cache_implementation="static"
-        )
-        assert torch.equal(ids, plain[0])
-        assert (logits - plain[1]).abs().max() <= EXACT
-        return
-    if how == "uncached":
-        answer = vlm.ask(
-            encoded, QUESTION, budget=budget,
-            generation={"use_cache": False, "max_new_tokens": STEPS, "suppress_tokens": UNSAID},
-        )  # fmt: skip
-        assert np.array_equal(answer.ids, plain[0][0].numpy())
-        return
-    answer = vlm.ask(
-        encoded, QUESTION, budget=budget, generation={"num_beams": 3, "max_new_tokens": 5, "suppress_tokens": UNSAID}
-    )
-    assert np.array_equal(answer.ids, beams(vlm, encoded, budget, 3, 5))
+def test_without_a_cache_and_with_a_static_one(family: str) -> None:
+    vlm, image = attached(family), encoded(family, 3)
+    budget = sum(image.tokens) // 2
+    plain = generated(vlm, vlm.prepare(image, QUESTION, budget=budget).inputs())
+    ids, logits = generated(vlm, vlm.prepare(image, QUESTION, budget=budget).inputs(), cache_implementation="static")
+    assert torch.equal(ids, plain[0])
+    assert (logits - plain[1]).abs().max() <= EXACT
+    answer = vlm.ask(image, QUESTION, budget=budget, generation={**FEW, "use_cache": False})
+    assert np.array_equal(answer.ids, plain[0][0].numpy())
 
 
-def test_beams_of_several_images(family: str) -> None:
+@pytest.mark.parametrize("budget", [10, (5, 3)])
+def test_beams(family: str, budget: int | tuple[int, ...]) -> None:
     """Features are repeated for every beam: all images of a prompt, in their order."""
     vlm = attached(family)
-    encoded = vlm.see([photo(seed=1), photo(90, 130, seed=2)])
-    budget = 5, 3
-    settings = {"num_beams": 2, "max_new_tokens": 4, "suppress_tokens": UNSAID}
-    assert np.array_equal(
-        vlm.ask(encoded, QUESTION, budget=budget, generation=settings).ids, beams(vlm, encoded, budget, 2, 4)
-    )
+    image = encoded(family, 3) if isinstance(budget, int) else vlm.see([photo(seed=1), photo(90, 130, seed=2)])
+    settings = {"num_beams": 2, "max_new_tokens": 4, "suppress_tokens": SILENT}
+    ours = vlm.ask(image, QUESTION, budget=budget, generation=settings).ids
+    assert np.array_equal(ours, beams(vlm, image, budget, 2, 4))
 
 
 @torch.no_grad()
-def beams(vlm: VLM, encoded: EncodedImage, budget: int | tuple[int, ...], width: int, steps: int) -> np.ndarray:
-    """Beam search written here: every beam by a forward of its own, without a cache, with explicit positions."""
-    prepared = vlm.prepare(encoded, QUESTION, budget=budget)
+def beams(vlm: VLM, image: EncodedImage, budget: int | tuple[int, ...], width: int, steps: int) -> np.ndarray:
+    """Beam search written here: every beam by its own forward, without a cache, with explicit positions."""
+    prepared = vlm.prepare(image, QUESTION, budget=budget)
     text = prepared.text
     alive: list[tuple[float, list[int]]] = [(0.0, [])]
     for _ in range(steps):
         found = []
         for total, ids in alive:
             more = torch.tensor([ids], dtype=torch.long)
-            last = text["position_ids"][..., -1:]
-            at = torch.cat([text["position_ids"], last + 1 + torch.arange(len(ids))], -1)
+            at = text["position_ids"][..., -1:] + 1 + torch.arange(len(ids))
             given = prepared.inputs() | {
                 "input_ids": torch.cat([text["input_ids"], more], 1),
                 "attention_mask": torch.ones(1, text["input_ids"].shape[1] + len(ids), dtype=torch.long),
-                "position_ids": at,
+                "position_ids": torch.cat([text["position_ids"], at], -1),
             }
-            scores = said(vlm.model(**given, use_cache=True).logits[0, -1].log_softmax(-1))
+            scores = without_special(vlm.model(**given, use_cache=True).logits[0, -1].log_softmax(-1))
             found += [(total + float(scores[i]), [*ids, int(i)]) for i in scores.topk(2 * width).indices]
         alive = sorted(found, key=lambda beam: -beam[0])[:width]
     return np.array(alive[0][1])
@@ -196,13 +188,12 @@ def beams(vlm: VLM, encoded: EncodedImage, budget: int | tuple[int, ...], width:
 
 @pytest.mark.parametrize("width", [1, 2])
 def test_a_ragged_batch_is_each_question_alone(family: str, width: int) -> None:
-    vlm = attached(family)
-    encoded = vlm.see(photo(seed=5))
-    questions, budgets = ["a dog", "what is left of the red car?", "why"], [3, sum(encoded.tokens) // 2, 5]
-    settings = {"max_new_tokens": STEPS, "suppress_tokens": UNSAID, "num_beams": width}
-    together = vlm.ask_many(encoded, questions, budget=budgets, generation=settings)
+    vlm, image = attached(family), encoded(family, 3)
+    questions, budgets = ["a dog", "what is left of the red car?", "why"], [3, sum(image.tokens) // 2, 5]
+    settings = {**FEW, "num_beams": width}
+    together = vlm.ask_many(image, questions, budget=budgets, generation=settings)
     for question, budget, answer in zip(questions, budgets, together, strict=True):
-        alone = vlm.ask(encoded, question, budget=budget, generation=settings)
+        alone = vlm.ask(image, question, budget=budget, generation=settings)
         assert np.array_equal(alone.ids, answer.ids)
         assert alone.tokens == answer.tokens
 
@@ -213,35 +204,22 @@ def test_a_ragged_batch_is_each_question_alone(family: str, width: int) -> None:
 def test_positions_of_kept_tokens_are_those_of_the_full_prompt(family: str) -> None:
     """Taken from what the stock model itself computes for the full prompt; compact positions would differ."""
     vlm = attached(family)
-    image = photo(seed=6)
-    encoded = vlm.see(image)
-    prepared = vlm.prepare(encoded, QUESTION, budget=5)
-    inputs = stock_inputs(vlm, [image])
-    if "image_grid_thw" in inputs:
-        stock = vlm.model.model.get_rope_index(
-            inputs["input_ids"],
-            mm_token_type_ids=inputs["mm_token_type_ids"],
-            image_grid_thw=inputs["image_grid_thw"],
-        )[0][:, 0]
-        ours = prepared.text["position_ids"][1:, 0]
-    else:
-        stock = torch.arange(inputs["input_ids"].shape[1])
-        ours = prepared.text["position_ids"][0]
+    prepared = vlm.prepare(encoded(family, 3), QUESTION, budget=5)
+    inputs = stock_inputs(vlm, [photo(seed=3)])
+    stock = stock_positions(vlm, inputs)
+    ours = prepared.text["position_ids"][1:, 0] if stock.ndim == 2 else prepared.text["position_ids"][0]
     kept = torch.from_numpy(np.flatnonzero(prepared.keep))
     assert torch.equal(ours, stock[..., kept])
-    compact = torch.arange(len(kept)).expand_as(ours)
-    assert not torch.equal(ours, compact)
+    assert not torch.equal(ours, torch.arange(len(kept)).expand_as(ours))
     assert torch.equal(inputs["input_ids"][0, kept], prepared.text["input_ids"][0])
 
 
 def test_golden_positions_of_a_qwen() -> None:
-    """Written down by hand: 23 tokens of text, then cells 0, 8 and 34 of 5 x 7, then text from 23 + 7 on."""
-    vlm = attached("qwen2_5_vl")
-    encoded = vlm.see(photo(150, 200))
-    assert encoded.tokens == (35,)
-    prepared = vlm.prepare(encoded, QUESTION, budget=None)
-    ids = prepared.text["input_ids"][0]
-    start = int((ids == vlm.model.config.image_token_id).nonzero()[0])
+    """Written down by hand: some text, then tokens 0, 8 and 34 of 5 x 7, then text 7 positions further."""
+    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
+    assert image.tokens == (35,)
+    prepared = vlm.prepare(image, QUESTION, budget=None)
+    start = int((prepared.text["input_ids"][0] == vlm.model.config.image_token_id).nonzero()[0])
     at = prepared.text["position_ids"][1:, 0]
     assert at[:, start].tolist() == [start, start, start]
     assert at[:, start + 8].tolist() == [start, start + 1, start + 1]
@@ -249,27 +227,24 @@ def test_golden_positions_of_a_qwen() -> None:
     assert at[:, start + 35].tolist() == [start + 7] * 3
 
 
-# --- 4. before the tower ----------------------------------------------------------------------------------------------
+# --- 4. before the encoder --------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
-def dense_tower_with_hidden_cells(vlm: VLM, image: np.ndarray, rows: np.ndarray) -> list[torch.Tensor]:
-    """Features of the kept cells, DeepStack's after the others, from the whole tower: no patch sees a dropped one."""
+def dense_encoder_with_hidden_tokens(vlm: VLM, image: np.ndarray, rows: np.ndarray) -> list[torch.Tensor]:
+    """Features of the kept tokens, DeepStack's after the others, from the whole encoder: none sees a dropped one."""
     inputs = stock_inputs(vlm, [image])
     vision = vlm.model.config.vision_config
     merge = getattr(vision, "spatial_merge_size", 1)
-    cells = vlm.see(image).layouts[0].count
-    mask = torch.zeros(cells, dtype=torch.bool)
+    count = vlm.see(image).layouts[0].count
+    mask = torch.zeros(count, dtype=torch.bool)
     mask[torch.from_numpy(rows)] = True
-    order = torch.arange(cells)
+    order = torch.arange(count)
     if hasattr(vision, "window_size"):
         from transformers.vision_utils import get_vision_window_index
 
-        order = torch.as_tensor(
-            get_vision_window_index(
-                inputs["image_grid_thw"], spatial_merge_size=2, window_size=vision.window_size, patch_size=14
-            )[0]
-        )
+        sizes = {"spatial_merge_size": 2, "window_size": vision.window_size, "patch_size": 14}
+        order = torch.as_tensor(get_vision_window_index(inputs["image_grid_thw"], **sizes)[0])
     visible = mask[order].repeat_interleave(merge**2)
     if merge == 1:
         visible = torch.cat([torch.ones(1, dtype=torch.bool), visible])  # the class token
@@ -282,31 +257,28 @@ def dense_tower_with_hidden_cells(vlm: VLM, image: np.ndarray, rows: np.ndarray)
         return (scores.softmax(-1).nan_to_num() @ v).transpose(1, 2), None
 
     AttentionInterface.register("hiding", hiding)
-    tower = vlm.model.model.visual if merge > 1 else vlm.model.model.vision_tower
-    before = tower.config._attn_implementation
-    tower.config._attn_implementation = "hiding"
+    encoder = vlm.model.model.visual if merge > 1 else vlm.model.model.vision_tower
+    before = encoder.config._attn_implementation
+    encoder.config._attn_implementation = "hiding"
     try:
-        if merge == 1:
-            out = vlm.model.get_image_features(inputs["pixel_values"], return_dict=True)
-        else:
-            out = vlm.model.get_image_features(inputs["pixel_values"], inputs["image_grid_thw"], return_dict=True)
+        given = [inputs["pixel_values"], *([inputs["image_grid_thw"]] if merge > 1 else [])]
+        out = vlm.model.get_image_features(*given, return_dict=True)
     finally:
-        tower.config._attn_implementation = before
+        encoder.config._attn_implementation = before
     levels = getattr(out, "deepstack_features", None) or []
     return [features[rows] for features in (out.pooler_output[0], *(level[0] for level in levels))]
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_encoding_only_kept_cells_is_the_dense_tower_with_the_others_hidden(name: str) -> None:
-    vlm = attached(name)
-    image = photo(220, 330, seed=7)
-    encoded = vlm.see(image, mode="sparse")
-    assert encoded.features is None
-    cells = encoded.tokens[0]
-    rows = np.sort(np.random.default_rng(0).choice(cells, cells // 3, replace=False))
-    alone = vlm.family.encode_kept(vlm.model, encoded.inputs, [rows])
-    reference = dense_tower_with_hidden_cells(vlm, image, rows)
-    ours = [alone.rows[0], *(level[0] for level in alone.levels)]
+def test_encoding_only_kept_tokens_is_the_dense_encoder_with_the_others_hidden(name: str) -> None:
+    vlm, image = attached(name), photo(220, 330, seed=7)
+    sparse = vlm.see(image, mode="sparse")
+    assert sparse.features is None
+    count = sparse.tokens[0]
+    rows = np.sort(np.random.default_rng(0).choice(count, count // 3, replace=False))
+    features = vlm.family.encode_kept(vlm.model, sparse.inputs, [rows])
+    reference = dense_encoder_with_hidden_tokens(vlm, image, rows)
+    ours = [features.rows[0], *(level[0] for level in features.levels)]
     assert len(ours) == len(reference) == (4 if name == "qwen3_vl" else 1)
     for mine, theirs in zip(ours, reference, strict=True):
         assert (mine - theirs).abs().max() <= EXACT * theirs.abs().max()
@@ -316,45 +288,35 @@ def test_encoding_only_kept_cells_is_the_dense_tower_with_the_others_hidden(name
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_sparse_with_all_cells_is_the_stock_model(name: str) -> None:
+def test_sparse_with_all_tokens_is_the_stock_model(name: str) -> None:
     vlm = attached(name)
     images = [photo(seed=8), photo(100, 170, seed=9)]
-    encoded = vlm.see(images, mode="sparse")
-    ours = generated(vlm, vlm.prepare(encoded, QUESTION, budget=None, mode="sparse").inputs())
+    ours = generated(vlm, vlm.prepare(vlm.see(images, mode="sparse"), QUESTION, budget=None, mode="sparse").inputs())
     stock = generated(vlm, stock_inputs(vlm, images))
     assert torch.equal(ours[0], stock[0])
     assert (ours[1] - stock[1]).abs().max() <= EXACT
 
 
-# --- video ------------------------------------------------------------------------------------------------------------
-
-QWENS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+# --- 5. video ---------------------------------------------------------------------------------------------------------
 
 
-def video_inputs_by_hand(vlm: VLM, frames: Sequence[np.ndarray], question: str = QUESTION) -> dict[str, Any]:
+def video_inputs_by_hand(vlm: VLM, frames: Sequence[np.ndarray]) -> dict[str, Any]:
     """Pixels, grid and ids of a video, written from the definition: no video processor can be made here."""
     images, merge = vlm.processor.image_processor, 2
-    patch = images.patch_size
-    shape = images(images_of(frames[0]), return_tensors="pt")["image_grid_thw"][0].tolist()
-    _, h, w = shape
-    mean, std = np.array(images.image_mean), np.array(images.image_std)
-    planes = []
-    for frame in frames:
-        import PIL.Image
-
-        small = PIL.Image.fromarray(frame).resize((w * patch, h * patch), PIL.Image.Resampling.BICUBIC)
-        planes.append(((np.asarray(small) / 255 - mean) / std).astype(np.float32))
-    clip = np.stack(planes)  # [F, H, W, 3]
+    patch, mean, std = images.patch_size, np.array(images.image_mean), np.array(images.image_std)
+    _, h, w = images(Image.fromarray(frames[0]), return_tensors="pt")["image_grid_thw"][0].tolist()
+    small = [Image.fromarray(f).resize((w * patch, h * patch), Image.Resampling.BICUBIC) for f in frames]
+    clip = np.stack([((np.asarray(frame) / 255 - mean) / std).astype(np.float32) for frame in small])  # [F, H, W, 3]
     t = len(frames) // 2
     clip = clip.reshape(t, 2, h // merge, merge, patch, w // merge, merge, patch, 3)
-    clip = clip.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7)  # t, row, column, row in cell, column in cell, colour, time, y, x
-    token, per = vlm.processor.video_token, h * w // merge**2
+    clip = clip.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7)  # t, row, column, row in token, column, colour, time, y, x
+    token, count = vlm.processor.video_token, h * w // merge**2
     start, end = "<|vision_start|>", "<|vision_end|>"
     if vlm.family.name == "qwen3_vl":
-        shown = "".join(f"<{(2 * n + 0.5) / 2:.1f} seconds>{start}{token * per}{end}" for n in range(t))
+        shown = "".join(f"<{(2 * n + 0.5) / 2:.1f} seconds>{start}{token * count}{end}" for n in range(t))
     else:
-        shown = start + token * (t * per) + end
-    text = f"<|im_start|>user\n{shown}{question}<|im_end|>\n<|im_start|>assistant\n"
+        shown = start + token * (t * count) + end
+    text = f"<|im_start|>user\n{shown}{QUESTION}<|im_end|>\n<|im_start|>assistant\n"
     ids = torch.tensor(vlm.processor.tokenizer(text)["input_ids"])[None]
     return {
         "input_ids": ids,
@@ -365,20 +327,14 @@ def video_inputs_by_hand(vlm: VLM, frames: Sequence[np.ndarray], question: str =
     } | ({"second_per_grid_ts": torch.tensor([1.0])} if vlm.family.name == "qwen2_5_vl" else {})
 
 
-def images_of(frame: np.ndarray) -> Any:
-    from PIL import Image
-
-    return Image.fromarray(frame)
-
-
 @pytest.mark.parametrize("name", QWENS)
 @pytest.mark.parametrize("mode", ["drop", "sparse"])
-def test_all_cells_of_a_video_are_the_stock_model(name: str, mode: Any) -> None:
+def test_all_tokens_of_a_video_are_the_stock_model(name: str, mode: Any) -> None:
     vlm = attached(name)
     frames = [photo(seed=number) for number in range(6)]
-    encoded = vlm.see_video(frames, fps=2.0, mode=mode)
-    assert len(encoded.images) == 3
-    ours = generated(vlm, vlm.prepare(encoded, QUESTION, budget=None, mode=mode).inputs())
+    video = vlm.see_video(frames, fps=2.0, mode=mode)
+    assert len(video.images) == 3
+    ours = generated(vlm, vlm.prepare(video, QUESTION, budget=None, mode=mode).inputs())
     stock = generated(vlm, video_inputs_by_hand(vlm, frames))
     assert torch.equal(ours[0], stock[0])
     assert (ours[1] - stock[1]).abs().max() <= EXACT
@@ -391,16 +347,15 @@ def test_what_does_not_change_in_a_video_is_shown_once(name: str, mode: Any) -> 
     vlm = attached(name)
     still, other = photo(seed=1), photo(seed=1)
     other[:40, :40] = 255 - other[:40, :40]
-    encoded = vlm.see_video([still, still, still, still, other, other], mode=mode)
-    cells = encoded.layouts[0].grids[0].count
-    first, second, third = vlm.prepare(encoded, QUESTION, budget=cells + 1, mode=mode, method="changed").chosen[0].kept
-    assert len(first) + len(third) == cells + 1
+    video = vlm.see_video([still, still, still, still, other, other], mode=mode)
+    count = video.layouts[0].grids[0].count
+    first, second, third = vlm.prepare(video, QUESTION, budget=count + 1, mode=mode, method="changed").chosen[0].kept
+    assert len(first) + len(third) == count + 1
     assert len(second) == 0
     corner = third.grid.boxes()[third.indices]  # y0, x0, y1, x1
     assert len(corner)
-    assert (corner[:, 0] < 40).all()
-    assert (corner[:, 1] < 40).all()
-    usual = vlm.prepare(encoded, QUESTION, budget=cells + 1, mode=mode).chosen[0].kept
+    assert (corner[:, :2] < 40).all()
+    usual = vlm.prepare(video, QUESTION, budget=count + 1, mode=mode).chosen[0].kept
     assert len(usual[1]) > 0
 
 
@@ -413,23 +368,23 @@ def test_a_clip_may_be_a_file_frames_of_a_stream_or_images() -> None:
     frames = list(foveate.video.stream(clip, "a child", budget=9, long_side=128))
     streamed = vlm.see_video([frames[i] for i in (0, 12, 24, 36)])
     assert rate_of(pick([(float(i), rgb) for i, rgb in enumerate(clip[:6])], 2), 2) == 1  # a slow clip says so
-    for encoded in (picked, streamed):
-        assert np.array_equal(encoded.images, by_hand.images)
-        assert vlm.ask(encoded, QUESTION, budget=8).text == vlm.ask(by_hand, QUESTION, budget=8).text
+    for video in (picked, streamed):
+        assert np.array_equal(video.images, by_hand.images)
+        assert vlm.ask(video, QUESTION, budget=8).text == vlm.ask(by_hand, QUESTION, budget=8).text
 
 
 @pytest.mark.parametrize(
-    ("frames", "said"),
+    ("frames", "words"),
     [
         (np.zeros((4, 30, 30, 3), np.uint8), "[4, 30, 30, 3]"),
         (np.zeros((30, 30, 3), np.uint8), "list of images"),
         (7, "int"),
     ],
 )
-def test_what_is_no_clip(frames: Any, said: str) -> None:
+def test_what_is_no_clip(frames: Any, words: str) -> None:
     with pytest.raises(SceneError) as caught:
         attached("qwen2_vl").see_video(frames)
-    assert said in str(caught.value)
+    assert words in str(caught.value)
     with pytest.raises(VideoNotFoundError, match="nowhere"):
         attached("qwen2_vl").see_video("nowhere.mp4")
 
@@ -437,10 +392,8 @@ def test_what_is_no_clip(frames: Any, said: str) -> None:
 @pytest.mark.parametrize("name", QWENS)
 def test_pictures_of_a_video_share_one_budget(name: str) -> None:
     vlm = attached(name)
-    frames = [photo(seed=number) for number in range(5)]  # an odd one: the last is doubled
-    encoded = vlm.see_video(frames)
-    prepared = vlm.prepare(encoded, QUESTION, budget=20)
-    assert prepared.chosen[0].count == 20
-    assert [len(kept.grid.shape) for kept in prepared.chosen[0].kept] == [2, 2, 2]
-    answer = vlm.ask(encoded, QUESTION, budget=20, generation={"max_new_tokens": 2})
-    assert answer.tokens == (20, encoded.layouts[0].count)
+    video = vlm.see_video([photo(seed=number) for number in range(5)])  # an odd number: the last is doubled
+    answer = vlm.ask(video, QUESTION, budget=20, max_new_tokens=2)
+    assert answer.tokens == (20, video.layouts[0].count)
+    assert answer.chosen[0].count == 20
+    assert len(answer.chosen[0].kept) == 3

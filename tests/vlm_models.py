@@ -48,6 +48,7 @@ from benchmarks.random_vlm import IDS as IDS
 from benchmarks.random_vlm import QWEN_TOKENS, clip_processor, qwen_processor, template
 from benchmarks.random_vlm import SPECIAL as SPECIAL
 from benchmarks.random_vlm import tokenizer as tokenizer
+from foveate.vlm import VLM, EncodedImage, attach
 from foveate.vlm.load import without_video_processor
 
 VOCABULARY = 160
@@ -215,3 +216,15 @@ def photo(height: int = 150, width: int = 200, seed: int = 0) -> np.ndarray:
 
     noise = np.random.default_rng(seed).integers(0, 255, (6, 8, 3), np.uint8)
     return cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC)
+
+
+@cache
+def attached(name: str) -> VLM:
+    """The model of a family with foveate."""
+    return attach(*pair(name))
+
+
+@cache
+def encoded(name: str, seed: int = 0, *, size: tuple[int, int] = (150, 200), mode: Any = "drop") -> EncodedImage:
+    """A photograph as a family has encoded it; values, so tests share them."""
+    return attached(name).see(photo(*size, seed=seed), mode=mode)

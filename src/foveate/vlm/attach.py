@@ -53,20 +53,20 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
             fix=f"use foveate.vlm.load: from foveate.vlm.load import load; vlm = load({str(model)!r})",
         )
     kind = type(model).__name__
-    found = FAMILIES.get(kind) if family is None else family
-    if found is None or not isinstance(found, Family):
+    adapter = FAMILIES.get(kind) if family is None else family
+    if not isinstance(adapter, Family):
         raise ModelError(
             f"a model of class {kind}" if family is None else f"a family that is a {type(family).__name__}",
             expected=", ".join(FAMILIES),
-            fix="for another model, write a family with the methods layouts, encode and positions "
-            "(python -c 'help(\"foveate.vlm.families.family\")') and pass it as family=",
+            fix="for another model, subclass foveate.vlm.families.family.Family, with the methods layouts, encode and "
+            "positions (docs/vlm.md), and pass it as family=",
         )
     _check_version(model)
     _check_processor(model, processor)
     if isinstance(encoder, str) and encoder.partition(":")[0] == "tower":
-        return VLM(model, processor, found, tower_encoder(model, encoder.partition(":")[2]))
+        return VLM(model, processor, adapter, tower_encoder(model, encoder.partition(":")[2]))
     resolve_encoder(encoder)
-    return VLM(model, processor, found, encoder)
+    return VLM(model, processor, adapter, encoder)
 
 
 def _check_version(model: Any) -> None:
@@ -97,20 +97,20 @@ def _check_version(model: Any) -> None:
 
 def _check_processor(model: Any, processor: Any) -> None:
     token = getattr(processor, "image_token_id", None)
+    fix = "AutoProcessor.from_pretrained(the same name as the model)"
     if token is None or not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
         raise ModelError(
             f"a processor that is a {type(processor).__name__}",
             expected="the model's processor, with a tokenizer and an image processor",
-            fix="AutoProcessor.from_pretrained(the same name as the model)",
+            fix=fix,
         )
-    wanted = model.config.image_token_id
     patch = getattr(processor.image_processor, "patch_size", None)
-    vision = getattr(model.config, "vision_config", None)
-    if token != wanted or (isinstance(patch, int) and patch != getattr(vision, "patch_size", patch)):
+    own = (
+        getattr(getattr(model.config, "vision_config", None), "patch_size", patch) if isinstance(patch, int) else patch
+    )
+    if (token, patch) != (model.config.image_token_id, own):
         raise ModelError(
-            f"a {type(processor).__name__} whose image token is {token}"
-            + (f" and whose patches are {patch} pixels" if isinstance(patch, int) else ""),
-            expected=f"image token {wanted}, as {type(model).__name__} has it"
-            + (f", patches of {vision.patch_size} pixels" if isinstance(patch, int) and vision is not None else ""),
-            fix="AutoProcessor.from_pretrained(the same name as the model)",
+            f"a {type(processor).__name__} whose image token is {token} and whose patches are {patch} pixels",
+            expected=f"image token {model.config.image_token_id}, patches of {own}, as {type(model).__name__} has it",
+            fix=fix,
         )

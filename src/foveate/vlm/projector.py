@@ -32,6 +32,7 @@ from foveate.core.errors import MissingExtraError, ModelError, ModelFilesError, 
 from foveate.core.files import make_folder, write_whole
 from foveate.core.image import ImageSource
 from foveate.core.readonly import ReadOnly
+from foveate.encoders.checkpoint import Kind, explained, find
 from foveate.pipeline import encode
 from foveate.texture.texture import EncoderStamp, Texture
 from foveate.vlm.encoded import EncodedImage
@@ -52,6 +53,15 @@ except ImportError as _cause:
 
 FORMAT, VERSION = "foveate-texture-projector", 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+KIND = Kind(
+    what="texture projector",
+    needs="a texture projector",
+    files=f"{CONFIG} and {WEIGHTS} as TextureProjector.save_pretrained writes them",
+    again="TextureProjector.save_pretrained(folder)",
+    otherwise="check the name",
+    spared="",
+    error=ModelFilesError,
+)
 GELU_POWER = 0.425  # mean square of GELU of a standard normal number
 CARD = """---
 library_name: foveate
@@ -141,9 +151,8 @@ class TextureProjector(nn.Module):
             config["rows"] = {
                 "encoder": {"name": stamp.name, "revision": stamp.revision, "width": stamp.width},
                 "rank": None if self.rows.axes is None else self.rows.rank,
-                "channels": list(self.rows.channels),
-                "side": int(self.rows.side),
-            }
+                "channels": list(self.rows.channels), "side": int(self.rows.side),
+            }  # fmt: skip
             for name in ("axes", "centre", "scale"):
                 if getattr(self.rows, name) is not None:
                     tensors[f"rows.{name}"] = torch.from_numpy(getattr(self.rows, name).copy())
@@ -158,27 +167,31 @@ class TextureProjector(nn.Module):
 
         Raises ModelFilesError for files that are missing, damaged, or of something else.
         """
-        from safetensors import SafetensorError
+        from huggingface_hub import snapshot_download
         from safetensors.torch import load
 
-        folder = _find_folder(name, revision, local_files_only)
-        try:
+        source = find(os.fspath(name), KIND)
+        with explained(source, KIND):
+            folder = source.folder or Path(
+                snapshot_download(
+                    source.where,
+                    revision=revision or source.pinned or None,
+                    allow_patterns=[CONFIG, WEIGHTS],
+                    local_files_only=local_files_only,
+                )
+            )
             config = json.loads((folder / CONFIG).read_text("utf-8"))
             tensors = load((folder / WEIGHTS).read_bytes())
-        except (OSError, ValueError, SafetensorError) as cause:
-            raise _wrong_files(name, str(cause).split("\n")[0][:200]) from cause
-        if not isinstance(config, dict) or config.get("format") != FORMAT or config.get("version") != VERSION:
-            raise _wrong_files(name, f"{CONFIG} does not say format {FORMAT!r}, version {VERSION}")
-        bad = sorted(key for key, value in tensors.items() if not bool(torch.isfinite(value).all()))
-        if bad:
-            raise _wrong_files(name, f"{', '.join(bad)} hold infinite numbers or NaN")
-        try:
-            rows = _read_rows(config["rows"], tensors)
-            made = cls(config["in_width"], config["out_width"], config["hidden"], rows=rows)
-            made.load_state_dict({key: value for key, value in tensors.items() if not key.startswith("rows.")})
-        except (KeyError, TypeError, RuntimeError, OptionError) as cause:
-            reason = " ".join(str(cause).split())[:200]
-            raise _wrong_files(name, f"config and weights do not fit together: {reason}") from cause
+            if not isinstance(config, dict) or config.get("format") != FORMAT or config.get("version") != VERSION:
+                raise ValueError(f"{CONFIG} does not say format {FORMAT!r}, version {VERSION}")
+            if bad := sorted(key for key, value in tensors.items() if not bool(torch.isfinite(value).all())):
+                raise ValueError(f"{', '.join(bad)} hold infinite numbers or NaN")
+            try:
+                rows = _read_rows(config["rows"], tensors)
+                made = cls(config["in_width"], config["out_width"], config["hidden"], rows=rows)
+                made.load_state_dict({key: value for key, value in tensors.items() if not key.startswith("rows.")})
+            except (KeyError, TypeError, RuntimeError, OptionError) as cause:
+                raise ValueError(f"config and weights do not fit together: {' '.join(str(cause).split())}") from cause
         return made
 
     def push_to_hub(self, repo: str, *, private: bool = False, token: str | None = None) -> str:
@@ -268,29 +281,3 @@ def _read_rows(config: Any, tensors: dict[str, torch.Tensor]) -> TextureRows | N
     axes = None if config["rank"] is None else tensors["rows.axes"].numpy()
     centre, scale = (tensors[f"rows.{name}"].numpy() for name in ("centre", "scale"))
     return TextureRows(stamp, axes, tuple(map(str, config["channels"])), centre, scale, config["side"])
-
-
-def _find_folder(name: str | os.PathLike[str], revision: str | None, local: bool) -> Path:
-    if Path(name).is_dir():
-        return Path(name)
-    try:
-        from huggingface_hub import snapshot_download
-
-        return Path(
-            snapshot_download(str(name), revision=revision, allow_patterns=[CONFIG, WEIGHTS], local_files_only=local)
-        )
-    except Exception as cause:  # no network, no such repository, not a name at all: the library has a class for each
-        reason = str(cause).strip().split("\n")[0][:200]
-        raise ModelFilesError(
-            f"'{name}' is no folder here, and cannot be had from the Hub ({reason})",
-            expected="a folder that save_pretrained wrote, or owner/name on the Hub and a network",
-            fix="check the name; HF_HUB_OFFLINE=1 forbids the network",
-        ) from cause
-
-
-def _wrong_files(name: str | os.PathLike[str], reason: str) -> ModelFilesError:
-    return ModelFilesError(
-        f"'{os.fspath(name)}' does not hold a whole texture projector ({reason})",
-        expected=f"{CONFIG} and {WEIGHTS} as TextureProjector.save_pretrained writes them",
-        fix="save it again; a model's own config.json is another file",
-    )

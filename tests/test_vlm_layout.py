@@ -1,4 +1,4 @@
-"""Where cells lie, and which are chosen: against the pixels that change, and against twins in a few lines."""
+"""Where visual tokens lie, and which are chosen: against the pixels that change, and against twins in a few lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import foveate.vlm
+import foveate
 from foveate import Grid
 from foveate.core.errors import OptionError
 from foveate.core.readonly import ReadOnly
@@ -21,13 +21,9 @@ from foveate.vlm import METHODS, VLM
 from foveate.vlm.families.llava import visible_box
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, project
 from foveate.vlm.select.choose import Candidates, choose, coarser_shape, determinantal, max_min
-from tests.vlm_models import FAMILIES, pair, photo
+from tests.vlm_models import FAMILIES, attached, encoded
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
-
-
-def attached(name: str) -> VLM:
-    return foveate.vlm.attach(*pair(name))
 
 
 def relevance(plane: np.ndarray, height: int = 60, width: int = 80, **more: Any) -> Relevance:
@@ -43,18 +39,14 @@ def relevance(plane: np.ndarray, height: int = 60, width: int = 80, **more: Any)
 
 @pytest.mark.parametrize("name", list(FAMILIES))
 @pytest.mark.parametrize("size", [(150, 200), (260, 120), (120, 120)])
-def test_a_cell_lies_where_its_features_change(name: str, size: tuple[int, int]) -> None:
-    """A black patch in a grey photograph: the rows that change are those of the cells over it, in every grid.
-
-    The patch embedding alone is looked at (the tower mixes all cells): rows are compared before the first block, by
-    giving the tower no blocks.
-    """
+def test_a_token_lies_where_its_features_change(name: str, size: tuple[int, int]) -> None:
+    """A black patch in a grey photograph: the rows that change are those of the tokens over it, in every grid."""
     vlm = attached(name)
     height, width = size
     grey = np.full((height, width, 3), 128, np.uint8)
     before, layout = patches_of(vlm, grey)
     rng = np.random.default_rng(0)
-    for _ in range(4):
+    for _ in range(3):
         y, x = int(rng.uniform(0.15, 0.85) * height), int(rng.uniform(0.15, 0.85) * width)
         marked = grey.copy()
         marked[max(0, y - 4) : y + 4, max(0, x - 4) : x + 4] = 0
@@ -65,19 +57,19 @@ def test_a_cell_lies_where_its_features_change(name: str, size: tuple[int, int])
             y0, x0, y1, x1 = grid.box
             if not (y0 + 4 < y < y1 - 4 and x0 + 4 < x < x1 - 4):
                 continue
-            cells = change[grid.rows(np.arange(grid.count))]
-            best = int(cells.argmax())
+            there = change[grid.rows()]
+            best = int(there.argmax())
             side_y, side_x = (y1 - y0) / grid.h, (x1 - x0) / grid.w
             centre = y0 + (best // grid.w + 0.5) * side_y, x0 + (best % grid.w + 0.5) * side_x
             assert abs(centre[0] - y) <= side_y / 2 + 6
             assert abs(centre[1] - x) <= side_x / 2 + 6
-            assert cells[best] > 0
+            assert there[best] > 0
             found += 1
         assert found or name == "llava"  # which cuts the centre out
 
 
-def patches_of(vlm: VLM, image: np.ndarray) -> tuple[np.ndarray, TokenLayout]:
-    """Feature rows without attention between patches: every attention of the tower is switched off for the call."""
+def patches_of(vlm: VLM, rgb: np.ndarray) -> tuple[np.ndarray, TokenLayout]:
+    """Feature rows without attention between patches: every attention of the encoder is switched off for the call."""
     hooks = [
         module.register_forward_hook(lambda m, a, out: tuple(torch.zeros_like(o) if o is not None else o for o in out)
                                      if isinstance(out, tuple) else torch.zeros_like(out))
@@ -86,12 +78,14 @@ def patches_of(vlm: VLM, image: np.ndarray) -> tuple[np.ndarray, TokenLayout]:
     ]  # fmt: skip
     assert hooks
     try:
-        encoded = vlm.see(image)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("foveate.vlm.encode.encode", lambda *a, **k: None)  # no textures are needed
+            image = vlm.see(rgb)
     finally:
         for hook in hooks:
             hook.remove()
-    assert encoded.features is not None
-    return encoded.features.rows[0].numpy(), encoded.layouts[0]
+    assert image.features is not None
+    return image.features.rows[0].numpy(), image.layouts[0]
 
 
 def test_what_a_clip_processor_shows() -> None:
@@ -110,10 +104,10 @@ def test_what_a_clip_processor_shows() -> None:
     assert visible_box(squeezed, (480, 640)) == (0, 0, 480, 640)
 
 
-# --- maps on panes ----------------------------------------------------------------------------------------------------
+# --- maps on grids ----------------------------------------------------------------------------------------------------
 
 
-def test_a_map_on_a_pane_is_its_area_mean() -> None:
+def test_a_map_on_a_grid_is_its_area_mean() -> None:
     """Against sums over single pixels."""
     plane = np.random.default_rng(1).random((6, 8), np.float32)
     fine = plane.repeat(10, 0).repeat(10, 1)  # 60 x 80 pixels
@@ -123,7 +117,7 @@ def test_a_map_on_a_pane_is_its_area_mean() -> None:
     assert np.allclose(ours, theirs, atol=1e-5)
 
 
-def test_a_pane_over_the_whole_image_is_the_grid() -> None:
+def test_a_grid_over_the_whole_image_is_that_of_the_map() -> None:
     plane = np.random.default_rng(2).random((6, 8), np.float32)
     whole = TokenGrid(3, 4, (0.0, 0.0, 60.0, 80.0))
     assert np.array_equal(project(relevance(plane), whole).map, relevance(plane).on(Grid(3, 4, 60, 80)).map)
@@ -154,9 +148,9 @@ def test_a_constant_stays_a_constant_inside(h: int, w: int, y: float, x: float, 
 # --- choices ----------------------------------------------------------------------------------------------------------
 
 
-def candidates(seed: int = 0, panes: int = 1) -> Candidates:
+def candidates(seed: int = 0, grids: int = 1) -> Candidates:
     rng = np.random.default_rng(seed)
-    shapes = [(6, 8), (3, 4)][:panes]
+    shapes = [(6, 8), (3, 4)][:grids]
     made, first = [], 0
     for h, w in shapes:
         made.append(TokenGrid(h, w, (0.0, 0.0, 60.0, 80.0), first=first))
@@ -167,10 +161,10 @@ def candidates(seed: int = 0, panes: int = 1) -> Candidates:
     return Candidates(TokenLayout(tuple(made), first), (found,), (image,), lambda: features)
 
 
-@pytest.mark.parametrize("panes", [1, 2])
+@pytest.mark.parametrize("grids", [1, 2])
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_keeps_exactly_as_many_as_asked(method: Any, panes: int) -> None:
-    image = candidates(panes=panes)
+def test_every_method_keeps_exactly_as_many_as_asked(method: Any, grids: int) -> None:
+    image = candidates(grids=grids)
     cells = image.layout.selectable
     for budget in (1, 2, 7, cells - 1, cells):
         choice = choose(method, image, budget)
@@ -182,7 +176,7 @@ def test_every_method_keeps_exactly_as_many_as_asked(method: Any, panes: int) ->
 
 
 def test_relevance_keeps_the_best_of_all_panes() -> None:
-    image = candidates(panes=2)
+    image = candidates(grids=2)
     scores = np.concatenate([r.map.ravel() for r in image.on_grids()])
     kept = choose("relevance", image, 9).rows
     assert set(kept) == set(np.argsort(-scores, kind="stable")[:9])
@@ -231,13 +225,12 @@ def test_coarser_grids_fit(h: int, w: int, most: int) -> None:
 
 
 def test_downsampled_features_are_means() -> None:
-    vlm = attached("llava")
-    encoded = vlm.see(photo())
-    prepared = vlm.prepare(encoded, "a dog", budget=4, method="downsample")
-    assert encoded.features is not None
-    whole = encoded.features.rows[0].reshape(2, 2, 2, 2, -1).mean((1, 3)).reshape(4, -1)
-    assert torch.allclose(prepared.features.rows[0], whole, atol=1e-6)
-    assert encoded.features.rows[0].shape[0] == 16
+    image = encoded("llava")
+    prepared = attached("llava").prepare(image, "a dog", budget=4, method="downsample")
+    assert image.features is not None
+    means = image.features.rows[0].reshape(2, 2, 2, 2, -1).mean((1, 3)).reshape(4, -1)
+    assert torch.allclose(prepared.features.rows[0], means, atol=1e-6)
+    assert image.features.rows[0].shape[0] == 16
 
 
 def test_an_unknown_method_lists_the_known_ones() -> None:
@@ -245,10 +238,9 @@ def test_an_unknown_method_lists_the_known_ones() -> None:
         choose("best", candidates(), 3)  # type: ignore[arg-type]
 
 
-def test_protected_cells_are_kept_first() -> None:
-    vlm = attached("qwen2_5_vl")
-    encoded = vlm.see(photo())
-    mask = np.zeros(encoded.textures[0].grid.shape, bool)
+def test_protected_tokens_are_kept_first() -> None:
+    image = encoded("qwen2_5_vl")
+    mask = np.zeros(image.textures[0].grid.shape, bool)
     mask[-1, -1] = True
-    kept = vlm.prepare(encoded, "a dog", budget=1, protected=mask).chosen[0].kept[0]
+    kept = attached("qwen2_5_vl").prepare(image, "a dog", budget=1, protected=mask).chosen[0].kept[0]
     assert kept.mask[-1, -1]
