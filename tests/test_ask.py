@@ -29,7 +29,7 @@ from foveate.core.errors import (
     PromptError,
     QueryError,
 )
-from foveate.vlm.load import load, still_images
+from foveate.vlm.load import load, without_video_processor
 from tests.conftest import PHOTOS
 from tests.vlm_folders import saved
 from tests.vlm_models import FAMILIES, pair, photo
@@ -78,8 +78,8 @@ def test_every_family_loads_from_a_folder_and_says_the_same(name: str, folders: 
 def test_a_processor_without_videos_refuses_a_video(folders: Path) -> None:
     from transformers import LlavaProcessor, Qwen2VLProcessor
 
-    assert still_images(LlavaProcessor) is LlavaProcessor
-    made = still_images(Qwen2VLProcessor).from_pretrained(folders / "qwen2_vl")
+    assert without_video_processor(LlavaProcessor) is LlavaProcessor
+    made = without_video_processor(Qwen2VLProcessor).from_pretrained(folders / "qwen2_vl")
     assert isinstance(made, Qwen2VLProcessor)
     with pytest.raises(MissingExtraError, match="video"):
         made(text="<|video_pad|>", videos=[np.zeros((4, 56, 56, 3), np.uint8)])
@@ -235,7 +235,7 @@ def test_budgets_by_word_and_too_large(folders: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = CliRunner().invoke(app, ["ask", *map(str, base), "-k", "500"])
-    assert "warning: budget=500 is more than the 16 cells" in result.stderr
+    assert "warning: budget=500 is more than the 16 visual tokens" in result.stderr
     assert json.loads(result.stdout.splitlines()[-1])["warnings"]
 
 

@@ -29,7 +29,7 @@ from foveate.core.errors import (
     TextureEncoderError,
 )
 from foveate.texture.basis import Basis
-from foveate.vlm.projector import TextureProjector, scene_of
+from foveate.vlm.projector import TextureProjector, encode_texture
 from foveate.vlm.rows import TextureRows
 from tests.vlm_models import FAMILIES, IDS, SPECIAL, VOCABULARY, pair, photo
 from training.projector.lessons import Lesson, lay_out
@@ -50,7 +50,7 @@ def textures() -> list[Texture]:
 
 @pytest.fixture(scope="module")
 def rows(textures: list[Texture]) -> TextureRows:
-    return TextureRows.fitted(textures, side=SIDE)
+    return TextureRows.fit(textures, side=SIDE)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 def test_rows_are_the_restored_features_on_shared_axes(textures: list[Texture]) -> None:
     """The NumPy twin: restore every cell first, average over the coarse grid, then put it on the axes."""
-    rows = TextureRows.fitted(textures, rank=16, channels=("y", "x"), side=SIDE)
+    rows = TextureRows.fit(textures, rank=16, channels=("y", "x"), side=SIDE)
     texture = textures[1]
     full = texture.basis.restore(texture.coordinates()).reshape(12, 16, -1)
     coarse = full.reshape(3, 4, 4, 4, -1).mean((1, 3)).reshape(12, -1)
@@ -91,7 +91,7 @@ def test_rows_are_the_restored_features_on_shared_axes(textures: list[Texture]) 
 
 def test_columns_are_standard_over_the_training_textures(textures: list[Texture]) -> None:
     for rank, width in ((16, 18), (None, 258)):
-        rows = TextureRows.fitted(iter(textures), rank=rank, side=SIDE)
+        rows = TextureRows.fit(iter(textures), rank=rank, side=SIDE)
         table = np.concatenate([rows.read(texture) for texture in textures])
         assert (rows.width, table.shape) == (width, (3 * 12, width))
         assert np.abs(table.mean(0)).max() < 1e-3
@@ -115,19 +115,19 @@ def test_the_same_features_have_the_same_rows_whatever_axes_they_are_kept_on(
 
 def test_bad_rows(textures: list[Texture], rows: TextureRows) -> None:
     texture = textures[0]
-    with pytest.raises(ChannelError, match="basis of its own"):
-        TextureRows.fitted(textures, channels=("embedding_3",))
+    with pytest.raises(ChannelError, match="own embedding basis"):
+        TextureRows.fit(textures, channels=("embedding_3",))
     with pytest.raises(ChannelError, match="depth"):
-        TextureRows.fitted(textures, channels=("depth",))
+        TextureRows.fit(textures, channels=("depth",))
     with pytest.raises(ChannelError, match="once"):
-        TextureRows.fitted(textures, channels=("y", "y"))
+        TextureRows.fit(textures, channels=("y", "y"))
     with pytest.raises(OptionError, match="no textures"):
-        TextureRows.fitted([])
+        TextureRows.fit([])
     for rank in (0, 257, 2.5, True):
         with pytest.raises(OptionError, match="rank="):
-            TextureRows.fitted(textures, rank=rank)  # type: ignore[arg-type]
+            TextureRows.fit(textures, rank=rank)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="side=0"):
-        TextureRows.fitted(textures, side=0)
+        TextureRows.fit(textures, side=0)
     stranger = replace(texture, encoder=replace(texture.encoder, revision="another"))
     with pytest.raises(TextureEncoderError, match="another"):
         rows.read(stranger)
@@ -135,7 +135,7 @@ def test_bad_rows(textures: list[Texture], rows: TextureRows) -> None:
 
 def test_constant_columns_stay_finite() -> None:
     grey = foveate.encode(np.full((64, 64, 3), 90, np.uint8), long_side=128, channels="fast")
-    rows = TextureRows.fitted([grey], side=SIDE)
+    rows = TextureRows.fit([grey], side=SIDE)
     assert np.isfinite(rows.read(grey)).all()
     assert (rows.scale[:16] == 1).all()
 
@@ -163,7 +163,7 @@ def test_it_begins_as_loud_as_the_token_embeddings(
 @pytest.mark.parametrize("rank", [16, None])
 @pytest.mark.parametrize("hidden", [None, 24])
 def test_saved_and_read_again(tmp_path: Path, textures: list[Texture], rank: int | None, hidden: int | None) -> None:
-    rows = TextureRows.fitted(textures, rank=rank, channels=("y", "x", "saliency"), side=SIDE)
+    rows = TextureRows.fit(textures, rank=rank, channels=("y", "x", "saliency"), side=SIDE)
     projector = TextureProjector(rows.width, 40, hidden, rows=rows, seed=3)
     projector.save_pretrained(tmp_path / "p")
     assert sorted(path.name for path in (tmp_path / "p").iterdir()) == ["config.json", "model.safetensors"]
@@ -223,9 +223,9 @@ def test_bad_widths(rows: TextureRows) -> None:
         TextureProjector(5, 4, rows=rows)
     vlm = foveate.vlm.attach(*pair("llava"))
     with pytest.raises(ModelError, match="to 64 numbers"):
-        scene_of(vlm, TextureProjector(18, 32, rows=rows), photo())
+        encode_texture(vlm, TextureProjector(18, 32, rows=rows), photo())
     with pytest.raises(ModelError, match="without rows"):
-        scene_of(vlm, TextureProjector(18, 64), photo())
+        encode_texture(vlm, TextureProjector(18, 64), photo())
 
 
 def test_upload(rows: TextureRows, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +258,7 @@ def test_it_takes_the_place_of_the_tower(name: str, textures: list[Texture], row
     """The prompt has one placeholder a kept cell; the model gets the projector's vectors, at the full grid's places."""
     vlm = foveate.vlm.attach(*pair(name))
     projector = of(vlm.model, rows)
-    scene = scene_of(vlm, projector, textures[0])
+    scene = encode_texture(vlm, projector, textures[0])
     prepared = vlm.prepare(scene, "where is it?", budget=5)
     kept = prepared.chosen[0].rows
     assert prepared.tokens == (5, 12)
@@ -282,7 +282,7 @@ def test_loss_is_that_of_the_answers_alone(name: str, textures: list[Texture], r
     total = []
     with torch.no_grad():
         for (texture, question, _), one in zip(said, lessons, strict=True):
-            features = vlm.prepare(scene_of(vlm, projector, texture), question, budget=5)
+            features = vlm.prepare(encode_texture(vlm, projector, texture), question, budget=5)
             inputs = {**one.full, "mm_encoder_outputs": features.inputs()["mm_encoder_outputs"]}
             logits = vlm.model(**inputs, use_cache=False).logits[0].log_softmax(-1)
             ids = inputs["input_ids"][0]
@@ -295,7 +295,7 @@ def test_answers_stand_where_generation_would_put_them(name: str, textures: list
     """Logits for a given answer equal those of generating it, so training and asking agree about positions."""
     vlm = foveate.vlm.attach(*pair(name))
     projector = of(vlm.model, rows)
-    prepared = vlm.prepare(scene_of(vlm, projector, textures[0]), "what?", budget=5)
+    prepared = vlm.prepare(encode_texture(vlm, projector, textures[0]), "what?", budget=5)
     unsaid = [*range(len(SPECIAL)), *range(len(IDS), VOCABULARY)]  # an answer is text
     out = vlm.model.generate(
         **prepared.inputs(), do_sample=False, max_new_tokens=4, pad_token_id=0, suppress_tokens=unsaid,
@@ -348,7 +348,7 @@ def test_it_learns(llava: tuple[Any, Any], tmp_path: Path) -> None:
     """Held-out scenes are told apart, by a frozen model that never saw an image; a blind guess is half right."""
     model, processor = llava
     seen, held = list(lit(40, 0)), list(lit(30, 1))
-    projector = of(model, TextureRows.fitted((texture for texture, _, _ in seen), side=SIDE))
+    projector = of(model, TextureRows.fit((texture for texture, _, _ in seen), side=SIDE))
     vlm = foveate.vlm.attach(model, processor)
     assert projector.rows is not None
     taught(model, lay_out(seen, vlm, projector.rows, budget=8))
@@ -453,8 +453,8 @@ def test_adapters_change_nothing_but_themselves_and_can_be_read_again(
     fresh.load_adapter(str(tmp_path))
     vlm, other = foveate.vlm.attach(model, processor), foveate.vlm.attach(fresh, processor)
     with torch.no_grad():
-        a = vlm.model(**vlm.prepare(scene_of(vlm, projector, textures[0]), "a?").inputs()).logits
-        b = other.model(**other.prepare(scene_of(other, projector, textures[0]), "a?").inputs()).logits
+        a = vlm.model(**vlm.prepare(encode_texture(vlm, projector, textures[0]), "a?").inputs()).logits
+        b = other.model(**other.prepare(encode_texture(other, projector, textures[0]), "a?").inputs()).logits
     assert torch.equal(a, b)
 
 

@@ -46,7 +46,7 @@ def test_large_images(broccoli: Path) -> None:
 @pytest.fixture
 def small() -> Any:
     pytest.importorskip("transformers")
-    from tests.test_vlm import attached
+    from tests.vlm_models import attached
 
     return attached("qwen3_vl")
 
@@ -54,24 +54,25 @@ def small() -> Any:
 def test_vision_language_models(small: Any) -> None:
     image = np.zeros((128, 192, 3), np.uint8)
     image[40:80, 50:120] = 200
-    scene, kind = small.see(image), "Qwen3VLForConditionalGeneration"
+    encoded, kind = small.see(image), "Qwen3VLForConditionalGeneration"
     assert repr(small) == f"VLM({kind}, family 'qwen3_vl', encoder 'nano')"
-    assert repr(scene) == f"Scene(128 x 192 px, 24 cells, encoded, {kind})"
-    assert repr(scene.features) == "Encoded(24 x 64, 3 further levels)"
+    assert repr(encoded) == f"EncodedImage(128 x 192 px, 24 visual tokens, encoded, {kind})"
+    assert repr(encoded.features) == "VisualFeatures(24 x 64, 3 further levels)"
     later = small.see([image, image[:64]], mode="sparse")
-    assert repr(later) == f"Scene(2 images of 128 x 192 and 64 x 192 px, 24 + 12 cells, for mode 'sparse', {kind})"
+    sizes = "2 images of 128 x 192 and 64 x 192 px, 24 + 12 visual tokens"
+    assert repr(later) == f"EncodedImage({sizes}, for mode 'sparse', {kind})"
     film = small.see_video([image] * 4)
-    assert repr(film) == f"Scene(2 frames of 128 x 192 px, 48 cells, encoded, {kind})"
+    assert repr(film) == f"EncodedImage(2 frames of 128 x 192 px, 48 visual tokens, encoded, {kind})"
     prepared = small.prepare(later, "what is it?", budget=(4, 3), mode="sparse")
     assert repr(prepared) == f"Prepared('what is it?', 7 of 36 visual tokens, mode 'sparse', {kind})"
-    assert repr(prepared.chosen[0]) == "Choice(4 of 24 cells, 4 feature rows)"
-    answer = small.ask(scene, "what is it?", budget=6, max_new_tokens=2)
+    assert repr(prepared.chosen[0]) == "Choice(4 of 24 selectable tokens, 4 with line ends)"
+    answer = small.ask(encoded, "what is it?", budget=6, max_new_tokens=2)
     seconds = sum(answer.seconds.values())
     assert (answer.question, answer.mode) == ("what is it?", "drop")
     assert repr(answer) == (
         f"Answer({answer.text!r} to 'what is it?', 6 of 24 visual tokens, mode 'drop', {seconds:.2f} s)"
     )
-    crops = small.ask(scene, "a square", budget=100, mode="crop", max_new_tokens=1)
+    crops = small.ask(encoded, "a square", budget=100, mode="crop", max_new_tokens=1)
     assert (crops.question, crops.mode) == ("a square", "crop")
-    assert len(small.ask_many(scene, ["a square", "a dog"], budget=5, max_new_tokens=1)) == 2
-    assert len(repr(small.ask_many(scene, ["a square", "a dog"], budget=5, max_new_tokens=1))) < 250
+    assert len(small.ask_many(encoded, ["a square", "a dog"], budget=5, max_new_tokens=1)) == 2
+    assert len(repr(small.ask_many(encoded, ["a square", "a dog"], budget=5, max_new_tokens=1))) < 250

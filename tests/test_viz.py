@@ -6,7 +6,7 @@ from PIL import ImageFont
 import foveate
 from foveate import Texture
 from foveate.viz.pictures import colour_heat, cover, draw_channels, draw_heat, draw_kept, draw_question, fit_text
-from foveate.vlm.inputs.placement import Pane
+from foveate.vlm.families.token_layout import TokenGrid
 
 
 def test_heat_gets_lighter_all_the_way() -> None:
@@ -56,13 +56,13 @@ def test_long_captions_are_cut_and_strange_ones_drawn() -> None:
 
 def test_what_is_drawn_bright_lies_in_the_kept_cells() -> None:
     y, x = np.arange(30) + 0.5, np.arange(50) + 0.5
-    whole = Pane(3, 5, (0.0, 0.0, 30.0, 50.0))
+    whole = TokenGrid(3, 5, (0.0, 0.0, 30.0, 50.0))
     assert np.array_equal(np.argwhere(cover(whole, np.array([6]), y, x)).min(0), [10, 10])
     assert cover(whole, np.arange(15), y, x).all()
-    centre = Pane(2, 2, (0.0, 10.0, 30.0, 40.0))  # a processor that cuts the sides off
+    centre = TokenGrid(2, 2, (0.0, 10.0, 30.0, 40.0))  # a processor that cuts the sides off
     seen = cover(centre, np.arange(4), y, x)
     assert seen[:, 10:40].all()
     assert not seen[:, :10].any()
     assert not seen[:, 40:].any()
-    padded = Pane(4, 4, (-10.0, 0.0, 40.0, 50.0))  # one that pads to a square
+    padded = TokenGrid(4, 4, (-10.0, 0.0, 40.0, 50.0))  # one that pads to a square
     assert cover(padded, np.arange(4), y, x).sum() == 50 * 2  # its first row of cells: -10 .. 2.5

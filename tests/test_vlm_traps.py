@@ -447,7 +447,7 @@ def test_whole_windows() -> None:
 
 def blocks(mask: np.ndarray) -> np.ndarray:
     """Which windows of 4 x 4 of a mask [12, 12] are whole."""
-    return mask.reshape(3, 4, 3, 4).all((1, 3))
+    return np.asarray(mask.reshape(3, 4, 3, 4).all((1, 3)))
 
 
 @pytest.mark.parametrize("budget", [64, 79, 128])

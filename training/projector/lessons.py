@@ -21,10 +21,10 @@ from foveate.core.errors import OptionError
 from foveate.core.image import ImageSource
 from foveate.pipeline import encode
 from foveate.texture.texture import Texture
-from foveate.vlm.families.family import Encoded, Family
-from foveate.vlm.inputs.batch import output_of, padded
+from foveate.vlm.families.family import Family, VisualFeatures
+from foveate.vlm.inputs.batch import encoder_outputs, pad_left
 from foveate.vlm.model import VLM
-from foveate.vlm.projector import laid_out
+from foveate.vlm.projector import lay_out_texture
 from foveate.vlm.rows import TextureRows
 from foveate.vlm.select.choose import Method
 
@@ -86,9 +86,9 @@ def lay_out(
         image, question, answer = _checked(example, number)
         if last[1] is None or last[0] is not image:
             texture = image if isinstance(image, Texture) else encode(image, encoder=vlm.encoder)
-            last = image, laid_out(vlm, texture, rows, torch.from_numpy(rows.read(texture)))
+            last = image, lay_out_texture(vlm, texture, rows, torch.from_numpy(rows.read(texture)))
         scene = last[1]
-        kept = min(budget, scene.cells[0]) if isinstance(budget, int) else budget
+        kept = min(budget, scene.tokens[0]) if isinstance(budget, int) else budget
         prepared = vlm.prepare(scene, question, budget=kept, method=method, seed=seed + number)
         prompt = dict(prepared.text)
         ids = [*vlm.processor.tokenizer(answer, add_special_tokens=False)["input_ids"], find_end(vlm)]
@@ -128,14 +128,14 @@ def join(
     texts = [dict(one.full if answers else one.prompt) for one in lessons]
     own = next(projector.parameters())
     features = projector(torch.cat([one.rows for one in lessons]).to(own)).to(dtype)
-    inputs: dict[str, Any] = dict(padded(texts, pad))
+    inputs: dict[str, Any] = dict(pad_left(texts, pad))
     device = inputs["input_ids"].device
     parts = torch.split(features.to(device), [len(one.rows) for one in lessons])
     encoded = [
-        Encoded((part,), tuple((torch.zeros_like(part),) for _ in range(one.deep)))
+        VisualFeatures((part,), tuple((torch.zeros_like(part),) for _ in range(one.deep)))
         for part, one in zip(parts, lessons, strict=True)
     ]
-    return {**inputs, "mm_encoder_outputs": output_of(encoded, family, "image")}
+    return {**inputs, "mm_encoder_outputs": encoder_outputs(encoded, family, "image")}
 
 
 def _continued(prompt: Mapping[str, torch.Tensor], more: torch.Tensor) -> dict[str, torch.Tensor]:

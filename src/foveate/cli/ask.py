@@ -27,7 +27,7 @@ from foveate.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from foveate.vlm.encoded import Answer, Scene
+    from foveate.vlm.encoded import Answer, EncodedImage
 
 QUESTION = "{question}"  # in a hand-written prompt: where the question goes
 
@@ -91,13 +91,13 @@ def ask(
     records, notes = [], dict[str, None]()
     with waiting(f"asking {model}", None):
         start = time.perf_counter()
-        scene = vlm.see(picture, mode="sparse" if mode == "sparse" else "drop")
+        encoded = vlm.see(picture, mode="sparse" if mode == "sparse" else "drop")
         see_seconds = time.perf_counter() - start
         for text in question:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 answer = vlm.ask(
-                    scene,
+                    encoded,
                     text,
                     budget=None if budget == "all" else budget,
                     mode=mode,
@@ -110,7 +110,7 @@ def ask(
                 "source": str(image.absolute()), "model": model, "question": text, "budget": budget, "mode": mode,
                 "method": method, "prompt": prompt,
             }  # fmt: skip
-            records.append(_record(scene, answer, identity, out))
+            records.append(_record(encoded, answer, identity, out))
     for note in notes:
         typer.echo(f"warning: {note}", err=True)
     rows = [
@@ -119,13 +119,13 @@ def ask(
         for r in records
     ]  # fmt: skip
     title = (
-        f"{image}  {scene.cells[0]} cells, {type(vlm.model).__name__} on {vlm.model.device}, "
+        f"{image}  {encoded.tokens[0]} cells, {type(vlm.model).__name__} on {vlm.model.device}, "
         f"loaded in {load_seconds:.1f} s, seen in {see_seconds:.2f} s"
     )
     print_table(title, ("question", "answer", "tokens", "time", *(["picture"] if out else [])), rows)
     print_json(
         image=str(image), model=model, encoder=encoder or "nano", mode=mode, method=method, budget=budget,
-        load_seconds=round(load_seconds, 3), cells=scene.cells[0], see_seconds=round(see_seconds, 4),
+        load_seconds=round(load_seconds, 3), cells=encoded.tokens[0], see_seconds=round(see_seconds, 4),
         warnings=list(notes), questions=records,
     )  # fmt: skip
 
@@ -134,7 +134,7 @@ def _check(questions: list[str], budget: Any, mode: str, method: str, prompt: st
     """Raises QueryError, BudgetError, OptionError or PromptError for what no model could be asked."""
     from foveate.core.checks import check_choice, check_int
     from foveate.core.errors import BudgetError, OptionError, PromptError, QueryError
-    from foveate.vlm.model import MODES
+    from foveate.vlm.encoded import MODES
     from foveate.vlm.select.choose import METHODS
 
     if not all(question.strip() for question in questions):
@@ -163,15 +163,15 @@ def _is_ours(filename: str) -> bool:
     return Path(filename).is_relative_to(Path(__file__).parent)
 
 
-def _record(scene: Scene, answer: Answer, identity: dict[str, Any], out: Path | None) -> dict[str, Any]:
-    """What JSON says of an answer; with `out`, its picture and file are written. Mode "crop" keeps the same panes."""
-    panes, kept = scene.placements[0].panes, answer.chosen[0].kept
+def _record(encoded: EncodedImage, answer: Answer, identity: dict[str, Any], out: Path | None) -> dict[str, Any]:
+    """What JSON says of an answer; with `out`, its picture and file are written. Mode "crop" keeps the same grids."""
+    grids, kept = encoded.layouts[0].grids, answer.chosen[0].kept
     record = {
         "question": identity["question"],
         "answer": answer.text,
         "kept": [
-            {"grid": [pane.h, pane.w], "box": [round(side, 2) for side in pane.box], "indices": cells.indices.tolist()}
-            for pane, cells in zip(panes, kept, strict=True)
+            {"grid": [grid.h, grid.w], "box": [round(side, 2) for side in grid.box], "indices": cells.indices.tolist()}
+            for grid, cells in zip(grids, kept, strict=True)
         ],
         "tokens": list(answer.tokens),
         "seconds": {name: round(seconds, 6) for name, seconds in answer.seconds.items()},
@@ -184,6 +184,6 @@ def _record(scene: Scene, answer: Answer, identity: dict[str, Any], out: Path | 
         return record
     from foveate.viz import draw_answer
 
-    texture = scene.textures[0]
+    texture = encoded.textures[0]
     stem = out / f"{Path(texture.name).stem}--{make_slug(identity['question'])}--ask"
-    return write_result(stem, identity, record, draw_answer(texture, panes, answer), image=texture.name)
+    return write_result(stem, identity, record, draw_answer(texture, grids, answer), image=texture.name)

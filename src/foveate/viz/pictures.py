@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from foveate.store.search import Hit
     from foveate.tiles.scene import Look
     from foveate.vlm.encoded import Answer
-    from foveate.vlm.inputs.placement import Pane
+    from foveate.vlm.families.token_layout import TokenGrid
 
 Bytes = NDArray[np.uint8]
 Colour = tuple[int, int, int]
@@ -94,16 +94,16 @@ def draw_question(texture: Texture, relevance: Relevance, kept: Allocation) -> I
     )
 
 
-def draw_answer(texture: Texture, panes: Sequence[Pane], answer: Answer) -> Image.Image:
-    """Photograph, heat map, and what the model saw: bright where a kept cell of any pane, or a region, lies."""
+def draw_answer(texture: Texture, grids: Sequence[TokenGrid], answer: Answer) -> Image.Image:
+    """Photograph, heat map, and what the model saw: bright where a kept token of any grid, or a region, lies."""
     size = texture.grid.height, texture.grid.width
     boxes = [] if answer.regions is None else answer.regions.boxes.tolist()
 
     def draw_seen(rgb: Bytes) -> Bytes:
         y, x = ((np.arange(n) + 0.5) * whole / n for n, whole in zip(rgb.shape[:2], size, strict=True))
         bright = np.zeros(rgb.shape[:2], bool)
-        for pane, kept in zip(panes, answer.chosen[0].kept, strict=True):
-            bright |= cover(pane, kept.indices, y, x)
+        for grid, kept in zip(grids, answer.chosen[0].kept, strict=True):
+            bright |= cover(grid, kept.indices, y, x)
         for y0, x0, y1, x1 in boxes:
             bright |= np.outer((y >= y0) & (y < y1), (x >= x0) & (x < x1))
         return dim(rgb, bright)
@@ -111,15 +111,17 @@ def draw_answer(texture: Texture, panes: Sequence[Pane], answer: Answer) -> Imag
     return _compare(texture, answer.relevance[0], draw_seen, "{} of {} tokens".format(*answer.tokens))
 
 
-def cover(pane: Pane, cells: NDArray[np.int64], y: NDArray[np.floating], x: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Which positions (y [h], x [w], in pixels of the image) lie in these cells of a pane: bool [h, w]."""
-    y0, x0, y1, x1 = pane.box
-    rows = np.floor((y - y0) / (y1 - y0) * pane.h).astype(np.int64)
-    cols = np.floor((x - x0) / (x1 - x0) * pane.w).astype(np.int64)
-    mask = np.zeros((pane.h, pane.w), bool)
+def cover(
+    grid: TokenGrid, cells: NDArray[np.int64], y: NDArray[np.floating], x: NDArray[np.floating]
+) -> NDArray[np.bool_]:
+    """Which positions (y [h], x [w], in pixels of the image) lie in these tokens of a grid: bool [h, w]."""
+    y0, x0, y1, x1 = grid.box
+    rows = np.floor((y - y0) / (y1 - y0) * grid.h).astype(np.int64)
+    cols = np.floor((x - x0) / (x1 - x0) * grid.w).astype(np.int64)
+    mask = np.zeros((grid.h, grid.w), bool)
     mask.ravel()[cells] = True
-    inside = np.outer((rows >= 0) & (rows < pane.h), (cols >= 0) & (cols < pane.w))
-    return inside & mask[np.clip(rows, 0, pane.h - 1)][:, np.clip(cols, 0, pane.w - 1)]
+    inside = np.outer((rows >= 0) & (rows < grid.h), (cols >= 0) & (cols < grid.w))
+    return inside & mask[np.clip(rows, 0, grid.h - 1)][:, np.clip(cols, 0, grid.w - 1)]
 
 
 def draw_look(found: Look, query: str) -> Image.Image:

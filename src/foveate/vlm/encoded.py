@@ -92,17 +92,13 @@ class Prepared(OfModel):
 
     Attributes:
         text: input_ids, attention_mask [1, K] and position_ids [1, K] or [4, 1, K] of the kept tokens.
-        features: of the kept visual tokens.
-        family: wraps them as the model takes them.
+        features, family: of the kept visual tokens, and who wraps them for the model.
         keep: which tokens of the full prompt are there, bool [L].
         chosen: the kept visual tokens of each image.
         relevance: of the question, over each image.
         tokens: (visual tokens the model gets, visual tokens there are).
         seconds: of the parts: "score", "choose", "slice" (and "encode" for mode "sparse").
-        model: that it was prepared for.
-        kind: "image" or "video".
-        question: what is asked.
-        mode: in which the features were made.
+        model, kind, question, mode: what it was prepared for and how.
     """
 
     text: Mapping[str, Any]

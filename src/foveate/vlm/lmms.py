@@ -84,14 +84,11 @@ class Evaluated:
     """What lmms-eval's class of a model does, without its base class. Arguments come from --model_args.
 
     Args:
-        pretrained: Hub name, `name@revision`, or folder.
+        pretrained, dtype, device, encoder: as of `foveate.vlm.load.load`. Of several processes each takes its own GPU.
         budget: visual tokens of each image: a number, "auto", "all", or a share: "25%".
-        method, mode: as of `VLM.prepare`; mode=crop uses the chat template, and not the task's layout of the prompt.
-        dtype, device, encoder: as of `foveate.vlm.load.load`. Of several processes each takes its own GPU.
-        seed: of method "random".
+        method, mode, seed: as of `VLM.prepare`; mode=crop uses the chat template, not the task's layout of the prompt.
         images: how many are kept encoded.
         max_new_tokens: where a task says nothing.
-        batch_size: 1.
     """
 
     def __init__(
@@ -121,7 +118,7 @@ class Evaluated:
         check_choice("mode", mode, MODES)
         if str(batch_size) != "1":
             raise OptionError(
-                f"batch_size={batch_size}", expected="1: every question has images of its own", fix="leave it out"
+                f"batch_size={batch_size}", expected="1: each question has its images", fix="leave it out"
             )
         self.budget, self.method, self.mode = _parse_budget(budget), method, mode
         self.seed, self.max_new_tokens, self.batch_size = int(seed), int(max_new_tokens), 1
@@ -205,9 +202,7 @@ class Evaluated:
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """Not covered."""
-        raise NotImplementedError(
-            "foveate answers by generating and gives no log-likelihoods; choose tasks of output_type generate_until"
-        )
+        raise NotImplementedError("foveate gives no log-likelihoods; choose tasks of output_type generate_until")
 
     def generate_until_multi_round(self, requests: Sequence[Any]) -> list[str]:
         """Not covered."""
@@ -222,14 +217,11 @@ def extract_question(text: str) -> str:
     >>> extract_question("What is it?\\nA. a cup\\nB. a plate\\nAnswer with the option's letter directly.")
     'What is it?; a cup; a plate'
     """
-    sentences = [_CHOICE.sub("", part.strip()) for part in _SENTENCE.split(_without_letters(text))]
+    # Letters of choices go before sentences are cut, as "A." would be one.
+    lines = "\n".join(_CHOICE.sub("", line.strip()) for line in _AMONG.sub("\n", text).split("\n"))
+    sentences = [_CHOICE.sub("", part.strip()) for part in _SENTENCE.split(lines)]
     kept = [re.sub(r"\s+([?.!,])", r"\1", _WHERE.sub("", part)).strip() for part in sentences if not _ORDER.match(part)]
     return "; ".join(part for part in kept if part) or text
-
-
-def _without_letters(text: str) -> str:
-    """Letters of choices go before sentences are cut, as "A." would be one."""
-    return "\n".join(_CHOICE.sub("", line.strip()) for line in _AMONG.sub("\n", text).split("\n"))
 
 
 def cut_answer(text: str, until: str | Sequence[str] | None) -> str:

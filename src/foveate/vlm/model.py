@@ -75,15 +75,10 @@ class VLM(Attached):
         return f"VLM({type(self.model).__name__}, family {self.family.name!r}, encoder {encoder!r})"
 
     def see(self, images: ImageSource | Sequence[ImageSource], *, mode: Mode = "drop") -> EncodedImage:
-        """Encode one or several images, for any number of questions.
+        """Encode one image (path, bytes, PIL image, array), or a list or tuple of them, for any number of questions.
 
-        Args:
-            images: one image (path, bytes, PIL image, array), or a list or tuple of them.
-            mode: "sparse" does not run the encoder now, but for every question over the kept tokens only. All other
-                modes run it once, here.
-
-        Raises:
-            The Image...Errors of `load_image`; ModelError if model and processor do not fit; SceneError without images.
+        `mode`: "sparse" runs the encoder for every question, over the kept tokens only; all others run it once, here.
+        Raises the errors of `load_image`; ModelError if model and processor do not fit; SceneError without images.
         """
         check_choice("mode", mode, MODES)
         return encode_images(self, images if isinstance(images, list | tuple) else [images], mode)
@@ -99,8 +94,7 @@ class VLM(Attached):
             fps: how many of them make a second.
             mode: as for `see`.
 
-        Raises:
-            ModelError: a model without video; its frames may go to `see` as several images. SceneError: no frames.
+        Raises ModelError for a model without video (its frames may go to `see`), SceneError without frames.
         """
         check_choice("mode", mode, MODES)
         return encode_video(self, frames, fps, mode)
@@ -164,9 +158,8 @@ class VLM(Attached):
         relevance = self.relevance(encoded, question if looking_for is None else looking_for)
         clock.mark("score")
         windows, filled = resolve_window(self.family, self.model, mode, window)
-        maps = encoded.per_layout(relevance)
-        whole = mode == "weight"
-        counts = count_tokens(encoded.layouts, maps, None if whole else budget, None if filled else windows)
+        maps, budget = encoded.per_layout(relevance), None if mode == "weight" else budget
+        counts = count_tokens(encoded.layouts, maps, budget, None if filled else windows)
         chosen = []
         for number, count in enumerate(counts):
             image = Candidates(
@@ -220,11 +213,8 @@ class VLM(Attached):
         """Select visual tokens for a question and let the model answer. The next question selects again.
 
         Args:
-            encoded: from `see`.
-            question: what is asked.
             max_new_tokens: of the answer; 64 by default.
-            generation: keywords of `model.generate`; default: greedy. A question has one answer
-                (`num_return_sequences` is refused).
+            generation: keywords of `model.generate`; default: greedy. `num_return_sequences` above 1 is refused.
             how: keywords of `prepare`: budget, mode, method, policy, ...; also `mode="crop"`.
         """
         keywords = generation_keywords(self.model, generation, max_new_tokens)
@@ -264,8 +254,8 @@ class VLM(Attached):
     def relevance(self, encoded: EncodedImage, question: str) -> tuple[Relevance, ...]:
         """Where a question looks in each image.
 
-        Of one that names nothing the encoder knows ("why?", another script) the map is 0 and so is the confidence, with
-        a QuestionWarning: then `foveate.allocate` goes by saliency and an even spread.
+        One that names nothing the encoder knows ("why?", another script) gets a map of 0, confidence 0 and a
+        QuestionWarning: `foveate.allocate` then goes by saliency and an even spread.
         """
         if not isinstance(question, str) or not question.strip():
             raise QueryError(f"the question {question!r}", expected="a text", fix='ask "what is in the picture?", say')
@@ -402,12 +392,11 @@ class _Clock:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
+        self.last = time.perf_counter()
 
     def mark(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
-        self._last = now
+        before, self.last = self.last, time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + self.last - before
 
 
 def _selectable_features(encoded: EncodedImage, number: int) -> NDArray[np.float32]:

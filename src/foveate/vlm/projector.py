@@ -226,7 +226,7 @@ def encode_texture(vlm: VLM, projector: TextureProjector, image: Texture | Image
     texture = image if isinstance(image, Texture) else encode(image, encoder=vlm.encoder)
     own = next(projector.parameters())
     features = projector(torch.from_numpy(rows.read(texture)).to(own)).to(vlm.model.device, vlm.model.dtype)
-    return lay_out(vlm, texture, rows, features)
+    return lay_out_texture(vlm, texture, rows, features)
 
 
 def rows_for(vlm: VLM, projector: TextureProjector) -> TextureRows:
@@ -243,7 +243,7 @@ def rows_for(vlm: VLM, projector: TextureProjector) -> TextureRows:
     return projector.rows
 
 
-def lay_out(vlm: VLM, texture: Texture, rows: TextureRows, features: torch.Tensor) -> EncodedImage:
+def lay_out_texture(vlm: VLM, texture: Texture, rows: TextureRows, features: torch.Tensor) -> EncodedImage:
     """An EncodedImage over the cells of `rows.grid(texture)`, with these features [cells, any width]."""
     grid = rows.grid(texture)
     size = grid.height, grid.width

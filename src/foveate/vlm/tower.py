@@ -10,7 +10,7 @@ Not covered: LLaVA-NeXT trained its tower on, so its numbers are no longer CLIP'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,26 +45,15 @@ class TowerEncoder:
 
     clip: ClipEncoder
     features: Floats | None = None
+    name: str = field(init=False)
+    revision: str = field(init=False)
+    width: int = field(init=False)
+    templates: tuple[str, ...] = field(init=False)
+    calibration: Calibration = field(init=False)
 
-    @property
-    def name(self) -> str:
-        return self.clip.name
-
-    @property
-    def revision(self) -> str:
-        return self.clip.revision
-
-    @property
-    def width(self) -> int:
-        return self.clip.width
-
-    @property
-    def templates(self) -> tuple[str, ...]:
-        return self.clip.templates
-
-    @property
-    def calibration(self) -> Calibration:
-        return self.clip.calibration
+    def __post_init__(self) -> None:
+        for name in ("name", "revision", "width", "templates", "calibration"):
+            object.__setattr__(self, name, getattr(self.clip, name))
 
     def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
         """The features that are known; through CLIP's own tower where there are none."""
