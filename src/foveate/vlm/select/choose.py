@@ -51,7 +51,7 @@ class Choice:
     Attributes:
         kept: an Allocation for each grid of the layout, empty ones included.
         rows: feature rows to keep, int64, ascending.
-        pooled: for "downsample": the shape of the coarse grid of each grid; None otherwise.
+        pooled: for "downsample": the coarse shape of each grid.
     """
 
     kept: tuple[Allocation, ...]
