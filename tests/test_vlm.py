@@ -18,7 +18,7 @@ from transformers import AttentionInterface
 import foveate.video
 import foveate.vlm
 from foveate.core.errors import SceneError, VideoNotFoundError
-from foveate.video.pick import pick, rate_of
+from foveate.video.pick import measure_rate, pick
 from foveate.vlm import VLM, EncodedImage
 from foveate.vlm.load import load
 from tests.video_scenes import panning
@@ -367,7 +367,7 @@ def test_a_clip_may_be_a_file_frames_of_a_stream_or_images() -> None:
     picked = vlm.see_video([picture.rgb for picture in pick(clip, 2)])
     frames = list(foveate.video.stream(clip, "a child", budget=9, long_side=128))
     streamed = vlm.see_video([frames[i] for i in (0, 12, 24, 36)])
-    assert rate_of(pick([(float(i), rgb) for i, rgb in enumerate(clip[:6])], 2), 2) == 1  # a slow clip says so
+    assert measure_rate(pick([(float(i), rgb) for i, rgb in enumerate(clip[:6])], 2), 2) == 1  # a slow clip says so
     for video in (picked, streamed):
         assert np.array_equal(video.images, by_hand.images)
         assert vlm.ask(video, QUESTION, budget=8).text == vlm.ask(by_hand, QUESTION, budget=8).text

@@ -27,7 +27,7 @@ from foveate.core.errors import BudgetError, ModelError, OptionError
 from foveate.vlm import lmms
 from foveate.vlm.lmms import cut_answer, extract_question, token_budget, translate_settings
 from tests.vlm_folders import saved
-from tests.vlm_models import pair, photo
+from tests.vlm_models import attached, pair, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 LOGGED: list[dict[str, Any]] = []
@@ -125,6 +125,16 @@ def messages(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"role": "user", "content": [*content, {"type": "text", "text": text}]}]
 
 
+def prompt_of(processor: Any, document: dict[str, Any]) -> str:
+    """The task's prompt, laid out by the chat template."""
+    content = [{"type": "image"}, messages(document)[0]["content"][1]]
+    return str(
+        processor.apply_chat_template(
+            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+        )
+    )
+
+
 def evaluated(folder: Path, arguments: str, documents: list[dict[str, Any]]) -> Any:
     model = lmms.Foveate.create_from_arg_string(f"pretrained={folder},{arguments}", {"batch_size": 1, "device": None})
     model.task_dict["task"] = {"test": documents}
@@ -171,13 +181,10 @@ def test_two_requests_about_different_images(folder: Path) -> None:
     ]
     model = evaluated(folder, "budget=25%", documents)
     found = model.generate_until(requests(2, GREEDY))
-    own = foveate.vlm.attach(*pair("qwen2_vl"))
+    own = attached("qwen2_vl")
     kept = []
     for document, result in zip(documents, found, strict=True):
-        prompt = own.processor.apply_chat_template(
-            [{"role": "user", "content": [{"type": "image"}, messages(document)[0]["content"][1]]}],
-            add_generation_prompt=True, tokenize=False,
-        )  # fmt: skip
+        prompt = prompt_of(own.processor, document)
         encoded = own.see(document["images"][0])
         budget, words = round(encoded.tokens[0] / 4), extract_question(document["question"])
         answer = own.ask(encoded, words, budget=budget, prompt=prompt, generation={"max_new_tokens": 6})
@@ -191,7 +198,9 @@ def test_two_requests_about_different_images(folder: Path) -> None:
     assert logged["additional_metrics"]["visual_tokens_of"] == np.mean([n for _, n in kept])
 
 
-def test_a_scene_is_seen_once_for_all_questions_about_its_image(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_is_encoded_once_for_all_questions_about_its_image(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[Any] = []
     see = foveate.vlm.VLM.see
 
@@ -219,37 +228,34 @@ def test_a_fixed_budget_is_cut_to_small_images_without_a_word(folder: Path, recw
     assert LOGGED[0]["additional_metrics"]["visual_tokens_kept"] == 32
 
 
-@pytest.mark.parametrize("method", ["random", "uniform", "downsample", "saliency", "maxmin", "dpp"])
-def test_baselines_by_name(folder: Path, method: str) -> None:
-    model = evaluated(folder, f"budget=9,method={method}", [{"images": [LARGE], "question": "a dog"}])
-    model.generate_until(requests(1, GREEDY))
-    kept = LOGGED[0]["additional_metrics"]["visual_tokens_kept"]
-    assert kept <= 9 if method == "downsample" else kept == 9
-
-
-@pytest.mark.parametrize("arguments", ["mode=sparse,budget=6", "mode=crop,budget=100", "mode=weight", "budget=all"])
-def test_modes_by_name(folder: Path, arguments: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        *((f"budget=9,method={method}", 9) for method in ("random", "uniform", "saliency", "maxmin", "dpp")),
+        ("budget=9,method=downsample", None),
+        ("mode=sparse,budget=6", 6),
+        ("mode=crop,budget=100", None),
+        ("mode=weight", "all"),
+    ],
+)
+def test_baselines_and_modes_by_name(folder: Path, arguments: str, kept: int | str | None) -> None:
     model = evaluated(folder, arguments, [{"images": [LARGE], "question": "a dog"}])
     (result,) = model.generate_until(requests(1, GREEDY))
     metrics = LOGGED[0]["additional_metrics"]
-    if arguments in ("mode=weight", "budget=all"):
-        assert metrics["visual_tokens_kept"] == metrics["visual_tokens_of"]
+    if kept is not None:
+        assert metrics["visual_tokens_kept"] == (metrics["visual_tokens_of"] if kept == "all" else kept)
+    assert "downsample" not in arguments or 0 < metrics["visual_tokens_kept"] <= 9
     assert result.token_counts.output_tokens >= 1
 
 
-def test_all_cells_are_the_stock_model(folder: Path) -> None:
-    model = evaluated(folder, "budget=all", [{"images": [LARGE], "question": "a dog"}])
-    (result,) = model.generate_until(requests(1, GREEDY))
-    stock, processor = pair("qwen2_vl")
+def test_all_tokens_are_the_stock_model(folder: Path) -> None:
     document = {"images": [LARGE], "question": "a dog"}
-    text = processor.apply_chat_template(
-        [{"role": "user", "content": [{"type": "image"}, messages(document)[0]["content"][1]]}],
-        add_generation_prompt=True, tokenize=False,
-    )  # fmt: skip
-    inputs = processor(images=[LARGE], text=text, return_tensors="pt")
+    (result,) = evaluated(folder, "budget=all", [document]).generate_until(requests(1, GREEDY))
+    stock, processor = pair("qwen2_vl")
+    inputs = processor(images=[LARGE], text=prompt_of(processor, document), return_tensors="pt")
     out = stock.generate(**inputs, max_new_tokens=6, do_sample=False, pad_token_id=0)
-    said = processor.tokenizer.decode(out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True).strip()
-    assert result.text == said
+    words = processor.tokenizer.decode(out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True).strip()
+    assert result.text == words
 
 
 def test_it_lets_go_of_the_model(folder: Path) -> None:
@@ -312,19 +318,20 @@ def test_orders_to_the_model_are_not_looked_for(text: str, question: str) -> Non
 
 
 def test_answers_are_cut() -> None:
-    assert cut_answer("red\nblue. green", ["\n", "."]) == "red"
-    assert cut_answer("one\n\ntwo", ["\n\n"]) == "one\n\ntwo"
-    assert cut_answer("one two", None) == "one two"
-    assert cut_answer("one STOP", "STOP") == "one"
+    for text, until, left in (
+        ("red\nblue. green", ["\n", "."], "red"),
+        ("one\n\ntwo", ["\n\n"], "one\n\ntwo"),
+        ("one two", None, "one two"),
+        ("one STOP", "STOP", "one"),
+    ):
+        assert cut_answer(text, until) == left
 
 
 def test_settings_of_generation() -> None:
-    assert translate_settings({"temperature": 0, "top_p": 1.0}, 64) == {
-        "max_new_tokens": 64, "num_beams": 1, "do_sample": False,
-    }  # fmt: skip
-    assert translate_settings({"temperature": 0.7, "top_p": 0.9, "num_beams": 2, "max_new_tokens": 5}, 64) == {
-        "max_new_tokens": 5, "num_beams": 2, "do_sample": True, "temperature": 0.7, "top_p": 0.9,
-    }  # fmt: skip
+    greedy = {"max_new_tokens": 64, "num_beams": 1, "do_sample": False}
+    assert translate_settings({"temperature": 0, "top_p": 1.0}, 64) == greedy
+    warm = {"temperature": 0.7, "top_p": 0.9, "num_beams": 2, "max_new_tokens": 5}
+    assert translate_settings(warm, 64) == {**warm, "do_sample": True}
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

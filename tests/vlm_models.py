@@ -74,25 +74,19 @@ SIGLIP_TOWER = {
 }  # fmt: skip
 
 
+def _llava_config(kind: type[Any], **more: Any) -> Any:
+    image = IDS["<image>"]
+    text, vision = LlamaConfig(**TEXT), CLIPVisionConfig(**CLIP_TOWER)
+    return kind(vision_config=vision, text_config=text, image_token_index=image, image_token_id=image, **more)
+
+
 def llava() -> tuple[Any, Any]:
-    config = LlavaConfig(
-        vision_config=CLIPVisionConfig(**CLIP_TOWER),
-        text_config=LlamaConfig(**TEXT),
-        image_token_index=IDS["<image>"],
-        image_token_id=IDS["<image>"],
-    )
-    return LlavaForConditionalGeneration(config), clip_processor(56)
+    return LlavaForConditionalGeneration(_llava_config(LlavaConfig)), clip_processor(56)
 
 
 def llava_next() -> tuple[Any, Any]:
     pinpoints = [[56, 112], [112, 56], [112, 112]]
-    config = LlavaNextConfig(
-        vision_config=CLIPVisionConfig(**CLIP_TOWER),
-        text_config=LlamaConfig(**TEXT),
-        image_token_index=IDS["<image>"],
-        image_token_id=IDS["<image>"],
-        image_grid_pinpoints=pinpoints,
-    )
+    config = _llava_config(LlavaNextConfig, image_grid_pinpoints=pinpoints)
     images = LlavaNextImageProcessorPil(
         size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56}, image_grid_pinpoints=pinpoints
     )
@@ -103,77 +97,58 @@ def llava_next() -> tuple[Any, Any]:
     return LlavaNextForConditionalGeneration(config), processor
 
 
+def _qwen_config(kind: type[Any], vision: dict[str, Any], **text: Any) -> Any:
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
+    text = {**TEXT, **text, "rope_parameters": {**rope, **text.get("rope_parameters", {})}}
+    return kind(text_config=text, vision_config=vision, **QWEN_TOKENS)
+
+
 def _qwen_processor(kind: type[Any], patch: int) -> Any:
     return qwen_processor(kind, patch, (4 * patch) ** 2, (24 * patch) ** 2)
 
 
-def _mrope(section: list[int], **more: Any) -> dict[str, Any]:
-    return {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": section, **more}
-
-
 def qwen2_vl() -> tuple[Any, Any]:
-    config = Qwen2VLConfig(
-        text_config={**TEXT, "rope_parameters": _mrope([2, 3, 3])},
-        vision_config={
-            "depth": 3,
-            "embed_dim": 32,
-            "hidden_size": 64,
-            "num_heads": 4,
-            "patch_size": 14,
-            "mlp_ratio": 2,
-        },
-        **QWEN_TOKENS,
-    )
-    return Qwen2VLForConditionalGeneration(config), _qwen_processor(Qwen2VLProcessor, 14)
+    vision = {"depth": 3, "embed_dim": 32, "hidden_size": 64, "num_heads": 4, "patch_size": 14, "mlp_ratio": 2}
+    return Qwen2VLForConditionalGeneration(_qwen_config(Qwen2VLConfig, vision)), _qwen_processor(Qwen2VLProcessor, 14)
 
 
 def qwen2_5_vl() -> tuple[Any, Any]:
-    config = Qwen2_5_VLConfig(
-        text_config={**TEXT, "rope_parameters": _mrope([2, 3, 3])},
-        vision_config={
-            "depth": 4, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "patch_size": 14,
-            "out_hidden_size": 64, "window_size": 112, "fullatt_block_indexes": [3],
-        },
-        **QWEN_TOKENS,
-    )  # fmt: skip
+    vision = {
+        "depth": 4, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "patch_size": 14,
+        "out_hidden_size": 64, "window_size": 112, "fullatt_block_indexes": [3],
+    }  # fmt: skip
+    config = _qwen_config(Qwen2_5_VLConfig, vision)
     return Qwen2_5_VLForConditionalGeneration(config), _qwen_processor(Qwen2_5_VLProcessor, 14)
 
 
 def qwen3_vl() -> tuple[Any, Any]:
-    config = Qwen3VLConfig(
-        text_config={**TEXT, "head_dim": 16, "rope_parameters": _mrope([2, 3, 3], mrope_interleaved=True)},
-        vision_config={
-            "depth": 4, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "patch_size": 16,
-            "out_hidden_size": 64, "num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1, 2],
-        },
-        **QWEN_TOKENS,
-    )  # fmt: skip
+    vision = {
+        "depth": 4, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "patch_size": 16,
+        "out_hidden_size": 64, "num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1, 2],
+    }  # fmt: skip
+    config = _qwen_config(Qwen3VLConfig, vision, head_dim=16, rope_parameters={"mrope_interleaved": True})
     return Qwen3VLForConditionalGeneration(config), _qwen_processor(Qwen3VLProcessor, 16)
 
 
+def _idefics_config(kind: type[Any]) -> Any:
+    text = {"model_type": "llama", **TEXT}
+    tokens = {"image_token_id": IDS["<image>"], "pad_token_id": IDS["<pad>"]}
+    return kind(vision_config=SIGLIP_TOWER, text_config=text, scale_factor=2, **tokens)
+
+
 def idefics3() -> tuple[Any, Any]:
-    config = Idefics3Config(
-        vision_config=SIGLIP_TOWER, text_config={"model_type": "llama", **TEXT}, scale_factor=2,
-        image_token_id=IDS["<image>"], pad_token_id=IDS["<pad>"],
-    )  # fmt: skip
     images = Idefics3ImageProcessorPil(size={"longest_edge": 128}, max_image_size={"longest_edge": 64})
-    return Idefics3ForConditionalGeneration(config), Idefics3Processor(
-        images, tokenizer(), image_seq_len=16, chat_template=template("<image>")
-    )
+    processor = Idefics3Processor(images, tokenizer(), image_seq_len=16, chat_template=template("<image>"))
+    return Idefics3ForConditionalGeneration(_idefics_config(Idefics3Config)), processor
 
 
 def smolvlm() -> tuple[Any, Any]:
-    config = SmolVLMConfig(
-        vision_config=SIGLIP_TOWER, text_config={"model_type": "llama", **TEXT}, scale_factor=2,
-        image_token_id=IDS["<image>"], pad_token_id=IDS["<pad>"],
-    )  # fmt: skip
     images = SmolVLMImageProcessorPil(size={"longest_edge": 128}, max_image_size={"longest_edge": 64})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)  # for videos only
-        processor = without_video_processor(SmolVLMProcessor)(
-            images, tokenizer(), None, image_seq_len=16, chat_template=template("<image>")
-        )
-    return SmolVLMForConditionalGeneration(config), processor
+        kind = without_video_processor(SmolVLMProcessor)
+        processor = kind(images, tokenizer(), None, image_seq_len=16, chat_template=template("<image>"))
+    return SmolVLMForConditionalGeneration(_idefics_config(SmolVLMConfig)), processor
 
 
 def internvl() -> tuple[Any, Any]:
@@ -184,15 +159,14 @@ def internvl() -> tuple[Any, Any]:
         },
         text_config={"model_type": "qwen2", **TEXT}, image_token_id=IDS["<IMG_CONTEXT>"], image_seq_length=4,
     )  # fmt: skip
-    images = GotOcr2ImageProcessorPil(
-        size={"height": 56, "width": 56}, crop_to_patches=True, min_patches=1, max_patches=6
-    )
+    side = {"height": 56, "width": 56}
+    images = GotOcr2ImageProcessorPil(size=side, crop_to_patches=True, min_patches=1, max_patches=6)
     words = tokenizer(
         start_image_token="<img>", end_image_token="</img>", context_image_token="<IMG_CONTEXT>", video_token="<video>"
     )
-    return InternVLForConditionalGeneration(config), without_video_processor(InternVLProcessor)(
-        images, words, None, image_seq_length=4, chat_template=template("<IMG_CONTEXT>\n")
-    )
+    kind = without_video_processor(InternVLProcessor)
+    processor = kind(images, words, None, image_seq_length=4, chat_template=template("<IMG_CONTEXT>\n"))
+    return InternVLForConditionalGeneration(config), processor
 
 
 FAMILIES = {f.__name__: f for f in (llava, llava_next, qwen2_vl, qwen2_5_vl, qwen3_vl, idefics3, smolvlm, internvl)}

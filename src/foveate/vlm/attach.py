@@ -81,7 +81,7 @@ def _check_version(model: Any) -> None:
     if type(model).__name__.startswith("SmolVLM") and transformers.__version__ in SMOLVLM_BROKEN:
         raise ModelError(
             f"SmolVLM with transformers {transformers.__version__}, which takes whole tiles only",
-            expected="a version that takes any number of features: 5.18, 5.19, or 5.21 and newer",
+            expected="5.18, 5.19, or 5.21 and newer",
             fix="pip install 'transformers>=5.21'",
         )
     forward = getattr(model, "forward", None)

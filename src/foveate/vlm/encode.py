@@ -17,9 +17,9 @@ from foveate.core.image import Picture, load_image
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import encode
-from foveate.video.frame import Frame
-from foveate.video.pick import pick, rate_of
-from foveate.video.reader import Clip
+from foveate.video.decode import VideoClip
+from foveate.video.pick import measure_rate, pick
+from foveate.video.step import Frame
 from foveate.vlm.encoded import EncodedImage, Mode
 from foveate.vlm.families.family import Family, Indices, VisualFeatures
 from foveate.vlm.families.token_layout import TokenLayout
@@ -75,9 +75,9 @@ def encode_images(vlm: Attached, images: Sequence[Any], mode: Mode) -> EncodedIm
 
 def encode_video(vlm: Attached, frames: Any, fps: float, mode: Mode) -> EncodedImage:
     """As `VLM.see_video` says."""
-    if isinstance(frames, str | os.PathLike | Clip):
+    if isinstance(frames, str | os.PathLike | VideoClip):
         picked = pick(frames, fps)
-        frames, fps = [picture.rgb for picture in picked], rate_of(picked, fps)  # a slow clip has fewer than asked for
+        frames, fps = [picture.rgb for picture in picked], measure_rate(picked, fps)  # a slow clip has fewer
     if isinstance(frames, np.ndarray | Image.Image) or not isinstance(frames, Iterable):
         raise SceneError(
             f"a video given as {type(frames).__name__}"

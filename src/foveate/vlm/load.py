@@ -16,7 +16,14 @@ from typing import Any, Literal
 
 from foveate.core.checks import check_choice
 from foveate.core.errors import MissingExtraError, ModelError, ModelFilesError, OptionError
-from foveate.encoders.checkpoint import Kind, Source, check_reachable, explained, find, quiet
+from foveate.encoders.checkpoint import (
+    Checkpoint,
+    ModelKind,
+    check_reachable,
+    explain_errors,
+    find_checkpoint,
+    hide_progress,
+)
 from foveate.encoders.protocol import Encoder
 from foveate.vlm.attach import FAMILIES, attach
 from foveate.vlm.model import VLM
@@ -24,15 +31,14 @@ from foveate.vlm.model import VLM
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-CODE = {"trust_remote_code": False}  # and never ask: a checkpoint is data
-KIND = Kind(
+KIND = ModelKind(
     what="vision-language model",
-    needs="a vision-language model",
-    files="config.json, model.safetensors, and the files of tokenizer and processor",
-    again="model.save_pretrained(folder) and processor.save_pretrained(folder)",
-    otherwise="check the name, or pass a local folder in transformers format",
-    spared="",
+    needed_by="a vision-language model",
+    instead="check the name, or pass a local folder in transformers format",
+    without_torch="",
     error=ModelFilesError,
+    files="config.json, model.safetensors, and the files of tokenizer and processor",
+    saved_by="model.save_pretrained(folder) and processor.save_pretrained(folder)",
 )
 
 
@@ -55,15 +61,15 @@ def load(name: str, *, dtype: str = "auto", device: str = "auto", encoder: str |
     torch, transformers = libraries()
     check_choice("dtype", dtype, DTYPES)
     place = device_of(torch, device)
-    source = find(name, KIND)
-    options = CODE | source.options | ({"local_files_only": True} if source.folder else {})
-    with explained(source, KIND):
+    source = find_checkpoint(name, KIND)
+    options = source.options | ({"local_files_only": True} if source.folder else {})
+    with explain_errors(source):
         if source.folder is None:
             check_reachable(source.where, source.pinned)
         config = transformers.AutoConfig.from_pretrained(source.where, **options)
         _check_kind(name, config)
         processor = _load_processor(transformers, source, config, options)
-        with quiet(transformers):
+        with hide_progress(transformers):
             model, report = transformers.AutoModelForImageTextToText.from_pretrained(
                 source.where,
                 config=config,
@@ -117,7 +123,7 @@ def without_video_processor(kind: type[Any]) -> type[Any]:
     return made
 
 
-def _load_processor(transformers: Any, source: Source, config: Any, options: dict[str, Any]) -> Any:
+def _load_processor(transformers: Any, source: Checkpoint, config: Any, options: dict[str, Any]) -> Any:
     try:
         return transformers.AutoProcessor.from_pretrained(source.where, **options)
     except (ImportError, ValueError) as cause:  # which of the two differs by class; if it was something else, it recurs
@@ -129,7 +135,7 @@ def _load_processor(transformers: Any, source: Source, config: Any, options: dic
         except ImportError as second:
             reason = str(second).strip().split("\n")[0][:200]
             raise MissingExtraError(
-                f"the processor of '{source.given}' needs a package that is not installed ({reason})",
+                f"the processor of '{source.name}' needs a package that is not installed ({reason})",
                 expected="the packages that its processor in transformers asks for",
                 fix="install the package that is named, with pip",
             ) from cause

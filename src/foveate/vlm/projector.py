@@ -32,7 +32,7 @@ from foveate.core.errors import MissingExtraError, ModelError, ModelFilesError, 
 from foveate.core.files import make_folder, write_whole
 from foveate.core.image import ImageSource
 from foveate.core.readonly import ReadOnly
-from foveate.encoders.checkpoint import Kind, explained, find
+from foveate.encoders.checkpoint import ModelKind, explain_errors, find_checkpoint
 from foveate.pipeline import encode
 from foveate.texture.texture import EncoderStamp, Texture
 from foveate.vlm.encoded import EncodedImage
@@ -53,14 +53,14 @@ except ImportError as _cause:
 
 FORMAT, VERSION = "foveate-texture-projector", 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-KIND = Kind(
+KIND = ModelKind(
     what="texture projector",
-    needs="a texture projector",
-    files=f"{CONFIG} and {WEIGHTS} as TextureProjector.save_pretrained writes them",
-    again="TextureProjector.save_pretrained(folder)",
-    otherwise="check the name",
-    spared="",
+    needed_by="a texture projector",
+    instead="check the name",
+    without_torch="",
     error=ModelFilesError,
+    files=f"{CONFIG} and {WEIGHTS} as TextureProjector.save_pretrained writes them",
+    saved_by="TextureProjector.save_pretrained(folder)",
 )
 GELU_POWER = 0.425  # mean square of GELU of a standard normal number
 CARD = """---
@@ -75,11 +75,9 @@ A foveate `TextureProjector`: texture rows of {in_width} numbers ({encoder}) to 
 
 
 class TextureProjector(nn.Module):
-    """Rows [n, in_width] -> [n, out_width].
+    """Rows [n, in_width] -> [n, out_width]; `hidden`: numbers between two layers, None for one layer.
 
-    Attributes:
-        in_width, out_width, hidden: numbers in, numbers out, numbers between two layers (None: one layer).
-        rows: how textures become rows; None for a projector whose rows are made by the caller.
+    `rows`: how textures become rows; None for a projector whose rows are made by the caller.
     """
 
     def __init__(
@@ -110,16 +108,15 @@ class TextureProjector(nn.Module):
         self.layers = nn.Sequential(*layers)
         self._begin(1.0, seed)
 
+    @torch.no_grad()
     def _begin(self, loudness: float, seed: int) -> None:
         """Weights for inputs of variance 1 and outputs of root mean square `loudness`."""
         source = torch.Generator().manual_seed(seed)
         linear = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
-        with torch.no_grad():
-            for layer in linear:
-                last, first = layer is linear[-1], layer is linear[0]
-                power = layer.in_features * (1.0 if first else GELU_POWER)
-                layer.weight.normal_(0, (loudness if last else 1.0) / math.sqrt(power), generator=source)
-                layer.bias.zero_()
+        for layer in linear:
+            power = layer.in_features * (1.0 if layer is linear[0] else GELU_POWER)
+            layer.weight.normal_(0, (loudness if layer is linear[-1] else 1.0) / math.sqrt(power), generator=source)
+            layer.bias.zero_()
 
     @classmethod
     def for_model(cls, model: Any, rows: TextureRows, hidden: int | None = None, *, seed: int = 0) -> Self:
@@ -133,8 +130,6 @@ class TextureProjector(nn.Module):
         """[..., in_width] -> [..., out_width]."""
         return self.layers(rows)
 
-    # --- files --------------------------------------------------------------------------------------------------------
-
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and model.safetensors, each whole or not at all. Raises OutputError."""
         from safetensors.torch import save
@@ -142,10 +137,8 @@ class TextureProjector(nn.Module):
         place = Path(folder)
         make_folder(place)
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
-        config: dict[str, Any] = {
-            "format": FORMAT, "version": VERSION, "in_width": self.in_width, "out_width": self.out_width,
-            "hidden": self.hidden, "rows": None,
-        }  # fmt: skip
+        config: dict[str, Any] = {"format": FORMAT, "version": VERSION, "rows": None}
+        config |= {name: getattr(self, name) for name in ("in_width", "out_width", "hidden")}
         if self.rows is not None:
             stamp = self.rows.encoder
             config["rows"] = {
@@ -170,8 +163,8 @@ class TextureProjector(nn.Module):
         from huggingface_hub import snapshot_download
         from safetensors.torch import load
 
-        source = find(os.fspath(name), KIND)
-        with explained(source, KIND):
+        source = find_checkpoint(os.fspath(name), KIND)
+        with explain_errors(source):
             folder = source.folder or Path(
                 snapshot_download(
                     source.where,
@@ -206,9 +199,6 @@ class TextureProjector(nn.Module):
             api = HfApi(token=token)
             api.create_repo(repo, private=private, exist_ok=True)
             return str(api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Texture projector"))
-
-
-# --- encoded images ---------------------------------------------------------------------------------------------------
 
 
 def encode_texture(vlm: VLM, projector: TextureProjector, image: Texture | ImageSource) -> EncodedImage:
@@ -257,18 +247,9 @@ def lay_out_texture(vlm: VLM, texture: Texture, rows: TextureRows, features: tor
         deep = getattr(vlm.model.config.vision_config, "deepstack_visual_indexes", None) or ()
         width = int(vlm.model.get_input_embeddings().weight.shape[1])
         levels = tuple((features.new_zeros(len(features), width),) for _ in deep)
-    return EncodedImage(
-        model=vlm.model,
-        images=(texture.pixel,),
-        textures=(texture,),
-        layouts=(one_grid(grid.h, grid.w, size),),
-        spans=(np.full(grid.count, token, np.int64),),
-        features=VisualFeatures((features,), levels),
-        inputs=ReadOnly(inputs),
-    )
-
-
-# --- inside -----------------------------------------------------------------------------------------------------------
+    layout, span = one_grid(grid.h, grid.w, size), np.full(grid.count, token, np.int64)
+    encoded = VisualFeatures((features,), levels)
+    return EncodedImage(vlm.model, (texture.pixel,), (texture,), (layout,), (span,), encoded, ReadOnly(inputs))
 
 
 def _read_rows(config: Any, tensors: dict[str, torch.Tensor]) -> TextureRows | None:

@@ -116,16 +116,14 @@ class TextureRows:
         channels: Sequence[str] = PLACE,
         side: int = USUAL_SIDE,
     ) -> TextureRows:
-        """Axes, centre and scale from the textures that a projector will be trained on: one pass, in any number.
+        """Axes, centre and scale from the textures of one encoder that a projector will be trained on, in one pass.
 
         Args:
-            textures: of one encoder.
             rank: principal axes to keep of the restored features; None keeps all D numbers as they are.
             channels: of the table, to be read beside the embedding; not its embedding_0 .. (see the module).
             side: cells of the long side at most.
 
-        Raises:
-            OptionError: no textures, or rank above D. ChannelError. TextureEncoderError: of two encoders.
+        Raises OptionError for no textures or a rank above D, ChannelError, and TextureEncoderError for two encoders.
         """
         names = tuple([channels] if isinstance(channels, str) else channels)
         _check_channels(names)

@@ -160,8 +160,8 @@ def project_mask(mask: NDArray[np.bool_], size: tuple[int, int], grid: TokenGrid
 
 def _weights_of(shape: tuple[int, ...], size: tuple[int, int], grid: TokenGrid) -> tuple[Floats, Floats]:
     """Weights of the samples of a plane [h, w, ...] for each line of tokens, and for each column."""
-    box = grid.box
-    return _weights(shape[0], size[0], box[0], box[2], grid.h), _weights(shape[1], size[1], box[1], box[3], grid.w)
+    y0, x0, y1, x1 = grid.box
+    return _weights(shape[0], size[0], y0, y1, grid.h), _weights(shape[1], size[1], x0, x1, grid.w)
 
 
 @lru_cache(maxsize=64)
