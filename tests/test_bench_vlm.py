@@ -149,9 +149,9 @@ def test_random_models_are_made_in_their_number_format(family: str) -> None:
     assert {parameter.dtype for parameter in made.model.parameters()} == {torch.bfloat16}
     assert made.model.config.get_text_config().num_hidden_layers == 1
     assert not made.model.training
-    scene = made.see(PICTURE)
-    assert scene.cells[0] == (4096 if family == "llava" else 17 * 23)
-    assert len(made.ask(scene, "a dog", budget=8, generation={"max_new_tokens": 2}).ids) <= 2
+    encoded = made.see(PICTURE)
+    assert encoded.tokens[0] == (4096 if family == "llava" else 17 * 23)
+    assert len(made.ask(encoded, "a dog", budget=8, generation={"max_new_tokens": 2}).ids) <= 2
     assert tuple(random_vlm.FAMILIES) == FAMILIES
 
 

@@ -30,8 +30,8 @@ from foveate.core.checks import check_int, check_number
 from foveate.core.errors import ModelError, OptionError
 from foveate.core.image import Picture
 from foveate.relevance.negatives import nouns
-from foveate.vlm.encoded import Mode, Prepared, Scene
-from foveate.vlm.inputs.prompt import special_tokens, text_of
+from foveate.vlm.encoded import EncodedImage, Mode, Prepared
+from foveate.vlm.inputs.prompt import adds_special_tokens, prompt_text
 from foveate.vlm.load import libraries
 from foveate.vlm.model import VLM
 
@@ -110,7 +110,7 @@ def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callabl
     notes, ways, cells, selection = list[str](), list(_ways(plan)), list[int](), dict[str, Any]()
     for number, picture in enumerate(pictures):
         clock = _Clock(vlm, picture, plan.new)
-        cells.append(clock.scenes["drop"].cells[0])
+        cells.append(clock.encoded["drop"].tokens[0])
         ways = [way for way in ways if clock.warm_up(way, notes)]
         for repeat in range(plan.repeats):
             seen = {mode: clock.see(mode) for mode in dict.fromkeys(way.mode for way in ways if way.mode)}
@@ -146,7 +146,7 @@ class _Clock:
         self.torch, self.transformers = libraries()
         self.vlm, self.picture, self.new = vlm, picture, new
         self.cuda = vlm.model.device.type == "cuda"
-        self.scenes: dict[str, Scene] = {mode: vlm.see(picture, mode=mode) for mode in MODES}
+        self.encoded: dict[str, EncodedImage] = {mode: vlm.see(picture, mode=mode) for mode in MODES}
 
     def timed(self, function: Callable[[], Any]) -> tuple[float, Any]:
         """(milliseconds, result), with the GPU idle before and after."""
@@ -158,9 +158,9 @@ class _Clock:
 
     def encode(self) -> Any:
         """The whole image through the model's image encoder, as `see` does it."""
-        scene = self.scenes["sparse"]  # the one that keeps its pixels
+        encoded = self.encoded["sparse"]  # the one that keeps its pixels
         with self.torch.no_grad():
-            return self.vlm.family.encode(self.vlm.model, scene.inputs, [p.count for p in scene.placements])
+            return self.vlm.family.encode(self.vlm.model, encoded.inputs, [layout.count for layout in encoded.layouts])
 
     def see(self, mode: Mode) -> float:
         return self.timed(lambda: self.vlm.see(self.picture, mode=mode))[0]
@@ -176,10 +176,10 @@ class _Clock:
             why = cause.received if isinstance(cause, ModelError) else "it does not fit in memory"
             notes.append(f"left out: {way.name}, batch {way.batch}: {why}")
             return False
-        scene = self.scenes["drop"]
-        every = sum(placement.count for placement in scene.placements)
+        encoded = self.encoded["drop"]
+        every = sum(layout.count for layout in encoded.layouts)
         kept = self._budget(way)
-        way.tokens.append(every if kept is None else kept + every - scene.cells[0])
+        way.tokens.append(every if kept is None else kept + every - encoded.tokens[0])
         return True
 
     def measure_stock(self, way: Way) -> None:
@@ -205,18 +205,18 @@ class _Clock:
     def selection(self, share: float) -> dict[str, Any]:
         """Milliseconds from a question to sliced tensors, mode "drop": of a question asked before, and of new ones."""
         fresh = (f"{adjective} {noun}" for adjective, noun in itertools.product(ADJECTIVES, nouns()))
-        scene, found = self.scenes["drop"], {}
-        kept = max(1, round(scene.cells[0] * share / 100))
+        encoded, found = self.encoded["drop"], {}
+        kept = max(1, round(encoded.tokens[0] * share / 100))
         for name, texts in (("known", itertools.repeat(QUESTIONS[0])), ("new", fresh)):
             each = []
             for text in itertools.islice(texts, ALONE):
-                made = self.vlm.prepare(scene, text, budget=kept)
+                made = self.vlm.prepare(encoded, text, budget=kept)
                 each.append([made.seconds[part] * 1e3 for part in SELECTION])
             parts = np.median(each, axis=0)
             found[name] = {part: round(float(value), 3) for part, value in zip(SELECTION, parts, strict=True)}
             sums = np.sum(each, axis=1)
             found[name] |= {"sum": round(float(np.median(sums)), 3), "least": round(float(np.min(sums)), 3)}
-        return {"cells": scene.cells[0], "kept": kept, **found}
+        return {"cells": encoded.tokens[0], "kept": kept, **found}
 
     def versions(self) -> dict[str, Any]:
         """Beside the usual circumstances."""
@@ -231,11 +231,11 @@ class _Clock:
 
     def _prepare(self, way: Way) -> list[Prepared]:
         assert way.mode is not None
-        scene, kept = self.scenes[way.mode], self._budget(way)
-        return [self.vlm.prepare(scene, q, budget=kept, mode=way.mode) for q in _questions(way.batch)]
+        encoded, kept = self.encoded[way.mode], self._budget(way)
+        return [self.vlm.prepare(encoded, q, budget=kept, mode=way.mode) for q in _questions(way.batch)]
 
     def _budget(self, way: Way) -> int | None:
-        return None if way.share is None else max(1, round(self.scenes["drop"].cells[0] * way.share / 100))
+        return None if way.share is None else max(1, round(self.encoded["drop"].tokens[0] * way.share / 100))
 
     def _answer(self, made: Sequence[Prepared], new: int) -> Any:
         return self.vlm.answers(made, {"max_new_tokens": new, "min_new_tokens": new})
@@ -243,10 +243,10 @@ class _Clock:
     def _inputs(self, batch: int) -> dict[str, Any]:
         """What the stock model gets: the processor's output, padded on the left."""
         processor, model = self.vlm.processor, self.vlm.model
-        texts = [text_of(processor, question, 1, None) for question in _questions(batch)]
+        texts = [prompt_text(processor, question, 1, None) for question in _questions(batch)]
         images = [[Image.fromarray(self.picture.rgb)]] * batch
         more = {"padding": True, "padding_side": "left"} if batch > 1 else {}
-        special = special_tokens(processor, texts[0])
+        special = adds_special_tokens(processor, texts[0])
         made = processor(images=images, text=texts, return_tensors="pt", add_special_tokens=special, **more)
         return {
             name: value.to(model.device, model.dtype) if value.is_floating_point() else value.to(model.device)
