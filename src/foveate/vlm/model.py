@@ -35,7 +35,7 @@ from foveate.core.readonly import ReadOnly
 from foveate.pipeline import score
 from foveate.relevance.allocate import BEST
 from foveate.relevance.policies import Policy
-from foveate.relevance.score import nothing_of
+from foveate.relevance.score import empty_relevance
 from foveate.relevance.value import Relevance
 from foveate.vlm.encode import Attached, encode_images, encode_video
 from foveate.vlm.encoded import MODES, Answer, EncodedImage, Mode, Prepared
@@ -269,7 +269,7 @@ class VLM(Attached):
                 QuestionWarning,
                 stacklevel=4,
             )
-            return tuple(nothing_of(texture, question) for texture in encoded.textures)
+            return tuple(empty_relevance(texture, question) for texture in encoded.textures)
 
     def answers(self, made: Sequence[Prepared], generation: dict[str, Any] | None = None) -> list[Answer]:
         """Generate for prepared questions, also of different images, in one batch. All must be of one kind."""

@@ -23,11 +23,10 @@ from foveate.core.checks import check_int
 from foveate.core.errors import BudgetError, OptionError
 from foveate.core.readonly import ReadOnly
 from foveate.pipeline import allocate
-from foveate.relevance.allocate import Allocation, nearest_budget
-from foveate.relevance.budget import auto_budget
+from foveate.relevance.allocate import Allocation, auto_budget, nearest_budget
 from foveate.relevance.policies import Policy
 from foveate.relevance.value import Relevance
-from foveate.relevance.windows import windows_of
+from foveate.relevance.windows import cut_windows
 from foveate.vlm.families.token_layout import TokenLayout
 
 Budget = int | Literal["auto"] | None | tuple[int, ...]
@@ -110,7 +109,7 @@ def allocate_windows_first(
 
     Arguments as of `foveate.allocate`. A budget below that of FEWEST windows is kept in single tokens.
     """
-    fitting = min(windows_of(relevance.grid, window).nearest(budget))
+    fitting = min(cut_windows(relevance.grid, window).nearest(budget))
     if fitting > budget or budget < FEWEST * window[0] * window[1]:
         return allocate(relevance, budget, policy=policy, floor=floor, protected=protected)
     try:
@@ -137,7 +136,7 @@ def _keep_fitting(
     relevance: Relevance, protected: NDArray[np.bool_], budget: int, window: tuple[int, int]
 ) -> NDArray[np.bool_]:
     """The protected tokens [h, w] of the most relevant windows that fit into the budget."""
-    windows = windows_of(relevance.grid, window)
+    windows = cut_windows(relevance.grid, window)
     touched = np.flatnonzero(windows.any(protected.ravel()))
     ranked = touched[np.argsort(-windows.mean(relevance.map.ravel())[touched], kind="stable")]
     fit = windows.cells(ranked[np.cumsum(windows.sizes[ranked]) <= budget])
