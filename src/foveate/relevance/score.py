@@ -69,7 +69,7 @@ def score_query(
         reasons=ReadOnly(reasons),
         confidences=ReadOnly(confidences),
         ignored=query.ignored,
-        peak=_peak(final.ravel()) if entered or together else 0.0,
+        peak=_peak(final.ravel()) if entered else union if together else 0.0,
         **_of_texture(texture),
     )
 
