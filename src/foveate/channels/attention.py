@@ -2,9 +2,8 @@
 
 What is notable
 * A fixation is spread over the eye's sharp field: a Gaussian whose sigma is one degree of visual angle. The viewer's
-  distance is not known, so one degree is taken as 1/36 of the image's diagonal, the usual laboratory: pictures of
-  1024 x 768 shown at 29 x 22 degrees (Einhäuser et al., Journal of Vision 2008), 35 of 1280 pixels. Pass `sigma` in
-  pixels where the set-up is known.
+  distance is not known, so one degree is 1/36 of the image's diagonal, as in the usual laboratory: 1024 x 768 pixels
+  at 29 x 22 degrees (Einhäuser et al., Journal of Vision 2008). Pass `sigma` in pixels where the set-up is known.
 * The Gaussian is integrated over each cell, not read at its centre. So a sigma far below the size of a cell loses no
   fixation, and the same fixations on a coarser grid are the mean of the finer plane, before the peak is scaled to 1.
 * Attention is averaged, never taken apart: which heads or layers point at things differs from model to model. Choose

@@ -35,10 +35,13 @@ SIDE = 518  # pixels that one side is brought to: the size it was trained at
 LONGEST = 2 * SIDE  # pixels of the long side at most
 KIND = ModelKind(
     "depth model",
+    {"depth_anything": "AutoModelForDepthEstimation"},
+    DEFAULT,
     needed_by="depth",
     instead="leave depth out, or pass a local folder with config.json and model.safetensors",
     without_torch="all other channels need neither",
     error=ModelFilesError,
+    type_error=ModelFilesError,
 )
 EVEN = 1e-5  # of the largest value: a map that varies less has no depth in it
 
@@ -71,13 +74,8 @@ class DepthModel:
             MissingExtraError: torch or transformers is not installed.
             ModelFilesError: no such folder, not a depth model of this kind, not whole, or not to be downloaded.
         """
-
-        def choose(config: Any) -> str:
-            _check_kind(checkpoint, config)
-            return "AutoModelForDepthEstimation"
-
         where = find_checkpoint(checkpoint, KIND)
-        found = load_checkpoint(where, choose, device=device)
+        found = load_checkpoint(where, _refuse_metric, device=device)
         return cls(
             name=where.label,
             revision=found.revision,
@@ -133,13 +131,10 @@ def compute_depth_plane(rgb: NDArray[np.uint8], model: DepthModel) -> Floats:
     return np.clip((plane - np.float32(low)) / np.float32(high - low), 0, 1)
 
 
-def _check_kind(checkpoint: str, config: Any) -> None:
-    kind = config.model_type
-    if kind == "depth_anything" and config.depth_estimation_type != "relative":
-        kind = f"{config.depth_estimation_type} {kind}"
-    if kind != "depth_anything":
+def _refuse_metric(config: Any) -> None:
+    if getattr(config, "depth_estimation_type", "relative") != "relative":
         raise ModelFilesError(
-            f"'{checkpoint}' is a {kind} model",
-            expected="a relative Depth Anything model (model_type 'depth_anything')",
+            f"the checkpoint is a {config.depth_estimation_type} {config.model_type} model",
+            expected="a relative one: in metric depth larger is farther",
             fix=f"use '{DEFAULT}', or a folder with such a checkpoint",
         )

@@ -45,12 +45,9 @@ def compute_normals(depth: ArrayLike, *, relief: float = 1.0) -> Floats:
     sample along an axis has no slope there.
 
     Args:
-        depth: finite, larger is nearer.
-        relief: how many long sides of the plane the depth from 0 to 1 spans. The default of 1 makes a surface that
-            rises from 0 to 1 along the long side lean by 45 degrees.
-
-    Raises:
-        OptionError: not a plane of finite numbers, relief not above 0.
+        depth: finite, larger is nearer; OptionError otherwise.
+        relief: how many long sides of the plane the depth from 0 to 1 spans, above 0. At 1 a surface that rises from 0
+            to 1 along the long side leans by 45 degrees.
     """
     relief = check_number("relief", relief, TINY, None)
     plane = _check_depth(depth)

@@ -4,20 +4,18 @@
     encode(image, segments=Sam("/path/to/folder"))         # SAM, SAM 2 or SAM 2.1, from a folder
 
 What is notable
-* The image is embedded once. A grid of points asks for masks, three for each point, a batch of points at a time.
+* The image is embedded once. A grid of points prompts for masks, three for each point.
 * A mask stays if the model thinks well of it (its own predicted IoU) and if it is stable: it hardly changes when the
   threshold moves by 1 (Kirillov et al., "Segment Anything", ICCV 2023, sections 5 and B). Of masks that overlap by more
   than `overlap` (IoU of the masks themselves, not of boxes) the better one stays.
 * Masks are painted on four samples along a cell's side, large ones first, so that small ones lie on top. What no mask
   covers is one segment more. A cell takes its commonest sample; segments.py brings segments down to 50.
-* The library's own processor of SAM 2 needs a package that we do not want, so pixels are prepared here: SAM's long
-  side becomes the model's image size, the rest is padded with zeros; SAM 2 squeezes both sides to it. Bilinear, with
-  the checkpoint's mean and standard deviation, or ImageNet's.
-* Logits are read linearly at the fine samples; they are never brought to the image's size. 16 x 16 points instead of
-  the paper's 32 x 32: four times as fast, and segments of cells need no more than 50 masks.
+* Pixels are prepared here, because the library's processor of SAM 2 needs another package: SAM's long side becomes the
+  model's image size, the rest is padded with zeros; SAM 2 squeezes both sides to it.
+* 16 x 16 points instead of the paper's 32 x 32: four times as fast, and cells need no more than 50 masks.
 
-Not covered: crops of the image as further levels; removal of specks and holes. No trained weights could be run where
-this was written, so the defaults are the paper's and not measured here; the tests use tiny models with random weights.
+Not covered: crops of the image as further levels; removal of specks and holes. The defaults are the paper's and were
+not measured here: no trained weights could be run.
 """
 
 from __future__ import annotations
@@ -49,13 +47,15 @@ DEFAULT = "facebook/sam-vit-base"  # Apache-2.0, 375 MB
 BATCH = 64  # points at a time
 OFFSET = 1.0  # of the threshold, up and down, for the stability of a mask
 MOST_POINTS = 64  # along a side
-CLASSES = {"sam": "SamModel", "sam2": "Sam2Model", "sam2_video": "Sam2Model"}  # published SAM 2 says sam2_video
 KIND = ModelKind(
     "SAM model",
+    {"sam": "SamModel", "sam2": "Sam2Model", "sam2_video": "Sam2Model"},  # published SAM 2 says sam2_video
+    DEFAULT,
     needed_by="Sam()",
     instead="use KMeans(), which needs nothing, or a local folder: Sam('/path/to/folder')",
     without_torch="KMeans() needs neither",
     error=ModelFilesError,
+    type_error=ModelFilesError,
 )
 
 
@@ -155,23 +155,18 @@ class _Network:
 
 @lru_cache(maxsize=1)
 def _load_network(checkpoint: Checkpoint, device: str | None) -> _Network:
-    def choose(config: Any) -> str:
-        import transformers
-
-        if config.model_type not in CLASSES:
-            raise ModelFilesError(
-                f"'{checkpoint.name}' is a {config.model_type} model",
-                expected=f"a Segment Anything model (model_type {' or '.join(map(repr, CLASSES))})",
-                fix=f"use '{DEFAULT}', or a folder with such a checkpoint",
-            )
-        decoder = config.mask_decoder_config
-        if type(decoder) is type(config.prompt_encoder_config):  # transformers 5.18 and 5.19 mix up SAM 2's two
-            config.mask_decoder_config = transformers.Sam2VideoMaskDecoderConfig.from_dict(decoder.to_dict())
-        return CLASSES[config.model_type]
-
-    found = load_checkpoint(checkpoint, choose, device=device)
+    found = load_checkpoint(checkpoint, _mend_decoder, device=device)
     side, squeezed = int(found.config.prompt_encoder_config.image_size), found.config.model_type != "sam"
     return _Network(found.model, side, squeezed, np.array(found.mean, np.float32), np.array(found.std, np.float32))
+
+
+def _mend_decoder(config: Any) -> None:
+    """transformers 5.18 and 5.19 mix up the two decoders of SAM 2."""
+    decoder = getattr(config, "mask_decoder_config", None)
+    if decoder is not None and type(decoder) is type(config.prompt_encoder_config):
+        import transformers
+
+        config.mask_decoder_config = transformers.Sam2VideoMaskDecoderConfig.from_dict(decoder.to_dict())
 
 
 def linear_weights(count: int, share: float, size: int) -> Floats:

@@ -1,12 +1,10 @@
 """Segments of an image on the cell grid: which cells belong together, whatever the query.
 
-What is notable
 * A provider is any callable object with a name. `KMeans` is the default and needs nothing; `Slic` needs scikit-image
   (extra `[segments]`), `Seeds` OpenCV's contrib wheel, `Sam` of sam.py a model (extra `[torch]`).
-* `KMeans` is exact: its values are whole numbers small enough that no sum is ever rounded. So the number of threads,
-  the order of a sum and the make of the processor cannot change a segment.
-* Whatever a provider returns is checked, renumbered by size and brought down to 50 segments: `cluster_id` has room for
-  0 to 49 (layout.py).
+* `KMeans` is exact: its values are whole numbers small enough that no sum is ever rounded, so neither the number of
+  threads nor the processor changes a segment.
+* What a provider returns is checked, renumbered by size and brought down to 50 segments, the room of `cluster_id`.
 
 Formula of `KMeans`, after SLIC (Achanta et al., "SLIC Superpixels Compared to State-of-the-Art Superpixel Methods",
 TPAMI 2012) with the embedding as a third part and without search windows. The squared distance of two cells is
@@ -29,7 +27,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_array, check_int, check_number, check_pair
+from foveate.core.checks import check_array, check_int, check_number, check_pair, check_type
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.core.grid import Grid, resize_map
 from foveate.core.image import check_rgb
@@ -59,7 +57,7 @@ class Provider(Protocol):
 
 @dataclass(frozen=True)
 class KMeans:
-    """k-means over colour, position and embedding of cells, from seeds on a regular grid: nothing is random.
+    """k-means over colour, position and embedding of cells, from seeds on a regular grid; nothing is random.
 
     Attributes:
         count: at most so many segments, 1 to 50.
@@ -204,13 +202,10 @@ class Segments(Frozen):
     Attributes:
         provider: the name of what made them.
         ids: int64 [h, w], 0 to k - 1, k <= 50.
-        sizes: the table by id, float32 [k]: share of the image in each segment; they sum to 1.
-        centroids: the table by id, float32 [k, 2]: mean position (y, x) of its cells, relative to the image, in (0, 1).
-        planes: float32, read-only:
-            "cluster_id" [h, w], the ids; "cluster_size" [h, w], the size of the cell's segment;
-            "cluster_distance" [h, w], distance of the cell's centre to its segment's centroid, in pixels of the image
-            divided by its diagonal, in [0, 1];
-            "boundary" [ceil(H/4), ceil(W/4)], 1 where the sample above, below, left or right is of another segment.
+        sizes: float32 [k], share of the image in each segment.
+        centroids: float32 [k, 2], mean (y, x) of its cells, relative to the image, in (0, 1).
+        planes: float32, read-only: "cluster_id", "cluster_size" and "cluster_distance" [h, w] (of the cell's centre to
+            its segment's centroid, in diagonals of the image); "boundary" [ceil(H/4), ceil(W/4)], see `mark_borders`.
     """
 
     provider: str
@@ -238,12 +233,9 @@ def segment_image(rgb: Bytes, features: Floats, provider: Provider | None = None
     features = check_array("features", features, (None, None, None), fix="use the encoder's grid")
     check_pair("cells of the features", features.shape[:2])
     made_by = KMeans() if provider is None else provider
-    if not isinstance(made_by, Provider) or not callable(made_by) or not isinstance(made_by.name, str):
-        raise OptionError(
-            f"a provider of segments that is a {type(made_by).__name__}",
-            expected="a callable object with a name",
-            fix="pass KMeans(), Slic(), Seeds() or Sam()",
-        )
+    check_type(
+        "segments", made_by, Provider, expected="a callable object with a name", fix="pass KMeans(), for example"
+    )
     shape, size = (features.shape[0], features.shape[1]), (rgb.shape[0], rgb.shape[1])
     ids = merge_smallest(_check_ids(made_by.name, made_by(rgb, features), shape))
     counts = np.bincount(ids.ravel())

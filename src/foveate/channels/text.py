@@ -2,16 +2,13 @@
 
 * "rapidocr": the detector of RapidOCR (extra `[text]`): PP-OCRv6 small on onnxruntime. Its model lies inside the wheel,
   so nothing is downloaded; its recogniser is never loaded. About half a second of one core an image.
-* "opencv": strokes, letters, lines; no model. It finds letters by what thin things do (they vanish in a morphological
-  opening or closing) and believes them only where three of about the same height stand in a row. It misses letters
-  that touch each other, and takes fences and windows for text. Its constants were chosen on
-  the 12 images that `benchmarks.text` measures it on, so the figures flatter it. 15 ms of one core an image.
-* "auto": RapidOCR where it is installed, else OpenCV; the second result says which.
+* "opencv": strokes, letters, lines; no model. Thin things vanish in a morphological opening or closing; they count as
+  letters where three of about the same height stand in a row. It misses letters that touch each other and writing that
+  is in columns or higher than an eighth of the long side, and takes fences and windows for text. Its constants were
+  chosen on the 12 images that `benchmarks.text` measures, so the figures flatter it. 15 ms of one core an image.
+* "auto": RapidOCR where it is installed and works, else OpenCV; the second result says which.
 
-An image on which RapidOCR fails is an error where RapidOCR was asked for: an empty mask would say that there is no
-writing. "auto" asks for whatever works, so it takes OpenCV's mask then and says so in the name.
-
-Not covered: columns of writing (OpenCV), writing that is higher than an eighth of the image's long side (OpenCV).
+An image on which RapidOCR fails is an error where RapidOCR was asked for: an empty mask would mean no writing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Checkpoints in transformers format (extra `[torch]`): found, read whole, and named, for every model that needs one.
 
-What is notable
 * A checkpoint is data: weights are read as safetensors only, code that comes with it never runs, and weights that are
   missing are an error (the library would fill them with random numbers and only warn).
 * With a Hub name and nothing in the cache the checkpoint is downloaded, once; a local folder downloads nothing. Without
   a network that is an error at once.
-* Which kind of model is meant, and how errors speak of it, is a `ModelKind`; the rest is the same for all.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +32,23 @@ class ModelKind:
     """How errors speak of the models of one kind.
 
     Attributes:
-        what: "depth model", say.
+        what: "depth model", say. default: a checkpoint of this kind.
+        classes: model_type in config.json -> name of the library's class.
         needed_by: begins the sentence about a missing extra: "depth".
         instead: what to do without a download.
         without_torch: what needs neither torch nor a download.
-        error: raised for files that are missing, damaged or not to be had.
+        error: raised for files that are missing, damaged or not to be had. type_error: for another kind of model.
         files: what a folder must hold. saved_by: how to save it so that it does.
     """
 
     what: str
+    classes: dict[str, str] = field(hash=False)
+    default: str
     needed_by: str
     instead: str
     without_torch: str
     error: type[FoveateError]
+    type_error: type[FoveateError]
     files: str = "config.json and model.safetensors"
     saved_by: str = "model.save_pretrained(folder)"
 
@@ -115,7 +117,7 @@ def find_checkpoint(name: str, kind: ModelKind) -> Checkpoint:
 
 def load_checkpoint(
     checkpoint: Checkpoint,
-    choose_class: Callable[[Any], str],
+    adjust: Callable[[Any], None] | None = None,
     *,
     device: str | None = None,
     normalisation: tuple[Sequence[float], Sequence[float]] = IMAGENET,
@@ -124,14 +126,14 @@ def load_checkpoint(
     """Read a checkpoint whole.
 
     Args:
-        choose_class: configuration -> name of the library's class; raises for a configuration that it does not take.
+        adjust: changes the configuration, or raises for one that is not taken.
         device: None is a GPU where there is one.
         normalisation: mean and standard deviation of pixels where preprocessor_config.json does not name them.
         tokenizer: whether to read that, too.
 
     Raises:
         MissingExtraError: torch or transformers is not installed.
-        The kind's error: files that are missing, damaged or not to be had.
+        The kind's errors: files that are missing, damaged or not to be had; another kind of model.
     """
     torch, transformers = _import_libraries(checkpoint.kind)
     where, options = checkpoint.where, checkpoint.options
@@ -139,7 +141,9 @@ def load_checkpoint(
         if checkpoint.folder is None:
             check_reachable(where, checkpoint.pinned)
         config = transformers.AutoConfig.from_pretrained(where, **options)
-        network = getattr(transformers, choose_class(config))
+        if adjust:
+            adjust(config)
+        network = getattr(transformers, _choose_class(checkpoint, config.model_type))
         with hide_progress(transformers):
             model, report = network.from_pretrained(
                 where, config=config, use_safetensors=True, output_loading_info=True, **options
@@ -210,6 +214,17 @@ def hide_progress(transformers: Any) -> Iterator[None]:
     finally:
         if shown:
             switch.enable_progress_bar()
+
+
+def _choose_class(checkpoint: Checkpoint, model_type: str) -> str:
+    kind = checkpoint.kind
+    if model_type not in kind.classes:
+        raise kind.type_error(
+            f"'{checkpoint.name}' is a {model_type} model",
+            expected=f"a {kind.what} (model_type {' or '.join(map(repr, kind.classes))})",
+            fix=f"use '{kind.default}', or a folder with such a checkpoint",
+        )
+    return kind.classes[model_type]
 
 
 def _import_libraries(kind: ModelKind) -> tuple[Any, Any]:

@@ -111,18 +111,8 @@ class HubEncoder:
                 expected=" or ".join(cls.heads),
                 fix=f"write {cls.kind}:NAME#{cls.heads[-1]}, for example",
             )
-
-        def choose(config: Any) -> str:
-            if config.model_type not in cls.model_types:
-                raise EncoderNameError(
-                    f"'{checkpoint}' is a {config.model_type} model",
-                    expected=f"a {cls.kind.upper()} model (model_type {' or '.join(map(repr, cls.model_types))})",
-                    fix=f"use '{cls.default}', or another kind of encoder: clip, siglip, tips",
-                )
-            return "AutoModel"
-
-        where = find_checkpoint(checkpoint, _kind_of(cls.kind))
-        found = load_checkpoint(where, choose, device=device, normalisation=cls.normalisation, tokenizer=True)
+        where = find_checkpoint(checkpoint, cls._model_kind())
+        found = load_checkpoint(where, device=device, normalisation=cls.normalisation, tokenizer=True)
         return cls(
             found.model,
             found.tokenizer,
@@ -131,6 +121,21 @@ class HubEncoder:
             dense=dense,
             mean=found.mean,
             std=found.std,
+        )
+
+    @classmethod
+    def _model_kind(cls) -> ModelKind:
+        return ModelKind(
+            f"{cls.kind.upper()} checkpoint",
+            dict.fromkeys(cls.model_types, "AutoModel"),
+            cls.default,
+            needed_by=f"the encoder '{cls.kind}'",
+            instead=f"use the built-in encoder 'nano', which is offline, or a folder: '{cls.kind}:/path/to/folder'",
+            without_torch="the built-in 'nano' needs neither",
+            error=EncoderFilesError,
+            type_error=EncoderNameError,
+            files="config.json, model.safetensors and the tokenizer's files",
+            saved_by="model.save_pretrained(folder) and tokenizer.save_pretrained(folder)",
         )
 
     # --- images -------------------------------------------------------------------------------------------------------
@@ -213,15 +218,3 @@ class HubEncoder:
         limit = int(self._model.config.text_config.max_position_embeddings)
         batch = self._tokenizer(texts, padding=self.padding, truncation=True, max_length=limit, return_tensors="pt")
         return {key: batch[key] for key in ("input_ids", "attention_mask")}
-
-
-def _kind_of(family: str) -> ModelKind:
-    return ModelKind(
-        f"{family.upper()} checkpoint",
-        needed_by=f"the encoder '{family}'",
-        instead=f"use the built-in encoder 'nano', which is offline, or a local folder: '{family}:/path/to/folder'",
-        without_torch="the built-in 'nano' needs neither",
-        error=EncoderFilesError,
-        files="config.json, model.safetensors and the tokenizer's files",
-        saved_by="model.save_pretrained(folder) and tokenizer.save_pretrained(folder)",
-    )
