@@ -144,7 +144,7 @@ def test_compressed_maps_follow_the_full_ones(broccoli: Path) -> None:
 
 @pytest.mark.parametrize("budget", [0, -1, 3073, 2.5, "273", True])
 def test_budgets_that_cannot_be(texture: Texture, budget: Any) -> None:
-    for query in ("broccoli", "an elephant"):  # found and not found
+    for query in ("broccoli", "an elephant"):  # detected and not detected
         with pytest.raises(BudgetError, match="budget="):
             foveate.allocate(foveate.score(texture, query), budget)
 

@@ -19,7 +19,7 @@ def test_the_main_job(texture: Texture, broccoli: Path) -> None:
     relevance = foveate.score(texture, "a child")
     text = repr(relevance)
     assert text.startswith(f"Relevance('a child', {texture.grid.h} x {texture.grid.w} cells, confidence ")
-    assert text.endswith(": detected)" if relevance.detected else ": not found)")
+    assert text.endswith(": detected)" if relevance.detected else ": not detected)")
     kept = foveate.allocate(relevance, 200)
     assert repr(kept) == f"Allocation(200 of {texture.grid.count} cells, {texture.grid.h} x {texture.grid.w})"
     found = repr(foveate.score(texture, ["a child", "a dog", "a cat", "a bus"]))

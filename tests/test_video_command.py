@@ -452,7 +452,7 @@ def test_the_words_of_a_page(frames: list[Frame], monkeypatch: pytest.MonkeyPatc
     assert {
         f"60 of {count} cells, 1 new (brighter)",
         f"60 of {count} cells, 0 new",
-        f"confidence {absent.confidence:.2f}, not found: spread out",
+        f"confidence {absent.confidence:.2f}, not detected: spread out",
         f"frame 2 of 4, {frame.time:.2f} s",
         "confidence of each question", "keyframe", "parts renewed",
     } <= set(words)  # fmt: skip

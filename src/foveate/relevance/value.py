@@ -55,7 +55,7 @@ class Relevance(Frozen):
     peak: float = 0.0
 
     def __repr__(self) -> str:
-        found = "detected" if self.detected else "not found"
+        found = "detected" if self.detected else "not detected"
         return (
             f"Relevance({quoted(self.query)}, {self.grid.h} x {self.grid.w} cells, confidence {self.confidence:.2f}: "
             f"{found})"

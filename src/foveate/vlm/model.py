@@ -121,8 +121,8 @@ class VLM(Attached):
         Args:
             question: what is asked; it is scored on the textures and goes into the prompt.
             budget: visual tokens to keep: a number, a tuple with one for each image, "auto" or None for all. "auto" is
-                from a 64th to a quarter of them, by the map; the quarter where the thing is not found. More than there
-                are is cut to all, with a warning.
+                from a 64th to a quarter of them, by the map; the quarter where the thing is not detected. More than
+                there are is cut to all, with a warning.
             mode: "drop" after the encoder; "sparse" before it; "weight" keeps all tokens and scales their features.
             method: how tokens are chosen (select/choose.py): "relevance", or a baseline.
             policy, floor, protected, window: as of `foveate.allocate`, for method "relevance". A quarter is spread
