@@ -33,10 +33,13 @@ Device = Literal["auto", "cpu", "cuda"]
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 KIND = ModelKind(
     what="vision-language model",
+    classes={},  # foveate.vlm.attach knows its families
+    default="",
     needed_by="a vision-language model",
     instead="check the name, or pass a local folder in transformers format",
     without_torch="",
     error=ModelFilesError,
+    type_error=ModelError,
     files="config.json, model.safetensors, and the files of tokenizer and processor",
     saved_by="model.save_pretrained(folder) and processor.save_pretrained(folder)",
 )
