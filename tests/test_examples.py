@@ -30,7 +30,7 @@ def test_video_follows_a_bus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     runpy.run_path(str(EXAMPLES / "video.py"), run_name="__main__")
     said = capsys.readouterr().out
     assert said.count("encoded") >= 3
-    assert said.count("carried") >= 24
+    assert said.count("propagated") >= 24
     assert "the bus -> found" in said
 
 

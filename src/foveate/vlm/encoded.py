@@ -87,32 +87,43 @@ class EncodedImage(OfModel):
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared(OfModel):
+class Selection:
+    """What a question keeps.
+
+    Attributes:
+        question, mode: what is asked, and how the features are made.
+        chosen: the kept visual tokens of each image; `chosen[0].kept[0]` is an Allocation, with indices, scores, mask.
+        relevance: of the question, over each image.
+        tokens: (visual tokens the model gets, visual tokens there are).
+        seconds: of the parts: "score", "choose", "slice"; "encode" for mode "sparse", "see" for the crops of mode
+            "crop", "generate" of an answer.
+    """
+
+    question: str
+    mode: Mode
+    chosen: tuple[Choice, ...]
+    relevance: tuple[Relevance, ...]
+    tokens: tuple[int, int]
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared(OfModel, Selection):
     """A question ready for the model: `model(**prepared.inputs())`, or `model.generate(**prepared.inputs())`.
 
     Attributes:
         text: input_ids, attention_mask [1, K] and position_ids [1, K] or [4, 1, K] of the kept tokens.
         features, family: of the kept visual tokens, and who wraps them for the model.
         keep: which tokens of the full prompt are there, bool [L].
-        chosen: the kept visual tokens of each image.
-        relevance: of the question, over each image.
-        tokens: (visual tokens the model gets, visual tokens there are).
-        seconds: of the parts: "score", "choose", "slice" (and "encode" for mode "sparse").
-        model, kind, question, mode: what it was prepared for and how.
+        model, kind: that it was prepared for; "image" or "video".
     """
 
     text: Mapping[str, Any]
     features: VisualFeatures
     family: Family
     keep: NDArray[np.bool_]
-    chosen: tuple[Choice, ...]
-    relevance: tuple[Relevance, ...]
-    tokens: tuple[int, int]
-    seconds: Mapping[str, float]
     model: Any
     kind: str = "image"
-    question: str = ""
-    mode: Mode = "drop"
 
     def __repr__(self) -> str:
         return f"Prepared({quoted(self.question)}, {_spent(self.tokens, self.mode)}, {type(self.model).__name__})"
@@ -123,27 +134,18 @@ class Prepared(OfModel):
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
-    """A model's answer. `question`, `chosen`, `relevance`, `tokens` and `mode` are those of `Prepared`.
+class Answer(Selection):
+    """A model's answer.
 
     Attributes:
         text: without special tokens.
         ids: generated ids, int64 [n].
-        chosen: `chosen[0].kept[0]` is an Allocation, with indices, scores and mask.
-        seconds: of the parts: "score", "choose", "slice", "generate" ("encode" for mode "sparse", "see" for the crops
-            of mode "crop").
         regions: mode "crop": what was cut out; the first of `chosen` is the whole picture, then come the regions.
     """
 
     text: str
     ids: Indices
-    chosen: tuple[Choice, ...]
-    relevance: tuple[Relevance, ...]
-    tokens: tuple[int, int]
-    seconds: Mapping[str, float]
     regions: Regions | None = None
-    question: str = ""
-    mode: Mode = "drop"
 
     def __repr__(self) -> str:
         seconds = sum(self.seconds.values())

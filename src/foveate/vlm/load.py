@@ -12,7 +12,7 @@ Not covered: quantised checkpoints and models spread over several devices. Load 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from foveate.core.checks import check_choice
 from foveate.core.errors import MissingExtraError, ModelError, ModelFilesError, OptionError
@@ -28,8 +28,6 @@ from foveate.encoders.protocol import Encoder
 from foveate.vlm.attach import FAMILIES, attach
 from foveate.vlm.model import VLM
 
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-Device = Literal["auto", "cpu", "cuda"]
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 KIND = ModelKind(
     what="vision-language model",

@@ -20,7 +20,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ from foveate.relevance.policies import Policy
 from foveate.relevance.score import empty_relevance
 from foveate.relevance.value import Relevance
 from foveate.vlm.encode import Attached, encode_images, encode_video
-from foveate.vlm.encoded import MODES, Answer, EncodedImage, Mode, Prepared
+from foveate.vlm.encoded import MODES, Answer, EncodedImage, Mode, Prepared, Selection
 from foveate.vlm.families.family import VisualFeatures
 from foveate.vlm.inputs.batch import (
     cut_at_end,
@@ -142,9 +142,7 @@ class VLM(Attached):
 
         self.check(encoded, mode)
         if mode == "crop":
-            raise OptionError(
-                "mode='crop' for prepare", expected="drop, sparse, weight", fix="call ask, which sees the crops first"
-            )
+            raise OptionError("mode='crop' for prepare", expected="drop, sparse, weight", fix="call ask")
         if mode == "sparse" and method == "downsample":
             raise SceneError(
                 "method='downsample' in mode 'sparse'",
@@ -279,10 +277,9 @@ class VLM(Attached):
         import torch
 
         if not made or any(one.model is not self.model for one in made) or len({one.kind for one in made}) > 1:
+            several = "questions prepared by another model, or about images and videos together"
             raise SceneError(
-                "questions prepared by another model, or about images and videos together"
-                if made
-                else "no prepared question",
+                several if made else "no prepared question",
                 expected="questions of this model, all of one kind",
                 fix="call answers once for each; vlm.prepare(encoded, question) makes one",
             )
@@ -301,18 +298,9 @@ class VLM(Attached):
         answers = []
         for one, row in zip(made, getattr(out, "sequences", out)[:, length:].cpu().numpy(), strict=True):
             ids = cut_at_end(row, self.model)
-            answers.append(
-                Answer(
-                    text=words.decode(ids, skip_special_tokens=True).strip(),
-                    ids=ids,
-                    chosen=one.chosen,
-                    relevance=one.relevance,
-                    tokens=one.tokens,
-                    seconds=ReadOnly({**one.seconds, "generate": seconds}),
-                    question=one.question,
-                    mode=one.mode,
-                )
-            )
+            shared = {field.name: getattr(one, field.name) for field in fields(Selection)}
+            shared["seconds"] = ReadOnly({**one.seconds, "generate": seconds})
+            answers.append(Answer(**shared, text=words.decode(ids, skip_special_tokens=True).strip(), ids=ids))
         return answers
 
     def _ask_crops(self, encoded: EncodedImage, question: str, keywords: dict[str, Any], how: dict[str, Any]) -> Answer:
@@ -383,7 +371,7 @@ class VLM(Attached):
             )
         if mode in ("drop", "weight") and encoded.features is None:
             raise SceneError(
-                f"mode={mode!r} for an image that was not encoded", expected="one seen for it", fix="vlm.see(image)"
+                f"mode={mode!r}: the image was not encoded", expected="one seen for it", fix="vlm.see(image)"
             )
 
 

@@ -111,31 +111,41 @@ class Qwen(Family):
         """The encoder over the patches of these tokens alone. Every image attends to itself."""
         import torch
         from torch.nn.functional import pad
+        from transformers import vision_utils
 
         visual = model.model.visual
         grid = inputs["video_grid_thw" if "video_grid_thw" in inputs else "image_grid_thw"]
         merge = int(visual.spatial_merge_size)
-        shots = (
-            torch.repeat_interleave(grid[:, 1] * grid[:, 2], grid[:, 0]) // merge**2
-        )  # tokens; each sees only itself
+        shots = torch.repeat_interleave(grid[:, 1] * grid[:, 2], grid[:, 0]) // merge**2  # tokens of each picture
         starts = np.cumsum([0, *(grid.prod(-1) // merge**2).tolist()])
         tokens = torch.from_numpy(np.concatenate([rows + a for rows, a in zip(kept, starts, strict=False)])).to(grid)
         patches = (tokens[:, None] * merge**2 + torch.arange(merge**2, device=grid.device)).flatten()
         shot = torch.bucketize(tokens, shots.cumsum(0), right=True)
         sizes = torch.bincount(shot)
         given = {
-            "position_ids": _vision_positions(grid, merge)[patches],
+            "position_ids": vision_utils.get_vision_position_ids(grid, merge)[patches],
             "cu_seqlens": pad((sizes[sizes > 0] * merge**2).cumsum(0), (1, 0)).to(torch.int32),
         }
         if hasattr(visual, "num_grid_per_side"):
-            given |= _interpolation(visual, grid, merge, patches)
+            indices, weights = vision_utils.get_vision_interpolation_indices_and_weights(
+                grid,
+                num_grid_per_side=visual.num_grid_per_side,
+                mode=visual.interpolation_mode,
+                align_corners=visual.interpolation_align_corners,
+                spatial_merge_size=merge,
+            )
+            given |= {"interp_indices": indices[patches], "interp_weights": weights[patches]}
         if self.windows(model) is not None:
-            index, borders = _window_index(visual, grid, merge)
+            sizes_of = {"window_size": visual.window_size, "patch_size": visual.patch_size}
+            index, borders = (
+                torch.as_tensor(each, device=grid.device).long()
+                for each in vision_utils.get_vision_window_index(grid, spatial_merge_size=merge, **sizes_of)
+            )
             inverse = torch.full((int(starts[-1]),), -1, device=grid.device).scatter(
                 0, tokens, torch.arange(len(tokens), device=grid.device)
             )
             window = torch.repeat_interleave(
-                torch.arange(len(borders) - 1, device=grid.device), (borders[1:] - borders[:-1]).long() // merge**2
+                torch.arange(len(borders) - 1, device=grid.device), (borders[1:] - borders[:-1]) // merge**2
             )
             found = inverse[index] >= 0
             count = torch.bincount(window[found], minlength=len(borders) - 1)
@@ -156,32 +166,3 @@ def _split_features(out: Any, counts: Sequence[int]) -> VisualFeatures:
 
     levels = getattr(out, "deepstack_features", None) or ()
     return VisualFeatures(parts(out.pooler_output), tuple(parts(level) for level in levels))
-
-
-def _vision_positions(grid: torch.Tensor, merge: int) -> torch.Tensor:
-    from transformers.vision_utils import get_vision_position_ids
-
-    return get_vision_position_ids(grid, merge)
-
-
-def _window_index(visual: Any, grid: torch.Tensor, merge: int) -> tuple[torch.Tensor, torch.Tensor]:
-    import torch
-    from transformers.vision_utils import get_vision_window_index
-
-    index, borders = get_vision_window_index(
-        grid, spatial_merge_size=merge, window_size=visual.window_size, patch_size=visual.patch_size
-    )
-    return torch.as_tensor(index, device=grid.device).long(), torch.as_tensor(borders, device=grid.device)
-
-
-def _interpolation(visual: Any, grid: torch.Tensor, merge: int, patches: torch.Tensor) -> dict[str, torch.Tensor]:
-    from transformers.vision_utils import get_vision_interpolation_indices_and_weights
-
-    indices, weights = get_vision_interpolation_indices_and_weights(
-        grid,
-        num_grid_per_side=visual.num_grid_per_side,
-        mode=visual.interpolation_mode,
-        align_corners=visual.interpolation_align_corners,
-        spatial_merge_size=merge,
-    )
-    return {"interp_indices": indices[patches], "interp_weights": weights[patches]}
