@@ -55,10 +55,13 @@ FORMAT, VERSION = "foveate-texture-projector", 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 KIND = ModelKind(
     what="texture projector",
+    classes={},
+    default="",
     needed_by="a texture projector",
     instead="check the name",
     without_torch="",
     error=ModelFilesError,
+    type_error=ModelError,
     files=f"{CONFIG} and {WEIGHTS} as TextureProjector.save_pretrained writes them",
     saved_by="TextureProjector.save_pretrained(folder)",
 )
