@@ -30,8 +30,7 @@ from foveate.core.errors import OptionError
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
 from foveate.store.engine import ENGINES
-from foveate.store.files import find
-from foveate.store.work import BAD, read
+from foveate.store.sources import BAD, find_sources, read
 
 
 def command(
@@ -110,7 +109,7 @@ def index_images(engine: str, workers: str, store: str, listed: str) -> dict[str
 def encode_images(listed: str) -> dict[str, Any]:
     """The encoder alone, in this process: the median time of an image."""
     encoder, took = load_encoder("nano"), []
-    for source in find(listed).sources:
+    for source in find_sources(listed).files:
         try:
             rgb = load_image(read(source).content).rgb
         except BAD:

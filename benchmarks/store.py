@@ -57,14 +57,13 @@ from foveate.relevance.query import prepare
 from foveate.relevance.score import score_maps
 from foveate.store import Store
 from foveate.store.disk import Disk
+from foveate.store.format import Draft, Name, sha256
 from foveate.store.index import INDEX_FILE
-from foveate.store.ingest import SHARD_IMAGES
-from foveate.store.record import digest
-from foveate.store.recovery import VECTORS, Wanted, writing
-from foveate.store.search import Vectors, short_list
-from foveate.store.shard import Draft, Name
+from foveate.store.ingest import SHARD_IMAGES, VECTORS, EncodeBatch
+from foveate.store.reader import Vectors
+from foveate.store.recovery import Wanted, writing
+from foveate.store.search import short_list
 from foveate.store.texture import StoredTexture
-from foveate.store.work import EncodeBatch
 
 SIDE = 512  # 64 x 64 cells
 TEXTURES, RERANKED, QUESTIONS = 512, 50, 16
@@ -132,7 +131,7 @@ def measure(image: Path, repeats: int, images: int, textures: int = TEXTURES) ->
         rgb = np.asarray(Pillow.open(io.BytesIO(content)).convert("RGB"))
         whole, alone = time_in_turn(lambda: work.record(content), lambda: encoder.encode_image(rgb), few)
         decoded = time_calls(lambda: np.asarray(Pillow.open(io.BytesIO(content)).convert("RGB")), few)
-        digested = time_calls(lambda: digest(content), few)
+        digested = time_calls(lambda: sha256(content), few)
         size = store.stats()["bytes_an_image"]
         maintained = _maintenance(store, names)
     over = float(np.median(whole - alone) / np.median(alone))
@@ -179,7 +178,7 @@ def fill(store: Store, photograph: Path, textures: int = TEXTURES) -> None:
             for number in range(start, min(textures, start + SHARD_IMAGES)):
                 moved = {**record.tensors, "embedding": np.roll(record.tensors["embedding"], number, 1)}
                 vectors = (0.1 * rng.standard_normal(record.vectors.shape, np.float32)).astype(np.float16)
-                key = digest(str(number).encode())
+                key = sha256(str(number).encode())
                 draft.records.append(replace(record, key=key, tensors=moved, vectors=vectors))
                 draft.names.append(Name(f"/nowhere/{number}", f"{number}", key, 0, 0))
             writer.commit(draft)

@@ -39,9 +39,10 @@ from foveate.store.ann import (
     recall_of,
     train,
 )
-from foveate.store.identity import Space
-from foveate.store.recovery import VECTORS
-from foveate.store.search import Vectors, short_list
+from foveate.store.format import Space
+from foveate.store.ingest import VECTORS
+from foveate.store.reader import Vectors
+from foveate.store.search import short_list
 from foveate.store.shared_basis import SPACE_RANK
 from foveate.texture.basis import Basis
 

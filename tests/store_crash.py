@@ -27,8 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from foveate import Store
 from foveate.core.errors import StoreKeyError
-from foveate.store import ingest as adding
-from foveate.store import maintenance as upkeep
+from foveate.store import ingest, maintenance
 from foveate.store.disk import Disk
 from foveate.store.texture import StoredTexture
 from tests.store_toys import Toy, pictures
@@ -62,7 +61,7 @@ class Crashing(Counting):
 
 
 def small_shards() -> None:
-    for module, name in ((adding, "SHARD_IMAGES"), (upkeep, "SHARD_IMAGES"), (upkeep, "SMALL")):
+    for module, name in ((ingest, "SHARD_IMAGES"), (maintenance, "SHARD_IMAGES"), (maintenance, "SMALL")):
         setattr(module, name, 2)
 
 

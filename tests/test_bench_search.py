@@ -25,8 +25,8 @@ from foveate.pipeline import score
 from foveate.relevance.negatives import query_metric_of
 from foveate.relevance.query import prepare
 from foveate.store import Store
-from foveate.store.search import highest, together
-from foveate.store.work import seen
+from foveate.store.search import combine_peaks, highest
+from foveate.store.sources import encode_bytes
 from tests.store_toys import Rivalling, Toy, picture
 
 TOY = Toy()
@@ -70,11 +70,13 @@ def test_every_number_is_that_of_a_twin_that_does_it_the_long_way(toys: Path, re
     reader = store._reader()
     assert reader is not None
     ids = reader.vectors().ids.tolist()
-    textures = [reader.by_id(id) for id in ids]
+    textures = [reader.load("images.id = ?", id) for id in ids]
     exact = np.array(
         [
             [
-                together(np.array([score(t, f'"{p}"', encoder=TOY).confidence for p in prepare(TOY, text).phrases]))
+                combine_peaks(
+                    np.array([score(t, f'"{p}"', encoder=TOY).confidence for p in prepare(TOY, text).phrases])
+                )
                 for t, *_ in textures
             ]
             for text in ASKED
@@ -83,7 +85,7 @@ def test_every_number_is_that_of_a_twin_that_does_it_the_long_way(toys: Path, re
     metric = query_metric_of(TOY)
     points = []
     for _, path, _ in textures:
-        dense = seen(TOY, Path(path).read_bytes(), None)[1]
+        dense = encode_bytes(TOY, Path(path).read_bytes(), None)[1]
         x = dense.features.reshape(-1, TOY.width)
         points.append(reader.space.coordinates(np.zeros_like(x) if path.endswith("flat.png") else x, metric))
     cal = TOY.calibration

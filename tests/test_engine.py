@@ -29,8 +29,8 @@ from foveate.core.errors import EncoderOutputError, EngineError, MissingExtraErr
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.store.engine import ATTEMPTS, Batch, Engine, Local, Ray, Work, column, engine_named
+from foveate.store.format import list_shards
 from foveate.store.ingest import Progress
-from foveate.store.shard import shards_of
 from foveate.store.shared_basis import FittedBasis, gather, images_in
 from tests.conftest import PHOTOS
 from tests.store_toys import Toy, pictures
@@ -142,7 +142,7 @@ def test_a_store_whose_worker_was_killed_is_the_local_one(ray: Engine, tmp_path:
     assert len(killed) == 1
     assert (one.added, one.linked, len(one.bad)) == (150, 1, 1)
     assert (other.added, other.linked, other.bad) == (one.added, one.linked, one.bad)
-    assert [path.name for path in shards_of(here.path)] == [path.name for path in shards_of(there.path)]  # SHA-256
+    assert [path.name for path in list_shards(here.path)] == [path.name for path in list_shards(there.path)]  # SHA-256
     assert there.verify().ok
     again = there.add(folder, engine=ray)
     assert (again.added, again.known, len(again.bad)) == (0, 151, 1)

@@ -26,9 +26,9 @@ from foveate.core.errors import (
 )
 from foveate.store import TextureCache
 from foveate.store import reader as reader_module
+from foveate.store.format import parse_record
+from foveate.store.ingest import EncodeBatch
 from foveate.store.reader import Reader
-from foveate.store.record import record_in
-from foveate.store.work import EncodeBatch
 from tests.conftest import PHOTOS
 from tests.store_toys import Rivalling, Toy, picture, pictures, quick_folder
 
@@ -487,7 +487,7 @@ def test_the_unit_of_work_needs_no_store(toys: Store, tmp_path: Path) -> None:
         "name": ["one", "bad"],
     }
     out = work(batch)
-    record = record_in(out["record"][0])
+    record = parse_record(out["record"][0])
     assert record.key == toys.content_key("001.png")
     assert np.array_equal(record.tensors["embedding"], toys["001.png"].embedding)
     assert list(out) == ["path", "name", "size", "modified", "image", "record", "error"]

@@ -37,9 +37,8 @@ from foveate.relevance.query import prepare
 from foveate.store import ann, ingest, maintenance
 from foveate.store.ann import KEY, MAGIC, PREFIX, Ann, Best, Lists, _head, lists_for, probes_for
 from foveate.store.disk import Disk, only_writer
-from foveate.store.identity import ANN_FILE
+from foveate.store.format import ANN_FILE, list_shards
 from foveate.store.search import short_list
-from foveate.store.shard import shards_of
 from tests.conftest import PHOTOS
 from tests.store_crash import CRASHED, forked
 from tests.store_toys import Rivalling, Toy, pictures, quick_folder
@@ -414,7 +413,7 @@ def test_a_file_of_another_store_or_an_earlier_version(
 
 
 def test_a_damaged_shard_is_left_out_of_both(store: Store) -> None:
-    shard = shards_of(store.path)[1]
+    shard = list_shards(store.path)[1]
     content = bytearray(shard.read_bytes())
     content[-10] ^= 1  # its vectors are at the end
     shard.write_bytes(content)

@@ -25,8 +25,8 @@ from PIL import Image
 from foveate import Store
 from foveate.core.errors import FoveateError, StoreDamagedError, StoreError, StoreVersionError
 from foveate.store import ingest
+from foveate.store.format import list_shards, read_shard
 from foveate.store.index import SCHEMA
-from foveate.store.shard import read_shard, shards_of
 from tests.store_toys import Toy, pictures, quick_folder
 
 MOST = 64 * 2**20  # bytes that a store of four small pictures may take
@@ -150,7 +150,7 @@ def test_an_index_of_other_tables_is_made_again(statement: str, path: Path, righ
 @pytest.mark.parametrize("name", ["{}/victim", "../../outside/victim", "../quarantine/../../outside/victim"])
 def test_a_repair_moves_no_file_from_outside(name: str, path: Path, folder: Path, right: dict[str, bytes]) -> None:
     change(path, "UPDATE shards SET file = ? WHERE sequence = 1", name.format(folder / "outside"))
-    shards_of(path)[0].unlink()  # else the index is made again at once
+    list_shards(path)[0].unlink()  # else the index is made again at once
     assert opened(path).verify(repair=True).ok
     kept = numbers(opened(path))
     assert len(kept) == 2
@@ -214,7 +214,7 @@ def put_together(file: Path, header: dict[str, Any], said: Any, body: bytes) -> 
 
 
 def test_a_field_of_a_shards_header(path: Path) -> None:
-    file = shards_of(path)[0]
+    file = list_shards(path)[0]
     header, said, body = taken_apart(file)
     taken = 0
     for which, whole in (("header", header), ("said", said)):
@@ -256,7 +256,7 @@ def bomb() -> bytes:
 def test_numbers_of_an_image_with_the_right_checksum(
     tensor: str, value: bytes, path: Path, right: dict[str, bytes]
 ) -> None:
-    file = shards_of(path)[0]
+    file = list_shards(path)[0]
     header, said, body = taken_apart(file)
     start, end = header[f"0.{tensor}"]["data_offsets"]
     body[start:end] = (
@@ -279,7 +279,7 @@ def test_numbers_of_an_image_with_the_right_checksum(
 
 
 def test_vectors_that_are_no_numbers_hide_no_other_image(path: Path) -> None:
-    file = shards_of(path)[0]
+    file = list_shards(path)[0]
     header, said, body = taken_apart(file)
     start, end = header["vectors"]["data_offsets"]
     body[start:end] = b"\xff\x7f" * ((end - start) // 2)
@@ -303,7 +303,7 @@ def test_a_link_out_of_the_store_is_not_written_through(name: str, path: Path, f
     (path / name).unlink(missing_ok=True)
     (path / name).symlink_to(outside)
     if name != "shards":
-        file = shards_of(path)[0]
+        file = list_shards(path)[0]
         file.write_bytes(file.read_bytes()[:-100])
     use(path)
     with contextlib.suppress(FoveateError):
@@ -313,7 +313,7 @@ def test_a_link_out_of_the_store_is_not_written_through(name: str, path: Path, f
 
 @pytest.mark.parametrize("name", ["format.json", "basis.safetensors", "index.sqlite", "lock", "shard"])
 def test_a_pipe_does_not_block(name: str, path: Path) -> None:
-    file = shards_of(path)[0] if name == "shard" else path / name
+    file = list_shards(path)[0] if name == "shard" else path / name
     file.unlink(missing_ok=True)
     os.mkfifo(file)
     use(path)
@@ -321,7 +321,7 @@ def test_a_pipe_does_not_block(name: str, path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["format.json", "basis.safetensors", "shard"])
 def test_a_file_that_says_it_is_huge_is_not_read(name: str, path: Path) -> None:
-    file = shards_of(path)[0] if name == "shard" else path / name
+    file = list_shards(path)[0] if name == "shard" else path / name
     os.truncate(file, 2**40)  # takes no room on the disk
     if name == "shard":  # its checksum would take hours
         with pytest.raises(StoreDamagedError):

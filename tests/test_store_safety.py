@@ -30,10 +30,10 @@ from foveate.core.errors import (
     StoreVersionError,
 )
 from foveate.encoders.protocol import DenseFeatures
-from foveate.store import ingest as adding
+from foveate.store import ingest
 from foveate.store.disk import Disk, only_writer
-from foveate.store.files import find
-from foveate.store.shard import read_shard, shards_of
+from foveate.store.format import list_shards, read_shard
+from foveate.store.sources import find_sources
 from tests.store_toys import Toy, picture, pictures, quick_folder
 
 HERE = Path(__file__).parent
@@ -50,7 +50,7 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Three shards of two images."""
-    monkeypatch.setattr(adding, "SHARD_IMAGES", 2)
+    monkeypatch.setattr(ingest, "SHARD_IMAGES", 2)
     made = Store(tmp_path / "s.fov", encoder=Toy())
     made.add(pictures(tmp_path / "photos", IMAGES))
     return made
@@ -92,7 +92,7 @@ class Failing(Disk):
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adding, "SHARD_IMAGES", 2)
+    monkeypatch.setattr(ingest, "SHARD_IMAGES", 2)
     folder, n = pictures(tmp_path / "photos", 5), 0
     right = numbers(_filled(tmp_path / "right.fov", folder))
     while True:
@@ -148,7 +148,7 @@ def test_what_is_ready_is_kept_when_the_encoder_breaks(tmp_path: Path) -> None:
 def test_an_interrupt_publishes_what_is_ready(tmp_path: Path) -> None:
     store = Store(tmp_path / "s.fov", encoder=Toy())
 
-    def interrupt(progress: adding.Progress) -> None:
+    def interrupt(progress: ingest.Progress) -> None:
         if progress.done == 3:
             raise KeyboardInterrupt
 
@@ -163,11 +163,11 @@ def test_an_interrupt_publishes_what_is_ready(tmp_path: Path) -> None:
 
 def test_a_flipped_bit_is_found_named_and_put_aside_and_the_rest_serves(store: Store) -> None:
     right = numbers(store)
-    shard = shards_of(store.path)[1]
+    shard = list_shards(store.path)[1]
     entry = read_shard(shard).entries[1]
     flip(shard, entry.start + 700)
     damaged = fresh(store)
-    (name,) = [n for n in damaged if damaged.content_key(n) == entry.described["key"]]
+    (name,) = [n for n in damaged if damaged.content_key(n) == entry.head["key"]]
     with pytest.raises(StoreDamagedError, match=f"{shard.name}.*image 1"):
         damaged[name]
     assert numbers_but(damaged, name) == {n: v for n, v in right.items() if n != name}
@@ -194,7 +194,7 @@ def numbers_but(store: Store, damaged: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("where", ["header", "length", "vectors", "basis", "cut", "empty", "missing"])
 def test_other_damage_to_a_shard(store: Store, where: str) -> None:
-    right, shard = numbers(store), shards_of(store.path)[0]
+    right, shard = numbers(store), list_shards(store.path)[0]
     header = read_shard(shard)
     if where == "missing":
         shard.unlink()
@@ -329,7 +329,7 @@ def test_the_golden_store_of_version_1_stays_readable(tmp_path: Path) -> None:
 
 
 def test_any_safetensors_reader_reads_a_shard(store: Store) -> None:
-    with safe_open(shards_of(store.path)[0], framework="np") as content:
+    with safe_open(list_shards(store.path)[0], framework="np") as content:
         assert {"0.embedding", "1.thumbnail", "vectors", "space.rows"} <= set(content.keys())
         said = json.loads(content.metadata()["foveate"])
         names = {name for _, name, *_ in said["names"]}
@@ -479,8 +479,8 @@ def test_names_that_fit_several_images(tmp_path: Path) -> None:
 def test_many_tiny_files_are_found_quickly_and_in_order(tmp_path: Path) -> None:
     for number in range(2000):
         (tmp_path / f"{number:05d}.png").touch()
-    found = find(tmp_path)
-    assert [source.name for source in found.sources] == [f"{number:05d}.png" for number in range(2000)]
+    found = find_sources(tmp_path)
+    assert [source.name for source in found.files] == [f"{number:05d}.png" for number in range(2000)]
 
 
 def test_tiny_and_flat_images(tmp_path: Path) -> None:

@@ -65,15 +65,13 @@ from foveate.store.ann import (
     train,
 )
 from foveate.store.basis_check import likeness
-from foveate.store.files import Source
-from foveate.store.identity import Identity, Kind, Space
-from foveate.store.record import record_of
-from foveate.store.recovery import OWN_RANK, VECTORS
+from foveate.store.format import Identity, Kind, Space
+from foveate.store.ingest import OWN_RANK, VECTORS
+from foveate.store.record import farthest, record_of
 from foveate.store.search import highest
 from foveate.store.shared_basis import LEAST as SAMPLE
 from foveate.store.shared_basis import SPACE_RANK, fit_space
-from foveate.store.vectors import farthest
-from foveate.store.work import read, seen
+from foveate.store.sources import Source, encode_bytes, read
 from foveate.texture.basis import Basis, compress, inward
 from foveate.texture.texture import EncoderStamp
 
@@ -138,7 +136,7 @@ def basis(data: Path, limit: int | None) -> None:
         like: dict[str, list[tuple[float, float]]] = {}
         peaks: dict[str, list[Floats]] = {}
         for source in images.sources[SAMPLE:]:
-            picture, dense = seen(tower, read(source).content, None)
+            picture, dense = encode_bytes(tower, read(source).content, None)
             x = dense.features.reshape(dense.grid.count, -1).astype(np.float32)
             ways: dict[str, tuple[Basis, Floats]] = {}
             for r, space in spaces.items():
@@ -175,7 +173,7 @@ def phrases(data: Path, limit: int | None) -> None:
         space = fit_space(images.sources, tower, None, SPACE_RANK)
         found = []
         for source in images.sources:
-            picture, dense = seen(tower, read(source).content, None)
+            picture, dense = encode_bytes(tower, read(source).content, None)
             own, z = kept(picture, dense, tower, space, "own", OWN_RANK)
             offset, weights = own.project(images.text)
             found.append(peak(weights @ z.T + offset[:, None], tower))
@@ -203,7 +201,7 @@ def vectors(photos: Path, limit: int | None) -> None:
     exact: list[Floats] = []
     scores: dict[str, list[Floats]] = {}
     for source in sources:
-        picture, dense = seen(tower, read(source).content, None)
+        picture, dense = encode_bytes(tower, read(source).content, None)
         own, z = kept(picture, dense, tower, large, "own", OWN_RANK)
         offset, weights = own.project(text)
         exact.append(peak(weights @ z.T + offset[:, None], tower))

@@ -1,21 +1,30 @@
 """The store: textures of thousands to millions of images in a folder, safe from crashes, quick to read and to search.
 
-    photos.fov/format.json          what it is made of                                     identity.py
-    photos.fov/basis.safetensors    the shared basis                                       shared_basis.py
-    photos.fov/shards/*.safetensors images, a few hundred a file, never changed            shard.py, record.py
-    photos.fov/index.sqlite         where they are; made again from the shards if lost     index.py
-    photos.fov/vectors.faiss        approximate nearest neighbours, if asked for           ann.py
+    photos.fov/format.json          what it is made of
+    photos.fov/basis.safetensors    the shared basis
+    photos.fov/shards/*.safetensors images, a few hundred a file, never changed
+    photos.fov/index.sqlite         where they are; made again from the shards if lost
+    photos.fov/vectors.faiss        approximate nearest neighbours, if asked for
 
-`Store` (store.py) is all that a person needs. Below it: opening.py mends and opens, adding.py and work.py encode,
-reader.py and texture.py read, asking.py, search.py and vectors.py search, ann.py does so by FAISS, cache.py keeps
-textures in memory, upkeep.py verifies and compacts, disk.py and lock.py write. docs/store.md is the
-specification, with what was measured.
+`Store` (store.py) is all that a person needs; begin there. docs/store.md is the specification, with what was measured.
+
+    format.py       what the bytes mean: identity, space, record, shard; limits of what is read
+    disk.py         every write, and the lock of the one writer
+    index.py        SQLite; rows are checked where they are read
+    sources.py      folders and lists -> image files        record.py    features -> record
+    ingest.py       adding images                           engine.py    threads, processes or Ray that work
+    recovery.py     opening, mending after a crash          maintenance.py    verify, compact, merge
+    reader.py       row -> texture                          texture.py   the texture that it gives
+    search.py       short lists, exact scores               ann.py       short lists by FAISS
+    shared_basis.py fit a basis that images share           basis_check.py   is it good?
+    cache.py        textures in memory
 """
 
 from foveate.store.ann import AnnReport as AnnReport
 from foveate.store.cache import CacheStatistics as CacheStatistics
 from foveate.store.cache import TextureCache as TextureCache
 from foveate.store.ingest import Added as Added
+from foveate.store.ingest import EncodeBatch as EncodeBatch
 from foveate.store.ingest import Progress as Progress
 from foveate.store.search import Hit as Hit
 from foveate.store.store import Store as Store

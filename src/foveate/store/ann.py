@@ -47,11 +47,11 @@ from foveate.encoders.protocol import Calibration
 from foveate.relevance.negatives import negatives_of
 from foveate.relevance.query import Query
 from foveate.store.disk import Disk, stamp
-from foveate.store.identity import ANN_FILE
-from foveate.store.index import no_index
-from foveate.store.reader import RETRIES, Reader, log
+from foveate.store.format import ANN_FILE
+from foveate.store.index import damaged_index
+from foveate.store.reader import RETRIES, Reader, Vectors, log
 from foveate.store.recovery import Wanted, Writer, writing
-from foveate.store.search import Listed, Vectors, short_list
+from foveate.store.search import Listed, short_list
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -201,7 +201,7 @@ def build(store: Path, recall: float, wanted: Wanted, disk: Disk, progress: Call
         if writer.identity is None or writer.space is None or not images:
             raise StoreError(f"no images in the store '{store}'", expected="some to list", fix="add images first")
         reader = Reader(store, writer.identity, writer.space, writer.index, (), store.parent)
-        bank = negatives_of(wanted.tower(writer.identity.encoder)).vectors
+        bank = negatives_of(wanted.match(writer.identity.encoder)).vectors
         even = np.unique(np.linspace(0, len(bank) - 1, NOUNS).round().astype(int))
         return _build(writer, reader, images, bank[even], recall, progress, started)
 
@@ -288,7 +288,7 @@ def _images(reader: Reader, sequence: int) -> tuple[Ints, Ints]:
         rows = np.array([row[:3] for row in found], np.int64).reshape(-1, 3)
         return rows, np.array([int(row[3][:DIGITS], 16) for row in found], np.int64)
     except (TypeError, ValueError, OverflowError) as cause:
-        raise no_index(reader.index.where, cause) from cause
+        raise damaged_index(reader.index.where, cause) from cause
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------

@@ -36,10 +36,10 @@ from foveate.core.errors import OptionError, TextureEncoderError
 from foveate.core.image import load_image
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder, check_features
-from foveate.store.identity import Space
+from foveate.store.format import Space
 from foveate.store.record import SMALLEST, STEPS, in_levels, lengths_of, whole_steps
 from foveate.store.shared_basis import FittedBasis
-from foveate.store.work import BAD
+from foveate.store.sources import BAD
 from foveate.texture.basis import Basis, rounded_up
 
 Floats = NDArray[np.float32]

@@ -1,9 +1,9 @@
 """The index: SQLite, a quick way to find what the shards hold. Whoever loses it loses nothing.
 
-What is notable
 * WAL and synchronous=FULL: a row that was acknowledged survives a power cut, and readers do not wait for the writer.
 * Rows are made from the header of a shard that is already on the disk (`admit`), never otherwise: a row without a shard
   is impossible. Reading all shards in the order of their numbers makes the index again.
+* Rows are checked where they are read: `ImageRow`, `ShardRow`, `unpack_name`. An index may be hostile, or old.
 * Each thread has a connection of its own, and so has each process after a fork.
 * In a folder that cannot be written to, SQLite could not even read in WAL mode: there, the index is made in memory.
 """
@@ -25,9 +25,7 @@ from numpy.typing import NDArray
 
 from foveate.core.errors import StoreDamagedError, StoreLockedError
 from foveate.core.image import MAX_PIXELS
-from foveate.store.identity import HUGE
-from foveate.store.record import ALPHA, FLAT
-from foveate.store.shard import CRC, HEX, MOST, NAMED, Shard
+from foveate.store.format import ALPHA, FLAT, HEX, HUGE, MOST_CRC, MOST_INT, NAMED, Shard
 
 INDEX_FILE = "index.sqlite"
 WAIT = 30.0  # seconds for another process that is at the index
@@ -55,19 +53,20 @@ CREATE TABLE IF NOT EXISTS counter (changes INTEGER NOT NULL);
 INSERT INTO counter SELECT abs(random() % 1099511627776) WHERE NOT EXISTS (SELECT * FROM counter);
 PRAGMA user_version = 1;
 """
+TABLES = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
+IMAGES = "key, image, sequence, position, start, length, crc, height, width, h, w, flags, step, thumbnail, rivals"
 ROW = (
     "images.id, images.key, images.image, shards.file, images.start, images.length, images.crc, images.height, "
     "images.width, images.h, images.w, images.flags, images.step, images.thumbnail, images.rivals, images.position, "
     "images.sequence"
 )
-IMAGES = "key, image, sequence, position, start, length, crc, height, width, h, w, flags, step, thumbnail, rivals"
 FROM_IMAGES = "images JOIN shards ON shards.sequence = images.sequence"
 FROM_NAMES = "names JOIN images ON images.id = names.image JOIN shards ON shards.sequence = images.sequence"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """Where an image's record lies, and what is needed to read it; see shard.py and record.py."""
+class ImageRow:
+    """Where an image's record lies, and what is needed to read it; see format.py. Raises StoreDamagedError."""
 
     id: int
     key: str
@@ -104,13 +103,13 @@ class Row:
             and HEX.fullmatch(self.key)
             and HEX.fullmatch(self.image)
         ):
-            raise no_index(None, "an image in it is described wrongly")
+            raise damaged_index(None, "an image in it is described wrongly")
         check_file(self.file, self.sequence)
 
 
 @dataclass(frozen=True)
 class ShardRow:
-    """A shard as the index has it: number, name of its file, bytes, images, and its vectors' start and CRC-32."""
+    """A shard: number, name of its file, bytes, images, and its vectors' start and CRC-32. Raises StoreDamagedError."""
 
     sequence: int
     file: str
@@ -121,8 +120,8 @@ class ShardRow:
 
     def __post_init__(self) -> None:
         numbers = (self.sequence, self.bytes, self.images, self.vectors, self.crc)
-        if set(map(type, numbers)) != {int} or min(numbers) < 0 or self.crc > CRC:
-            raise no_index(None, "a shard in it is described wrongly")
+        if set(map(type, numbers)) != {int} or min(numbers) < 0 or self.crc > MOST_CRC:
+            raise damaged_index(None, "a shard in it is described wrongly")
         check_file(self.file, self.sequence)
 
 
@@ -130,27 +129,27 @@ def check_file(file: object, sequence: int) -> None:
     """Raises StoreDamagedError for what is not the name of the shard of this number: a path, say."""
     named = NAMED.fullmatch(file) if type(file) is str else None
     if named is None or int(named[1]) != sequence:
-        raise no_index(None, f"{file!r} is not the name of shard {sequence}")
+        raise damaged_index(None, f"{file!r} is not the name of shard {sequence}")
 
 
-def packed(text: str) -> bytes:
+def pack_name(text: str) -> bytes:
     """A path or name as bytes: also one that is no valid Unicode, as file systems allow."""
     return text.encode("utf-8", "surrogatepass")
 
 
-def unpacked(content: bytes) -> str:
-    """The text that `packed` made bytes of. Raises StoreDamagedError."""
+def unpack_name(content: bytes) -> str:
+    """The text that `pack_name` made bytes of. Raises StoreDamagedError."""
     try:
         return content.decode("utf-8", "surrogatepass")
     except (AttributeError, UnicodeDecodeError) as cause:
-        raise no_index(None, f"{content!r} is no name") from cause
+        raise damaged_index(None, f"{content!r} is no name") from cause
 
 
-class _Held:
+class _Connection:
     """A connection, closed with its thread or its index; one from before a fork is the parent's."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection, self.process = connection, os.getpid()
+    def __init__(self, connection: sqlite3.Connection, file: tuple[int, ...]) -> None:
+        self.connection, self.process, self.file = connection, os.getpid(), file
 
     def __del__(self) -> None:
         if self.process == os.getpid():
@@ -174,23 +173,23 @@ class Index:
         if self._memory is not None:
             return self._memory
         assert self.where is not None
+        mine: _Connection | None = getattr(self._local, "mine", None)
+        if mine is not None and mine.process != os.getpid():
+            mine = None
         try:
             status = os.lstat(self.where)
-            now = (os.getpid(), status.st_dev, status.st_ino)
         except OSError:
-            now = getattr(self._local, "opened", (0, 0, 0))
-            if now[0] != os.getpid():
-                raise no_index(self.where, "it is not there") from None
-        if getattr(self._local, "opened", None) != now:  # the first time, after a fork, or it was made again
+            if mine is None:
+                raise damaged_index(self.where, "it is not there") from None
+            return mine.connection
+        file = (status.st_dev, status.st_ino)
+        if mine is None or mine.file != file:  # the first time, after a fork, or it was made again
             self.close()
-            refuse_links(self.where)
-            self._local.held = _Held(connected(self.where, self.frozen))
-            self._local.opened = now
-        held: _Held = self._local.held
-        return held.connection
+            mine = self._local.mine = _Connection(connect(self.where, self.frozen), file)
+        return mine.connection
 
     def ask(self, statement: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a SELECT. Raises StoreDamagedError."""
+        """All rows of a SELECT. Raises StoreDamagedError, StoreLockedError."""
         try:
             return self.connection.execute(statement, tuple(values)).fetchall()
         except sqlite3.DatabaseError as cause:
@@ -200,17 +199,19 @@ class Index:
                     expected="a writer that pauses now and then",
                     fix="try again",
                 ) from cause
-            raise no_index(self.where, cause) from cause
+            raise damaged_index(self.where, cause) from cause
 
-    def rows(self, condition: str, values: Iterable[Any] = (), source: str = FROM_IMAGES) -> list[Row]:
-        """Records by a condition on the tables of `source`."""
-        return [Row(*row) for row in self.ask(f"SELECT {ROW} FROM {source} WHERE {condition}", values)]
+    def images(self, condition: str, values: Iterable[Any] = ()) -> list[ImageRow]:
+        """Images by a condition. Raises StoreDamagedError."""
+        return [ImageRow(*row) for row in self.ask(f"SELECT {ROW} FROM {FROM_IMAGES} WHERE {condition}", values)]
 
     def shards(self, condition: str = "1", values: Iterable[Any] = ()) -> list[ShardRow]:
-        """The shards, in the order of their numbers. Raises StoreDamagedError."""
+        """Shards by a condition, in the order of their numbers. Raises StoreDamagedError."""
         columns = "sequence, file, bytes, images, vectors, crc"
-        listed = self.ask(f"SELECT {columns} FROM shards WHERE {condition} ORDER BY sequence", values)
-        return [ShardRow(*row) for row in listed]
+        return [
+            ShardRow(*row)
+            for row in self.ask(f"SELECT {columns} FROM shards WHERE {condition} ORDER BY sequence", values)
+        ]
 
     def places(self, condition: str = "1", values: Iterable[Any] = ()) -> NDArray[np.int64]:
         """Images by a condition: int64 [n, 3] of id, sequence, position, by id. Raises StoreDamagedError."""
@@ -218,30 +219,15 @@ class Index:
         try:
             return np.array(listed, np.int64).reshape(-1, 3)
         except (TypeError, ValueError) as cause:
-            raise no_index(self.where, cause) from cause
+            raise damaged_index(self.where, cause) from cause
 
-    def check(self) -> None:
-        """Compare what does not grow with the images: tables and shards. Raises StoreDamagedError."""
-        if self.ask(TABLES) != _tables():
-            raise no_index(self.where, "its tables are others")
-        self.shards()
-        if not 0 <= self.changes < MOST // 2:
-            raise no_index(self.where, f"{self.changes} changes")
+    def count(self, what: str = "COUNT(*)", table: str = "images") -> int:
+        """A number of a table: how many rows, or another one that SQL names."""
+        return int(self.ask(f"SELECT COALESCE({what}, 0) FROM {table}")[0][0])
 
-    def check_all(self) -> None:
-        """Compare every row with what its columns are for. Raises StoreDamagedError."""
-        self.check()
-        for (said,) in self.ask("PRAGMA integrity_check"):
-            if said != "ok":
-                raise no_index(self.where, said)
-        self.rows("1")
-        for path, name, size, modified in self.ask("SELECT path, name, size, modified FROM names"):
-            unpacked(path), unpacked(name)
-            if type(size) is not int or type(modified) is not int or size < 0:
-                raise no_index(self.where, f"the size and time of {path!r}")
-        lost = "SELECT 1 FROM names WHERE image NOT IN (SELECT id FROM images) UNION ALL SELECT 1 FROM images WHERE "
-        if self.ask(f"{lost} sequence NOT IN (SELECT sequence FROM shards) LIMIT 1"):
-            raise no_index(self.where, "names without images, or images without shards")
+    def has(self, key: str) -> bool:
+        """Whether an image is there."""
+        return bool(self.ask("SELECT 1 FROM images WHERE key = ?", (key,)))
 
     @property
     def changes(self) -> int:
@@ -251,15 +237,35 @@ class Index:
         """
         found = self.ask("SELECT changes FROM counter")
         if len(found) != 1 or type(found[0][0]) is not int:
-            raise no_index(self.where, "it does not count its changes")
+            raise damaged_index(self.where, "it does not count its changes")
         return int(found[0][0])
+
+    def check(self) -> None:
+        """Compare what does not grow with the images: tables and shards. Raises StoreDamagedError."""
+        if self.ask(TABLES) != _tables():
+            raise damaged_index(self.where, "its tables are others")
+        self.shards()
+        if not 0 <= self.changes < MOST_INT // 2:
+            raise damaged_index(self.where, f"{self.changes} changes")
+
+    def check_all(self) -> None:
+        """Compare every row with what its columns are for. Raises StoreDamagedError."""
+        self.check()
+        for (flaw,) in self.ask("PRAGMA integrity_check"):
+            if flaw != "ok":
+                raise damaged_index(self.where, flaw)
+        self.images("1")
+        for path, name, size, modified in self.ask("SELECT path, name, size, modified FROM names"):
+            unpack_name(path), unpack_name(name)
+            if type(size) is not int or type(modified) is not int or size < 0:
+                raise damaged_index(self.where, f"the size and time of {path!r}")
+        lost = "SELECT 1 FROM names WHERE image NOT IN (SELECT id FROM images) UNION ALL SELECT 1 FROM images WHERE "
+        if self.ask(f"{lost} sequence NOT IN (SELECT sequence FROM shards) LIMIT 1"):
+            raise damaged_index(self.where, "names without images, or images without shards")
 
     def close(self) -> None:
         """Close this thread's connection; the next question opens another."""
-        self._local.held = self._local.opened = None
-
-
-TABLES = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
+        self._local.mine = None
 
 
 @cache
@@ -267,23 +273,15 @@ def _tables() -> list[tuple[Any, ...]]:
     return Index(None).ask(TABLES)
 
 
-def refuse_links(where: Path) -> None:
-    """Raises StoreDamagedError where SQLite would follow a link out of the store, or read what is no file."""
-    for end in ("", "-wal", "-shm", "-journal"):
+def connect(where: Path, frozen: bool = False) -> sqlite3.Connection:
+    """A connection to the index in a file. Raises StoreDamagedError where it is none."""
+    for end in ("", "-wal", "-shm", "-journal"):  # SQLite would follow a link out of the store
         file = where.with_name(where.name + end)
         if os.path.lexists(file) and not stat.S_ISREG(os.lstat(file).st_mode):
-            raise no_index(file, "it is a link, or no file")
-
-
-def connected(where: Path, frozen: bool = False) -> sqlite3.Connection:
-    """A connection to the index in a file. Raises StoreDamagedError where it is none."""
+            raise damaged_index(file, "it is a link, or no file")
+    address = f"{where.as_uri()}?{'immutable=1' if frozen else 'mode=rw'}"
     try:
-        if frozen:
-            address = f"{where.as_uri()}?immutable=1"
-            connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
-        else:
-            address = f"{where.as_uri()}?mode=rw"
-            connection = sqlite3.connect(address, uri=True, timeout=WAIT, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(address, uri=True, timeout=WAIT, isolation_level=None, check_same_thread=False)
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version != 1:
             connection.close()
@@ -291,13 +289,13 @@ def connected(where: Path, frozen: bool = False) -> sqlite3.Connection:
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA synchronous = FULL")
     except sqlite3.DatabaseError as cause:
-        raise no_index(where, cause) from cause
+        raise damaged_index(where, cause) from cause
     return connection
 
 
-def no_index(where: Path | None, cause: object) -> StoreDamagedError:
+def damaged_index(where: Path | None, cause: object) -> StoreDamagedError:
     return StoreDamagedError(
-        f"the index '{where}' cannot be read ({cause})",
+        f"the index {f'{str(where)!r} ' if where else ''}cannot be read ({cause})",
         expected="the SQLite file that foveate made",
         fix="remove it: it is made again from the shards when the store is opened",
     )
@@ -307,11 +305,10 @@ def image_rows(shard: Shard) -> list[tuple[Any, ...]]:
     """A shard's images as the index has them, by IMAGES."""
     return [
         (
-            entry.described["key"], entry.described["image"], shard.sequence, position, entry.start, entry.length,
-            entry.described["crc"], *entry.described["size"], *entry.described["grid"], entry.described["flags"],
-            entry.described["step"], entry.shapes["thumbnail"][0], int("rivals" in entry.shapes),
+            e.head["key"], e.head["image"], shard.sequence, position, e.start, e.length, e.head["crc"],
+            *e.head["size"], *e.head["grid"], e.head["flags"], e.head["step"], e.thumbnail, int(e.negatives),
         )
-        for position, entry in enumerate(shard.entries)
+        for position, e in enumerate(shard.entries)
     ]  # fmt: skip
 
 
@@ -331,13 +328,17 @@ def admit(connection: sqlite3.Connection, shard: Shard) -> None:
         found = connection.execute("SELECT id FROM images WHERE key = ?", (name.key,)).fetchone()
         if found is None:  # its shard was damaged and put aside
             continue
-        loose |= _freed(connection, name.path) - {found[0]}
-        values = (packed(name.path), packed(name.name), found[0], name.size, name.modified)
+        loose |= _images_at(connection, name.path) - {found[0]}
+        values = (pack_name(name.path), pack_name(name.name), found[0], name.size, name.modified)
         connection.execute("INSERT OR REPLACE INTO names VALUES (?, ?, ?, ?, ?)", values)
     for path in shard.removed:
-        loose |= _freed(connection, path)
-        connection.execute("DELETE FROM names WHERE path = ?", (packed(path),))
-    drop_nameless(connection, loose)
+        loose |= _images_at(connection, path)
+        connection.execute("DELETE FROM names WHERE path = ?", (pack_name(path),))
+    for image in loose:  # those that no name speaks of any more
+        connection.execute(
+            "DELETE FROM images WHERE id = ? AND NOT EXISTS (SELECT * FROM names WHERE names.image = images.id)",
+            (image,),
+        )
     for sequence in shard.replaces:
         drop_shard(connection, sequence)
         connection.execute("INSERT OR IGNORE INTO replaced VALUES (?)", (sequence,))
@@ -350,20 +351,11 @@ def drop_shard(connection: sqlite3.Connection, sequence: int) -> list[str]:
         "SELECT path FROM names JOIN images ON images.id = names.image WHERE sequence = ?", (sequence,)
     ).fetchall()
     connection.execute("DELETE FROM names WHERE image IN (SELECT id FROM images WHERE sequence = ?)", (sequence,))
-    connection.execute("DELETE FROM images WHERE sequence = ?", (sequence,))
-    connection.execute("DELETE FROM shards WHERE sequence = ?", (sequence,))
+    for table in ("images", "shards"):
+        connection.execute(f"DELETE FROM {table} WHERE sequence = ?", (sequence,))
     connection.execute("UPDATE counter SET changes = changes + 1")
-    return [unpacked(path) for (path,) in found]
+    return [unpack_name(path) for (path,) in found]
 
 
-def drop_nameless(connection: sqlite3.Connection, images: Iterable[int]) -> None:
-    """Forget those of the images that no name speaks of; inside a transaction."""
-    for image in images:
-        connection.execute(
-            "DELETE FROM images WHERE id = ? AND NOT EXISTS (SELECT * FROM names WHERE names.image = images.id)",
-            (image,),
-        )
-
-
-def _freed(connection: sqlite3.Connection, path: str) -> set[int]:
-    return {id for (id,) in connection.execute("SELECT image FROM names WHERE path = ?", (packed(path),))}
+def _images_at(connection: sqlite3.Connection, path: str) -> set[int]:
+    return {id for (id,) in connection.execute("SELECT image FROM names WHERE path = ?", (pack_name(path),))}

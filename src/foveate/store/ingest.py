@@ -1,12 +1,15 @@
 """Adding images: files are read, encoded by threads or an engine, and published a shard at a time, in their order.
 
-What is notable
+    EncodeBatch({"path", "name", ...}) -> the same, and {"size", "modified", "image", "record", "error"}
+
 * Idempotent. A file whose size and time of change are those that the index knows is not read; one whose bytes are
   known under another name gets a further name; everything else is encoded. So "again" is the answer to every
   interruption.
 * The window of files that are read and not yet written is bounded: memory does not grow with the folder.
-* An engine's workers only read and encode. Who publishes is this process alone, so a store made on a cluster holds
-  what a store of one machine holds, in the same order, and a worker that dies has nothing of it in its hands.
+* `EncodeBatch` is the unit of work: columns in, columns out, in a loop, another process, or an engine's `map_batches`.
+  It needs no store and writes nothing. An image that cannot be read fills "error"; what is wrong with the encoder is
+  raised, as it would be wrong for every image.
+* Only this process publishes, so a store made on a cluster holds what a store of one machine holds, in the same order.
 * Whatever ends the work early (an interrupt, a broken encoder), what is ready is published first; a full disk excepted.
 """
 
@@ -15,7 +18,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,23 +26,40 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from foveate.core.checks import check_int
 from foveate.core.errors import EngineError, ImageNotFoundError, OptionError, OutputError
+from foveate.encoders.load import resolve_encoder
+from foveate.encoders.protocol import Encoder
 from foveate.relevance.negatives import query_metric_of
 from foveate.store.disk import Disk
-from foveate.store.engine import Engine, engine_named
-from foveate.store.files import PathLike, Source, find
-from foveate.store.identity import Identity, Space
-from foveate.store.index import packed
-from foveate.store.parts import part_of
-from foveate.store.record import Record, digest, record_in
-from foveate.store.recovery import Wanted, Writer, another, no_store, opened, writing
-from foveate.store.shard import Draft, Name
-from foveate.store.work import BAD, EncodeBatch, read, reason, refuse_hidden, sendable
+from foveate.store.engine import Engine, column, engine_named
+from foveate.store.format import Draft, Identity, Name, Record, Space, check_basis, parse_record, sha256
+from foveate.store.index import pack_name
+from foveate.store.record import record_of
+from foveate.store.recovery import Wanted, Writer, differs, no_store, open_store, writing
+from foveate.store.shared_basis import SHARED_RANK, SPACE_RANK, fit_space
+from foveate.store.sources import (
+    BAD,
+    PathLike,
+    Source,
+    encode_bytes,
+    explain,
+    find_sources,
+    from_column,
+    read,
+    refuse_hidden,
+    take_part,
+    to_column,
+)
+from foveate.texture.basis import Basis
+from foveate.texture.texture import EncoderStamp
 
 SHARD_IMAGES, SHARD_BYTES, SHARD_SECONDS = 256, 64 * 2**20, 20.0
 MOST_WORKERS = 64
 BATCH = 16  # images of an engine's batch
+OWN_RANK, VECTORS = 16, 6
 
 
 @dataclass(frozen=True)
@@ -60,7 +80,7 @@ class Added:
     """What `add` did.
 
     Attributes:
-        added: images encoded and stored. linked: names given to images that were there. known: nothing to do.
+        added: images encoded and stored. linked: names of images that were there. known: nothing to do.
         bad: (path, why) of files that are no images, or cannot be read.
         shards: published. seconds: of it all.
     """
@@ -71,6 +91,50 @@ class Added:
     bad: tuple[tuple[str, str], ...]
     shards: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class EncodeBatch:
+    """Files -> records for a store of this identity and shared basis. `encoder`: its name, or an object."""
+
+    encoder: str | Encoder
+    identity: Identity
+    space: Space
+
+    def __call__(self, batch: Mapping[str, Sequence[Any] | NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Columns as the module says. "image" is the SHA-256 of a file, "record" is b"" where "error" says why."""
+        made: dict[str, list[Any]] = {k: [] for k in ("size", "modified", "image", "record", "error")}
+        for path, name in zip(batch["path"], batch["name"], strict=True):
+            size = modified = 0
+            image, record, error = "", b"", ""
+            try:
+                content = read(Source(from_column(path), from_column(name)))
+                size, modified, image = content.size, content.modified, sha256(content.content)
+                record = self.record(content.content).content
+            except BAD as cause:
+                error = explain(cause)
+            for values, value in zip(made.values(), (size, modified, image, record, error), strict=True):
+                values.append(value)
+        columns = {**batch, **made}
+        return {name: c if isinstance(c, np.ndarray) else column(c) for name, c in columns.items()}
+
+    def record(self, content: bytes) -> Record:
+        """The record of an image file's bytes. Raises the Image...Errors, and those of the encoder."""
+        encoder = self.resolve()
+        picture, dense = encode_bytes(encoder, content, self.identity.long_side)
+        metric = query_metric_of(encoder)
+        return record_of(sha256(content), picture, dense, encoder, self.identity, self.space, metric)
+
+    def resolve(self) -> Encoder:
+        """The encoder. Raises OptionError where it is not the one of the identity."""
+        encoder, stamp = resolve_encoder(self.encoder), self.identity.encoder
+        if (encoder.revision, encoder.width) != (stamp.revision, stamp.width):
+            raise OptionError(
+                f"encoder '{encoder.name}', revision {encoder.revision}",
+                expected=f"'{stamp.name}', revision {stamp.revision}",
+                fix="use the encoder of the store",
+            )
+        return encoder
 
 
 @dataclass(frozen=True)
@@ -94,16 +158,15 @@ def add(
     progress: Callable[[Progress], None] | None,
 ) -> Added:
     """See Store.add."""
-    whole = isinstance(workers, int) and not isinstance(workers, bool)
-    if not whole or workers < 1 or (engine is None and workers > MOST_WORKERS):
-        raise OptionError(f"workers={workers!r}", expected=f"1 to {MOST_WORKERS}", fix="as many as there are cores")
+    most = MOST_WORKERS if engine is None else None
+    workers = check_int("workers", workers, 1, most, fix="as many as there are cores")
     if isinstance(engine, str):
         engine = engine_named(engine, workers)
     threads = workers if engine is None else min(workers, MOST_WORKERS, os.cpu_count() or 1)  # a cluster has more
-    found = find(paths)
-    if not found.sources:
-        given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-        named = f"'{given[0]}'" + (f" and {len(given) - 1} more" if len(given) > 1 else "") if given else "no paths"
+    found = find_sources(paths)
+    if not found.files:
+        listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+        named = f"'{listed[0]}'" + (f" and {len(listed) - 1} more" if len(listed) > 1 else "") if listed else "no paths"
         lost = found.unreadable
         blocked = f"; {len(lost)} paths cannot be read, '{lost[0][0]}' first: {lost[0][1]}" if lost else ""
         raise ImageNotFoundError(
@@ -112,61 +175,69 @@ def add(
             ".txt list, may be called anything",
             fix=f"check the paths; the working directory is '{Path.cwd()}'",
         )
+    mine = found.files if part is None else take_part(found.files, part)
     model = None if like is None else _model(Path(os.path.abspath(like)), wanted, disk)
     with writing(store, wanted, disk) as writer:
         if model is not None and writer.identity not in (None, model[0]):
-            raise another(store, f"another encoder, basis or space than '{like}'")
-        mine = found.sources if part is None else part_of(found.sources, part)
-        bad = list(found.unreadable)
-        return _Adding(writer, wanted, model, found.sources, mine, bad, threads, progress).run(engine)
+            raise differs(store, f"another encoder, basis or space than '{like}'")
+        if writer.identity is None:
+            writer.begin(*(model or new_identity(wanted, found.files, threads)))
+        return _Ingest(writer, wanted, mine, list(found.unreadable), progress).run(engine, threads)
 
 
 def _model(path: Path, wanted: Wanted, disk: Disk) -> tuple[Identity, Space]:
     """What a store is made of, for another one to be made alike. Raises StoreError."""
-    reader = opened(path, wanted, disk, (), path.parent)
+    reader = open_store(path, wanted, disk, (), path.parent)
     if reader is None:
         raise no_store(path)
     reader.close()
     return reader.identity, reader.space
 
 
-class _Adding:
+def new_identity(wanted: Wanted, sources: Sequence[Source], workers: int = 1) -> tuple[Identity, Space]:
+    """Of a new store that is about to hold these files; the space is fitted to a sample of them."""
+    encoder = wanted.match(None)
+    query_metric_of(encoder)  # what is wrong with its texts is raised before there is a store
+    kind: Literal["own", "shared"] = "own" if wanted.basis in (None, "own") else "shared"
+    basis = check_basis(wanted.basis, encoder.width) if isinstance(wanted.basis, Basis) else None
+    usual = OWN_RANK if kind == "own" else SHARED_RANK
+    rank = check_int("rank", wanted.rank or min(usual, encoder.width), 1, encoder.width)
+    space = fit_space(sources, encoder, wanted.long_side, SPACE_RANK if kind == "own" else rank, basis, workers)
+    stamp = EncoderStamp(encoder.name, encoder.revision, encoder.width)
+    rank = rank if kind == "own" else space.basis.rank
+    return Identity(stamp, kind, rank, space.hash, wanted.long_side, VECTORS), space
+
+
+class _Ingest:
     def __init__(
         self,
         writer: Writer,
         wanted: Wanted,
-        model: tuple[Identity, Space] | None,
-        every: Sequence[Source],
         sources: Sequence[Source],
         bad: list[tuple[str, str]],
-        workers: int,
         progress: Callable[[Progress], None] | None,
     ) -> None:
-        self.writer, self.sources, self.bad, self.workers, self.report = writer, sources, bad, workers, progress
+        self.writer, self.total, self.bad, self.progress = writer, len(sources), bad, progress
         self.started = self.published = time.monotonic()
-        self.added = self.linked = self.known = self.done = self.shards = 0
+        self.added = self.linked = self.shards = 0
         self.draft, self.ready = Draft(), set[str]()
-        todo = [source for source in sources if not self._unchanged(source)]
-        self.known = self.done = len(sources) - len(todo)
-        self.todo = todo
-        if not todo and writer.identity is not None:
-            return
-        if writer.identity is None or writer.space is None:
-            if model is None:
-                identity, space, tower = wanted.identity(every, workers)
-            else:
-                (identity, space), tower = model, wanted.tower(model[0].encoder)
-            query_metric_of(tower)
-            writer.begin(identity, space)
-        else:
-            identity, space, tower = writer.identity, writer.space, wanted.tower(writer.identity.encoder)
-            query_metric_of(tower)
-        self.work = EncodeBatch(tower, identity, space)
-        self.elsewhere = EncodeBatch(wanted.encoder or tower.name, identity, space)  # a name can be sent anywhere
+        self.todo = [source for source in sources if not self._unchanged(source)]
+        self.known = self.done = len(sources) - len(self.todo)
+        if self.todo:
+            assert writer.identity is not None
+            assert writer.space is not None
+            encoder = wanted.match(writer.identity.encoder)
+            query_metric_of(encoder)
+            self.work = EncodeBatch(encoder, writer.identity, writer.space)
+            name = wanted.encoder or encoder.name  # a name can be sent anywhere
+            self.elsewhere = EncodeBatch(name, writer.identity, writer.space)
 
-    def run(self, engine: Engine | None) -> Added:
+    def run(self, engine: Engine | None, workers: int) -> Added:
         try:
-            self._encode(self._by_threads(self.workers) if engine is None else self._by_engine(engine))
+            self._report()
+            with closing(self._by_threads(workers) if engine is None else self._by_engine(engine)) as done:
+                for source, one in zip(self.todo, done, strict=True):
+                    self._take(source, one)
         except OutputError:
             raise
         except BaseException:  # an interrupt, a broken encoder: what is ready is kept
@@ -176,18 +247,12 @@ class _Adding:
         seconds = time.monotonic() - self.started
         return Added(self.added, self.linked, self.known, tuple(self.bad), self.shards, seconds)
 
-    def _encode(self, done: Generator[_Done]) -> None:
-        self._say()
-        with closing(done):
-            for source, one in zip(self.todo, done, strict=True):
-                self._take(source, one)
-
     def _by_threads(self, workers: int) -> Generator[_Done]:
         waiting: deque[Future[_Done]] = deque()
         pool = ThreadPoolExecutor(workers, "foveate-add")
         try:
             for source in self.todo:
-                waiting.append(pool.submit(self._one, source))
+                waiting.append(pool.submit(self._encode, source))
                 if len(waiting) > 2 * workers:
                     yield waiting.popleft().result()
             while waiting:
@@ -195,36 +260,34 @@ class _Adding:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _one(self, source: Source) -> _Done:
+    def _encode(self, source: Source) -> _Done:
         try:
             content = read(source)
-            image = digest(content.content)
+            image = sha256(content.content)
             key = self.work.identity.key(image)
-            new = key not in self.ready and not self._in_index(key)
+            new = key not in self.ready and not self.writer.index.has(key)
             record = self.work.record(content.content) if new else None
         except BAD as cause:
-            return _Done(0, 0, "", None, reason(cause))
+            return _Done(0, 0, "", None, explain(cause))
         return _Done(content.size, content.modified, image, record)
 
     def _by_engine(self, engine: Engine) -> Generator[_Done]:
         if not self.todo:
             return
-        paths = [sendable(source.path) for source in self.todo]
-        names = [sendable(source.name) for source in self.todo]
+        paths = [to_column(source.path) for source in self.todo]
+        names = [to_column(source.name) for source in self.todo]
         columns: dict[str, Sequence[Any]] = {"number": range(len(self.todo)), "path": paths, "name": names}
         place = 0
         for batch in engine.map(self.elsewhere, columns, BATCH):
-            wanted = np.arange(place, place + len(batch["number"]))
-            if not np.array_equal(batch["number"], wanted):  # else names would get other images' records
-                raise EngineError(f"rows {batch['number']}", expected=f"{wanted}, in order", fix="report this")
-            place += len(wanted)
-            said = (batch[name].tolist() for name in ("size", "modified", "image", "record", "error"))
-            for source, size, modified, image, record, error in zip(
-                self.todo[place - len(wanted) : place], *said, strict=True
-            ):
+            stop = place + len(batch["number"])
+            if not np.array_equal(batch["number"], np.arange(place, stop)):  # else names would get others' records
+                raise EngineError(f"rows {batch['number']}", expected=f"{place} to {stop}, in order", fix="report this")
+            values = (batch[name].tolist() for name in ("size", "modified", "image", "record", "error"))
+            for source, size, modified, image, record, error in zip(self.todo[place:stop], *values, strict=True):
                 if error and not image:
                     refuse_hidden(source, error)
-                yield _Done(size, modified, image, None if error else record_in(record), error)
+                yield _Done(size, modified, image, None if error else parse_record(record), error)
+            place = stop
 
     def _take(self, source: Source, done: _Done) -> None:
         if not self.draft:  # what came late, as an engine's first batch does, has not waited yet
@@ -233,7 +296,7 @@ class _Adding:
             self.bad.append((source.path, done.error))
         else:
             key = self.work.identity.key(done.image)
-            if done.record is None or key in self.ready or self._in_index(key):
+            if done.record is None or key in self.ready or self.writer.index.has(key):
                 self.linked += 1
             else:
                 self.draft.records.append(done.record)
@@ -245,7 +308,7 @@ class _Adding:
         full = len(self.draft.records) >= SHARD_IMAGES or self.draft.nbytes >= SHARD_BYTES
         if late or full or len(self.draft.names) >= 64 * SHARD_IMAGES:
             self._publish()
-        self._say()
+        self._report()
 
     def _publish(self) -> None:
         draft, self.draft = self.draft, Draft()
@@ -255,19 +318,14 @@ class _Adding:
         self.ready.clear()
         self.published = time.monotonic()
 
-    def _say(self) -> None:
-        if self.report is not None:
+    def _report(self) -> None:
+        if self.progress is not None:
             seconds = time.monotonic() - self.started
             counts = (self.added, self.linked, self.known, len(self.bad), seconds)
-            self.report(Progress(self.done, len(self.sources), *counts))
-
-    def _in_index(self, key: str) -> bool:
-        return bool(self.writer.index.ask("SELECT 1 FROM images WHERE key = ?", (key,)))
+            self.progress(Progress(self.done, self.total, *counts))
 
     def _unchanged(self, source: Source) -> bool:
-        if self.writer.identity is None:
-            return False
-        known = self.writer.index.ask("SELECT size, modified FROM names WHERE path = ?", (packed(source.path),))
+        known = self.writer.index.ask("SELECT size, modified FROM names WHERE path = ?", (pack_name(source.path),))
         try:
             status = os.stat(source.path)
         except OSError:

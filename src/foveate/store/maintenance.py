@@ -1,8 +1,7 @@
 """Keeping a store: is every byte as it was written, can it be smaller, and can several become one?
 
-What is notable
-* `verify` reads every byte. With `repair`, a damaged shard is put into `quarantine/`, what is whole in it is published
-  again, and what is not is forgotten by name: indexing the folder again makes it anew.
+* `verify` reads every byte. `repair` puts a damaged shard into `quarantine/`, publishes what is whole in it again, and
+  forgets the rest by name: indexing the folder again makes it anew. An index that differs is made again.
 * `compact` publishes what is alive of small shards, and of shards with removed images, in new ones. The old ones go
   after the index knows the new. At any moment a crash leaves one or both of them, never neither.
 * `merge` takes the images of other stores with the same identity: how several workers make one store.
@@ -11,7 +10,7 @@ What is notable
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,15 @@ from foveate.core.grid import Grid
 from foveate.relevance.negatives import query_metric_of
 from foveate.store import ann
 from foveate.store.disk import PART, Disk
-from foveate.store.identity import Identity
-from foveate.store.index import IMAGES, Index, Row, ShardRow, drop_shard, image_rows, packed, unpacked
+from foveate.store.format import FOLDER, Draft, Identity, Name, Record, find_flaws, list_shards, read_shard
+from foveate.store.index import IMAGES, ImageRow, Index, ShardRow, drop_shard, image_rows, pack_name, unpack_name
 from foveate.store.ingest import SHARD_BYTES, SHARD_IMAGES
 from foveate.store.reader import Reader, log
-from foveate.store.record import Record
-from foveate.store.recovery import QUARANTINE, Wanted, Writer, adopt, no_store, opened, quarantine, rebuild, writing
-from foveate.store.shard import FOLDER, Draft, Name, flaws, read_shard, shards_of
-from foveate.store.vectors import farthest
+from foveate.store.record import farthest
+from foveate.store.recovery import QUARANTINE, Wanted, Writer, no_store, open_store, rebuild, writing
 
 SMALL = SHARD_IMAGES // 2  # a shard with fewer images is worth merging
+NAMES = "names JOIN images ON images.id = names.image"
 
 
 @dataclass(frozen=True)
@@ -67,25 +65,24 @@ def verify(path: Path, reader: Reader) -> Verified:
     damaged: list[str] = []
     notes: list[str] = []
     index = reader.index
-    listed = {shard.sequence: shard.file for shard in index.shards()}
+    listed = {shard.file: shard.sequence for shard in index.shards()}
     replaced = {sequence for (sequence,) in index.ask("SELECT sequence FROM replaced")}
-    lying = shards_of(path)
+    lying = list_shards(path)
     try:
         index.check_all()
     except StoreDamagedError as error:
         problems.append(f"index: {error.received}")
     for file in lying:
-        if file.name in listed.values():
-            wrong, stale = _differences(reader, file, damaged)
+        if file.name in listed:
+            wrong, stale = _compare(reader, file, damaged)
             problems += wrong + stale
         elif int(file.name[:8]) in replaced:
             notes.append(f"{file.name}: replaced; it goes when the store is next written to")
         else:
             notes.append(f"{file.name}: not in the index yet; it is taken in when the store is next written to")
-    for sequence, name in listed.items():
-        if name not in {file.name for file in lying}:
-            problems.append(f"{name}: missing")
-            damaged += _paths(reader, "images.sequence = ?", sequence)
+    for name in listed.keys() - {file.name for file in lying}:
+        problems.append(f"{name}: missing")
+        damaged += _paths(reader, "images.sequence = ?", listed[name])
     for folder in (path, path / FOLDER):
         notes += [f"{file.name}: left by a crash" for file in folder.glob(f".*{PART}")]
     if (path / QUARANTINE).is_dir():
@@ -94,27 +91,25 @@ def verify(path: Path, reader: Reader) -> Verified:
     problems += [problem] * bool(problem)
     notes += [note] * bool(note)
     size = sum(file.stat().st_size for file in lying)
-    images, names = (int(index.ask(f"SELECT COUNT(*) FROM {table}")[0][0]) for table in ("images", "names"))
-    return Verified(
-        images, names, len(lying), size, tuple(problems), tuple(dict.fromkeys(damaged)), (), tuple(notes)
-    )  # fmt: skip
+    damaged = list(dict.fromkeys(damaged))
+    images, names = index.count(), index.count(table="names")
+    return Verified(images, names, len(lying), size, tuple(problems), tuple(damaged), (), tuple(notes))
 
 
-def _differences(reader: Reader, file: Path, damaged: list[str]) -> tuple[list[str], list[str]]:
+def _compare(reader: Reader, file: Path, damaged: list[str]) -> tuple[list[str], list[str]]:
     """What is wrong with a shard that the index knows, and with what the index says of it.
 
     The paths of damaged images are added to `damaged`.
     """
-    shard, broken, flaw = flaws(file)
+    shard, broken, flaw = find_flaws(file)
     if shard is None:
-        damaged += _paths(reader, "shards.file = ?", file.name)
+        damaged += _paths(reader, "images.sequence = ?", int(file.name[:8]))
         return [f"{file.name}: {flaw}"], []
     problems = []
     if flaw:
-        named = f", images {broken}" if broken else ""
-        problems.append(f"{file.name}: {flaw}{named}")
+        problems.append(f"{file.name}: {flaw}" + (f", images {broken}" if broken else ""))
         for position in broken:
-            damaged += _paths(reader, "shards.file = ? AND images.position = ?", file.name, position)
+            damaged += _paths(reader, "images.sequence = ? AND images.position = ?", shard.sequence, position)
     if shard.identity != reader.identity:
         problems.append(f"{file.name}: of another store")
     right = set(image_rows(shard))
@@ -127,10 +122,8 @@ def _differences(reader: Reader, file: Path, damaged: list[str]) -> tuple[list[s
 
 
 def _paths(reader: Reader, condition: str, *values: Any) -> list[str]:
-    asked = (
-        f"SELECT path FROM names JOIN images ON images.id = names.image JOIN shards USING (sequence) WHERE {condition}"
-    )
-    return [path.decode("utf-8", "surrogatepass") for (path,) in reader.index.ask(asked, values) if type(path) is bytes]
+    found = reader.index.ask(f"SELECT path FROM {NAMES} WHERE {condition}", values)
+    return [path.decode("utf-8", "surrogatepass") for (path,) in found if type(path) is bytes]
 
 
 def repair(path: Path, wanted: Wanted, disk: Disk) -> Verified:
@@ -138,28 +131,25 @@ def repair(path: Path, wanted: Wanted, disk: Disk) -> Verified:
     lost: list[str] = []
     aside: list[str] = []
     with writing(path, wanted, disk) as writer:
-        if writer.identity is None:
-            return Verified(0, 0, 0, 0, (), (), (), ())
         try:
             writer.index.check_all()
         except StoreDamagedError as error:
             log.warning("%s; it is made again", error.received)
             rebuild(path, disk)
-            adopt(writer)
+            writer.adopt()
         reader, again = _reader(writer), False
         for listed in reader.index.shards():
-            sequence, name = listed.sequence, listed.file
-            file = path / FOLDER / name
+            sequence, file = listed.sequence, path / FOLDER / listed.file
             if not file.is_file():
                 with disk.transaction(writer.index.connection, file):
                     lost += drop_shard(writer.index.connection, sequence)
                 continue
-            problems, stale = _differences(reader, file, [])
+            problems, stale = _compare(reader, file, [])
             again = again or bool(stale)
             if not problems:
                 continue
             draft = Draft(replaces=[sequence])
-            for row in reader.index.rows("images.sequence = ?", (sequence,)):
+            for row in reader.index.images("images.sequence = ?", (sequence,)):
                 record = _record(reader, row, wanted)
                 if record is None:
                     lost += _paths(reader, "images.id = ?", row.id)
@@ -169,72 +159,61 @@ def repair(path: Path, wanted: Wanted, disk: Disk) -> Verified:
             draft.names += _other_names(reader, file, {name.path for name in draft.names} | set(lost))
             draft.removed = _still_removed(reader, file, sequence, range(sequence))
             writer.commit(draft)
-            quarantine(writer, file)
-            aside.append(name)
+            writer.quarantine(file)
+            aside.append(listed.file)
         if again:
             rebuild(path, disk)
         gone = ann.discard(reader, disk)
         reader.close()
         found = verify(path, _reader(writer))
-    return Verified(
-        found.images, found.names, found.shards, found.nbytes, found.problems, tuple(dict.fromkeys(lost)),
-        tuple(aside), (*found.notes, *([gone] * bool(gone))),
-    )  # fmt: skip
+    notes = (*found.notes, *([gone] * bool(gone)))
+    return replace(found, damaged=tuple(dict.fromkeys(lost)), repaired=tuple(aside), notes=notes)
 
 
 def compact(path: Path, wanted: Wanted, disk: Disk, progress: Callable[[int, int], None] | None = None) -> int:
     """Rewrite small shards and those with removed images. -> bytes that became free."""
     with writing(path, wanted, disk) as writer:
-        if writer.identity is None:
-            return 0
-        before = sum(file.stat().st_size for file in shards_of(path))
+        before = sum(file.stat().st_size for file in list_shards(path))
         live = dict(writer.index.ask("SELECT sequence, COUNT(*) FROM images GROUP BY sequence"))
-        listed = [(shard.sequence, shard.file, shard.images) for shard in writer.index.shards()]
-        todo = [(q, file) for q, file, images in listed if live.get(q, 0) < images or images < SMALL]
-        if (
-            len(todo) == 1
-            and live.get(todo[0][0], 0) > 0
-            and {q: n for q, _, n in listed}[todo[0][0]] == live[todo[0][0]]
-        ):
+        listed = writer.index.shards()
+        todo = [s for s in listed if live.get(s.sequence, 0) < s.images or s.images < SMALL]
+        if len(todo) == 1 and 0 < live.get(todo[0].sequence, 0) == todo[0].images:
             return 0  # one small shard, all alive: nothing to gain
+        stay = {shard.sequence for shard in listed} - {shard.sequence for shard in todo}
         reader = _reader(writer)
         draft = Draft()
-        for done, (sequence, name) in enumerate(todo, 1):
-            file = path / FOLDER / name
-            for row in reader.index.rows("images.sequence = ? ORDER BY position", (sequence,)):
+        for done, shard in enumerate(todo, 1):
+            file = path / FOLDER / shard.file
+            for row in reader.index.images("images.sequence = ? ORDER BY position", (shard.sequence,)):
                 draft.records.append(_whole_record(reader, row, wanted, f"the shard '{file}'"))
                 draft.names += _names(reader, row)
             draft.names += _other_names(reader, file, {n.path for n in draft.names})
-            draft.removed += _still_removed(reader, file, sequence, {q for q, *_ in listed} - {q for q, _ in todo})
-            draft.replaces.append(sequence)
-            if len(draft.records) >= SHARD_IMAGES or draft.nbytes >= SHARD_BYTES:
-                _replace(writer, draft)
+            draft.removed += _still_removed(reader, file, shard.sequence, stay)
+            draft.replaces.append(shard.sequence)
+            if len(draft.records) >= SHARD_IMAGES or draft.nbytes >= SHARD_BYTES or done == len(todo):
+                old = [file for file in list_shards(path) if int(file.name[:8]) in draft.replaces]
+                writer.commit(draft)
+                for file in old:
+                    writer.disk.remove(file)
                 draft = Draft()
             if progress is not None:
                 progress(done, len(todo))
-        _replace(writer, draft)
         reader.close()
-        return before - sum(file.stat().st_size for file in shards_of(path))
-
-
-def _replace(writer: Writer, draft: Draft) -> None:
-    if not draft:
-        return
-    old = [file for file in shards_of(writer.path) if int(file.name[:8]) in draft.replaces]
-    writer.commit(draft)
-    for file in old:
-        writer.disk.remove(file)
+        return before - sum(file.stat().st_size for file in list_shards(path))
 
 
 def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int:
     """Take the images of other stores. -> how many were new. Raises StoreError where they cannot be compared."""
+    sources: list[tuple[Path, Reader]] = []
+    for other in others:
+        source = open_store(other, Wanted(), disk, (), other.parent)
+        if source is None:
+            raise no_store(other)
+        sources.append((other, source))
     new = 0
     with writing(path, wanted, disk) as writer:
-        sources = [(other, opened(other, Wanted(), disk, (), other.parent)) for other in others]
         identity = writer.identity
         for other, source in sources:  # all of them, before anything is written
-            if source is None:
-                raise no_store(other)
             identity = identity or source.identity
             if source.identity != identity:
                 raise StoreError(
@@ -243,15 +222,14 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
                     fix="index its images into this store; parts of unlike machines, or of other files, need --like",
                 )
         for other, source in sources:
-            assert source is not None
             if writer.identity is None:
                 writer.begin(source.identity, source.space)
             draft = Draft()
-            for row in source.index.rows("1 ORDER BY images.id"):
-                if not writer.index.ask("SELECT 1 FROM images WHERE key = ?", (row.key,)):
+            for row in source.index.images("1 ORDER BY images.id"):
+                if not writer.index.has(row.key):
                     draft.records.append(_whole_record(source, row, wanted, f"the store '{other}'"))
                     new += 1
-                draft.names += [name for name in _names(source, row) if not _named(writer.index, name)]
+                draft.names += [name for name in _names(source, row) if not _has_name(writer.index, name)]
                 if len(draft.records) >= SHARD_IMAGES or draft.nbytes >= SHARD_BYTES:
                     writer.commit(draft)
                     draft = Draft()
@@ -262,22 +240,19 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
 
 def _unlike(one: Identity, other: Identity) -> str:
     """What two stores differ in."""
-    a, b = one.described(), other.described()
+    a, b = one.as_json(), other.as_json()
     words = {"space": "shared space (fitted to other images, or by a machine that rounds otherwise)"}
     return ", ".join(words.get(name, name) for name in a if a[name] != b[name])
 
 
-def _named(index: Index, name: Name) -> bool:
-    asked = "SELECT 1 FROM names JOIN images ON images.id = names.image WHERE path = ? AND key = ?"
-    return bool(index.ask(asked, (packed(name.path), name.key)))
+def _has_name(index: Index, name: Name) -> bool:
+    return bool(index.ask(f"SELECT 1 FROM {NAMES} WHERE path = ? AND key = ?", (pack_name(name.path), name.key)))
 
 
 def statistics(path: Path, reader: Reader) -> dict[str, Any]:
     """Numbers about a store, as JSON has them."""
-    ask, identity = reader.index.ask, reader.identity
-    images, alive, cells = ask("SELECT COUNT(*), COALESCE(SUM(length), 0), COALESCE(SUM(h * w), 0) FROM images")[0]
-    shards, size = ask("SELECT COUNT(*), COALESCE(SUM(bytes), 0) FROM shards")[0]
-    written = ask("SELECT COALESCE(SUM(images), 0) FROM shards")[0][0]
+    index, identity = reader.index, reader.identity
+    images = index.count()
     return {
         "store": str(path),
         "encoder": identity.encoder.name,
@@ -286,12 +261,12 @@ def statistics(path: Path, reader: Reader) -> dict[str, Any]:
         "rank": identity.rank,
         "long_side": identity.long_side,
         "images": images,
-        "names": ask("SELECT COUNT(*) FROM names")[0][0],
-        "shards": shards,
-        "bytes": size,
-        "bytes_an_image": round(alive / images) if images else 0,
-        "cells_an_image": round(cells / images) if images else 0,
-        "dead_images": written - images,
+        "names": index.count(table="names"),
+        "shards": index.count(table="shards"),
+        "bytes": index.count("SUM(bytes)", "shards"),
+        "bytes_an_image": round(index.count("SUM(length)") / max(1, images)),
+        "cells_an_image": round(index.count("SUM(h * w)") / max(1, images)),
+        "dead_images": index.count("SUM(images)", "shards") - images,
         **ann.count(reader),
     }
 
@@ -305,24 +280,23 @@ def _reader(writer: Writer) -> Reader:
     return Reader(writer.path, writer.identity, writer.space, writer.index, (), writer.path.parent)
 
 
-def _record(reader: Reader, row: Row, wanted: Wanted) -> Record | None:
+def _record(reader: Reader, row: ImageRow, wanted: Wanted) -> Record | None:
     """The record of a row, as it was; None where it is damaged."""
     try:
         tensors = dict(reader.tensors(row))
-        grid = Grid(row.h, row.w, row.height, row.width)
         vectors = reader.vectors_at(row)
         if vectors is None:  # only they are damaged: made again from what is kept
-            tower = wanted.tower(reader.identity.encoder)
+            metric = query_metric_of(wanted.match(reader.identity.encoder))
             texture = reader.texture(row, "", "image")
             x = texture.basis.restore(texture.coordinates())
-            made = farthest(reader.space.coordinates(x, query_metric_of(tower)), reader.identity.vectors)
-            vectors = made.astype(np.float16)
+            vectors = farthest(reader.space.coordinates(x, metric), reader.identity.vectors).astype(np.float16)
     except FoveateError:
         return None
+    grid = Grid(row.h, row.w, row.height, row.width)
     return Record(row.key, row.image, grid, row.flags, row.step, tensors, vectors)
 
 
-def _whole_record(reader: Reader, row: Row, wanted: Wanted, where: str) -> Record:
+def _whole_record(reader: Reader, row: ImageRow, wanted: Wanted, where: str) -> Record:
     """The record of a row; `where` is named when it is damaged. Raises StoreDamagedError."""
     record = _record(reader, row, wanted)
     if record is None:
@@ -334,9 +308,9 @@ def _whole_record(reader: Reader, row: Row, wanted: Wanted, where: str) -> Recor
     return record
 
 
-def _names(reader: Reader, row: Row) -> list[Name]:
+def _names(reader: Reader, row: ImageRow) -> list[Name]:
     listed = reader.index.ask("SELECT path, name, size, modified FROM names WHERE image = ? ORDER BY path", (row.id,))
-    return [Name(unpacked(p), unpacked(n), row.key, size, modified) for p, n, size, modified in listed]
+    return [Name(unpack_name(p), unpack_name(n), row.key, size, modified) for p, n, size, modified in listed]
 
 
 def _other_names(reader: Reader, file: Path, known: Iterable[str]) -> list[Name]:
@@ -348,12 +322,11 @@ def _other_names(reader: Reader, file: Path, known: Iterable[str]) -> list[Name]
     out, seen = [], set(known)
     for name in shard.names:
         found = reader.index.ask(
-            "SELECT name, key, size, modified FROM names JOIN images ON images.id = names.image WHERE path = ?",
-            (packed(name.path),),
+            f"SELECT name, key, size, modified FROM {NAMES} WHERE path = ?", (pack_name(name.path),)
         )
         if found and name.path not in seen and found[0][1] == name.key:
             called, key, size, modified = found[0]
-            out.append(Name(name.path, unpacked(called), key, size, modified))
+            out.append(Name(name.path, unpack_name(called), key, size, modified))
             seen.add(name.path)
     return out
 
@@ -367,4 +340,4 @@ def _still_removed(reader: Reader, file: Path, sequence: int, stay: Iterable[int
     except StoreDamagedError:
         return []
     known = reader.index.ask
-    return [p for p in removed if not known("SELECT 1 FROM names WHERE path = ?", (packed(p),))]
+    return [p for p in removed if not known("SELECT 1 FROM names WHERE path = ?", (pack_name(p),))]

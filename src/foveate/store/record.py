@@ -1,43 +1,28 @@
-"""An image as the bytes that the store keeps: about 70 KB of an image of 64 x 48 cells.
+"""Features of a picture -> the record that the store keeps (format.py), with its image-level vectors.
 
-    basis.mean float32 [D], basis.rows float16 [r, D], basis.steps float32 [r]     of an image with its own basis
-    rivals     float16 [h, w]      of encoders whose questions compete with a bank of nouns
-    embedding  int8 [h, w, r]      z of basis.py in steps of a 127th of each axis's largest; the rows are in these steps
-    residual   uint8 [h, w]        |x - x^| in steps of a 255th of the image's largest, rounded up: a bound stays one
-    saliency   uint8 [h, w]        in 255ths
-    valid      uint8 [h, w]        opaque share of each cell, of an image with alpha
-    thumbnail  uint8 [bytes]       a JPEG, 128 pixels along its long side
-    vectors    float16 [k, s]      image-level vectors in the store's shared space (vectors.py)
-
-What is notable
-* The steps are part of the basis's rows that are kept, so a texture reads the integers as they are.
-* The residual is measured with all that rounding in it.
-* Other planes are cheap to make from pixels, so they are not kept (texture.py of this package).
+* The steps are part of the basis's rows that are kept, so a texture reads the integers as they are. The residual is
+  measured with all that rounding in it.
+* A query is about a thing, and a thing is a few cells; the mean of an image says little of it. So an image is
+  represented by k vectors, the cells that are most unlike each other (`farthest`), in the space that all images share.
+  Its score in a search's short list is the highest of theirs.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
-import zlib
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from safetensors.numpy import load
-from safetensors.numpy import save as to_bytes
 
 from foveate.channels.saliency import compute_saliency
-from foveate.core.errors import StoreDamagedError
-from foveate.core.grid import Grid, resize_map
+from foveate.core.grid import resize_map
 from foveate.core.image import Picture
 from foveate.encoders.protocol import DenseFeatures, Encoder
-from foveate.store.identity import Identity, Space
-from foveate.store.vectors import farthest
+from foveate.relevance.negatives import negatives_of
+from foveate.store.format import ALPHA, FLAT, Identity, Record, Space
 from foveate.texture.basis import Basis, Metric, rounded_up
 
 Floats = NDArray[np.float32]
@@ -46,79 +31,6 @@ EVERY, ENOUGH = 3, 1024  # an image's basis is fitted to one cell in three, if t
 SPARE, TURNS = 16, 4  # directions beyond those wanted, and iterations: scores as good as with exact eigenvectors
 SMALLEST = 1e-7  # an axis without spread must not divide by 0
 THUMBNAIL, QUALITY = 128, 80
-FLAT, ALPHA = 1, 2  # flags of a record
-HEAD, VECTORS = "record", "vectors"  # beside the tensors, where a record travels
-
-
-@dataclass(frozen=True, eq=False)
-class Record:
-    """One image, ready to be written.
-
-    Attributes:
-        key: of Identity.key.
-        image: SHA-256 of the image's bytes, in hex.
-        grid: cells over the image.
-        flags: FLAT for an image of one colour, ALPHA for one with transparency.
-        step: of the residual.
-        tensors: by name, in the order of the module's table, without the vectors.
-        vectors: float16 [k, s].
-    """
-
-    key: str
-    image: str
-    grid: Grid
-    flags: int
-    step: float
-    tensors: dict[str, NDArray[Any]]
-    vectors: NDArray[np.float16]
-
-    @property
-    def payload(self) -> bytes:
-        """The tensors' bytes, one after the other."""
-        return b"".join(np.ascontiguousarray(tensor).tobytes() for tensor in self.tensors.values())
-
-    def described(self) -> dict[str, Any]:
-        """What the shard says of it beside its tensors."""
-        return {
-            "key": self.key,
-            "image": self.image,
-            "size": [self.grid.height, self.grid.width],
-            "grid": list(self.grid.shape),
-            "flags": self.flags,
-            "step": self.step,
-            "crc": zlib.crc32(self.payload),
-        }
-
-    @property
-    def content(self) -> bytes:
-        """As a safetensors file, which is how it travels between processes; `record_in` reads it."""
-        said = json.dumps({**self.described(), "tensors": list(self.tensors)}).encode()
-        every = {**self.tensors, HEAD: np.frombuffer(said, np.uint8), VECTORS: self.vectors}
-        return bytes(to_bytes({name: np.ascontiguousarray(tensor) for name, tensor in every.items()}))
-
-
-def record_in(content: bytes) -> Record:
-    """What `Record.content` wrote. Raises StoreDamagedError where it is anything else."""
-    try:
-        tensors = load(content)
-        said = json.loads(tensors[HEAD].tobytes())
-        grid = Grid(*said["grid"], *said["size"])
-        ordered = {name: tensors[name] for name in said["tensors"]}
-        record = Record(said["key"], said["image"], grid, said["flags"], said["step"], ordered, tensors[VECTORS])
-        if zlib.crc32(record.payload) != said["crc"]:
-            raise ValueError("its CRC-32 differs")
-    except Exception as cause:
-        raise StoreDamagedError(
-            f"{len(content):,} bytes that are no record ({type(cause).__name__}: {cause})",
-            expected="what a worker of the same release sent",
-            fix="the same foveate on all machines",
-        ) from cause
-    return record
-
-
-def digest(content: bytes) -> str:
-    """SHA-256 of an image's bytes, in hex."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def record_of(
@@ -203,8 +115,6 @@ def lengths_of(levels: NDArray[np.uint8], step: float) -> NDArray[np.float16]:
 
 def _rivals(z: NDArray[np.int8], basis: Basis, tower: Encoder) -> NDArray[np.float16]:
     """log(mean over the bank of exp(t s)) / t at each cell: of many nouns, made once instead of at each search."""
-    from foveate.relevance.negatives import negatives_of
-
     t, bank = tower.calibration.temperature, negatives_of(tower).vectors
     offset, weights = basis.project(bank)
     level = np.zeros(len(z))
@@ -223,3 +133,21 @@ def thumbnail(rgb: NDArray[np.uint8]) -> bytes:
     out = io.BytesIO()
     Image.fromarray(small).save(out, "JPEG", quality=QUALITY)
     return out.getvalue()
+
+
+def farthest(points: Floats, count: int) -> Floats:
+    """`count` of the points [n, s], each as far as can be from those before; ties go to the lower index.
+
+    Of fewer points some are repeated.
+    """
+    squares = np.einsum("ns,ns->n", points, points)
+
+    def distance(centre: Floats) -> Floats:
+        return np.asarray(squares - 2 * (points @ centre) + centre @ centre, np.float32)
+
+    chosen = [int(distance(points.mean(0)).argmax())]
+    nearest = distance(points[chosen[0]])
+    while len(chosen) < count:
+        chosen.append(int(nearest.argmax()))
+        np.minimum(nearest, distance(points[chosen[-1]]), out=nearest)
+    return points[chosen]

@@ -1,6 +1,5 @@
 """Opening a store: for reading, as it is; for writing, with the lock, after mending what a crash left.
 
-What is notable
 * Mending loses nothing. Temporary files go. A shard without rows was published by a process that died before its
   transaction: if it is whole, its rows are made; if not, it goes to `quarantine/`.
 * An index that is missing or cannot be read is made again from the shards; where the folder may not be written to, in
@@ -12,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from foveate.core.checks import check_int
 from foveate.core.errors import (
-    FoveateError,
     OptionError,
     OutputError,
     StoreDamagedError,
@@ -34,28 +32,30 @@ from foveate.core.errors import (
 )
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.protocol import Encoder
-from foveate.store.disk import PART, TEMPORARY, Disk, only_writer
-from foveate.store.files import Source
-from foveate.store.identity import (
+from foveate.store.disk import PART, TEMPORARY, Disk, only_writer, temporary_in
+from foveate.store.format import (
     ANN_FILE,
+    FOLDER,
     FORMAT_FILE,
+    MOST_SHARDS,
     SPACE_FILE,
+    Draft,
     Identity,
     Space,
-    checked_basis,
-    identity_of,
-    read_format,
-    space_in,
+    check_basis,
+    find_flaws,
+    list_shards,
+    publish,
+    read_identity,
+    read_shard,
+    read_space,
 )
 from foveate.store.index import INDEX_FILE, SCHEMA, Index, admit
 from foveate.store.reader import Reader, log
-from foveate.store.shard import FOLDER, MOST_SHARDS, Draft, flaws, publish, read_shard, shards_of
-from foveate.store.shared_basis import SHARED_RANK, SPACE_RANK, fit_space
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp
 
 QUARANTINE = "quarantine"
-OWN_RANK, VECTORS = 16, 6
 OURS = {FORMAT_FILE, SPACE_FILE, FOLDER, QUARANTINE, ANN_FILE, "lock"}
 
 
@@ -70,14 +70,14 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if isinstance(self.basis, Basis):
-            checked_basis(self.basis)
+            check_basis(self.basis)
         elif self.basis not in (None, "own", "shared"):
             raise OptionError(
                 f"basis={self.basis!r}", expected="'own', 'shared', or a Basis", fix="leave it out for 'own'"
             )
         for name, value in (("rank", self.rank), ("long_side", self.long_side)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise OptionError(f"{name}={value!r}", expected="a whole number from 1", fix="leave it out")
+            if value is not None:
+                check_int(name, value)
 
     def check(self, path: Path, identity: Identity, space: Space) -> None:
         """Raises StoreError where the store at `path` is another one than was wanted."""
@@ -92,45 +92,23 @@ class Wanted:
         )
         for what, wanted, found in pairs:
             if wanted is not None and wanted != found:
-                raise another(path, f"{what} {found!r}, not {wanted!r}")
-        if isinstance(self.basis, Basis) and not _same(self.basis, space.basis):
-            raise another(path, "another basis than the one given")
+                raise differs(path, f"{what} {found!r}, not {wanted!r}")
+        mine, other = self.basis, space.basis
+        same = not isinstance(mine, Basis) or np.array_equal(mine.mean, other.mean)
+        if not same or (isinstance(mine, Basis) and not np.array_equal(mine.rows, other.rows)):
+            raise differs(path, "another basis than the one given")
 
-    def tower(self, stamp: EncoderStamp | None) -> Encoder:
+    def match(self, stamp: EncoderStamp | None) -> Encoder:
         """The encoder to index with. Raises TextureEncoderError where it is not that of the store."""
-        if stamp is None:
-            return resolve_encoder(self.encoder or "nano")
-        return match_encoder(stamp, self.encoder)
-
-    def identity(self, sources: Sequence[Source], workers: int = 1) -> tuple[Identity, Space, Encoder]:
-        """Of a new store that is about to hold these files."""
-        tower = self.tower(None)
-        kind = "own" if self.basis in (None, "own") else "shared"
-        given = self.basis if isinstance(self.basis, Basis) else None
-        if given is not None:
-            checked_basis(given, tower.width)
-        rank = self.rank or (OWN_RANK if kind == "own" else SHARED_RANK)
-        if rank > tower.width and self.rank is not None:
-            raise OptionError(
-                f"rank={rank}", expected=f"at most {tower.width}, the encoder's width", fix="leave it out"
-            )
-        rank = min(rank, tower.width)
-        space = fit_space(sources, tower, self.long_side, SPACE_RANK if kind == "own" else rank, given, workers)
-        stamp = EncoderStamp(tower.name, tower.revision, tower.width)
-        rank = rank if kind == "own" else space.basis.rank
-        return Identity(stamp, kind, rank, space.hash, self.long_side, VECTORS), space, tower  # type: ignore[arg-type]
+        return resolve_encoder(self.encoder or "nano") if stamp is None else match_encoder(stamp, self.encoder)
 
 
-def another(path: Path, what: str) -> StoreError:
+def differs(path: Path, what: str) -> StoreError:
     return StoreError(
         f"the store '{path}' has {what}",
         expected="the same for all images of a store",
         fix="leave the option out to use the store as it is, or index into another folder",
     )
-
-
-def _same(a: Basis, b: Basis) -> bool:
-    return np.array_equal(a.mean, b.mean) and np.array_equal(a.rows, b.rows)
 
 
 def no_store(path: Path) -> StoreNotFoundError:
@@ -144,51 +122,41 @@ def no_store(path: Path) -> StoreNotFoundError:
 # --- for reading ------------------------------------------------------------------------------------------------------
 
 
-def opened(path: Path, wanted: Wanted, disk: Disk, channels: tuple[str, ...], root: Path) -> Reader | None:
+def open_store(path: Path, wanted: Wanted, disk: Disk, channels: tuple[str, ...], root: Path) -> Reader | None:
     """What reads the store; None where there is nothing yet. Raises StoreError and its kinds."""
-    found = _described(path)
+    found = _describe(path)
     if found is None:
         return None
-    identity, space = found
-    wanted.check(path, identity, space)
-    return Reader(path, identity, space, _index(path, disk), channels, root)
+    wanted.check(path, *found)
+    return Reader(path, *found, _open_index(path, disk), channels, root)
 
 
-def _described(path: Path) -> tuple[Identity, Space] | None:
-    said = read_format(path)
-    if said is None and not shards_of(path):
+def _describe(path: Path) -> tuple[Identity, Space] | None:
+    identity, space = read_identity(path), None
+    if identity is None and not list_shards(path):
         _refuse_foreign(path)
         return None
-    identity = space = None
-    if said is not None:
-        identity = identity_of(said, f"'{path / FORMAT_FILE}'")
+    if identity is not None:
         with contextlib.suppress(StoreDamagedError):
-            space = space_in(path / SPACE_FILE)
-    if identity is None or space is None or not _fit(identity, space):
-        for file in shards_of(path):
-            with contextlib.suppress(StoreDamagedError):
-                shard = read_shard(file)
-                if identity in (None, shard.identity) and _fit(shard.identity, shard.space):
-                    return shard.identity, shard.space
-        raise StoreDamagedError(
-            f"'{path / SPACE_FILE}' is missing or damaged, and so is every shard",
-            expected="the store's shared basis",
-            fix="index the images into a new folder",
-        )
-    return identity, space
+            space = read_space(path / SPACE_FILE)
+    if identity is not None and space is not None and space.fits(identity):
+        return identity, space
+    for file in list_shards(path):
+        with contextlib.suppress(StoreDamagedError):
+            shard = read_shard(file)
+            if identity in (None, shard.identity) and shard.space.fits(shard.identity):
+                return shard.identity, shard.space
+    raise StoreDamagedError(
+        f"'{path / SPACE_FILE}' is missing or damaged, and so is every shard",
+        expected="the store's shared basis",
+        fix="index the images into a new folder",
+    )
 
 
-def _fit(identity: Identity, space: Space) -> bool:
-    """Whether a space is the one of a store."""
-    basis = space.basis
-    rank = basis.rank if identity.kind == "own" else identity.rank
-    return (space.hash, len(basis.mean), basis.rank) == (identity.space, identity.encoder.width, rank)
-
-
-def _agree(path: Path, identity: Identity) -> None:
+def _check_format(path: Path, identity: Identity) -> None:
     """Raises StoreDamagedError where no shard is of the store that format.json describes, and some can be read."""
     others = 0
-    for file in shards_of(path):
+    for file in list_shards(path):
         with contextlib.suppress(StoreDamagedError, StoreVersionError):
             if read_shard(file).identity == identity:
                 return
@@ -220,16 +188,20 @@ def _refuse_foreign(path: Path) -> None:
         )
 
 
-def _index(path: Path, disk: Disk) -> Index:
+def _open_index(path: Path, disk: Disk) -> Index:
     file = path / INDEX_FILE
     if not os.access(path, os.W_OK):
-        if _readable(Index(file, frozen=True)) and not _size(path / f"{INDEX_FILE}-wal"):
+        log_file = path / f"{INDEX_FILE}-wal"
+        if _readable(Index(file, frozen=True)) and not (log_file.is_file() and log_file.stat().st_size):
             return Index(file, frozen=True)
-        return _from_shards(path)
+        return _index_in_memory(path)
     if _readable(Index(file)):
-        _catch_up(path, disk)
+        listed = {shard.file for shard in Index(file).shards()}
+        if not all(shard.name in listed for shard in list_shards(path)):  # a crash, or an index copied without its log
+            with contextlib.suppress(StoreLockedError, OutputError), writing(path, Wanted(), disk):
+                pass
         return Index(file)
-    if not shards_of(path):
+    if not list_shards(path):
         return Index(None)
     try:
         with only_writer(path):
@@ -238,23 +210,7 @@ def _index(path: Path, disk: Disk) -> Index:
         return Index(file)
     except (StoreLockedError, OutputError) as cause:
         log.warning("%s; the index is made in memory", cause.received)
-        return _from_shards(path)
-
-
-def _catch_up(path: Path, disk: Disk) -> None:
-    """Rows for shards without any, where nobody is writing: a crash, or an index that was copied without its log."""
-    listed = {shard.file for shard in Index(path / INDEX_FILE).shards()}
-    if all(file.name in listed for file in shards_of(path)):
-        return
-    with contextlib.suppress(StoreLockedError, OutputError), writing(path, Wanted(), disk):
-        pass
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+        return _index_in_memory(path)
 
 
 def _readable(index: Index) -> bool:
@@ -267,17 +223,17 @@ def _readable(index: Index) -> bool:
         index.close()
 
 
-def _from_shards(path: Path) -> Index:
+def _index_in_memory(path: Path) -> Index:
     index = Index(None)
     _admit_all(index.connection, path)
     return index
 
 
 def _admit_all(connection: sqlite3.Connection, path: Path) -> None:
-    for file in shards_of(path):
+    for file in list_shards(path):
         try:
             shard = read_shard(file)
-        except StoreDamagedError as error:  # verify says so, and puts it aside
+        except StoreDamagedError as error:  # verify reports it, and puts it aside
             log.warning("%s", error.received)
             continue
         admit(connection, shard)
@@ -295,10 +251,10 @@ class Writer:
 
     def begin(self, identity: Identity, space: Space) -> None:
         """Make a new store."""
+        self.identity, self.space = identity, space
         self.disk.make_folder(self.path / FOLDER)
         self.disk.publish(self.path / SPACE_FILE, [space.content])
-        self.disk.publish(self.path / FORMAT_FILE, [json.dumps(identity.described(), indent=1).encode()])
-        self.identity, self.space = identity, space
+        self._publish_format()
         rebuild(self.path, self.disk)
 
     def commit(self, draft: Draft) -> None:
@@ -307,104 +263,96 @@ class Writer:
             return
         assert self.identity is not None
         assert self.space is not None
-        listed = [shard.sequence for shard in self.index.shards()]
-        number = max([0, *listed, *(int(file.name[:8]) for file in shards_of(self.path))]) + 1
-        if number > MOST_SHARDS:
-            raise StoreError(f"{number} shards", expected="fewer", fix="merge the store into a new one")
-        shard = publish(self.disk, self.path, number, self.identity, self.space, draft)
+        known = [shard.sequence for shard in self.index.shards()]
+        sequence = max([0, *known, *(int(file.name[:8]) for file in list_shards(self.path))]) + 1
+        if sequence > MOST_SHARDS:
+            raise StoreError(f"{sequence} shards", expected="fewer", fix="merge the store into a new one")
+        self.admit(publish(self.disk, self.path, sequence, self.identity, self.space, draft))
+
+    def admit(self, shard: Any) -> None:
+        """Make the rows of a shard that is on the disk."""
         with self.disk.transaction(self.index.connection, self.path / INDEX_FILE):
             admit(self.index.connection, shard)
+
+    def mend(self) -> None:
+        """Put in order what a crash left."""
+        assert self.space is not None
+        for folder in (self.path / FOLDER, self.path / QUARANTINE):
+            if folder.is_symlink():
+                raise StoreError(f"'{folder}' is a link", expected="a folder", fix="put the folder itself there")
+        self.disk.make_folder(self.path / FOLDER)
+        for folder in (self.path, self.path / FOLDER):
+            for file in folder.iterdir():
+                if TEMPORARY.fullmatch(file.name):
+                    self.disk.remove(file)
+        try:
+            whole = read_space(self.path / SPACE_FILE).hash == self.space.hash
+        except StoreDamagedError:
+            whole = False
+        if not whole:
+            self.disk.publish(self.path / SPACE_FILE, [self.space.content])
+        if not (self.path / FORMAT_FILE).is_file():
+            self._publish_format()
+        if not _readable(self.index):
+            rebuild(self.path, self.disk)
+        self.adopt()
+
+    def adopt(self) -> None:
+        """Rows for shards that have none; damaged ones are put aside."""
+        listed = {shard.file: shard.sequence for shard in self.index.shards()}
+        replaced = {sequence for (sequence,) in self.index.ask("SELECT sequence FROM replaced")}
+        whole = []
+        for file in list_shards(self.path):
+            if file.name in listed:
+                continue
+            if int(file.name[:8]) in replaced:  # `compact` or a repair had no time to remove it
+                self.disk.remove(file)
+                continue
+            shard, _, flaw = find_flaws(file)
+            if shard is None or flaw or shard.identity != self.identity:
+                self.quarantine(file)
+            else:
+                whole.append(shard)
+        if whole and whole[0].sequence <= max(listed.values(), default=0):  # order matters: an old index was put back
+            rebuild(self.path, self.disk)
+            return
+        for shard in whole:
+            if shard.sequence not in listed.values():
+                self.admit(shard)
+
+    def quarantine(self, file: Path) -> None:
+        """Put a shard aside."""
+        self.disk.make_folder(self.path / QUARANTINE)
+        target = self.path / QUARANTINE / file.name
+        self.disk.move(file, target)
+        log.warning("the damaged shard '%s' was moved to '%s'", file, target)
+
+    def _publish_format(self) -> None:
+        assert self.identity is not None
+        self.disk.publish(self.path / FORMAT_FILE, [json.dumps(self.identity.as_json(), indent=1).encode()])
 
 
 @contextmanager
 def writing(path: Path, wanted: Wanted, disk: Disk) -> Iterator[Writer]:
     """Be the writer of a store, after mending it. Raises StoreLockedError, OutputError, StoreError."""
-    found = _described(path)
+    _describe(path)  # nothing is made in a folder that is no store
     disk.make_folder(path)
     with only_writer(path):
-        found = _described(path)
-        if found is not None:
-            wanted.check(path, *found)
-            _agree(path, found[0])
+        found = _describe(path)
         writer = Writer(path, disk, *(found or (None, None)))
         try:
             if found is not None:
-                _mend(writer)
+                wanted.check(path, *found)
+                _check_format(path, found[0])
+                writer.mend()
             yield writer
         finally:
             writer.index.close()
 
 
-def _mend(writer: Writer) -> None:
-    path, disk = writer.path, writer.disk
-    assert writer.identity is not None
-    assert writer.space is not None
-    for folder in (path / FOLDER, path / QUARANTINE):
-        if folder.is_symlink():
-            raise StoreError(
-                f"'{folder}' is a link", expected="folders of the store itself", fix="put the folder there instead"
-            )
-    disk.make_folder(path / FOLDER)
-    for folder in (path, path / FOLDER):
-        for file in folder.iterdir():
-            if TEMPORARY.fullmatch(file.name):
-                disk.remove(file)
-    if not (path / SPACE_FILE).is_file() or not _holds(path / SPACE_FILE, writer.space):
-        disk.publish(path / SPACE_FILE, [writer.space.content])
-    if not (path / FORMAT_FILE).is_file():
-        disk.publish(path / FORMAT_FILE, [json.dumps(writer.identity.described(), indent=1).encode()])
-    if not _readable(writer.index):
-        rebuild(path, disk)
-    adopt(writer)
-
-
-def _holds(file: Path, space: Space) -> bool:
-    try:
-        return space_in(file).hash == space.hash
-    except FoveateError:
-        return False
-
-
-def adopt(writer: Writer) -> None:
-    """Rows for shards that have none; damaged ones are put aside."""
-    path, disk = writer.path, writer.disk
-    listed = {shard.file: shard.sequence for shard in writer.index.shards()}
-    replaced = {sequence for (sequence,) in writer.index.ask("SELECT sequence FROM replaced")}
-    whole = []
-    for file in shards_of(path):
-        if file.name in listed:
-            continue
-        if int(file.name[:8]) in replaced:  # `compact` or a repair had no time to remove it
-            disk.remove(file)
-            continue
-        shard, _, flaw = flaws(file)
-        if shard is None or flaw or shard.identity != writer.identity:
-            quarantine(writer, file)
-        else:
-            whole.append(shard)
-    if whole and whole[0].sequence <= max(listed.values(), default=0):  # the order matters: an old index was put back
-        rebuild(path, disk)
-        return
-    for shard in whole:
-        if shard.sequence in listed.values():
-            continue
-        with disk.transaction(writer.index.connection, path / INDEX_FILE):
-            admit(writer.index.connection, shard)
-
-
-def quarantine(writer: Writer, file: Path) -> Path:
-    """Put a shard aside. -> where it is now."""
-    writer.disk.make_folder(writer.path / QUARANTINE)
-    target = writer.path / QUARANTINE / file.name
-    writer.disk.move(file, target)
-    log.warning("the damaged shard '%s' was moved to '%s'", file, target)
-    return target
-
-
 def rebuild(path: Path, disk: Disk) -> None:
     """Make the index from the shards: in a file beside it, which then takes its place. The caller has the lock."""
-    temporary = path / f".{secrets.token_hex(8)}{PART}"
-    target = path / INDEX_FILE
+    temporary, target = temporary_in(path), path / INDEX_FILE
     try:
         connection = sqlite3.connect(temporary, isolation_level=None)
         try:
@@ -429,10 +377,9 @@ def rebuild(path: Path, disk: Disk) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def removing(path: Path, paths: Sequence[str], wanted: Wanted, disk: Disk) -> int:
+def remove_names(path: Path, paths: Sequence[str], wanted: Wanted, disk: Disk) -> int:
     """Publish that these paths count no more. -> how many."""
-    if not paths:
-        return 0
-    with writing(path, wanted, disk) as writer:
-        writer.commit(Draft(removed=list(paths)))
+    if paths:
+        with writing(path, wanted, disk) as writer:
+            writer.commit(Draft(removed=list(paths)))
     return len(paths)

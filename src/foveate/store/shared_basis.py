@@ -61,10 +61,19 @@ from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import LEAST_SIDE, PROBE, Encoder, check_features
 from foveate.relevance.negatives import query_metric_of
 from foveate.store.engine import Engine, Local, column
-from foveate.store.files import SUFFIXES, Source, find
-from foveate.store.identity import Space
+from foveate.store.format import Space
 from foveate.store.record import SMALLEST, STEPS
-from foveate.store.work import BAD, read, received, refuse_hidden, seen, sendable
+from foveate.store.sources import (
+    BAD,
+    SUFFIXES,
+    Source,
+    encode_bytes,
+    find_sources,
+    from_column,
+    read,
+    refuse_hidden,
+    to_column,
+)
 from foveate.texture.basis import Basis, Metric, inward, principal
 from foveate.texture.covariance import Moments
 from foveate.texture.texture import EncoderStamp
@@ -316,15 +325,15 @@ def images_in(sources: Iterable[str | os.PathLike[str]]) -> list[Source]:
     Raises ImageNotFoundError where nothing is, and where no image is.
     """
     given = list(sources)
-    found = find(given)
+    found = find_sources(given)
     missing = [Source(os.path.abspath(path), path) for path, _ in found.unreadable]
-    if not found.sources:
+    if not found.files:
         raise ImageNotFoundError(
             f"no images in {', '.join(repr(str(source)) for source in given)}",
             expected="files that end in " + ", ".join(sorted(SUFFIXES)),
             fix="check the path",
         )
-    return sorted([*found.sources, *missing], key=lambda source: os.fsencode(source.name))
+    return sorted([*found.files, *missing], key=lambda source: os.fsencode(source.name))
 
 
 def gather(
@@ -375,8 +384,8 @@ def gather(
     todo = mine[state.done :]
     columns: dict[str, Sequence[Any]] = {
         "number": range(len(todo)),
-        "path": [sendable(image.path) for image in todo],
-        "name": [sendable(image.name) for image in todo],
+        "path": [to_column(image.path) for image in todo],
+        "name": [to_column(image.name) for image in todo],
     }
     work = SumBatch(encoder or tower, max(1, -(-samples // len(images))), seed, tower.revision)
     begun = saved = state.done
@@ -434,11 +443,11 @@ class SumBatch:
         bad: list[tuple[int, str, bool]] = []
         for place, (path, name) in enumerate(zip(batch["path"], batch["name"], strict=True)):
             try:
-                rgb = load_image(received(path)).rgb
+                rgb = load_image(from_column(path)).rgb
             except BAD as error:
                 bad.append((place, error.received, isinstance(error, ImageNotFoundError)))
             else:
-                features = _draw(rgb, received(name), tower, self.each, self.seed, pixels)
+                features = _draw(rgb, from_column(name), tower, self.each, self.seed, pixels)
                 moments = moments.with_features(features)
         row = (batch["number"][0], moments.count, moments.first.tobytes(), moments.second.tobytes(), json.dumps(bad))
         return {name: column([value]) for name, value in zip(self.COLUMNS, row, strict=True)}
@@ -505,7 +514,7 @@ def fit_space(
 
     def look(place: int) -> tuple[Moments, Floats] | None:
         try:
-            _, dense = seen(tower, read(sources[place]).content, long_side)
+            _, dense = encode_bytes(tower, read(sources[place]).content, long_side)
         except BAD:
             return None
         x = dense.features.reshape(dense.grid.count, -1)

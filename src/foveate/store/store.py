@@ -1,4 +1,4 @@
-"""The store: a folder of textures that can be added to, read from, and searched. The package says more."""
+"""The store: a folder of textures that can be added to, read from, and searched. The package's docstring says more."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -17,27 +18,25 @@ from foveate.core.errors import StoreDamagedError, StoreKeyError
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.negatives import negatives_of
 from foveate.relevance.score import score_maps
-from foveate.store import asking
-from foveate.store import maintenance as upkeep
+from foveate.store import ingest, maintenance, recovery
+from foveate.store import search as searching
 from foveate.store.ann import Ann, AnnReport, build
 from foveate.store.cache import CacheStatistics, TextureCache
 from foveate.store.disk import Disk, stamp
 from foveate.store.engine import Engine
-from foveate.store.files import PathLike
-from foveate.store.identity import FORMAT_FILE, Identity
-from foveate.store.index import FROM_NAMES, ROW, Row, packed, unpacked
-from foveate.store.ingest import Added, Progress, add
+from foveate.store.format import FORMAT_FILE, HEX, Identity
+from foveate.store.index import ImageRow, pack_name, unpack_name
+from foveate.store.ingest import Added, EncodeBatch, Progress
 from foveate.store.maintenance import Verified
 from foveate.store.reader import GoneError, Reader, log
-from foveate.store.recovery import Wanted, no_store, opened, removing
+from foveate.store.recovery import Wanted, no_store, open_store
 from foveate.store.search import Hit
+from foveate.store.sources import PathLike
 from foveate.store.texture import StoredTexture
-from foveate.store.work import EncodeBatch
 from foveate.texture.basis import Basis
 
 Floats = NDArray[np.float32]
 CACHE = 256 * 2**20  # bytes of textures in memory
-HEX = frozenset("0123456789abcdef")
 
 
 class Store:
@@ -88,14 +87,13 @@ class Store:
         self._kept: Reader | None = None
         self._ann: Ann | None = None
         self._seen: tuple[int, ...] = ()
-        self._reader()  # what is wrong is said now
+        self._reader()  # what is wrong is raised now
 
     def __repr__(self) -> str:
-        reader = self._reader()
-        if reader is None:
+        made = self.identity
+        if made is None:
             return f"Store('{self.path}', not there yet)"
-        said = reader.identity
-        return f"Store('{self.path}', {len(self)} images, {said.encoder.name}, {said.kind} basis, rank {said.rank})"
+        return f"Store('{self.path}', {len(self)} images, {made.encoder.name}, {made.kind} basis, rank {made.rank})"
 
     def add(
         self,
@@ -113,7 +111,7 @@ class Store:
         there, and the same call again does the rest.
 
         Args:
-            workers: threads that decode and encode; with an engine given by its name, its workers.
+            workers: threads that decode and encode; with an engine named by a text, its workers.
             part: "i/n" does every n-th file only; the shared space is fitted to all. See `merge`.
             like: a store whose encoder, basis and space a new one takes: parts made by machines that differ can merge.
             engine: what decodes and encodes instead of threads: foveate.store.engine.Ray(...), or "ray" here.
@@ -125,52 +123,44 @@ class Store:
             ImageNotFoundError: nothing is at a path, or no image below it. StoreLockedError: another process writes.
             OutputError: the disk is full, or the folder may not be written to. EngineError. What the encoder raises.
         """
-        try:
-            return add(self.path, paths, self._wanted, self._disk, workers, part, like, engine, progress)
-        finally:
-            self._forget()
+        with self._changing(new=True):
+            return ingest.add(self.path, paths, self._wanted, self._disk, workers, part, like, engine, progress)
 
     def remove(self, names: str | Iterable[str]) -> int:
         """Forget images, by name, path or content key; their bytes go with the next `compact`. -> how many.
 
         Raises StoreKeyError for one that is not there (then nothing is removed), StoreLockedError, OutputError.
         """
-        wanted = (names,) if isinstance(names, str) else tuple(names)
-        paths = [path for name in wanted for path in self._paths(name)]
-        try:
-            return removing(self.path, paths, self._wanted, self._disk)
-        finally:
-            self._forget()
+        with self._changing() as reader:
+            paths: list[str] = []
+            for name in (names,) if isinstance(names, str) else tuple(names):
+                row, path, _ = self._find(name)
+                every = reader.find("names.image = ?", (row.id,), -1) if name == row.key else [(row, path, name)]
+                paths += [path for _, path, _ in every]
+            return recovery.remove_names(self.path, paths, self._wanted, self._disk)
 
-    # --- upkeep -------------------------------------------------------------------------------------------------------
+    # --- maintenance --------------------------------------------------------------------------------------------------
 
     def verify(self, repair: bool = False) -> Verified:
         """Read every byte and compare it with its checksum. `repair`: put damaged shards aside, keep what is whole.
 
         Raises StoreLockedError and OutputError when repairing.
         """
-        reader = self._open()
         if not repair:
-            return upkeep.verify(self.path, reader)
-        try:
-            return upkeep.repair(self.path, self._wanted, self._disk)
-        finally:
-            self._forget()
+            return maintenance.verify(self.path, self._open())
+        with self._changing():
+            return maintenance.repair(self.path, self._wanted, self._disk)
 
     def compact(self) -> int:
         """Rewrite small shards and those with removed images. -> bytes that became free."""
-        self._open()
-        try:
-            return upkeep.compact(self.path, self._wanted, self._disk)
-        finally:
-            self._forget()
+        with self._changing():
+            return maintenance.compact(self.path, self._wanted, self._disk)
 
     def merge(self, *others: PathLike) -> int:
         """Take the images of other stores of the same encoder and basis. -> how many were new. Raises StoreError."""
-        try:
-            return upkeep.merge(self.path, [Path(os.path.abspath(o)) for o in others], self._wanted, self._disk)
-        finally:
-            self._forget()
+        with self._changing(new=True):
+            paths = [Path(os.path.abspath(other)) for other in others]
+            return maintenance.merge(self.path, paths, self._wanted, self._disk)
 
     def build_ann(
         self, recall: float = 0.95, *, progress: Callable[[int, int], None] = lambda done, total: None
@@ -187,20 +177,17 @@ class Store:
         Raises:
             MissingExtraError, OptionError; StoreError without images, StoreLockedError, OutputError.
         """
-        self._open()
-        try:
+        with self._changing():
             return build(self.path, recall, self._wanted, self._disk, progress)
-        finally:
-            self._forget()
 
     def stats(self) -> dict[str, Any]:
         """Counts, bytes, encoder and basis."""
-        return upkeep.statistics(self.path, self._open())
+        return maintenance.statistics(self.path, self._open())
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return int(self._open().index.ask("SELECT COUNT(*) FROM names")[0][0])
+        return self._open().index.count(table="names")
 
     def __bool__(self) -> bool:
         return True  # also without images
@@ -210,9 +197,8 @@ class Store:
 
     def keys(self) -> list[str]:
         """Names of all images, in their order; the path of one whose name another one has too."""
-        reader = self._open()
-        listed = reader.index.ask("SELECT path, name, COUNT(*) OVER (PARTITION BY name) FROM names ORDER BY name, path")
-        return [unpacked(name if count == 1 else path) for path, name, count in listed]
+        listed = "SELECT path, name, COUNT(*) OVER (PARTITION BY name) FROM names ORDER BY name, path"
+        return [unpack_name(name if count == 1 else path) for path, name, count in self._open().index.ask(listed)]
 
     def __contains__(self, name: object) -> bool:
         try:
@@ -227,15 +213,16 @@ class Store:
         """
         for attempt in (1, 2):  # between the index and the file, `compact` may have moved it
             row, path, called = self._find(name)
+            reader = self._open()
             try:
-                return self._texture(row, path, called)
+                return self.cache.get((row.key, path), lambda: reader.texture(row, path, called))  # noqa: B023
             except GoneError:
                 if attempt == 2:
                     raise
         raise AssertionError
 
     def content_key(self, name: str) -> str:
-        """Key of an image: SHA-256 of what it is made of (identity.py). Raises StoreKeyError."""
+        """Key of an image: SHA-256 of what it is made of (format.py). Raises StoreKeyError."""
         return self._find(name)[0].key
 
     @property
@@ -246,7 +233,7 @@ class Store:
 
     @property
     def work(self) -> EncodeBatch:
-        """What encodes a batch of files for this store, on whatever engine. Raises StoreError while it is empty."""
+        """What encodes a batch of files for this store, on whatever engine."""
         reader = self._open()
         return EncodeBatch(self._wanted.encoder or reader.identity.encoder.name, reader.identity, reader.space)
 
@@ -255,7 +242,7 @@ class Store:
         """Statistics of the textures in memory."""
         return self.cache.statistics
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- searching ----------------------------------------------------------------------------------------------------
 
     @overload  # a str is a sequence of str too; the first signature wins
     def search(  # type: ignore[overload-overlap]
@@ -300,69 +287,59 @@ class Store:
         if self._ann is None or self._ann.reader is not reader:
             self._ann = Ann(reader)
         near = None if exact else self._ann.short_lists
-        found = asking.search(reader, texts, k, rerank, encoder or self._wanted.encoder, self.__getitem__, near)
+        encoder = encoder or self._wanted.encoder
+        found = searching.search(reader, texts, k, rerank, encoder, self.__getitem__, near)
         return found[0] if isinstance(query, str) else found
 
     def score_all(
         self, query: str | Sequence[str], *, encoder: str | Encoder | None = None
     ) -> Iterator[tuple[str, Floats]]:
-        """Every image's map, one after the other: (name, float32 [h, w]), or [q, h, w] of several questions.
+        """Every image's map, one after the other: (name, float32 [h, w]), or [q, h, w] of several queries.
 
-        What the question says by itself: without the segments and cues of `foveate.score`, for which an image's pixels
+        What the query says by itself: without the segments and cues of `foveate.score`, for which an image's pixels
         would be needed. Images of damaged shards are left out, and logged.
         """
         texts = [query] if isinstance(query, str) else list(query)
         reader = self._open()
-        tower, queries = asking.asked(reader, texts, encoder or self._wanted.encoder)
-        negatives = negatives_of(tower) if tower.calibration.contrast > 0 else None
-        for name, path in reader.listed():
+        matched, queries = searching.prepare_all(reader, texts, encoder or self._wanted.encoder)
+        negatives = negatives_of(matched) if matched.calibration.contrast > 0 else None
+        for name, path in reader.list_names():
             try:
-                maps = score_maps(reader.by_path(path), queries, tower.calibration, negatives)
+                maps = score_maps(reader.by_path(path), queries, matched.calibration, negatives)
             except (StoreKeyError, StoreDamagedError) as error:  # removed meanwhile, or damaged
                 log.warning("%s", error.received)
                 continue
             yield name, maps[0] if isinstance(query, str) else maps
 
-    def _texture(self, row: Row, path: str, name: str) -> StoredTexture:
-        reader = self._open()
-        return self.cache.get((row.key, path), lambda: reader.texture(row, path, name))
+    # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _find(self, name: str) -> tuple[Row, str, str]:
+    def _find(self, name: str) -> tuple[ImageRow, str, str]:
         """The record that a name means, its image's path and name. Raises StoreKeyError."""
         reader = self._open()
         for condition, value in _meanings(name) if isinstance(name, str) else ():
-            found = reader.index.ask(
-                f"SELECT {ROW}, path, name FROM {FROM_NAMES} WHERE {condition} ORDER BY path LIMIT 2", (value,)
-            )
+            found = reader.find(condition, (value,), 2)
             if len(found) == 2 and not condition.startswith("images.key"):
                 raise StoreKeyError(
                     f"{name!r} names several images of the store",
-                    expected=f"one; '{unpacked(found[0][-2])}' and '{unpacked(found[1][-2])}' both end so",
+                    expected=f"one; '{found[0][1]}' and '{found[1][1]}' both end so",
                     fix="ask by the whole path",
                 )
             if found:
-                return Row(*found[0][:-2]), unpacked(found[0][-2]), unpacked(found[0][-1])
+                return found[0]
         raise StoreKeyError(
             f"no image {name!r} in the store '{self.path}'",
             expected="a name in store.keys(), the path of an image that was added, or a content key",
             fix="add it with store.add(path)",
         )
 
-    def _paths(self, name: str) -> list[str]:
-        row, path, _ = self._find(name)
-        if name != row.key:
-            return [path]
-        reader = self._open()
-        return [unpacked(p) for (p,) in reader.index.ask("SELECT path FROM names WHERE image = ?", (row.id,))]
-
     def _reader(self) -> Reader | None:
-        """None while the store is empty. Another one where the folder was removed and another store made there."""
+        """None while there is no store. Another one where the folder was removed and another store made there."""
         kept, now = self._kept, stamp(self._format)
         if kept is None or (now and now != self._seen):
             with self._guard:
                 if self._kept is kept or self._kept is None:
                     self._kept, self._seen = None, stamp(self._format)
-                    self._kept = opened(self.path, self._wanted, self._disk, self._channels, self._root)
+                    self._kept = open_store(self.path, self._wanted, self._disk, self._channels, self._root)
                 kept = self._kept
         return kept
 
@@ -373,22 +350,28 @@ class Store:
             raise no_store(self.path)
         return reader
 
-    def _forget(self) -> None:
-        self._kept = None  # another look at the folder, next time
+    @contextmanager
+    def _changing(self, new: bool = False) -> Iterator[Any]:
+        """While this lasts the store is written to; afterwards the folder is looked at again. `new`: it may be made."""
+        reader = self._reader() if new else self._open()
+        try:
+            yield reader
+        finally:
+            self._kept = None
 
 
 def _meanings(name: str) -> Iterator[tuple[str, Any]]:
     """Conditions on the index that a name may mean, the likeliest first."""
-    yield "names.name = ?", packed(name)
-    if len(name) == 64 and set(name) <= HEX:
+    yield "names.name = ?", pack_name(name)
+    if HEX.fullmatch(name):
         yield "images.key = ?", name
     try:
-        yield "names.path = ?", packed(os.path.abspath(name))
+        yield "names.path = ?", pack_name(os.path.abspath(name))
     except ValueError:
         return
     for form in ("NFC", "NFD"):
         other = unicodedata.normalize(form, name)
         if other != name:
-            yield "names.name = ?", packed(other)
-    slashed = packed("/" + name.replace("\\", "/").lstrip("/"))
+            yield "names.name = ?", pack_name(other)
+    slashed = pack_name("/" + name.replace("\\", "/").lstrip("/"))
     yield f"substr(names.path, -{len(slashed)}) = ?", slashed

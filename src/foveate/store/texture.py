@@ -32,7 +32,8 @@ from foveate.core.image import MAX_BYTES, Picture, load_image
 from foveate.core.layout import COLOURS
 from foveate.core.readonly import ReadOnly
 from foveate.relevance.negatives import Negatives, nouns
-from foveate.store.record import ALPHA, FLAT, LEVELS, THUMBNAIL, lengths_of
+from foveate.store.format import ALPHA, FLAT
+from foveate.store.record import LEVELS, THUMBNAIL, lengths_of
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp, Texture
 
@@ -40,7 +41,7 @@ T = TypeVar("T")
 Bytes = NDArray[np.uint8]
 
 
-class Pixels:
+class LazyPixels:
     """What is made from an image's pixels, when it is first needed: the picture, planes by name, who made them.
 
     Args:
@@ -140,7 +141,7 @@ class Pixels:
 class LazyPlanes(Mapping[str, NDArray[np.float16]]):
     """Planes by name: saliency is there, the others are made when one of them is first read."""
 
-    def __init__(self, saliency: Bytes, pixels: Pixels) -> None:
+    def __init__(self, saliency: Bytes, pixels: LazyPixels) -> None:
         self._levels, self._pixels = saliency, pixels
 
     @cached_property
@@ -169,14 +170,14 @@ class LazyPlanes(Mapping[str, NDArray[np.float16]]):
 class StoredTexture(Texture):
     """A Texture whose pixels and planes are made when they are needed. Made by `stored_texture`."""
 
-    _pixels: Pixels | _Fixed
+    _pixels: LazyPixels | _Fixed
     _alpha: Bytes | None
     _residual: NDArray[np.float16] | tuple[Bytes, float]
     _rivals: NDArray[np.float16] | None
 
     def __init__(
         self,
-        pixels: Pixels | None = None,
+        pixels: LazyPixels | None = None,
         alpha: Bytes | None = None,
         negatives: NDArray[np.float16] | None = None,
         **fields: Any,
@@ -258,7 +259,7 @@ class StoredTexture(Texture):
 
 
 class _Fixed:
-    """What stands for Pixels in a copy that dataclasses.replace made."""
+    """What stands for LazyPixels in a copy that dataclasses.replace made."""
 
     def __init__(self, pixel: Bytes, valid: Bytes | None, made_by: Mapping[str, str]) -> None:
         self.picture, self.made_by = Picture(pixel, valid, ""), dict(made_by)
@@ -283,7 +284,7 @@ def stored_texture(
     embedding = tensors["embedding"]
     shape = embedding.shape[:2]
     names = tuple(n for n in channels if n != "saliency" and not (flags & FLAT and n in SEGMENTS))
-    pixels = Pixels(
+    pixels = LazyPixels(
         places,
         image,
         tensors["thumbnail"],

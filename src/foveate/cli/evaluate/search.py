@@ -44,18 +44,15 @@ from foveate.relevance.score import peak_confidences
 from foveate.relevance.value import DETECTED
 from foveate.store import Store
 from foveate.store.ann import Ann
-from foveate.store.asking import reranked
 from foveate.store.disk import Disk
-from foveate.store.files import PathLike, Source, find
-from foveate.store.identity import Identity, Space
-from foveate.store.ingest import SHARD_IMAGES
-from foveate.store.record import FLAT, digest, record_of
-from foveate.store.recovery import OWN_RANK, VECTORS, Wanted, writing
-from foveate.store.search import Vectors, short_list, together
-from foveate.store.shard import Draft, Name
+from foveate.store.format import FLAT, Draft, Identity, Name, Space, sha256
+from foveate.store.ingest import OWN_RANK, SHARD_IMAGES, VECTORS
+from foveate.store.reader import Vectors
+from foveate.store.record import farthest, record_of
+from foveate.store.recovery import Wanted, writing
+from foveate.store.search import combine_peaks, reranked, short_list
 from foveate.store.shared_basis import SPACE_RANK, fit_space
-from foveate.store.vectors import farthest
-from foveate.store.work import BAD, read, reason, seen
+from foveate.store.sources import BAD, PathLike, Source, encode_bytes, explain, find_sources, read
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp
 
@@ -137,7 +134,7 @@ def choose_images(paths: PathLike | Iterable[PathLike], limit: int | None = None
     """The image files of folders, and files; at most `limit`, evenly. Raises ImageNotFoundError, OptionError."""
     if limit is not None and limit < 1:
         raise OptionError(f"--limit {limit}", expected="at least 1", fix="leave it out for all of them")
-    sources = find(paths).sources
+    sources = find_sources(paths).files
     if not sources:
         raise ImageNotFoundError("no image file in the folders given", expected=".jpg, .png, ...", fix="check the path")
     if limit is None or limit >= len(sources):
@@ -229,10 +226,10 @@ def _gather(
         for done, source in enumerate(sources, 1):
             try:
                 content = read(source)
-                image = digest(content.content)
+                image = sha256(content.content)
                 key = identity.key(image)
                 if key not in keys:
-                    picture, dense = seen(encoder, content.content, long_side)
+                    picture, dense = encode_bytes(encoder, content.content, long_side)
                     draft.records.append(record_of(image, picture, dense, encoder, identity, default, metric))
                     draft.names.append(Name(source.path, source.name, key, content.size, content.modified))
                     keys.add(key)
@@ -241,7 +238,7 @@ def _gather(
                     for r, space in spaces.items():
                         vectors[r].append(farthest(space.coordinates(x, metric), max(COUNTS)).astype(np.float16))
             except BAD as cause:
-                bad.append((source.path, reason(cause)))
+                bad.append((source.path, explain(cause)))
             if len(draft.records) == SHARD_IMAGES:
                 writer.commit(draft)
                 draft = Draft()
@@ -259,9 +256,9 @@ def _score_exactly(store: Store, encoder: Encoder, queries: Sequence[Query], pro
     ids = reader.vectors().ids
     out = np.empty((len(queries), len(ids)), np.float32)
     for place, id in enumerate(ids.tolist()):
-        texture = reader.by_id(id)[0]
+        texture = reader.load("images.id = ?", id)[0]
         out[:, place] = [
-            together(peak_confidences(texture, query, encoder.calibration, negatives)) for query in queries
+            combine_peaks(peak_confidences(texture, query, encoder.calibration, negatives)) for query in queries
         ]
         progress(place + 1)
     return out
@@ -271,7 +268,7 @@ def _check_search(store: Store, texts: Sequence[str], exact: Floats) -> dict[int
     """For each of TOPS, what share of the exact best Store.search gives, as its best: [q]."""
     reader = store._reader()
     assert reader is not None
-    place = {reader.by_id(id)[1]: place for place, id in enumerate(reader.vectors().ids.tolist())}
+    place = {reader.load("images.id = ?", id)[1]: place for place, id in enumerate(reader.vectors().ids.tolist())}
     hits = [[place[hit.path] for hit in found] for found in store.search(list(texts), max(TOPS))]
     return {
         top: np.array([recall(scores, np.array(found[:top]), top) for scores, found in zip(exact, hits, strict=True)])

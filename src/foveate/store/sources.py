@@ -1,0 +1,226 @@
+"""Folders, lists and single files -> the image files they mean, each with the name it will have in the store; and a
+file -> its bytes, picture and features.
+
+    photos/            a folder, with all that is below it
+    photos/a.jpg       a file, whatever its name ends in
+    photos.txt, -      a list: a path a line, of files or folders, from a text file or standard input
+
+* Paths in a list are relative to the working directory, as if they were typed. One where nothing is, is listed as bad
+  and stops nothing: a list of a million has such lines.
+* In a folder, files count by the ends of their names (.jpg, .png, ...); a file that is named itself always counts.
+* Links are followed; a folder that was visited already, under whatever name, is not visited again, so loops end.
+* A folder that is a store is passed over: it may lie among the photographs.
+* Names are relative to the folder that was passed, with slashes. A file that was passed itself keeps the path as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foveate.core.errors import (
+    EngineError,
+    ImageArrayError,
+    ImageDecodeError,
+    ImageFormatError,
+    ImageNotFoundError,
+    ImageTooLargeError,
+    OptionError,
+)
+from foveate.core.image import MAX_BYTES, Picture, load_image, refuse_address
+from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
+from foveate.store.format import FOLDER, FORMAT_FILE
+
+SUFFIXES = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif"))
+LIST, STANDARD_INPUT = ".txt", "-"
+BAD = (ImageArrayError, ImageDecodeError, ImageFormatError, ImageNotFoundError, ImageTooLargeError)
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Source:
+    """An image file: absolute path, and its name in the store."""
+
+    path: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What was found: files in the order of their names, and what could not be read, with the reason."""
+
+    files: tuple[Source, ...]
+    unreadable: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Content:
+    """The bytes of an image file, and what the file system said of it when they were read."""
+
+    content: bytes
+    size: int
+    modified: int
+
+
+def find_sources(paths: PathLike | Iterable[PathLike]) -> Sources:
+    """Image files of folders, lists and files. Raises ImageNotFoundError for a path where nothing is, OptionError."""
+    if isinstance(paths, str | os.PathLike):
+        paths = (paths,)
+    if not isinstance(paths, Iterable):
+        raise OptionError(
+            f"paths={paths!r}", expected="a path, or several", fix="pass a folder, a file, or a list of them"
+        )
+    sources: dict[str, Source] = {}
+    unreadable: list[tuple[str, str]] = []
+    for path, listed in _unroll(paths):
+        if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+            raise OptionError(f"a path of type {type(path).__name__}", expected="a text or a Path", fix="pass paths")
+        refuse_address(path)
+        text = os.fspath(path)
+        try:
+            folder, there = os.path.isdir(text), os.path.lexists(text)
+        except ValueError:  # a null byte
+            folder = there = False
+        if not there and listed:
+            unreadable.append((text, "nothing is there"))
+        elif not there:
+            raise ImageNotFoundError(
+                f"nothing is at '{text}'",
+                expected="a folder with images, or an image file",
+                fix=f"check the spelling; the working directory is '{Path.cwd()}'",
+            )
+        else:
+            root = os.path.abspath(text)
+            for file in _walk(root, unreadable) if folder else (root,):
+                name = os.path.relpath(file, root) if folder else text
+                sources.setdefault(file, Source(file, Path(name).as_posix()))
+    return Sources(tuple(sources.values()), tuple(unreadable))
+
+
+def take_part(sources: Sequence[Source], part: str) -> list[Source]:
+    """The i-th of n parts, "i/n" with i from 0: every n-th file, in the order of their paths. Raises OptionError."""
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", part)
+    if match is None or not int(match[1]) < int(match[2]):
+        raise OptionError(f"--shard {part}", expected="I/N with I from 0 to N - 1", fix="--shard 0/4 to --shard 3/4")
+    return sorted(sources, key=lambda source: source.path)[int(match[1]) :: int(match[2])]
+
+
+def _unroll(paths: Iterable[PathLike]) -> Iterator[tuple[PathLike, bool]]:
+    """Each path, and those that lists hold: (path, whether from a list). Raises ImageNotFoundError."""
+    for path in paths:
+        text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+        a_list = isinstance(text, str) and (text == STANDARD_INPUT or text.lower().endswith(LIST))
+        if not a_list or os.path.isdir(path):
+            yield path, False
+            continue
+        try:
+            content = sys.stdin.buffer.read() if text == STANDARD_INPUT else Path(path).read_bytes()
+        except (OSError, ValueError, AttributeError) as cause:  # the last one of a standard input that is closed
+            raise ImageNotFoundError(
+                f"the list '{text}' cannot be read ({getattr(cause, 'strerror', None) or cause})",
+                expected="a text file with a path a line, or - for standard input",
+                fix=f"check the spelling; the working directory is '{Path.cwd()}'",
+            ) from cause
+        for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+            if line.strip():
+                yield os.fsdecode(line.removesuffix(b"\r")), True
+
+
+def _walk(root: str, unreadable: list[tuple[str, str]]) -> Iterator[str]:
+    visited: set[tuple[int, int]] = set()
+    pending = [root]
+    while pending:
+        folder = pending.pop()
+        try:
+            status = os.stat(folder)
+            if (status.st_dev, status.st_ino) in visited:
+                continue
+            visited.add((status.st_dev, status.st_ino))
+            with os.scandir(folder) as listing:
+                entries = sorted(listing, key=lambda entry: os.fsencode(entry.name))
+        except OSError as cause:
+            unreadable.append((folder, cause.strerror or str(cause)))
+            continue
+        if {FOLDER, FORMAT_FILE} <= {entry.name for entry in entries}:
+            continue
+        below = []
+        for entry in entries:
+            if _is_folder(entry):
+                below.append(entry.path)
+            elif os.path.splitext(entry.name)[1].lower() in SUFFIXES and not entry.name.startswith("."):
+                yield entry.path
+        pending += reversed(below)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def read(source: Source) -> Content:
+    """Read an image file. Raises ImageNotFoundError, ImageTooLargeError."""
+    try:
+        if not stat.S_ISREG(os.stat(source.path).st_mode):  # a pipe may never end
+            raise OSError("it is not a regular file")
+        with open(source.path, "rb") as file:
+            status = os.fstat(file.fileno())
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as cause:
+        raise ImageNotFoundError(
+            f"'{source.name}' cannot be read ({getattr(cause, 'strerror', None) or cause})",
+            expected="a readable image file",
+            fix="check its permissions",
+        ) from cause
+    if len(content) > MAX_BYTES:
+        raise ImageTooLargeError(
+            f"'{source.name}' has more than {MAX_BYTES:,} bytes", expected="fewer", fix="shrink it"
+        )
+    return Content(content, status.st_size, status.st_mtime_ns)
+
+
+def refuse_hidden(source: Source, error: str) -> None:
+    """Raise EngineError for a file that a worker could not read, and that can be read here.
+
+    A machine without the disk would make all of its images bad, and nobody would notice.
+    """
+    try:
+        read(source)
+    except BAD:
+        return
+    raise EngineError(
+        f"a worker cannot read '{source.name}' ({error}), which can be read here",
+        expected="the same files under the same paths on all machines",
+        fix="mount the folder there; or use --shard where the files are. What was done before is kept",
+    )
+
+
+def encode_bytes(encoder: Encoder, content: bytes, long_side: int | None) -> tuple[Picture, DenseFeatures]:
+    """Bytes of an image file -> its picture and its features, checked."""
+    picture = load_image(content)
+    dense = encoder.encode_image(picture.rgb, long_side=long_side)
+    check_features(encoder, dense, picture.size)
+    return picture, dense
+
+
+def explain(error: Exception) -> str:
+    """Why an image is bad, in one line; the list that it stands in says which image."""
+    line = " ".join(str(getattr(error, "received", error)).split()).removeprefix("'bytes' ")
+    return line.encode("utf-8", "backslashreplace").decode()
+
+
+def to_column(name: str) -> bytes:
+    """A file's name as bytes, as batches of work take it: not every name is Unicode, and columns of texts must be."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def from_column(value: Any) -> str:
+    """What `to_column` made, or a text, as a text."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
