@@ -24,13 +24,14 @@ from foveate.core.errors import (
     StoreNotFoundError,
     TextureEncoderError,
 )
+from foveate.relevance.negatives import negatives_of
 from foveate.store import TextureCache
 from foveate.store import reader as reader_module
 from foveate.store.format import parse_record
 from foveate.store.ingest import EncodeBatch
 from foveate.store.reader import Reader
 from tests.conftest import PHOTOS
-from tests.store_toys import Rivalling, Toy, picture, pictures, quick_folder
+from tests.store_toys import AMONG, Rivalling, Toy, picture, pictures, quick_folder
 
 
 @pytest.fixture
@@ -410,10 +411,14 @@ def test_bases_kinds_and_keys(tmp_path: Path) -> None:
         Store(own.path, basis="shared")
 
 
-def test_an_encoder_with_rivals(tmp_path: Path) -> None:
+def test_an_encoder_with_negatives(tmp_path: Path) -> None:
     store = Store(tmp_path / "r.fov", encoder=Rivalling())
     store.add(pictures(tmp_path / "photos", 3))
     hits = store.search("a dog", 3)
+    kept, negatives, t = store["001.png"], negatives_of(Rivalling()), AMONG.temperature
+    exact, stored = negatives.level(kept.whole(), t), negatives.level(kept, t)
+    assert not np.array_equal(exact, stored)  # the stored plane is used, in float16: the bank is not scored again
+    np.testing.assert_allclose(stored, exact, rtol=0.02)
     for hit in hits:
         assert hit.score == hit.relevance.confidence
         plain = foveate.score(hit.texture.whole(), "a dog", encoder=Rivalling()).confidence

@@ -133,17 +133,14 @@ class Reader:
         else:
             basis = self.space.in_steps
         return stored_texture(
-            tensors=tensors,
-            basis=basis,
-            step=row.step,
-            flags=row.flags,
-            size=(row.height, row.width),
-            image=row.image,
+            row,
+            tensors,
+            basis,
+            self.channels,
+            (path, os.path.join(self.root, name)),
             encoder=self.identity.encoder,
             preprocessing=self._preprocessing,
             name=printable(name),
-            places=(path, os.path.join(self.root, name)),
-            channels=self.channels,
         )
 
     def tensors(self, row: ImageRow) -> Mapping[str, NDArray[Any]]:

@@ -16,6 +16,7 @@ import io
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,14 +34,16 @@ from foveate.core.layout import COLOURS
 from foveate.core.readonly import ReadOnly
 from foveate.relevance.negatives import Negatives, nouns
 from foveate.store.format import ALPHA, FLAT
+from foveate.store.index import ImageRow
 from foveate.store.record import LEVELS, THUMBNAIL, lengths_of
 from foveate.texture.basis import Basis
-from foveate.texture.texture import EncoderStamp, Texture
+from foveate.texture.texture import Texture
 
 T = TypeVar("T")
 Bytes = NDArray[np.uint8]
 
 
+@dataclass(eq=False)
 class LazyPixels:
     """What is made from an image's pixels, when it is first needed: the picture, planes by name, who made them.
 
@@ -49,21 +52,17 @@ class LazyPixels:
         thumbnail: a JPEG. size: of the image. names: of planes to make. z: what segments follow.
     """
 
-    def __init__(
-        self,
-        places: tuple[str, ...],
-        image: str,
-        thumbnail: Bytes,
-        size: tuple[int, int],
-        names: tuple[str, ...],
-        z: Callable[[], NDArray[np.floating]],
-    ) -> None:
-        self.places, self.image, self.thumbnail, self.size, self.names, self.z = (
-            places, image, thumbnail, size, names, z,
-        )  # fmt: skip
+    places: tuple[str, ...]
+    image: str
+    thumbnail: Bytes
+    size: tuple[int, int]
+    names: tuple[str, ...]
+    z: Callable[[], NDArray[np.floating]]
+
+    def __post_init__(self) -> None:
         self._lock = threading.RLock()
         self._picture: Picture | None = None
-        self._said = ""
+        self._origin = ""  # why the picture is not the image itself
         self._planes: dict[str, NDArray[np.float16]] | None = None
         self._made: dict[str, str] = {}
 
@@ -72,7 +71,7 @@ class LazyPixels:
         """From the file, or the thumbnail at the image's size."""
         with self._lock:
             if self._picture is None:
-                self._picture, self._said = self._found() or self._enlarged()
+                self._picture, self._origin = self._found() or self._enlarged()
                 for array in (self._picture.rgb, self._picture.valid):
                     if array is not None:
                         array.setflags(write=False)
@@ -94,10 +93,10 @@ class LazyPixels:
         """As Texture.made_by: everything from a thumbnail says so."""
         with self._lock:
             made = dict(self._made) if self.planes or not self.names else {}
-            if self._said:
-                named = {*COLOURS, *self.names}
-                made = {name: f"{made[name]}, {self._said}" if name in made else self._said for name in sorted(named)}
-            return made
+            if not self._origin:
+                return made
+            named = sorted({*COLOURS, *self.names})
+            return {name: f"{made[name]}, {self._origin}" if name in made else self._origin for name in named}
 
     @property
     def nbytes(self) -> int:
@@ -130,12 +129,11 @@ class LazyPixels:
                 expected="a small JPEG",
                 fix="put the image's file back, or index it again",
             ) from cause
-        height, width = self.size
         rgb = small
         if small.shape[:2] != self.size:
-            rgb = np.asarray(cv2.resize(small, (width, height), interpolation=cv2.INTER_LINEAR), np.uint8)
-        said = f"from a thumbnail of {small.shape[0]} x {small.shape[1]} pixels: the image is not there any more"
-        return Picture(np.array(rgb), None, "thumbnail"), said
+            rgb = np.asarray(cv2.resize(small, self.size[::-1], interpolation=cv2.INTER_LINEAR), np.uint8)
+        origin = f"from a thumbnail of {small.shape[0]} x {small.shape[1]} pixels: the image is not there any more"
+        return Picture(np.array(rgb), None, "thumbnail"), origin
 
 
 class LazyPlanes(Mapping[str, NDArray[np.float16]]):
@@ -248,7 +246,7 @@ class StoredTexture(Texture):
         return self.whole().with_channel(name, plane, **said)
 
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
-        if isinstance(key, tuple) and key[0] == "rivals" and self._rivals is not None and _is_bank(key[1]):
+        if isinstance(key, tuple) and key[0] == "negatives" and self._rivals is not None and _is_bank(key[1]):
             level: Any = self._rivals.ravel().astype(np.float64)
             return super().derive(key, lambda: np.exp(np.clip(key[2] * level, -700, 700)) * len(key[1].vectors))
         return super().derive(key, make)
@@ -267,46 +265,38 @@ class _Fixed:
 
 
 def stored_texture(
-    *,
+    row: ImageRow,
     tensors: Mapping[str, NDArray[Any]],
     basis: Basis,
-    step: float,
-    flags: int,
-    size: tuple[int, int],
-    image: str,
-    encoder: EncoderStamp,
-    preprocessing: Mapping[str, Any],
-    name: str,
-    places: tuple[str, ...],
     channels: tuple[str, ...],
+    places: tuple[str, ...],
+    **fields: Any,
 ) -> StoredTexture:
-    """The texture of a record: `tensors` by the names of record.py; `channels` are planes to make when needed."""
-    embedding = tensors["embedding"]
-    shape = embedding.shape[:2]
-    names = tuple(n for n in channels if n != "saliency" and not (flags & FLAT and n in SEGMENTS))
-    pixels = LazyPixels(
-        places,
-        image,
-        tensors["thumbnail"],
-        size,
-        names,
-        lambda: embedding.astype(np.float32) * steps_of(tensors, basis),
-    )
+    """The texture of a record: `tensors` by the names of format.py; `channels` are planes to make when needed.
+
+    `places` are where the image may be; `fields`: encoder, preprocessing and name, as in Texture.
+    """
+    embedding, size = tensors["embedding"], (row.height, row.width)
+    names = tuple(n for n in channels if n != "saliency" and not (row.flags & FLAT and n in SEGMENTS))
+    alpha = tensors["valid"] if row.flags & ALPHA else None
+
+    def coordinates() -> NDArray[np.floating]:
+        return embedding.astype(np.float32) * steps_of(tensors, basis)
+
+    pixels = LazyPixels(places, row.image, tensors["thumbnail"], size, names, coordinates)
     texture = StoredTexture(
         pixels,
-        grid=Grid(shape[0], shape[1], *size),
+        alpha,
+        tensors.get("rivals"),
+        grid=Grid(row.h, row.w, *size),
         planes=LazyPlanes(tensors["saliency"], pixels),
         embedding=embedding,
         basis=basis,
-        residual=(tensors["residual"], step),
-        encoder=encoder,
-        preprocessing=preprocessing,
-        name=name,
-        alpha=tensors["valid"] if flags & ALPHA else None,
-        negatives=tensors.get("rivals"),
+        residual=(tensors["residual"], row.step),
+        **fields,
     )
-    if flags & ALPHA:
-        texture._derived["validity"] = tensors["valid"].ravel() / np.float32(255)
+    if alpha is not None:
+        texture._derived["validity"] = alpha.ravel() / np.float32(255)
     return texture
 
 
