@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
 import signal
@@ -41,30 +40,22 @@ def test_pictures_and_times_come_back(tmp_path: Path, suffix: str) -> None:
             writer.write(frame, time)
         assert writer.count == 8
     with open_clip(tmp_path / f"a.{suffix}") as opened:
-        assert opened.codec == "h264"
-        assert opened.size == SIZE
+        assert (opened.codec, opened.size) == ("h264", SIZE)
         for picture, frame, time in zip(opened, pan(8, SIZE), times, strict=True):
             assert picture.time == pytest.approx(time - 5, abs=1e-3 if suffix == "mkv" else 1e-5)
             assert np.abs(picture.rgb.astype(int) - frame).mean() < 8
-        assert opened.skipped == 0
     assert [path.name for path in tmp_path.iterdir()] == [f"a.{suffix}"]
 
 
-def test_a_closed_mp4_has_an_index_and_every_picture_its_duration(tmp_path: Path) -> None:
+def test_a_closed_mp4_has_an_index_colours_and_every_picture_its_duration(tmp_path: Path) -> None:
     with ClipWriter(tmp_path / "a.mp4", SIZE, 10) as writer:
-        for number, frame in enumerate(pan(8, SIZE)):
-            writer.write(frame, 3 + number / 10)
+        for number in range(8):
+            writer.write(chart(SIZE), 3 + number / 10)
     with av.open(str(tmp_path / "a.mp4")) as container:
         stream: Any = container.streams.video[0]
         assert (stream.frames, stream.start_time) == (8, 0)
         assert float(stream.duration * stream.time_base) == pytest.approx(0.8, abs=0.002)
-        assert stream.codec_context.pix_fmt == "yuv420p"
-        assert stream.codec_context.colorspace == 1
-
-
-def test_colours(tmp_path: Path) -> None:
-    with ClipWriter(tmp_path / "a.mp4", SIZE, 10) as writer:
-        writer.write(chart(SIZE), 0)
+        assert (stream.codec_context.pix_fmt, stream.codec_context.colorspace) == ("yuv420p", 1)
     with open_clip(tmp_path / "a.mp4") as opened:
         assert np.abs(centres(next(opened).rgb) - centres(chart(SIZE))).max() <= 8
 
@@ -101,35 +92,25 @@ def test_a_killed_process_changes_nothing(tmp_path: Path, there: bool) -> None:
         path.write_bytes(b"an older file")
     run = subprocess.run([sys.executable, "-c", textwrap.dedent(CHILD), str(path)], capture_output=True)
     assert run.returncode == -signal.SIGKILL, run.stderr
-    assert path.exists() is there
-    assert not there or path.read_bytes() == b"an older file"
-    assert len(list(tmp_path.glob("a.*.part.mp4"))) <= 1
-    assert len(list(tmp_path.iterdir())) <= 1 + there
+    assert [one.read_bytes() for one in tmp_path.glob("a.mp4")] == [b"an older file"] * there
+    assert len(list(tmp_path.glob("a.*.part.mp4"))) == len(list(tmp_path.iterdir())) - there <= 1
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, RuntimeError])
-def test_an_exception_removes_what_was_written(tmp_path: Path, failure: type[BaseException]) -> None:
+def test_an_existing_file_is_replaced_by_a_whole_one(tmp_path: Path, failure: type[BaseException]) -> None:
     path = tmp_path / "a.mp4"
     path.write_bytes(b"an older file")
 
     def interrupted() -> None:
         with ClipWriter(path, SIZE, 24) as writer:
-            for number, frame in enumerate(pan(9, SIZE)):
-                writer.write(frame, number / 24)
+            writer.write(still(1, SIZE)[0], 0)
             raise failure
 
     with pytest.raises(failure):
         interrupted()
+    ClipWriter(path, SIZE, 24).close()
     assert list(tmp_path.iterdir()) == [path]
-    assert path.read_bytes() == b"an older file"
-
-
-def test_an_existing_file_is_replaced_by_a_whole_one(tmp_path: Path) -> None:
-    path = tmp_path / "a.mp4"
-    path.write_bytes(b"an older file")
-    with ClipWriter(path, SIZE, 24):
-        pass
-    assert path.read_bytes() == b"an older file"  # without pictures nothing changes
+    assert path.read_bytes() == b"an older file"  # an exception, or no pictures, change nothing
     with ClipWriter(path, SIZE, 24) as writer:
         writer.write(still(1, SIZE)[0], 0)
         assert path.read_bytes() == b"an older file"
@@ -178,16 +159,12 @@ def test_a_full_disk(tmp_path: Path, share: float) -> None:
     ("name", "size", "rate", "error"),
     [
         ("a.avi", SIZE, 24, OutputError),
-        ("a", SIZE, 24, OutputError),
         ("none/a.mp4", SIZE, 24, OutputError),
         ("folder.mp4", SIZE, 24, OutputError),
         ("null\0.mp4", SIZE, 24, OutputError),
         ("a.mp4", (0, 96), 24, OptionError),
         ("a.mp4", (64.5, 96), 24, OptionError),
-        ("a.mp4", (64, 96, 3), 24, OptionError),
         ("a.mp4", SIZE, 0, OptionError),
-        ("a.mp4", SIZE, float("nan"), OptionError),
-        ("a.mp4", SIZE, True, OptionError),
         ("a.mp4", (2, 200_000), 24, OutputError),
     ],
 )
@@ -196,14 +173,6 @@ def test_writers_that_cannot_be(tmp_path: Path, name: str, size: Any, rate: Any,
     with pytest.raises(error):
         ClipWriter(tmp_path / name, size, rate)
     assert [path.name for path in tmp_path.iterdir()] == ["folder.mp4"]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_the_right_to_write(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(OutputError, match="ermission"):
-        ClipWriter(tmp_path / "a.mp4", SIZE, 24)
-    tmp_path.chmod(0o700)
 
 
 def test_pictures_and_times_that_cannot_be(tmp_path: Path) -> None:

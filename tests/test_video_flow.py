@@ -18,7 +18,6 @@ from foveate.video.flow import (
     compose,
     estimate_flow,
     find_occlusions,
-    is_inside,
     make_view,
     no_flow,
     resize_flow,
@@ -53,17 +52,12 @@ def test_warped_is_a_bilinear_reading_with_the_border_clamped(channels: tuple[in
     plane, flow = rng.normal(size=(7, 9, *channels)).astype(np.float32), rng.normal(0, 3, (7, 9, 2)).astype(np.float32)
     out = warp(plane, flow)
     assert out.shape == plane.shape
+    np.testing.assert_array_equal(warp(plane, no_flow((7, 9))), plane)
     for i in range(7):
         for j in range(9):
             truth = bilinear(plane, i + 0.5 + flow[i, j, 0], j + 0.5 + flow[i, j, 1])
             # OpenCV keeps 5 bits of the fraction between two samples
             np.testing.assert_allclose(out[i, j], truth, atol=2 * np.abs(plane).max() / 32)
-
-
-def test_nothing_moves_without_flow() -> None:
-    plane = np.random.default_rng(1).normal(size=(6, 8, 18)).astype(np.float32)
-    np.testing.assert_array_equal(warp(plane, no_flow((6, 8))), plane)
-    np.testing.assert_array_equal(compose(no_flow((6, 8)), no_flow((6, 8))), 0)
 
 
 @pytest.mark.parametrize("name", MOTIONS)
@@ -79,13 +73,7 @@ def test_dis_finds_the_way_back_to_the_earlier_frame(name: str) -> None:
     assert np.median(np.linalg.norm(-found - truth, axis=-1)[mid]) > np.median(np.linalg.norm(truth, axis=-1)[mid])
 
 
-@given(
-    dy=st.floats(-3, 3),
-    dx=st.floats(-3, 3),
-    turn=st.floats(-0.05, 0.05),
-    grow=st.floats(0.97, 1.03),
-    n=st.integers(1, 6),
-)
+@given(st.floats(-3, 3), st.floats(-3, 3), st.floats(-0.05, 0.05), st.floats(0.97, 1.03), st.integers(1, 6))
 def test_composed_affine_motion_is_the_power_of_its_matrix(
     dy: float, dx: float, turn: float, grow: float, n: int
 ) -> None:
@@ -129,12 +117,6 @@ def test_cells_get_the_mean_flow_in_their_own_units() -> None:
     np.testing.assert_allclose(resize_flow(flow, (288, 384)), np.broadcast_to([8.0, -16.0], (288, 384, 2)), atol=1e-5)
 
 
-def test_inside_is_where_the_earlier_frame_goes_on() -> None:
-    found = is_inside(pan(20, 30, 0.0, -10.0))
-    assert not found[:, :9].any()
-    assert found[:, 11:].all()
-
-
 def test_what_was_behind_a_moving_thing_is_occluded() -> None:
     """A square moves 8 samples to the right over a photograph: what it leaves behind was not in the earlier frame."""
     ground = photo(*SHAPE)
@@ -166,7 +148,7 @@ def test_a_view_is_small_and_never_too_narrow(size: tuple[int, int], shape: tupl
     assert make_view(np.zeros((*size, 3), np.uint8)).shape == shape
 
 
-@pytest.mark.parametrize("size", [(1, 1), (3, 2000), (12, 64), (100, 2000), (2000, 100), (13, 100)])
+@pytest.mark.parametrize("size", [(1, 1), (3, 2000), (2000, 100), (13, 100)])
 @pytest.mark.parametrize("preset", ["clips", "ultrafast", "fast", "medium"])
 def test_dis_survives_narrow_frames(size: tuple[int, int], preset: str) -> None:
     """In planes of fewer than 16 samples OpenCV's DIS ends the whole process."""
@@ -175,7 +157,7 @@ def test_dis_survives_narrow_frames(size: tuple[int, int], preset: str) -> None:
     assert estimate_flow(Dis(preset), a, b).shape == (*a.shape, 2)
 
 
-def test_a_flow_model_may_use_its_array_again() -> None:
+def test_a_flow_model_may_use_its_array_again_but_not_break_its_contract() -> None:
     same = np.zeros((*SHAPE, 2), np.float32)
 
     def model(current: NDArray[np.uint8], earlier: NDArray[np.uint8]) -> Floats:
@@ -185,14 +167,9 @@ def test_a_flow_model_may_use_its_array_again() -> None:
     dark, light = make_view(np.zeros((*SHAPE, 3), np.uint8)), make_view(np.full((*SHAPE, 3), 9, np.uint8))
     there, back = estimate_flow(model, light, dark), estimate_flow(model, dark, light)
     np.testing.assert_array_equal(there, -back)
-    assert there.flags.owndata
-
-
-def test_a_flow_model_that_breaks_its_contract_is_named() -> None:
-    view = make_view(photo(*SHAPE))
     with pytest.raises(OptionError, match=r"\[144, 192\]"):
-        estimate_flow(lambda current, earlier: np.zeros((144, 192), np.float32), view, view)
+        estimate_flow(lambda current, earlier: np.zeros((144, 192), np.float32), dark, dark)
     with pytest.raises(OptionError, match="not finite"):
-        estimate_flow(lambda current, earlier: np.full((144, 192, 2), np.nan, np.float32), view, view)
+        estimate_flow(lambda current, earlier: np.full((144, 192, 2), np.nan, np.float32), dark, dark)
     with pytest.raises(OptionError, match="'slow'"):
         Dis("slow")

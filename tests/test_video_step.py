@@ -17,8 +17,7 @@ from foveate.relevance.policies import TopK
 from foveate.tiles.re_encode import RAMP, fading
 from foveate.video import Frame, Refresh, stream
 from foveate.video import step as steps
-from foveate.video.flow import Floats, make_view, no_flow
-from foveate.video.propagate import blend_layers, make_layer, propagate
+from foveate.video.flow import Floats
 from foveate.video.refresh import add_halo
 from foveate.video.step import State, StreamSettings, step
 from tests.video_scenes import Counting, panning, photo
@@ -33,14 +32,8 @@ Bytes = NDArray[np.uint8]
 
 
 def how(**changes: Any) -> StreamSettings:
-    usual: dict[str, Any] = {
-        "long_side": SIDE,
-        "budget": 20,
-        "refresh": NEVER,
-        "names": ("saliency",),
-        "smoothing": 0.0,
-    }
-    usual |= {"encoder": load_encoder("nano"), "hysteresis": 0.0, "policy": TopK()}
+    usual: dict[str, Any] = {"long_side": SIDE, "budget": 20, "refresh": NEVER, "names": ("saliency",)}
+    usual |= {"encoder": load_encoder("nano"), "smoothing": 0.0, "hysteresis": 0.0, "policy": TopK()}
     return StreamSettings(**usual | changes)
 
 
@@ -176,19 +169,6 @@ def test_the_error_bound_holds_for_the_worst_questions(pan: list[Bytes], rank: i
         assert (lengths <= 1.001 * frame.texture.residual.astype(np.float32)[cells] + 1e-5).all()
 
 
-def test_a_part_that_is_no_longer_believed_uncovers_what_is_below() -> None:
-    view, none = make_view(photo(*SIZE)), np.zeros(CELLS, np.float32)
-    below = propagate(make_layer(np.ones((*CELLS, 2), np.float32), none, view), no_flow(SIZE), np.zeros(SIZE, bool))
-    gone = np.zeros(SIZE, bool)
-    gone[:, :64] = True
-    cover = np.ones(CELLS, np.float32)
-    above = propagate(make_layer(np.full((*CELLS, 2), 3, np.float32), none, view, cover), no_flow(SIZE), gone)
-    seen = blend_layers([below, above], view)
-    np.testing.assert_allclose(seen.z[:, :8], 1, atol=1e-6)
-    np.testing.assert_allclose(seen.z[:, 8:], 3, atol=0.03)
-    assert seen.confidence.min() > 0.9
-
-
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
@@ -220,21 +200,24 @@ def test_a_part_is_encoded_at_its_own_scale_and_fades_into_its_surroundings() ->
     assert np.median(left / residual) > 0.5
 
 
-@pytest.mark.parametrize(("pause", "again"), [(1, True), (2, False)])
-def test_parts_are_renewed_after_a_pause(pause: int, again: bool) -> None:
+@pytest.mark.parametrize(
+    ("rules", "layers", "renewed", "reasons"),
+    [
+        ({"pause": 1}, 8, [False, True, True], [None, None]),
+        ({"pause": 2}, 8, [False, True, False], [None, None]),
+        ({"pause": 1}, 2, [False, True, False], [None, "stale"]),
+        ({"most": 0.05}, 8, [False, False, False], ["stale", "stale"]),
+    ],
+)
+def test_parts_are_few_and_cheap_and_come_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any], layers: int, renewed: list[bool], reasons: list[str | None]
+) -> None:
+    monkeypatch.setattr(steps, "MOST_LAYERS", layers)
     scene = photo(192, 256)
     clip = [scene, corner(scene, right=True), corner(corner(scene, right=True), right=False)]
-    _, frames = follow(clip, renewing(pause=pause), flow=None)
-    assert [bool(frame.renewed) for frame in frames] == [False, True, again]
-    assert not any(frame.keyframe for frame in frames[1:])
-
-
-@pytest.mark.parametrize(("most", "reason"), [(1.0, None), (0.05, "stale")])
-def test_parts_that_cost_too_much_make_a_keyframe(most: float, reason: str | None) -> None:
-    scene = photo(192, 256)
-    _, frames = follow([scene, corner(scene, right=True)], renewing(most=most), flow=None)
-    assert frames[1].reason == reason
-    assert bool(frames[1].renewed) == (reason is None)
+    _, frames = follow(clip, renewing(**rules), flow=None)
+    assert [len(frame.renewed) > 0 for frame in frames] == renewed
+    assert [frame.reason for frame in frames[1:]] == reasons
 
 
 # --- what is kept and sent --------------------------------------------------------------------------------------------
@@ -260,14 +243,7 @@ def test_each_question_has_its_own_record_of_what_was_sent() -> None:
 def test_what_counts_as_changed(changed: float) -> None:
     """Two levels of 255 in each cell are a change for 0 alone; another picture is one for all but 1."""
     scene = photo(*SIZE) // 2
-    options: dict[str, Any] = {
-        "budget": 60,
-        "long_side": SIDE,
-        "refresh": NEVER,
-        "hysteresis": 0,
-        "smoothing": 0,
-        "blend": 0,
-    }
+    options: dict[str, Any] = {"budget": 60, "long_side": SIDE, "refresh": NEVER, "hysteresis": 0, "smoothing": 0}
     clip = [scene, scene + 2, 255 - scene]
     frames = list(stream(clip, CHILD, changed=changed, **options))
     cells = [{int(cell) for cell in frame.kept.indices} for frame in frames]  # type: ignore[union-attr]

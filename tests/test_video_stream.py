@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
-from itertools import pairwise, permutations
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import foveate
 from foveate.core.errors import BudgetError, FoveateError, OptionError, QueryError, VideoError
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures
-from foveate.video import Frame, Refresh, stream
+from foveate.video import Dis, Frame, Refresh, open_clip, stream
 from foveate.video.step import StreamSettings, step
 from tests.video_scenes import Counting, panning, photo
 
@@ -54,38 +54,23 @@ def test_exactly_k_cells_of_every_frame_and_a_keyframe_every_twelve(pan: list[ND
     assert frames[3].time == pytest.approx(3 / 24)
 
 
-def test_one_question_gives_a_relevance_and_a_list_gives_several(pan: list[NDArray[np.uint8]]) -> None:
-    one, several = run(pan[:3]), run(pan[:3], ["a child", "broccoli"])
-    for single, both in zip(one, several, strict=True):
-        assert isinstance(single.relevance, foveate.Relevance)
-        assert isinstance(both.relevance, foveate.Relevances)
-        assert isinstance(both.kept, tuple)
-        np.testing.assert_array_equal(both.relevance[0].map, single.relevance.map)
-        np.testing.assert_array_equal(both.kept[0].indices, single.kept.indices)  # type: ignore[union-attr]
-        assert not np.array_equal(both.kept[0].indices, both.kept[1].indices)
-
-
 def test_features_follow_the_motion(pan: list[NDArray[np.uint8]]) -> None:
     """After eleven frames things have moved by five and a half cells: propagated beats a plain copy."""
     frames = run(pan[:12], refresh=AGE_ONLY, smoothing=0, hysteresis=0)
-    fresh = foveate.encode(pan[11], long_side=SIDE)
     q = load_encoder("nano").encode_text(["a child", "broccoli", "hair", "a hand"])
-    truth = fresh.scores(q)[:, 2:-2, 2:-8]
-
-    def alike(texture: foveate.Texture) -> float:
-        return float(np.corrcoef(texture.scores(q)[:, 2:-2, 2:-8].ravel(), truth.ravel())[0, 1])
-
-    propagated, copied = alike(frames[11].texture), alike(frames[0].texture)
-    assert propagated > 0.9
-    assert propagated > copied + 0.1
+    textures = (foveate.encode(pan[11], long_side=SIDE), frames[11].texture, frames[0].texture)
+    truth, propagated, copied = (texture.scores(q)[:, 2:-2, 2:-8].ravel() for texture in textures)
+    alike = np.corrcoef(propagated, truth)[0, 1]
+    assert alike > 0.9
+    assert alike > np.corrcoef(copied, truth)[0, 1] + 0.1
 
 
 def test_a_flow_of_the_wrong_sign_is_worse_than_none(pan: list[NDArray[np.uint8]]) -> None:
-    from foveate.video import Dis
-
-    right = run(pan[:8], refresh=AGE_ONLY)[-1]
-    wrong = run(pan[:8], refresh=AGE_ONLY, flow=lambda current, earlier: -Dis()(current, earlier))[-1]
-    none = run(pan[:8], refresh=AGE_ONLY, flow=lambda current, earlier: np.zeros((*current.shape, 2), np.float32))[-1]
+    dis = Dis()
+    right, none, wrong = (
+        run(pan[:8], refresh=AGE_ONLY, flow=lambda current, earlier, sign=sign: sign * dis(current, earlier))[-1]
+        for sign in (1, 0, -1)
+    )
     assert right.confidence.mean() > none.confidence.mean() > wrong.confidence.mean()
 
 
@@ -125,17 +110,17 @@ def test_a_cut_begins_anew_and_remembers_nothing() -> None:
 
 @pytest.mark.parametrize("misty", [False, True])
 def test_cuts_between_photographs_of_all_sorts_and_no_cut_in_a_fast_pan(misty: bool) -> None:
-    """In mist the median cell alone would not see any of them; a pan of 48 of 256 pixels a frame is none."""
+    """In mist the median cell alone would not see any of them; a pan of 24 of 128 pixels a frame is none."""
 
     def shown(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return np.asarray(rgb // 2 + 64 if misty else rgb, np.uint8)
 
     names = ("child_with_broccoli", "yellow_bus", "cake_and_coffee")
-    photos = [shown(photo(192, 256, f"{name}.jpg")) for name in names]
-    for one, two in permutations(photos, 2):
-        assert [frame.reason for frame in run([one, one, two, two])] == ["first", None, "cut", None]
-    fast = [shown(rgb) for rgb in panning(5, (192, 256), 48.0)]
-    assert "cut" not in [frame.reason for frame in run(fast)]
+    one, two, three = (shown(photo(96, 128, f"{name}.jpg")) for name in names)
+    reasons = [frame.reason for frame in run([one, one, two, three, one, three, two, one], long_side=128)]
+    assert reasons == ["first", None, *["cut"] * 6]
+    fast = [shown(rgb) for rgb in panning(5, (96, 128), 24.0)]
+    assert "cut" not in [frame.reason for frame in run(fast, long_side=128)]
 
 
 def test_every_channel_of_a_frame_is_its_own_or_propagated(pan: list[NDArray[np.uint8]], tmp_path: Path) -> None:
@@ -153,7 +138,7 @@ def test_every_channel_of_a_frame_is_its_own_or_propagated(pan: list[NDArray[np.
 
 
 @pytest.mark.parametrize("step_down", [0, 3])
-def test_the_channels_of_motion(step_down: int, tmp_path: Path) -> None:
+def test_the_channels_of_motion(step_down: int) -> None:
     """What is seen moves down by 3 or 0 and to the left by 4 pixels a frame; the plain difference sees that, too."""
     wide = photo(300, 400)
     clip = [wide[40 - step_down * t :, 4 * t :][:192, :256] for t in range(6)]
@@ -165,9 +150,6 @@ def test_the_channels_of_motion(step_down: int, tmp_path: Path) -> None:
         assert np.median(down) == pytest.approx(step_down, abs=0.1)
         assert np.median(right) == pytest.approx(-4, abs=0.1)
         assert np.median(frame.texture.channel("motion")) > 0.05
-    frames[5].texture.save(tmp_path / "frame.safetensors")
-    again = foveate.Texture.load(tmp_path / "frame.safetensors")
-    np.testing.assert_array_equal(again.channel("flow_x"), frames[5].texture.channel("flow_x"))
     flat = [np.full((192, 256, 3), 90, np.uint8)] * 2
     still = run(flat)[1].texture
     assert not any(still.channel(name).any() for name in ("motion", "flow_y", "flow_x"))
@@ -232,23 +214,15 @@ def test_steps_are_pure_and_a_state_can_be_gone_back_to(pan: list[NDArray[np.uin
     [
         ({"blend": 2}, OptionError, "blend=2"),
         ({"hysteresis": 2}, OptionError, f"leave it out for {(stream.__kwdefaults__ or {})['hysteresis']}"),
-        ({"smoothing": "much"}, OptionError, "smoothing='much'"),
-        ({"hysteresis": True}, OptionError, "hysteresis=True"),
         ({"refresh": 12}, OptionError, "Refresh"),
         ({"flow": "codec"}, OptionError, "motion vectors of a codec are not read"),
-        ({"floor": 3}, OptionError, "floor"),
         ({"budget": 0}, BudgetError, "leave it out for 128"),
-        ({"budget": np.int64(-3)}, BudgetError, "-3"),
-        ({"budget": "most"}, BudgetError, "most"),
         ({"budget": 10_000}, BudgetError, "10000"),
         ({"query": ""}, QueryError, "empty"),
         ({"query": []}, QueryError, "at least one"),
-        ({"query": None}, QueryError, "NoneType"),
-        ({"query": 3}, QueryError, "int"),
         ({"query": ["a dog", 3]}, QueryError, "int"),
         ({"query": ["a dog", "a dog"]}, QueryError, "twice"),
         ({"query": "犬"}, QueryError, "English"),
-        ({"source": "nowhere.mp4"}, FoveateError, "nowhere.mp4"),
         ({"source": [np.zeros((4, 4), np.float32)]}, VideoError, "float32"),
         ({"encoder": "nona"}, FoveateError, "nona"),
         ({"channels": "everything"}, FoveateError, "everything"),
@@ -257,33 +231,28 @@ def test_steps_are_pure_and_a_state_can_be_gone_back_to(pan: list[NDArray[np.uin
 )
 def test_bad_input(wrong: dict[str, Any], error: type[FoveateError], said: str) -> None:
     given: dict[str, Any] = {"source": [photo(96, 128)] * 2, "query": "a child", "budget": 20, "long_side": 128} | wrong
-    with pytest.raises(error, match=None) as caught:
+    with pytest.raises(error) as caught:
         list(stream(given.pop("source"), given.pop("query"), **given))
     assert said in str(caught.value)
 
 
-def test_a_stream_that_was_left_in_the_middle_can_be_closed_twice(pan: list[NDArray[np.uint8]]) -> None:
-    clip = stream(pan, "a child", budget=20, long_side=128)
-    next(clip)
-    clip.close()
-    clip.close()
-    with pytest.raises(VideoError, match="the stream of 'arrays' is closed") as failure:
-        next(clip)
-    assert "stream" in failure.value.fix
-
-
-def test_reprs_are_one_line(pan: list[NDArray[np.uint8]]) -> None:
-    follow = stream(pan, "a child", budget=20, long_side=128)
+def test_a_stream_says_what_it_is_and_can_be_closed_twice(pan: list[NDArray[np.uint8]]) -> None:
+    clip = open_clip(pan)
+    with pytest.raises(QueryError):
+        stream(clip, "")
+    with pytest.raises(OptionError, match="size=64"):
+        stream(clip, "a child", size=64)
+    follow = stream(clip, "a child", budget=20, long_side=128)  # the clip is as it was
     assert repr(follow) == "Stream('arrays', 'a child', budget 20, encoder 'nano', 0 of 16 frames read)"
-    assert repr(follow.clip) == "VideoClip('arrays', 24 a second, 0 of 16 frames read)"
     next(follow)
     follow.ask(["a child", "hair\n" + "and broccoli " * 20])
     follow.close()
+    follow.close()
     assert repr(follow).startswith("Stream('arrays', ['a child', 'hair\\nand broccoli")
     assert repr(follow).endswith("…, budget 20, encoder 'nano', 1 of 16 frames read, closed)")
-    assert max(len(repr(follow)), len(repr(follow.clip))) < 200
-    live = stream(iter(pan), ["a child", "broccoli"])
-    assert repr(live) == "Stream('arrays', ['a child', 'broccoli'], budget 128, encoder 'nano', 0 frames read)"
+    assert len(repr(follow)) < 200
+    with pytest.raises(VideoError, match="the stream of 'arrays' is closed"):
+        next(follow)
 
 
 def test_a_frame_stays_as_it_is(pan: list[NDArray[np.uint8]]) -> None:
@@ -297,27 +266,6 @@ def test_a_frame_stays_as_it_is(pan: list[NDArray[np.uint8]]) -> None:
     again = pickle.loads(pickle.dumps(frame))
     np.testing.assert_array_equal(again.relevance.map, frame.relevance.map)
     assert again.texture.has("edge_on")
-
-
-def test_patches_are_few_and_then_the_whole_is_encoded() -> None:
-    """Something new appears in another corner in every frame."""
-    rng, still = np.random.default_rng(0), photo(192, 256)
-    frames = [still]
-    for i in range(18):
-        rgb = frames[-1].copy()
-        y, x = 64 * (i % 3), 64 * (i // 3 % 4)
-        rgb[y : y + 64, x : x + 64] = rng.integers(0, 255, 3, np.uint8)
-        frames.append(rgb)
-    rules = Refresh(every=1000, pause=1, stale=2, residual=2, cut=2, most=2)
-    how = StreamSettings(encoder=load_encoder("nano"), names=("saliency",), long_side=SIDE, budget=40, refresh=rules)
-    state, counts, keys = None, [], 0
-    for i, rgb in enumerate(frames):
-        state, frame = step(state, rgb, str(i), ("a child",), how)
-        counts.append(len(state.layers))
-        keys += frame.keyframe
-    assert max(counts) > 2
-    assert max(counts) <= 8
-    assert keys > 1
 
 
 class Whole(Counting):
@@ -338,14 +286,3 @@ def test_an_encoder_of_one_size_gets_whole_frames() -> None:
     frames = run([still] * 3 + [changed] * 2, "a bus", encoder=encoder, refresh=rules, long_side=None)
     assert [frame.reason for frame in frames] == ["first", None, None, "stale", None]
     assert len(encoder.looks) == 2
-
-
-def test_a_clip_that_was_opened_by_somebody_else(pan: list[NDArray[np.uint8]]) -> None:
-    from foveate.video import open_clip
-
-    clip = open_clip(pan)
-    with pytest.raises(QueryError):
-        stream(clip, "")
-    with pytest.raises(OptionError, match="size=64"):
-        stream(clip, "a child", size=64)
-    assert len(list(stream(clip, "a child", budget=20, long_side=128))) == len(pan)

@@ -124,11 +124,11 @@ def choose_outputs(clip: str, out: Path | None, video: bool = True) -> tuple[Pat
     known = (".mp4", ".mkv") if video else (".mp4", ".mkv", ".jsonl")
     if out.suffix.lower() not in known:
         better = (out / usual if out.is_dir() else out).with_suffix(".mp4" if video else ".jsonl")
+        more = ", or add --no-video for the lines alone" if video else ""
         raise OutputError(
             f"--out {out}",
             expected=f"a name that ends in {' or '.join(known)}; the lines of JSON go beside it",
-            fix=f"write --out {shlex.quote(str(better))}"
-            + (", or add --no-video for the lines alone" if video else ""),
+            fix=f"write --out {shlex.quote(str(better))}{more}",
         )
     lines = out.with_suffix(".jsonl")
     for path in (out, lines) if video else (lines,):
@@ -163,13 +163,11 @@ def write_results(
     which a failure or a kill leaves behind.
 
     Args:
-        stream: closed at the end.
-        most: frames, at most.
+        stream: closed at the end. most: frames, at most.
         progress: called with the number of frames done.
         stopped: called after each frame; True ends the clip there, as if it were shorter.
 
-    Raises:
-        What the stream raises, and OutputError; the message says where the lines so far are.
+    Raises what the stream raises, and OutputError; the message says where the lines so far are.
     """
     import numpy as np
 
@@ -217,46 +215,38 @@ def write_results(
             expected="a folder that stays, with room for the lines",
             fix="choose another place or make room" + note,
         ) from cause
-    keys = np.array(history.keyframes, bool)
-    taken = np.array(seconds)
-    questions = [
-        {
-            "query": query,
-            "found": round(float(found), 4),
-            "detected_frames": int(n),
-            "kept": int(kept),
-            "sent": int(sent),
-        }
-        for query, found, (n, kept, sent) in zip(stream.queries, np.median(history.found, 0), tally, strict=True)
-    ]
+    keys, taken, whole = np.array(history.keyframes, bool), np.array(seconds), time.perf_counter() - started
+    counts = [dict(zip(("detected_frames", "kept", "sent"), row, strict=True)) for row in tally.tolist()]
+    medians = np.median(history.found, 0).tolist()
     return {
         "frames": history.count,
         "keyframes": int(keys.sum()),
         "renewed": sum(history.renewed),
         "skipped": clip.skipped,
         "grid": list(frame.grid.shape),
-        "kept": sum(question["kept"] for question in questions),
-        "sent": sum(question["sent"] for question in questions),
+        "kept": sum(row["kept"] for row in counts),
+        "sent": sum(row["sent"] for row in counts),
         "keyframe_ms": round(float(np.median(taken[keys])) * 1e3, 2),
         "propagated_ms": None if keys.all() else round(float(np.median(taken[~keys])) * 1e3, 2),
-        "seconds": round(time.perf_counter() - started, 3),
-        "frames_per_second": round(history.count / (time.perf_counter() - started), 2),
+        "seconds": round(whole, 3),
+        "frames_per_second": round(history.count / whole, 2),
         "interrupted": interrupted,
         "video": None if video is None else str(video),
         "jsonl": str(lines),
-        "queries": questions,
+        "queries": [
+            {"query": query, "found": round(found, 4), **row}
+            for query, found, row in zip(stream.queries, medians, counts, strict=True)
+        ],
     }
 
 
 def make_record(frame: Frame) -> dict[str, Any]:
     """A frame as an object of JSON: numbers of a single question, lists of several."""
-    each = {
-        "kept": [kept.indices.tolist() for _, kept, _ in frame.answers],
-        "kept_new": [new.tolist() for _, _, new in frame.answers],
-        "found": [round(relevance.confidence, 4) for relevance, _, _ in frame.answers],
-        "detected": [relevance.detected for relevance, _, _ in frame.answers],
-    }
-    one = not isinstance(frame.kept, tuple)
+    each = [
+        (kept.indices.tolist(), new.tolist(), round(relevance.confidence, 4), relevance.detected)
+        for relevance, kept, new in frame.answers
+    ]
+    values = [list(column) for column in zip(*each, strict=True)] if isinstance(frame.kept, tuple) else each[0]
     return {
         "index": frame.index,
         "time": round(frame.time, 6),
@@ -264,7 +254,7 @@ def make_record(frame: Frame) -> dict[str, Any]:
         "reason": frame.reason,
         "renewed": [list(box) for box in frame.renewed],
         "grid": list(frame.grid.shape),
-        **({name: values[0] for name, values in each.items()} if one else each),
+        **dict(zip(("kept", "kept_new", "found", "detected"), values, strict=True)),
         "confidence": round(float(frame.confidence.mean()), 4),
         "seconds": round(frame.seconds, 6),
     }
@@ -272,9 +262,8 @@ def make_record(frame: Frame) -> dict[str, Any]:
 
 def _print_summary(clip: str, found: dict[str, Any]) -> None:
     if found["skipped"]:
-        typer.echo(
-            f"warning: could not be decoded, and left out: {format_count(found['skipped'], 'picture')}", err=True
-        )
+        left_out = format_count(found["skipped"], "picture")
+        typer.echo(f"warning: could not be decoded, and left out: {left_out}", err=True)
     count, (h, w) = found["frames"], found["grid"]
     rows = [
         (r["query"], f"{r['found']:.2f}", f"{r['detected_frames']} of {count}", f"{r['kept'] / count:.0f}",

@@ -3,10 +3,10 @@
 Sources: a video file (PyAV), a folder of images, arrays and other images, a camera (OpenCV).
 
 What is notable
-* Memory is bounded: one picture is decoded ahead (so that a file without pictures is refused when it is opened).
-* Times are presentation timestamps, not frame counters. The first picture is at 0, and times always increase (`Clock`).
-* A packet that cannot be decoded, and a picture that the decoder calls damaged, is left out and counted in `skipped`.
-  Pictures after it, up to the file's next keyframe, may show traces. What a decoder conceals cannot be counted.
+* One picture is decoded ahead of files and folders, so that one without pictures is refused when it is opened.
+* Times are presentation timestamps, not frame counters (`Clock`).
+* Packets that cannot be decoded, and pictures that the decoder calls damaged, are left out and counted in `skipped`.
+  Pictures after them, up to the file's next keyframe, may show traces.
 * An allow-list of containers: FFmpeg would draw a text file as a terminal and follow the addresses in a playlist.
 * Slice threads only. With frame threads PyAV (18.1) loses the pictures behind a damaged packet at the end of a file.
 * Where a stream does not name the matrix of its colours, large pictures are BT.709 and others BT.601, as players do.
@@ -14,17 +14,15 @@ What is notable
 * At full size the fast conversion is taken, which is 1 to 2 levels too dark: 0.2 ms at 854 x 480, the exact one 1.3 ms.
 * The display matrix (turns by 90 degrees, mirrors) is applied. Other angles are left as stored.
 
-Not covered: tone mapping of HDR, pixels that are not square (they stay as stored), seeking, several video streams (the
-one that the container calls the best is read), interlaced pictures (both fields in one).
+Not covered: tone mapping of HDR, pixels that are not square, seeking, several video streams (the best is read),
+interlaced pictures.
 """
 
 from __future__ import annotations
 
 import math
-import numbers
 import os
 import re
-import struct
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sized
@@ -56,7 +54,6 @@ CONTAINERS = (
 )
 BT709, BT601 = 1, 5  # AVColorSpace
 NAMELESS = (0, 2, 3)  # RGB (on pixels that are not), unspecified, reserved
-UPRIGHT = (1, 0, 0, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +74,8 @@ class TimedPicture(Frozen):
 class Clock:
     """Timestamps of any kind -> seconds since the first picture, always increasing.
 
-    A missing timestamp is the one before plus one frame. A clock that jumps back (a glitch, or two recordings in one
-    file) goes on one frame after the picture before, and is believed again where it is later.
+    A missing timestamp is the one before plus one frame. A clock that jumps back goes on one frame after the picture
+    before; the first clock, and the last that jumped, are believed where they are later.
 
     >>> clock = Clock(0.5)
     >>> [clock(raw) for raw in (7.0, 7.5, None, 8.5, 3.0, 3.5)]
@@ -88,18 +85,16 @@ class Clock:
     def __init__(self, step: float) -> None:
         self._step = step
         self._last: float | None = None
-        self._zeros: list[float] = []  # where time 0 is: by the first timestamp, and by the last that jumped back
+        self._zeros: list[float] = []  # where time 0 is, by the two clocks
 
     def __call__(self, raw: float | None) -> float:
         """The time of the next picture, whose own timestamp is `raw` seconds, or None where it has none."""
-        expected = 0.0 if self._last is None else self._last + self._step
-        time = expected
+        time = 0.0 if self._last is None else self._last + self._step
         if raw is not None:
             later = [raw - zero for zero in self._zeros if raw - zero > (self._last or 0.0)]
-            if later:
-                time = later[0]
-            else:
-                self._zeros = [*self._zeros[:1], raw - expected]
+            if not later:
+                self._zeros = [*self._zeros[:1], raw - time]
+            time = later[0] if later else time
         self._last = time
         return time
 
@@ -107,8 +102,8 @@ class Clock:
 class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
     """The pictures of a clip, once, in order. Made by `open_clip`.
 
-    The file or camera is let go at the end, by `close`, by `with`, or with the last reference, whichever comes first.
-    (PyAV's container is part of a cycle: by itself it would hold the file until the garbage collector comes by.)
+    The file or camera is closed at the end, by `close`, by `with`, or with the last reference. (PyAV's container is
+    part of a cycle: by itself it would keep the file open until garbage is collected.)
 
     Attributes:
         name: file name, folder name, "camera:0" or "arrays"; for messages.
@@ -118,7 +113,7 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         codec: "h264", for example; None where nothing is decoded.
     """
 
-    def __init__(self, source: ClipReader, *, primed: bool) -> None:
+    def __init__(self, source: ClipReader) -> None:
         self._source = source
         self._finalizer = weakref.finalize(self, source.close)
         self._finalizer.atexit = False  # the system does that
@@ -128,7 +123,7 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         self.closed = False
         self.name, self.frames, self.rate, self.codec = source.name, source.frames, source.rate, source.codec
         self._first: TimedPicture | None = None
-        if primed:
+        if source.ahead:
             try:
                 self._first = self._next()
             except BaseException:
@@ -221,30 +216,29 @@ def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float |
         check_int("long_side", long_side, fix="pass 512")
     if rate is not None:
         check_number("rate", rate, 1e-6, None, fix="pass 24")
+    number: object = source
     if isinstance(source, str | os.PathLike):
         text = os.fspath(source)
-        if text.startswith("camera:") and not Path(text).exists():
-            return _open_camera(text.removeprefix("camera:"), long_side, rate)
-        return _open_path(Path(source), str(source), long_side, rate)
-    if isinstance(source, numbers.Number | np.bool_):
-        return _open_camera(source, long_side, rate)
-    if not isinstance(source, Iterable) or isinstance(source, bytes | bytearray | memoryview):
+        if not text.startswith("camera:") or Path(text).exists():
+            return VideoClip(_open_path(Path(source), text, long_side, rate))
+        number = text.removeprefix("camera:")
+    elif isinstance(source, np.ndarray) and source.ndim != 4:
         raise VideoError(
-            f"a video given as {type(source).__name__}",
-            expected="a path, a camera's number, a folder of images or an iterable of uint8 arrays [H, W, 3]",
+            f"one array {source.dtype} {list(source.shape)}",
+            expected="an iterable of frames, uint8 [H, W, 3]",
+            fix="for a clip of one picture pass [array]",
+        )
+    elif isinstance(source, Iterable) and not isinstance(source, bytes | bytearray | memoryview):
+        return VideoClip(ImageReader("arrays", source, long_side, rate))
+    number = str(number) if isinstance(number, str | int | np.integer) else ""
+    if not (number.isascii() and number.isdigit()):
+        raise VideoError(
+            f"a video given as {source!r:.80}, of type {type(source).__name__}",
+            expected="a path, a folder of images, a camera's number (0 or 'camera:0'), an iterable of arrays [H, W, 3]",
             fix="for a clip of one picture pass [image]; save bytes to a file first",
         )
-    return VideoClip(FrameReader(source, long_side, rate), primed=False)
-
-
-def _open_camera(number: object, long_side: int | None, rate: float | None) -> VideoClip:
     _refuse_rate(rate, "a camera")
-    text = str(number) if isinstance(number, str | int | np.integer) else ""
-    if not (text.isascii() and text.isdigit()):
-        raise VideoError(
-            f"the camera {number!r}", expected="a whole number, 0 or above", fix="the first camera is 0 or 'camera:0'"
-        )
-    return VideoClip(CameraReader(int(text), long_side), primed=False)
+    return VideoClip(CameraReader(int(number), long_side))
 
 
 def _refuse_rate(rate: float | None, what: str) -> None:
@@ -252,35 +246,29 @@ def _refuse_rate(rate: float | None, what: str) -> None:
         raise OptionError(f"rate={rate!r} for {what}", expected="no rate: it has times of its own", fix="leave it out")
 
 
-def _open_path(path: Path, text: str, long_side: int | None, rate: float | None) -> VideoClip:
-    if not text:
-        raise VideoNotFoundError("an empty path", expected="the path of a video", fix="pass one; '.' is this folder")
+def _open_path(path: Path, text: str, long_side: int | None, rate: float | None) -> ClipReader:
     try:
-        found, folder, regular = path.exists(), path.is_dir(), path.is_file()
-    except (OSError, ValueError) as cause:  # a null byte, a name too long
+        size = os.stat(text).st_size  # unlike Path("") an empty text is not this folder
+        still = path.is_file() and _is_still(path)
+        files = _list_images(path) if path.is_dir() else [path]
+    except (OSError, ValueError) as cause:  # no such file, a null byte, a name too long
         raise VideoNotFoundError(
-            f"'{text[:200]}' cannot be read ({cause})", expected="a readable video", fix="check its path"
-        ) from None
-    if folder:
-        return VideoClip(FolderReader(path, long_side, rate), primed=True)
-    if not found:
-        raise VideoNotFoundError(
-            f"no file at '{text}'",
-            expected="the path of a video, of a folder of images, or 'camera:0'; foveate downloads no videos",
-            fix="download it and pass its path"
+            f"'{text[:200]}' cannot be read ({getattr(cause, 'strerror', None) or cause})",
+            expected="the path of a video or of a folder of images that can be read, or 'camera:0'",
+            fix="foveate downloads no videos: download it and pass its path"
             if "://" in text
             else f"check the spelling; the working directory is '{Path.cwd()}'",
-        )
-    if not regular or not path.stat().st_size:
+        ) from None
+    if still or path.is_dir():
+        return ImageReader(path.name or text, files, long_side, rate, ahead=True)
+    if not path.is_file() or not size:
         raise VideoError(
-            f"'{path}' is " + ("empty (0 bytes)" if regular else "not a regular file"),
+            f"'{path}' is " + ("empty (0 bytes)" if path.is_file() else "not a regular file"),
             expected="a video file",
             fix="download or export it again; for a camera pass its number: 'camera:0'",
         )
-    if _is_still(path):
-        return VideoClip(FolderReader(path, long_side, rate), primed=True)
     _refuse_rate(rate, "a file")
-    return VideoClip(FileReader(path, long_side), primed=True)
+    return FileReader(path, long_side)
 
 
 def _is_still(path: Path) -> bool:
@@ -298,9 +286,13 @@ def _is_still(path: Path) -> bool:
 
 
 class ClipReader:
-    """What a clip is read from. `read` yields (seconds or None, rgb uint8 [H, W, 3])."""
+    """What a clip is read from. `read` yields (seconds or None, rgb uint8 [H, W, 3]).
+
+    `ahead`: one before it is asked for.
+    """
 
     name: str
+    ahead = False
     frames: int | None = None
     rate: float | None = None
     codec: str | None = None
@@ -314,35 +306,8 @@ class ClipReader:
         """Let go of what is held."""
 
 
-class FolderReader(ClipReader):
-    """Images of a folder, or one image file, each at its place divided by the rate: a bad one leaves a gap."""
-
-    def __init__(self, path: Path, long_side: int | None, rate: float | None) -> None:
-        self.name = path.name or str(path)
-        self.rate = float(rate or RATE)
-        self._long_side = long_side
-        self._files = _list_images(path) if path.is_dir() else [path]
-        self.frames = len(self._files)
-
-    def read(self) -> Iterator[Row]:
-        for number, file in enumerate(self._files):
-            try:
-                rgb = load_image(file).rgb
-            except FoveateError as cause:
-                self.skipped += 1
-                if self.frames == 1:
-                    raise VideoError(cause.received, expected=cause.expected, fix=cause.fix) from cause
-                continue
-            yield number / (self.rate or RATE), shrink(rgb, self._long_side)
-
-
 def _list_images(folder: Path) -> list[Path]:
-    try:
-        names = [entry for entry in folder.iterdir() if entry.suffix.lower() in SUFFIXES and entry.is_file()]
-    except OSError as cause:
-        raise VideoNotFoundError(
-            f"the folder '{folder}' cannot be read ({cause.strerror})", expected="a readable folder", fix="check it"
-        ) from None
+    names = [entry for entry in folder.iterdir() if entry.suffix.lower() in SUFFIXES and entry.is_file()]
     if not names:
         raise VideoNotFoundError(
             f"no images in the folder '{folder}'",
@@ -362,25 +327,21 @@ def natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
     return [(int(part), "") if i % 2 else (-1, part) for i, part in enumerate(parts)], name
 
 
-class FrameReader(ClipReader):
-    """Frames that come as arrays, PIL images or paths, or as pairs (seconds, one of these); arrays are copied."""
+class ImageReader(ClipReader):
+    """Images: arrays (which are copied), PIL images or paths, each at its place divided by the rate; or pairs (seconds,
+    one of these). One that cannot be read is an error; in a folder of several it leaves a gap."""
 
-    def __init__(self, source: Iterable[Any], long_side: int | None, rate: float | None) -> None:
-        if isinstance(source, np.ndarray) and source.ndim != 4:
-            raise VideoError(
-                f"one array {source.dtype} {list(source.shape)}",
-                expected="an iterable of frames, uint8 [H, W, 3]",
-                fix="for a clip of one picture pass [array]",
-            )
-        self.name = "arrays"
+    def __init__(
+        self, name: str, source: Iterable[Any], long_side: int | None, rate: float | None, ahead: bool = False
+    ) -> None:
+        self.name, self.ahead = name, ahead
         self.frames = len(source) if isinstance(source, Sized) else None
-        self.rate = float(rate or RATE)
-        self._source = source
-        self._long_side = long_side
+        self.rate: float = float(rate or RATE)
+        self._source, self._long_side = source, long_side
 
     def read(self) -> Iterator[Row]:
         for number, item in enumerate(self._source):
-            at, frame = number / (self.rate or RATE), item
+            at, frame = number / self.rate, item
             if isinstance(item, tuple | list) and len(item) == 2:
                 at, frame = item
                 fix = "pass pairs (seconds, frame), or leave the times out: rate=24"
@@ -388,6 +349,9 @@ class FrameReader(ClipReader):
             try:
                 rgb = load_image(frame).rgb
             except FoveateError as cause:
+                self.skipped += 1
+                if self.ahead and self.frames != 1:
+                    continue
                 fix = f"{cause.fix}; any frame that foveate.load_image(frame) takes will do"
                 raise VideoError(f"frame {number}: {cause.received}", expected=cause.expected, fix=fix) from cause
             yield at, shrink(rgb, self._long_side)
@@ -442,6 +406,8 @@ def import_pyav() -> Any:
 class FileReader(ClipReader):
     """The best video stream of a file, through PyAV."""
 
+    ahead = True
+
     def __init__(self, path: Path, long_side: int | None) -> None:
         av = import_pyav()
         self.name = path.name.encode("utf-8", "replace").decode()
@@ -477,21 +443,17 @@ class FileReader(ClipReader):
 
     def _choose_stream(self, av: Any) -> Any:
         cover = av.stream.Disposition.attached_pic
-        streams = [stream for stream in self._container.streams.video if not stream.disposition & cover]
+        videos = self._container.streams.video
+        streams = [one for one in videos if one.codec_context is not None and not one.disposition & cover]
         if not streams:
             kinds = ", ".join(sorted({stream.type for stream in self._container.streams})) or "nothing"
             raise VideoError(
-                f"'{self.name}' has no moving pictures (it holds: {kinds})",
-                expected="a file with a video stream",
-                fix="check that it is the right file",
+                f"'{self.name}' has no moving pictures that can be decoded (it holds: {kinds})",
+                expected="a file with a video stream, in a codec of this PyAV",
+                fix="check that it is the right file, or convert it to MP4",
             )
         best = self._container.streams.best("video")
-        stream = best if best in streams else streams[0]
-        if stream.codec_context is None:
-            raise VideoError(
-                f"'{self.name}' is in a codec that this PyAV cannot decode", expected="H.264, say", fix="convert it"
-            )
-        return stream
+        return best if best in streams else streams[0]
 
     def read(self) -> Iterator[Row]:
         for packet in self._packets():
@@ -501,17 +463,15 @@ class FileReader(ClipReader):
                 self.skipped += 1 if packet.size else 0
                 continue
             for frame in frames:
-                if frame.is_corrupt:
-                    self.skipped += 1
-                    continue
                 stamp = frame.pts if frame.pts is not None else frame.dts
-                seconds = None if stamp is None or not frame.time_base else float(stamp * frame.time_base)
                 try:
-                    rgb = self._convert(frame)
+                    rgb = None if frame.is_corrupt else self._convert(frame)
                 except self._errors:  # a pixel format or a matrix without a way to RGB
+                    rgb = None
+                if rgb is None:
                     self.skipped += 1
-                    continue
-                yield seconds, rgb
+                else:
+                    yield None if stamp is None or not frame.time_base else float(stamp * frame.time_base), rgb
 
     def _packets(self) -> Iterator[Any]:
         failures = 0
@@ -559,13 +519,10 @@ class FileReader(ClipReader):
 
 def _read_turn(frame: Any) -> tuple[int, int, int, int]:
     """(a, b, c, d) of x' = a x + c y, y' = b x + d y, each -1, 0 or 1 (libavutil/display.h)."""
-    matrix = frame.side_data.get("DISPLAYMATRIX")
-    if matrix is None or len(bytes(matrix)) != 36:
-        return UPRIGHT
-    a, b, _, c, d, *_ = (value / 65536 for value in struct.unpack("=9i", bytes(matrix)))
-    size = max(abs(a), abs(b), abs(c), abs(d)) or 1.0
-    near = [round(value / size) for value in (a, b, c, d)]
-    right = all(abs(value / size - whole) < 0.01 for value, whole in zip((a, b, c, d), near, strict=True))
-    straight = near[1] == near[2] == 0 != near[0] * near[3]
-    quarter = near[0] == near[3] == 0 != near[1] * near[2]
-    return (near[0], near[1], near[2], near[3]) if right and (straight or quarter) else UPRIGHT
+    matrix = np.frombuffer(bytes(frame.side_data.get("DISPLAYMATRIX") or b""), np.int32)
+    turn = matrix.reshape(3, 3)[:2, :2] / max(1, np.abs(matrix[:5]).max()) if matrix.size == 9 else np.eye(2)
+    near = np.rint(turn).astype(int)
+    lengths = np.abs(near)
+    right = np.abs(turn - near).max() < 0.01 and (lengths.sum(0) == 1).all() and (lengths.sum(1) == 1).all()
+    a, b, c, d = near.ravel().tolist() if right else (1, 0, 0, 1)
+    return a, b, c, d

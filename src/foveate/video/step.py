@@ -244,7 +244,9 @@ def step(
         return _encode_keyframe(given, reason, side=before.side)
     boxes: list[Box] = []
     if reason is None and rules.parts and before.part_age + 1 >= rules.pause:
-        boxes = find_stale_parts(confidence, _weigh(before, motion))
+        maps = [one.relevance.map for one in before.answers]  # cells matter as they did in the frame before
+        weight = weigh_cells(motion.propagate(np.max(maps, 0))) if maps else None
+        boxes = find_stale_parts(confidence, weight)
         if measure_cost(boxes, confidence.shape) > rules.most or len(layers) + len(boxes) > MOST_LAYERS:
             reason, boxes = "stale", []
     if boxes:
@@ -346,19 +348,14 @@ def _compress(features: Floats, basis: Basis, metric: Metric) -> tuple[Floats, F
     return z, np.asarray(features - basis.restore(z), np.float32)
 
 
-def _weigh(before: State, motion: Motion) -> Floats | None:
-    """How much a cell matters for the questions: by the frame before, propagated. None without questions."""
-    if not before.answers:
-        return None
-    return weigh_cells(motion.propagate(np.max([one.relevance.map for one in before.answers], 0)))
-
-
 def _make_texture(given: StepInput, state: State, features: Field, planes: dict[str, Floats]) -> Texture:
     """The frame as a texture, without the planes that are made when `Frame.texture` is read."""
     halves = features.z.astype(np.float16)
     older = dict(state.planes)
-    if state.planes_age:
-        older = {n: _propagate_plane(state, n, plane) for n, plane in state.planes.items()}
+    for name, plane in older.items() if state.planes_age else ():
+        nearest = state.texture.describe(name).filter == "nearest" or name.startswith("cluster_")
+        flow = resize_flow(state.planes_flow, (plane.shape[0], plane.shape[1]))
+        older[name] = warp(plane, flow, nearest=nearest).astype(np.float16)
     rows = state.basis.rows.astype(np.float32)
     steepest = np.float32(np.sqrt(np.abs(rows @ rows.T).sum(1).max()))  # >= the largest singular value of the rows
     rounding = np.linalg.norm(features.z - halves.astype(np.float32), axis=-1) * steepest
@@ -371,12 +368,6 @@ def _make_texture(given: StepInput, state: State, features: Field, planes: dict[
         residual=rounded_up(features.residual + rounding),
         name=given.name,
     )
-
-
-def _propagate_plane(state: State, name: str, plane: NDArray[np.float16]) -> NDArray[np.float16]:
-    nearest = state.texture.describe(name).filter == "nearest" or name.startswith("cluster_")
-    flow = resize_flow(state.planes_flow, (plane.shape[0], plane.shape[1]))
-    return warp(plane, flow, nearest=nearest).astype(np.float16)
 
 
 def _answer(

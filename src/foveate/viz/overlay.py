@@ -1,15 +1,12 @@
 """A frame of a clip drawn for people: what is kept, where the heat is, and below it what has happened so far.
 
-What is notable
 * Kept cells show the photograph, with an outline: new ones as it is, those that were sent before a little darker.
-  Everything else is grey and dark, and glows where it is relevant, on the absolute scale of relevance. The whole map of
-  each question is drawn small beside its name.
-* Of several questions each has a colour: of its outline, its glow and its line on the strip. There are twelve.
+  The rest is grey and dark, and glows where it is relevant. Each question's whole map is drawn small beside its name.
+* Of several questions each has one of twelve colours: of its outline, its glow and its line on the strip.
 * The strip has a column for each frame so far (for several, in a long clip): its height is the confidence in the
   propagated features, a tick on top is a keyframe, a tick below a frame with renewed parts. Lines are the questions'
   confidence. Where the number of frames is not known, or was wrong, the strip is drawn together as it fills.
-* It must not cost more than what it shows: all of it is 8-bit arithmetic in OpenCV. Text is Pillow's, as it knows more
-  than ASCII.
+* All of it is 8-bit arithmetic in OpenCV, for speed. Text is Pillow's, which knows more than ASCII.
 """
 
 from __future__ import annotations
@@ -51,18 +48,18 @@ class History:
 
     Args:
         questions: how many.
-        expected: frames of the clip; None where nobody knows.
+        expected: frames of the clip; None where it is not known.
     """
 
     def __init__(self, questions: int, expected: int | None = None) -> None:
         self.questions, self.expected, self.count = questions, expected, 0
-        self._belief, self._found = array("f"), array("f")  # mean confidence in features; confidence of each question
+        self.belief, self._found = array("f"), array("f")  # mean confidence in features; confidence of each question
         self.keyframes, self.renewed = bytearray(), bytearray()  # whether it was one; how many parts
 
     def add(self, frame: Frame) -> None:
         """One frame more."""
         self.count += 1
-        self._belief.append(float(frame.confidence.mean()))
+        self.belief.append(float(frame.confidence.mean()))
         self._found.extend(relevance.confidence for relevance, _, _ in frame.answers)
         self.keyframes.append(frame.keyframe)
         self.renewed.append(min(255, len(frame.renewed)))
@@ -73,31 +70,24 @@ class History:
         return np.array(self._found, np.float32).reshape(-1, self.questions)
 
     def to_columns(self) -> tuple[Floats, Floats, NDArray[np.bool_], NDArray[np.bool_], int]:
-        """n columns of `each` frames: lowest belief [n], highest confidence of each question [n, q], NaN where nothing
-        is yet; whether there is a keyframe [n], a renewed part [n]; and `each`."""
+        """The m columns so far, each of several frames in a long clip: lowest belief [m], highest confidence of each
+        question [m, q], whether there is a keyframe [m], a renewed part [m]; and how many columns the strip has."""
         room = max(1, self.expected or COLUMNS // 4)
         while room < self.count:
             room *= 2
         each = -(-room // COLUMNS)
         starts = np.arange(0, self.count, each)
-        rest = -(-room // each) - len(starts)
-        belief = np.fmin.reduceat(np.array(self._belief, np.float32), starts)
-        found = np.fmax.reduceat(self.found, starts, axis=0)
-        marks = [np.maximum.reduceat(np.array(plane, np.uint8), starts) for plane in (self.keyframes, self.renewed)]
-        key, renewed = (np.pad(plane, (0, rest)).astype(bool) for plane in marks)
-        pad = {"constant_values": np.nan}
-        return np.pad(belief, (0, rest), **pad), np.pad(found, ((0, rest), (0, 0)), **pad), key, renewed, each  # type: ignore[call-overload]
+        belief = np.minimum.reduceat(np.array(self.belief, np.float32), starts)
+        key, renewed = (
+            np.maximum.reduceat(np.array(marks, np.uint8), starts) > 0 for marks in (self.keyframes, self.renewed)
+        )
+        return belief, np.maximum.reduceat(self.found, starts, axis=0), key, renewed, -(-room // each)
 
 
 @dataclass(frozen=True)
 class Page:
-    """Where everything is, in pixels; made once a clip, as a clip has one size.
-
-    Attributes:
-        picture: (h, w) that frames are drawn in.
-        unit: height of a line of text.
-        columns: questions beside one another. rows: lines of questions.
-    """
+    """Where everything is, in pixels: frames in `picture` (h, w), lines of text `unit` high, `columns` questions beside
+    one another in `rows` lines. Made once a clip, as a clip has one size."""
 
     picture: tuple[int, int]
     unit: int
@@ -146,9 +136,9 @@ def draw(frame: Frame, history: History, page: Page) -> Bytes:
     small = cv2.resize(rgb, (max(1, min(round(tall * w / h), 2 * tall)), tall), interpolation=cv2.INTER_AREA)
     for i, (relevance, kept, new) in enumerate(frame.answers):
         row, column = divmod(i, page.columns)
-        at = (height + page.gap + 3 * row * page.unit, column * room + page.gap)
+        at = (height + page.gap + 3 * row * page.unit, column * room + page.gap, room - page.gap)
         note = f"{len(kept)} of {kept.grid.count} cells, {len(new)} new" + " (brighter)" * (0 < len(new) < len(kept))
-        _draw_question(out, small, relevance, note, _colour(i), at, room - page.gap, page.unit)
+        _draw_question(out, small, relevance, note, _colour(i), at, page.unit)
     _draw_strip(out, history, frame, page)
     return out
 
@@ -199,7 +189,7 @@ def _glow(maps: Sequence[Floats]) -> tuple[Bytes, Bytes]:
 
 def _draw_lamp(out: Bytes, frame: Frame, page: Page) -> None:
     """In a corner of keyframes: why everything was encoded; where parts were renewed: that they were."""
-    if not frame.keyframe and not frame.renewed:
+    if not (frame.keyframe or frame.renewed):
         return
     words, colour = (f"keyframe: {frame.reason}", KEY) if frame.keyframe else ("parts renewed", RENEWED)
     u = page.unit
@@ -212,17 +202,10 @@ def _draw_lamp(out: Bytes, frame: Frame, page: Page) -> None:
 
 
 def _draw_question(
-    out: Bytes,
-    small: NDArray[Any],
-    relevance: Relevance,
-    note: str,
-    colour: Colour,
-    at: tuple[int, int],
-    room: int,
-    unit: int,
+    out: Bytes, small: NDArray[Any], relevance: Relevance, note: str, colour: Colour, at: tuple[int, ...], unit: int
 ) -> None:
     """The map of a question, small; its name, its confidence, what is kept."""
-    y, x = at
+    y, x, room = at  # `room`: its width
     tall, wide = small.shape[:2]
     grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)[..., None] * 0.5
     level = np.asarray(cv2.resize(relevance.map, (wide, tall), interpolation=cv2.INTER_LINEAR), np.float32)
@@ -241,43 +224,38 @@ def _draw_strip(out: Bytes, history: History, frame: Frame, page: Page) -> None:
     u, width = page.unit, page.picture[1]
     y = page.picture[0] + page.gap + 3 * page.rows * u
     left, wide, tall, thick = page.gap, width - 2 * page.gap, 3 * u - u // 2, 1 if u < 26 else 2
-    top = y + 2 * u + u // 4
-    size = round(u * 0.65)
+    top, size = y + 2 * u + u // 4, round(u * 0.65)
     total = frame.index + 1 - history.count + (history.expected or 0)
     of = f" of {total}" if total > frame.index else ""
     counter = _render_text(f"frame {frame.index + 1}{of}, {frame.time:.2f} s", size, wide // 2)
     _ink(out, counter, (y, width - left - counter.shape[1]), INK)
-    names = (f"confidence in features {frame.confidence.mean():.2f}", "keyframe", "parts renewed")
-    places = [(y, left)]
-    for name, colour in zip(names, (BELIEF, KEY, RENEWED), strict=True):
-        (line, x), word = places[-1], _render_text(name, size, wide // 2)
-        cv2.rectangle(out, (x, line + u // 5), (x + u // 3, line + u // 5 + u // 3), colour, -1)
+    colours = [_colour(i) for i in range(history.questions)]
+    first = f"confidence in features {frame.confidence.mean():.2f}"
+    legend = {first: [BELIEF], "keyframe": [KEY], "parts renewed": [RENEWED]}
+    legend["confidence of each question"] = colours[:3]
+    line, x = y, left
+    for name, shown in legend.items():
+        for i, colour in enumerate(shown):
+            corner = (x, line + u // 5 + i * u // (3 * len(shown)))
+            cv2.rectangle(out, corner, (x + u // 3, line + u // 5 + u // 3), colour, -1)
+        word = _render_text(name, size, wide // 2)
         _ink(out, word, (line, x + u // 2), QUIET)
-        places.append((y + u, left if name == names[0] else x + 3 * u // 2 + word.shape[1]))
-    line, x = places[-1]
-    for i in range(min(3, history.questions)):
-        at = line + u // 3 + 4 * i - 2 * min(2, history.questions - 1)
-        cv2.line(out, (x, at), (x + u // 3, at), _colour(i), thick, cv2.LINE_AA)
-    _ink(out, _render_text("confidence of each question", size, wide // 2), (line, x + u // 2), QUIET)
-    belief, found, key, renewed, each = history.to_columns()
-    n = len(belief)
-    heights = np.where(np.isnan(belief), -1, belief * (tall - 1))
-    filled = np.arange(tall)[::-1, None] <= heights[None]
+        line, x = y + u, left if name == first else x + 3 * u // 2 + word.shape[1]
+    belief, found, key, renewed, n = history.to_columns()
+    filled = np.arange(tall)[::-1, None] <= np.pad(belief, (0, n - len(belief)), constant_values=-1) * (tall - 1)
     columns = np.where(filled[..., None], np.array(BELIEF, np.uint8), np.array(LINE, np.uint8))
     out[top : top + tall, left : left + wide] = cv2.resize(columns, (wide, tall), interpolation=cv2.INTER_NEAREST)
-    middle = left + ((np.arange(n) + 0.5) * wide / n)
-    for i in range(history.questions):
-        seen = ~np.isnan(found[:, i])
-        rows = top + (1 - found[seen, i]) * (tall - 3) + 1
-        points = np.stack([middle[seen], rows], -1).round().astype(np.int32)
+    middle = left + (np.arange(len(belief)) + 0.5) * wide / n
+    for i, colour in enumerate(colours):
+        points = np.stack([middle, top + (1 - found[:, i]) * (tall - 3) + 1], -1)
         if len(points) == 1:  # of the first frame: across its column
-            points = (points + np.array([[-0.5], [0.5]]) * [[wide / n, 0]]).round().astype(np.int32)
-        cv2.polylines(out, [points], False, _colour(i), thick, cv2.LINE_AA)
+            points = points + np.array([[-0.5], [0.5]]) * [[wide / n, 0]]
+        cv2.polylines(out, [points.round().astype(np.int32)], False, colour, thick, cv2.LINE_AA)
     for x in middle[key].round().astype(int):
         cv2.line(out, (x, top), (x, top + u // 3), KEY, thick)
     for x in middle[renewed].round().astype(int):
         cv2.line(out, (x, top + tall - 1), (x, top + tall - 1 - u // 4), RENEWED, thick)
-    now = round(float(left + ((history.count - 1) // each + 1) * wide / n))  # where the tick is not hidden
+    now = round(left + len(belief) * wide / n)  # where the tick is not hidden
     cv2.line(out, (now, top - 2), (now, top + tall + 1), QUIET, 1)
 
 
