@@ -25,8 +25,7 @@ from PIL import Image
 
 from benchmarks import video_cosine, video_following, video_speed, video_tokens
 from benchmarks.clips import Labelled, made_clips, names_in, read_clip
-from benchmarks.video_following import Followed, answer, budget_of, follow, judged, plain, row, summary
-from benchmarks.video_page import page, strip
+from benchmarks.video_following import Followed, answer, budget_of, follow, judged, page, plain, row, strip, summary
 from benchmarks.video_rivals import DEFAULTS, EVERY_FRAME, WAYS, K
 from benchmarks.video_tokens import areas
 from foveate.channels.build import VISUAL, select_channels

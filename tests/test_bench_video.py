@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tarfile
 from dataclasses import replace
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -133,38 +133,34 @@ def test_through_a_window_points_go_where_the_matrix_says() -> None:
     assert outline([(10, 20), (30, 20), (30, 25), (10, 25)], (50, 60)).sum() == 21 * 6
 
 
-def folder_of(path: Path, count: int = 6, masks: int | None = None, **entry: object) -> Path:
-    """A folder as `--clips` wants it."""
-    (path / "green").mkdir(parents=True)
-    frames, inside = swaying_broccoli(count, (96, 64))
-    written(frames, path / "green" / "clip.mp4")
-    with tarfile.open(path / "green" / "masks.tar", "w") as archive:
-        for number, mask in enumerate(inside[:masks]):
-            content = io.BytesIO()
-            Image.fromarray(mask.astype(np.uint8) * 255).save(content, "PNG")
-            info = tarfile.TarInfo(f"{number:05d}.png")
-            info.size = content.tell()
-            archive.addfile(info, io.BytesIO(content.getvalue()))
-    (path / "davis.json").write_text(json.dumps({"clips": {"green": {"text": "broccoli", **entry}}}))
-    return path
-
-
 def test_a_folder_of_clips_is_read(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / "clips")
+    folder = tmp_path / "clips"
+    (folder / "green").mkdir(parents=True)
+    frames, inside = swaying_broccoli(6, (96, 64))
+    written(frames, folder / "green" / "clip.mp4")
+
+    def pack(masks: list[NDArray[np.bool_]]) -> None:
+        with tarfile.open(folder / "green" / "masks.tar", "w") as archive:
+            for number, mask in enumerate(masks):
+                Image.fromarray(mask.astype(np.uint8) * 255).save(tmp_path / "mask.png")
+                archive.add(tmp_path / "mask.png", f"{number:05d}.png")
+
+    pack(inside)
+    (folder / "davis.json").write_text(json.dumps({"clips": {"green": {"text": "broccoli"}}}))
     assert names_in(folder) == {"green": "broccoli"}
     clip = read_clip(folder, "green", "broccoli", limit=5)
     assert len(clip.frames) == len(clip.masks) == len(clip.times) == len(clip.read) == 5
     assert clip.times == pytest.approx([n / 24 for n in range(5)], abs=1e-3)
-    assert (clip.masks[4] == swaying_broccoli(6, (96, 64))[1][4]).all()
-    few = folder_of(tmp_path / "few", masks=3)
+    assert (clip.masks[4] == inside[4]).all()
+    pack(inside[:3])
     with pytest.raises(OptionError, match="6 frames and 3 masks"):
-        read_clip(few, "green", "broccoli")
-    (few / "green" / "masks.tar").write_bytes(b"no tar")
+        read_clip(folder, "green", "broccoli")
+    (folder / "green" / "masks.tar").write_bytes(b"no tar")
     with pytest.raises(OptionError, match=r"masks\.tar"):
-        read_clip(few, "green", "broccoli")
-    (few / "davis.json").write_text('{"clips": {}}')
+        read_clip(folder, "green", "broccoli")
+    (folder / "davis.json").write_text('{"clips": {}}')
     with pytest.raises(OptionError, match=r"davis\.json"):
-        names_in(few)
+        names_in(folder)
 
 
 # --- cosine -----------------------------------------------------------------------------------------------------------

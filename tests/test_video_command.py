@@ -101,7 +101,7 @@ def test_one_question(foveate: Foveate, clip: Path) -> None:
             "kept": frame.kept.indices.tolist(),  # type: ignore[union-attr]
             "kept_new": frame.kept_new.tolist(),  # type: ignore[union-attr]
             "found": round(frame.relevance.confidence, 4),  # type: ignore[arg-type]
-            "detected": frame.relevance.detected,
+            "detected": frame.relevance.detected,  # type: ignore[union-attr]
             "confidence": round(float(frame.confidence.mean()), 4),
         }
     shown, times = pictures(Path("pan_kept.mp4"))

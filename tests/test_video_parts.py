@@ -94,16 +94,6 @@ def test_a_renewed_part_replaces_what_it_covers_and_nothing_else() -> None:
     assert seen.confidence.min() > 0.9
 
 
-def test_scores_of_propagated_features_are_propagated_scores() -> None:
-    view, z = make_view(photo(*SIZE)), features()
-    q = np.random.default_rng(3).normal(size=5).astype(np.float32)
-    step = pan(*SIZE, 3.0, -5.0)
-    none = np.zeros(SHAPE, np.float32)
-    first = blend_layers([propagate(make_layer(z, none, view), step, NO)], view).z @ q
-    second = blend_layers([propagate(make_layer((z @ q)[..., None], none, view), step, NO)], view).z[..., 0]
-    np.testing.assert_allclose(first, second, atol=1e-4)
-
-
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 SURE = np.ones(SHAPE, np.float32)
@@ -230,9 +220,7 @@ def test_the_step_to_the_frame_before_is_trusted_where_it_explains_the_picture()
     assert wrong.difference > right.difference
 
 
-def test_a_steady_hand_keeps_what_is_nearly_as_good_and_lets_go_of_what_is_much_worse(
-    texture: foveate.Texture,
-) -> None:
+def test_a_steady_hand_keeps_what_is_nearly_as_good_and_lets_go_of_what_is_much_worse(texture: foveate.Texture) -> None:
     relevance = foveate.score(texture, "a child")
     noisy = np.random.default_rng(0).normal(0, 0.01, relevance.map.shape).astype(np.float32)
     other = replace(relevance, map=relevance.map + noisy)

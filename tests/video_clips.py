@@ -42,14 +42,7 @@ def chart(size: tuple[int, int] = (64, 96), patch: int = 16) -> Bytes:
     """Flat patches of many colours: what matrix and range do to them can be seen to one level."""
     h, w = size[0] // patch, size[1] // patch
     colours = np.random.default_rng(1).integers(16, 240, (h, w, 3), np.uint8)
-    colours.reshape(-1, 3)[:6] = [
-        (255, 255, 255),
-        (0, 0, 0),
-        (200, 30, 30),
-        (30, 200, 30),
-        (30, 30, 200),
-        (128, 128, 128),
-    ]
+    colours.reshape(-1, 3)[:6] = [[255] * 3, [0] * 3, [200, 30, 30], [30, 200, 30], [30, 30, 200], [128] * 3]
     return colours.repeat(patch, 0).repeat(patch, 1)
 
 

@@ -101,32 +101,19 @@ class PastAnswer(Frozen):
 
 @dataclass(frozen=True, eq=False)
 class State(Frozen):
-    """What the next frame needs of the ones before; its size does not depend on how many they were.
+    """What the next frame needs of the ones before; its size does not depend on how many they were."""
 
-    Attributes:
-        texture: of the last keyframe: encoder, grid, what it was made by.
-        basis: of the layers: the keyframe's, and directions for what came into the picture since.
-        layers: the keyframe's features and those renewed since.
-        planes: channels that are propagated and not made afresh (segments, writing), as they were made.
-        planes_flow: from this frame to the one they were made in. planes_age: frames since.
-        view: this frame as flow sees it.
-        answers: one for each question.
-        fixation: float32 [h, w].
-        part_age: frames since parts were last encoded again.
-        side: working size of the encoder for a whole frame; None until a part has to be encoded.
-    """
-
-    texture: Texture
-    basis: Basis
-    layers: tuple[Layer, ...]
-    planes: Mapping[str, NDArray[np.float16]]
-    planes_flow: Floats
-    planes_age: int
-    view: View
-    answers: tuple[PastAnswer, ...]
-    fixation: Floats
-    part_age: int
-    side: float | None
+    texture: Texture  # of the last keyframe: encoder, grid, what it was made by
+    basis: Basis  # of the layers: the keyframe's, and directions for what came into the picture since
+    layers: tuple[Layer, ...]  # the keyframe's features and those renewed since
+    planes: Mapping[str, NDArray[np.float16]]  # propagated channels (segments, writing), as they were made
+    planes_flow: Floats  # from this frame to the one they were made in
+    planes_age: int  # frames since
+    view: View  # this frame as flow sees it
+    answers: tuple[PastAnswer, ...]  # one for each question
+    fixation: Floats  # [h, w]
+    part_age: int  # frames since parts were last encoded again
+    side: float | None  # working size of the encoder for a whole frame; None until a part has to be encoded
 
 
 @dataclass(frozen=True, eq=False)
