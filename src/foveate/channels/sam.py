@@ -49,13 +49,12 @@ OFFSET = 1.0  # of the threshold, up and down, for the stability of a mask
 MOST_POINTS = 64  # along a side
 KIND = ModelKind(
     "SAM model",
-    {"sam": "SamModel", "sam2": "Sam2Model", "sam2_video": "Sam2Model"},  # published SAM 2 says sam2_video
-    DEFAULT,
+    classes={"sam": "SamModel", "sam2": "Sam2Model", "sam2_video": "Sam2Model"},  # published SAM 2 says sam2_video
+    default=DEFAULT,
     needed_by="Sam()",
     instead="use KMeans(), which needs nothing, or a local folder: Sam('/path/to/folder')",
     without_torch="KMeans() needs neither",
     error=ModelFilesError,
-    type_error=ModelFilesError,
 )
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError
 
-from foveate.core.errors import EncoderOutputError, FoveateError, MissingExtraError
+from foveate.core.errors import EncoderOutputError, FoveateError, MissingExtraError, ModelFilesError
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CODE = {"trust_remote_code": False}  # and never ask: a checkpoint is data
@@ -32,23 +32,24 @@ class ModelKind:
     """How errors speak of the models of one kind.
 
     Attributes:
-        what: "depth model", say. default: a checkpoint of this kind.
-        classes: model_type in config.json -> name of the library's class.
+        what: "depth model", say.
         needed_by: begins the sentence about a missing extra: "depth".
         instead: what to do without a download.
         without_torch: what needs neither torch nor a download.
         error: raised for files that are missing, damaged or not to be had. type_error: for another kind of model.
+        classes: model_type in config.json -> name of the library's class; `load_checkpoint` needs it.
+        default: a checkpoint of this kind.
         files: what a folder must hold. saved_by: how to save it so that it does.
     """
 
     what: str
-    classes: dict[str, str] = field(hash=False)
-    default: str
     needed_by: str
     instead: str
     without_torch: str
     error: type[FoveateError]
-    type_error: type[FoveateError]
+    type_error: type[FoveateError] = ModelFilesError
+    classes: dict[str, str] = field(default_factory=dict, hash=False)
+    default: str = ""
     files: str = "config.json and model.safetensors"
     saved_by: str = "model.save_pretrained(folder)"
 

@@ -127,8 +127,8 @@ class HubEncoder:
     def _model_kind(cls) -> ModelKind:
         return ModelKind(
             f"{cls.kind.upper()} checkpoint",
-            dict.fromkeys(cls.model_types, "AutoModel"),
-            cls.default,
+            classes=dict.fromkeys(cls.model_types, "AutoModel"),
+            default=cls.default,
             needed_by=f"the encoder '{cls.kind}'",
             instead=f"use the built-in encoder 'nano', which is offline, or a folder: '{cls.kind}:/path/to/folder'",
             without_torch="the built-in 'nano' needs neither",
