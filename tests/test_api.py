@@ -1,4 +1,4 @@
-"""Promises about the package as a whole: its names, its imports, its floors, its files."""
+"""Promises about the package as a whole: its names, its imports, its rooms, its files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,6 @@ import foveate
 
 SOURCE = Path(foveate.__file__).parent
 ROOT = Path(__file__).parents[1]
-FLOORS = {
-    "core": 0, "texture": 1, "encoders": 2, "channels": 3, "relevance": 4, "pipeline": 5,
-    "tiles": 6, "video": 7, "store": 7, "vlm": 8, "viz": 9, "cli": 10, "__main__": 11,
-}  # fmt: skip
 
 
 def test_public_names_never_disappear_silently() -> None:
@@ -70,12 +67,18 @@ def modules() -> list[tuple[str, ast.Module]]:
     ]
 
 
-def test_imports_point_downwards() -> None:
-    for name, tree in modules():
-        floor = FLOORS[name.split("/")[0]]
-        for node in tree.body:  # imports inside functions may be lazy doors upwards; there is one, Texture.save
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("foveate."):
-                assert FLOORS[node.module.split(".")[1]] <= floor, f"{name} imports {node.module}"
+def test_the_house_has_at_most_fourteen_doors() -> None:
+    """Which rooms may import which is a contract in pyproject.toml: `lint-imports`, in `make test`."""
+    doors = {path.name for path in SOURCE.iterdir()} - {"__pycache__", "__init__.py", "__main__.py", "py.typed"}
+    assert len(doors) <= 14
+    assert {path.name for path in SOURCE.glob("*.py")} == {"__init__.py", "__main__.py", "pipeline.py"}
+    for room in (path for path in SOURCE.rglob("*") if path.is_dir() and list(path.glob("*.py"))):
+        assert len(ast.get_docstring(ast.parse((room / "__init__.py").read_text("utf-8"))) or "") >= 100, room
+
+
+def test_a_class_name_occurs_once() -> None:
+    found = [node.name for _, tree in modules() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    assert sorted(name for name, count in Counter(found).items() if count > 1) == []
 
 
 def test_nothing_unpickles() -> None:
@@ -118,6 +121,7 @@ def test_dependencies_have_no_upper_bounds_and_no_torch_in_the_base() -> None:
 
 def test_the_shipped_files_stay_within_sixteen_megabytes() -> None:
     assert sum(path.stat().st_size for path in (SOURCE / "encoders" / "assets").rglob("*") if path.is_file()) <= 16e6
+    assert (SOURCE / "py.typed").exists()
 
 
 def test_ci_calls_make_test_and_nothing_else() -> None:

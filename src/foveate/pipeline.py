@@ -63,7 +63,7 @@ def encode(
         value_range: (black, white) of float arrays.
         channels: "fast" (edges, frequencies, saliency), "standard" (and segments), "all" (and writing), or a list of
             names; depth and what follows from it are computed when they are named.
-        segments: who segments: KMeans() (default), Slic(), Seeds() of channels/clusters.py, Sam() of channels/masks.py,
+        segments: who segments: KMeans() (default), Slic(), Seeds() of channels/segments.py, Sam() of channels/sam.py,
             or an object of your own.
         text: who looks for writing: "rapidocr" (extra `text`), "opencv", or whichever there is.
         depth: a depth model's name or folder, or a DepthModel; None is Depth Anything V2-Small.

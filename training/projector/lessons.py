@@ -73,7 +73,7 @@ def lay_out(
         vlm: gives prompt, positions and the choice of cells.
         rows: of the projector.
         budget: cells to keep, at most all; "auto"; or None for all.
-        method: how they are chosen (vlm/choose.py).
+        method: how they are chosen (vlm/select/).
         seed: of method "random"; every example gets another one.
 
     Raises:

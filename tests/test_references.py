@@ -1,0 +1,62 @@
+"""What code and docs point at is there: files, modules, commands of benchmarks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "examples").glob("*.md"),
+    *ROOT.glob("training/**/*.md"),
+]
+CODE = [path for folder in ("src", "benchmarks", "training", "examples") for path in (ROOT / folder).rglob("*.py")]
+TEXTS = [path for path in (*PAGES, *CODE) if path.name != "log.md"]  # the log speaks of the code of its days
+FILE = re.compile(r"(?<![\w./*])((?:[\w-]+/)*\w+\.py)\b")
+MODULE = re.compile(r"\bfoveate(?:\.\w+)+")
+NOT_OURS = {"setup.py"}
+
+
+def known_files() -> set[str]:
+    """Every way to name a Python file of the project: its name, or the end of its path."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    paths = [Path(line) for line in listed.stdout.splitlines()] or [p.relative_to(ROOT) for p in ROOT.rglob("*.py")]
+    return {"/".join(path.parts[i:]) for path in paths if (ROOT / path).exists() for i in range(len(path.parts))}
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_modules_exist(path: Path) -> None:
+    text = path.read_text("utf-8")
+    files = set(FILE.findall(text)) - NOT_OURS
+    assert files - known_files() == set()
+    for name in set(MODULE.findall(text)):
+        assert exists(name), name
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name begins with a module of ours that has the attribute that follows."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        module = ".".join(parts[:end])
+        try:
+            found = find_spec(module) is not None
+        except ModuleNotFoundError:
+            continue
+        if found:
+            rest = parts[end:]
+            return not rest or rest[0] in Path(str(find_spec(module).origin)).read_text("utf-8")  # type: ignore[union-attr]
+    return False
+
+
+def test_commands_of_benchmarks_exist() -> None:
+    commands = {command.name for command in app.registered_commands}
+    named = {name for path in TEXTS for name in re.findall(r"python -m benchmarks (\w+)", path.read_text("utf-8"))}
+    assert named - commands - {"NAME"} == set()
