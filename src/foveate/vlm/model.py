@@ -152,7 +152,7 @@ class VLM(Attached):
         check_int("seed", seed, 0)
         if weights is not None and mode != "weight":
             raise OptionError("weights= outside of mode 'weight'", expected="mode='weight'", fix="set the mode")
-        clock = _TokenTimes()
+        clock = _Stopwatch()
         relevance = self.relevance(encoded, question if looking_for is None else looking_for)
         clock.mark("score")
         windows, filled = resolve_window(self.family, self.model, mode, window)
@@ -375,7 +375,7 @@ class VLM(Attached):
             )
 
 
-class _TokenTimes:
+class _Stopwatch:
     """Seconds between marks, added up by name."""
 
     def __init__(self) -> None:
