@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -41,10 +42,12 @@ def texture_nbytes(texture: Texture) -> int:
     return texture.nbytes + sum(array.nbytes for array in derived)
 
 
-class _Lru(LRUCache[Hashable, V]):
+class _Lru(LRUCache[Hashable, tuple[V, int]]):
+    """Values with their bytes."""
+
     evictions = 0
 
-    def popitem(self) -> tuple[Hashable, V]:
+    def popitem(self) -> tuple[Hashable, tuple[V, int]]:
         self.evictions += 1
         return super().popitem()
 
@@ -58,7 +61,8 @@ class TextureCache(Generic[V]):
 
     def __init__(self, max_bytes: int, nbytes: Callable[[Any], int] = texture_nbytes) -> None:
         self.max_bytes = check_int("max_bytes", max_bytes, 0, fix="256 * 2**20 is 256 MB")
-        self._values: _Lru[V] = _Lru(self.max_bytes, nbytes)
+        self._nbytes = nbytes
+        self._values: _Lru[V] = _Lru(self.max_bytes, itemgetter(1))
         self._lock = threading.Lock()
         self._flights: dict[Hashable, Future[V]] = {}
         self._hits = self._misses = self._waits = 0
@@ -68,8 +72,9 @@ class TextureCache(Generic[V]):
         with self._lock:
             if key in self._values:
                 self._hits += 1
-                value = self._values[key]
-                self._keep(key, value)
+                value, before = self._values[key]
+                if self._nbytes(value) != before:
+                    self._keep(key, value)
                 return value
             flight = self._flights.get(key)
             mine = flight is None
@@ -92,7 +97,7 @@ class TextureCache(Generic[V]):
 
     def _keep(self, key: Hashable, value: V) -> None:
         try:
-            self._values[key] = value
+            self._values[key] = value, self._nbytes(value)
         except ValueError:  # it alone is larger than the budget
             self._values.evictions += self._values.pop(key, None) is not None
 
