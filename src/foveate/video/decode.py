@@ -286,10 +286,7 @@ def _is_still(path: Path) -> bool:
 
 
 class ClipReader:
-    """What a clip is read from. `read` yields (seconds or None, rgb uint8 [H, W, 3]).
-
-    `ahead`: one before it is asked for.
-    """
+    """What a clip is read from; `ahead`: the first picture when it is opened."""
 
     name: str
     ahead = False
@@ -299,7 +296,7 @@ class ClipReader:
     skipped = 0
 
     def read(self) -> Iterator[Row]:
-        """One row for each picture that can be decoded."""
+        """(seconds or None, rgb uint8 [H, W, 3]) of each picture that can be decoded."""
         raise NotImplementedError
 
     def close(self) -> None:
