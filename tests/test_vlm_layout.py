@@ -244,3 +244,5 @@ def test_protected_tokens_are_kept_first() -> None:
     mask[-1, -1] = True
     kept = attached("qwen2_5_vl").prepare(image, "a dog", budget=1, protected=mask).chosen[0].kept[0]
     assert kept.mask[-1, -1]
+    every = attached("qwen2_5_vl").prepare(image, "a dog", protected=np.ones_like(mask)).chosen[0]
+    assert every.count == image.layouts[0].selectable  # "auto" makes room for them

@@ -172,6 +172,8 @@ class VLM(Attached):
                 filled=filled,
                 seed=seed + number,
             )
+            if budget == "auto":  # room for what must be kept
+                count = max(count, image.count_protected())
             chosen.append(choose(method, image, count))
         clock.mark("choose")
         text = prompt_text(self.processor, question, len(encoded.spans), prompt, encoded.kind)

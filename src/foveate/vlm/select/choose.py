@@ -97,6 +97,12 @@ class Candidates:
         planes = self.relevance if features else [replace(each, features=None) for each in self.relevance]
         return [project(planes[grid.frame], grid) for grid in self.layout.grids]
 
+    def count_protected(self) -> int:
+        """Tokens that touch the protected mask."""
+        if self.protected is None:
+            return 0
+        return sum(int(_protected(self, grid).sum()) for grid in self.layout.grids)
+
 
 def choose(method: Method, image: Candidates, budget: int) -> Choice:
     """Exactly `budget` tokens of an image by a method's name. Raises OptionError for an unknown one."""
