@@ -74,7 +74,8 @@ def index(
         try:
             added = known.add(images, workers=several, part=shard, like=like, engine=elsewhere, progress=progress)
         except KeyboardInterrupt:
-            typer.echo(f"interrupted; {len(known)} images are in the store, and the same command goes on", err=True)
+            done = 0 if known.identity is None else len(known)
+            typer.echo(f"interrupted; {done} images are in the store, and the same command goes on", err=True)
             raise
     stats = known.stats()
     if added.bad:
