@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -13,8 +12,7 @@ from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Calibration, DenseFeatures
 from foveate.video.flow import Floats, warp
-
-PHOTOS = Path(__file__).parents[1] / "src" / "foveate" / "cli" / "photos"
+from tests.conftest import PHOTOS
 
 
 def photo(height: int = 240, width: int = 320, name: str = "child_with_broccoli.jpg") -> NDArray[np.uint8]:

@@ -72,17 +72,14 @@ def video(
 ) -> None:  # fmt: skip
     """Follow questions through a clip: an overlay video, lines of JSON."""
     from foveate.core.checks import check_int, check_number
-    from foveate.core.errors import BudgetError
     from foveate.video import Refresh, open_clip, stream
     from foveate.video.decode import import_pyav
 
     refuse_files(query, "clip", 'for f in *.mp4; do foveate video "$f" "a dog"')
     check_number("--start", start, 0, None)
-    for name, value, usual in (("frames", frames, "all"), ("size", size, "the clip's own"), ("every", every, "12")):
+    for name, value, usual in (("frames", frames, "all"), ("size", size, "the clip's own")):
         if value is not None:
             check_int(f"--{name}", value, fix=f"leave it out for {usual}")
-    if budget != "auto":
-        check_int("--budget", budget, fix="leave it out for 128", error=BudgetError)
     lines, picture = choose_outputs(clip, out, not no_video)
     steady: dict[str, Any] = {"smoothing": 0.0, "hysteresis": 0.0} if no_smoothing else {}
     with ExitStack() as before:

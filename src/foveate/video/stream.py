@@ -19,7 +19,7 @@ import numpy as np
 
 from foveate.channels.build import Preset, select_channels
 from foveate.channels.change import CHANGED
-from foveate.core.checks import check_number, check_type
+from foveate.core.checks import check_int, check_number, check_type
 from foveate.core.errors import BudgetError, OptionError, QueryError, VideoError
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
@@ -141,12 +141,8 @@ def stream(
     shares = {"blend": blend, "smoothing": smoothing, "hysteresis": hysteresis, "changed": changed}
     for name, share in shares.items():
         check_number(name, share, fix=f"leave it out for {(stream.__kwdefaults__ or {})[name]:g}")
-    if isinstance(budget, int | np.integer) and not isinstance(budget, bool) and budget < 1:
-        raise BudgetError(
-            f"budget={budget!r}",
-            expected="cells to keep of each frame: 1 or more, None or 'auto'",
-            fix="leave it out for 128",
-        )
+    if isinstance(budget, int | np.integer):
+        check_int("budget", budget, fix="leave it out for 128", error=BudgetError)
     if refresh is not None:
         check_type("refresh", refresh, Refresh, fix="for other intervals pass Refresh(every=24)")
     if flow is not None and not callable(flow):
