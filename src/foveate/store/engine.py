@@ -1,23 +1,19 @@
-"""Where batches of work are done: here, or on the workers of a Ray cluster.
+"""Where batches of work are done: in this process, or on the workers of a Ray cluster.
 
-    work      a function from a batch of columns to a batch of columns, such as store.EncodeBatch or train.SumBatch
-    columns   {"number": range(n), "path": [b"/photos/a.jpg", ...]}: rows to go through, in batches of a fixed size
-    results   what work made of them, in the order of the rows
+    work      a pure function from a batch of columns to a batch of columns: work.EncodeBatch, shared_basis.SumBatch
+    columns   {"number": range(n), "path": [b"/photos/a.jpg", ...]}: rows, taken in batches of a fixed size
 
 What is notable
-* Batches are the same whatever the engine and the number of workers, and so is their order. So a result that depends on
-  them, such as a sum of floats, does not depend on the engine.
-* Texts that are file names travel as bytes: not every file name is Unicode, and Arrow's texts must be.
-* Ray starts a worker that died anew, and does its batches again: work must be a pure function. A batch whose worker
-  dies again and again ends the job with an error that names its files, instead of occupying the cluster for ever.
-* Rows have a column "number", which says which they are.
-* Ray is imported when it is used. What was running before (a cluster that the caller joined) is left running.
+* Batches and their order are the same whatever the engine and the number of workers; so are sums of floats over them.
+* File names travel as bytes: not all are Unicode, and Arrow's texts must be.
+* Ray starts a worker that died anew and repeats its batches. A batch whose worker dies again and again ends the job
+  with an error that names its files.
+* Ray is imported when it is used. A cluster that the caller joined before is left running.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import math
 import os
@@ -31,33 +27,31 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_int, check_number
+from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import EngineError, FoveateError, MissingExtraError, OptionError
 
 Batch = dict[str, NDArray[Any]]
 Work = Callable[[Batch], Batch]
 ENGINES = ("local", "ray")
-BLOCK = 4  # batches that Ray hands to a worker at once: progress comes, and is lost with a worker, in these
-BLOCKS = 4096  # of which there are no more than about so many: Ray takes 5 ms for each
-AHEAD = 2  # blocks that wait at a worker: with this bound, and no more, results pile up where the reader is slow
+BLOCK = 4  # batches that Ray hands to a worker at once, at least; progress comes in blocks
+BLOCKS = 4096  # about the most blocks: Ray takes 5 ms for each
+AHEAD = 2  # blocks that wait at a worker; without a bound, results pile up where the reader is slow
 ATTEMPTS = 3  # at a batch whose worker dies
 LEAST = 0.0001  # of a CPU or a GPU, that Ray can give to a worker
 OBJECTS = 2**29  # bytes of shared memory for a Ray that is started here
 
 
 class Engine(Protocol):
-    """What does the work."""
-
     def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
         """`work` on every `batch` rows; results in the order of the rows, in pieces of any length.
 
-        Raises what work raises, and EngineError.
+        A column "number" says which rows they are. Raises what work raises, and EngineError.
         """
 
 
 @dataclass(frozen=True)
 class Local:
-    """In this process: one batch after the other, or several at a time in `workers` threads."""
+    """In this process, in `workers` threads."""
 
     workers: int = 1
 
@@ -85,11 +79,8 @@ class Ray:
     Attributes:
         workers: actors; None is as many as fit: all CPUs by cpus, or all GPUs by gpus.
         cpus, gpus: that each of them takes; parts of one, too: 4 workers with gpus=0.25 share a GPU.
-        address: of a cluster, "auto" for the one that this machine belongs to. None: what the environment's RAY_ADDRESS
-            says, or else a Ray that is started on this machine, and stopped afterwards.
-
-    Raises:
-        OptionError: what is no number of workers, CPUs or GPUs.
+        address: of a cluster, "auto" for this machine's. None: RAY_ADDRESS of the environment, or else a Ray that is
+            started here and stopped afterwards.
     """
 
     workers: int | None = None
@@ -99,11 +90,9 @@ class Ray:
 
     def __post_init__(self) -> None:
         fix = "Ray(workers=8, gpus=0.25), say"
-        if self.workers is not None:
-            check_int("workers", self.workers, 1, fix=fix)
+        check_int("workers", 1 if self.workers is None else self.workers, fix=fix)
         check_number("cpus", self.cpus, LEAST, None, fix=fix)
-        if check_number("gpus", self.gpus, 0, None, fix=fix):
-            check_number("gpus", self.gpus, LEAST, None, fix=fix)
+        check_number("gpus", self.gpus, LEAST if self.gpus else 0, None, fix=fix)
         if self.gpus > 1 and self.gpus != int(self.gpus):
             raise OptionError(f"gpus={self.gpus}", expected="a part of one, or a whole number of them", fix=fix)
 
@@ -113,20 +102,23 @@ class Ray:
         if count == 0:
             return
         with self._joined() as ray, _settings(ray):
+            import pyarrow
+
             _check_picklable(ray, work)
             workers = self.workers or self._fitting(ray.cluster_resources())
             most = max(BLOCK, count // (batch * BLOCKS))
             rows = batch * min(most, max(1, math.ceil(count / batch / (2 * AHEAD * workers))))
             ledger = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Ledger).remote()
-            dataset = ray.data.from_arrow([_table(columns, at, at + rows) for at in range(0, count, rows)])
-            done = dataset.map_batches(
+            tables = [
+                pyarrow.table({name: pyarrow.array(values[start : start + rows]) for name, values in columns.items()})
+                for start in range(0, count, rows)
+            ]
+            done = ray.data.from_arrow(tables).map_batches(
                 _Worker,
                 fn_constructor_args=(work, _release(), ledger),
                 batch_size=batch,
                 batch_format="numpy",
-                compute=ray.data.ActorPoolStrategy(
-                    size=min(workers, math.ceil(count / rows)), max_tasks_in_flight_per_actor=AHEAD
-                ),
+                compute=ray.data.ActorPoolStrategy(size=min(workers, len(tables)), max_tasks_in_flight_per_actor=AHEAD),
                 num_cpus=self.cpus,
                 num_gpus=self.gpus or None,
             )
@@ -135,38 +127,42 @@ class Ray:
             except Exception as cause:  # of Ray, and what Ray Data's own parts raise
                 raise _explained(ray, ledger, cause) from cause
 
+    @property
+    def _address(self) -> str:
+        return self.address or os.environ.get("RAY_ADDRESS") or "local"
+
     @contextlib.contextmanager
     def _joined(self) -> Iterator[Any]:
         """The module ray, connected. Raises MissingExtraError, EngineError, OptionError."""
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a library does not report its users' doings
         ray = _imported()
         theirs = ray.is_initialized()
-        address = self.address or os.environ.get("RAY_ADDRESS") or "local"
-        cpus = max(os.cpu_count() or 1, math.ceil((self.workers or 1) * self.cpus))
-        here = {"num_cpus": cpus, "object_store_memory": OBJECTS, "include_dashboard": False}
+        if not theirs:
+            cpus = max(os.cpu_count() or 1, math.ceil((self.workers or 1) * self.cpus))
+            here = {"num_cpus": cpus, "object_store_memory": OBJECTS, "include_dashboard": False}
+            options = here if self._address == "local" else {}
+            with _reaching(self._address):
+                ray.init(address=self._address, logging_level=logging.ERROR, log_to_driver=False, **options)
         try:
-            if not theirs:
-                _reach(address)
-                options = here if address == "local" else {}
-                ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
-        except Exception as cause:
-            raise _nobody(address, cause) from cause
-        try:
-            self._check_room(ray.cluster_resources())
+            there = ray.cluster_resources()
+            cpus, gpus = there.get("CPU", 0.0), there.get("GPU", 0.0)
+            if cpus < self.cpus or gpus < self.gpus:  # Ray would wait for ever
+                raise OptionError(
+                    f"workers with {self.cpus:g} CPUs and {self.gpus:g} GPUs each; Ray has {cpus:g} and {gpus:g}",
+                    expected="room for one of them at least",
+                    fix="leave out --gpus, or ask for less; or start the cluster's machines first",
+                )
             yield ray
         finally:
             if not theirs:
                 ray.shutdown()
 
     def check(self) -> None:
-        """What can be known before anything else is done. Raises MissingExtraError, EngineError."""
+        """What can be known before anything else is done. Raises MissingExtraError, EngineError, OptionError."""
         _imported()
-        address = self.address or os.environ.get("RAY_ADDRESS")
-        if address:
-            try:
-                _reach(address)
-            except Exception as cause:
-                raise _nobody(address, cause) from cause
+        if self._address != "local":
+            with _reaching(self._address):
+                pass
         elif self.gpus:
             with self._joined():  # seconds, but a mistake that would show after minutes
                 pass
@@ -176,34 +172,29 @@ class Ray:
         by_cpus = there.get("CPU", 0.0) / self.cpus
         return max(1, int(min(by_cpus, there.get("GPU", 0.0) / self.gpus) if self.gpus else by_cpus))
 
-    def _check_room(self, there: Mapping[str, float]) -> None:
-        """Ray would wait for ever for a worker that fits nowhere. Raises OptionError."""
-        cpus, gpus = there.get("CPU", 0.0), there.get("GPU", 0.0)
-        if cpus < self.cpus or gpus < self.gpus:
-            raise OptionError(
-                f"workers with {self.cpus:g} CPUs and {self.gpus:g} GPUs each; Ray has {cpus:g} and {gpus:g}",
-                expected="room for one of them at least",
-                fix="leave out --gpus, or ask for less; or start the cluster's machines first",
-            )
 
-
-def _nobody(address: str, cause: Exception) -> EngineError:
-    return EngineError(
-        f"no Ray at '{address}' ({_line(cause)})",
-        expected="the address of a running cluster, 'auto' on one of its machines, or none to start one here",
-        fix="check it with `ray status`; leave the address out to work on this machine",
-    )
+@contextlib.contextmanager
+def _reaching(address: str) -> Iterator[None]:
+    """Raises EngineError where nobody answers, which Ray would try for minutes, and where joining fails."""
+    host, _, port = address.rpartition("//")[2].rpartition(":")
+    try:
+        if host:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        yield
+    except Exception as cause:
+        raise EngineError(
+            f"no Ray at '{address}' ({_line(cause)})",
+            expected="the address of a running cluster, 'auto' on one of its machines, or none to start one here",
+            fix="check it with `ray status`; leave the address out to work on this machine",
+        ) from cause
 
 
 def engine_named(
     name: str, workers: int | None = None, cpus: float = 1.0, gpus: float = 0.0, address: str | None = None
 ) -> Engine:
     """An engine by its name, as commands have it. Raises OptionError."""
-    if name == "ray":
-        return Ray(workers, cpus, gpus, address)
-    if name == "local":
-        return Local(workers or 1)
-    raise OptionError(f"engine '{name}'", expected=" or ".join(ENGINES), fix="leave it out to work on this machine")
+    check_choice("engine", name, ENGINES, fix="leave it out to work on this machine")
+    return Ray(workers, cpus, gpus, address) if name == "ray" else Local(workers or 1)
 
 
 def column(values: Sequence[Any]) -> NDArray[Any]:
@@ -216,7 +207,7 @@ def column(values: Sequence[Any]) -> NDArray[Any]:
 
 
 class _Worker:
-    """What an actor holds: the work, unpickled once; an encoder is loaded once by the work itself."""
+    """What an actor holds: the work, unpickled once."""
 
     def __init__(self, work: Work, release: str, ledger: Any) -> None:
         self.work, self.release, self.ledger = work, release, ledger
@@ -226,31 +217,32 @@ class _Worker:
 
         first = int(batch["number"][0])
         try:
-            self._check(batch, ray.get(self.ledger.begin.remote(first)))
+            if self.release != _release():
+                raise EngineError(
+                    f"a worker with foveate {_release()}, asked by foveate {self.release}",
+                    expected="the same release everywhere: another one may give other numbers",
+                    fix=f"pip install foveate=={self.release} on every machine of the cluster",
+                )
+            if ray.get(self.ledger.begin.remote(first)) > ATTEMPTS:
+                raise _killed(batch)
             made = self.work(batch)
-            ray.get(self.ledger.ended.remote(first))
+            ray.get(self.ledger.end.remote(first))
             return made
         except Exception as error:  # Ray would hand on its traceback only, and die of a text that is no Unicode
             known = isinstance(error, FoveateError)
-            ray.get(self.ledger.failed.remote(error if known else _line(error)))
+            ray.get(self.ledger.fail.remote(error if known else _line(error)))
             raise RuntimeError("the driver has the reason") from None
 
-    def _check(self, batch: Batch, attempt: int) -> None:
-        if self.release != _release():
-            raise EngineError(
-                f"a worker with foveate {_release()}, asked by foveate {self.release}",
-                expected="the same release everywhere: another one may give other numbers",
-                fix=f"pip install foveate=={self.release} on every machine of the cluster",
-            )
-        if attempt > ATTEMPTS:
-            ends = [batch["path"][place].decode("utf-8", "backslashreplace") for place in (0, -1) if "path" in batch]
-            named = f", '{ends[0]}' to '{ends[1]}'" if ends else ""
-            raise EngineError(
-                f"workers died {ATTEMPTS} times at rows {batch['number'][0]} to {batch['number'][-1]}{named}",
-                expected="work that does not end its process",
-                fix="what was done before is kept. If memory ran out, use fewer workers a machine; else one of these "
-                "files is the cause: go through them without an engine, and leave it out",
-            )
+
+def _killed(batch: Batch) -> EngineError:
+    ends = [batch["path"][place].decode("utf-8", "backslashreplace") for place in (0, -1) if "path" in batch]
+    named = f", '{ends[0]}' to '{ends[1]}'" if ends else ""
+    return EngineError(
+        f"workers died {ATTEMPTS} times at rows {batch['number'][0]} to {batch['number'][-1]}{named}",
+        expected="work that does not end its process",
+        fix="what was done before is kept. If memory ran out, use fewer workers a machine; else one of these "
+        "files is the cause: go through them without an engine, and leave it out",
+    )
 
 
 class _Ledger:
@@ -264,13 +256,11 @@ class _Ledger:
         self.begun[first] = self.begun.get(first, 0) + 1
         return self.begun[first]
 
-    def ended(self, first: int) -> None:  # done again with its block, where a later batch of that is the cause
+    def end(self, first: int) -> None:  # it is done again with its block if a later batch kills the worker
         self.begun[first] = 0
 
-    def failed(self, why: FoveateError | str) -> None:
+    def fail(self, why: FoveateError | str | None = None) -> FoveateError | str | None:
         self.failure = self.failure or why
-
-    def why(self) -> FoveateError | str | None:
         return self.failure
 
 
@@ -280,17 +270,10 @@ def _release() -> str:
     return __version__
 
 
-def _reach(address: str) -> None:
-    """Ray tries for minutes where nobody answers. Raises OSError, ValueError."""
-    host, _, port = address.rpartition("//")[2].rpartition(":")
-    if host:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-
-
 def _imported() -> Any:
     try:
-        ray = importlib.import_module("ray")
-        importlib.import_module("ray.data")
+        import ray
+        import ray.data
     except ImportError as cause:
         raise MissingExtraError(
             f"the engine 'ray' needs Ray Data ({cause})",
@@ -300,15 +283,9 @@ def _imported() -> Any:
     return ray
 
 
-def _table(columns: Mapping[str, Sequence[Any]], start: int, stop: int) -> Any:
-    import pyarrow
-
-    return pyarrow.table({name: pyarrow.array(values[start:stop]) for name, values in columns.items()})
-
-
 @contextlib.contextmanager
 def _settings(ray: Any) -> Iterator[None]:
-    """Of Ray Data, for one job: results in order, no bars and lines of its own. The caller's settings come back."""
+    """Ray Data's for one job: results in order, no bars, no logs."""
     context, log = ray.data.DataContext.get_current(), logging.getLogger("ray.data")
     options = context.execution_options
     before = context.enable_progress_bars, options.preserve_order, log.level
@@ -335,7 +312,7 @@ def _check_picklable(ray: Any, work: Work) -> None:
 def _explained(ray: Any, ledger: Any, error: Exception) -> FoveateError:
     """The error that a worker met, or what happened to the workers."""
     try:
-        why = ray.get(ledger.why.remote(), timeout=10)
+        why = ray.get(ledger.fail.remote(), timeout=10)
     except Exception:  # the ledger is gone, too
         why = None
     if isinstance(why, FoveateError):
