@@ -1,20 +1,19 @@
-"""Approximate nearest neighbours (ann): lists of vectors by FAISS, of which a search in a large store asks a few.
+"""Approximate nearest neighbours (ann): vectors in lists by FAISS, of which a search in a large store asks a few.
 
-    build    k-means over an even sample makes the lists; every vector goes, in 8 bits a number, into the list whose
-             centre is nearest to it. The fewest lists that give the wanted recall are counted on the store's images
-    search   lists whose centres have the highest inner product with the query -> images -> their own vectors, from the
-             shards; images that were added later are scanned exactly; of both together comes the short list
+    build    k-means over an even sample makes the lists; each vector goes, in 8 bits a number, to the nearest centre.
+             The fewest lists that give the wanted recall are counted on the store's images
+    search   lists of the highest inner product -> images -> their vectors from the shards; images that were added
+             later are scanned exactly; the short list is of both together
     file     vectors.faiss: PREFIX | head, safetensors | each list: codes uint8 [n, s], ids int64 [n]
 
 What is notable
 * Lists are made by distance and asked by inner product. FAISS's own inner-product lists compare nine times as many
   vectors for the same recall (docs/store.md).
 * The id of a vector is the first 60 bits of its image's content key, which stays when shards are rewritten.
-* FAISS never parses the file: it is given arrays whose types, sizes and sums are checked here, and maps the lists. What
-  it finds is looked up in the index and scored from the shards. So a file that somebody made up can hide images from a
-  search and slow it down, and no more. Its checksums find damage; they do not prove who wrote it.
+* FAISS never parses the file: it gets arrays whose types, sizes and sums are checked here, and maps the lists. What it
+  finds is scored from the shards, so a forged file can hide images and slow a search down, no more.
 * The file is a cache. Damaged, of another store or version, or without faiss: a warning, and the exact scan.
-* Searching takes one thread: OpenMP's others do not survive a fork. Building takes as many as OpenMP gives.
+* Searching takes one thread, as OpenMP's others do not survive a fork. Building takes as many as OpenMP gives.
 
 Not covered: GPUs; a file that is cut off while it is mapped (it is replaced as a whole, never changed).
 """
@@ -76,9 +75,6 @@ def import_faiss() -> Any:
             fix="pip install 'foveate[faiss]'; the exact scan needs nothing more",
         ) from cause
     return faiss
-
-
-# --- lists ------------------------------------------------------------------------------------------------------------
 
 
 def lists_for(vectors: int) -> int:
@@ -177,9 +173,8 @@ class AnnReport:
     """What `Store.build_ann` made.
 
     Attributes:
-        images, vectors: in the lists. lists: how many. probes: lists that a query asks.
+        images, vectors: in the lists. probes: lists that a query asks. nbytes: of the file.
         recall: share of the exact scan's best 50 images that `probes` lists give, mean of 400 nouns.
-        nbytes: of the file. seconds: of it all.
     """
 
     images: int
@@ -193,8 +188,7 @@ class AnnReport:
 
 def build(store: Path, recall: float, wanted: Wanted, disk: Disk, progress: Callable[[int, int], None]) -> AnnReport:
     """See Store.build_ann. The sample, one shard and the lists are in memory, no more."""
-    started = time.monotonic()
-    import_faiss()
+    started, faiss = time.monotonic(), import_faiss()
     recall = check_number("recall", recall, 1e-6, 1, fix="0.95 is usual")
     with writing(store, wanted, disk) as writer:
         images = 0 if writer.identity is None else int(writer.index.ask("SELECT COUNT(*) FROM images")[0][0])
@@ -203,46 +197,32 @@ def build(store: Path, recall: float, wanted: Wanted, disk: Disk, progress: Call
         reader = Reader(store, writer.identity, writer.space, writer.index, (), store.parent)
         bank = negatives_of(wanted.match(writer.identity.encoder)).vectors
         even = np.unique(np.linspace(0, len(bank) - 1, NOUNS).round().astype(int))
-        return _build(writer, reader, images, bank[even], recall, progress, started)
-
-
-def _build(
-    writer: Writer,
-    reader: Reader,
-    images: int,
-    queries: Floats,
-    recall: float,
-    progress: Callable[[int, int], None],
-    started: float,
-) -> AnnReport:
-    faiss, space, k = import_faiss(), reader.space, reader.identity.vectors
-    lists = lists_for(images * k)
-    every = max(1, images * k // (SAMPLE * lists))
-    parts: list[Floats] = []
-    done = 0
-    for vectors, ids, _ in _blocks(reader):
-        parts.append(vectors[-done % every :: every])
-        done += len(ids)
-        progress(done, 2 * images)
-    if not done:
-        raise StoreError(f"no shard of '{writer.path}' can be read", expected="vectors", fix="foveate store verify")
-    sample = np.concatenate(parts).reshape(-1, space.basis.rank)
-    index = train(sample, min(lists, len(sample)))
-    del parts, sample
-    _, weights = space.basis.project(queries)
-    best, count, shards = Best(weights), 0, list[str]()
-    for vectors, ids, file in _blocks(reader):
-        index.add_with_ids(np.ascontiguousarray(vectors.reshape(len(ids) * k, -1)), np.repeat(ids, k))
-        best.take(vectors, ids)
-        shards += [file] * bool(file)
-        count += len(ids)
-        progress(images + count, 2 * images)
-    centres, ranges = index.quantizer.reconstruct_n(0, index.nlist), faiss.vector_to_array(index.sq.trained)
-    asked = by_product(centres, ranges, index.invlists, index.ntotal)
-    probes = probes_for(lambda n: recall_of(asked, weights, best.ids, n), index.nlist, recall)
-    found = recall_of(asked, weights, best.ids, probes)
-    facts = {"space": space.hash, "images": count, "probes": probes, "recall": found, "shards": shards}
-    nbytes = write(writer, index, {"centres": centres, "ranges": ranges}, facts)
+        space, k = writer.space, writer.identity.vectors
+        every = max(1, images * k // (SAMPLE * lists_for(images * k)))
+        parts, done = list[Floats](), 0
+        for vectors, ids, _ in _blocks(reader):
+            parts.append(vectors[-done % every :: every])
+            done += len(ids)
+            progress(done, 2 * images)
+        if not done:
+            raise StoreError(f"no shard of '{store}' can be read", expected="vectors", fix="foveate store verify")
+        sample = np.concatenate(parts).reshape(-1, space.basis.rank)
+        index = train(sample, min(lists_for(images * k), len(sample)))
+        del parts, sample
+        _, weights = space.basis.project(bank[even])
+        best, count, shards = Best(weights), 0, list[str]()
+        for vectors, ids, file in _blocks(reader):
+            index.add_with_ids(np.ascontiguousarray(vectors.reshape(len(ids) * k, -1)), np.repeat(ids, k))
+            best.take(vectors, ids)
+            shards += [file] * bool(file)
+            count += len(ids)
+            progress(images + count, 2 * images)
+        centres, ranges = index.quantizer.reconstruct_n(0, index.nlist), faiss.vector_to_array(index.sq.trained)
+        asked = by_product(centres, ranges, index.invlists, index.ntotal)
+        probes = probes_for(lambda n: recall_of(asked, weights, best.ids, n), index.nlist, recall)
+        found = recall_of(asked, weights, best.ids, probes)
+        facts = {"space": space.hash, "images": count, "probes": probes, "recall": found, "shards": shards}
+        nbytes = write(writer, index, {"centres": centres, "ranges": ranges}, facts)
     progress(2 * images, 2 * images)
     return AnnReport(count, index.ntotal, index.nlist, probes, found, nbytes, time.monotonic() - started)
 
@@ -321,13 +301,9 @@ class Lists:
         head = bytes(content[PREFIX.size : PREFIX.size + min(length, MOST_HEAD)])
         if magic != MAGIC or hashlib.sha256(head).digest() != digest:
             raise ValueError("its head is not as it was written")
-        arrays, facts = _head(head)
+        arrays, facts = read_head(head)
         if facts["space"] != reader.space.hash:
-            raise StoreError(
-                f"'{self.path}' is of another store, or of this one before it was made again",
-                expected="its own",
-                fix=FIX,
-            )
+            raise StoreError(f"'{self.path}' is of another store, or of this one before", expected="its own", fix=FIX)
         width = reader.space.basis.rank
         self.images, self.shards = check_int("images", facts["images"]), set(facts["shards"])
         self.vectors = self.images * reader.identity.vectors
@@ -387,7 +363,7 @@ class Lists:
         return StoreDamagedError(f"'{self.path}' is damaged ({why})", expected="the bytes that were written", fix=FIX)
 
 
-def _head(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def read_head(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Arrays and facts of a head."""
     length = int.from_bytes(content[:8], "little")
     return load(content), json.loads(json.loads(content[8 : 8 + length])["__metadata__"][KEY])
@@ -396,23 +372,13 @@ def _head(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
 # --- searching --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Rest:
-    """The images outside the lists, at one moment. `images`: all that the index has."""
-
-    lists: Lists
-    changes: int
-    images: int
-    vectors: Vectors
-
-
 class Ann:
     """Short lists by the ann file of a store, which is opened when it is first needed. Safe from many threads."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader, self._lock = reader, threading.Lock()
         self._opened: tuple[tuple[int, ...], Lists | None] = ((), None)
-        self._rest: _Rest | None = None
+        self._rest: tuple[Lists, Vectors, int] | None = None  # images outside the lists; how many the index has
 
     def short_lists(self, queries: Sequence[Query], calibration: Calibration, size: int) -> Listed | None:
         """Ids of the `size` most promising images for each query, as the exact scan has them; None: use that."""
@@ -420,8 +386,8 @@ class Ann:
             lists = self._lists()
             if lists is None:
                 return None
-            rest = self._others(lists)
-            return Listed([self._listed(lists, rest, q, calibration, size) for q in queries], rest.changes, rest.images)
+            rest, images = self._others(lists)
+            return Listed([self._listed(lists, rest, q, calibration, size) for q in queries], rest.changes, images)
         except (MissingExtraError, StoreError) as cause:
             log.warning("%s: the exact scan is used; %s", cause.received, cause.fix)
             self._opened = (self._opened[0], None)  # said once
@@ -441,21 +407,19 @@ class Ann:
                     self._opened = (now, lists if lists.index else None)  # and look again: FAISS opens it by its name
             return self._opened[1]
 
-    def _others(self, lists: Lists) -> _Rest:
+    def _others(self, lists: Lists) -> tuple[Vectors, int]:
         reader, rest = self.reader, self._rest
-        if rest is not None and rest.lists is lists and rest.changes == reader.index.changes:
-            return rest
-        for _ in range(RETRIES):
+        for _ in range(RETRIES):  # some may be moved from a shard that was not yet looked at
+            if rest is not None and rest[0] is lists and rest[1].changes == reader.index.changes:
+                break
             changes = reader.index.changes
             images = int(reader.index.ask("SELECT COUNT(*) FROM images")[0][0])
-            rest = self._rest = _Rest(lists, changes, images, reader.vectors_of(_uncovered(reader, lists), changes))
-            if reader.index.changes == changes:  # else some may have been moved from a shard that was not yet looked at
-                break
+            rest = self._rest = lists, reader.vectors_of(_uncovered(reader, lists), changes), images
         assert rest is not None
-        return rest
+        return rest[1:]
 
-    def _listed(self, lists: Lists, rest: _Rest, query: Query, calibration: Calibration, size: int) -> Ints:
-        space, found, others = self.reader.space, self._best(lists, query, size), rest.vectors
+    def _listed(self, lists: Lists, others: Vectors, query: Query, calibration: Calibration, size: int) -> Ints:
+        space, found = self.reader.space, self._best(lists, query, size)
         if len(others.ids) > size:
             others = _at(others, np.sort(short_list(others, space, [query], calibration, size)[0]))
         ids, places = np.unique(np.concatenate([found.ids, others.ids]), return_index=True)
@@ -513,7 +477,7 @@ def _uncovered(reader: Reader, lists: Lists) -> Ints:
 
 
 def inspect(reader: Reader) -> tuple[str, str]:
-    """What verify says: (a problem or "", a note or ""). Every byte is read."""
+    """For verify: (a problem or "", a note or ""). Every byte is read."""
     try:
         lists = Lists(reader)
         lists.check()
