@@ -12,6 +12,7 @@ from foveate.cli.terminal import (
     EncoderName,
     EngineName,
     Gpus,
+    Workers,
     counting,
     make_engine,
     print_json,
@@ -20,7 +21,9 @@ from foveate.cli.terminal import (
 )
 
 app = typer.Typer(help="A basis that all images of a collection share: fit it, check it.", no_args_is_help=True)
-ASKED = 200  # of the nouns, evenly: ranks of more of them take longer and say no more
+ASKED = 200  # nouns of `check`, evenly from all
+Rank = Annotated[int, typer.Option(help="Numbers a cell.")]
+Pca = Annotated[bool, typer.Option("--pca", help="Plain PCA: keep features, not scores (for comparison).")]
 Queries = Annotated[Path | None, typer.Option(help="Your own questions, a line each [default: nouns; 199 in check].")]
 Out = Annotated[Path, typer.Option("-o", "--out", help="File to write (.safetensors).")]
 
@@ -29,20 +32,18 @@ Out = Annotated[Path, typer.Option("-o", "--out", help="File to write (.safetens
 def fit(
     folders: Annotated[list[Path], typer.Argument(help="Folders of images, all the way down, or images.")],
     out: Out = Path("basis.safetensors"),
-    rank: Annotated[int, typer.Option(help="Numbers a cell.")] = 16,
+    rank: Rank = 16,
     samples: Annotated[int, typer.Option(help="Features to take, evenly from all images.")] = 1_000_000,
     encoder: EncoderName = None,
     queries: Queries = None,
-    pca: Annotated[bool, typer.Option("--pca", help="Plain PCA: keep features, not scores (for comparison).")] = False,
+    pca: Pca = False,
     seed: Annotated[int, typer.Option(help="Which cells are taken.")] = 0,
     shard: Annotated[
         str,
         typer.Option(metavar="I/N", help="Only part I of N, 0/N to N-1/N: writes moments for 'foveate basis merge'."),
     ] = "0/1",
     engine: EngineName = "local",
-    workers: Annotated[
-        int | None, typer.Option(help="Threads, or workers of Ray [default: as many as there are cores].")
-    ] = None,
+    workers: Workers = None,
     gpus: Gpus = 0.0,
     address: Address = None,
 ) -> None:
@@ -69,7 +70,7 @@ def fit(
     if parts > 1:
         print_json(moments=str(moments_at), images=found.done, bad=len(found.bad), samples=found.moments.count)
         return
-    _write(found, tower, out, rank, metric, _queries(queries, pca))
+    _write(found, tower, out, rank, metric, queries, pca)
     moments_at.unlink(missing_ok=True)
 
 
@@ -77,10 +78,10 @@ def fit(
 def merge(
     moments: Annotated[list[Path], typer.Argument(help="What 'fit --shard' wrote, all of it.")],
     out: Out = Path("basis.safetensors"),
-    rank: Annotated[int, typer.Option(help="Numbers a cell.")] = 16,
+    rank: Rank = 16,
     encoder: EncoderName = None,
     queries: Queries = None,
-    pca: Annotated[bool, typer.Option("--pca", help="Plain PCA: keep features, not scores (for comparison).")] = False,
+    pca: Pca = False,
 ) -> None:
     """Make one basis of the parts that were gathered on several machines."""
     from foveate.core.errors import OptionError
@@ -96,7 +97,7 @@ def merge(
             expected=f"'{tower.name} {tower.revision}'",
             fix="name the encoder of 'foveate basis fit' with --encoder",
         )
-    _write(whole, tower, out, rank, _metric(tower, queries, pca), _queries(queries, pca))
+    _write(whole, tower, out, rank, _metric(tower, queries, pca), queries, pca)
 
 
 @app.command(epilog="Example:  foveate basis check basis.safetensors photos --queries questions.txt")
@@ -137,11 +138,8 @@ def check(
         (str(row.rank), *(f"{row.values[n]:.3f}" + (" !" if n in row.failed(limits) else "") for n in names))
         for row in result.rows
     ]
-    print_table(
-        f"{result.images} images, {result.questions} questions; ! misses its limit",
-        ("rank", *names),
-        [*rows, ("limit", *limits.texts(names))],
-    )
+    title = f"{result.images} images, {result.questions} questions; ! misses its limit"
+    print_table(title, ("rank", *names), [*rows, ("limit", *limits.texts(names))])
     if not result.passed:
         better = f"rank {result.enough} would pass" if result.enough else "no rank in the file passes"
         typer.echo(f"rank {result.rank} falls short in {', '.join(result.own.failed(limits))}; {better}")
@@ -161,22 +159,19 @@ def _metric(tower: Any, queries: Path | None, pca: bool) -> Any:
     return None if pca else query_metric_of(tower)
 
 
-def _queries(queries: Path | None, pca: bool) -> str:
-    return queries.name if queries is not None else "none: PCA" if pca else "nouns"
-
-
-def _write(found: Any, tower: Any, out: Path, rank: int, metric: Any, queries: str) -> None:
+def _write(found: Any, tower: Any, out: Path, rank: int, metric: Any, queries: Path | None, pca: bool) -> None:
     from foveate.store.shared_basis import fit as fit_basis
     from foveate.texture.texture import EncoderStamp
 
-    made = {k: v for k, v in found.what.items() if k != "part"} | {"bad": len(found.bad), "queries": queries}
+    source = queries.name if queries is not None else "none: PCA" if pca else "nouns"
+    made = {k: v for k, v in found.what.items() if k != "part"} | {"bad": len(found.bad), "queries": source}
     basis = fit_basis(found.moments, metric, rank, EncoderStamp(tower.name, tower.revision, tower.width), made)
     basis.save(out)
     shares = basis.values / max(float(basis.values.sum()), 1e-30)
-    kept = float(shares[:rank].sum())
-    typer.echo(f"rank {rank} keeps {kept:.3f} of the squared scores; the first direction alone {shares[0]:.3f}")
-    print_json(basis=str(out), rank=rank, images=made["images"], bad=made["bad"], samples=basis.made["samples"],
-               kept=round(kept, 4), largest=round(float(shares[0]), 4), encoder=tower.name)  # fmt: skip
+    kept, largest = round(float(shares[:rank].sum()), 4), round(float(shares[0]), 4)
+    typer.echo(f"rank {rank} keeps {kept:.3f} of the squared scores; the first direction alone {largest:.3f}")
+    counts = {name: basis.made[name] for name in ("images", "bad", "samples")}
+    print_json(basis=str(out), rank=rank, **counts, kept=kept, largest=largest, encoder=tower.name)
 
 
 def _texts(queries: Path | None, tower: Any) -> Any:
@@ -191,30 +186,27 @@ def _texts(queries: Path | None, tower: Any) -> Any:
     try:
         lines = [line.strip() for line in queries.read_text("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as cause:
-        raise QueryError(
-            f"'{queries}' ({cause})", expected="a text file with a question a line", fix="check it"
-        ) from cause
+        raise QueryError(f"'{queries}' ({cause})", expected="a file with a question a line", fix="check it") from cause
     phrases = list(dict.fromkeys(phrase for line in lines if line for phrase in prepare(tower, line).phrases))
     if not phrases:
         raise QueryError(f"'{queries}' holds no question", expected="a question or noun a line", fix="write some")
     return encode_texts(tower, [tower.templates[0].format(phrase) for phrase in phrases])
 
 
-def _limits(said: list[str]) -> Any:
+def _limits(texts: list[str]) -> Any:
     from foveate.core.errors import OptionError
     from foveate.store.basis_check import Limits
 
-    given: dict[str, float] = {}
-    for one in said:
-        name, _, value = one.partition("=")
+    limits: dict[str, float] = {}
+    known = Limits.__dataclass_fields__
+    for text in texts:
+        name, _, value = text.partition("=")
         try:
-            if name not in Limits.__dataclass_fields__:
-                raise ValueError(name)
-            given[name] = float(value)
-        except ValueError:
-            known = ", ".join(Limits.__dataclass_fields__)
-            raise OptionError(f"--limit {one}", expected=f"NAME=NUMBER; names: {known}", fix="spearman=0.95") from None
-    return Limits(**given)
+            limits[known[name].name] = float(value)
+        except (KeyError, ValueError):
+            names = f"NAME=NUMBER; names: {', '.join(known)}"
+            raise OptionError(f"--limit {text}", expected=names, fix="spearman=0.95") from None
+    return Limits(**limits)
 
 
 def _shard(text: str) -> tuple[int, int]:

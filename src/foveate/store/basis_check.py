@@ -1,31 +1,28 @@
-"""What a basis keeps, rank by rank, on images of one's own: is it good enough, and if not, which rank would be?
-
-For each image the full features and those of the basis are compared:
+"""What a basis keeps on a collection's own images, rank by rank: whether it is good enough, and which rank would be.
 
     variance     share of the features' variance around the basis's mean that is kept
     error        root mean square of |x - x^| / root mean square of |x|
     spearman     rank correlation of a question's scores over the cells, mean over questions
     overlap      of the best 6.7 % of cells
     observed     |q.x - q.x^|, its 99th percentile over questions and cells
-    allowed      the same of |q| times the cell's residual, which a texture keeps as the bound of that error
+    allowed      the same of |q| times the cell's kept residual: by Cauchy-Schwarz the bound of that error
     ratio        observed / allowed: how loose the bound is
-    bound        the largest observed / allowed of any question and cell: above 1 it would not hold
+    bound        the largest observed / allowed of any question and cell, above 1 where the bound does not hold
     neighbours   overlap of an image's ten nearest images, by cosine of mean features
     largest      share of the first direction in the squared scores; one that dominates is most often the mean
 
-By Cauchy-Schwarz no score is wrong by more than |q| |x - x^|. What is kept is a rounded number for |x - x^|, and scores
-come from rounded coordinates, so whether the bound holds is measured on what is kept, in both ways of keeping:
+Coordinates and residuals are rounded when they are kept, so the bound is measured on what is kept, both ways:
 
     file    coordinates float16, residual float16                           texture/file.py
     record  coordinates int8, residual uint8 in steps of the image's        store/record.py
 
-The numbers are those of the file, `bound` is the larger one of both. Means over images, but of `bound` the largest.
+Numbers are those of the file, means over images; `bound` is the largest of both ways and all images.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +44,7 @@ RANKS = (4, 8, 16, 32, 64, 128)
 SHARE = 273 / 4096
 NEAREST = 10
 PERCENT = 99  # of the questions and cells below `observed` and `allowed`
+UPPER = ("error", "largest", "bound")  # limits from above; the others are from below
 TINY = 1e-12  # a residual of 0 allows nothing
 MEANS = ("variance", "error", "spearman", "overlap", "observed", "allowed")
 
@@ -83,25 +81,16 @@ def as_record(x: Floats, basis: Basis, z: Floats) -> Kept:
     return Kept(space.in_steps, stored, lengths_of(*in_levels(np.linalg.norm(left, axis=1))))
 
 
-@dataclass(frozen=True)
-class Wrong:
-    """Of one image. observed, allowed: 99th percentile over questions and cells. largest: observed / allowed of one."""
-
-    observed: float
-    allowed: float
-    largest: float
-
-
-def compare(full: Floats, q: Floats, kept: Kept) -> Wrong:
-    """`full`: scores [q, n] of the features themselves."""
+def compare(full: Floats, q: Floats, kept: Kept) -> tuple[float, float, float]:
+    """Of scores [q, n] of the features themselves: observed, allowed, and the largest observed / allowed."""
     observed, allowed = np.abs(full - kept.scores(q)), kept.allowed(q)
     largest = float((observed / np.maximum(allowed, TINY)).max())
-    return Wrong(float(np.percentile(observed, PERCENT)), float(np.percentile(allowed, PERCENT)), largest)
+    return float(np.percentile(observed, PERCENT)), float(np.percentile(allowed, PERCENT)), largest
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What counts as good enough; `largest`, `error` and `bound` are upper limits, the others lower ones."""
+    """What counts as good enough."""
 
     variance: float = 0.5
     error: float = 0.7
@@ -110,10 +99,6 @@ class Limits:
     neighbours: float = 0.8
     largest: float = 0.5
     bound: float = 1.0
-
-    def passes(self, name: str, value: float) -> bool:
-        limit = float(getattr(self, name))
-        return value <= limit if name in ("largest", "error", "bound") else value >= limit
 
     def texts(self, names: Iterable[str]) -> list[str]:
         """For a table: "" where there is no limit."""
@@ -128,17 +113,17 @@ class Row:
     values: dict[str, float]
 
     def failed(self, limits: Limits) -> list[str]:
-        return [name for name, value in self.values.items() if name in vars(limits) and not limits.passes(name, value)]
+        """Names of the numbers that miss their limit."""
+        signs = {name: -1 if name in UPPER else 1 for name in vars(limits)}
+        return [name for name, sign in signs.items() if not sign * self.values[name] >= sign * vars(limits)[name]]
 
 
 @dataclass(frozen=True)
 class Checked:
-    """Of a basis on a folder.
+    """A basis on a folder.
 
     Attributes:
-        rows: one a rank; the basis's own is among them.
-        rank: of the basis.
-        limits: as given.
+        rows: one a rank, ascending. rank: of the basis; it has a row.
         worst: (path, spearman) of the images that lose most at the basis's rank, the worst first.
         images, questions: how many. bad: (path, why) of images that could not be read.
     """
@@ -149,7 +134,7 @@ class Checked:
     worst: tuple[tuple[str, float], ...]
     images: int
     questions: int
-    bad: tuple[tuple[str, str], ...] = field(default=())
+    bad: tuple[tuple[str, str], ...] = ()
 
     @property
     def own(self) -> Row:
@@ -166,12 +151,9 @@ class Checked:
 
     def report(self) -> dict[str, Any]:
         """For report.json."""
+        names = ("passed", "rank", "enough", "images", "questions")
         return {
-            "passed": self.passed,
-            "rank": self.rank,
-            "enough": self.enough,
-            "images": self.images,
-            "questions": self.questions,
+            **{name: getattr(self, name) for name in names},
             "limits": dict(vars(self.limits)),
             "rows": [{"rank": row.rank, **row.values, "failed": row.failed(self.limits)} for row in self.rows],
             "worst": [{"image": path, "spearman": value} for path, value in self.worst],
@@ -194,7 +176,7 @@ def check(
     encoder_for(basis, tower)
     ranks = sorted({*(rank for rank in RANKS if rank <= len(basis.directions)), basis.rank})
     q = np.asarray(questions, np.float32)
-    one: list[dict[int, dict[str, float]]] = []
+    numbers: list[dict[int, dict[str, float]]] = []  # of each image, by rank
     means: list[dict[int, Floats]] = []
     read: list[str] = []
     bad: list[tuple[str, str]] = []
@@ -206,35 +188,31 @@ def check(
         else:
             dense = tower.encode_image(rgb)
             check_features(tower, dense, (rgb.shape[0], rgb.shape[1]))
-            features = dense.features
-            x = features.reshape(-1, features.shape[-1]).astype(np.float32)
-            numbers, summary = _image(x, q, basis, ranks)
-            one.append(numbers)
-            means.append(summary)
+            x = dense.features.reshape(-1, dense.features.shape[-1]).astype(np.float32)
+            found, mean = _image(x, q, basis, ranks)
+            numbers.append(found)
+            means.append(mean)
             read.append(str(path))
         progress(done)
-    if not one:
-        raise OptionError(
-            f"{len(bad)} images, none of them readable", expected="images", fix="see the list of bad ones"
-        )
+    if not read:
+        raise OptionError(f"{len(bad)} images, none of them readable", expected="images", fix="see the bad ones")
     rows = []
     for rank in ranks:
-        values = {name: float(np.mean([each[rank][name] for each in one])) for name in MEANS}
+        values = {name: float(np.mean([each[rank][name] for each in numbers])) for name in MEANS}
         values["ratio"] = values["observed"] / max(values["allowed"], TINY)
-        values["bound"] = max(each[rank]["largest"] for each in one)
-        full, small = (np.stack([each[key] for each in means]) for key in (0, rank))
-        values["neighbours"] = _neighbours(full, small)
+        values["bound"] = max(each[rank]["largest"] for each in numbers)
+        values["neighbours"] = _neighbours(*(np.stack([each[key] for each in means]) for key in (0, rank)))
         values["largest"] = float(basis.values[0] / max(float(basis.values.sum()), 1e-30))
         rows.append(Row(rank, values))
-    loss = [(path, each[basis.rank]["spearman"]) for path, each in zip(read, one, strict=True)]
+    loss = [(path, each[basis.rank]["spearman"]) for path, each in zip(read, numbers, strict=True)]
     worst = tuple(sorted(loss, key=lambda pair: pair[1])[:8])
-    return Checked(tuple(rows), basis.rank, limits or Limits(), worst, len(one), len(q), tuple(bad))
+    return Checked(tuple(rows), basis.rank, limits or Limits(), worst, len(read), len(q), tuple(bad))
 
 
 def encoder_for(basis: FittedBasis, given: str | Encoder | None) -> Encoder:
-    """The encoder a basis is for: the one given, or one of our own. Raises OptionError.
+    """The encoder a basis is for: the one given, or a built-in one; a file does not choose what is loaded.
 
-    A file may name any encoder; what it names is not loaded unless the caller names it too.
+    Raises OptionError.
     """
     try:
         return match_encoder(basis.encoder, given)
@@ -252,24 +230,23 @@ def _image(
     """Numbers by rank (`largest`: observed / allowed), and mean features by rank (0: of the full ones)."""
     centred = x - basis.mean
     total, size = float((centred**2).sum()), float((x**2).sum())
-    z = np.asarray(centred @ basis.inward, np.float32)
-    full = np.asarray(q @ x.T, np.float32)
+    z, full = np.asarray(centred @ basis.inward, np.float32), np.asarray(q @ x.T, np.float32)
     numbers, means = {}, {0: x.mean(0)}
     for rank in ranks:
         small = basis.basis(rank)
         file, record = as_file(x, small, z[:, :rank]), as_record(x, small, z[:, :rank])
-        in_file, in_store = compare(full, q, file), compare(full, q, record)
+        observed, allowed, largest = compare(full, q, file)
         restored = small.restore(file.z)
-        squared = ((x - restored) ** 2).sum(1)
+        squared = float(((x - restored) ** 2).sum())
         spearman, overlap = likeness(full, file.scores(q))
         numbers[rank] = {
-            "variance": 1 - float(squared.sum()) / max(total, 1e-12),
-            "error": float(np.sqrt(squared.sum() / max(size, 1e-12))),
+            "variance": 1 - squared / max(total, TINY),
+            "error": float(np.sqrt(squared / max(size, TINY))),
             "spearman": spearman,
             "overlap": overlap,
-            "observed": in_file.observed,
-            "allowed": in_file.allowed,
-            "largest": max(in_file.largest, in_store.largest),
+            "observed": observed,
+            "allowed": allowed,
+            "largest": max(largest, compare(full, q, record)[2]),
         }
         means[rank] = restored.mean(0)
     return numbers, means

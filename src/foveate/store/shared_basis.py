@@ -6,8 +6,7 @@
     FittedBasis  that basis with what it came from, and its file: safetensors with a JSON header, never pickle
     fit_space    what a store does by itself: a basis for the image-level vectors, from a sample of its images
 
-The file holds more directions than the basis has rank, so that `foveate basis check` can say what another rank would
-keep: directions are nested, the first r of them are the best basis of rank r.
+The file holds more directions than the rank, for `foveate basis check`: the first r are the best basis of rank r.
 
     mean      float32 [D]
     rows      float16 [rank, D]    the basis: what a store needs
@@ -16,12 +15,11 @@ keep: directions are nested, the first r of them are the best basis of rank r.
     inward    float32 [D, rank + n]  z = (x - mean) inward
 
 What is notable
-* An image gives about the same number of features as any other, half of them from the encoder's usual size and half
-  from half of it, at cells that the seed and the image's name (its path in the folder) draw. So the result depends
-  neither on interruptions, nor on where a machine mounts the folder, nor on the engine: sums are of the same 8 images,
-  added in their order. (nano's features differ in the last bit between one thread and two.)
-* A store's own sample is spread evenly over the list of files, as albums differ; of each image, up to 256 cells.
-  More images make a better short list: of 5,000 photographs, 64 leave .933 of the best ten among 50, 512 leave .969.
+* Each image gives about the same number of features, half at the encoder's usual size and half at half of it, at cells
+  drawn by the seed and the image's name (its path in the folder). Interruptions, mount points and engines change
+  nothing: sums are of the same 8 images, added in order. (nano's last bit differs between one thread and two.)
+* A store's own sample is spread evenly over the list of files; up to 256 cells an image. Of 5,000 photographs, 64 leave
+  .933 of the best ten among 50, 512 leave .969.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -142,7 +140,7 @@ class FittedBasis(Frozen):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FittedBasis:
         """Read a file. Raises BasisFileError for anything that `save` would not have written."""
-        try:
+        with _refusing(path, "basis", "a file that 'foveate basis fit' wrote", "check the path, or fit it again"):
             header, tensors = _content(path, FORMAT)
             if header["format"] != FORMAT or check_int("version", header["version"]) > VERSION:
                 raise BasisFileError(
@@ -155,27 +153,13 @@ class FittedBasis(Frozen):
             rank = check_int("rank", header["rank"], 1, width)
             rows = check_array("rows", tensors["rows"], (rank, width), dtype=np.float16)
             beyond = check_array("beyond", tensors["beyond"], (None, width), dtype=np.float16)
-            directions = np.concatenate([rows, beyond])
+            mean = check_array("mean", tensors["mean"], (width,))
+            inside = check_array("inward", tensors["inward"], (width, rank + len(beyond)))
             values = check_array("values", tensors["values"], (width,), dtype=np.float64, low=0)
             if (np.diff(values) > 0).any():
                 raise ValueError("values that ascend")
-            return cls(
-                mean=check_array("mean", tensors["mean"], (width,)),
-                directions=directions,
-                inward=check_array("inward", tensors["inward"], (width, len(directions))),
-                values=values,
-                rank=rank,
-                encoder=stamp,
-                made=ReadOnly(check_type("made", header["made"], dict)),
-            )
-        except BasisFileError:
-            raise
-        except Exception as cause:  # a hostile file fails in many ways
-            raise BasisFileError(
-                f"'{path}' is no basis ({type(cause).__name__}: {cause})",
-                expected="a file that 'foveate basis fit' wrote",
-                fix="check the path, or fit it again",
-            ) from cause
+            made = ReadOnly(check_type("made", header["made"], dict))
+            return cls(mean, np.concatenate([rows, beyond]), inside, values, rank, stamp, made)
 
     def push_to_hub(self, repository: str, *, private: bool = False, token: str | None = None) -> str:
         """Upload to the Hub, as "owner/name" (needs huggingface-hub, and a token or a login); returns the address."""
@@ -189,10 +173,7 @@ class FittedBasis(Frozen):
     def from_pretrained(
         cls, name: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None
     ) -> FittedBasis:
-        """From a file, a folder with basis.safetensors in it, or a repository of the Hub.
-
-        Raises BasisFileError for what is no basis, and for what the Hub does not give.
-        """
+        """From a file, a folder with basis.safetensors in it, or a repository of the Hub. Raises BasisFileError."""
         path = Path(name)
         if path.exists():
             return cls.load(path / FILE if path.is_dir() else path)
@@ -200,7 +181,7 @@ class FittedBasis(Frozen):
             return cls.load(_hub().hf_hub_download(str(name), FILE, revision=revision, token=token))
         except (BasisFileError, MissingExtraError):
             raise
-        except Exception as cause:  # no network, no such repository, not a name at all: there is a class for each
+        except Exception as cause:  # a class for each of: no network, no such repository, not a name
             reason = str(cause).strip().split("\n")[0][:200]
             raise BasisFileError(
                 f"'{name}' is no file or folder here, and cannot be had from the Hub ({reason})",
@@ -220,20 +201,26 @@ def fit(
         )
     found = principal(moments.covariance, metric)
     kept = max(rank, min(KEPT, moments.width))
-    return FittedBasis(
-        mean=moments.mean.astype(np.float32),
-        directions=found.outward(kept),
-        inward=np.ascontiguousarray(found.inward(kept)),
-        values=found.values,
-        rank=rank,
-        encoder=encoder,
-        made=ReadOnly({**made, "samples": moments.count}),
-    )
+    mean, inside = moments.mean.astype(np.float32), np.ascontiguousarray(found.inward(kept))
+    facts = ReadOnly({**made, "samples": moments.count})
+    return FittedBasis(mean, found.outward(kept), inside, found.values, rank, encoder, facts)
 
 
 def refuse_other_files(path: Path) -> None:
     """Raises OutputError where something other than a basis is at the path. An empty file may be replaced."""
     check_target(path, "basis", lambda file: carries(file, FORMAT))
+
+
+@contextlib.contextmanager
+def _refusing(path: str | os.PathLike[str], what: str, expected: str, fix: str) -> Iterator[None]:
+    """Whatever a hostile file raises is a BasisFileError."""
+    try:
+        yield
+    except BasisFileError:
+        raise
+    except Exception as cause:
+        reason = f"{type(cause).__name__}: {cause}"
+        raise BasisFileError(f"'{path}' is no {what} ({reason})", expected=expected, fix=fix) from cause
 
 
 def _content(path: str | os.PathLike[str], key: str) -> tuple[Any, dict[str, NDArray[Any]]]:
@@ -261,10 +248,8 @@ class Gathered(Frozen):
     """Moments of the images so far.
 
     Attributes:
-        moments: of their features.
-        done: images looked at, bad ones included.
-        bad: path and what was wrong, of images that could not be read.
-        what: what was gathered: encoder, seed, samples, images; two runs with the same may go on from each other.
+        moments: of their features. done: images looked at, bad ones included. bad: (path, why) of those.
+        what: encoder, seed, samples, images, part; a run goes on from a checkpoint of the same.
     """
 
     moments: Moments
@@ -280,7 +265,7 @@ class Gathered(Frozen):
     @classmethod
     def load(cls, path: Path) -> Gathered:
         """Raises BasisFileError."""
-        try:
+        with _refusing(path, "file of moments", "what 'foveate basis fit' left behind", "remove it, and start again"):
             header, tensors = _content(path, MOMENTS)
             first = check_array("first", tensors["first"], (None,), dtype=np.float64)
             second = check_array("second", tensors["second"], (len(first), len(first)), dtype=np.float64)
@@ -289,12 +274,6 @@ class Gathered(Frozen):
             if not isinstance(what["encoder"], str) or not PART.fullmatch(what["part"]):
                 raise ValueError("no encoder or part")
             return cls(Moments(int(header["count"]), first, second), int(header["done"]), bad, what)
-        except Exception as cause:
-            raise BasisFileError(
-                f"'{path}' holds no moments ({type(cause).__name__}: {cause})",
-                expected="what 'foveate basis fit' left behind",
-                fix="remove it; gathering then begins anew",
-            ) from cause
 
 
 def merge(parts: Sequence[Gathered]) -> Gathered:
@@ -302,27 +281,24 @@ def merge(parts: Sequence[Gathered]) -> Gathered:
     whats = [{name: value for name, value in one.what.items() if name != "part"} for one in parts]
     numbers = sorted(str(one.what["part"]) for one in parts)
     count = int(numbers[0].partition("/")[2])
-    names = sorted({*whats[0]}.union(*whats))
-    differ = [name for name in names if any(what.get(name) != whats[0].get(name) for what in whats)]
-    wrong = [f"with different {', '.join(differ)}"] * bool(differ)
-    wrong += ["not all, or one twice"] * (numbers != sorted(f"{i}/{count}" for i in range(count)))
+    differ = [name for name in whats[0] if any(what.get(name) != whats[0][name] for what in whats)]
+    wrong = f"with different {', '.join(differ)}" if differ else ""
+    if numbers != sorted(f"{i}/{count}" for i in range(count)):
+        wrong = f"{wrong}; not all, or one twice".removeprefix("; ")
     if wrong:
         raise OptionError(
-            f"parts {', '.join(numbers)}: {'; '.join(wrong)}",
+            f"parts {', '.join(numbers)}: {wrong}",
             expected=f"0/{count} to {count - 1}/{count} of one run over the same images, each once",
             fix="run the missing ones with 'foveate basis fit --shard', with the same options and folders",
         )
-    bad = tuple(each for one in parts for each in one.bad)
-    moments = reduce(add, [one.moments for one in parts])
+    moments, bad = reduce(add, [one.moments for one in parts]), tuple(each for one in parts for each in one.bad)
     return Gathered(moments, sum(one.done for one in parts), bad, ReadOnly({**whats[0], "part": "0/1"}))
 
 
 def images_in(sources: Iterable[str | os.PathLike[str]]) -> list[Source]:
     """Image files of folders (all the way down, each file once) and files themselves, in the order of their names.
 
-    What cannot be found or listed is among them: it is a bad image later, not a silent gap.
-
-    Raises ImageNotFoundError where nothing is, and where no image is.
+    What a list names and is not there is a bad image later. Raises ImageNotFoundError where no image is.
     """
     given = list(sources)
     found = find_sources(given)
@@ -350,12 +326,13 @@ def gather(
 ) -> Gathered:
     """Moments of about `samples` features, evenly from all images; of part i of n, from 0, with `part=(i, n)`.
 
-    Every so many images, what there is so far is written to `checkpoint`, and a run that finds it goes on there.
-    `engine` makes the sums instead of this process; `encoder` is the name that its workers load the tower by.
-    Images that cannot be read are listed; a fault of the encoder is no fault of an image, and is raised.
+    Args:
+        checkpoint: file for the moments so far, written every 200 images; a run that finds it goes on there.
+        engine: what makes the sums instead of this process. encoder: the name by which its workers load the tower.
 
-    Raises OptionError for no images or a part that is none, BasisFileError for a checkpoint of something else, and
-    what the encoder raises: EncoderOutputError where its features break the contract.
+    Raises:
+        OptionError: no images, or no such part. BasisFileError: a checkpoint of another run.
+        EncoderOutputError, and what else the encoder raises; images that cannot be read are listed instead.
     """
     number, parts = part
     if not 0 <= number < parts:
@@ -363,24 +340,17 @@ def gather(
     if not images:
         raise OptionError("no images", expected="at least one", fix="images_in(folders) finds them")
     mine = images[number::parts]
-    listed = "\0".join(image.name for image in images)
+    names = hashlib.sha256(sendable("\0".join(image.name for image in images))).hexdigest()[:16]
     what: dict[str, Any] = {
-        "encoder": f"{tower.name} {tower.revision}",
-        "images": len(images),
-        "names": hashlib.sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()[:16],
-        "samples": samples,
-        "seed": seed,
-        "part": f"{number}/{parts}",
-    }
+        "encoder": f"{tower.name} {tower.revision}", "images": len(images), "names": names,
+        "samples": samples, "seed": seed, "part": f"{number}/{parts}",
+    }  # fmt: skip
     state = Gathered(Moments.nothing(tower.width), 0, (), ReadOnly(what))
     if checkpoint is not None and checkpoint.exists():
         state = Gathered.load(checkpoint)
         if dict(state.what) != what:
-            raise BasisFileError(
-                f"'{checkpoint}' is from another run ({dict(state.what)})",
-                expected=f"{what}",
-                fix="remove it, or choose another output",
-            )
+            came = f"'{checkpoint}' is from another run ({dict(state.what)})"
+            raise BasisFileError(came, expected=f"{what}", fix="remove it, or choose another output")
     todo = mine[state.done :]
     columns: dict[str, Sequence[Any]] = {
         "number": range(len(todo)),
@@ -393,16 +363,14 @@ def gather(
         for first, count, *moments, bad in zip(*(sums[name] for name in SumBatch.COLUMNS), strict=True):
             if begun + first != state.done:  # else a run that goes on would take images twice
                 raise EngineError(f"row {first}", expected=f"{state.done - begun}, in order", fix="report this")
-            wrong = list(state.bad)
-            for place, why, missing in json.loads(bad):
-                source = todo[first + place]
+            wrong = [(todo[first + place], str(why), missing) for place, why, missing in json.loads(bad)]
+            for source, why, missing in wrong:
                 if missing:
                     refuse_hidden(source, why)
-                wrong.append((source.path, str(why)))
             x, xx = map(np.frombuffer, moments)
-            done = min(state.done + BATCH, len(mine))
-            found = state.moments + Moments(int(count), x, xx.reshape(len(x), -1))
-            state = replace(state, moments=found, bad=tuple(wrong), done=done)
+            found, done = Moments(int(count), x, xx.reshape(len(x), -1)), min(state.done + BATCH, len(mine))
+            listed = (*state.bad, *((source.path, why) for source, why, _ in wrong))
+            state = replace(state, moments=state.moments + found, bad=listed, done=done)
             if checkpoint is not None and (done - saved >= EVERY or done == len(mine)):
                 state.save(checkpoint)
                 saved = done
@@ -414,14 +382,13 @@ def gather(
 
 @dataclass(frozen=True)
 class SumBatch:
-    """Columns "number", "path" and "name" of images -> one row for all of them.
+    """Columns "number", "path" and "name" of images -> one row of the moments of them all.
 
-    "number" of the first, "count", "first", "second" (bytes of Moments), "bad" (JSON: place in the batch, why, whether
-    there was no such file).
+    "number" of the first, "count", "first", "second" (bytes), "bad" (JSON: place in the batch, why, whether missing).
 
     Attributes:
         encoder: its name, or an object. each: features of an image. seed: of which cells are taken.
-        revision: of the encoder; another one's features do not add up. Raises OptionError.
+        revision: of the encoder; another one's features do not add up.
     """
 
     encoder: str | Encoder
@@ -457,7 +424,7 @@ def _draw(
     rgb: NDArray[np.uint8], name: str, tower: Encoder, count: int, seed: int, pixels: float | None
 ) -> NDArray[np.float32]:
     """About `count` features [n, D] of an image, half of them from half the size, where the encoder takes it."""
-    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
+    digest = hashlib.sha256(sendable(name)).digest()
     draw = np.random.default_rng([seed, int.from_bytes(digest[:8], "little")])
     usual = tower.encode_image(rgb)
     size = (rgb.shape[0], rgb.shape[1])
@@ -506,10 +473,7 @@ def fit_space(
     given: Basis | None = None,
     workers: int = 1,
 ) -> Space:
-    """A basis from a sample of the images. Raises StoreError if none can be read.
-
-    `given` is a basis to use; then only the size of its steps is taken from the images. `workers` are threads.
-    """
+    """A basis from a sample of the images, or the steps for a `given` one. Raises StoreError if none can be read."""
     metric = query_metric_of(tower)
 
     def look(place: int) -> tuple[Moments, Floats] | None:
