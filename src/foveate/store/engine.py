@@ -1,6 +1,6 @@
 """Where batches of work are done: in this process, or on the workers of a Ray cluster.
 
-    work      a pure function from a batch of columns to a batch of columns: work.EncodeBatch, shared_basis.SumBatch
+    work      a pure function from a batch of columns to a batch of columns: ingest.EncodeBatch, shared_basis.SumBatch
     columns   {"number": range(n), "path": [b"/photos/a.jpg", ...]}: rows, taken in batches of a fixed size
 
 What is notable

@@ -340,7 +340,7 @@ def gather(
     if not images:
         raise OptionError("no images", expected="at least one", fix="images_in(folders) finds them")
     mine = images[number::parts]
-    names = hashlib.sha256(sendable("\0".join(image.name for image in images))).hexdigest()[:16]
+    names = hashlib.sha256(to_column("\0".join(image.name for image in images))).hexdigest()[:16]
     what: dict[str, Any] = {
         "encoder": f"{tower.name} {tower.revision}", "images": len(images), "names": names,
         "samples": samples, "seed": seed, "part": f"{number}/{parts}",
@@ -424,7 +424,7 @@ def _draw(
     rgb: NDArray[np.uint8], name: str, tower: Encoder, count: int, seed: int, pixels: float | None
 ) -> NDArray[np.float32]:
     """About `count` features [n, D] of an image, half of them from half the size, where the encoder takes it."""
-    digest = hashlib.sha256(sendable(name)).digest()
+    digest = hashlib.sha256(to_column(name)).digest()
     draw = np.random.default_rng([seed, int.from_bytes(digest[:8], "little")])
     usual = tower.encode_image(rgb)
     size = (rgb.shape[0], rgb.shape[1])
