@@ -74,12 +74,12 @@ def encode(
     """
     check_choice("compression", compression, ("query", "pca", "full"))
     names = select_channels(channels)
-    tower = resolve_encoder(encoder)
+    encoder = resolve_encoder(encoder)
     picture = load_image(image, value_range=value_range)
-    dense = tower.encode_image(picture.rgb, long_side=long_side)
-    check_features(tower, dense, picture.size)
+    dense = encoder.encode_image(picture.rgb, long_side=long_side)
+    check_features(encoder, dense, picture.size)
     return build_texture(
-        picture, dense, tower, names, rank=rank, error=error, compression=compression, long_side=long_side,
+        picture, dense, encoder, names, rank=rank, error=error, compression=compression, long_side=long_side,
         segments=segments, text=text, depth=depth,
     )  # fmt: skip
 
@@ -87,7 +87,7 @@ def encode(
 def build_texture(
     picture: Picture,
     dense: DenseFeatures,
-    tower: Encoder,
+    encoder: Encoder,
     names: Sequence[str],
     *,
     rank: int | None = None,
@@ -98,7 +98,7 @@ def build_texture(
     text: Detector = "auto",
     depth: str | DepthModel | None = None,
 ) -> Texture:
-    """The second half of `encode`: features of a picture, from the tower or mixed from several looks, as a texture.
+    """The second half of `encode`: features of a picture, from the encoder or mixed from several looks, as a texture.
 
     `names` are planes, from `select_channels`; everything else is as in `encode`.
     """
@@ -108,9 +108,9 @@ def build_texture(
     if compression == "full":
         small = keep_all(flat)
     else:
-        metric = query_metric_of(tower) if compression == "query" else None
+        metric = query_metric_of(encoder) if compression == "query" else None
         small = compress(
-            flat, rank=min(DEFAULT_RANK, tower.width) if rank is None else rank, error=error, metric=metric
+            flat, rank=min(DEFAULT_RANK, encoder.width) if rank is None else rank, error=error, metric=metric
         )
     z = small.z.reshape(*grid.shape, -1)
     planes, made_by = build_planes(names, picture.rgb, z, provider=segments, detector=text, depth=depth)
@@ -122,7 +122,7 @@ def build_texture(
         embedding=z,
         basis=small.basis,
         residual=small.residual.reshape(grid.shape),
-        encoder=EncoderStamp(tower.name, tower.revision, tower.width),
+        encoder=EncoderStamp(encoder.name, encoder.revision, encoder.width),
         preprocessing={"long_side": None if long_side is None else int(long_side), "compression": compression},
         name=picture.name,
         made_by=made_by,
@@ -158,15 +158,15 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
         ChannelError, OptionError: a prior or fusion that is none.
     """
     check_type("texture", texture, Texture, fix="texture = encode(image), or Texture.load(file), comes before score")
-    tower = match_encoder(texture.encoder, how.get("encoder"))
-    negatives = negatives_of(tower) if tower.calibration.contrast > 0 else None
+    encoder = match_encoder(texture.encoder, how.get("encoder"))
+    negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     options = parse_options(texture, how) if how else DEFAULTS
     if isinstance(query, str) or not isinstance(query, Iterable):
-        return score_query(texture, prepare(tower, query), tower.calibration, negatives, options)
-    queries = [prepare(tower, text) for text in query]
+        return score_query(texture, prepare(encoder, query), encoder.calibration, negatives, options)
+    queries = [prepare(encoder, text) for text in query]
     if not queries:
         raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
-    return Relevances(tuple(score_query(texture, each, tower.calibration, negatives, options) for each in queries))
+    return Relevances(tuple(score_query(texture, each, encoder.calibration, negatives, options) for each in queries))
 
 
 class Allocating(TypedDict, total=False):
@@ -208,7 +208,7 @@ def allocate(
         floor: share of the budget that is spread evenly whatever the map says.
         policy: which cells: TopK(), Coverage(), Proportional() of relevance/policies.py.
         protected: bool [h, w], cells to keep in any case (those with text, say). "auto" makes room for all of them.
-        window: (rows, columns): keep only whole windows of so many cells; (2, 2) for towers that merge tokens.
+        window: (rows, columns): keep only whole windows of so many cells; (2, 2) for encoders that merge tokens.
 
     Raises:
         BudgetError: not a whole number from 1 to the number of cells, no sum of whole windows, or fewer cells than are

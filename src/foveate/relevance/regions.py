@@ -101,7 +101,7 @@ def regions(
         grid: its cells over the image.
         total: tokens in all.
         budgets: (fewest, most) tokens of a region.
-        cell: side of a token in pixels of the crop (28 for a 14-pixel tower that merges 2 x 2).
+        cell: side of a token in pixels of the crop (28 for a 14-pixel encoder that merges 2 x 2).
 
     Raises:
         BudgetError: a total that no number of such regions adds up to, or more regions than cells.

@@ -1,4 +1,4 @@
-"""Budgets made of whole windows of cells, for towers with windowed attention and towers that merge tokens.
+"""Budgets made of whole windows of cells, for encoders with windowed attention and those that merge tokens.
 
 The grid is cut into windows of (wh, ww) cells from the upper left; those at the lower and right edge may be smaller. So
 there are up to four sizes of windows, and exactly K cells can be kept only if K is a sum of sizes. Of the ways to write

@@ -37,7 +37,7 @@ def record_of(
     image: str,
     picture: Picture,
     dense: DenseFeatures,
-    tower: Encoder,
+    encoder: Encoder,
     identity: Identity,
     space: Space,
     metric: Metric,
@@ -58,8 +58,8 @@ def record_of(
     left = np.linalg.norm(x - basis.restore(z.astype(np.float32)), axis=1)
     levels, step = in_levels(left)
     tensors: dict[str, NDArray[Any]] = dict(own)
-    if tower.calibration.contrast > 0:
-        tensors["rivals"] = _rivals(z, basis, tower).reshape(shape)
+    if encoder.calibration.contrast > 0:
+        tensors["rivals"] = _rivals(z, basis, encoder).reshape(shape)
     tensors["embedding"] = z.reshape(*shape, -1)
     tensors["residual"] = levels.reshape(shape)
     tensors["saliency"] = np.rint(compute_saliency(picture.rgb, shape) * LEVELS).astype(np.uint8)
@@ -113,9 +113,9 @@ def lengths_of(levels: NDArray[np.uint8], step: float) -> NDArray[np.float16]:
     return rounded_up(levels * np.float32(step))
 
 
-def _rivals(z: NDArray[np.int8], basis: Basis, tower: Encoder) -> NDArray[np.float16]:
+def _rivals(z: NDArray[np.int8], basis: Basis, encoder: Encoder) -> NDArray[np.float16]:
     """log(mean over the bank of exp(t s)) / t at each cell: of many nouns, made once instead of at each search."""
-    t, bank = tower.calibration.temperature, negatives_of(tower).vectors
+    t, bank = encoder.calibration.temperature, negatives_of(encoder).vectors
     offset, weights = basis.project(bank)
     level = np.zeros(len(z))
     for start in range(0, len(bank), 128):
