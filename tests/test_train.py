@@ -201,6 +201,7 @@ def test_a_file_says_all_of_it_again(basis: FittedBasis, tmp_path: Path) -> None
 HARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of the header, of the tensors
     "cut": ({}, {}),
     "a texture": ({}, {}),
+    "no JSON": ({}, {}),
     "format": ({"format": "foveate"}, {}),
     "version 0": ({"version": 0}, {}),
     "version 1.0": ({"version": 1.0}, {}),
@@ -224,7 +225,8 @@ def test_a_file_that_was_changed_is_refused(basis: FittedBasis, tmp_path: Path, 
     basis.save(path)
     facts = {"format": "foveate-basis", "version": 1, "rank": 16, "encoder": vars(STAMP), "made": {}, **header}
     changed = {name: array for name, array in (load_file(path) | tensors).items() if array is not None}
-    save_file(changed, path, None if harm == "a texture" else {"foveate-basis": json.dumps(facts)})
+    text = json.dumps(facts)[: 1 if harm == "no JSON" else None]
+    save_file(changed, path, None if harm == "a texture" else {"foveate-basis": text})
     if harm == "cut":
         assert FittedBasis.load(path).rank == 16
         path.write_bytes(path.read_bytes()[:-100])

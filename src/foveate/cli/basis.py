@@ -217,7 +217,6 @@ def _shard(text: str) -> tuple[int, int]:
 
 
 def _list(bad: tuple[tuple[str, str], ...]) -> None:
-    for path, why in bad[:20]:
-        typer.echo(f"skipped {path}: {why}".encode("utf-8", "backslashreplace").decode(), err=True)
-    if len(bad) > 20:
-        typer.echo(f"... and {len(bad) - 20} more", err=True)
+    lines = [f"skipped {path}: {why}" for path, why in bad[:20]] + [f"... and {len(bad) - 20} more"] * (len(bad) > 20)
+    for line in lines:
+        typer.echo(line.encode("utf-8", "backslashreplace").decode(), err=True)

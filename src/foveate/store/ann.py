@@ -481,9 +481,9 @@ def inspect(reader: Reader) -> tuple[str, str]:
     try:
         lists = Lists(reader)
         lists.check()
-        left = len(_uncovered(reader, lists))
         note = f"{ANN_FILE}: approximate nearest neighbours of {lists.images} images"
-        note += f"; {left} more are scanned exactly" if left else ""
+        if left := len(_uncovered(reader, lists)):
+            note += f"; {left} more are scanned exactly"
         import_faiss()
     except FileNotFoundError:
         return "", ""
