@@ -47,7 +47,10 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(toys: Path) -> dict[str, Any]:
-    return search.measure(search.choose_images(toys), TOY, ASKED)
+    done: list[int] = []
+    found = search.measure(search.choose_images(toys), TOY, ASKED, progress=done.append)
+    assert done == list(range(1, 133 + 132))  # each file, then each image
+    return found
 
 
 def crops(photographs: list[Path], folder: Path) -> int:
@@ -169,21 +172,6 @@ def test_the_report(report: dict[str, Any]) -> None:
     assert [Path(path).name for path, _ in report["bad"]] == ["none.jpg"]
 
 
-def test_where_the_list_holds_every_image_nothing_is_lost(broccoli: Path, cake: Path, tmp_path: Path) -> None:
-    count = crops([broccoli, cake], tmp_path)
-    done: list[int] = []
-    found = search.measure(
-        search.choose_images(tmp_path), "nano", ("broccoli", "a cup of coffee", "a spoon"), 160, done.append
-    )
-    assert done == list(range(1, 2 * count + 1))
-    assert found["images"] == count
-    (usual,) = [row for row in found["rows"] if row["default"]]
-    assert (usual["vectors"], usual["numbers"]) == (6, 96)
-    assert {row["numbers"] for row in found["rows"]} == {64, 96, 128}
-    assert all(share == 1 for row in found["rows"] for top in ("top10", "top1") for share in row[top].values())
-    assert found["search"]["top10"] == found["search"]["top1"] == {"mean": 1, "low": 1, "high": 1}
-
-
 def test_encoders_whose_questions_compete_are_measured_too(toys: Path) -> None:
     found = search.measure(search.choose_images(toys, 30), Rivalling(), ("dog", "sky"))
     assert (found["images"], len(found["bad"])) == (29, 1)
@@ -265,11 +253,11 @@ def test_which_images_and_questions(toys: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "named"),
     [
-        (lambda folder: search.choose_images(folder, 0), OptionError, "limit 0"),
+        (lambda folder: search.choose_images(folder, 0), OptionError, "limit=0"),
         (lambda folder: search.choose_images(folder / "empty"), ImageNotFoundError, "no image file"),
         (lambda folder: search.choose_images(folder / "gone"), ImageNotFoundError, "nothing is at"),
-        (lambda folder: search.usual_questions(0), OptionError, "questions 0"),
-        (lambda folder: search.usual_questions(1586), OptionError, "questions 1586"),
+        (lambda folder: search.usual_questions(0), OptionError, "questions=0"),
+        (lambda folder: search.usual_questions(1586), OptionError, "questions=1586"),
         (lambda folder: search.read_questions(folder / "gone.txt"), QueryError, "gone.txt"),
         (lambda folder: search.read_questions(folder / "blank.txt"), QueryError, "no question"),
         (lambda folder: search.read_questions(folder / "broken.jpg"), QueryError, "broken.jpg"),
@@ -292,16 +280,21 @@ def test_what_cannot_be_measured_is_refused(
         call(tmp_path)
 
 
-def test_the_command_prints_the_table_and_json(cake: Path, tmp_path: Path) -> None:
-    crops([cake], tmp_path)
+def test_where_the_list_holds_every_image_nothing_is_lost(broccoli: Path, cake: Path, tmp_path: Path) -> None:
+    """The command: its table, its words and its JSON."""
+    count = crops([broccoli, cake], tmp_path)
     (tmp_path / "broken.jpg").write_bytes(b"no image")
-    (tmp_path / "asked.txt").write_text("coffee\ncake\n")
+    (tmp_path / "asked.txt").write_text("broccoli\na cup of coffee\na spoon\n")
     options = ["--data", str(tmp_path), "--queries", str(tmp_path / "asked.txt"), "--long-side", "160"]
     run = CliRunner().invoke(app, ["evaluate", "search", *options], catch_exceptions=False)
     assert "1152 (the store's)" in run.stdout
     assert "Store.search, as it is (rerank 50): 1.000" in run.stdout
     assert "broken.jpg" in run.stderr
-    said = json.loads(run.stdout.splitlines()[-1])
-    assert said["images"] == 4
-    assert said["questions"] == 2
-    assert len(said["rows"]) == 12
+    found = json.loads(run.stdout.splitlines()[-1])
+    assert (found["images"], found["questions"]) == (count, 3)
+    assert [(row["vectors"], row["numbers"]) for row in found["rows"]] == [
+        (count, numbers) for numbers, count in product((64, 96, 128), (3, 4, 6, 8))
+    ]
+    assert [(row["vectors"], row["numbers"]) for row in found["rows"] if row["default"]] == [(6, 96)]
+    assert all(share == 1 for row in found["rows"] for top in ("top10", "top1") for share in row[top].values())
+    assert found["search"]["top10"] == found["search"]["top1"] == {"mean": 1, "low": 1, "high": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ def test_random_models_are_made_in_their_number_format(family: str) -> None:
     assert tuple(random_vlm.FAMILIES) == FAMILIES
 
 
-# --- bad options ------------------------------------------------------------------------------------------------------
+# --- options ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_random_models_are_made_in_their_number_format(family: str) -> None:
         (("--device", "moon"), OptionError, "moon"),
         (("nothing.jpg",), ImageNotFoundError, "nothing.jpg"),
         *((("--budgets", text), OptionError, f"--budgets '{text}'") for text in ("50,0", "101", "nan", "", "half")),
-        (("--modes", "drop,crop"), OptionError, "--modes drop,crop"),
+        (("--modes", "drop,crop"), OptionError, "--modes 'drop,crop'"),
         *((("--batch", text), OptionError, f"--batch '{text}'") for text in ("0", "1.5")),
         (("--new", "0"), OptionError, "--new=0"),
         (("--repeats", "0"), OptionError, "--repeats=0"),
@@ -182,19 +183,15 @@ def test_bad_options_are_refused_before_a_model_is_made(
     assert words in str(caught.value)
 
 
-def test_a_model_that_is_nowhere() -> None:
-    with pytest.raises(ModelFilesError, match="no folder"):
-        CliRunner().invoke(
-            app, ["evaluate", "vlm", "--model", "/no/such", "--data", str(PHOTOS)], catch_exceptions=False
-        )
-
-
-def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
-    with pytest.raises(MissingExtraError, match="transformers"):
-        prepare_model("llava", None, False, "auto", "auto")
-
-
 def test_spaces_and_order_of_lists() -> None:
     plan = make_plan("50, 6.7", "sparse, drop", "4, 1", 16, 5)
     assert plan == Plan((50.0, 6.7), ("sparse", "drop"), (4, 1), 16, 5)
+
+
+def test_missing_models_and_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["evaluate", "vlm", "--model", "/no/such", "--data", str(PHOTOS)]
+    with pytest.raises(ModelFilesError, match="no folder"):
+        CliRunner().invoke(app, options, catch_exceptions=False)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingExtraError, match="transformers"):
+        prepare_model("llava", None, False, "auto", "auto")

@@ -148,14 +148,11 @@ def test_demo_runs_from_anywhere_and_offline(tmp_path: Path) -> None:
         assert (tmp_path / q["png"]).stat().st_size > 50_000
 
 
-def test_channels_draws_one_sheet(run: Run, photo: Path) -> None:
+def test_channels_draws_one_sheet_and_doctor_is_content(run: Run, photo: Path) -> None:
     result = last(run("channels", photo, "--channels", "standard"))
     with Image.open(result["png"]) as sheet:
         assert sheet.width > 1000
     assert "saliency" in result["built"]
-
-
-def test_doctor_is_content(run: Run) -> None:
     result = last(run("doctor"))
     assert result["ok"] is True
     assert "encoder nano" in [row["what"] for row in result["rows"]]
@@ -170,21 +167,9 @@ def test_help_leads_a_newcomer_and_version_is_one_line(run: Run) -> None:
     assert "foveate demo" in nothing.stdout + nothing.stderr
 
 
-@pytest.mark.parametrize(
-    ("query", "name"),
-    [
-        ("Where is the red car?", "where-is-the-red-car"),
-        ("a" * 200, "a" * 60),
-        ("../../etc", "etc"),
-        ("где", "58fa8e6abd6c"),
-    ],
-)
-def test_file_names_of_questions(query: str, name: str) -> None:
-    assert make_slug(query) == name
-
-
-def test_python_m_foveate_is_the_command(tmp_path: Path) -> None:
-    fails(start("look", "none.jpg", "a dog", cwd=tmp_path), "none.jpg")
+def test_file_names_of_questions() -> None:
+    queries = ("Where is the red car?", "a" * 200, "../../etc", "где")
+    assert [make_slug(query) for query in queries] == ["where-is-the-red-car", "a" * 60, "etc", "58fa8e6abd6c"]
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------
@@ -217,6 +202,8 @@ def test_bad_queries_leave_nothing_behind(run: Run, photo: Path) -> None:
     fails(run("look", photo, "где собака"), "English")
     fails(run("look", photo, PHOTOS / "yellow_bus.jpg", "a dog"), "is a file")
     assert not Path("foveate-out").exists()
+    longer_than_a_file_name = last(run("look", photo, "is there a dog. " * 30))
+    assert longer_than_a_file_name["queries"][0]["phrases"] == ["dog"]
 
 
 def test_bad_encoders_and_textures(run: Run, broccoli: Path) -> None:
@@ -230,11 +217,8 @@ def test_bad_places(run: Run, photo: Path, broccoli: Path) -> None:
     Path("taken").write_text("a file")
     fails(run("look", photo, "dog", "--out", "taken"), "taken", "--out")
     fails(run("encode", broccoli, "-o", "no/such/t.safetensors"), "t.safetensors")
-
-
-def test_an_image_is_never_written_over(run: Run, broccoli: Path) -> None:
     Path("photo.jpg").write_bytes(broccoli.read_bytes())
-    fails(run("encode", "photo.jpg", "-o", "photo.jpg"), "photo.safetensors")
+    fails(run("encode", "photo.jpg", "-o", "photo.jpg"), "photo.safetensors")  # an image is never written over
     assert Path("photo.jpg").read_bytes() == broccoli.read_bytes()
 
 
@@ -264,10 +248,6 @@ def test_a_full_disk_behind_stdout_is_no_traceback(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "disk is full" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_question_longer_than_any_file_name(run: Run, photo: Path) -> None:
-    assert last(run("look", photo, "is there a dog. " * 30))["queries"][0]["phrases"] == ["dog"]
 
 
 @pytest.mark.parametrize("module", ["cv2", "tokenizers"])

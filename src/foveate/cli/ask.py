@@ -105,11 +105,10 @@ def ask(
                     prompt=None if prompt is None else prompt.replace(QUESTION, text),
                     generation={"max_new_tokens": max_new_tokens},
                 )
-            notes |= dict.fromkeys(str(note.message) for note in caught if _is_ours(note.filename))
-            identity = {
-                "source": str(image.absolute()), "model": model, "question": text, "budget": budget, "mode": mode,
-                "method": method, "prompt": prompt,
-            }  # fmt: skip
+            ours = [note for note in caught if Path(note.filename).is_relative_to(Path(__file__).parent)]
+            notes |= dict.fromkeys(str(note.message) for note in ours)  # of what was asked, not of libraries
+            options = {"model": model, "question": text, "budget": budget, "mode": mode, "method": method}
+            identity = {"source": str(image.absolute()), **options, "prompt": prompt}
             records.append(_record(encoded, answer, identity, out))
     for note in notes:
         typer.echo(f"warning: {note}", err=True)
@@ -147,7 +146,7 @@ def _check(questions: list[str], budget: Any, mode: str, method: str, prompt: st
     if prompt is not None and mode == "crop":
         raise OptionError(
             "a hand-written prompt with mode='crop'",
-            expected="the chat template: how many images the prompt will have is not known before",
+            expected="the chat template: the number of images is not known before",
             fix="leave one of the two out",
         )
     if prompt is not None and len(questions) > 1 and QUESTION not in prompt:
@@ -156,11 +155,6 @@ def _check(questions: list[str], budget: Any, mode: str, method: str, prompt: st
             expected=f"{QUESTION} where each question goes",
             fix=f"write --prompt 'USER: <image> {QUESTION} ASSISTANT:'",
         )
-
-
-def _is_ours(filename: str) -> bool:
-    """Whether a warning is about what was asked: raised in this file's name, and not in a library's."""
-    return Path(filename).is_relative_to(Path(__file__).parent)
 
 
 def _record(encoded: EncodedImage, answer: Answer, identity: dict[str, Any], out: Path | None) -> dict[str, Any]:

@@ -30,6 +30,7 @@ EXTRAS = {
     "faiss": ("faiss-cpu",),
     "ray": ("ray", "pyarrow"),
 }
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 AGAIN = "pip install --force-reinstall foveate"
 
 
@@ -44,10 +45,11 @@ def doctor() -> None:
 
 def examine() -> dict[str, Any]:
     """-> {"ok": bool, "rows": [{"what", "state"}]}; not ok where the main job cannot run."""
+    limits = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
     rows = [
         ("foveate", __version__),
         ("python", f"{platform.python_version()} on {platform.platform()}"),
-        ("cpu", f"{platform.machine()}, {os.cpu_count()} cores" + _thread_limits()),
+        ("cpu", ", ".join([f"{platform.machine()}, {os.cpu_count()} cores", *limits])),
         *((name, _version(name) or f"MISSING: {AGAIN}") for name in BASE),
     ]
     for extra, packages in EXTRAS.items():
@@ -83,8 +85,3 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _thread_limits() -> str:
-    limits = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") if name in os.environ}
-    return "".join(f", {name}={value}" for name, value in limits.items())

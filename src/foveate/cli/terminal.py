@@ -51,11 +51,12 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 def make_engine(name: str, workers: int | None, gpus: float, address: str | None) -> tuple[int, Engine]:
     """The options of a command as (threads of its own, engine). Raises OptionError, and what an engine lacks."""
+    from foveate.core.checks import check_int
     from foveate.core.errors import OptionError
     from foveate.store.engine import Local, Ray, engine_named
 
-    if workers is not None and workers < 1:
-        raise OptionError(f"--workers {workers}", expected="a whole number from 1", fix="leave it out")
+    if workers is not None:
+        check_int("--workers", workers)
     cores = min(MOST_THREADS, os.cpu_count() or 1)
     engine = engine_named(name, cores if name == "local" and workers is None else workers, gpus=gpus, address=address)
     if isinstance(engine, Local) and (gpus or address):
@@ -67,11 +68,9 @@ def make_engine(name: str, workers: int | None, gpus: float, address: str | None
 
 
 def use_one_thread() -> None:
-    """For commands that keep all cores busy with images: several at a time, and each in one thread.
+    """For commands that encode several images at a time, each in one thread, unless the environment says otherwise.
 
-    Images are independent, so this is as quick as it gets; what takes turns on the cores does not wait for each other,
-    and results do not depend on how many there are. Must be called before NumPy is imported. Whoever says otherwise in
-    the environment is obeyed.
+    Must be called before NumPy is imported. Results then do not depend on the number of cores.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -91,20 +90,12 @@ def parse_budget_or_all(text: str | int) -> int | str:
 
 
 def format_confidence(confidence: float, detected: bool, digits: int = 2) -> str:
-    """For a table.
-
-    >>> format_confidence(0.07, False)
-    '0.07 (not detected)'
-    """
+    """For a table: '0.07 (not detected)'."""
     return f"{confidence:.{digits}f}" + ("" if detected else " (not detected)")
 
 
 def format_count(number: int, what: str) -> str:
-    """A number of things, with an s where it is not one.
-
-    >>> counted(1, "frame"), counted(0, "frame")
-    ('1 frame', '0 frames')
-    """
+    """'1 frame', '0 frames'."""
     return f"{number} {what}" + ("" if number == 1 else "s")
 
 
@@ -119,10 +110,7 @@ def print_table(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, .
         lines.add_column(name, overflow="fold")
     for row in rows:
         lines.add_row(*(Text(cell) for cell in row))  # Text, not markup: file names may hold brackets
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)
-    console.print(lines)
+    Console(width=None if Console().is_terminal else 160).print(lines)
 
 
 def print_json(**values: Any) -> None:
@@ -197,17 +185,10 @@ def refuse_files(
     """Raises QueryError for a question that is a file: somebody meant several images."""
     from foveate.core.errors import QueryError
 
-    files = [query for query in queries if Path(query).suffix and _is_file(query)]
+    files = [query for query in queries if Path(query).suffix and os.path.isfile(query)]
     if files:
         raise QueryError(
             f"the query '{files[0]}' is a file",
             expected=f"one {what}, then questions",
             fix=f"run the command once for each {what}: {loop}; done",
         )
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except OSError:  # a question longer than a file's name can be
-        return False

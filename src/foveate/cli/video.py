@@ -269,7 +269,7 @@ def _print_summary(clip: str, found: dict[str, Any]) -> None:
     ]  # fmt: skip
     state = "interrupted after " if found["interrupted"] else ""
     title = f"{clip}  {state}{format_count(count, 'frame')}, {h} x {w} cells"
-    print_table(title, ("query", "confidence", "frames found in", "kept a frame", "new a frame"), rows)
+    print_table(title, ("query", "confidence", "frames detected in", "kept a frame", "new a frame"), rows)
     kinds = f"{format_count(found['keyframes'], 'keyframe')} of {found['keyframe_ms']:.0f} ms"
     if found["propagated_ms"] is not None:
         kinds += f", {count - found['keyframes']} propagated of {found['propagated_ms']:.1f} ms"

@@ -1,7 +1,7 @@
 """Reading a COCO-style folder: annotations.json beside images (loose, in images/, or in images.tar).
 
-Everything is checked before the first image is read, so that a broken entry fails at once and is named. Entries that
-other tools leave out are left out here too: annotations of unknown images or categories, crowds, empty polygons.
+All entries are checked before the first image is read; an error names the entry. Left out, as other tools do:
+annotations of unknown images or categories, crowds, empty polygons. Of run-length codes the box serves.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import check_int, check_number, check_type
 from foveate.core.errors import FoveateError, OptionError
 from foveate.core.grid import resize_map
 from foveate.core.image import load_image
@@ -42,8 +43,8 @@ class Outline(NamedTuple):
     """Where one thing is, in pixels (x, y): polygons, or a box (x0, y0, x1, y1) where there are none."""
 
     thing: str
-    polygons: tuple[NDArray[np.float64], ...]
-    box: tuple[float, float, float, float]
+    polygons: list[NDArray[np.float64]]
+    box: tuple[float, ...]
 
 
 class Annotated(NamedTuple):
@@ -69,8 +70,8 @@ class Folder:
         A mask is the union of a category's outlines. A sample is True where at least half of it is covered; of a thing
         too small for that, the fullest one.
         """
-        if limit is not None and limit < 1:
-            raise OptionError(f"a limit of {limit} images", expected="at least 1", fix="leave it out for all of them")
+        if limit is not None:
+            check_int("limit", limit, fix="leave it out for all images")
         if not self.images:
             raise OptionError(
                 f"no labelled image in '{self.path}'", expected="at least one thing", fix="check annotations.json"
@@ -94,79 +95,61 @@ def read_folder(data: Path) -> Folder:
     file = data / "annotations.json"
     try:
         content = json.loads(file.read_text("utf-8"))
-        lists = [content[key] for key in ("images", "annotations", "categories")]
-        if not all(isinstance(entries, list) for entries in lists):
-            raise TypeError("not lists")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as cause:
+        lists = {part: list(check_type(part, content[part], list)) for part in ("images", "categories", "annotations")}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, OptionError) as cause:
         why = getattr(cause, "strerror", None) or f"{type(cause).__name__}: {str(cause)[:100]}"
         raise _wrong(file, f"no COCO annotation file ({why})") from None
     images: dict[Any, Annotated] = {}
     names: dict[Any, str] = {}
+    seen: set[Any] = set()
 
-    def add_image(entry: dict[str, Any]) -> None:
-        size = _finite(entry.get("width", 0)), _finite(entry.get("height", 0))
-        images[entry["id"]] = Annotated(entry["file_name"], *size, [])
+    def add(part: str, entry: dict[str, Any]) -> None:
+        if not isinstance(entry, dict):
+            raise TypeError("no JSON object")
+        if part == "annotations":
+            image, thing = images.get(_key(entry["image_id"])), names.get(_key(entry["category_id"]))
+            if image is not None and thing and not entry.get("iscrowd"):
+                image.outlines.append(_outline(thing, entry))
+            return
+        key, field = _key(entry["id"]), "file_name" if part == "images" else "name"
+        name, is_thing = check_type(field, entry[field], str), entry.get("isthing", 1)
+        known = {(part, "id", key)} | ({(part, field, name)} if is_thing else set())
+        if not name.strip() or known & seen:
+            raise ValueError(f"its id or {field} occurs twice" if name.strip() else f"its {field} is empty")
+        seen.update(known)
+        if part == "images":
+            images[key] = Annotated(name, _finite(entry.get("width", 0)), _finite(entry.get("height", 0)), [])
+        elif is_thing:
+            names[key] = name
 
-    def add_category(entry: dict[str, Any]) -> None:
-        if entry.get("isthing", 1):
-            names[entry["id"]] = entry["name"]
-
-    def add_annotation(entry: dict[str, Any]) -> None:
-        image, thing = images.get(_key(entry["image_id"])), names.get(_key(entry["category_id"]))
-        if image is not None and thing and not entry.get("iscrowd"):
-            image.outlines.append(_outline(thing, entry))
-
-    _read_entries(file, "images", lists[0], add_image, "file_name")
-    _read_entries(file, "categories", lists[2], add_category, "name")
-    _read_entries(file, "annotations", lists[1], add_annotation)
+    for part, entries in lists.items():
+        for number, entry in enumerate(entries):
+            try:
+                add(part, entry)
+            except (KeyError, TypeError, ValueError, OverflowError, OptionError) as cause:
+                what = f"lacks {cause}" if isinstance(cause, KeyError) else getattr(cause, "received", str(cause))
+                raise _wrong(file, f"{part}[{number}]: {what}") from None
     return Folder(data, tuple(names.values()), tuple(image for image in images.values() if image.outlines))
 
 
-def _read_entries(
-    file: Path, part: str, entries: list[Any], add: Callable[[dict[str, Any]], None], name: str = ""
-) -> None:
-    """Check and add each entry of a list; an error names it. `name`: a text, which occurs once, as the id does."""
-    before: set[Any] = set()
-    for number, entry in enumerate(entries):
-        try:
-            if not isinstance(entry, dict):
-                raise TypeError("no JSON object")
-            if name:
-                if not isinstance(entry[name], str) or not entry[name].strip():
-                    raise TypeError(f"{name} is no text")
-                known = {("id", _key(entry["id"])), (name, entry[name] if entry.get("isthing", 1) else number)}
-                if known & before:
-                    raise ValueError(f"its id or {name} occurs twice")
-                before |= known
-            add(entry)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
-            what = f"lacks {cause}" if isinstance(cause, KeyError) else str(cause)
-            raise _wrong(file, f"{part}[{number}]: {what}") from None
-
-
 def _outline(thing: str, entry: dict[str, Any]) -> Outline:
-    segmentation = entry.get("segmentation")
-    polygons = segmentation if isinstance(segmentation, list) else []  # run-length codes are a dict: the box serves
-    points = [np.reshape([_finite(v) for v in polygon], (-1, 2)) for polygon in polygons]
-    usual = tuple(p for p in points if len(p) >= 3)
+    codes = entry.get("segmentation")
+    polygons = [np.reshape([_finite(v) for v in part], (-1, 2)) for part in codes] if isinstance(codes, list) else []
+    usual = [points for points in polygons if len(points) >= 3]
     if usual:
-        return Outline(thing, usual, (0, 0, 0, 0))
+        return Outline(thing, usual, ())
     x, y, w, h = (_finite(v) for v in entry["bbox"])
     if w < 0 or h < 0:
         raise ValueError(f"bbox {entry['bbox']} has a negative size")
-    return Outline(thing, (), (x, y, x + w, y + h))
+    return Outline(thing, [], (x, y, x + w, y + h))
 
 
 def _key(value: Any) -> Any:
-    if not isinstance(value, int | str):
-        raise TypeError(f"an id is {value!r}")
-    return value
+    return check_type("id", value, (int, str))
 
 
 def _finite(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is no finite number")
-    return float(min(max(value, -FAR), FAR))
+    return min(max(check_number("value", value, -math.inf, None), -FAR), FAR)
 
 
 def _wrong(file: Path, what: str) -> OptionError:
@@ -194,7 +177,7 @@ def _scale(image: Annotated, shape: tuple[int, int]) -> NDArray[np.float64]:
 def _fill(mask: NDArray[np.uint8], outline: Outline, scale: NDArray[np.float64]) -> None:
     for polygon in outline.polygons:  # each on its own: together, overlapping parts would become holes
         cv2.fillPoly(mask, [np.round(polygon * scale).astype(np.int32)], [1.0])
-    if not outline.polygons:
+    if outline.box:
         x0, y0, x1, y1 = np.clip(np.array(outline.box) * np.tile(scale, 2), 0, np.tile(mask.shape[::-1], 2))
         mask[int(y0) : math.ceil(y1), int(x0) : math.ceil(x1)] = 1
 
@@ -220,21 +203,20 @@ def open_images(data: Path) -> Iterator[Callable[[str], NDArray[np.uint8]]]:
             f"'{tar}' cannot be read ({cause})", expected="a whole tar archive", fix="make it again, or unpack it"
         ) from None
     many = Counter(Path(name).name for name in members)
-    short = {Path(name).name: name for name in members if many[Path(name).name] == 1}
+    short = {Path(name).name: member for name, member in members.items() if many[Path(name).name] == 1}
 
     def read(name: str) -> NDArray[np.uint8]:
-        try:
-            member = members.get(name) or members[short[Path(name).name]]
-            content = archive.extractfile(member)
-            return load_image(content.read() if content else b"").rgb
-        except KeyError:
+        member = members.get(name) or short.get(Path(name).name)
+        content = archive.extractfile(member) if member else None
+        if content is None:
             raise OptionError(
                 f"'{tar}' holds no '{name}'", expected="every image of annotations.json", fix="add it, or take it out"
-            ) from None
+            )
+        try:
+            return load_image(content.read()).rgb
         except FoveateError as error:
-            raise type(error)(
-                f"'{name}' in '{tar}': {error.received}", expected=error.expected, fix=error.fix
-            ) from None
+            what = f"'{name}' in '{tar}': {error.received}"
+            raise type(error)(what, expected=error.expected, fix=error.fix) from None
 
     with archive:
         yield read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,6 +41,7 @@ def evaluate_relevance(
     ] = Path("foveate-bench"),
 ) -> None:
     """Is the heat on the thing? Against COCO masks and baselines, with intervals and pictures."""
+    from foveate.cli.evaluate.agreement import Agreement
     from foveate.cli.evaluate.coco import read_folder
     from foveate.cli.evaluate.relevance import draw_cases, measure
     from foveate.cli.results import write_picture
@@ -55,7 +57,17 @@ def evaluate_relevance(
     report["compression"] = compression["rows"]
     write_whole(out / "report.json", json.dumps(report, indent=1).encode())
     write_picture(out / "cases.png", draw_cases(folder, name, pairs, long_side))
-    _show_relevance(name, report)
+    metrics = tuple(field.replace("_", " at ") + (" %" if "_" in field else "") for field in Agreement._fields)
+    sizes = f"\n{name}, by the thing's share of the image: up to 1 %, up to 10 %, more"
+    print_rows(report, ("map", *metrics))
+    print_rows(report, ("things", *metrics), "sizes", sizes)
+    presence = report["presence"]
+    typer.echo(
+        f"\nprecision of the right question over that of another thing in the image: {report['objectness']['text']}\n"
+        f"AUROC of confidence, {presence['asked']} questions: {presence['text']}; detected: "
+        f"{presence['detected_when_there']} of the things that are there and {presence['detected_when_not']} of the "
+        "others\n"
+    )
     _show_compression(compression)
     typer.echo(f"\npictures of the best, worst and random cases: {out / 'cases.png'}; each pair: {out / 'pairs.jsonl'}")
     print_json(**report)
@@ -147,31 +159,9 @@ def time_vlm(vlm: Any, pictures: list[Any], plan: Any, **known: Any) -> None:
     print_json(**known, **report)
 
 
-def print_rows(
-    report: dict[str, Any], columns: tuple[str, ...] | list[str], rows: str = "rows", title: str = ""
-) -> None:
+def print_rows(report: dict[str, Any], columns: Iterable[str], rows: str = "rows", title: str = "") -> None:
     """A table of a report: its rows have "cells"."""
     print_table(title or report["title"], tuple(columns), [tuple(row["cells"]) for row in report[rows]])
-
-
-def _show_relevance(name: str, report: dict[str, Any]) -> None:
-    from foveate.cli.evaluate.agreement import Agreement
-
-    metrics = tuple(field.replace("_", " at ") + (" %" if "_" in field else "") for field in Agreement._fields)
-    print_rows(report, ("map", *metrics))
-    print_rows(
-        report,
-        ("things", *metrics),
-        "sizes",
-        f"\n{name}, by the thing's share of the image: up to 1 %, up to 10 %, more",
-    )
-    presence = report["presence"]
-    typer.echo(
-        f"\nprecision of the right question over that of another thing in the image: {report['objectness']['text']}\n"
-        f"AUROC of confidence, {presence['asked']} questions: {presence['text']}; detected: "
-        f"{presence['detected_when_there']} of the things that are there and {presence['detected_when_not']} of the "
-        "others\n"
-    )
 
 
 def _compress(folder: Folder, encoder: str, limit: int, long_side: int | None) -> dict[str, Any]:

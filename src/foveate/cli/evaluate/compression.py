@@ -48,13 +48,12 @@ def measure(
     text = network.encode_text([network.templates[0].format(name) for name in names])
     metric = query_metric_of(network)
     images: list[NDArray[np.float16]] = []
+    moments = Moments.nothing(network.width)
     for item in folder.labelled(limit):
         features = network.encode_image(item.rgb, long_side=long_side).features
         images.append(features.reshape(-1, features.shape[-1]).astype(np.float16))
+        moments = moments.with_features(images[-1])
         progress(len(images))
-    moments = Moments.nothing(network.width)
-    for half in images:
-        moments = moments.with_features(half)
     mean = moments.mean.astype(np.float32)
     aware, plain = (principal(moments.covariance, each) for each in (metric, None))
     ranks = [rank for rank in RANKS if rank <= network.width]

@@ -18,8 +18,8 @@ Presence: every name of the folder is asked of every image; does confidence tell
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -38,7 +38,7 @@ from foveate.cli.evaluate.agreement import (
     ratio_estimate,
 )
 from foveate.cli.evaluate.circumstances import circumstances
-from foveate.cli.evaluate.coco import Folder, Labelled
+from foveate.cli.evaluate.coco import Folder
 from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
@@ -50,11 +50,8 @@ from foveate.viz.pictures import Tile, arrange, draw_heat, scale_to
 
 QUOTES = str.maketrans('"“”', "   ")  # inside a question they would end it
 SIZES = {"small": 0.01, "medium": 0.10, "large": 1.0}  # a thing's share of the image, up to
-OTHER_THING, FOREIGN_QUESTION, FOREIGN_MAP = (
-    "another thing in the image",
-    "a question from another image",
-    "another image's map",
-)
+OTHER_THING = "another thing in the image"
+FOREIGN_QUESTION, FOREIGN_MAP = "a question from another image", "another image's map"
 CASES, TILE, OUTLINE = 7, 240, (64, 255, 96)  # pictures of each kind, their long side, the colour of masks
 NOTHING = Agreement(*[float("nan")] * len(Agreement._fields))
 Floats = NDArray[np.floating]
@@ -82,15 +79,6 @@ class Pair:
         return known | {"confidence": round(self.confidence, 4), "maps": maps}
 
 
-@dataclass(eq=False)
-class Asked:
-    """Confidences of every name asked of every image, in flat lists that grow together."""
-
-    confidence: list[float] = field(default_factory=list)
-    there: list[bool] = field(default_factory=list)
-    image: list[int] = field(default_factory=list)
-
-
 def measure(
     folder: Folder,
     encoder: str,
@@ -105,82 +93,60 @@ def measure(
     questions = _questions(folder, encoder)
     random = np.random.default_rng(SEED)
     pairs: list[Pair] = []
-    asked, before = Asked(), None
+    asked: list[tuple[float, bool, int]] = []  # confidence, whether the thing is there, image
+    before: Floats | None = None
     for number, item in enumerate(folder.labelled(limit)):
-        found, before = _one_image(number, item, questions, encoder, long_side, random, before, asked)
-        pairs += found
+        texture = encode(item.rgb, encoder=encoder, long_side=long_side)
+        every = dict(zip(questions, score(texture, list(questions.values()), encoder=encoder), strict=True))
+        asked += [(relevance.confidence, name in item.masks, number) for name, relevance in every.items()]
+        shape = next(iter(item.masks.values())).shape
+        maps = {name: resize_map(every[name].map, shape) for name in item.masks}
+        absent = [name for name in questions if name not in item.masks]
+        foreign = every[absent[random.integers(len(absent))]].map if absent else None
+        others: dict[str, Floats | None] = {
+            FOREIGN_QUESTION: None if foreign is None else resize_map(foreign, shape),
+            FOREIGN_MAP: None if before is None else resize_map(before, shape),
+            "saliency": resize_map(texture.channel("saliency"), shape),
+            "centre": _centre(shape),
+            "uniform": _uniform(shape),
+            "random": random.random(shape),
+        }
+        for name, mask in item.masks.items():
+            rest = [agreement(maps[other], mask) for other in maps if other != name]
+            found = {
+                encoder: agreement(maps[name], mask),
+                OTHER_THING: Agreement(*np.mean(rest, 0)) if rest else NOTHING,
+                **{label: NOTHING if p is None else agreement(p, mask) for label, p in others.items()},
+            }
+            pairs.append(Pair(item.name, number, name, float(mask.mean()), every[name].confidence, found))
+        before = next(iter(maps.values()))
         progress(number + 1)
     return _report(folder, encoder, long_side, pairs, asked), pairs
 
 
-def _one_image(
-    number: int,
-    item: Labelled,
-    questions: Mapping[str, str],
-    encoder: str,
-    long_side: int | None,
-    random: np.random.Generator,
-    before: Floats | None,
-    asked: Asked,
-) -> tuple[list[Pair], Floats]:
-    """-> (one pair a thing, the first thing's map for the next image)."""
-    texture = encode(item.rgb, encoder=encoder, long_side=long_side)
-    names = list(questions)
-    everything = dict(zip(names, score(texture, list(questions.values()), encoder=encoder), strict=True))
-    asked.confidence += [relevance.confidence for relevance in everything.values()]
-    asked.there += [name in item.masks for name in names]
-    asked.image += [number] * len(names)
-    shape = next(iter(item.masks.values())).shape
-    maps = {name: resize_map(everything[name].map, shape) for name in item.masks}
-    absent = [name for name in names if name not in item.masks]
-    foreign = resize_map(everything[absent[random.integers(len(absent))]].map, shape) if absent else None
-    blind = {
-        "saliency": resize_map(texture.channel("saliency"), shape),
-        "centre": _centre(shape),
-        "uniform": _uniform(shape),
-        "random": random.random(shape),
-    }
-    pairs = []
-    for name, mask in item.masks.items():
-        others = [agreement(maps[other], mask) for other in maps if other != name]
-        found = {
-            encoder: agreement(maps[name], mask),
-            OTHER_THING: Agreement(*np.mean(others, 0)) if others else NOTHING,
-            FOREIGN_QUESTION: NOTHING if foreign is None else agreement(foreign, mask),
-            FOREIGN_MAP: NOTHING if before is None else agreement(resize_map(before, shape), mask),
-            **{label: agreement(plane, mask) for label, plane in blind.items()},
-        }
-        pairs.append(Pair(item.name, number, name, float(mask.mean()), everything[name].confidence, found))
-    return pairs, next(iter(maps.values()))
-
-
 def draw_cases(folder: Folder, encoder: str, pairs: Sequence[Pair], long_side: int | None = None) -> Image.Image:
-    """The best, the worst and some random pairs by average precision: the thing outlined, and the question's heat."""
+    """The best, the worst and some random pairs by average precision: the thing outlined, heat below."""
     ranked = sorted(pairs, key=lambda pair: -pair.found[encoder].precision)
     random = np.random.default_rng(SEED).permutation(len(pairs))[:CASES]
     kinds = {"best": ranked[:CASES], "worst": ranked[::-1][:CASES], "random": [pairs[i] for i in random]}
-    images = {
-        item.name: item for item in folder.labelled(only={pair.image for some in kinds.values() for pair in some})
-    }
+    chosen = {pair.image for some in kinds.values() for pair in some}
+    images = {item.name: item for item in folder.labelled(only=chosen)}
     rows = []
     for kind, some in kinds.items():
         tiles = []
         for pair in some:
+            item, asked = images[pair.image], question(pair.thing)
+            relevance = score(encode(item.rgb, encoder=encoder, long_side=long_side), asked, encoder=encoder)
+            small = scale_to(item.rgb, TILE)
+            full = item.masks[pair.thing].astype(np.uint8)
+            mask = cv2.resize(full, small.shape[1::-1], interpolation=cv2.INTER_NEAREST)
+            outlines, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+            outlined = cv2.drawContours(small.copy(), outlines, -1, OUTLINE, 1)
             caption = f"{pair.thing} {pair.found[encoder].precision:.2f} / {pair.confidence:.2f}"
-            tiles.append(Tile(_draw_case(images[pair.image], pair.thing, encoder, long_side), (caption,)))
+            tiles.append(Tile(np.concatenate([outlined, draw_heat(small, relevance.map)]), (caption,)))
         title = f"{kind} (captions: average precision / confidence)"
         rows.append(np.asarray(arrange(tiles, CASES, text=14, title=title, narrowest=TILE)))
     return Image.fromarray(np.concatenate(rows))
-
-
-def _draw_case(item: Labelled, thing: str, encoder: str, long_side: int | None) -> NDArray[np.uint8]:
-    """The photograph with the thing outlined; below it, the heat."""
-    relevance = score(encode(item.rgb, encoder=encoder, long_side=long_side), question(thing), encoder=encoder)
-    small = scale_to(item.rgb, TILE)
-    mask = cv2.resize(item.masks[thing].astype(np.uint8), small.shape[1::-1], interpolation=cv2.INTER_NEAREST)
-    outlines, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
-    outlined = cv2.drawContours(small.copy(), outlines, -1, OUTLINE, 1)
-    return np.concatenate([outlined, draw_heat(small, relevance.map)])
 
 
 def question(name: str) -> str:
@@ -204,21 +170,20 @@ def _questions(folder: Folder, encoder: str) -> dict[str, str]:
     return questions
 
 
-def _report(folder: Folder, encoder: str, long_side: int | None, pairs: list[Pair], asked: Asked) -> dict[str, Any]:
+def _report(
+    folder: Folder, encoder: str, long_side: int | None, pairs: list[Pair], asked: list[tuple[float, bool, int]]
+) -> dict[str, Any]:
     images = len({pair.number for pair in pairs})
-    there, confidence = np.array(asked.there), np.array(asked.confidence)
+    confidence, there, number = (np.array(column) for column in zip(*asked, strict=True))
     called = confidence >= DETECTED
+    by_size = {size: [pair for pair in pairs if pair.size == size] for size in SIZES}
     precision = {label: [pair.found[label].precision for pair in pairs] for label in (encoder, OTHER_THING)}
     objectness = ratio_estimate(precision[encoder], precision[OTHER_THING], [pair.number for pair in pairs])
-    presence = auroc_estimate(confidence, there, asked.image)
+    presence = auroc_estimate(confidence, there, number.tolist())
     return {
         "title": f"{images} images, {len(pairs)} things; means and 95 % intervals",
         "rows": [_row(label, pairs, label) for label in pairs[0].found],
-        "sizes": [
-            _row(f"{size} ({sum(p.size == size for p in pairs)})", [p for p in pairs if p.size == size], encoder)
-            for size in SIZES
-            if any(p.size == size for p in pairs)
-        ],
+        "sizes": [_row(f"{size} ({len(some)})", some, encoder) for size, some in by_size.items() if some],
         "objectness": {"ratio": _values(objectness), "text": str(objectness)},
         "presence": {
             "auroc": _values(presence),

@@ -10,13 +10,11 @@ whether or not the encoder sees what a person sees. Where faiss is installed, it
 how much of the same short lists approximate nearest neighbours hold, and what Store.search finds with them.
 
 What is notable
-* The lists are made by the store's own code, and Store.search is asked for real, of a store in a temporary folder with
-  the same basis, the same records and the same vectors as Store.add makes.
+* Store.search is called on a store in a temporary folder, with the basis, records and vectors that Store.add makes.
 * Farthest-point sampling is greedy and directions are sorted: the first of eight vectors are the vectors of a smaller
   choice, and a basis of 128 directions holds those of fewer. So each image is encoded once.
 * Equal scores: an image as good as the tenth counts as one of the ten, but not in the place of a better one.
-* More images are harder: fifty of a thousand is a twentieth, fifty of a hundred thousand a two-thousandth. `limit` is
-  there for a first look; the number to trust is that of the whole folder.
+* More images are harder: `limit` is for a first look, the number to trust is that of the whole folder.
 * In memory an image takes 5 KB and four bytes a question; the temporary store takes about 70 KB of disk an image.
 """
 
@@ -24,10 +22,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +32,8 @@ from numpy.typing import NDArray
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.relevance import question
-from foveate.core.errors import ImageNotFoundError, MissingExtraError, OptionError, QueryError
+from foveate.core.checks import check_int
+from foveate.core.errors import ImageNotFoundError, MissingExtraError, QueryError
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.negatives import negatives_of, nouns, query_metric_of
@@ -47,7 +45,7 @@ from foveate.store.ann import Ann
 from foveate.store.disk import Disk
 from foveate.store.format import FLAT, Draft, Identity, Name, Space, sha256
 from foveate.store.ingest import OWN_RANK, SHARD_IMAGES, VECTORS
-from foveate.store.reader import Vectors
+from foveate.store.reader import Reader, Vectors
 from foveate.store.record import farthest, record_of
 from foveate.store.recovery import Wanted, writing
 from foveate.store.search import combine_peaks, reranked, short_list
@@ -62,14 +60,10 @@ LISTS, TOPS = (10, 20, 50, 100), (10, 1)
 COLUMNS = ("vectors", "numbers", "bytes", *(f"among {size}" for size in LISTS))
 
 
-@dataclass(frozen=True, eq=False)
-class Gathered:
-    """What is kept of the images: their vectors in each space, and what could not be read.
+class Gathered(NamedTuple):
+    """What is kept of the images, by numbers r: their vectors in each space, float16 [n, 8, r], in the store's order.
 
-    Attributes:
-        vectors: by numbers r, float16 [n, 8, r], in the order of the temporary store.
-        spaces: by numbers, fitted to these images.
-        bad: (path, why). same: files whose bytes are those of another one; they are stored once.
+    `bad` has (path, why); `same` counts the files whose bytes are those of another one: they are stored once.
     """
 
     vectors: dict[int, NDArray[np.float16]]
@@ -98,18 +92,17 @@ def measure(
         gathered = _gather(store, sources, encoder, long_side, progress)
         exact = _score_exactly(store, encoder, queries, lambda done: progress(len(sources) + done))
         found = _check_search(store, texts, exact)
-        reader = store._reader()
-        assert reader is not None
-        length = reranked(reader, max(TOPS))
+        length = reranked(_reader(store), max(TOPS))
         nearest = _check_ann(store, queries, texts, encoder, length, exact)
-    lists = {
-        (count, r): _list_short(gathered, count, r, queries, encoder) for r, count in product(gathered.vectors, COUNTS)
-    }
     usual = (VECTORS, min(SPACE_RANK, max(gathered.spaces)))
-    rows = [_row(*choice, places, exact, choice == usual) for choice, places in lists.items()]
+    rows = []
+    for r, count in product(gathered.vectors, COUNTS):
+        kept = gathered.vectors[r][:, :count].astype(np.float32)
+        vectors = Vectors(np.arange(len(kept)), kept.reshape(-1, r), count, 0)
+        places = short_list(vectors, gathered.spaces[r], queries, encoder.calibration, max(LISTS))
+        rows.append(_row(count, r, places, exact, (count, r) == usual))
     clear = exact.max(1) >= DETECTED
-    images = exact.shape[1]
-    what = "share of the exact best ten / of the best one that is on the short list"
+    images, what = exact.shape[1], "share of the exact best ten / of the best one that is on the short list"
     return {
         "title": f"{what}; {images} images, {len(texts)} questions",
         "rows": rows,
@@ -132,22 +125,18 @@ def measure(
 
 def choose_images(paths: PathLike | Iterable[PathLike], limit: int | None = None) -> Sequence[Source]:
     """The image files of folders, and files; at most `limit`, evenly. Raises ImageNotFoundError, OptionError."""
-    if limit is not None and limit < 1:
-        raise OptionError(f"--limit {limit}", expected="at least 1", fix="leave it out for all of them")
+    if limit is not None:
+        check_int("--limit", limit, fix="leave it out for all of them")
     sources = find_sources(paths).files
     if not sources:
         raise ImageNotFoundError("no image file in the folders given", expected=".jpg, .png, ...", fix="check the path")
-    if limit is None or limit >= len(sources):
-        return sources
-    return [sources[i] for i in np.linspace(0, len(sources) - 1, limit).round().astype(int)]
+    return sources if limit is None or limit >= len(sources) else [sources[i] for i in _evenly(len(sources), limit)]
 
 
 def usual_questions(count: int = 100) -> tuple[str, ...]:
     """Nouns of the bank, evenly, each asked as it stands."""
     every = nouns()
-    if not 1 <= count <= len(every):
-        raise OptionError(f"--questions {count}", expected=f"1 to {len(every)}", fix="100 is usual")
-    return tuple(question(every[i]) for i in np.linspace(0, len(every) - 1, count).round().astype(int))
+    return tuple(question(every[i]) for i in _evenly(len(every), check_int("--questions", count, 1, len(every))))
 
 
 def read_questions(file: Path) -> tuple[str, ...]:
@@ -165,23 +154,23 @@ def read_questions(file: Path) -> tuple[str, ...]:
 def summarise(report: dict[str, Any]) -> str:
     """What Store.search loses, in words."""
     found, nearest = report["search"], report["ann"]
-    shares = {top: _interval(found[f"top{top}"]) for top in TOPS}
-    text = (
-        f"Store.search, as it is (rerank {found['rerank']}): {shares[10]} of the exact best ten, "
-        f"{shares[1]} of the best ones first (95 % intervals over the questions)."
-    )
+    lines = [
+        f"Store.search, as it is (rerank {found['rerank']}): {_interval(found['top10'])} of the exact best ten, "
+        f"{_interval(found['top1'])} of the best ones first (95 % intervals over the questions)."
+    ]
     if found["clear"]:
-        text += (
-            f"\nOf the {found['clear']} questions whose best image has a score of {DETECTED} or more: "
+        lines.append(
+            f"Of the {found['clear']} questions whose best image has a score of {DETECTED} or more: "
             f"{found['top10_clear']:.3f}, {found['top1_clear']:.3f}."
         )
-    if nearest is None:
-        return text + "\nStore.build_ann was not tried: it needs faiss (pip install 'foveate[faiss]')."
-    return text + (
-        f"\nAfter Store.build_ann ({nearest['probes']} of {nearest['lists']} lists asked for 50 images): "
+    lines.append(
+        "Store.build_ann was not tried: it needs faiss (pip install 'foveate[faiss]')."
+        if nearest is None
+        else f"After Store.build_ann ({nearest['probes']} of {nearest['lists']} lists asked for 50 images): "
         f"{_interval(nearest['short_list'])} of the exact short lists, {_interval(nearest['top10'])} of the exact best "
         f"ten, {_interval(nearest['top1'])} of the best ones first."
     )
+    return "\n".join(lines)
 
 
 def _interval(estimate: dict[str, float]) -> str:
@@ -202,6 +191,16 @@ def recall(exact: Floats, places: NDArray[np.int64], top: int) -> float:
 
 
 # --- inside -----------------------------------------------------------------------------------------------------------
+
+
+def _evenly(total: int, count: int) -> list[int]:
+    return [int(place) for place in np.linspace(0, total - 1, count).round()]
+
+
+def _reader(store: Store) -> Reader:
+    reader = store._reader()
+    assert reader is not None  # it has images
+    return reader
 
 
 def _first(space: Space, numbers: int) -> Space:
@@ -250,8 +249,7 @@ def _gather(
 
 def _score_exactly(store: Store, encoder: Encoder, queries: Sequence[Query], progress: Callable[[int], None]) -> Floats:
     """The score of every question with every image of the store, as the second stage has it: float32 [q, n]."""
-    reader = store._reader()
-    assert reader is not None
+    reader = _reader(store)
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     ids = reader.vectors().ids
     out = np.empty((len(queries), len(ids)), np.float32)
@@ -266,8 +264,7 @@ def _score_exactly(store: Store, encoder: Encoder, queries: Sequence[Query], pro
 
 def _check_search(store: Store, texts: Sequence[str], exact: Floats) -> dict[int, NDArray[np.float64]]:
     """For each of TOPS, what share of the exact best Store.search gives, as its best: [q]."""
-    reader = store._reader()
-    assert reader is not None
+    reader = _reader(store)
     place = {reader.load("images.id = ?", id)[1]: place for place, id in enumerate(reader.vectors().ids.tolist())}
     hits = [[place[hit.path] for hit in found] for found in store.search(list(texts), max(TOPS))]
     return {
@@ -297,8 +294,7 @@ def _check_ann(
 
 def compare_short_lists(store: Store, queries: Sequence[Query], encoder: Encoder, length: int) -> NDArray[np.float64]:
     """For each question, what share of the exact short list of a store the approximate one holds: [q]."""
-    reader = store._reader()
-    assert reader is not None
+    reader = _reader(store)
     vectors = reader.vectors()
     listed = Ann(reader).short_lists(queries, encoder.calibration, length)
     assert listed is not None
@@ -306,16 +302,7 @@ def compare_short_lists(store: Store, queries: Sequence[Query], encoder: Encoder
     return np.array([np.isin(vectors.ids[p], ids).mean() for p, ids in zip(places, listed.ids, strict=True)])
 
 
-def _list_short(
-    gathered: Gathered, count: int, numbers: int, queries: Sequence[Query], encoder: Encoder
-) -> list[NDArray[np.int64]]:
-    """The short list of each question with so many vectors of so many numbers."""
-    kept = gathered.vectors[numbers][:, :count].astype(np.float32)
-    vectors = Vectors(np.arange(len(kept)), kept.reshape(-1, numbers), count, 0)
-    return short_list(vectors, gathered.spaces[numbers], queries, encoder.calibration, max(LISTS))
-
-
-def _row(count: int, numbers: int, places: Sequence[NDArray[np.int64]], exact: Floats, usual: bool) -> dict[str, Any]:
+def _row(count: int, numbers: int, places: Sequence[NDArray[np.int64]], exact: Floats, default: bool) -> dict[str, Any]:
     found = {
         f"top{top}": {
             size: round(float(np.mean([recall(e, p[:size], top) for e, p in zip(exact, places, strict=True)])), 4)
@@ -323,7 +310,6 @@ def _row(count: int, numbers: int, places: Sequence[NDArray[np.int64]], exact: F
         }
         for top in TOPS
     }
-    default = usual and count == VECTORS
     cells = [str(count), str(numbers), f"{2 * count * numbers}" + (" (the store's)" if default else "")]
     cells += [" / ".join(f"{found[f'top{top}'][size]:.3f}" for top in TOPS) for size in LISTS]
     return {"cells": cells, "vectors": count, "numbers": numbers, "default": default, **found}

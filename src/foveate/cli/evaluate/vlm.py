@@ -26,7 +26,7 @@ import numpy as np
 from PIL import Image
 
 from foveate.cli.evaluate.circumstances import circumstances
-from foveate.core.checks import check_int, check_number
+from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import ModelError, OptionError
 from foveate.core.image import Picture
 from foveate.relevance.negatives import nouns
@@ -64,20 +64,21 @@ class Plan:
 
 def make_plan(budgets: str, modes: str, batch: str, new: int, repeats: int) -> Plan:
     """Options as text, lists with commas -> a plan. Raises OptionError."""
-    chosen = tuple(mode for part in modes.split(",") for mode in MODES if mode == part.strip())
-    if len(chosen) != len(modes.split(",")):
-        raise OptionError(f"--modes {modes}", expected="drop, sparse, or both with a comma", fix="drop,sparse")
-    shares = _numbers("--budgets", budgets, float, lambda share: check_number("share", share, 1e-9, 100))
-    batches = _numbers("--batch", batch, int, lambda size: check_int("size", size, 1, 256))
-    return Plan(shares, chosen, batches, check_int("--new", new, 1, 4096), check_int("--repeats", repeats, 1, 1000))
 
+    def split(option: str, text: str, convert: Callable[[str], Any], expected: str) -> tuple[Any, ...]:
+        try:
+            return tuple(convert(part.strip()) for part in text.split(","))
+        except (ValueError, OptionError):
+            fix = "check it; put commas between several"
+            raise OptionError(f"{option} {text!r}", expected=f"{expected}, or several", fix=fix) from None
 
-def _numbers(option: str, text: str, kind: Callable[[str], Any], check: Callable[[Any], Any]) -> tuple[Any, ...]:
-    try:
-        return tuple(check(kind(part)) for part in text.split(","))
-    except (ValueError, OptionError):
-        expected = "percents above 0, up to 100" if kind is float else "whole numbers from 1 to 256"
-        raise OptionError(f"{option} {text!r}", expected=f"{expected}, with commas between", fix="check it") from None
+    return Plan(
+        split("--budgets", budgets, lambda part: check_number("share", float(part), 1e-9, 100), "a percent up to 100"),
+        split("--modes", modes, lambda part: check_choice("mode", part, MODES), "drop or sparse"),
+        split("--batch", batch, lambda part: check_int("size", int(part), 1, 256), "a whole number from 1 to 256"),
+        check_int("--new", new, 1, 4096),
+        check_int("--repeats", repeats, 1, 1000),
+    )
 
 
 @dataclass
@@ -97,7 +98,8 @@ class Way:
     times: dict[str, list[float]] = field(default_factory=dict)
     peak: int = 0
 
-    def add(self, **milliseconds: float) -> None:
+    def add(self, peak: int, **milliseconds: float) -> None:
+        self.peak = max(self.peak, peak)
         for name, value in milliseconds.items():
             self.times.setdefault(name, []).append(value)
 
@@ -122,7 +124,8 @@ def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callabl
                     clock.measure_ours(way, seen[way.mode], encoded)
             progress(number * plan.repeats + repeat + 1)
         selection = selection or clock.selection(plan.budgets[-1])
-    rows = [_row(way, _stock_of(way, ways), clock.cuda) for way in ways]
+    stock = {way.batch: way for way in ways if way.mode is None}
+    rows = [_row(way, stock.get(way.batch), clock.cuda) for way in ways]
     model = vlm.model
     return {
         "title": f"{type(model).__name__} on {model.device}, {str(model.dtype).split('.')[-1]}, "
@@ -134,7 +137,11 @@ def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callabl
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "layers": model.config.get_text_config().num_hidden_layers,
         "attention": model.config._attn_implementation,
-        **clock.versions(),
+        "torch": clock.torch.__version__,
+        "transformers": clock.transformers.__version__,
+        "threads": clock.torch.get_num_threads(),
+        "encoder": "nano",
+        **({"gpu": clock.torch.cuda.get_device_name(model.device)} if clock.cuda else {}),
         **circumstances(),
     }
 
@@ -187,8 +194,7 @@ class _Clock:
         prefill, _ = self.timed(lambda: self._generate(inputs, 1))
         self._forget_peak()
         whole, _ = self.timed(lambda: self._generate(inputs, self.new))
-        way.peak = max(way.peak, self._peak())
-        way.add(prefill=prefill, whole=whole, fresh=processed + whole)
+        way.add(self._peak(), prefill=prefill, whole=whole, fresh=processed + whole)
 
     def measure_ours(self, way: Way, seen: float, encoded: float) -> None:
         first = self._prepare(way)
@@ -196,11 +202,10 @@ class _Clock:
         self._forget_peak()
         prepared, made = self.timed(lambda: self._prepare(way))
         generated, _ = self.timed(lambda: self._answer(made, self.new))
-        way.peak = max(way.peak, self._peak())
         selection = sum(one.seconds[name] for one in made for name in SELECTION) * 1e3
         whole = prepared + generated
         encoded = prepared - selection if way.mode == "sparse" else encoded
-        way.add(selection=selection, encoder=encoded, prefill=prefill, whole=whole, fresh=seen + whole)
+        way.add(self._peak(), selection=selection, encoder=encoded, prefill=prefill, whole=whole, fresh=seen + whole)
 
     def selection(self, share: float) -> dict[str, Any]:
         """Milliseconds from a question to sliced tensors, mode "drop": of a question asked before, and of new ones."""
@@ -217,17 +222,6 @@ class _Clock:
             sums = np.sum(each, axis=1)
             found[name] |= {"sum": round(float(np.median(sums)), 3), "least": round(float(np.min(sums)), 3)}
         return {"cells": encoded.tokens[0], "kept": kept, **found}
-
-    def versions(self) -> dict[str, Any]:
-        """Beside the usual circumstances."""
-        device = {"gpu": self.torch.cuda.get_device_name(self.vlm.model.device)} if self.cuda else {}
-        return {
-            "torch": self.torch.__version__,
-            "transformers": self.transformers.__version__,
-            "threads": self.torch.get_num_threads(),
-            "encoder": "nano",
-            **device,
-        }
 
     def _prepare(self, way: Way) -> list[Prepared]:
         assert way.mode is not None
@@ -278,45 +272,32 @@ def _ways(plan: Plan) -> Iterator[Way]:
     for batch in plan.batches:
         yield Way("stock", None, None, batch)
         yield Way("all", "drop", None, batch)
-        for mode in plan.modes:
-            for share in plan.budgets:
-                yield Way(f"{mode} {share:g} %", mode, share, batch)
-
-
-def _stock_of(way: Way, ways: Sequence[Way]) -> Way | None:
-    return next((other for other in ways if other.mode is None and other.batch == way.batch), None)
+        for mode, share in itertools.product(plan.modes, plan.budgets):
+            yield Way(f"{mode} {share:g} %", mode, share, batch)
 
 
 def _row(way: Way, stock: Way | None, peak: bool) -> dict[str, Any]:
     tokens = round(float(np.median(way.tokens)))
     medians = {name: float(np.median(values)) for name, values in way.times.items()}
-    ratios = dict.fromkeys(("whole", "fresh"), float("nan"))
-    if stock is not None:
-        ratios = {name: float(np.median(np.divide(way.times[name], stock.times[name]))) for name in ratios}
-    slow = [words for name, words in (("whole", "seen before"), ("fresh", "new image")) if ratios[name] >= 1]
-    verdict = f"NOT faster: {', '.join(slow)}" if slow and way.mode is not None else ""
-
-    def of_stock(name: str) -> str:
-        return "" if way.mode is None or stock is None else f"{ratios[name]:.2f}"
-
-    cells = [
-        str(way.batch), way.name, str(tokens), *(_shown(medians.get(n)) for n in ("selection", "encoder", "prefill")),
-        _shown(medians["whole"]), of_stock("whole"), _shown(medians["fresh"]), of_stock("fresh"), verdict,
-        *([f"{way.peak / 1e6:.0f}"] if peak else []),
-    ]  # fmt: skip
+    ratios = {} if stock is None else {
+        name: float(np.median(np.divide(way.times[name], stock.times[name]))) for name in ("whole", "fresh")
+    }  # fmt: skip
+    ours = {} if way.mode is None else ratios
+    slow = [words for name, words in (("whole", "seen before"), ("fresh", "new image")) if ours.get(name, 0) >= 1]
+    shown = {name: f"{value:.1f}" if value < 100 else f"{value:.0f}" for name, value in medians.items()}
+    shown |= {f"{name} of stock": f"{ratio:.2f}" for name, ratio in ours.items()}
+    columns = ("selection", "encoder", "prefill", "whole", "whole of stock", "fresh", "fresh of stock")
+    cells = [str(way.batch), way.name, str(tokens), *(shown.get(name, "") for name in columns)]
+    cells += [f"NOT faster: {', '.join(slow)}" if slow else "", *([f"{way.peak / 1e6:.0f}"] if peak else [])]
     return {
         "batch": way.batch,
         "way": way.name,
         "tokens": tokens,
         **{f"{name}_ms": round(value, 3) for name, value in medians.items()},
-        **({} if stock is None else {f"{name}_of_stock": round(value, 4) for name, value in ratios.items()}),
+        **{f"{name}_of_stock": round(value, 4) for name, value in ratios.items()},
         **({"peak_bytes": way.peak} if peak else {}),
         "cells": cells,
     }
-
-
-def _shown(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
 def _questions(batch: int) -> list[str]:
