@@ -43,7 +43,7 @@ pytestmark = [  # Ray's own: of its settings, and of processes that it leaves to
 def ray() -> Iterator[Engine]:
     """Two workers of half a core on a Ray that outlives single jobs, as on a cluster."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    options = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 2**28}
+    options: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 2**28}
     library.init("local", num_cpus=2, **options)  # another run's may be there
     yield Ray(2, cpus=0.5)
     library.shutdown()
