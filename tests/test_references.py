@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import subprocess
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,6 +41,14 @@ def test_files_and_modules_exist(path: Path) -> None:
     assert files - known_files() == set()
     for name in set(MODULE.findall(text)):
         assert exists(name), name
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in CODE if "    >>> " in path.read_text("utf-8")], ids=lambda path: path.stem
+)
+def test_examples_in_docstrings_run(path: Path) -> None:
+    module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+    assert doctest.testmod(import_module(module)).failed == 0
 
 
 def exists(name: str) -> bool:

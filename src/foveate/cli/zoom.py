@@ -80,7 +80,7 @@ def zoom(
 def _look_closer(scene: Any, query: str, share: float, out: Path, image: Path, progress: Any) -> tuple[Any, Any]:
     """-> (the scene with what was encoded for this query, its record)."""
     from foveate.tiles.search import look
-    from foveate.viz import draw_look
+    from foveate.viz import draw_scene
 
     start = time.perf_counter()
     found = look(scene, query, share=share, progress=progress)
@@ -97,4 +97,4 @@ def _look_closer(scene: Any, query: str, share: float, out: Path, image: Path, p
     }
     path = out / f"{Path(scene.raster.name).stem}--{make_slug(query)}--zoom"
     identity = {"source": str(image.absolute()), "query": query}
-    return scene, write_result(path, identity, record, draw_look(found, query))
+    return scene, write_result(path, identity, record, draw_scene(found, query))

@@ -17,7 +17,7 @@ Begin with `value`, then `score` and `allocate`.
 * windows: budgets made of whole windows of cells.
 * regions: a map and a total become crops of 64 to 400 tokens each.
 * passes: maps kept as planes for later questions.
-* cascade: the same cells with less scoring, coarse first; to be measured.
+* cascade: the same cells with less scoring, coarse first; slower than scoring everything, kept because it was measured.
 """
 
 from foveate.relevance.allocate import Allocation, allocate_map

@@ -6,7 +6,7 @@
     cells       scored one by one; the best K are kept
 
 What is notable
-* It is here because it is what the design this project started from asks for, and to be measured: the score is linear,
+* It is here because it is what the design this project started from asks for, and was measured: the score is linear,
   so a mean of cells has the mean of their scores, and each step costs less than the next. But at 64 x 64 cells
   scoring *everything* is one product of 4096 x 16, some tens of microseconds, less than the bookkeeping of a cascade
   (`python -m benchmarks channels`). It pays where a cell is expensive: `tiles.search` decides what is *encoded*.

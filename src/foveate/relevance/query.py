@@ -183,11 +183,11 @@ class _Span(NamedTuple):
 
 def _find_phrases(text: str) -> tuple[list[str], list[_Span]]:
     """-> (the words of a question, its phrases). Where something is in quotes, only that is a phrase."""
-    quoted = [phrase.strip() for phrase in _QUOTED.findall(text) if phrase.strip()]
-    if quoted:
+    in_quotes = [phrase.strip() for phrase in _QUOTED.findall(text) if phrase.strip()]
+    if in_quotes:
         words = _words(_QUOTED.sub(lambda found: _QUOTE if found[1].strip() else " ", text))
         places = [i for i, word in enumerate(words) if word == _QUOTE]
-        return words, [_Span(phrase, i, i + 1) for phrase, i in zip(quoted, places, strict=True)]
+        return words, [_Span(phrase, i, i + 1) for phrase, i in zip(in_quotes, places, strict=True)]
     sentences = [part for part in _SENTENCE.split(text) if part.strip()]
     words = _words(" ".join(part for part in sentences if not _ORDER.match(part.strip())) or text)
     kept = [_CUT if _cuts(words, i) else word for i, word in enumerate(words)]

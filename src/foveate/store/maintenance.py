@@ -77,9 +77,9 @@ def verify(path: Path, reader: Reader) -> Verified:
             wrong, stale = _compare(reader, file, damaged)
             problems += wrong + stale
         elif int(file.name[:8]) in replaced:
-            notes.append(f"{file.name}: replaced; it goes when the store is next written to")
+            notes.append(f"{file.name}: replaced; it goes when the store is next opened")
         else:
-            notes.append(f"{file.name}: not in the index yet; it is taken in when the store is next written to")
+            notes.append(f"{file.name}: not in the index yet; it is taken in when the store is next opened")
     for name in listed.keys() - {file.name for file in lying}:
         problems.append(f"{name}: missing")
         damaged += _paths(reader, "images.sequence = ?", listed[name])

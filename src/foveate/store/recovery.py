@@ -1,7 +1,10 @@
-"""Opening a store: for reading, as it is; for writing, with the lock, after mending what a crash left.
+"""Opening a store, after mending what a crash left: for writing, with the lock; for reading, where the folder may be
+written to and the lock is free.
 
-* Mending loses nothing. Temporary files go. A shard without rows was published by a process that died before its
-  transaction: if it is whole, its rows are made; if not, it goes to `quarantine/`.
+* Mending loses nothing. Temporary files go, and shards that a newer one replaced. A shard without rows was published by
+  a process that died before its transaction: if it is whole and of this store, its rows are made; if not, it goes to
+  `quarantine/`. A damaged shard that is in the index stays: reading it raises StoreDamagedError, and
+  maintenance.repair puts it aside.
 * An index that is missing or cannot be read is made again from the shards; where the folder may not be written to, in
   memory. The same holds for format.json and basis.safetensors, which every shard repeats.
 """

@@ -1,6 +1,7 @@
 """One frame: (state before, picture) -> (state after, frame). Pure: a state can be kept, and gone back to.
 
-A keyframe is encoded whole, and its features are mixed with those propagated there: an encoder sees a running dog
+A keyframe is encoded whole, and its features are mixed with those propagated there (but for the first frame and those
+after a cut): an encoder sees a running dog
 better in one frame than in the next, and the mean of several looks is better than any one of them (`blend`,
 docs/video.md). Between keyframes features are propagated along the motion; colours, edges and saliency are the frame's
 own.
@@ -268,7 +269,7 @@ def _encode_keyframe(
     motion: Motion | None = None,
     side: float | None = None,
 ) -> tuple[State, Frame]:
-    """A frame that is encoded whole, mixed with the features propagated to it."""
+    """A frame that is encoded whole, mixed with the features propagated to it if there are any."""
     rgb, settings, view = given.rgb, given.settings, given.view
     dense = settings.encoder.encode_image(rgb, long_side=settings.long_side)
     check_features(settings.encoder, dense, (rgb.shape[0], rgb.shape[1]))

@@ -15,8 +15,8 @@ from foveate.viz.pictures import (
     draw_heat,
     draw_hits,
     draw_kept,
-    draw_look,
     draw_question,
+    draw_scene,
 )
 
 __all__ = [
@@ -26,6 +26,6 @@ __all__ = [
     "draw_heat",
     "draw_hits",
     "draw_kept",
-    "draw_look",
     "draw_question",
+    "draw_scene",
 ]

@@ -124,7 +124,7 @@ def cover(
     return inside & mask[np.clip(rows, 0, grid.h - 1)][:, np.clip(cols, 0, grid.w - 1)]
 
 
-def draw_look(found: Look, query: str) -> Image.Image:
+def draw_scene(found: Look, query: str) -> Image.Image:
     """A large image with its heat and the tiles looked at; beside it, the place of the peak at native resolution."""
     scene, (y, x) = found.scene, found.peak
     height, width = scene.raster.size
