@@ -22,6 +22,7 @@ PAGES = [
 ]
 CODE = [path for folder in ("src", "benchmarks", "training", "examples") for path in (ROOT / folder).rglob("*.py")]
 TEXTS = [path for path in (*PAGES, *CODE) if path.name != "log.md"]  # the log speaks of the code of its days
+EXAMPLES = [path for path in CODE if ">>> " in path.read_text("utf-8")]
 FILE = re.compile(r"(?<![\w./*])((?:[\w-]+/)*\w+\.py)\b")
 MODULE = re.compile(r"\bfoveate(?:\.\w+)+")
 NOT_OURS = {"setup.py"}

@@ -16,6 +16,7 @@ def pick(source: ClipSource | VideoClip, fps: float = 2.0, *, long_side: int | N
 
     A clip that is open is read on, and closed.
 
+    >>> import numpy as np
     >>> [picture.time for picture in pick([np.zeros((2, 3, 3), np.uint8)] * 48, fps=2)]
     [0.0, 0.5, 1.0, 1.5]
 
