@@ -60,7 +60,7 @@ LISTS, TOPS = (10, 20, 50, 100), (10, 1)
 COLUMNS = ("vectors", "numbers", "bytes", *(f"among {size}" for size in LISTS))
 
 
-class Gathered(NamedTuple):
+class VectorSets(NamedTuple):
     """What is kept of the images, by numbers r: their vectors in each space, float16 [n, 8, r], in the store's order.
 
     `bad` has (path, why); `same` counts the files whose bytes are those of another one: they are stored once.
@@ -210,7 +210,7 @@ def _first(space: Space, numbers: int) -> Space:
 
 def _gather(
     store: Store, sources: Sequence[Source], encoder: Encoder, long_side: int | None, progress: Callable[[int], None]
-) -> Gathered:
+) -> VectorSets:
     """Encode every image once: a record into the store, its vectors into memory."""
     largest, metric = fit_space(sources, encoder, long_side, max(NUMBERS)), query_metric_of(encoder)
     spaces = {r: _first(largest, r) for r in sorted({min(r, largest.basis.rank) for r in NUMBERS})}
@@ -244,7 +244,7 @@ def _gather(
             progress(done)
         writer.commit(draft)
     stacked = {r: np.stack(each) for r, each in vectors.items()}
-    return Gathered(stacked, spaces, tuple(bad), len(sources) - len(keys) - len(bad))
+    return VectorSets(stacked, spaces, tuple(bad), len(sources) - len(keys) - len(bad))
 
 
 def _score_exactly(store: Store, encoder: Encoder, queries: Sequence[Query], progress: Callable[[int], None]) -> Floats:
