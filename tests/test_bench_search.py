@@ -137,7 +137,7 @@ def test_so_it_is_where_the_basis_is_cut_from_a_larger_one(broccoli: Path, cake:
         assert np.allclose(gathered.vectors[numbers][:, 0], gathered.vectors[128][:, 0, :numbers], atol=2e-2)
 
 
-def assert_same_store(photos: Path, encoder: Encoder, folder: Path, long_side: int | None = None) -> search.Gathered:
+def assert_same_store(photos: Path, encoder: Encoder, folder: Path, long_side: int | None = None) -> search.VectorSets:
     usual, other = (Store(folder / f"{name}.fov", encoder=encoder, long_side=long_side) for name in ("usual", "other"))
     usual.add(photos)
     gathered = search._gather(other, search.choose_images(photos), encoder, long_side, lambda done: None)
