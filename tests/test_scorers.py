@@ -113,6 +113,8 @@ def test_a_prior_is_mixed_in(texture: Texture) -> None:
         found = foveate.score(noted, "broccoli", prior=prior, prior_weight=0.25)
         assert np.allclose(found.map, 0.75 * plain.map + 0.25 * first.map, atol=1e-3)  # the plane is float16
         assert set(found.reasons) == {"participation", "segment", "prior"}
+    with pytest.raises(ChannelError, match="does not hold"):  # an unbuilt channel is 0 everywhere
+        foveate.score(texture, "broccoli", prior="gaze")
     several = foveate.score(noted, ["broccoli", "a child"], prior="pass_1")
     assert np.array_equal(several[0].map, foveate.score(noted, "broccoli", prior="pass_1").map)
 

@@ -85,7 +85,7 @@ def _look_at(
     make_folder(out)
     records = [_write(texture, *result, out, str(image.absolute())) for result in results]
     rows = [
-        (r["query"], " + ".join(r["phrases"]), format_confidence(r["confidence"], r["detected"]),
+        (r["query"], _looked_for(r), format_confidence(r["confidence"], r["detected"]),
          f"{r['budget']} of {texture.grid.count}", f"{r['score_seconds'] * 1e3:.2f} ms", r["png"])
         for r in records
     ]  # fmt: skip
@@ -100,12 +100,18 @@ def _look_at(
     }
 
 
+def _looked_for(record: dict[str, Any]) -> str:
+    return " + ".join(record["phrases"]) + "".join(f", not {phrase}" for phrase in record["ignored"])
+
+
 def _write(texture: Texture, relevance: Any, kept: Any, seconds: float, out: Path, source: str) -> dict[str, Any]:
     from foveate.viz import draw_question
 
     record = {
         "query": relevance.query,
         "phrases": list(relevance.parts),
+        "confidences": {phrase: round(value, 4) for phrase, value in relevance.confidences.items()},
+        "ignored": list(relevance.ignored),
         "budget": len(kept),
         "indices": kept.indices.tolist(),
         "confidence": round(relevance.confidence, 4),

@@ -41,9 +41,12 @@ class Frozen:
 
     def __post_init__(self) -> None:
         for attribute in vars(self).values():
-            for array in attribute.values() if isinstance(attribute, Mapping) else (attribute,):
-                if isinstance(array, np.ndarray):
-                    array.setflags(write=False)
+            if isinstance(attribute, np.ndarray):
+                attribute.setflags(write=False)
+            elif isinstance(attribute, ReadOnly | dict):  # not Mapping: asking an abstract class takes microseconds
+                for value in (attribute if isinstance(attribute, dict) else attribute._items).values():
+                    if isinstance(value, np.ndarray):
+                        value.setflags(write=False)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -171,7 +171,7 @@ def allocate_map(
     if not ours and (not isinstance(policy, Policy) or isinstance(policy, type)):
         raise OptionError(f"policy={policy!r}", expected="an object with the method select", fix="pass TopK()")
     allowed = None if eligible is None else check_array("eligible", eligible, grid.shape, dtype=bool).ravel()
-    first = None if protected is None else check_array("protected", protected, grid.shape, dtype=bool).ravel()
+    first = None if protected is None else check_protected(protected, grid)
     if allowed is not None and first is not None:
         first = first & allowed
     if features is not None:
@@ -208,7 +208,7 @@ def resolve_budget(
     number = nearest_budget(auto_budget(relevance), grid, window)
     if protected is None:
         return number
-    mask = check_array("protected", protected, grid.shape, dtype=bool).ravel()
+    mask = check_protected(protected, grid)
     if window is None:
         return max(number, int(mask.sum()))
     windows = cut_windows(grid, window)
@@ -324,6 +324,12 @@ def _select(policy: Policy, keys: Floats, budget: int, grid: Grid, features: Flo
             fix="see relevance.policies.Policy; np.unique sorts",
         )
     return kept
+
+
+def check_protected(protected: Bools, grid: Grid) -> Bools:
+    """The cells to keep first, bool [cells]. Raises OptionError."""
+    fix = f"a channel becomes one by foveate.core.grid.resize_map(plane, {grid.shape}) > 0.5"
+    return check_array("protected", protected, grid.shape, dtype=bool, fix=fix).ravel()
 
 
 def _too_few(protected: str, budget: int, least: int) -> BudgetError:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.checks import check_array, check_number, check_type
-from foveate.core.errors import OptionError
+from foveate.core.errors import ChannelError, OptionError
 from foveate.core.layout import Layout
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.cues import Cue, follow, plane_of
@@ -196,6 +196,12 @@ def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
         raise OptionError(f"keywords {unknown}", expected=", ".join(Scoring.__annotations__), fix="check the spelling")
     prior: object = how.get("prior")
     if isinstance(prior, str):
+        if not texture.has(texture.describe(prior).name):
+            raise ChannelError(
+                f"prior={prior!r}: this texture does not hold that channel",
+                expected=f"one of {', '.join(texture.built)}",
+                fix=f"texture.with_channel('{prior}', plane) adds what you have",
+            )
         prior = texture.tokens(layout=Layout(prior, (prior,))).reshape(texture.grid.shape)
     elif isinstance(prior, Relevance):
         prior = prior.on(texture.grid).map

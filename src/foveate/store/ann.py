@@ -255,7 +255,7 @@ def _blocks(reader: Reader) -> Iterator[tuple[Floats, Ints, str]]:
         try:
             vectors = reader.vectors_in(shard.sequence, rows[:, 2])
         except FoveateError as cause:
-            log.warning("%s; its images are left out of searches", cause.received)
+            log.warning("%s; its images are left out of searches\n  fix: %s", cause.received, cause.fix)
             continue
         yield vectors.astype(np.float32), ids, shard.file if len(rows) == shard.images else ""
 

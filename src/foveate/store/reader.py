@@ -260,7 +260,7 @@ class Reader:
             try:
                 table[places] = read(sequence, rows[places, 2])
             except FoveateError as cause:
-                log.warning("%s; its images are left out of searches", cause.received)
+                log.warning("%s; its images are left out of searches\n  fix: %s", cause.received, cause.fix)
                 good[places] = False
         if not good.all():
             table, rows = table[good], rows[good]

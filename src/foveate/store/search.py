@@ -150,7 +150,7 @@ def _rank(
         try:
             texture, path, name = reader.load("images.id = ?", id)
         except StoreDamagedError as error:
-            log.warning("%s", error.received)
+            log.warning("%s\n  fix: %s", error.received, error.fix)
             continue
         except StoreKeyError:  # removed meanwhile
             continue

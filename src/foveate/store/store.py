@@ -307,7 +307,7 @@ class Store:
             try:
                 maps = score_maps(reader.by_path(path), queries, matched.calibration, negatives)
             except (StoreKeyError, StoreDamagedError) as error:  # removed meanwhile, or damaged
-                log.warning("%s", error.received)
+                log.warning("%s\n  fix: %s", error.received, error.fix)
                 continue
             yield name, maps[0] if isinstance(query, str) else maps
 
