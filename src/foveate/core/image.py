@@ -39,6 +39,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 MAX_BYTES = 256 * 2**20
 MAX_PIXELS = 64_000_000
 PILLOWS_LIMIT = 178_956_970
+TEXTURE_START = b'{"__metadata__":{"foveate"'  # near the beginning of a texture file
 ADDRESS = re.compile("(https?|ftp|s3|gs|file):/", re.IGNORECASE)
 
 Bytes = NDArray[np.uint8]
@@ -147,17 +148,19 @@ def shrink(rgb: Bytes, long_side: int | None) -> Bytes:
 
 
 def _read(path: Path, max_bytes: int) -> bytes:
+    fix = f"check spelling and permissions; the working directory is '{Path.cwd()}'"
     try:
         if path.is_file():  # not a device or a pipe, which may never end
             with path.open("rb") as file:
                 return file.read(max_bytes + 1)
-        what = "is a directory" if path.is_dir() else "is not a regular file" if path.exists() else ""
+        what = "is not a regular file" if path.exists() else ""
+        if path.is_dir():
+            what = "is a directory" + (" (an empty path means that, too)" if path == Path() else "")
+            fix = "name one of its images; of a folder of images make a store: foveate index, then foveate search"
     except (OSError, ValueError) as cause:  # ValueError: a name with a null byte
         what = f"cannot be read ({cause})"
     raise ImageNotFoundError(
-        f"'{path}' {what}" if what else f"no file at '{path}'",
-        expected="the path of a readable image file",
-        fix=f"check spelling and permissions; the working directory is '{Path.cwd()}'",
+        f"'{path}' {what}" if what else f"no file at '{path}'", expected="the path of a readable image file", fix=fix
     )
 
 
@@ -192,7 +195,9 @@ def _from_bytes(
         raise ImageFormatError(
             f"'{name}' is not an image that foveate reads ({start})",
             expected=", ".join(FORMATS) + ", judged by content and not by file name",
-            fix="convert it to PNG or JPEG, or download it again",
+            fix="this looks like a texture: foveate.Texture.load(path), or foveate look PATH.safetensors"
+            if TEXTURE_START in content[:64]
+            else "convert it to PNG or JPEG, or download it again",
         ) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as cause:
         raise ImageTooLargeError(

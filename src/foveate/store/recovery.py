@@ -187,7 +187,7 @@ def _refuse_foreign(path: Path) -> None:
         raise StoreError(
             f"the folder '{path}' holds other things and is no store",
             expected="a store, an empty folder, or a place where one can be made",
-            fix="choose another place; PHOTOS.fov is usual. Folders of images are what is added to a store",
+            fix=f"to search a folder of images make a store of it first: foveate index {path} -o {path.name}.fov",
         )
 
 
