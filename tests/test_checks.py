@@ -39,6 +39,8 @@ def test_what_is_right_comes_back_in_its_plain_type() -> None:
         (lambda: check_array("a", np.ones((2, 3)), (3, 2)), r"shape \[2, 3\]"),
         (lambda: check_array("a", [[np.nan]], (1, 1)), r"finite numbers, shape \[1, 1\]"),
         (lambda: check_array("a", [[2.0]], (1, 1), low=0, high=1), "from 0 to 1"),
+        (lambda: check_array("a", [[1e300]], (1, 1)), "finite numbers"),  # too large for float32: no warning
+        (lambda: check_number("x", [0.5] * 1000), r"^x=\[0.5, .{1,300}\n"),  # not all of a long list
         (lambda: check_array("a", np.ones((1, 1)), (1, 1), dtype=bool), "bool"),
         (lambda: check_array("a", object(), (1, 1)), "a object"),
         (lambda: check_array("a", [[1], [2, 3]], (None, 1)), "a list"),

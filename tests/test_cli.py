@@ -298,4 +298,6 @@ def test_zoom_finds_and_draws(run: Run) -> None:
     Image.fromarray(wide[::-1]).save("other.png")
     fails(run("zoom", "other.png", "a bus", "--out", "out", "--scene", "scene"), "other pixels")
     fails(run("zoom", "none.tif", "a bus"), "none.tif")
+    fails(run("zoom", "wide.png", "a bus", "--scene", "city.json"), "the name of a folder")  # before the work
+    assert not Path("city.json").exists()
     fails(run("zoom", "wide.png", "a bus", "--share", 15), "share")

@@ -78,6 +78,7 @@ def test_a_footprint_becomes_a_level(texture: Texture) -> None:
     assert np.array_equal(texture.sample(at, ["low_pass"], footprint=np.full(5, 16.0)), expected)
     turned = np.array([[0.0, 16.0], [-3.0, 0.0]])  # d(y, x)/d(row, column): a quarter turn, 16 pixels a column
     assert np.array_equal(texture.sample(at, ["low_pass"], footprint=np.stack([turned] * 5)), expected)
+    assert np.array_equal(texture.sample(at, ["low_pass"], footprint=[turned.tolist()] * 5), expected)
     assert np.array_equal(texture.sample(at, ["low_pass"], footprint=np.full(5, 8.0), level=1), expected)
 
 
@@ -99,6 +100,7 @@ def test_ids_are_never_blended(texture: Texture) -> None:
     [
         {"level": "high"},
         {"level": [1, 2]},
+        {"level": [[1], [2, 3]]},
         {"level": -1},
         {"footprint": np.zeros((3, 3))},
         {"footprint": np.array([np.nan])},

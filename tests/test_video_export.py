@@ -118,6 +118,18 @@ def test_an_existing_file_is_replaced_by_a_whole_one(tmp_path: Path, failure: ty
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_interrupt_while_it_is_closed_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    writer = ClipWriter(tmp_path / "a.mp4", SIZE, 24)
+    writer.write(still(1, SIZE)[0], 0)
+    monkeypatch.setattr("os.fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        writer.close()
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_goes_away(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()

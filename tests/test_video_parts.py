@@ -54,6 +54,18 @@ def test_a_patch_moves_with_the_picture_and_keeps_its_numbers() -> None:
     assert layer.age == 1
 
 
+def test_propagation_is_linear() -> None:
+    view, step = make_view(photo(*SIZE)), pan(*SIZE, 3.3, -7.1)
+    none = np.zeros(SHAPE, np.float32)
+
+    def propagated(z: Floats) -> Floats:
+        layer = propagate(make_layer(z, none, view), step, NO)
+        return blend_layers([propagate(layer, step, NO)], view).z
+
+    x, y = features(1), features(2)
+    np.testing.assert_allclose(propagated(2 * x - 3 * y), 2 * propagated(x) - 3 * propagated(y), atol=1e-5)
+
+
 def test_what_was_covered_on_the_way_stays_unknown() -> None:
     view = make_view(photo(*SIZE))
     gone = NO.copy()

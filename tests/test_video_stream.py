@@ -93,6 +93,14 @@ def test_only_keyframes_are_encoded_and_another_question_encodes_nothing(pan: li
     assert len(both.kept_new[0]) < 60 == len(both.kept_new[1])
 
 
+def test_a_question_alone_and_in_a_list_gets_the_same(pan: list[NDArray[np.uint8]]) -> None:
+    for one, several in zip(run(pan[:5]), run(pan[:5], ["a child", "broccoli"]), strict=True):
+        (relevance, kept, new), (same, kept_too, new_too) = one.answers[0], several.answers[0]
+        np.testing.assert_array_equal(relevance.map, same.map)
+        np.testing.assert_array_equal(kept.indices, kept_too.indices)
+        np.testing.assert_array_equal(new, new_too)
+
+
 def test_a_budget_by_the_map(pan: list[NDArray[np.uint8]]) -> None:
     for frame in run(pan[:6], budget="auto", hysteresis=0.5):
         assert len(frame.kept) == len(foveate.allocate(frame.relevance, "auto"))

@@ -39,7 +39,7 @@ def zoom(
     """Find small things in a large image: encode only the tiles that a question makes promising."""
     from foveate.core.checks import check_number
     from foveate.core.files import make_folder
-    from foveate.tiles.file import is_scene, load, save
+    from foveate.tiles.file import check_folder, is_scene, load, save
     from foveate.tiles.search import survey
 
     refuse_files(query)
@@ -47,7 +47,7 @@ def zoom(
     start = time.perf_counter()
     known = folder if folder is not None and is_scene(folder) else None
     if folder is not None:
-        make_folder(folder)  # better now than after the work
+        make_folder(check_folder(folder))  # better now than after the work
     with waiting(f"surveying {image}" if known is None else f"reading {known}", encoder):
         scene = survey(image, encoder=encoder or "nano") if known is None else load(known, image, encoder=encoder)
     seconds = time.perf_counter() - start

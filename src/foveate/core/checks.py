@@ -39,7 +39,7 @@ def check_int(
     """A whole number from `low` to `high` (None: no end); of Python or NumPy, never a bool."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and low <= value <= _end(high):
         return int(value)
-    raise error(f"{name}={value!r}", expected=f"a whole number {_range(low, high)}", fix=fix)
+    raise error(f"{name}={_show(value)}", expected=f"a whole number {_range(low, high)}", fix=fix)
 
 
 def check_number(
@@ -55,7 +55,7 @@ def check_number(
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool | np.complexfloating)
     if number and math.isfinite(value) and low <= value <= _end(high):  # type: ignore[arg-type, operator]
         return float(value)  # type: ignore[arg-type]
-    raise error(f"{name}={value!r}", expected=f"a number {_range(low, high)}", fix=fix)
+    raise error(f"{name}={_show(value)}", expected=f"a number {_range(low, high)}", fix=fix)
 
 
 def check_choice(
@@ -64,7 +64,7 @@ def check_choice(
     """One of a few values, equal and of the same type."""
     if any(type(value) is type(choice) and value == choice for choice in choices):
         return value
-    raise error(f"{name}={value!r}", expected=" or ".join(map(repr, choices)), fix=fix)
+    raise error(f"{name}={_show(value)}", expected=" or ".join(map(repr, choices)), fix=fix)
 
 
 def check_type(
@@ -81,7 +81,7 @@ def check_type(
     if isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds):
         return value
     wanted = expected or " or ".join(k.__name__ for k in kinds)
-    raise error(f"{name}={value!r}, of type {type(value).__name__}", expected=wanted, fix=fix)
+    raise error(f"{name}={_show(value)}, of type {type(value).__name__}", expected=wanted, fix=fix)
 
 
 def check_pair(
@@ -93,7 +93,8 @@ def check_pair(
             return check_int(name, value[0], low), check_int(name, value[1], low)
         except OptionError:
             pass  # said below, for the pair
-    raise error(f"{name}={value!r}", expected=f"two whole numbers (rows, columns), each {_range(low, None)}", fix=fix)
+    expected = f"two whole numbers (rows, columns), each {_range(low, None)}"
+    raise error(f"{name}={_show(value)}", expected=expected, fix=fix)
 
 
 def check_array(
@@ -116,7 +117,8 @@ def check_array(
     try:
         given = np.asarray(value)
         as_it_is = dtype is bool or dtype is None or given.dtype.kind not in "buif"
-        array = given if as_it_is else given.astype(dtype, copy=False)
+        with np.errstate(over="ignore"):  # what the type cannot hold becomes infinite, and is refused
+            array = given if as_it_is else given.astype(dtype, copy=False)
     except (TypeError, ValueError, RuntimeError):  # ragged lists; tensors on a GPU, of bfloat16, or with gradients
         given = array = np.empty(0, object)  # no numbers at all
     fits = sizes is None or (
@@ -142,6 +144,11 @@ def _described(value: object, array: NDArray[Any]) -> str:
         f" with values from {array.min():.4g} to {array.max():.4g}" if array.size and array.dtype.kind in "uif" else ""
     )
     return f"{array.dtype} of shape {list(array.shape)}{values}"
+
+
+def _show(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 def _end(high: float | None) -> float:

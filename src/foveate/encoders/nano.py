@@ -45,7 +45,7 @@ FILES = ("nano_image.onnx", "nano_text.safetensors", "nano_tokenizer.json")
 
 @dataclass(frozen=True)
 class NanoEncoder:
-    """The built-in encoder. `Nano.built_in()` reads its files from the package, `Nano(folder)` from elsewhere."""
+    """The built-in encoder. `NanoEncoder.built_in()` reads the package's files, `NanoEncoder(folder)` others."""
 
     folder: Path
     name: str = "nano"

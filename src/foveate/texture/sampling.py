@@ -48,7 +48,10 @@ def levels(level: ArrayLike, footprint: ArrayLike | None, n: int) -> NDArray[np.
 
 
 def _ndim(value: ArrayLike) -> int:
-    return getattr(value, "ndim", 1 if isinstance(value, list | tuple) else 0)
+    try:
+        return int(np.ndim(value))
+    except ValueError:  # a ragged list, which is refused later
+        return 1
 
 
 def read(

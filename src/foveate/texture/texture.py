@@ -251,7 +251,7 @@ class Texture(Frozen):
     ) -> Texture:
         """A new texture with one plane more (or another one), which shares everything else.
 
-            Args:
+        Args:
             name: one of the table that is stored as a plane (its range and resolution are known), or a new one.
             plane: numbers [h, w] at the channel's native resolution; kept as float16.
             made_by: a few words for `Texture.made_by`.

@@ -50,11 +50,7 @@ def save(scene: Scene, folder: str | os.PathLike[str]) -> None:
 
     Raises OutputError: then the folder holds the scene that it held before.
     """
-    path = Path(folder)
-    if path.suffix.lower() in NO_FOLDERS:
-        raise OutputError(
-            f"a scene in '{path.name}'", expected="the name of a folder", fix=f"pass '{path.with_suffix('')}'"
-        )
+    path = check_folder(folder)
     ours = "index of a scene"
     check_target(path / INDEX, ours, lambda file: bool(json.loads(file.read_text("utf-8"))["format"] == FORMAT))
     make_folder(path)
@@ -132,6 +128,16 @@ def load(
             fix="survey the image again, and save the scene once more",
         ) from cause
     return Scene(raster, overview, ReadOnly(windows), ReadOnly(tiles), side, match_encoder(overview.encoder, encoder))
+
+
+def check_folder(folder: str | os.PathLike[str]) -> Path:
+    """A folder that may hold a scene. Raises OutputError for a new one that is named like a file."""
+    path = Path(folder)
+    if path.suffix.lower() in NO_FOLDERS and not path.is_dir():
+        raise OutputError(
+            f"a scene in '{path.name}'", expected="the name of a folder", fix=f"pass '{path.with_suffix('')}'"
+        )
+    return path
 
 
 def is_scene(folder: str | os.PathLike[str]) -> bool:

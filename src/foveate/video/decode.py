@@ -208,8 +208,8 @@ def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float |
         rate: pictures a second of a folder or of arrays without times; 24 by default. Files and cameras have their own.
 
     Raises:
-        VideoNotFoundError: no such file, no images in the folder, no such camera.
-        VideoError: not a video, no picture in it, a URL; an array that is no picture, or none at all (when it is read).
+        VideoNotFoundError: no such file, a URL, no images in the folder, no such camera.
+        VideoError: not a video, no picture in it; an array that is no picture, or none at all (when it is read).
         MissingExtraError: PyAV is not installed. OptionError: a long side or rate that cannot be.
     """
     if long_side is not None:

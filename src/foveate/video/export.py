@@ -158,6 +158,9 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
             self._container = None
         except self._failures as cause:
             raise self._fail(cause) from cause
+        except BaseException:  # an interrupt must not leave a part behind either
+            self.discard()
+            raise
 
     def discard(self) -> None:
         """Remove what was written; what is at `path` stays as it is."""

@@ -151,8 +151,8 @@ def resize_flow(flow: Floats, shape: tuple[int, int]) -> Floats:
     if (h, w) == (tall, wide):
         return flow
     shrinks = h <= tall and w <= wide
-    propagate = cv2.resize(flow, (w, h), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
-    return np.asarray(propagate.reshape(h, w, 2) * np.array([h / tall, w / wide], np.float32), np.float32)
+    resized = cv2.resize(flow, (w, h), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    return np.asarray(resized.reshape(h, w, 2) * np.array([h / tall, w / wide], np.float32), np.float32)
 
 
 def is_inside(flow: Floats) -> NDArray[np.bool_]:
