@@ -10,11 +10,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from hypothesis import HealthCheck, settings
 
 import foveate
 from foveate import Texture
+from foveate.core.errors import MissingExtraError
 
 # Deadlines are times, and a time on a shared machine means nothing. Examples are the same in every run.
 settings.register_profile("foveate", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -72,6 +74,18 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
         return None
     return True if any(map(_is_missing, _imports(collection_path))) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """A test that meets a missing extra on its way is skipped; never in `make test`."""
+    report = yield
+    error = None if call.excinfo is None else call.excinfo.value
+    absent = isinstance(error, ModuleNotFoundError) and error.name in EXTRAS
+    if WHICH != "all" and (absent or isinstance(error, MissingExtraError)):
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), item.location[1] or 0, f"needs an extra: {error}")
+    return report
 
 
 @cache

@@ -26,6 +26,8 @@ from foveate.store.basis_check import likeness
 from foveate.viz.pictures import PAPER
 from tests.conftest import PHOTOS
 
+pytestmark = pytest.mark.slow
+
 SMALL = 128  # pixels, for the encoder, where its maps do not matter
 SQUARE = [[120, 80, 320, 80, 320, 240, 120, 240]]
 

@@ -13,6 +13,8 @@ from benchmarks.index import measure
 from foveate.core.errors import ImageNotFoundError, OptionError
 from tests.conftest import PHOTOS
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_row_for_each_number_of_workers(tmp_path: Path) -> None:
     (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8\xff nothing")

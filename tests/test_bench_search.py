@@ -29,6 +29,8 @@ from foveate.store.search import combine_peaks, highest
 from foveate.store.sources import encode_bytes
 from tests.store_toys import Rivalling, Toy, picture
 
+pytestmark = pytest.mark.slow
+
 TOY = Toy()
 ASKED = ("dog", "a cat on a mat", "red house", "sky", '"bow and arrow"')
 

@@ -19,6 +19,8 @@ from foveate.pipeline import score
 from foveate.store import Store
 from tests.conftest import PHOTOS
 
+pytestmark = pytest.mark.slow
+
 counted = pytest.mark.skipif(not store.READ_BYTES.exists(), reason="the system does not count what is read")
 
 

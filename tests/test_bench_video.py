@@ -38,6 +38,8 @@ from foveate.video.flow import FlowModel, make_view, view_shape, warp
 from foveate.video.propagate import blend_layers
 from foveate.video.step import State
 
+pytestmark = pytest.mark.video
+
 # --- rivals -----------------------------------------------------------------------------------------------------------
 
 

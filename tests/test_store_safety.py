@@ -73,6 +73,7 @@ def flip(path: Path, place: int) -> None:
 # --- crashes ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("arguments", [("nth",), ("kill", "--times", "4", "--seed", "1")])
 def test_a_crash_at_any_write_or_moment_loses_nothing_that_was_acknowledged(arguments: tuple[str, ...]) -> None:
     run = subprocess.run([sys.executable, HERE / "store_crash.py", *arguments], capture_output=True, text=True)
@@ -91,6 +92,7 @@ class Failing(Disk):
             raise OSError(28, "No space left on device")
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest, "SHARD_IMAGES", 2)
     folder, n = pictures(tmp_path / "photos", 5), 0

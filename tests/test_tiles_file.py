@@ -224,6 +224,7 @@ while True:
 """
 
 
+@pytest.mark.crash
 def test_a_killed_writer_leaves_a_whole_scene(tmp_path: Path) -> None:
     image, found = PHOTOS / "yellow_bus.jpg", set()
     rgb = foveate.load_image(image).rgb[:256, :256]

@@ -38,6 +38,8 @@ from foveate.texture.texture import EncoderStamp
 from foveate.viz.basis_page import page
 from tests.conftest import PHOTOS
 
+pytestmark = pytest.mark.slow
+
 NANO = load_encoder("nano")
 STAMP = EncoderStamp(NANO.name, NANO.revision, NANO.width)
 
@@ -108,6 +110,7 @@ def test_bad_images_are_listed_and_the_rest_is_taken_evenly(photos: Path) -> Non
     assert not same(found, gather(images_in([photos]), NANO, 700, seed=1))
 
 
+@pytest.mark.crash
 def test_a_killed_process_goes_on_to_the_same_result(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
