@@ -251,6 +251,8 @@ def _open_path(path: Path, text: str, long_side: int | None, rate: float | None)
         size = os.stat(text).st_size  # unlike Path("") an empty text is not this folder
         still = path.is_file() and _is_still(path)
         files = _list_images(path) if path.is_dir() else [path]
+    except FoveateError:  # VideoNotFoundError is an OSError
+        raise
     except (OSError, ValueError) as cause:  # no such file, a null byte, a name too long
         raise VideoNotFoundError(
             f"'{text[:200]}' cannot be read ({getattr(cause, 'strerror', None) or cause})",
