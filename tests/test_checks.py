@@ -30,6 +30,7 @@ def test_what_is_right_comes_back_in_its_plain_type() -> None:
         (lambda: check_int("n", 0, 1, 9), "from 1 to 9"),
         (lambda: check_number("x", float("nan")), "a number from 0 to 1"),
         (lambda: check_number("x", float("inf"), high=None), "from 0 on"),
+        (lambda: check_number("x", 10**400, high=None), "from 0 on"),
         (lambda: check_number("x", 1j), "a number"),
         (lambda: check_choice("c", 1, ("a", True)), "'a' or True"),
         (lambda: check_choice("c", [], ("a", "b")), r"c=\[\]"),

@@ -24,6 +24,7 @@ from PIL import Image
 
 from foveate import Store
 from foveate.core.errors import FoveateError, StoreDamagedError, StoreError, StoreVersionError
+from foveate.store import index as index_module
 from foveate.store import ingest
 from foveate.store.format import list_shards, read_shard
 from foveate.store.index import SCHEMA
@@ -145,6 +146,18 @@ def test_an_index_of_other_tables_is_made_again(statement: str, path: Path, righ
     use(path)
     assert opened(path).verify(repair=True).ok
     assert numbers(opened(path)) == right
+
+
+def test_every_row_is_compared_a_page_at_a_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "PAGE", 1)
+    assert opened(path).verify().ok
+    for statement in (
+        "UPDATE images SET flags = 9 WHERE id = (SELECT MAX(id) FROM images)",
+        "UPDATE names SET size = -1 WHERE path = (SELECT MAX(path) FROM names)",
+    ):
+        change(path, statement)
+        assert not opened(path).verify().ok
+        assert opened(path).verify(repair=True).ok
 
 
 @pytest.mark.parametrize("name", ["{}/victim", "../../outside/victim", "../quarantine/../../outside/victim"])

@@ -238,6 +238,46 @@ def test_a_lost_index_is_made_again(store: Store, damage: str) -> None:
     assert again.add(store.path.parent / "photos").added == 1  # what was removed
 
 
+def test_a_log_that_goes_while_a_reader_opens(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, real = numbers(store), os.lstat
+
+    def vanishing(path: str | Path) -> os.stat_result:
+        status = real(path)
+        if str(path).endswith("-wal"):  # whoever closes the index last removes it
+            os.unlink(path)
+        return status
+
+    store._reader().close()  # type: ignore[union-attr]
+    (store.path / "index.sqlite-wal").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", vanishing)
+        again = fresh(store)
+    assert numbers(again) == right
+
+
+@pytest.mark.parametrize("name", [".0123456789abcdef.part", ".0123456789abcdef.part-journal"])
+def test_what_a_crash_left_of_a_new_index_is_swept(name: str, store: Store, tmp_path: Path) -> None:
+    for path in (store.path, tmp_path / "new.fov"):
+        path.mkdir(exist_ok=True)
+        (path / name).touch()
+        if path == store.path:
+            assert any(name in note for note in fresh(store).verify().notes)
+        for _ in range(2):  # of a new store, when it is next written to
+            Store(path, encoder=Toy()).add(pictures(tmp_path / "more", 2, 50))
+        assert not (path / name).exists()
+
+
+def test_a_reader_that_opens_while_a_store_is_made_sees_what_is_added(tmp_path: Path) -> None:
+    seen: list[Store] = []
+
+    class Watched(Disk):
+        def step(self, what: str, path: Path) -> None:
+            seen.append(Store(tmp_path / "s.fov", encoder=Toy()))
+
+    Store(tmp_path / "s.fov", encoder=Toy(), disk=Watched()).add(pictures(tmp_path / "photos", 3))
+    assert {len(store) for store in seen} == {3}
+
+
 def test_an_old_index_that_was_put_back_loses_nothing(store: Store, tmp_path: Path) -> None:
     store._reader().close()  # type: ignore[union-attr]
     old = (store.path / "index.sqlite").read_bytes()

@@ -364,6 +364,17 @@ def test_a_merge_says_what_differs_and_whose_features_they_are(photos: Path, tmp
     assert not out.exists()
 
 
+@pytest.mark.parametrize("change", [{"part": "0/999999999999"}, {"done": -5}, {"count": -1}, {"count": "3"}])
+def test_moments_that_somebody_else_made(change: dict[str, Any], photos: Path, tmp_path: Path) -> None:
+    at = tmp_path / "a.moments"
+    one = gather(images_in([photos]), NANO, 90)
+    what = ReadOnly({**one.what, **{k: v for k, v in change.items() if k == "part"}})
+    moments = replace(one.moments, count=change.get("count", one.moments.count))
+    replace(one, what=what, moments=moments, done=change.get("done", one.done)).save(at)
+    with pytest.raises(BasisFileError):
+        Gathered.load(at)
+
+
 def test_nothing_but_a_basis_is_replaced(basis: FittedBasis, tmp_path: Path) -> None:
     path = tmp_path / "b.safetensors"
     path.write_text("a thesis")

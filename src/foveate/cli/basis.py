@@ -211,7 +211,7 @@ def _limits(texts: list[str]) -> Any:
 
 def _shard(text: str) -> tuple[int, int]:
     number, _, parts = text.partition("/")
-    if not (number.isdigit() and parts.isdigit() and int(number) < int(parts)):
+    if not (number.isdecimal() and parts.isdecimal() and int(number) < int(parts)):
         raise typer.BadParameter(f"--shard {text}: expected I/N, from 0/N to N-1/N")
     return int(number), int(parts)
 

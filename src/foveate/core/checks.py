@@ -14,6 +14,7 @@ The class is OptionError unless `error` names another. `fix` is what the reader 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
@@ -53,8 +54,9 @@ def check_number(
 ) -> float:
     """A finite number from `low` to `high` (None: no end); of Python or NumPy, never a bool."""
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool | np.complexfloating)
-    if number and math.isfinite(value) and low <= value <= _end(high):  # type: ignore[arg-type, operator]
-        return float(value)  # type: ignore[arg-type]
+    with contextlib.suppress(OverflowError):  # a whole number that is no float
+        if number and math.isfinite(value) and low <= value <= _end(high):  # type: ignore[arg-type, operator]
+            return float(value)  # type: ignore[arg-type]
     raise error(f"{name}={_show(value)}", expected=f"a number {_range(low, high)}", fix=fix)
 
 

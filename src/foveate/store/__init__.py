@@ -12,7 +12,7 @@
     disk.py         every write, and the lock of the one writer
     index.py        SQLite; rows are checked where they are read
     sources.py      folders and lists -> image files        record.py    features -> record
-    ingest.py       adding images                           engine.py    threads, processes or Ray that work
+    ingest.py       adding images                           engine.py    threads or Ray that work
     recovery.py     opening, mending after a crash          maintenance.py    verify, compact, merge
     reader.py       row -> texture                          texture.py   the texture that it gives
     search.py       short lists, exact scores               ann.py       short lists by FAISS

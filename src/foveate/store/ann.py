@@ -207,7 +207,7 @@ def build(store: Path, recall: float, wanted: Wanted, disk: Disk, progress: Call
         if not done:
             raise StoreError(f"no shard of '{store}' can be read", expected="vectors", fix="foveate store verify")
         sample = np.concatenate(parts).reshape(-1, space.basis.rank)
-        index = train(sample, min(lists_for(images * k), len(sample)))
+        index = train(sample, min(lists_for(done * k), len(sample)))  # `images` counts damaged shards too
         del parts, sample
         _, weights = space.basis.project(bank[even])
         best, count, shards = Best(weights), 0, list[str]()
@@ -360,7 +360,9 @@ class Lists:
         return np.unique(np.frombuffer(np.concatenate(parts).tobytes(), "<i8"))
 
     def _damaged(self, why: object) -> StoreDamagedError:
-        return StoreDamagedError(f"'{self.path}' is damaged ({why})", expected="the bytes that were written", fix=FIX)
+        reason = why.received if isinstance(why, FoveateError) else why
+        what = f"'{self.path}' is damaged ({reason})"
+        return StoreDamagedError(what, expected="the bytes that were written", fix=FIX)
 
 
 def read_head(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 from foveate.core.errors import OutputError, StoreLockedError
 
 PART = ".part"
-TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.part")
+TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.part(-journal|-wal|-shm)?")  # SQLite's, beside an index that is made
 PIECE = 2**20  # bytes written at a time
 
 

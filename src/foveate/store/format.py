@@ -105,8 +105,10 @@ def read_small(path: Path, most: int) -> bytes:
 
 
 def _damaged(what: str, cause: object, fix: str) -> StoreDamagedError:
+    reason = f"{type(cause).__name__}: {cause}" if isinstance(cause, Exception) else cause
+    reason = cause.received if isinstance(cause, FoveateError) else reason
     return StoreDamagedError(
-        f"{what} is damaged ({type(cause).__name__ + ': ' if isinstance(cause, Exception) else ''}{cause})",
+        f"{what} is damaged ({reason})",
         expected="what docs/store.md specifies, as it was written",
         fix=fix,
     )

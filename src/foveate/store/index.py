@@ -29,6 +29,7 @@ from foveate.store.format import ALPHA, FLAT, HEX, HUGE, MOST_CRC, MOST_INT, NAM
 
 INDEX_FILE = "index.sqlite"
 WAIT = 30.0  # seconds for another process that is at the index
+PAGE = 4096  # rows that are compared at a time
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS shards (
     sequence INTEGER PRIMARY KEY, file TEXT NOT NULL, bytes INTEGER NOT NULL, images INTEGER NOT NULL,
@@ -254,11 +255,17 @@ class Index:
         for (flaw,) in self.ask("PRAGMA integrity_check"):
             if flaw != "ok":
                 raise damaged_index(self.where, flaw)
-        self.images("1")
-        for path, name, size, modified in self.ask("SELECT path, name, size, modified FROM names"):
-            unpack_name(path), unpack_name(name)
-            if type(size) is not int or type(modified) is not int or size < 0:
-                raise damaged_index(self.where, f"the size and time of {path!r}")
+        rows = self.images(f"1 ORDER BY images.id LIMIT {PAGE}")
+        while rows:  # in pages: memory does not grow with the store
+            rows = self.images(f"images.id > ? ORDER BY images.id LIMIT {PAGE}", (rows[-1].id,))
+        columns = "SELECT path, name, size, modified FROM names"
+        names = self.ask(f"{columns} ORDER BY path LIMIT {PAGE}")
+        while names:
+            for path, name, size, modified in names:
+                unpack_name(path), unpack_name(name)
+                if type(size) is not int or type(modified) is not int or size < 0:
+                    raise damaged_index(self.where, f"the size and time of {path!r}")
+            names = self.ask(f"{columns} WHERE path > ? ORDER BY path LIMIT {PAGE}", (names[-1][0],))
         lost = "SELECT 1 FROM names WHERE image NOT IN (SELECT id FROM images) UNION ALL SELECT 1 FROM images WHERE "
         if self.ask(f"{lost} sequence NOT IN (SELECT sequence FROM shards) LIMIT 1"):
             raise damaged_index(self.where, "names without images, or images without shards")
@@ -277,7 +284,11 @@ def connect(where: Path, frozen: bool = False) -> sqlite3.Connection:
     """A connection to the index in a file. Raises StoreDamagedError where it is none."""
     for end in ("", "-wal", "-shm", "-journal"):  # SQLite would follow a link out of the store
         file = where.with_name(where.name + end)
-        if os.path.lexists(file) and not stat.S_ISREG(os.lstat(file).st_mode):
+        try:
+            regular = stat.S_ISREG(os.lstat(file).st_mode)
+        except OSError:  # not there: whoever closes the index last removes its log
+            continue
+        if not regular:
             raise damaged_index(file, "it is a link, or no file")
     address = f"{where.as_uri()}?{'immutable=1' if frozen else 'mode=rw'}"
     try:

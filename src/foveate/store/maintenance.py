@@ -20,7 +20,7 @@ from foveate.core.errors import FoveateError, StoreDamagedError, StoreError
 from foveate.core.grid import Grid
 from foveate.relevance.negatives import query_metric_of
 from foveate.store import ann
-from foveate.store.disk import PART, Disk
+from foveate.store.disk import TEMPORARY, Disk
 from foveate.store.format import FOLDER, Draft, Identity, Name, Record, find_flaws, list_shards, read_shard
 from foveate.store.index import IMAGES, ImageRow, Index, ShardRow, drop_shard, image_rows, pack_name, unpack_name
 from foveate.store.ingest import SHARD_BYTES, SHARD_IMAGES
@@ -84,7 +84,7 @@ def verify(path: Path, reader: Reader) -> Verified:
         problems.append(f"{name}: missing")
         damaged += _paths(reader, "images.sequence = ?", listed[name])
     for folder in (path, path / FOLDER):
-        notes += [f"{file.name}: left by a crash" for file in folder.glob(f".*{PART}")]
+        notes += [f"{file.name}: left by a crash" for file in folder.glob(".*") if TEMPORARY.fullmatch(file.name)]
     if (path / QUARANTINE).is_dir():
         notes += [f"{QUARANTINE}/{file.name}" for file in sorted((path / QUARANTINE).iterdir())]
     problem, note = ann.inspect(reader)

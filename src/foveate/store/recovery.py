@@ -183,7 +183,8 @@ def _refuse_foreign(path: Path) -> None:
             expected="the folder of a store, or a place where one can be made",
             fix="choose another place; PHOTOS.fov is usual",
         ) from cause
-    if any(name not in OURS and not name.startswith(INDEX_FILE) and not name.endswith(PART) for name in there):
+    ours = (n for n in there if n in OURS or n.startswith(INDEX_FILE) or n.endswith(PART) or TEMPORARY.fullmatch(n))
+    if there - set(ours):
         raise StoreError(
             f"the folder '{path}' holds other things and is no store",
             expected="a store, an empty folder, or a place where one can be made",
@@ -257,8 +258,8 @@ class Writer:
         self.identity, self.space = identity, space
         self.disk.make_folder(self.path / FOLDER)
         self.disk.publish(self.path / SPACE_FILE, [space.content])
-        self._publish_format()
         rebuild(self.path, self.disk)
+        self._publish_format()  # last: who reads from here on finds the index
 
     def commit(self, draft: Draft) -> None:
         """Publish a shard, then its rows: acknowledged when this returns. Raises OutputError."""

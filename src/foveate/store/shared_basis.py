@@ -47,6 +47,7 @@ from foveate.core.checks import check_array, check_int, check_type
 from foveate.core.errors import (
     BasisFileError,
     EngineError,
+    FoveateError,
     ImageNotFoundError,
     MissingExtraError,
     OptionError,
@@ -83,7 +84,7 @@ KEPT = 128  # directions in a file
 MOMENTS = "foveate-moments"
 EVERY = 200  # images between two checkpoints
 BATCH = 8  # images of one sum; the order of a sum of floats is part of the result
-PART = re.compile("[0-9]+/[1-9][0-9]*")
+PART = re.compile("[0-9]{1,6}/[1-9][0-9]{0,5}")
 LEAST, SHARE, MOST = 64, 10, 512  # images of a store's own sample: one in ten, within these
 CELLS = 256  # of each of them, for the basis
 FEW = 128  # of those, for the size of its steps: kept until it is known
@@ -219,7 +220,7 @@ def _refusing(path: str | os.PathLike[str], what: str, expected: str, fix: str) 
     except BasisFileError:
         raise
     except Exception as cause:
-        reason = f"{type(cause).__name__}: {cause}"
+        reason = cause.received if isinstance(cause, FoveateError) else f"{type(cause).__name__}: {cause}"
         raise BasisFileError(f"'{path}' is no {what} ({reason})", expected=expected, fix=fix) from cause
 
 
@@ -273,7 +274,8 @@ class Gathered(Frozen):
             what = ReadOnly[str, Any](header["what"])
             if not isinstance(what["encoder"], str) or not PART.fullmatch(what["part"]):
                 raise ValueError("no encoder or part")
-            return cls(Moments(int(header["count"]), first, second), int(header["done"]), bad, what)
+            count, done = (check_int(name, header[name], 0) for name in ("count", "done"))
+            return cls(Moments(count, first, second), done, bad, what)
 
 
 def merge(parts: Sequence[Gathered]) -> Gathered:
@@ -283,7 +285,7 @@ def merge(parts: Sequence[Gathered]) -> Gathered:
     count = int(numbers[0].partition("/")[2])
     differ = [name for name in whats[0] if any(what.get(name) != whats[0][name] for what in whats)]
     wrong = f"with different {', '.join(differ)}" if differ else ""
-    if numbers != sorted(f"{i}/{count}" for i in range(count)):
+    if len(numbers) != count or numbers != sorted(f"{i}/{count}" for i in range(count)):
         wrong = f"{wrong}; not all, or one twice".removeprefix("; ")
     if wrong:
         raise OptionError(
