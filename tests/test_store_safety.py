@@ -13,6 +13,7 @@ import threading
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -276,6 +277,25 @@ def test_a_reader_that_opens_while_a_store_is_made_sees_what_is_added(tmp_path: 
 
     Store(tmp_path / "s.fov", encoder=Toy(), disk=Watched()).add(pictures(tmp_path / "photos", 3))
     assert {len(store) for store in seen} == {3}
+
+
+def test_a_shard_that_cannot_be_opened_is_not_put_aside(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, real = numbers(store), Path.open
+    store._reader().close()  # type: ignore[union-attr]
+    for file in store.path.glob("index.sqlite*"):
+        file.unlink()
+
+    def failing(path: Path, *rest: Any, **named: Any) -> Any:
+        if path.parent.name == "shards":
+            raise OSError(24, "Too many open files")
+        return real(path, *rest, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", failing)
+        with pytest.raises(OutputError, match="Too many open files"):
+            fresh(store).add(store.path.parent / "photos")
+    assert not (store.path / "quarantine").exists()
+    assert numbers(fresh(store)) == right
 
 
 def test_an_old_index_that_was_put_back_loses_nothing(store: Store, tmp_path: Path) -> None:

@@ -312,6 +312,14 @@ class Writer:
             if int(file.name[:8]) in replaced:  # `compact` or a repair had no time to remove it
                 self.disk.remove(file)
                 continue
+            try:
+                file.open("rb").close()
+            except OSError as cause:  # too many open files, another's permissions: no damage
+                raise OutputError(
+                    f"the shard '{file}' cannot be opened ({cause.strerror or cause})",
+                    expected="a store whose files can be read",
+                    fix="mend its permissions, or end what holds many files open; then run the same again",
+                ) from cause
             shard, _, flaw = find_flaws(file)
             if shard is None or flaw or shard.identity != self.identity:
                 self.quarantine(file)
