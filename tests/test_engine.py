@@ -217,7 +217,7 @@ def test_photographs_and_a_basis_do_not_depend_on_the_engine(
     images = images_in([folder])
     nano = load_encoder("nano")
     here = gather(images, nano, 300)
-    there = gather(images, nano, 300, encoder="nano", engine=ray)
+    there = gather(images, nano, 300, worker_encoder="nano", engine=ray)
     assert (here.moments.count, here.done, here.bad) == (there.moments.count, there.done, there.bad)
     np.testing.assert_allclose(here.moments.second, there.moments.second, rtol=1e-5, atol=1e-5)  # threads differ
     by_ray = ["--engine", "ray", "--workers", "1"]

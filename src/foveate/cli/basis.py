@@ -55,22 +55,22 @@ def fit(
 
     number, parts = _shard(shard)
     _, by = make_engine(engine, workers, gpus, address)
-    tower, images = resolve_encoder(encoder or "nano"), images_in(folders)
-    check_int("rank", rank, 1, tower.width, fix="16 is usual")  # now, not when hours have passed
-    metric = _metric(tower, queries, pca) if parts == 1 else None
+    resolved, images = resolve_encoder(encoder or "nano"), images_in(folders)
+    check_int("rank", rank, 1, resolved.width, fix="16 is usual")  # now, not when hours have passed
+    metric = _metric(resolved, queries, pca) if parts == 1 else None
     if parts == 1:
         refuse_other_files(out)
     moments_at = out.with_name(f"{out.name}.{number}-of-{parts}.moments")
     with counting("images", len(images[number::parts]), "images") as progress:
         found = gather(
-            images, tower, samples, seed=seed, part=(number, parts), checkpoint=moments_at,
-            encoder=encoder or "nano", engine=by, progress=progress,
+            images, resolved, samples, seed=seed, part=(number, parts), checkpoint=moments_at,
+            worker_encoder=encoder or "nano", engine=by, progress=progress,
         )  # fmt: skip
     _list(found.bad)
     if parts > 1:
         print_json(moments=str(moments_at), images=found.done, bad=len(found.bad), samples=found.moments.count)
         return
-    _write(found, tower, out, rank, metric, queries, pca)
+    _write(found, resolved, out, rank, metric, queries, pca)
     moments_at.unlink(missing_ok=True)
 
 
@@ -89,15 +89,15 @@ def merge(
     from foveate.store.shared_basis import Gathered
     from foveate.store.shared_basis import merge as merge_moments
 
-    tower = resolve_encoder(encoder or "nano")
+    resolved = resolve_encoder(encoder or "nano")
     whole = merge_moments([Gathered.load(path) for path in moments])
-    if whole.what["encoder"] != f"{tower.name} {tower.revision}":
+    if whole.what["encoder"] != f"{resolved.name} {resolved.revision}":
         raise OptionError(
             f"features of encoder '{whole.what['encoder']}'",
-            expected=f"'{tower.name} {tower.revision}'",
+            expected=f"'{resolved.name} {resolved.revision}'",
             fix="name the encoder of 'foveate basis fit' with --encoder",
         )
-    _write(whole, tower, out, rank, _metric(tower, queries, pca), queries, pca)
+    _write(whole, resolved, out, rank, _metric(resolved, queries, pca), queries, pca)
 
 
 @app.command(epilog="Example:  foveate basis check basis.safetensors photos --queries questions.txt")
@@ -122,14 +122,14 @@ def check(
     from foveate.viz.basis_page import page
 
     fitted = FittedBasis.load(basis)
-    tower = encoder_for(fitted, encoder)
+    resolved = encoder_for(fitted, encoder)
     found = [Path(image.path) for image in images_in(folders)]
     images = found[:: max(1, -(-len(found) // max(1, most)))]
-    limits, texts = _limits(limit or []), _texts(queries, tower)
+    limits, texts = _limits(limit or []), _texts(queries, resolved)
     texts = texts if queries else texts[:: -(-len(texts) // ASKED)]
     make_folder(out)
     with counting("images", len(images), "images") as progress:
-        result = checked_on(fitted, images, tower, texts, limits, progress)
+        result = checked_on(fitted, images, resolved, texts, limits, progress)
     _list(result.bad)
     write_whole(out / "report.json", json.dumps(result.report(), indent=1).encode())
     write_whole(out / "report.html", page(result, fitted).encode("utf-8", "backslashreplace"))
@@ -149,32 +149,32 @@ def check(
     raise typer.Exit(0 if result.passed else 1)
 
 
-def _metric(tower: Any, queries: Path | None, pca: bool) -> Any:
+def _metric(encoder: Any, queries: Path | None, pca: bool) -> Any:
     """Of the file's questions, of the nouns, or (None) plain PCA."""
     from foveate.relevance.negatives import query_metric_of
     from foveate.texture.basis import query_metric
 
     if queries is not None:
-        return query_metric(_texts(queries, tower))
-    return None if pca else query_metric_of(tower)
+        return query_metric(_texts(queries, encoder))
+    return None if pca else query_metric_of(encoder)
 
 
-def _write(found: Any, tower: Any, out: Path, rank: int, metric: Any, queries: Path | None, pca: bool) -> None:
+def _write(found: Any, encoder: Any, out: Path, rank: int, metric: Any, queries: Path | None, pca: bool) -> None:
     from foveate.store.shared_basis import fit as fit_basis
     from foveate.texture.texture import EncoderStamp
 
     source = queries.name if queries is not None else "none: PCA" if pca else "nouns"
     made = {k: v for k, v in found.what.items() if k != "part"} | {"bad": len(found.bad), "queries": source}
-    basis = fit_basis(found.moments, metric, rank, EncoderStamp(tower.name, tower.revision, tower.width), made)
+    basis = fit_basis(found.moments, metric, rank, EncoderStamp(encoder.name, encoder.revision, encoder.width), made)
     basis.save(out)
     shares = basis.values / max(float(basis.values.sum()), 1e-30)
     kept, largest = round(float(shares[:rank].sum()), 4), round(float(shares[0]), 4)
     typer.echo(f"rank {rank} keeps {kept:.3f} of the squared scores; the first direction alone {largest:.3f}")
     counts = {name: basis.made[name] for name in ("images", "bad", "samples")}
-    print_json(basis=str(out), rank=rank, **counts, kept=kept, largest=largest, encoder=tower.name)
+    print_json(basis=str(out), rank=rank, **counts, kept=kept, largest=largest, encoder=encoder.name)
 
 
-def _texts(queries: Path | None, tower: Any) -> Any:
+def _texts(queries: Path | None, encoder: Any) -> Any:
     """Unit vectors of questions: the file's lines, or the bank of nouns."""
     from foveate.core.errors import QueryError
     from foveate.encoders.protocol import encode_texts
@@ -182,15 +182,15 @@ def _texts(queries: Path | None, tower: Any) -> Any:
     from foveate.relevance.query import prepare
 
     if queries is None:
-        return negatives_of(tower).vectors
+        return negatives_of(encoder).vectors
     try:
         lines = [line.strip() for line in queries.read_text("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as cause:
         raise QueryError(f"'{queries}' ({cause})", expected="a file with a question a line", fix="check it") from cause
-    phrases = list(dict.fromkeys(phrase for line in lines if line for phrase in prepare(tower, line).phrases))
+    phrases = list(dict.fromkeys(phrase for line in lines if line for phrase in prepare(encoder, line).phrases))
     if not phrases:
         raise QueryError(f"'{queries}' holds no question", expected="a question or noun a line", fix="write some")
-    return encode_texts(tower, [tower.templates[0].format(phrase) for phrase in phrases])
+    return encode_texts(encoder, [encoder.templates[0].format(phrase) for phrase in phrases])
 
 
 def _limits(texts: list[str]) -> Any:

@@ -164,7 +164,7 @@ class Checked:
 def check(
     basis: FittedBasis,
     images: Sequence[Path],
-    tower: Encoder,
+    encoder: Encoder,
     questions: NDArray[np.floating],
     limits: Limits | None = None,
     progress: Callable[[int], None] = lambda done: None,
@@ -173,7 +173,7 @@ def check(
 
     Raises OptionError where the basis is another encoder's, or no image could be read, and EncoderOutputError.
     """
-    encoder_for(basis, tower)
+    encoder_for(basis, encoder)
     ranks = sorted({*(rank for rank in RANKS if rank <= len(basis.directions)), basis.rank})
     q = np.asarray(questions, np.float32)
     numbers: list[dict[int, dict[str, float]]] = []  # of each image, by rank
@@ -186,8 +186,8 @@ def check(
         except BAD as error:
             bad.append((str(path), error.received))
         else:
-            dense = tower.encode_image(rgb)
-            check_features(tower, dense, (rgb.shape[0], rgb.shape[1]))
+            dense = encoder.encode_image(rgb)
+            check_features(encoder, dense, (rgb.shape[0], rgb.shape[1]))
             x = dense.features.reshape(-1, dense.features.shape[-1]).astype(np.float32)
             found, mean = _image(x, q, basis, ranks)
             numbers.append(found)

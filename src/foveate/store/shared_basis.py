@@ -316,13 +316,13 @@ def images_in(sources: Iterable[str | os.PathLike[str]]) -> list[Source]:
 
 def gather(
     images: Sequence[Source],
-    tower: Encoder,
+    encoder: Encoder,
     samples: int,
     *,
     seed: int = 0,
     part: tuple[int, int] = (0, 1),
     checkpoint: Path | None = None,
-    encoder: str | None = None,
+    worker_encoder: str | None = None,
     engine: Engine | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Gathered:
@@ -330,7 +330,8 @@ def gather(
 
     Args:
         checkpoint: file for the moments so far, written every 200 images; a run that finds it goes on there.
-        engine: what makes the sums instead of this process. encoder: the name by which its workers load the tower.
+        engine: what makes the sums instead of this process.
+        worker_encoder: the name by which its workers load the encoder.
 
     Raises:
         OptionError: no images, or no such part. BasisFileError: a checkpoint of another run.
@@ -344,10 +345,10 @@ def gather(
     mine = images[number::parts]
     names = hashlib.sha256(to_column("\0".join(image.name for image in images))).hexdigest()[:16]
     what: dict[str, Any] = {
-        "encoder": f"{tower.name} {tower.revision}", "images": len(images), "names": names,
+        "encoder": f"{encoder.name} {encoder.revision}", "images": len(images), "names": names,
         "samples": samples, "seed": seed, "part": f"{number}/{parts}",
     }  # fmt: skip
-    state = Gathered(Moments.nothing(tower.width), 0, (), ReadOnly(what))
+    state = Gathered(Moments.nothing(encoder.width), 0, (), ReadOnly(what))
     if checkpoint is not None and checkpoint.exists():
         state = Gathered.load(checkpoint)
         if dict(state.what) != what:
@@ -359,7 +360,7 @@ def gather(
         "path": [to_column(image.path) for image in todo],
         "name": [to_column(image.name) for image in todo],
     }
-    work = SumBatch(encoder or tower, max(1, -(-samples // len(images))), seed, tower.revision)
+    work = SumBatch(worker_encoder or encoder, max(1, -(-samples // len(images))), seed, encoder.revision)
     begun = saved = state.done
     for sums in (engine or Local()).map(work, columns, BATCH):
         for first, count, *moments, bad in zip(*(sums[name] for name in SumBatch.COLUMNS), strict=True):
@@ -401,14 +402,14 @@ class SumBatch:
     COLUMNS = ("number", "count", "first", "second", "bad")
 
     def __call__(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        tower = resolve_encoder(self.encoder)
-        if tower.revision != self.revision:
+        encoder = resolve_encoder(self.encoder)
+        if encoder.revision != self.revision:
             raise OptionError(
-                f"encoder '{tower.name}', revision {tower.revision}",
+                f"encoder '{encoder.name}', revision {encoder.revision}",
                 expected=f"revision {self.revision}",
                 fix="the same files of the encoder on all machines",
             )
-        moments, pixels = Moments.nothing(tower.width), _pixels_a_cell(tower)
+        moments, pixels = Moments.nothing(encoder.width), _pixels_a_cell(encoder)
         bad: list[tuple[int, str, bool]] = []
         for place, (path, name) in enumerate(zip(batch["path"], batch["name"], strict=True)):
             try:
@@ -416,27 +417,27 @@ class SumBatch:
             except BAD as error:
                 bad.append((place, error.received, isinstance(error, ImageNotFoundError)))
             else:
-                features = _draw(rgb, from_column(name), tower, self.each, self.seed, pixels)
+                features = _draw(rgb, from_column(name), encoder, self.each, self.seed, pixels)
                 moments = moments.with_features(features)
         row = (batch["number"][0], moments.count, moments.first.tobytes(), moments.second.tobytes(), json.dumps(bad))
         return {name: column([value]) for name, value in zip(self.COLUMNS, row, strict=True)}
 
 
 def _draw(
-    rgb: NDArray[np.uint8], name: str, tower: Encoder, count: int, seed: int, pixels: float | None
+    rgb: NDArray[np.uint8], name: str, encoder: Encoder, count: int, seed: int, pixels: float | None
 ) -> NDArray[np.float32]:
     """About `count` features [n, D] of an image, half of them from half the size, where the encoder takes it."""
     digest = hashlib.sha256(to_column(name)).digest()
     draw = np.random.default_rng([seed, int.from_bytes(digest[:8], "little")])
-    usual = tower.encode_image(rgb)
+    usual = encoder.encode_image(rgb)
     size = (rgb.shape[0], rgb.shape[1])
-    check_features(tower, usual, size)
+    check_features(encoder, usual, size)
     looks = [usual.features]
     if pixels is not None:
         side = max(LEAST_SIDE, round(max(usual.features.shape[:2]) * pixels / 2))
         with contextlib.suppress(OptionError):  # nor has one that refuses this size
-            half = tower.encode_image(rgb, long_side=side)
-            check_features(tower, half, size)
+            half = encoder.encode_image(rgb, long_side=side)
+            check_features(encoder, half, size)
             looks.append(half.features)
     out = []
     for features in looks:
@@ -446,10 +447,10 @@ def _draw(
     return np.concatenate(out).astype(np.float32)
 
 
-def _pixels_a_cell(tower: Encoder) -> float | None:
+def _pixels_a_cell(encoder: Encoder) -> float | None:
     """An encoder does not say how many pixels a cell takes, so it is asked with a small image; None has one size."""
     try:
-        return PROBE / tower.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE).grid.w
+        return PROBE / encoder.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE).grid.w
     except OptionError:
         return None
 
@@ -469,25 +470,25 @@ def sample_of(count: int) -> list[int]:
 
 def fit_space(
     sources: Sequence[Source],
-    tower: Encoder,
+    encoder: Encoder,
     long_side: int | None,
     rank: int,
     given: Basis | None = None,
     workers: int = 1,
 ) -> Space:
     """A basis from a sample of the images, or the steps for a `given` one. Raises StoreError if none can be read."""
-    metric = query_metric_of(tower)
+    metric = query_metric_of(encoder)
 
     def look(place: int) -> tuple[Moments, Floats] | None:
         try:
-            _, dense = encode_bytes(tower, read(sources[place]).content, long_side)
+            _, dense = encode_bytes(encoder, read(sources[place]).content, long_side)
         except BAD:
             return None
         x = dense.features.reshape(dense.grid.count, -1)
         x = x[:: max(1, len(x) // CELLS)].astype(np.float32)
-        return Moments.nothing(tower.width).with_features(x), x[:: max(1, len(x) // FEW)]
+        return Moments.nothing(encoder.width).with_features(x), x[:: max(1, len(x) // FEW)]
 
-    moments, few = Moments.nothing(tower.width), []
+    moments, few = Moments.nothing(encoder.width), []
     with ThreadPoolExecutor(workers, "foveate-fit") as pool:
         for found in pool.map(look, sample_of(len(sources))):
             if found is not None:
@@ -501,7 +502,7 @@ def fit_space(
         )
     basis = given
     if basis is None:
-        outward = principal(moments.covariance, metric).outward(min(rank, tower.width))
+        outward = principal(moments.covariance, metric).outward(min(rank, encoder.width))
         basis = Basis(moments.mean.astype(np.float32), outward)
     z = (np.concatenate(few) - basis.mean) @ inward(basis, metric)
     return Space(basis, (np.maximum(np.abs(z).max(0), SMALLEST) / STEPS).astype(np.float32))
