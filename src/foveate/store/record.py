@@ -85,7 +85,7 @@ def _own(x: Floats, rank: int, metric: Metric) -> tuple[Basis, NDArray[np.int8],
 def leading(covariance: Floats, rank: int) -> Floats:
     """The first `rank` eigenvectors of a symmetric matrix [D, D], by subspace iteration: float32 [D, rank].
 
-    basis.compress takes all of them exactly, which is most of the time that an image costs beside the tower.
+    basis.compress takes all of them exactly, which is most of the time that an image costs beside the network.
     """
     width = len(covariance)
     block = np.random.default_rng(0).standard_normal((width, min(width, rank + SPARE)), np.float32)
