@@ -68,6 +68,11 @@ def test_noun_phrases(question: str, phrases: list[str]) -> None:
         ("all animals except dogs, cats and birds", "animals", "dogs cats birds"),
         ("an animal other than a dog. the sky", "animal/sky", "dog"),
         ("not only a dog but also a cat", "dog/cat", ""),
+        ("is that not a bus?", "bus", ""),  # what a question denies is where one has to look
+        ("why is the dog not on the sofa?", "dog/sofa", ""),
+        ("there is no dog, right?", "dog", ""),
+        ("what is the man without a hat doing?", "man", "hat"),
+        ("where is the dog but not the cat?", "dog", "cat"),
         ("nothing but the bear", "bear", ""),
         ("is there no one on the beach?", "beach", ""),
         ("the no parking sign", "parking sign", ""),

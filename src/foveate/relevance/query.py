@@ -7,7 +7,7 @@ What is notable
 * The cutter is a list of words, not a parser: a word that may be a thing stays ("watch", "face", "drinks"), at the cost
   of phrases like "man stands". Quotes are exact: `the "parking meter"`.
 * "and" and commas ask for things together, "or" for any of them. What comes after "except", "without", "not" and "no"
-  is left out, and listed as `ignored`.
+  is left out, and listed as `ignored`; in a question ("is that not a bus?") "not" and "no" leave nothing out.
 * Text vectors are kept in a small cache: the same question asked again costs a lookup.
 """
 
@@ -83,6 +83,10 @@ _QUOTE = "\ue000"  # stands for a phrase in quotes
 # Phrases after these are left out; after the first kind all to the end of the clause ("everything but dogs and cats").
 _EXCEPT, _ALL, _OTHER_THAN = frozenset(("except", "excluding")), ("all", "everything", "anything"), ("other", "than")
 _NOT = frozenset("not no without nor neither".split())
+# "Is that not a bus?", "why is the dog not on the sofa?": what a question denies is where one has to look.
+_ASKING = frozenset(
+    "is are was were does do did has have can could will would should what which who whose where when why how".split()
+)
 _ENDS = frozenset((*".?!;:()", "but"))
 _LISTS = frozenset((*",&", "and", "or"))
 _DETERMINERS = frozenset("a an the some any his her its their my your our this that these those".split())
@@ -207,11 +211,14 @@ def _find_phrases(text: str) -> tuple[list[str], list[_Span]]:
 def _find_ignored(words: list[str], spans: list[_Span]) -> set[int]:
     """Places of the phrases that the question leaves out."""
     out: set[int] = set()
+    asks = "?" in words or (bool(words) and words[0] in _ASKING)
     for i, word in enumerate(words):
         before, after = (words[i - 1] if i else ""), (words[i + 1] if i + 1 < len(words) else "")
         rest = word in _EXCEPT or (word, before) in {("but", all_) for all_ in _ALL} or (before, word) == _OTHER_THAN
         name = word == "no" and before in _DETERMINERS  # "the no parking sign"
         if not rest and (word not in _NOT or name or after in ("only", "just", "one")):
+            continue
+        if asks and not rest and word != "without" and before != "but":
             continue
         end = i + 1
         for number, span in enumerate(spans):
