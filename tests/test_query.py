@@ -68,6 +68,12 @@ def test_noun_phrases(question: str, phrases: list[str]) -> None:
         ("all animals except dogs, cats and birds", "animals", "dogs cats birds"),
         ("an animal other than a dog. the sky", "animal/sky", "dog"),
         ("not only a dog but also a cat", "dog/cat", ""),
+        ("is it a cat and not a dog?", "cat/dog", ""),
+        ("can't you see the dog?", "dog", ""),
+        ("is the man with no shirt holding a cup?", "man/cup", "shirt"),
+        ("is there a dog, yes or no?", "dog", ""),
+        ("is the light red, yellow or green?", "light red/yellow/green", ""),
+        ("other than the dog, what animals are there?", "animals", "dog"),
         ("is that not a bus?", "bus", ""),  # what a question denies is where one has to look
         ("why is the dog not on the sofa?", "dog/sofa", ""),
         ("there is no dog, right?", "dog", ""),

@@ -39,8 +39,9 @@ i you he she it we they me him her us them my your his its our their mine yours 
 who whom whose which what where when why how there here
 in on at by for from to into onto upon with without within about above below under over between among behind beside
 besides except excluding next near around across against along through toward towards off out up down inside outside
-and or but nor so than then as if whether because while during not only also too very just still yet of
+and or but nor so than then yes as if whether because while during not only also too very just still yet of
 is are was were be been being am isn't aren't wasn't weren't do does did doing done don't doesn't didn't
+can't cannot couldn't won't wouldn't shouldn't hasn't haven't hadn't
 has have had having can could will would shall should may might must let's please
 how's what's where's who's there's that's it's he's she's
 """
@@ -157,7 +158,7 @@ def parse(text: str) -> Wording:
     words, spans = _find_phrases(unicodedata.normalize("NFC", text.replace(_QUOTE, " ")))
     negated = _find_ignored(words, spans)
     found = tuple(dict.fromkeys(s.phrase for i, s in enumerate(spans) if i not in negated))[:MAX_PHRASES]
-    ignored = tuple(dict.fromkeys(spans[i].phrase for i in sorted(negated)))
+    ignored = tuple(dict.fromkeys(spans[i].phrase for i in sorted(negated) if spans[i].phrase not in found))
     if not found and (ignored or all(word in _NAMELESS or not word.isalnum() for word in words)):
         raise QueryError(
             f"{text!r} names no thing" + (f" beside what to leave out ({', '.join(ignored)})" if ignored else ""),
@@ -218,7 +219,7 @@ def _find_ignored(words: list[str], spans: list[_Span]) -> set[int]:
         name = word == "no" and before in _DETERMINERS  # "the no parking sign"
         if not rest and (word not in _NOT or name or after in ("only", "just", "one")):
             continue
-        if asks and not rest and word != "without" and before != "but":
+        if asks and not rest and word != "without" and before not in ("but", "with"):  # "the man with no shirt"
             continue
         end = i + 1
         for number, span in enumerate(spans):
@@ -226,7 +227,8 @@ def _find_ignored(words: list[str], spans: list[_Span]) -> set[int]:
             if span.start <= i:
                 continue
             ends = between & _LISTS if end == i + 1 else not rest and "or" not in between
-            if ends or between & _ENDS:
+            new_clause = "," in between and not between <= _LISTS | _DETERMINERS | _BESIDE
+            if ends or new_clause or between & _ENDS:
                 break
             out.add(number)
             end = span.end
@@ -239,7 +241,7 @@ def _find_joined(words: list[str], spans: list[_Span]) -> list[bool]:
     for i in range(len(spans) - 1, 0, -1):
         gap = set(words[spans[i - 1].end : spans[i].start])
         adjective = spans[i - 1].phrase in _ADJECTIVES and not gap & _DETERMINERS  # "a black and white cat"
-        if gap & _LISTS and gap <= _LISTS | _DETERMINERS | _BESIDE and not adjective:
+        if gap & _LISTS and gap <= _LISTS | _DETERMINERS | _BESIDE and (not adjective or "or" in gap):
             following = kinds[i + 1] if i + 1 < len(spans) else ""
             kinds[i] = "or" if "or" in gap else "and" if gap & {"and", "&"} else following or "and"  # a comma
     return [kind == "and" for kind in kinds]
