@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from benchmarks import channels, common, fusion, query, refine
 from benchmarks.__main__ import app as benchmarks
-from foveate.cli.evaluate import command, compression, relevance
+from foveate.cli.evaluate import cases, command, compression, relevance
 from foveate.cli.evaluate.agreement import agreement, auroc, mean_estimate, ratio_estimate
 from foveate.cli.evaluate.coco import read_folder
 from foveate.cli.main import app
@@ -171,7 +171,7 @@ def test_the_command_writes_report_pairs_and_pictures(
     with Image.open(out / "cases.png") as page:
         sheet = np.asarray(page.convert("RGB"))
     assert [(sheet[:, x : x + 240] != PAPER).any() for x in range(12, 12 + 3 * 252, 252)] == [True] * 3
-    assert (np.abs(sheet.astype(int) - relevance.OUTLINE).sum(-1) == 0).sum() > 100
+    assert (np.abs(sheet.astype(int) - cases.OUTLINE).sum(-1) == 0).sum() > 100
 
 
 def test_likeness_of_equal_reversed_and_unrelated_maps() -> None:

@@ -7,6 +7,7 @@
     vlm.py          is a model faster with fewer visual tokens?
     agreement.py    a map with a mask, as numbers; intervals
     coco.py         reading a COCO-style folder
+    cases.py        the best, worst and random cases as pictures
     circumstances.py  versions and machine, for every report
 
 A report is a plain dict: "title", "rows" with the "cells" of a table, and what is needed to repeat it. benchmarks/ uses

@@ -41,7 +41,16 @@ class Estimate(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f} ({self.low:.2f}-{self.high:.2f})"
+        return "-" if np.isnan(self.mean) else f"{self.mean:.2f} ({self.low:.2f}-{self.high:.2f})"
+
+    def record(self) -> dict[str, float | None]:
+        """For JSON."""
+        return {name: plain(value) for name, value in self._asdict().items()}
+
+
+def plain(value: float) -> float | None:
+    """A number for JSON, which has no NaN."""
+    return None if np.isnan(value) else round(float(value), 4)
 
 
 def agreement(plane: NDArray[np.floating], mask: NDArray[np.bool_]) -> Agreement:

@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -31,12 +30,13 @@ from foveate.cli.evaluate.agreement import (
     RESAMPLES,
     SEED,
     Agreement,
-    Estimate,
     agreement,
     auroc_estimate,
     mean_estimate,
+    plain,
     ratio_estimate,
 )
+from foveate.cli.evaluate.cases import Case, choose_cases, draw_page
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import Folder
 from foveate.core.errors import OptionError, QueryError
@@ -46,13 +46,12 @@ from foveate.pipeline import encode, score
 from foveate.relevance.allocate import even_order
 from foveate.relevance.query import prepare
 from foveate.relevance.value import DETECTED
-from foveate.viz.pictures import Tile, arrange, draw_heat, scale_to
+from foveate.texture.texture import Texture
 
 QUOTES = str.maketrans('"“”', "   ")  # inside a question they would end it
 SIZES = {"small": 0.01, "medium": 0.10, "large": 1.0}  # a thing's share of the image, up to
 OTHER_THING = "another thing in the image"
 FOREIGN_QUESTION, FOREIGN_MAP = "a question from another image", "another image's map"
-CASES, TILE, OUTLINE = 7, 240, (64, 255, 96)  # pictures of each kind, their long side, the colour of masks
 NOTHING = Agreement(*[float("nan")] * len(Agreement._fields))
 Floats = NDArray[np.floating]
 
@@ -74,7 +73,7 @@ class Pair:
 
     def record(self) -> dict[str, Any]:
         """For one line of pairs.jsonl."""
-        maps = {label: {k: _plain(v) for k, v in a._asdict().items()} for label, a in self.found.items()}
+        maps = {label: {k: plain(v) for k, v in a._asdict().items()} for label, a in self.found.items()}
         known = {"image": self.image, "thing": self.thing, "share": round(self.share, 5), "size": self.size}
         return known | {"confidence": round(self.confidence, 4), "maps": maps}
 
@@ -106,10 +105,7 @@ def measure(
         others: dict[str, Floats | None] = {
             FOREIGN_QUESTION: None if foreign is None else resize_map(foreign, shape),
             FOREIGN_MAP: None if before is None else resize_map(before, shape),
-            "saliency": resize_map(texture.channel("saliency"), shape),
-            "centre": _centre(shape),
-            "uniform": _uniform(shape),
-            "random": random.random(shape),
+            **ignorant_maps(texture, shape, random),
         }
         for name, mask in item.masks.items():
             rest = [agreement(maps[other], mask) for other in maps if other != name]
@@ -126,27 +122,18 @@ def measure(
 
 def draw_cases(folder: Folder, encoder: str, pairs: Sequence[Pair], long_side: int | None = None) -> Image.Image:
     """The best, the worst and some random pairs by average precision: the thing outlined, heat below."""
-    ranked = sorted(pairs, key=lambda pair: -pair.found[encoder].precision)
-    random = np.random.default_rng(SEED).permutation(len(pairs))[:CASES]
-    kinds = {"best": ranked[:CASES], "worst": ranked[::-1][:CASES], "random": [pairs[i] for i in random]}
+    kinds = choose_cases(pairs, [pair.found[encoder].precision for pair in pairs])
     chosen = {pair.image for some in kinds.values() for pair in some}
     images = {item.name: item for item in folder.labelled(only=chosen)}
-    rows = []
-    for kind, some in kinds.items():
-        tiles = []
-        for pair in some:
-            item, asked = images[pair.image], question(pair.thing)
-            relevance = score(encode(item.rgb, encoder=encoder, long_side=long_side), asked, encoder=encoder)
-            small = scale_to(item.rgb, TILE)
-            full = item.masks[pair.thing].astype(np.uint8)
-            mask = cv2.resize(full, small.shape[1::-1], interpolation=cv2.INTER_NEAREST)
-            outlines, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
-            outlined = cv2.drawContours(small.copy(), outlines, -1, OUTLINE, 1)
-            caption = f"{pair.thing} {pair.found[encoder].precision:.2f} / {pair.confidence:.2f}"
-            tiles.append(Tile(np.concatenate([outlined, draw_heat(small, relevance.map)]), (caption,)))
-        title = f"{kind} (captions: average precision / confidence)"
-        rows.append(np.asarray(arrange(tiles, CASES, text=14, title=title, narrowest=TILE)))
-    return Image.fromarray(np.concatenate(rows))
+
+    def case(pair: Pair) -> Case:
+        item = images[pair.image]
+        texture = encode(item.rgb, encoder=encoder, long_side=long_side)
+        heat = score(texture, question(pair.thing), encoder=encoder).map
+        caption = f"{pair.thing} {pair.found[encoder].precision:.2f} / {pair.confidence:.2f}"
+        return Case(item.rgb, item.masks[pair.thing], heat, (caption,))
+
+    return draw_page({kind: [case(pair) for pair in some] for kind, some in kinds.items()})
 
 
 def question(name: str) -> str:
@@ -182,14 +169,14 @@ def _report(
     presence = auroc_estimate(confidence, there, number.tolist())
     return {
         "title": f"{images} images, {len(pairs)} things; means and 95 % intervals",
-        "rows": [_row(label, pairs, label) for label in pairs[0].found],
-        "sizes": [_row(f"{size} ({len(some)})", some, encoder) for size, some in by_size.items() if some],
-        "objectness": {"ratio": _values(objectness), "text": str(objectness)},
+        "rows": [map_row(label, pairs, label) for label in pairs[0].found],
+        "sizes": [map_row(f"{size} ({len(some)})", some, encoder) for size, some in by_size.items() if some],
+        "objectness": {"ratio": objectness.record(), "text": str(objectness)},
         "presence": {
-            "auroc": _values(presence),
+            "auroc": presence.record(),
             "text": str(presence),
-            "detected_when_there": _plain(called[there].mean()),
-            "detected_when_not": _plain(called[~there].mean()) if not there.all() else None,
+            "detected_when_there": plain(called[there].mean()),
+            "detected_when_not": plain(called[~there].mean()) if not there.all() else None,
             "asked": len(there),
         },
         "data": str(folder.path),
@@ -201,20 +188,22 @@ def _report(
     }
 
 
-def _row(title: str, pairs: Sequence[Pair], label: str) -> dict[str, Any]:
+def map_row(title: str, pairs: Sequence[Pair], label: str) -> dict[str, Any]:
+    """A row of the table of maps: how well those of this label agree with the masks."""
     images = [pair.number for pair in pairs]
     columns = {k: mean_estimate([getattr(p.found[label], k) for p in pairs], images) for k in Agreement._fields}
-    cells = [title, *("-" if np.isnan(e.mean) else str(e) for e in columns.values())]
-    return {"cells": cells, "map": label, **{name: _values(estimate) for name, estimate in columns.items()}}
+    cells = [title, *map(str, columns.values())]
+    return {"cells": cells, "map": label, **{name: estimate.record() for name, estimate in columns.items()}}
 
 
-def _values(estimate: Estimate) -> dict[str, float | None]:
-    return {name: _plain(value) for name, value in estimate._asdict().items()}
-
-
-def _plain(value: float) -> float | None:
-    """For JSON, which has no NaN."""
-    return None if np.isnan(value) else round(float(value), 4)
+def ignorant_maps(texture: Texture, shape: tuple[int, int], random: np.random.Generator) -> dict[str, Floats]:
+    """Maps that know no question: label -> [h, w]."""
+    return {
+        "saliency": resize_map(texture.channel("saliency"), shape),
+        "centre": _centre(shape),
+        "uniform": uniform_map(shape),
+        "random": random.random(shape),
+    }
 
 
 def _centre(shape: tuple[int, int]) -> Floats:
@@ -222,7 +211,7 @@ def _centre(shape: tuple[int, int]) -> Floats:
     return -np.hypot(y[:, None], x[None])
 
 
-def _uniform(shape: tuple[int, int]) -> Floats:
+def uniform_map(shape: tuple[int, int]) -> Floats:
     """A map whose highest K cells are spread evenly, for every K."""
     plane = np.empty(shape[0] * shape[1])
     plane[even_order(*shape)] = -np.arange(plane.size)
