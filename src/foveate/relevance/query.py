@@ -26,6 +26,7 @@ from foveate.core.checks import check_type
 from foveate.core.errors import QueryError
 from foveate.encoders.protocol import Encoder, encode_texts
 from foveate.relevance.cues import COLOURS, SPELLED, Cue, cues
+from foveate.relevance.phrase import Phrase, Span, structure
 
 MAX_CHARACTERS = 1000
 SHOWN = 60  # characters of a text in the repr of what was made of it
@@ -77,7 +78,6 @@ _SENTENCE = re.compile(r"(?<=[.?!])\s+|\n+")
 _CUTS = frozenset((_FUNCTION + _VERBS).split())
 _NAMELESS = frozenset(_FUNCTION.split()) - {"can", "will", "must", "down"}  # a can, a will, ...
 _AT_START, _PLACE, _ANSWER = (frozenset(words.split()) for words in (_COMMANDS, _PLACES, _ANSWERS))
-_ASKING = frozenset("what which how what's".split())
 _QUOTED = re.compile(r"[\"“”]([^\"“”]+)[\"“”]")
 _CUT = None  # stands for a cut in a list of words
 _QUOTE = "\ue000"  # stands for a phrase in quotes
@@ -107,11 +107,14 @@ class Wording(NamedTuple):
         phrases: its noun phrases, in order.
         groups: the same, those together that are asked for together ("a dog and a cat", but not "a dog or a cat").
         ignored: phrases that it leaves out: after "except", "without", "not" and "no".
+        structure: what each phrase is made of, in the same order (phrase.py). Of a question for something beside a noun
+            ("what is the man holding?") the phrase stays "man", and its structure says what is asked for.
     """
 
     phrases: tuple[str, ...]
     groups: tuple[tuple[str, ...], ...]
     ignored: tuple[str, ...] = ()
+    structure: tuple[Phrase, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +126,7 @@ class Query:
         phrases: the noun phrases it was reduced to, in order.
         vectors: unit text vectors, float32 [phrases, D].
         cues: channels that its words speak of (cues.py).
-        groups, ignored: as of Wording.
+        groups, ignored, structure: as of Wording.
     """
 
     text: str
@@ -132,6 +135,7 @@ class Query:
     cues: tuple[Cue, ...] = ()
     groups: tuple[tuple[str, ...], ...] = ()
     ignored: tuple[str, ...] = ()
+    structure: tuple[Phrase, ...] = ()
 
 
 def prepare(encoder: Encoder, text: str) -> Query:
@@ -150,8 +154,10 @@ def parse(text: str) -> Wording:
 
     Raises QueryError for a text of articles, pronouns and the like ("where is it?"), or of what to leave out alone.
 
-    >>> parse("a dog and a cat or a bird, but not a hat")
-    Wording(phrases=('dog', 'cat', 'bird'), groups=(('dog', 'cat'), ('bird',)), ignored=('hat',))
+    >>> parse("a dog and a cat or a bird, but not a hat")[:3]
+    (('dog', 'cat', 'bird'), (('dog', 'cat'), ('bird',)), ('hat',))
+    >>> parse("the wheel of the red bicycle").structure[0].place
+    Place(relation='part', of='red bicycle')
     >>> parse("Is there a cup of coffee in the picture? Answer the question using a single word.").phrases
     ('cup of coffee',)
     """
@@ -167,7 +173,7 @@ def parse(text: str) -> Wording:
         )
     if not found:
         whole = " ".join(text.split())
-        return Wording((whole,), ((whole,),))
+        return Wording((whole,), ((whole,),), (), (Phrase(whole, whole),))
     groups: list[list[str]] = []
     for i, joined in enumerate(_find_joined(words, spans)):
         if i in negated or spans[i].phrase not in found:
@@ -175,24 +181,18 @@ def parse(text: str) -> Wording:
         if not joined or i - 1 in negated:
             groups.append([])
         groups[-1].append(spans[i].phrase)
-    return Wording(found, tuple(tuple(dict.fromkeys(group)) for group in groups), ignored)
+    read = dict(zip([s.phrase for s in reversed(spans)], reversed(structure(words, spans)), strict=True))  # the first
+    together = tuple(tuple(dict.fromkeys(group)) for group in groups)
+    return Wording(found, together, ignored, tuple(read[phrase] for phrase in found))
 
 
-class _Span(NamedTuple):
-    """A phrase, and the words [start, end) that it was made of."""
-
-    phrase: str
-    start: int
-    end: int
-
-
-def _find_phrases(text: str) -> tuple[list[str], list[_Span]]:
+def _find_phrases(text: str) -> tuple[list[str], list[Span]]:
     """-> (the words of a question, its phrases). Where something is in quotes, only that is a phrase."""
     in_quotes = [phrase.strip() for phrase in _QUOTED.findall(text) if phrase.strip()]
     if in_quotes:
         words = _words(_QUOTED.sub(lambda found: _QUOTE if found[1].strip() else " ", text))
         places = [i for i, word in enumerate(words) if word == _QUOTE]
-        return words, [_Span(phrase, i, i + 1) for phrase, i in zip(in_quotes, places, strict=True)]
+        return words, [Span(phrase, i, i + 1, True) for phrase, i in zip(in_quotes, places, strict=True)]
     sentences = [part for part in _SENTENCE.split(text) if part.strip()]
     words = _words(" ".join(part for part in sentences if not _ORDER.match(part.strip())) or text)
     kept = [_CUT if _cuts(words, i) else word for i, word in enumerate(words)]
@@ -200,16 +200,16 @@ def _find_phrases(text: str) -> tuple[list[str], list[_Span]]:
     for i, word in enumerate([*kept, _CUT]):
         if word is not _CUT:
             start = start if phrase else i
-            phrase.append(word.removesuffix("'s"))
+            phrase.append(word.removesuffix("'s").removesuffix("'"))
         elif i < len(words) and _joins(words, kept, i):
             phrase.append(words[i])
         elif phrase and not (phrase[-1] == "of" and words[i] in ("a", "an", "the")):
-            spans.append(_Span(" ".join(phrase), start, i))
+            spans.append(Span(" ".join(phrase), start, i))
             phrase = []
     return words, spans
 
 
-def _find_ignored(words: list[str], spans: list[_Span]) -> set[int]:
+def _find_ignored(words: list[str], spans: list[Span]) -> set[int]:
     """Places of the phrases that the question leaves out."""
     out: set[int] = set()
     asks = "?" in words or (bool(words) and words[0] in _ASKING)
@@ -235,7 +235,7 @@ def _find_ignored(words: list[str], spans: list[_Span]) -> set[int]:
     return out
 
 
-def _find_joined(words: list[str], spans: list[_Span]) -> list[bool]:
+def _find_joined(words: list[str], spans: list[Span]) -> list[bool]:
     """Whether each phrase and the one before it are asked for together: "a dog and a cat", "dog, cat and bird"."""
     kinds = [""] * len(spans)
     for i in range(len(spans) - 1, 0, -1):
@@ -253,7 +253,12 @@ def _words(text: str) -> list[str]:
     for character in text.lower().replace("’", "'"):
         inside = character.isalnum() or character in "'-" or unicodedata.category(character).startswith("M")
         spaced.append(character if inside else f" {character} ")
-    return [word.strip("'-") or word for word in "".join(spaced).split()]
+    return [_strip(word) for word in "".join(spaced).split()]
+
+
+def _strip(word: str) -> str:
+    """A word without quotes and dashes around it; "giraffes'" keeps its sign of possession."""
+    return word if word.endswith("s'") and word[0].isalnum() else word.strip("'-") or word
 
 
 def _cuts(words: list[str], i: int) -> bool:
@@ -309,6 +314,6 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     stacked = np.stack(vectors).astype(np.float32)
     stacked.setflags(write=False)
     groups = tuple(tuple(p for p in group if p in readable) for group in wording.groups)
-    return Query(
-        text, tuple(readable), stacked, cues(text, tuple(readable)), tuple(filter(None, groups)), wording.ignored
-    )
+    read = tuple(s for phrase, s in zip(wording.phrases, wording.structure, strict=True) if phrase in readable)
+    said = cues(text, tuple(readable))
+    return Query(text, tuple(readable), stacked, said, tuple(filter(None, groups)), wording.ignored, read)
