@@ -6,13 +6,14 @@ annotations of unknown images or categories, crowds, empty polygons. Of run-leng
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from foveate.core.image import load_image
 
 RASTER = 8  # pixels of the image per mask sample
 SAME_ASPECT = 0.02  # annotations may be of a larger or smaller copy of the image, but not of a turned or cropped one
+HALVES = ("A", "B")
 FAR = 1e6  # pixels; beyond, OpenCV's coordinates overflow
 
 
@@ -58,11 +60,12 @@ class Annotated(NamedTuple):
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder that was checked: names of all thing categories, and images with at least one thing."""
+    """A folder that was checked: names of all thing categories, images with at least one thing, and those with none."""
 
     path: Path
     names: tuple[str, ...]
     images: tuple[Annotated, ...]
+    empty: tuple[Annotated, ...] = ()
 
     def labelled(self, limit: int | None = None, only: Container[str] | None = None) -> Iterator[Labelled]:
         """The images with their masks, at most `limit` of them; `only` those of these names.
@@ -74,7 +77,9 @@ class Folder:
             check_int("limit", limit, fix="leave it out for all images")
         if not self.images:
             raise OptionError(
-                f"no labelled image in '{self.path}'", expected="at least one thing", fix="check annotations.json"
+                f"no labelled image in '{self.path}'",
+                expected="at least one thing",
+                fix="check annotations.json, or leave out --half",
             )
         with open_images(self.path) as read:
             for image in self.images[:limit]:
@@ -84,10 +89,20 @@ class Folder:
                 masks: dict[str, NDArray[np.uint8]] = {}
                 for outline in image.outlines:
                     mask = masks.setdefault(outline.thing, np.zeros(rgb.shape[:2], np.uint8))
-                    _fill(mask, outline, _scale(image, mask.shape))
-                found = {thing: _on_raster(mask) for thing, mask in masks.items() if mask.any()}
+                    _fill(mask, outline, find_scale(image, mask.shape))
+                found = {thing: on_raster(mask) for thing, mask in masks.items() if mask.any()}
                 if found:
                     yield Labelled(image.file, rgb, found)
+
+    def half(self, half: str) -> Folder:
+        """The folder with the images of one half alone (`half_of`)."""
+        images, empty = (tuple(i for i in some if half_of(i.file) == half) for some in (self.images, self.empty))
+        return replace(self, images=images, empty=empty)
+
+
+def half_of(file: str) -> str:
+    """One of HALVES by a digest of the file's name: the same on every machine, and whatever else is in the folder."""
+    return HALVES[hashlib.sha256(Path(file).name.encode("utf-8", "replace")).digest()[0] % 2]
 
 
 def read_folder(data: Path) -> Folder:
@@ -118,7 +133,7 @@ def read_folder(data: Path) -> Folder:
             raise ValueError(f"its id or {field} occurs twice" if name.strip() else f"its {field} is empty")
         seen.update(known)
         if part == "images":
-            images[key] = Annotated(name, _finite(entry.get("width", 0)), _finite(entry.get("height", 0)), [])
+            images[key] = Annotated(name, finite(entry.get("width", 0)), finite(entry.get("height", 0)), [])
         elif is_thing:
             names[key] = name
 
@@ -129,16 +144,17 @@ def read_folder(data: Path) -> Folder:
             except (KeyError, TypeError, ValueError, OverflowError, OptionError) as cause:
                 what = f"lacks {cause}" if isinstance(cause, KeyError) else getattr(cause, "received", str(cause))
                 raise _wrong(file, f"{part}[{number}]: {what}") from None
-    return Folder(data, tuple(names.values()), tuple(image for image in images.values() if image.outlines))
+    labelled, empty = (tuple(i for i in images.values() if bool(i.outlines) == some) for some in (True, False))
+    return Folder(data, tuple(names.values()), labelled, empty)
 
 
 def _outline(thing: str, entry: dict[str, Any]) -> Outline:
     codes = entry.get("segmentation")
-    polygons = [np.reshape([_finite(v) for v in part], (-1, 2)) for part in codes] if isinstance(codes, list) else []
+    polygons = [np.reshape([finite(v) for v in part], (-1, 2)) for part in codes] if isinstance(codes, list) else []
     usual = [points for points in polygons if len(points) >= 3]
     if usual:
         return Outline(thing, usual, ())
-    x, y, w, h = (_finite(v) for v in entry["bbox"])
+    x, y, w, h = (finite(v) for v in entry["bbox"])
     if w < 0 or h < 0:
         raise ValueError(f"bbox {entry['bbox']} has a negative size")
     return Outline(thing, [], (x, y, x + w, y + h))
@@ -148,7 +164,8 @@ def _key(value: Any) -> Any:
     return check_type("id", value, (int, str))
 
 
-def _finite(value: Any) -> float:
+def finite(value: Any) -> float:
+    """A coordinate in pixels, not too far away to be drawn. Raises OptionError for what is no finite number."""
     return min(max(check_number("value", value, -math.inf, None), -FAR), FAR)
 
 
@@ -160,8 +177,8 @@ def _wrong(file: Path, what: str) -> OptionError:
     )
 
 
-def _scale(image: Annotated, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """Annotated pixels -> the file's pixels, as factors (x, y)."""
+def find_scale(image: Annotated, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Annotated pixels -> the file's pixels, as factors (x, y). Raises OptionError where the aspect differs."""
     if not image.width or not image.height:
         return np.ones(2)
     x, y = shape[1] / image.width, shape[0] / image.height
@@ -182,8 +199,13 @@ def _fill(mask: NDArray[np.uint8], outline: Outline, scale: NDArray[np.float64])
         mask[int(y0) : math.ceil(y1), int(x0) : math.ceil(x1)] = 1
 
 
-def _on_raster(mask: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    share = resize_map(mask, (max(1, round(mask.shape[0] / RASTER)), max(1, round(mask.shape[1] / RASTER))))
+def on_raster(mask: NDArray[np.uint8], shape: tuple[int, int] | None = None) -> NDArray[np.bool_]:
+    """A mask of 0 and 1 [H, W] with anything in it -> bool [H / 8, W / 8], or of this shape: covered by half or more.
+
+    Of a thing too small for that, the fullest sample.
+    """
+    usual = max(1, round(mask.shape[0] / RASTER)), max(1, round(mask.shape[1] / RASTER))
+    share = resize_map(mask, shape or usual)
     return share >= min(0.5, float(share.max()))
 
 
@@ -195,6 +217,28 @@ def open_images(data: Path) -> Iterator[Callable[[str], NDArray[np.uint8]]]:
         folder = data / "images" if (data / "images").is_dir() else data
         yield lambda name: load_image(folder / name).rgb
         return
+    with open_tar(tar) as find:
+
+        def read(name: str) -> NDArray[np.uint8]:
+            content = find(name)
+            if content is None:
+                raise OptionError(
+                    f"'{tar}' holds no '{name}'",
+                    expected="every image that is named beside it",
+                    fix="add it, or take it out",
+                )
+            try:
+                return load_image(content).rgb
+            except FoveateError as error:
+                what = f"'{name}' in '{tar}': {error.received}"
+                raise type(error)(what, expected=error.expected, fix=error.fix) from None
+
+        yield read
+
+
+@contextmanager
+def open_tar(tar: Path) -> Iterator[Callable[[str], bytes | None]]:
+    """A function from a name, or from its last part where only one member has it, to the content of that member."""
     try:
         archive = tarfile.open(tar)  # noqa: SIM115 - closed below; what happens inside is not to be caught here
         members = {member.name: member for member in archive if member.isfile()}
@@ -205,18 +249,10 @@ def open_images(data: Path) -> Iterator[Callable[[str], NDArray[np.uint8]]]:
     many = Counter(Path(name).name for name in members)
     short = {Path(name).name: member for name, member in members.items() if many[Path(name).name] == 1}
 
-    def read(name: str) -> NDArray[np.uint8]:
+    def find(name: str) -> bytes | None:
         member = members.get(name) or short.get(Path(name).name)
         content = archive.extractfile(member) if member else None
-        if content is None:
-            raise OptionError(
-                f"'{tar}' holds no '{name}'", expected="every image of annotations.json", fix="add it, or take it out"
-            )
-        try:
-            return load_image(content.read()).rgb
-        except FoveateError as error:
-            what = f"'{name}' in '{tar}': {error.received}"
-            raise type(error)(what, expected=error.expected, fix=error.fix) from None
+        return content.read() if content else None
 
     with archive:
-        yield read
+        yield find

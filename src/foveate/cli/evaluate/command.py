@@ -13,6 +13,7 @@ from foveate.cli.terminal import Device, Dtype, EncoderName, LongSide, counting,
 
 if TYPE_CHECKING:
     from foveate.cli.evaluate.coco import Folder
+    from foveate.cli.evaluate.relevance import Pair
 
 evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure how good it is, on your own data.")
 CocoData = Annotated[Path, typer.Option("--data", help="Folder with annotations.json (COCO) and its images.")]
@@ -21,6 +22,7 @@ Images = Annotated[
 ]
 Limit = Annotated[int, typer.Option(help="Images at most.")]
 COMPRESSED = 128  # images at most for the table of compression: it keeps the features of all of them
+SHOWN = 5  # refused questions at most that are printed
 
 # Of a plan to time a model; `python -m benchmarks vlm` has the same.
 Budgets = Annotated[str, typer.Option(help="Percents of the cells that the model gets, with commas between.")]
@@ -32,35 +34,69 @@ Repeats = Annotated[int, typer.Option(help="Measurements of each number.")]
 
 @evaluate.command("relevance")
 def evaluate_relevance(
-    data: CocoData,
+    data: Annotated[
+        Path,
+        typer.Option(help="Folder with annotations.json (COCO) or queries.json (open questions) and its images."),
+    ],
     encoder: EncoderName = None,
     limit: Limit = 100_000,
     long_side: LongSide = None,
+    half: Annotated[
+        str | None,
+        typer.Option(help="A or B: one half of the images, by their names. Tune on one, report the other."),
+    ] = None,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for report.json, pairs.jsonl and cases.png; made if needed.")
     ] = Path("foveate-bench"),
 ) -> None:
-    """Is the heat on the thing? Against COCO masks and baselines, with intervals and pictures."""
-    from foveate.cli.evaluate.agreement import Agreement
+    """Is the heat on the thing? Against masks and baselines, with intervals and pictures (docs/evaluate.md)."""
+    from foveate.cli.evaluate.coco import HALVES
+    from foveate.core.checks import check_choice
+    from foveate.core.errors import OptionError
+
+    if half is not None:
+        check_choice("--half", half, HALVES, fix="leave it out for all images")
+    if (data / "queries.json").is_file():
+        _evaluate_questions(data, encoder or "nano", limit, long_side, half, out)
+    elif (data / "annotations.json").is_file():
+        _evaluate_things(data, encoder or "nano", limit, long_side, half, out)
+    else:
+        raise OptionError(
+            f"'{data}' has neither annotations.json nor queries.json",
+            expected="a COCO-style folder (annotations.json), or one of open questions (queries.json), with its images",
+            fix="pass --data FOLDER with one of them; docs/evaluate.md shows both",
+        )
+
+
+def _evaluate_things(data: Path, encoder: str, limit: int, long_side: int | None, half: str | None, out: Path) -> None:
+    """The names of a COCO-style folder, its stuff where it has label masks, and compression."""
     from foveate.cli.evaluate.coco import read_folder
+    from foveate.cli.evaluate.open import measure as measure_open
+    from foveate.cli.evaluate.questions import read_stuff
     from foveate.cli.evaluate.relevance import draw_cases, measure
     from foveate.cli.results import write_picture
     from foveate.core.files import make_folder, write_whole
 
-    name, folder = encoder or "nano", read_folder(data)
+    folder = read_folder(data)
+    folder = folder if half is None else folder.half(half)
+    stuff = read_stuff(folder)
     make_folder(out)  # before the minutes of work; and every result is written before anything is printed
     with counting("relevance", min(limit, len(folder.images))) as progress:
-        report, pairs = measure(folder, name, limit, long_side, progress)
-    write_whole(out / "pairs.jsonl", "".join(json.dumps(pair.record()) + "\n" for pair in pairs).encode())
+        report, pairs = measure(folder, encoder, limit, long_side, progress)
+    report["half"] = half
+    write_whole(out / "pairs.jsonl", _lines(pairs))
     write_whole(out / "report.json", json.dumps(report, indent=1).encode())
-    compression = _compress(folder, name, min(limit, COMPRESSED), long_side)
+    compression = _compress(folder, encoder, min(limit, COMPRESSED), long_side)
     report["compression"] = compression["rows"]
+    if stuff is not None:
+        with counting("stuff", min(limit, len(stuff.photographs))) as progress:
+            report["stuff"], asked = measure_open(stuff, encoder, limit, long_side, progress)
+        write_whole(out / "stuff.jsonl", _lines(asked))
     write_whole(out / "report.json", json.dumps(report, indent=1).encode())
-    write_picture(out / "cases.png", draw_cases(folder, name, pairs, long_side))
-    metrics = tuple(field.replace("_", " at ") + (" %" if "_" in field else "") for field in Agreement._fields)
-    sizes = f"\n{name}, by the thing's share of the image: up to 1 %, up to 10 %, more"
-    print_rows(report, ("map", *metrics))
-    print_rows(report, ("things", *metrics), "sizes", sizes)
+    write_picture(out / "cases.png", draw_cases(folder, encoder, pairs, long_side))
+    sizes = f"\n{encoder}, by the thing's share of the image: up to 1 %, up to 10 %, more"
+    print_rows(report, ("map", *_metrics()))
+    print_rows(report, ("things", *_metrics()), "sizes", sizes)
     presence = report["presence"]
     typer.echo(
         f"\nprecision of the right question over that of another thing in the image: {report['objectness']['text']}\n"
@@ -68,9 +104,71 @@ def evaluate_relevance(
         f"{presence['detected_when_there']} of the things that are there and {presence['detected_when_not']} of the "
         "others\n"
     )
+    if stuff is not None:
+        _show_questions(report["stuff"], "stuff, from the label masks: ")
+        typer.echo("")
     _show_compression(compression)
-    typer.echo(f"\npictures of the best, worst and random cases: {out / 'cases.png'}; each pair: {out / 'pairs.jsonl'}")
+    _show_files(out)
     print_json(**report)
+
+
+def _evaluate_questions(
+    data: Path, encoder: str, limit: int, long_side: int | None, half: str | None, out: Path
+) -> None:
+    """The open questions of a folder with queries.json."""
+    from foveate.cli.evaluate.open import draw_cases, measure
+    from foveate.cli.evaluate.questions import read_questions
+    from foveate.cli.results import write_picture
+    from foveate.core.files import make_folder, write_whole
+
+    questions = read_questions(data)
+    questions = questions if half is None else questions.half(half)
+    make_folder(out)
+    with counting("relevance", min(limit, len(questions.photographs))) as progress:
+        report, asked = measure(questions, encoder, limit, long_side, progress)
+    report["half"] = half
+    write_whole(out / "pairs.jsonl", _lines(asked))
+    write_whole(out / "report.json", json.dumps(report, indent=1).encode())
+    write_picture(out / "cases.png", draw_cases(questions, encoder, asked, long_side))
+    _show_questions(report)
+    print_rows(
+        report,
+        ("map", *_metrics()),
+        "maps",
+        "\nall questions about what is there, beside maps of other things and of none",
+    )
+    _show_files(out)
+    print_json(**report)
+
+
+def _show_questions(report: dict[str, Any], title: str = "") -> None:
+    """The tables of open questions."""
+    from foveate.cli.evaluate.open import DETECTED, NOUNS, WHERE
+
+    print_rows(report, WHERE, title=title + report["title"])
+    print_rows(report, DETECTED, "detected", "\nis it there? AUROC: of confidence, beside questions about what is not")
+    if report["nouns"]:
+        print_rows(report, NOUNS, "nouns", "\nthe whole question beside its noun alone, on the same mask")
+    refused = report["refused"]
+    if refused["number"]:
+        names = ", ".join(map(repr, refused["questions"][:SHOWN]))
+        more = ", ..." if len(refused["questions"]) > SHOWN else ""
+        typer.echo(f"\nrefused, and counted as not found: {refused['number']} ({names}{more})")
+
+
+def _show_files(out: Path) -> None:
+    typer.echo(f"\npictures of the best, worst and random cases: {out / 'cases.png'}; each pair: {out / 'pairs.jsonl'}")
+
+
+def _lines(pairs: Iterable[Pair]) -> bytes:
+    return "".join(json.dumps(pair.record()) + "\n" for pair in pairs).encode()
+
+
+def _metrics() -> tuple[str, ...]:
+    """Columns of a table of maps."""
+    from foveate.cli.evaluate.agreement import Agreement
+
+    return tuple(field.replace("_", " at ") + (" %" if "_" in field else "") for field in Agreement._fields)
 
 
 @evaluate.command("compression")

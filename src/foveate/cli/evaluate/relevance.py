@@ -124,11 +124,13 @@ def draw_cases(folder: Folder, encoder: str, pairs: Sequence[Pair], long_side: i
     """The best, the worst and some random pairs by average precision: the thing outlined, heat below."""
     kinds = choose_cases(pairs, [pair.found[encoder].precision for pair in pairs])
     chosen = {pair.image for some in kinds.values() for pair in some}
-    images = {item.name: item for item in folder.labelled(only=chosen)}
+    seen = {
+        item.name: (item, encode(item.rgb, encoder=encoder, long_side=long_side))
+        for item in folder.labelled(only=chosen)
+    }
 
     def case(pair: Pair) -> Case:
-        item = images[pair.image]
-        texture = encode(item.rgb, encoder=encoder, long_side=long_side)
+        item, texture = seen[pair.image]
         heat = score(texture, question(pair.thing), encoder=encoder).map
         caption = f"{pair.thing} {pair.found[encoder].precision:.2f} / {pair.confidence:.2f}"
         return Case(item.rgb, item.masks[pair.thing], heat, (caption,))
