@@ -210,7 +210,8 @@ def test_near_is_within_sixteen_pixels() -> None:
         ("the man's wristwatch", False, "the man"),
         ("what is the cat sitting on?", False, "the cat"),
         ("a dog", False, None),
-        ("the tie-dye shirt", False, None),
+        ("the tie-dye shirt", False, "the shirt"),
+        ("the knobs of the stove", False, "the stove"),
         ("sky", False, None),
     ],
 )

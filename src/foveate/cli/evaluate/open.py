@@ -9,8 +9,8 @@ that of chance. It has no peak.
 Beside it, in the same run:
 * another question: the maps of the other questions about the photograph that have another mask (overlap at most one
   half). The ratio of the two precisions is the *swap control*: 1 means that the words made no difference.
-* the noun alone: the map of the first everyday noun in the question ("the dog" of "the dog's ears"), on the mask of the
-  whole question. Where the two are equal, the map found the whole and nothing more.
+* the noun alone ("the dog" of "the dog's ears", "the seat" of "the brown leather seat"): its map on the mask of the
+  whole question. Where the two are as good as each other, the other words made no difference.
 * maps that know no question.
 
 A question that the library refuses counts as not detected, with confidence 0 and a map that says nothing.
@@ -47,6 +47,7 @@ from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode, score
+from foveate.relevance.query import parse
 from foveate.texture.texture import Texture
 
 OTHER_QUESTION, NOUN = "another question", "its noun alone"
@@ -197,14 +198,25 @@ def is_of_a_person(text: str) -> bool:
 
 
 def noun_in(text: str) -> str | None:
-    """The first everyday noun of a question as a question of its own, or None where there is none, or nothing else.
+    """The noun of a question as a question of its own, or None where there is none, or nothing else.
 
-    >>> noun_in("the dog's ears"), noun_in("what is the cat sitting on?"), noun_in("a dog"), noun_in("sky")
-    ('the dog', 'the cat', None, None)
+    The first word that names an everyday thing. Where there is none, as the library parses the first phrase with more
+    in it than a noun: the whole that it is part of, or its noun.
+
+    >>> noun_in("the dog's ears"), noun_in("the knobs of the stove"), noun_in("the yellow wall"), noun_in("a dog")
+    ('the dog', 'the stove', 'the wall', None)
     """
     words = _words(text)
     first = next((word for word in words if word in THINGS), None)
-    return None if first is None or not set(words) - {first, "the", "a", "an"} else f"the {first}"
+    if first is not None:
+        return f"the {first}" if set(words) - {first, "the", "a", "an"} else None
+    try:
+        phrases = parse(text).structure
+    except QueryError:
+        return None
+    things = (p.place.of if p.place is not None and p.place.relation == "part" else p for p in phrases)
+    nouns = [(thing.noun, phrase.text) for thing, phrase in zip(things, phrases, strict=True)]
+    return next((f"the {noun}" for noun, text in nouns if noun not in ("", text)), None)
 
 
 def _words(text: str) -> list[str]:
