@@ -104,6 +104,10 @@ class QueryError(FoveateError, ValueError):
     """A question that cannot be asked: empty, too long, or in no language the encoder knows."""
 
 
+class QueryLanguageWarning(UserWarning):
+    """A question that looks like another language than those the encoder reads, but may be a name."""
+
+
 class BudgetError(FoveateError, ValueError):
     """A number of tokens that cannot be kept: not a whole number, below 1, or above the number of cells."""
 

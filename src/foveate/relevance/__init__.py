@@ -9,6 +9,7 @@ Begin with `value`, then `score` and `allocate`.
 * value: Relevance and Relevances, what a question found.
 * query: a question becomes noun phrases (together, or left out), and those become text vectors.
 * phrase: what a phrase is made of: the thing, what it is like, where it belongs; and what a question asks for.
+* language: is a question in a language that nano does not read?
 * negatives: nouns that a question competes with.
 * score: text vectors become a calibrated map with a confidence.
 * cues: words of the question that name a channel ("red", "written").

@@ -111,7 +111,7 @@ _QUALITIES = _set(
     smaller larger taller shorter longer older younger brighter darker lighter first second third last fourth
     leftmost rightmost topmost whole entire half single double same different electric digital portable dead live
     stuffed fake real artificial leafy leafless green-leaved dead bony crowded busy quiet calm choppy overcast rainy
-    paved unpaved cracked peeling wild tame domestic female male
+    paved unpaved cracked peeling wild tame domestic female male floppy matching half-eaten
     """
 )
 _ATTRIBUTES = _COLOURS | _SIZES | _QUALITIES
@@ -195,46 +195,37 @@ _MADE_OF = tuple(
     for wholes, _, parts in (
         kind.partition(">")
         for kind in """
-        dog cat horse cow sheep zebra giraffe elephant bear bird goat lion tiger monkey rabbit parrot owl eagle
-        seagull pigeon swan goose deer pig donkey camel kitten puppy calf fox wolf squirrel penguin ostrich rhino
-        hippo dolphin whale shark snake turtle frog butterfly peacock rooster bull lamb foal pony moose elk animal >
-        head face ear ears eye eyes nose mouth leg legs foot feet neck tongue teeth hair arm arms hand hands finger
-        fingers knee knees elbow shoulder shoulders chin chest back belly stomach lips beard mustache moustache
-        wrist toes thumb forehead cheek cheeks eyebrows tail tails paw paws mane horn horns trunk tusk tusks wing
-        wings beak feather feathers fur hoof hooves claw claws whiskers snout antlers body collar leash saddle
-        stripes spots shell fin fins udder muzzle;
-        man woman boy girl child kid baby person player rider skier surfer snowboarder skateboarder lady guy men
-        women people toddler batter pitcher catcher > head face ear ears eye eyes nose mouth leg legs foot feet neck
-        tongue teeth hair arm arms hand hands finger fingers knee knees elbow shoulder shoulders chin chest back
-        belly stomach lips beard mustache moustache wrist toes thumb forehead cheek cheeks eyebrows;
-        car bus truck van taxi bicycle bike motorcycle motorbike scooter train plane airplane aeroplane jet boat
-        ship tractor cart wagon helicopter jeep suv trailer vehicle skateboard stroller suitcase pickup tram
-        sailboat > wheel wheels tire tires tyre tyres door doors window windows windshield windscreen headlight
-        headlights taillight taillights hood bumper engine wing wings tail propeller propellers mirror mirrors roof
-        handlebar handlebars pedal pedals spokes fender grille mast masts sail sails deck hull cockpit handle
-        handles;
-        bicycle bike motorcycle motorbike scooter > seat saddle frame basket chain bell kickstand;
-        chair table couch sofa bed desk bench stool cabinet oven stove refrigerator fridge microwave dresser toilet
-        dishwasher wardrobe cupboard armchair nightstand drawer freezer door window furniture > leg legs arm arms
-        drawer drawers handle handles knob knobs door doors seat headboard armrest lid backrest frame;
-        cup mug pot pan kettle teapot jar bottle knife umbrella bag basket suitcase bucket jug pitcher hammer spoon
-        fork racket toothbrush broom scissors purse box can > handle handles lid lids cap spout blade strap straps
-        rim label neck cork top;
-        clock > face hand hands dial;
-        house building church barn hotel cottage castle tower skyscraper shed hut cabin temple school store shop
-        restaurant > roof window windows door doors chimney wall walls steeple facade balcony entrance porch steps;
-        tree palm oak pine > trunk trunks branch branches leaf leaves bark;
-        flower rose tulip plant sunflower daisy > petal petals stem stems leaf leaves;
-        shirt jacket coat dress blouse sweater jeans pants suit hoodie > collar sleeve sleeves pocket pockets button
-        buttons zipper hood cuff cuffs hem;
-        shoe boot sneaker > lace laces sole soles heel;
-        laptop tv television monitor phone computer tablet cellphone > screen screens;
-        laptop phone piano calculator remote > keys key keyboard button buttons;
-        sink bathtub tub > faucet faucets tap taps drain;
-        lamp > shade base;
-        guitar violin > strings neck;
-        bicycle car truck bus van motorcycle > lights
-        """.split(";")
+    dog cat horse cow sheep zebra giraffe elephant bear bird goat lion tiger monkey rabbit parrot owl eagle seagull
+    pigeon swan goose deer pig donkey camel kitten puppy calf fox wolf squirrel penguin ostrich rhino hippo dolphin
+    whale shark snake turtle frog butterfly peacock rooster bull lamb foal pony moose elk animal > head face ear
+    ears eye eyes nose mouth leg legs foot feet neck tongue teeth hair arm arms hand hands finger fingers knee knees
+    elbow shoulder shoulders chin chest back belly stomach lips beard mustache moustache wrist toes thumb forehead
+    cheek cheeks eyebrows tail tails paw paws mane horn horns trunk tusk tusks wing wings beak feather feathers fur
+    hoof hooves claw claws whiskers snout antlers body collar leash saddle stripes spots shell fin fins udder
+    muzzle; man woman boy girl child kid baby person player rider skier surfer snowboarder skateboarder lady guy men
+    women people toddler batter pitcher catcher > head face ear ears eye eyes nose mouth leg legs foot feet neck
+    tongue teeth hair arm arms hand hands finger fingers knee knees elbow shoulder shoulders chin chest back belly
+    stomach lips beard mustache moustache wrist toes thumb forehead cheek cheeks eyebrows; car bus truck van taxi
+    bicycle bike motorcycle motorbike scooter train plane airplane aeroplane jet boat ship tractor cart wagon
+    helicopter jeep suv trailer vehicle skateboard stroller suitcase pickup tram sailboat > wheel wheels tire tires
+    tyre tyres door doors window windows windshield windscreen headlight headlights taillight taillights hood bumper
+    engine wing wings tail propeller propellers mirror mirrors roof handlebar handlebars pedal pedals spokes fender
+    grille mast masts sail sails deck hull cockpit handle handles; bicycle bike motorcycle motorbike scooter > seat
+    saddle frame basket chain bell kickstand; chair table couch sofa bed desk bench stool cabinet oven stove
+    refrigerator fridge microwave dresser toilet dishwasher wardrobe cupboard armchair nightstand drawer freezer
+    door window furniture > leg legs arm arms drawer drawers handle handles knob knobs door doors seat headboard
+    armrest lid backrest frame; cup mug pot pan kettle teapot jar bottle knife umbrella bag basket suitcase bucket
+    jug pitcher hammer spoon fork racket toothbrush broom scissors purse box can > handle handles lid lids cap spout
+    blade strap straps rim label neck cork top; clock > face hand hands dial; house building church barn hotel
+    cottage castle tower skyscraper shed hut cabin temple school store shop restaurant > roof window windows door
+    doors chimney wall walls steeple facade balcony entrance porch steps; tree palm oak pine > trunk trunks branch
+    branches leaf leaves bark; flower rose tulip plant sunflower daisy > petal petals stem stems leaf leaves; shirt
+    jacket coat dress blouse sweater jeans pants suit hoodie > collar sleeve sleeves pocket pockets button buttons
+    zipper hood cuff cuffs hem; shoe boot sneaker > lace laces sole soles heel; laptop tv television monitor phone
+    computer tablet cellphone > screen screens; laptop phone piano calculator remote > keys key keyboard button
+    buttons; sink bathtub tub > faucet faucets tap taps drain; lamp > shade base; guitar violin > strings neck;
+    bicycle car truck bus van motorcycle > lights
+    """.split(";")
     )
 )
 _PART_OF = {
@@ -246,10 +237,10 @@ _PARTS = frozenset(_PART_OF) | _set(
 )
 _TWO_WORD_PARTS = _pairs(
     "license plate,number plate,side mirror,side mirrors,roof rack,exhaust pipe,steering wheel,seat belt,tail light,"
-    "tail lights,head light,head lights,door handle,door handles,door knob,upper deck,lower deck,landing gear"
+    "tail lights,head light,head lights,upper deck,lower deck,landing gear"
 )  # fmt: skip
 _WEARABLE = _set(_CLOTHES) | _COLOURS
-_HEAD = _set("head hair heads")
+_HEAD, _HANDS = _set("head hair heads"), _set("hand hands arm arms lap")
 
 # Nouns in -ing; other words in -ing at the end of a phrase say what the thing does: "bus moving".
 _NOUNS_ING = _set(
@@ -263,20 +254,39 @@ _NOUNS_ING = _set(
     keyring teething swimming smoking living dining wiring lining
     """
 )
-_AFTER = _set("parked made covered filled mounted seated")  # say something of the word before them: "the car parked"
-_ROOMS = _set("room restroom bathroom toilet store day section shoe shoes wear clothing clothes bike bicycle")
+# Say something of the word before them: "the car parked"; "like" is left out ("what is the weather like?").
+_AFTER = _set(
+    """
+    parked made covered filled mounted seated perched docked dressed surrounded decorated stacked hung like
+    """
+)
+# Say something of the word before them in "is the dog wet?".
+_PREDICATES = (_COLOURS - {"orange", "tan", "lavender", "olive", "violet"}) | _set(
+    """
+    open closed empty full broken clean dirty wet dry muddy dusty rusty torn ripe unripe rotten raw cooked fried
+    melted frozen fresh burnt bald pregnant tall big small large huge tiny old young new bright dark cloudy overcast
+    sunny blurry curly crowded busy calm fake real alive dead asleep awake round square long short lit unlit happy
+    sad angry striped wooden barefoot shiny
+    """
+)
+# One thing, though "of" stands after a word that is a part elsewhere.
+_WHOLE = _pairs(
+    "body water,head lettuce,head broccoli,head cabbage,head garlic,ear corn,ears corn,leg lamb,wall bricks"
+)
+_ROOMS = _set("room restroom bathroom toilet store section")  # "the men's room" is one thing
 
 _PREPOSITIONS: dict[str, Relation] = {
     preposition.strip(): relation
     for relation, prepositions in _table(
         """
         on: on, on top of, on the top of, at the top of, upon, onto, atop, across, on the front of, on the back of
-        in: in, inside, inside of, within, into, among, amongst, amid, in the middle of, in the back of
+        in: in, inside, inside of, within, into, among, amongst, amid, in the middle of, in the back of, out of
         in: in the corner of, in the center of, in the centre of, at the bottom of, on the bottom of
-        under: under, below, beneath, underneath
+        under: under, below, beneath, underneath, hanging from, hung from, suspended from
         above: above, over
         beside: beside, next to, near, near to, by, close to, at, against, alongside, along, around, between
-        beside: adjacent to, in between, to the side of, on the side of, surrounding, on either side of
+        beside: adjacent to, in between, surrounding, to the side of, on the side of, on either side of
+        beside: at the end of, at the side of, at the sides of, on both sides of, on the other side of
         left: left of, to the left of, on the left of, on the left side of, to the left side of
         right: right of, to the right of, on the right of, on the right side of, to the right side of
         behind: behind, in back of, at the back of
@@ -308,17 +318,18 @@ _DONE: dict[str, Relation] = {
 }
 _POSTURE = _set(
     """
-    sitting standing lying laying resting leaning perched seated sleeping sat stood parked stacked piled placed located
-    hanging hung mounted attached growing floating swimming stuck displayed shown written printed painted seen visible
-    kept stored sit sits stand stands lie lies walking running jumping flying waiting crouching kneeling climbing
-    relaxing napping skating skiing grazing posing playing working dining gathered surfing arranged out being tied
+    sitting standing lying laying resting leaning perched seated sleeping sat stood parked stacked piled placed
+    located hanging hung mounted attached growing floating swimming stuck displayed shown written printed painted
+    seen visible kept stored sit sits stand stands lie lies walking running jumping flying waiting crouching
+    kneeling climbing relaxing napping skating skiing grazing posing playing working dining gathered surfing
+    arranged out being tied
     """
 )
 _HOLDS = _set(
     """
     holding carrying wearing eating drinking using reading holds carries wears eats having has have playing throwing
-    swinging hitting kicking catching touching flying pouring cutting pushing pulling petting feeding walking brushing
-    washing
+    swinging hitting kicking catching touching flying pouring cutting pushing pulling petting feeding walking
+    brushing washing
     """
 )
 _RIDES = _set("riding rides driving drives surfing")
@@ -342,6 +353,8 @@ _KIND = _set("color colour colors colours kind kinds type types sort sorts brand
 _STATES = _set(
     "is are was were do does did has have had isn't aren't wasn't weren't doesn't don't didn't there why when if can't"
 )
+_DOES = _set("do does did")
+_BEFORE_A_NOUN = [[word] for word in sorted(_ARTICLES | _OWN)]
 _THAT = _set("that which who directly right")
 _ENDS = _set(". ? ! ; : ( )")
 
@@ -358,8 +371,8 @@ def structure(words: Sequence[str], spans: Sequence[Span]) -> tuple[Phrase, ...]
     for clause in clauses:
         _place(clause, found, places)
     out = [replace(p, text=s.phrase) for p, s in zip(places, spans, strict=True)]
-    for i, tail in enumerate(tails):
-        if tail:
+    for i, (tail, span) in enumerate(zip(tails, spans, strict=True)):
+        if tail and tail != ["like"] and not (tail[-1] in _DONE or words[span.end : span.end + 1] in _BEFORE_A_NOUN):
             out[i] = replace(out[i], attributes=(*out[i].attributes, " ".join(tail)))
     for clause in clauses:
         frame = _frame(clause, words, spans, places)
@@ -400,7 +413,8 @@ def _read(words: Sequence[str]) -> Phrase:
         before = _read_simple(left).attributes if head in _KEEPS_ATTRIBUTES else ()
         return replace(of_what, text=text, attributes=(*before, *of_what.attributes))
     thing = _read_simple(left)
-    if head in _DEPICTIONS or (head in _CONTAINERS and article != "the") or (not article and head not in _PARTS):
+    contains = head in _CONTAINERS and article != "the"
+    if head in _DEPICTIONS or contains or (head, right[-1]) in _WHOLE or (not article and head not in _PARTS):
         return Phrase(text, f"{thing.noun} of {of_what.text}", thing.attributes)
     return replace(_inside(thing, Place("part", of_what)), text=text)
 
@@ -440,7 +454,8 @@ def _read_simple(words: Sequence[str]) -> Phrase:
 def _split(words: Sequence[str], spans: Sequence[Span]) -> tuple[list[list[str]], list[list[str]]]:
     """-> (the words of each phrase, those at its end that say what the thing does: "bus moving")."""
     cores, tails = [], []
-    asks = bool(words) and words[0] in _BE
+    first = words[0] if words else ""
+    asks = "is" if first in _BE else "does" if first in _ASKS and not _DOES.isdisjoint(words) else ""
     for span in spans:
         core, tail = list(words[span.start : span.end]), list[str]()
         while len(core) > 1 and not span.quoted and _says(core[-1], core[-2], asks):
@@ -450,12 +465,18 @@ def _split(words: Sequence[str], spans: Sequence[Span]) -> tuple[list[list[str]]
     return cores, tails
 
 
-def _says(word: str, before: str, asks: bool) -> bool:
+def _says(word: str, before: str, asks: str) -> bool:
+    """Whether a word at the end of a phrase says what the thing does or is like: "the bus moving"."""
     if before in _ATTRIBUTES or before in _ARTICLES or before == "of" or before.endswith(("'s", "s'")):
         return False
-    if asks and word in _COLOURS and word not in ("orange", "rose"):
+    if asks == "is" and word in _PREDICATES:
         return True
-    return word in _AFTER or (word.endswith("ing") and len(word) > 4 and word not in _NOUNS_ING)
+    return word in _AFTER or is_doing(word) or (asks == "does" and word in _DONE)
+
+
+def is_doing(word: str) -> bool:
+    """Whether a word says what something does, "pulling", and names no thing as "building" does."""
+    return word.endswith("ing") and len(word) > 4 and word not in _NOUNS_ING
 
 
 def _clauses(words: Sequence[str], spans: Sequence[Span], tails: Sequence[Sequence[str]]) -> list[list[_Item]]:
@@ -500,17 +521,24 @@ def _place(clause: Sequence[_Item], found: Sequence[Phrase], places: list[Phrase
 
 def _link(gap: Sequence[str], definite: bool) -> Relation | None:
     """What the words between two phrases say: ["sitting", "on", "the"] -> "on"."""
-    i, end = 0, len(gap)
+    end = len(gap)
     while end and gap[end - 1] in _DETERMINERS and gap[end - 1] != "of":
         end -= 1
-    while i < end and (
-        gap[i] in _BE or gap[i] in _POSTURE or gap[i] in ("that", "which", "who", "'s", "directly", "right")
-    ):
-        i += 1
-    words = gap[i:end]
-    if len(words) == 1 and words[0] in _HOLDS | _RIDES and definite:
-        return "on" if words[0] in _RIDES else "with"
-    return _PREPOSITIONS.get(" ".join(words)) if words else None
+    words = gap[:end]
+    while words:
+        if len(words) == 1 and definite and (words[0] in _HOLDS or words[0] in _DONE):
+            return "on" if words[0] in _RIDES else "with" if words[0] in _HOLDS else "beside"
+        relation = _PREPOSITIONS.get(" ".join(words))
+        if relation or not _passes(words[0]):
+            return relation
+        words = words[1:]
+    return None
+
+
+def _passes(word: str) -> bool:
+    """Words that may stand between a thing and the preposition of its place: "that is sitting"."""
+    doing = is_doing(word) and word not in _DONE
+    return word in _BE or word in _POSTURE or word in _THAT or word in _AFTER or doing
 
 
 def _preposition(clause: Sequence[_Item], i: int) -> tuple[Relation, int] | None:
@@ -529,7 +557,7 @@ def _frame(
 ) -> tuple[int, Phrase] | None:
     """-> (the phrase in whose place it stands, the thing asked for), for questions whose answer has a place only."""
     asks = next((i for i, item in enumerate(clause) if item in _ASKS), None)
-    if asks is None:
+    if asks is None or (asks and isinstance(clause[asks - 1], int)):  # "the woman who is sitting"
         return None
     asked, i = clause[asks], asks + 1
     number, i = _asked_noun(clause, i) if asked in ("what", "which") else (None, i)
@@ -565,13 +593,13 @@ def _frame_place(clause: Sequence[_Item], i: int, places: Sequence[Phrase]) -> t
         i += 1
     if i < len(clause) and isinstance(clause[i], int):
         return _done_by(clause, i, places)
-    i = start
-    while i < len(clause) and clause[i] in _POSTURE | _BE:
+    found, i = _preposition(clause, start), start
+    while not found and i < len(clause) and isinstance(clause[i], str) and _passes(str(clause[i])):
         i += 1
-    found = _preposition(clause, i)
-    if found:
-        of = _object(clause, found[1])
-        return None if of is None else (of, Place(_worn(found[0], clause, of, places), places[of]))
+        found = _preposition(clause, i)
+    of = _object(clause, found[1]) if found else None
+    if found and of is not None and (i == start or clause[i - 1] not in _DONE or clause[i - 1] in _POSTURE):
+        return of, Place(_worn(found[0], clause, of, places), places[of])
     return _doing(clause, start, places)
 
 
@@ -597,7 +625,7 @@ def _done_by(clause: Sequence[_Item], i: int, places: Sequence[Phrase]) -> tuple
         and _link([str(w) for w in clause[i:following]], definite=False)
     ):
         after = clause[following + 1]
-        if isinstance(after, str) and (after in _DONE or after in _POSTURE):  # "the man in the red shirt holding"
+        if isinstance(after, str) and (after in _DONE or _passes(after)):  # "the man in the red shirt holding"
             i = following + 1
     while i < len(clause) and clause[i] in _SKIPPED:
         i += 1
@@ -605,18 +633,19 @@ def _done_by(clause: Sequence[_Item], i: int, places: Sequence[Phrase]) -> tuple
         return None
     verb, of = str(clause[i]), places[agent]
     if verb in ("have", "has", "got"):
-        held = any(not isinstance(x, str) and places[x].noun in ("hand", "hands", "arms") for x in clause[i + 1 :])
-        return (agent, Place("held" if held else "with", of))
+        nouns = {places[x].noun for x in clause[i + 1 :] if isinstance(x, int)}
+        relation: Relation = "held" if nouns & _HANDS else "worn on head" if nouns & _HEAD else "with"
+        return agent, Place(relation, of)
     j = i if _preposition(clause, i) else i + 1
     preposition = _preposition(clause, j)
     ends = preposition is not None and preposition[1] == len(clause)
-    relation = _DONE.get(verb)
-    if relation == "worn":
-        places_said = [places[x].noun for x in clause[j:] if isinstance(x, int)]
-        return agent, Place("worn on head" if any(n in _HEAD for n in places_said) else "worn", of)
-    if relation:
-        return agent, Place("used" if relation == "eaten" and clause[j : j + 1] == ["from"] else relation, of)
-    if ends and preposition and (verb in _POSTURE or j == i):
+    done = _DONE.get(verb)
+    if done == "worn":
+        on_head = any(places[x].noun in _HEAD for x in clause[j:] if isinstance(x, int))
+        return agent, Place("worn on head" if on_head else "worn", of)
+    if done:
+        return agent, Place("used" if done == "eaten" and clause[j : j + 1] in (["from"], ["out"]) else done, of)
+    if ends and preposition and (verb in _POSTURE or j == i or is_doing(verb)):
         return agent, Place(_OTHER_SIDE[preposition[0]], of)
     return None
 

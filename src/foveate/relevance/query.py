@@ -7,7 +7,10 @@ What is notable
 * The cutter is a list of words, not a parser: a word that may be a thing stays ("watch", "face", "drinks"), at the cost
   of phrases like "man stands". Quotes are exact: `the "parking meter"`.
 * "and" and commas ask for things together, "or" for any of them. What comes after "except", "without", "not" and "no"
-  is left out, and listed as `ignored`; in a question ("is that not a bus?") "not" and "no" leave nothing out.
+  is left out, and listed as `ignored`; in a question ("is that not a bus?") "not" and "no" leave nothing out, nor
+  where nothing else is named ("no entry signs").
+* What a phrase is made of, and what is asked for beside it, is read by phrase.py and kept as `structure`.
+* The encoder 'nano' reads English: a question in another language is refused, or warned of where it may be a name.
 * Text vectors are kept in a small cache: the same question asked again costs a lookup.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -23,10 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_type
-from foveate.core.errors import QueryError
+from foveate.core.errors import QueryError, QueryLanguageWarning
 from foveate.encoders.protocol import Encoder, encode_texts
 from foveate.relevance.cues import COLOURS, SPELLED, Cue, cues
-from foveate.relevance.phrase import Phrase, Span, structure
+from foveate.relevance.language import other_language
+from foveate.relevance.phrase import Phrase, Span, is_doing, structure
 
 MAX_CHARACTERS = 1000
 SHOWN = 60  # characters of a text in the repr of what was made of it
@@ -40,6 +45,8 @@ i you he she it we they me him her us them my your his its our their mine yours 
 who whom whose which what where when why how there here
 in on at by for from to into onto upon with without within about above below under over between among behind beside
 besides except excluding next near around across against along through toward towards off out up down inside outside
+beneath underneath alongside atop amongst
+more fewer most
 and or but nor so than then yes as if whether because while during not only also too very just still yet of
 is are was were be been being am isn't aren't wasn't weren't do does did doing done don't doesn't didn't
 can't cannot couldn't won't wouldn't shouldn't hasn't haven't hadn't
@@ -53,7 +60,7 @@ identify locate located detect give gives holding held wear wears wearing worn c
 eating drinking sit sits sitting standing lying laying walking running riding driving playing throw throws throwing
 catching hanging making made taking taken put puts putting get gets getting go goes going come comes coming
 happen happens happening appear appears appearing contain contains containing belong belongs covered covering facing
-attached placed visible written printed object objects thing things something anything everything nothing
+thrown ridden attached placed visible written printed object objects thing things something anything everything nothing
 """
 # Cut where they are commands: at the beginning, after "please" or "can you".
 _COMMANDS = "count name point mark highlight list read segment mask crop zoom"
@@ -73,6 +80,7 @@ _ORDER = re.compile(
     r".*\b(?:answers?|options?|letters?|words?|phrases?|explanations?|choices?)\b",
     re.IGNORECASE,
 )
+_TRUE_OR_FALSE = re.compile(r"\btrue\s*(?:/|\bor\b|,)\s*false\b", re.IGNORECASE)  # how to answer, as above
 _SENTENCE = re.compile(r"(?<=[.?!])\s+|\n+")
 
 _CUTS = frozenset((_FUNCTION + _VERBS).split())
@@ -83,7 +91,8 @@ _CUT = None  # stands for a cut in a list of words
 _QUOTE = "\ue000"  # stands for a phrase in quotes
 # Phrases after these are left out; after the first kind all to the end of the clause ("everything but dogs and cats").
 _EXCEPT, _ALL, _OTHER_THAN = frozenset(("except", "excluding")), ("all", "everything", "anything"), ("other", "than")
-_NOT = frozenset("not no without nor neither".split())
+_NOT = frozenset("not no without nor neither isn't aren't wasn't weren't doesn't don't didn't hasn't haven't".split())
+_NAMED = frozenset(("no", "not", "without"))  # a text that begins so and names nothing else asks for what it names
 # "Is that not a bus?", "why is the dog not on the sofa?": what a question denies is where one has to look.
 _ASKING = frozenset(
     "is are was were does do did has have can could will would should what which who whose where when why how".split()
@@ -91,6 +100,10 @@ _ASKING = frozenset(
 _ENDS = frozenset((*".?!;:()", "but"))
 _LISTS = frozenset((*",&", "and", "or"))
 _DETERMINERS = frozenset("a an the some any his her its their my your our this that these those".split())
+_CANS = frozenset(
+    "trash garbage rubbish recycling watering soda beer tin spray aluminum aluminium paint gas milk".split()
+)
+_WHO_IS = [[who, be] for who in ("what", "who", "that", "which") for be in ("is", "are")]
 _BESIDE = frozenset("also either both then too".split())
 _ADJECTIVES = frozenset((*COLOURS, *SPELLED, *"big small large little old young new long short tall".split()))
 
@@ -163,6 +176,8 @@ def parse(text: str) -> Wording:
     """
     words, spans = _find_phrases(unicodedata.normalize("NFC", text.replace(_QUOTE, " ")))
     negated = _find_ignored(words, spans)
+    if len(negated) == len(spans) and words and words[0] in _NAMED:
+        negated = set()  # "no entry signs", "not a dog": nothing else can be meant
     found = tuple(dict.fromkeys(s.phrase for i, s in enumerate(spans) if i not in negated))[:MAX_PHRASES]
     ignored = tuple(dict.fromkeys(spans[i].phrase for i in sorted(negated) if spans[i].phrase not in found))
     if not found and (ignored or all(word in _NAMELESS or not word.isalnum() for word in words)):
@@ -193,7 +208,7 @@ def _find_phrases(text: str) -> tuple[list[str], list[Span]]:
         words = _words(_QUOTED.sub(lambda found: _QUOTE if found[1].strip() else " ", text))
         places = [i for i, word in enumerate(words) if word == _QUOTE]
         return words, [Span(phrase, i, i + 1, True) for phrase, i in zip(in_quotes, places, strict=True)]
-    sentences = [part for part in _SENTENCE.split(text) if part.strip()]
+    sentences = [part for part in _SENTENCE.split(_TRUE_OR_FALSE.sub(" ", text)) if part.strip()]
     words = _words(" ".join(part for part in sentences if not _ORDER.match(part.strip())) or text)
     kept = [_CUT if _cuts(words, i) else word for i, word in enumerate(words)]
     spans, phrase, start = [], list[str](), 0
@@ -263,8 +278,12 @@ def _strip(word: str) -> str:
 
 def _cuts(words: list[str], i: int) -> bool:
     word, before, after = words[i], words[i - 1] if i else "", words[i + 1] if i + 1 < len(words) else ""
+    if word == "can" and (before in _DETERMINERS or before in _CANS or before in _ADJECTIVES):
+        return False
     if word in _CUTS or not any(c.isalnum() for c in word) or word.isdigit():
         return True
+    if (is_doing(word) or word == "parked") and words[max(i - 2, 0) : i] in _WHO_IS and after not in _ENDS and after:
+        return True  # "who is pushing the stroller?"
     if word in _AT_START and before in ("", "please", "you", "to", "and") and after:
         return True
     if word in _WHOLES and before in ("the", "this", "that") and words[max(i - 2, 0)] in ("in", "on", "of", "from"):
@@ -296,9 +315,25 @@ def _check(text: str) -> None:
         raise QueryError(f"an empty query ({text!r})", expected="a question or a noun phrase", fix='ask "a dog", say')
 
 
+def _check_language(text: str) -> None:
+    """Says that nano reads English alone: its text table has pieces of every word in Latin letters, and no error."""
+    found = other_language(text)
+    if found is None:
+        return
+    language, sure = found
+    fix = "ask in English; for other languages use a multilingual encoder through encoder='clip:...'"
+    if sure:
+        raise QueryError(f"{text!r} is {language}", expected="English, which the encoder 'nano' reads", fix=fix)
+    warnings.warn(
+        f"{text!r} looks like {language}; the encoder 'nano' reads English: {fix}", QueryLanguageWarning, stacklevel=2
+    )
+
+
 @lru_cache(maxsize=REMEMBERED)
 def _prepare(encoder: Encoder, text: str) -> Query:
     readable, vectors, refused = [], [], None
+    if encoder.name == "nano":
+        _check_language(text)
     wording = parse(text)
     for phrase in wording.phrases:
         try:

@@ -1,0 +1,129 @@
+"""The structure of phrases: a table of what people ask of photographs, and what holds of any text.
+
+tests/data/phrases.tsv has a text and its structure in a line: noun, attributes in brackets, and the place in angles,
+for each phrase of the text: "the woman's white hair" is "hair [white] <part woman>". "?" is a thing that is asked for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import foveate
+from foveate.core.errors import QueryError, QueryLanguageWarning
+from foveate.relevance.language import other_language
+from foveate.relevance.phrase import Phrase, Place, Relation, read
+from foveate.relevance.query import parse, prepare
+
+TABLE = Path(__file__).parent / "data" / "phrases.tsv"
+LINES = [line.split("\t") for line in TABLE.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+WORDS = sorted({word for text, _ in LINES for word in text.lower().split()})
+
+
+def say(phrase: Phrase) -> str:
+    attributes = f" [{', '.join(phrase.attributes)}]" if phrase.attributes else ""
+    place = f" <{phrase.place.relation} {say(phrase.place.of)}>" if phrase.place else ""
+    return f"{phrase.noun or '?'}{attributes}{place}"
+
+
+def within(phrase: Phrase) -> list[Phrase]:
+    """A phrase and all that it is in."""
+    return [phrase, *(within(phrase.place.of) if phrase.place else [])]
+
+
+@pytest.mark.parametrize(("text", "structure"), LINES)
+def test_structure(text: str, structure: str) -> None:
+    assert "; ".join(map(say, parse(text).structure)) == structure
+
+
+def test_the_table_is_long() -> None:
+    assert len({text for text, _ in LINES}) == len(LINES) >= 300
+
+
+@given(st.lists(st.sampled_from([*WORDS, "?", ".", ",", "of", "the", "'s"]), min_size=1, max_size=20).map(" ".join))
+def test_any_english_has_a_structure_or_a_clear_error(text: str) -> None:
+    try:
+        wording = parse(text)
+    except QueryError as error:
+        assert "names no thing" in str(error)  # noqa: PT017 - the point is which error
+        return
+    assert len(wording.structure) == len(wording.phrases)
+    for flat, phrase in zip(wording.phrases, wording.structure, strict=True):
+        assert phrase.noun in phrase.text or phrase.noun == "person"
+        assert phrase.noun or phrase.place
+        if phrase.noun not in ("", "person"):
+            assert phrase.text == flat
+        for inner in within(phrase)[1:]:
+            assert inner.noun
+            assert inner.noun in inner.text
+            assert all(attribute in inner.text for attribute in inner.attributes)
+        for inner in within(phrase):
+            assert inner.place is None or inner.place.relation in get_args(Relation)
+
+
+@given(st.text(max_size=100))
+def test_any_text_at_all(text: str) -> None:
+    try:
+        wording = parse(text)
+    except QueryError:
+        return
+    assert len(wording.structure) == len(wording.phrases)
+
+
+def test_a_frame_says_what_is_asked_and_keeps_the_flat_phrase() -> None:
+    wording = parse("What is the woman wearing on her head?")
+    assert wording.phrases == ("woman", "head")
+    frame = wording.structure[0]
+    assert frame == Phrase("what is the woman wearing on her head", "", (), Place("worn on head", read("the woman")))
+    assert wording.structure[1].place == Place("part", read("woman"))
+
+
+def test_the_query_has_the_structure_of_the_phrases_it_can_read() -> None:
+    query = prepare(foveate.load_encoder("nano"), "犬, the dog's face")
+    assert query.phrases == ("dog face",)
+    assert query.structure == (read("the dog's face"),)
+
+
+def test_a_structure_can_be_a_key() -> None:
+    assert len({read("the dog's face"), read("a dog's face")}) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "wo ist der Hund?", "où est le chien ?", "¿dónde está el perro?", "dove è il cane?", "onde está o cão?",
+        "waar is de hond?", "Wie viele Hunde gibt es?", "que hay en la mesa", "ein Hund und eine Katze",
+    ],
+)  # fmt: skip
+def test_a_question_in_another_language_is_refused(text: str) -> None:
+    with pytest.raises(QueryError, match="English") as caught:
+        prepare(foveate.load_encoder("nano"), text)
+    assert "multilingual" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "text", ["le chien", "el perro rojo", "der Hut", "das Auto", "il gatto", "het paard", "uma casa"]
+)
+def test_an_article_of_another_language_is_a_warning(text: str) -> None:
+    with pytest.warns(QueryLanguageWarning, match="looks like"):
+        prepare(foveate.load_encoder("nano"), text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "los angeles sign", "la la land", "le creuset pot", "a la carte menu", "van on main", "a can of la croix", "hat",
+        "die cast car", "the el camino", "no entry", "man on a chaise longue", "come in sign",
+        "pas de deux", "a piñata", "mahi mahi", "hot dog stand", "van gogh", "du jour", '"der Hund"',
+    ],
+)  # fmt: skip
+def test_english_with_foreign_words_in_it_is_english(text: str) -> None:
+    assert other_language(text) is None
+
+
+def test_the_whole_table_is_english() -> None:
+    assert [text for text, _ in LINES if other_language(text)] == []
