@@ -88,6 +88,13 @@ def test_the_query_has_the_structure_of_the_phrases_it_can_read() -> None:
     assert query.structure == (read("the dog's face"),)
 
 
+@pytest.mark.parametrize("words", ["dog of ", "dog's ", "a dog on ", "a car door of the ", "wheel of his ", "what is "])
+def test_a_long_text_is_no_deep_one(words: str) -> None:
+    for phrase in parse((words * 500)[:990] + " cat").structure:
+        assert len(within(phrase)) < 40
+        hash(phrase)
+
+
 def test_a_structure_can_be_a_key() -> None:
     assert len({read("the dog's face"), read("a dog's face")}) == 1
 
@@ -116,8 +123,8 @@ def test_an_article_of_another_language_is_a_warning(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "los angeles sign", "la la land", "le creuset pot", "a la carte menu", "van on main", "a can of la croix", "hat",
-        "die cast car", "the el camino", "no entry", "man on a chaise longue", "come in sign",
+        "los angeles sign", "la la land", "le creuset pot", "a la carte menu", "van on main", "a can of la croix",
+        "hat", "die cast car", "the el camino", "no entry", "man on a chaise longue", "come in sign",
         "pas de deux", "a piñata", "mahi mahi", "hot dog stand", "van gogh", "du jour", '"der Hund"',
     ],
 )  # fmt: skip

@@ -24,6 +24,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, cast
 
+LONGEST, DEEPEST = 24, 8  # words of a phrase and places within places; longer texts are lists of words
+
 # Where a thing is: noun - relation - of. The second line is of frames, "what is the man holding?".
 Relation = Literal[
     "part", "on", "in", "under", "above", "beside", "left", "right", "behind", "before", "with",
@@ -365,12 +367,11 @@ def structure(words: Sequence[str], spans: Sequence[Span]) -> tuple[Phrase, ...]
     """The structure of each phrase of a text, in order; of a frame it stands in the place of its agent or whole."""
     cores, tails = _split(words, spans)
     found = [Phrase(s.phrase, s.phrase) if s.quoted else _read(core) for s, core in zip(spans, cores, strict=True)]
-    found = [replace(f, text=s.phrase) if not tail else f for f, s, tail in zip(found, spans, tails, strict=True)]
     places = list(found)
     clauses = _clauses(words, spans, tails)
     for clause in clauses:
         _place(clause, found, places)
-    out = [replace(p, text=s.phrase) for p, s in zip(places, spans, strict=True)]
+    out = [p if p.text == s.phrase else replace(p, text=s.phrase) for p, s in zip(places, spans, strict=True)]
     for i, (tail, span) in enumerate(zip(tails, spans, strict=True)):
         if tail and tail != ["like"] and not (tail[-1] in _DONE or words[span.end : span.end + 1] in _BEFORE_A_NOUN):
             out[i] = replace(out[i], attributes=(*out[i].attributes, " ".join(tail)))
@@ -399,6 +400,8 @@ def _text(words: Sequence[str]) -> str:
 def _read(words: Sequence[str]) -> Phrase:
     """The structure of the words of one phrase."""
     text = _text(words)
+    if len(words) > LONGEST:
+        return Phrase(text, text)
     of = words.index("of") if "of" in words[1:-1] else len(words)
     owners = [i for i in range(min(of, len(words) - 1)) if words[i].endswith(("'s", "s'")) and words[i + 1] != "of"]
     if owners and words[owners[-1] + 1] not in _ROOMS:
@@ -417,6 +420,10 @@ def _read(words: Sequence[str]) -> Phrase:
     if head in _DEPICTIONS or contains or (head, right[-1]) in _WHOLE or (not article and head not in _PARTS):
         return Phrase(text, f"{thing.noun} of {of_what.text}", thing.attributes)
     return replace(_inside(thing, Place("part", of_what)), text=text)
+
+
+def _depth(phrase: Phrase) -> int:
+    return 1 + _depth(phrase.place.of) if phrase.place else 0
 
 
 def _inside(phrase: Phrase, place: Place) -> Phrase:
@@ -510,6 +517,8 @@ def _place(clause: Sequence[_Item], found: Sequence[Phrase], places: list[Phrase
             places[second] = _inside(places[second], Place("part", found[first]))
             if gap[-1] == "whose":
                 continue
+        if gap and _depth(places[second]) >= DEEPEST:
+            continue
         relation = _link(gap, definite=at[n] > 0 and clause[at[n] - 1] in ("the", "that", "this", "those", "these"))
         if relation is None or (states and relation != "part"):
             continue
