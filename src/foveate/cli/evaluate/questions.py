@@ -184,7 +184,7 @@ def _mask(data: Path, entry: _Entry, size: tuple[int, int]) -> Mask | None:
         raise ValueError(f"size is {list(entry.size)}, but '{entry.file}' has {size[0]} x {size[1]} pixels")
     if not entry.regions:
         return None
-    w, h = max(1, size[0] // RASTER), max(1, size[1] // RASTER)
+    h, w = _raster(size[1], size[0])
     canvas = Image.new("L", (w, h))
     for what, fill in (("polygon", 1), ("hole", 0)):
         for region in entry.regions:
@@ -207,6 +207,10 @@ def _read_mask(path: Path, size: tuple[int, int], shape: tuple[int, int]) -> Mas
             f"'{path}' has {pixels.shape[1]} x {pixels.shape[0]} pixels, its photograph {size[0]} x {size[1]}"
         )
     return on_raster(pixels.astype(np.uint8), shape) & pixels.any()
+
+
+def _raster(height: int, width: int) -> tuple[int, int]:
+    return max(1, height // RASTER), max(1, width // RASTER)
 
 
 @contextmanager
@@ -267,7 +271,8 @@ def read_stuff(folder: Folder) -> Questions | None:
             find_scale(image, labels.shape)
             masks = {name: labels == number for number, name in names.items()}
             some = {name: mask for name, mask in masks.items() if mask.mean() >= LEAST_STUFF}
-            questions = [Question(name, "stuff", "stuff", on_raster(m.astype(np.uint8))) for name, m in some.items()]
+            rasters = {name: on_raster(mask.astype(np.uint8), _raster(*mask.shape)) for name, mask in some.items()}
+            questions = [Question(name, "stuff", "stuff", mask) for name, mask in rasters.items()]
             if questions:
                 photographs.append(Photograph(folder.path, image.file, tuple(questions)))
     return Questions(folder.path, tuple(photographs)) if photographs else None
