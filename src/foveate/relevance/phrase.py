@@ -251,9 +251,9 @@ _NOUNS_ING = _set(
     lightning pudding dressing stocking earring evening morning spring thing lettering writing drawing wedding
     bedding clearing opening seating topping dumpling duckling sling landing lighting covering siding roofing
     flooring fencing serving filling wrapping handwriting marking piping meeting gathering darling engraving carving
-    molding stuffing crossing boxing wrestling skiing surfing snowboarding skateboarding sailing fishing camping
-    shopping cooking baking knitting gardening herring viking seedling sibling offspring bling ding sting fling
-    keyring teething swimming smoking living dining wiring lining
+    molding stuffing crossing boxing wrestling camping
+    knitting gardening herring viking seedling sibling offspring bling ding sting fling
+    keyring teething living dining wiring lining
     """
 )
 # Say something of the word before them: "the car parked"; "like" is left out ("what is the weather like?").
@@ -351,10 +351,12 @@ _BE = _set("is are was were am be being been")
 _SKIPPED = _BE | _set("do does did can could will would currently also now both all really probably just still")
 _ASKS = ("what", "which", "who", "whom", "what's", "who's")
 _HAVE_TWO_WORD_PARTS = frozenset().union(*(whole for whole, _ in _MADE_OF))
-_KIND = _set("color colour colors colours kind kinds type types sort sorts brand style else of")
+_KIND = _set("color colour colors colours kind kinds type types sort sorts brand style else of number")
 _STATES = _set(
     "is are was were do does did has have had isn't aren't wasn't weren't doesn't don't didn't there why when if can't"
 )
+_HAVE, _PRONOUNS = _set("has have had"), _set("he she they it we you i")
+_THINGS = _set("thing things object objects item items something anything everything")
 _DOES = _set("do does did")
 _BEFORE_A_NOUN = [[word] for word in sorted(_ARTICLES | _OWN)]
 _THAT = _set("that which who directly right")
@@ -376,7 +378,7 @@ def structure(words: Sequence[str], spans: Sequence[Span]) -> tuple[Phrase, ...]
         if tail and tail != ["like"] and not (tail[-1] in _DONE or words[span.end : span.end + 1] in _BEFORE_A_NOUN):
             out[i] = replace(out[i], attributes=(*out[i].attributes, " ".join(tail)))
     for clause in clauses:
-        frame = _frame(clause, words, spans, places)
+        frame = _frame(clause, spans, places)
         if frame:
             out[frame[0]] = frame[1]
     return tuple(out)
@@ -410,11 +412,15 @@ def _read(words: Sequence[str]) -> Phrase:
     if of == len(words):
         return _read_simple(words)
     left, right = words[:of], words[of + 1 :]
+    if left[-1] == "full" and len(left) > 1:
+        return replace(_inside(_read_simple(left[:-1]), Place("with", _read(right))), text=text)
     article, head = right[0] if right[0] in _ARTICLES and len(right) > 1 else "", left[-1]
     of_what = _read(right[1:] if article else right)
     if head in _MEASURES:
         before = _read_simple(left).attributes if head in _KEEPS_ATTRIBUTES else ()
         return replace(of_what, text=text, attributes=(*before, *of_what.attributes))
+    if len(left) == 1 and head in _ATTRIBUTES and head.endswith("est"):  # "the largest of the dogs"
+        return replace(of_what, text=text, attributes=(head, *of_what.attributes))
     thing = _read_simple(left)
     contains = head in _CONTAINERS and article != "the"
     if head in _DEPICTIONS or contains or (head, right[-1]) in _WHOLE or (not article and head not in _PARTS):
@@ -513,7 +519,7 @@ def _place(clause: Sequence[_Item], found: Sequence[Phrase], places: list[Phrase
     for n in range(len(at) - 2, -1, -1):
         first, second = int(clause[at[n]]), int(clause[at[n + 1]])
         gap = [str(item) for item in clause[at[n] + 1 : at[n + 1]]]
-        if gap and gap[-1] in _OWN and (n == 0 or gap[-1] == "whose") and gap[0] not in ("of",):
+        if _owns(found[first], gap, alone=n == 0):
             places[second] = _inside(places[second], Place("part", found[first]))
             if gap[-1] == "whose":
                 continue
@@ -522,10 +528,19 @@ def _place(clause: Sequence[_Item], found: Sequence[Phrase], places: list[Phrase
         relation = _link(gap, definite=at[n] > 0 and clause[at[n] - 1] in ("the", "that", "this", "those", "these"))
         if relation is None or (states and relation != "part"):
             continue
+        if found[first].place is not None and " of " not in found[first].text:
+            continue  # "the man's hand on the wheel": not a man on a wheel, and a hand has one place
         if relation == "in" and places[second].noun.split()[-1] in _WEARABLE:
             relation = "with"
         of = found[second] if gap[-1] in _OWN else places[second]
         places[first] = _inside(places[first], Place(relation, of))
+
+
+def _owns(first: Phrase, gap: Sequence[str], alone: bool) -> bool:
+    """Whether "his", "its" or "whose" between two phrases means the first: "the dog and its tail"."""
+    if not gap or gap[-1] not in _OWN or gap[0] == "of" or not (alone or gap[-1] == "whose"):
+        return False
+    return gap[-1] == "whose" or _link(gap, definite=False) in (None, "with")
 
 
 def _link(gap: Sequence[str], definite: bool) -> Relation | None:
@@ -561,11 +576,9 @@ def _preposition(clause: Sequence[_Item], i: int) -> tuple[Relation, int] | None
     return None
 
 
-def _frame(
-    clause: Sequence[_Item], words: Sequence[str], spans: Sequence[Span], places: Sequence[Phrase]
-) -> tuple[int, Phrase] | None:
+def _frame(clause: Sequence[_Item], spans: Sequence[Span], places: Sequence[Phrase]) -> tuple[int, Phrase] | None:
     """-> (the phrase in whose place it stands, the thing asked for), for questions whose answer has a place only."""
-    asks = next((i for i, item in enumerate(clause) if item in _ASKS), None)
+    asks = next((i for i, item in enumerate(clause) if item in _ASKS or item in _THINGS), None)
     if asks is None or (asks and isinstance(clause[asks - 1], int)):  # "the woman who is sitting"
         return None
     asked, i = clause[asks], asks + 1
@@ -591,17 +604,16 @@ def _asked_noun(clause: Sequence[_Item], i: int) -> tuple[int | None, int]:
 
 
 def _frame_place(clause: Sequence[_Item], i: int, places: Sequence[Phrase]) -> tuple[int, Place] | None:
-    while (
-        i < len(clause)
-        and clause[i] in _SKIPPED | {"has", "have"}
-        and not (clause[i] in ("has", "have") and i + 1 < len(clause) and clause[i - 1] in _ASKS)
-    ):
-        i += 1
-    start = i
+    """-> (the phrase that the place is of, the place), from the words after "what", "which animal" and the like."""
+    start = i = _skip(clause, i)
     while i < len(clause) and clause[i] in _DETERMINERS:
         i += 1
     if i < len(clause) and isinstance(clause[i], int):
         return _done_by(clause, i, places)
+    if i < len(clause) and (clause[i] in _THINGS or clause[i] in _PRONOUNS):  # "what is the thing on", "is she holding"
+        start = i + 1
+        while start < len(clause) and clause[i] in _PRONOUNS and clause[start] in _DONE:
+            start += 1
     found, i = _preposition(clause, start), start
     while not found and i < len(clause) and isinstance(clause[i], str) and _passes(str(clause[i])):
         i += 1
@@ -610,6 +622,13 @@ def _frame_place(clause: Sequence[_Item], i: int, places: Sequence[Phrase]) -> t
     if found and of is not None and (i == start or clause[i - 1] not in _DONE or clause[i - 1] in _POSTURE):
         return of, Place(_worn(found[0], clause, of, places), places[of])
     return _doing(clause, start, places)
+
+
+def _skip(clause: Sequence[_Item], i: int) -> int:
+    """Where the auxiliaries after "what" end; "has" right after it is the verb ("who has the ball?")."""
+    while i < len(clause) and (clause[i] in _SKIPPED or (clause[i] in _HAVE and clause[i - 1] not in _ASKS)):
+        i += 1
+    return i
 
 
 def _worn(relation: Relation, clause: Sequence[_Item], of: int, places: Sequence[Phrase]) -> Relation:

@@ -55,12 +55,13 @@ how's what's where's who's there's that's it's he's she's
 """
 # Always cut: what people and things do in pictures, and asking. Only forms that are hardly ever names of things.
 _VERBS = """
-see sees seen look looks looking find finds found show showing shown tell tells say says said saying describe describes
-identify locate located detect give gives holding held wear wears wearing worn carry carries carrying using eat eats
-eating drinking sit sits sitting standing lying laying walking running riding driving playing throw throws throwing
-catching hanging making made taking taken put puts putting get gets getting go goes going come comes coming
+see sees seen look looks looking find finds found show showing shown tell tells say says said saying describe
+describes identify locate located detect give gives holding held wear wears wearing worn carry carries carrying using
+eat eats eating drinking sit sits sitting standing lying laying walking running riding driving playing throw throws
+throwing catching hanging making made taking taken put puts putting get gets getting go goes going come comes coming
 happen happens happening appear appears appearing contain contains containing belong belongs covered covering facing
-thrown ridden attached placed visible written printed object objects thing things something anything everything nothing
+thrown ridden holds attached placed visible written printed object objects thing things something anything everything
+nothing
 """
 # Cut where they are commands: at the beginning, after "please" or "can you".
 _COMMANDS = "count name point mark highlight list read segment mask crop zoom"
@@ -289,6 +290,8 @@ def _cuts(words: list[str], i: int) -> bool:
     if word in _WHOLES and before in ("the", "this", "that") and words[max(i - 2, 0)] in ("in", "on", "of", "from"):
         return after in _CUTS or not any(c.isalnum() for c in after)
     if word in _ANSWER and (after == "of" or before in _ASKING):
+        return True
+    if word in _PLACE and after in _PLACE and _cuts(words, i + 1):  # "on the left side of"
         return True
     return word in _PLACE and (after in _CUTS or not any(c.isalnum() for c in after))
 
