@@ -113,7 +113,8 @@ _QUALITIES = _set(
     smaller larger taller shorter longer older younger brighter darker lighter first second third last fourth
     leftmost rightmost topmost whole entire half single double same different electric digital portable dead live
     stuffed fake real artificial leafy leafless green-leaved dead bony crowded busy quiet calm choppy overcast rainy
-    paved unpaved cracked peeling wild tame domestic female male floppy matching half-eaten
+    paved unpaved cracked peeling wild tame domestic female male
+    floppy matching half-eaten glowing barking shining blooming
     """
 )
 _ATTRIBUTES = _COLOURS | _SIZES | _QUALITIES
@@ -163,7 +164,7 @@ _MEASURES = _set(
     herd herds flock flocks set sets line lines lot lots number couple cluster clusters collection variety bit bits
     loaf sheet sheets school pack packs heap strip strips chunk chunks handful dozen dozens swarm bundle bundles
     array range kind kinds type types sort sorts spread layer layers block blocks half halves drop drops patch
-    patches litter pride hundreds team load series selection assortment bouquet
+    patches litter pride hundreds team load series selection assortment trio duo quartet mound bouquet
     """
 )
 _KEEPS_ATTRIBUTES = _set(
@@ -252,16 +253,13 @@ _NOUNS_ING = _set(
     bedding clearing opening seating topping dumpling duckling sling landing lighting covering siding roofing
     flooring fencing serving filling wrapping handwriting marking piping meeting gathering darling engraving carving
     molding stuffing crossing boxing wrestling camping
-    knitting gardening herring viking seedling sibling offspring bling ding sting fling
+    gardening herring viking seedling sibling offspring bling ding sting fling
     keyring teething living dining wiring lining
     """
 )
-# Say something of the word before them: "the car parked"; "like" is left out ("what is the weather like?").
-_AFTER = _set(
-    """
-    parked made covered filled mounted seated perched docked dressed surrounded decorated stacked hung like
-    """
-)
+_NOUNS_ED = _set("hundred moped united biped allied purebred thoroughbred")
+# Say something of the word before them: "the car parked".
+_AFTER = _set("parked made covered filled mounted seated perched docked dressed surrounded decorated hung tied asleep")
 # Say something of the word before them in "is the dog wet?".
 _PREDICATES = (_COLOURS - {"orange", "tan", "lavender", "olive", "violet"}) | _set(
     """
@@ -288,6 +286,7 @@ _PREPOSITIONS: dict[str, Relation] = {
         above: above, over
         beside: beside, next to, near, near to, by, close to, at, against, alongside, along, around, between
         beside: adjacent to, in between, surrounding, to the side of, on the side of, on either side of
+        beside: tied to, chained to, attached to, fastened to, connected to
         beside: at the end of, at the side of, at the sides of, on both sides of, on the other side of
         left: left of, to the left of, on the left of, on the left side of, to the left side of
         right: right of, to the right of, on the right of, on the right side of, to the right side of
@@ -313,7 +312,7 @@ _DONE: dict[str, Relation] = {
         used: pull pushing push touching touch cutting cut washing cooking cleaning writing typing petting brushing
         used: chasing herding feeding making drawing painting opening smelling sniffing working fixing preparing baking
         used: towing dragging spraying pouring stirring tossing bouncing balancing
-        seen: looking look watching watch staring facing seeing see pointing photographing gazing filming
+        seen: reaching looking look watching watch staring facing seeing see pointing photographing gazing filming
         """
     )
     for verb in verbs.split()
@@ -356,6 +355,7 @@ _STATES = _set(
     "is are was were do does did has have had isn't aren't wasn't weren't doesn't don't didn't there why when if can't"
 )
 _HAVE, _PRONOUNS = _set("has have had"), _set("he she they it we you i")
+_THOUGHT = _set("doing thinking feeling saying celebrating waiting wondering expecting happening going coming")
 _THINGS = _set("thing things object objects item items something anything everything")
 _DOES = _set("do does did")
 _BEFORE_A_NOUN = [[word] for word in sorted(_ARTICLES | _OWN)]
@@ -380,6 +380,8 @@ def structure(words: Sequence[str], spans: Sequence[Span]) -> tuple[Phrase, ...]
     for clause in clauses:
         frame = _frame(clause, spans, places)
         if frame:
+            for i in (item for item in clause if isinstance(item, int) and tails[item]):
+                out[i] = replace(places[i], text=spans[i].phrase)  # what it does was the question's verb
             out[frame[0]] = frame[1]
     return tuple(out)
 
@@ -451,7 +453,7 @@ def _read_simple(words: Sequence[str]) -> Phrase:
             i += 2
         elif words[i] in _COUNTS:
             i += 1
-        elif words[i] in _ATTRIBUTES or ("-" in words[i] and words[i].rpartition("-")[2] in _ENDINGS):
+        elif _describes(words[i]):
             attributes.append(words[i])
             i += 1
         else:
@@ -462,6 +464,15 @@ def _read_simple(words: Sequence[str]) -> Phrase:
     if cut > 0 and rest[cut - 1] in (_PART_OF.get(rest[-1], ()) if cut == len(rest) - 1 else _HAVE_TWO_WORD_PARTS):
         noun, whole = _text(rest[cut:]), _read_simple(rest[:cut])
     return Phrase(_text(words), noun, tuple(attributes), Place("part", whole) if whole else None)
+
+
+def _describes(word: str) -> bool:
+    """Whether a word before a noun says what it is like: a known one, "long-sleeved", "frosted"."""
+    if word in _ATTRIBUTES:
+        return True
+    if word.endswith("ed"):
+        return len(word) > 4 and not word.endswith(("eed", "bed", "shed")) and word not in _NOUNS_ED
+    return "-" in word and word.rpartition("-")[2] in _ENDINGS
 
 
 def _split(words: Sequence[str], spans: Sequence[Span]) -> tuple[list[list[str]], list[list[str]]]:
@@ -484,7 +495,12 @@ def _says(word: str, before: str, asks: str) -> bool:
         return False
     if asks == "is" and word in _PREDICATES:
         return True
-    return word in _AFTER or is_doing(word) or (asks == "does" and word in _DONE)
+    return word == "like" or is_state(word) or (asks == "does" and word in _DONE)
+
+
+def is_state(word: str) -> bool:
+    """Whether a word after "is" says how a thing is there, and names nothing: "parked", "leaning"."""
+    return word in _AFTER or is_doing(word)
 
 
 def is_doing(word: str) -> bool:
@@ -675,6 +691,8 @@ def _done_by(clause: Sequence[_Item], i: int, places: Sequence[Phrase]) -> tuple
         return agent, Place("used" if done == "eaten" and clause[j : j + 1] in (["from"], ["out"]) else done, of)
     if ends and preposition and (verb in _POSTURE or j == i or is_doing(verb)):
         return agent, Place(_OTHER_SIDE[preposition[0]], of)
+    if is_doing(verb) and verb not in _POSTURE | _THOUGHT and i + 2 >= len(clause):  # "what is the woman knitting?"
+        return agent, Place("used", of)
     return None
 
 

@@ -31,7 +31,7 @@ from foveate.core.errors import QueryError, QueryLanguageWarning
 from foveate.encoders.protocol import Encoder, encode_texts
 from foveate.relevance.cues import COLOURS, SPELLED, Cue, cues
 from foveate.relevance.language import other_language
-from foveate.relevance.phrase import Phrase, Span, is_doing, structure
+from foveate.relevance.phrase import Phrase, Span, is_state, structure
 
 MAX_CHARACTERS = 1000
 SHOWN = 60  # characters of a text in the repr of what was made of it
@@ -104,7 +104,7 @@ _DETERMINERS = frozenset("a an the some any his her its their my your our this t
 _CANS = frozenset(
     "trash garbage rubbish recycling watering soda beer tin spray aluminum aluminium paint gas milk".split()
 )
-_WHO_IS = [[who, be] for who in ("what", "who", "that", "which") for be in ("is", "are")]
+_IS = frozenset("is are was were".split())
 _BESIDE = frozenset("also either both then too".split())
 _ADJECTIVES = frozenset((*COLOURS, *SPELLED, *"big small large little old young new long short tall".split()))
 
@@ -283,8 +283,8 @@ def _cuts(words: list[str], i: int) -> bool:
         return False
     if word in _CUTS or not any(c.isalnum() for c in word) or word.isdigit():
         return True
-    if (is_doing(word) or word == "parked") and words[max(i - 2, 0) : i] in _WHO_IS and after not in _ENDS and after:
-        return True  # "who is pushing the stroller?"
+    if _follows_be(words, i) and is_state(word) and any(c.isalnum() for c in after):
+        return True  # "who is pushing the stroller?", "which car is parked outside?"
     if word in _AT_START and before in ("", "please", "you", "to", "and") and after:
         return True
     if word in _WHOLES and before in ("the", "this", "that") and words[max(i - 2, 0)] in ("in", "on", "of", "from"):
@@ -294,6 +294,11 @@ def _cuts(words: list[str], i: int) -> bool:
     if word in _PLACE and after in _PLACE and _cuts(words, i + 1):  # "on the left side of"
         return True
     return word in _PLACE and (after in _CUTS or not any(c.isalnum() for c in after))
+
+
+def _follows_be(words: list[str], i: int) -> bool:
+    """Whether a word stands after "is" (not as the text's first word), "what's" and the like."""
+    return i > 0 and (words[i - 1] in ("what's", "who's") or (i > 1 and words[i - 1] in _IS))
 
 
 def _joins(words: list[str], kept: list[str | None], i: int) -> bool:
