@@ -10,22 +10,23 @@ from foveate.core.checks import check_int
 from foveate.core.errors import EncoderNameError, OptionError, TextureEncoderError
 from foveate.encoders.clip import ClipEncoder
 from foveate.encoders.hub import HubEncoder
-from foveate.encoders.nano import NanoEncoder
+from foveate.encoders.nano import NanoEncoder, NanoFastEncoder
 from foveate.encoders.protocol import Calibration, Encoder
 from foveate.encoders.siglip import SiglipEncoder
 from foveate.encoders.tips import TipsEncoder
 from foveate.texture.texture import EncoderStamp
 
 FAMILIES: dict[str, type[HubEncoder]] = {each.kind: each for each in (ClipEncoder, SiglipEncoder, TipsEncoder)}
+BUILT_IN: dict[str, type[NanoEncoder] | type[NanoFastEncoder]] = {"nano": NanoEncoder, "nano-fast": NanoFastEncoder}
 # Names that a file may choose: any other would let it decide what is downloaded and read.
-DEFAULTS = frozenset(["nano", *(f"{kind}:{family.default}" for kind, family in FAMILIES.items())])
+DEFAULTS = frozenset([*BUILT_IN, *(f"{kind}:{family.default}" for kind, family in FAMILIES.items())])
 MEMBERS = "an object with all members of foveate.encoders.protocol.Encoder"
 
 
 def load_encoder(name: str) -> Encoder:
     """An encoder by name, made once per process. Raises EncoderNameError, MissingExtraError, EncoderFilesError.
 
-    >>> load_encoder("nano").width
+    >>> load_encoder("nano-fast").width
     256
     """
     if not isinstance(name, str):
@@ -35,10 +36,10 @@ def load_encoder(name: str) -> Encoder:
             fix="use 'nano', or see docs/encoders.md for how to write an encoder",
         )
     kind, _, checkpoint = name.partition(":")
-    if kind not in ("nano", *FAMILIES) or (kind == "nano" and checkpoint):
+    if kind not in (*BUILT_IN, *FAMILIES) or (kind in BUILT_IN and checkpoint):
         raise EncoderNameError(
             f"no encoder named {name!r}",
-            expected="'nano' (built in, offline), or 'clip', 'siglip' or 'tips', alone or with ':NAME_OR_FOLDER'",
+            expected="'nano' or 'nano-fast' (built in), or 'clip', 'siglip' or 'tips', alone or with ':NAME_OR_FOLDER'",
             fix="use 'nano', or a folder that holds config.json and model.safetensors: 'clip:/path/to/folder'",
         )
     return _load(kind, checkpoint)
@@ -46,8 +47,8 @@ def load_encoder(name: str) -> Encoder:
 
 @lru_cache(maxsize=4)
 def _load(kind: str, checkpoint: str) -> Encoder:
-    if kind == "nano":
-        return NanoEncoder.built_in()
+    if kind in BUILT_IN:
+        return BUILT_IN[kind].built_in()
     source, _, dense = (checkpoint, "", "") if Path(checkpoint).is_dir() else checkpoint.partition("#")
     return FAMILIES[kind].from_pretrained(source, dense=dense)
 

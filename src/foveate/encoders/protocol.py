@@ -63,6 +63,8 @@ class Encoder(Protocol):
         width: D of the shared space.
         templates: prompts with `{}` for the noun; their unit vectors are averaged.
         calibration: see Calibration.
+        reads_phrases: optional; False for a text side that takes the mean of its words. Then "red car" is asked as a
+            car, and the colour is taken from the pixels (relevance/compose.py).
     """
 
     @property

@@ -103,6 +103,12 @@ def plane_of(texture: Texture, channel: str) -> Floats | None:
     return texture.tokens(layout=Layout(channel, (channel,))).reshape(texture.grid.shape)
 
 
+def plane_of_colour(texture: Texture, word: str) -> Floats | None:
+    """The plane of a word that names a colour; None for one that does not."""
+    colour = SPELLED.get(word, word)
+    return colour_plane(texture, colour) if colour in COLOURS else None
+
+
 def colour_plane(texture: Texture, colour: str) -> Floats:
     """How much each cell's mean colour deserves a basic name: float32 [h, w] in [0, 1]. Kept with the texture."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from foveate.core.checks import check_type
 from foveate.core.errors import QueryError, QueryLanguageWarning
 from foveate.encoders.protocol import Encoder, encode_texts
+from foveate.relevance.compose import is_plain, words_of
 from foveate.relevance.cues import COLOURS, SPELLED, Cue, cues
 from foveate.relevance.language import other_language
-from foveate.relevance.phrase import Phrase, Span, is_state, structure
+from foveate.relevance.phrase import Phrase, Place, Span, is_state, structure
 
 MAX_CHARACTERS = 1000
 SHOWN = 60  # characters of a text in the repr of what was made of it
@@ -141,6 +142,8 @@ class Query:
         vectors: unit text vectors, float32 [phrases, D].
         cues: channels that its words speak of (cues.py).
         groups, ignored, structure: as of Wording.
+        words: texts whose maps are composed into those of the phrases (compose.py); none where phrases are plain.
+        word_vectors: their unit vectors, float32 [words, D].
     """
 
     text: str
@@ -150,6 +153,25 @@ class Query:
     groups: tuple[tuple[str, ...], ...] = ()
     ignored: tuple[str, ...] = ()
     structure: tuple[Phrase, ...] = ()
+    words: tuple[str, ...] = ()
+    word_vectors: NDArray[np.float32] | None = None
+
+    def composed(self, i: int) -> bool:
+        """Whether the map of phrase i is made of several maps."""
+        return bool(self.words) and not is_plain(self.structure[i])
+
+    def asked(self) -> tuple[int, ...]:
+        """Phrases whose maps are the question's: without those that only say where another one is."""
+        if not self.words:
+            return tuple(range(len(self.phrases)))
+        frames = tuple(i for i, phrase in enumerate(self.structure) if not phrase.noun)
+        places = {text for phrase in self.structure for text in _places(phrase)}
+        return frames or tuple(i for i, phrase in enumerate(self.phrases) if phrase not in places) or (0,)
+
+
+def _places(phrase: Phrase) -> tuple[str, ...]:
+    """Texts of the things by which a phrase is placed."""
+    return () if phrase.place is None else (phrase.place.of.text, *_places(phrase.place.of))
 
 
 def prepare(encoder: Encoder, text: str) -> Query:
@@ -345,18 +367,56 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     wording = parse(text)
     for phrase in wording.phrases:
         try:
-            prompts = encode_texts(encoder, [template.format(phrase) for template in encoder.templates])
+            vectors.append(_encode(encoder, phrase))
         except QueryError as error:
             refused = error  # one phrase that cannot be read is no reason to refuse the others
             continue
-        mean = prompts.mean(0)
         readable.append(phrase)
-        vectors.append(mean / max(float(np.linalg.norm(mean)), 1e-9))
     if refused is not None and not readable:
         raise refused
-    stacked = np.stack(vectors).astype(np.float32)
-    stacked.setflags(write=False)
     groups = tuple(tuple(p for p in group if p in readable) for group in wording.groups)
     read = tuple(s for phrase, s in zip(wording.phrases, wording.structure, strict=True) if phrase in readable)
     said = cues(text, tuple(readable))
-    return Query(text, tuple(readable), stacked, said, tuple(filter(None, groups)), wording.ignored, read)
+    if not getattr(encoder, "reads_phrases", True):  # then colours are evidence of their own
+        said = tuple(cue for cue in said if not cue.channel.startswith("colour:"))
+    else:
+        read = tuple(_without_attributes(phrase) for phrase in read)
+    read, words, word_vectors = _encode_words(encoder, read)
+    return Query(
+        text, tuple(readable), _frozen(vectors), said, tuple(filter(None, groups)), wording.ignored, read, words,
+        _frozen(word_vectors) if words else None,
+    )  # fmt: skip
+
+
+def _encode(encoder: Encoder, text: str) -> NDArray[np.float32]:
+    """The unit vector of one text: the mean of its prompts."""
+    mean = encode_texts(encoder, [template.format(text) for template in encoder.templates]).mean(0)
+    return np.asarray(mean / max(float(np.linalg.norm(mean)), 1e-9), np.float32)
+
+
+def _encode_words(
+    encoder: Encoder, read: tuple[Phrase, ...]
+) -> tuple[tuple[Phrase, ...], tuple[str, ...], list[NDArray[np.float32]]]:
+    """Vectors of the words that composed phrases need. A phrase with one that cannot be read stays plain."""
+    known: dict[str, NDArray[np.float32]] = {}
+    out = []
+    for phrase in read:
+        try:
+            if not is_plain(phrase):
+                known |= {word: _encode(encoder, word) for word in words_of(phrase) if word not in known}
+            out.append(phrase)
+        except QueryError:
+            out.append(Phrase(phrase.text, phrase.text))
+    return tuple(out), tuple(known), list(known.values())
+
+
+def _without_attributes(phrase: Phrase) -> Phrase:
+    """For an encoder that reads phrases: "red car" is one thing; its place stays a place."""
+    place = phrase.place and Place(phrase.place.relation, _without_attributes(phrase.place.of))
+    return replace(phrase, noun=" ".join((*phrase.attributes, phrase.noun)).strip(), attributes=(), place=place)
+
+
+def _frozen(vectors: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    stacked = np.stack(vectors).astype(np.float32)
+    stacked.setflags(write=False)
+    return stacked

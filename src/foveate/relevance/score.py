@@ -22,7 +22,7 @@ though the map shows each of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ from numpy.typing import NDArray
 from foveate.core.grid import resize_map
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
+from foveate.relevance.compose import compose
+from foveate.relevance.cues import plane_of_colour
 from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine
 from foveate.relevance.negatives import Negatives
 from foveate.relevance.query import Query
@@ -48,26 +50,30 @@ def score_query(
     options: ScoreOptions = DEFAULTS,
 ) -> Relevance:
     """The relevance of one prepared question. `negatives` is needed where the calibration's contrast is above 0."""
-    logits, maps, valid = _score_phrases(texture, query, calibration, negatives)
+    scored = _score_phrases(texture, query, calibration, negatives)
+    asked = query.asked()
+    maps, logits = scored.maps[list(asked)], scored.logits[list(asked)]
     best = maps[0] if len(maps) == 1 else maps.max(0)
     logits = logits[0] if len(logits) == 1 else logits.max(0)
     shape = texture.grid.shape
-    reasons = {"participation": best.reshape(shape)}
+    reasons = {"participation": best.reshape(shape), **scored.planes}
     final = combine(texture, query.cues, reasons, options)
-    if valid is not None and len(reasons) > 1:  # what entered knows nothing of transparency; the question's map does
-        final = np.minimum(final, valid.reshape(shape))
-    entered = reasons.keys() - {"participation", "segment"}
-    together = any(len(group) > 1 for group in query.groups)
-    confidences = {phrase: _peak(one) for phrase, one in zip(query.phrases, maps, strict=True)}
-    union = _peak(best) if len(maps) > 1 else confidences[query.phrases[0]]
+    if scored.valid is not None and len(reasons) > 1:  # what entered knows nothing of transparency; the map does
+        final = np.minimum(final, scored.valid.reshape(shape))
+    entered = reasons.keys() - {"participation", "segment"} - scored.planes.keys()
+    groups = [kept for group in query.groups if (kept := [p for p in group if query.phrases.index(p) in asked])]
+    together = any(len(group) > 1 for group in groups)
+    confidences = dict(zip(query.phrases, scored.confidences, strict=True))
+    alone = len(asked) == 1 or any(query.composed(i) for i in asked)
+    union = max(scored.confidences[i] for i in asked) if alone else _peak(best)
     return Relevance(
         query=query.text,
         map=final,
         logits=logits.reshape(shape),
-        confidence=join_confidences(query.groups, confidences) if together else union,
-        parts=ReadOnly({phrase: part.reshape(shape) for phrase, part in zip(query.phrases, maps, strict=True)}),
+        confidence=join_confidences(groups, confidences) if together else union,
+        parts=ReadOnly({phrase: part.reshape(shape) for phrase, part in zip(query.phrases, scored.maps, strict=True)}),
         reasons=ReadOnly(reasons),
-        confidences=ReadOnly(confidences),
+        confidences=ReadOnly({**scored.inside, **confidences}),
         ignored=query.ignored,
         peak=_peak(final.ravel()) if entered else union if together else 0.0,
         **_of_texture(texture),
@@ -101,8 +107,7 @@ def peak_confidences(
     texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None = None
 ) -> Floats:
     """The confidence of each phrase, float32 [phrases] in [0, 1]: `Relevance.confidences` without the map."""
-    _, maps, _ = _score_phrases(texture, query, calibration, negatives)
-    return np.array([_peak(one) for one in maps], np.float32)
+    return np.array(_score_phrases(texture, query, calibration, negatives).confidences, np.float32)
 
 
 def score_maps(
@@ -110,10 +115,13 @@ def score_maps(
 ) -> Floats:
     """The map p of each question, without segments, cues and the like: float32 [q, h, w], from one product."""
     every = Query("", tuple(p for q in queries for p in q.phrases), np.concatenate([q.vectors for q in queries]))
-    _, maps, _ = _score_phrases(texture, every, calibration, negatives)
+    maps = _score_phrases(texture, every, calibration, negatives).maps
     if len(maps) > len(queries):  # np.maximum.reduceat would take ten times as long
         ends = np.cumsum([len(query.phrases) for query in queries])[:-1]
         maps = np.stack([part.max(0) for part in np.split(maps, ends)])
+    for row, query in zip(maps, queries, strict=True):
+        if query.words:
+            row[:] = _score_phrases(texture, query, calibration, negatives).maps[list(query.asked())].max(0)
     return maps.reshape(-1, *texture.grid.shape)
 
 
@@ -126,13 +134,49 @@ def sigmoid(logits: Floats, slope: np.float32, offset: np.float32) -> Floats:
     return np.divide(1, maps, out=maps)
 
 
-def _score_phrases(
-    texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None
+class _Scored(NamedTuple):
+    """Logits and maps of each phrase, float32 [phrases, cells], and their confidences; the opaque share of the cells.
+
+    planes, inside: maps [h, w] and confidences of what composed phrases are made of, by name.
+    """
+
+    logits: Floats
+    maps: Floats
+    confidences: list[float]
+    valid: Floats | None
+    planes: dict[str, Floats]
+    inside: dict[str, float]
+
+
+def _score_phrases(texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None) -> _Scored:
+    logits, maps, valid = _score_vectors(texture, query.vectors, calibration, negatives)
+    confidences = [_peak(one) for one in maps]
+    planes: dict[str, Floats] = {}
+    inside: dict[str, float] = {}
+    if query.words and query.word_vectors is not None:
+        shape = texture.grid.shape
+        _, words, _ = _score_vectors(texture, query.word_vectors, calibration, negatives)
+        by_word = {word: plane.reshape(shape) for word, plane in zip(query.words, words, strict=True)}
+        for i, phrase in enumerate(query.structure):
+            if not query.composed(i):
+                continue
+            made = compose(phrase, by_word, lambda word: plane_of_colour(texture, word))
+            maps[i] = made.map.ravel()
+            clipped = np.clip(maps[i], 1e-6, 1 - 1e-6)
+            logits[i] = (np.log(clipped / (1 - clipped)) - calibration.offset) / calibration.slope
+            confidences[i] = made.confidence
+            planes |= made.planes
+            inside |= made.confidences
+    return _Scored(logits, maps, confidences, valid, planes, inside)
+
+
+def _score_vectors(
+    texture: Texture, vectors: Floats, calibration: Calibration, negatives: Negatives | None
 ) -> tuple[Floats, Floats, Floats | None]:
-    """Logits and relevance of each phrase, float32 [phrases, cells], and the opaque share of the cells."""
-    logits = texture.scores(query.vectors).reshape(len(query.phrases), -1)
+    """Logits and relevance of each vector, float32 [n, cells], and the opaque share of the cells."""
+    logits = texture.scores(vectors).reshape(len(vectors), -1)
     if calibration.contrast > 0 and negatives is not None:
-        for row, vector in zip(logits, query.vectors, strict=True):
+        for row, vector in zip(logits, vectors, strict=True):
             row -= calibration.contrast * negatives.against(texture, vector, calibration)
     maps = sigmoid(logits, np.float32(calibration.slope), np.float32(calibration.offset))
     valid = _validity(texture)

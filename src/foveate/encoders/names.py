@@ -1,0 +1,135 @@
+"""A text as a unit vector over the names that an image encoder has evidence for.
+
+nano's features are planes of evidence, one a name. What a text asks of them is decided here, in four steps:
+
+1. The text, or its last words, is in the table of words: it asks for the names that this word means ("couch" for couch,
+   "pavement" for sidewalk, "cobblestones" for sidewalk and road).
+2. Else its words are compared with the table's, as vectors: names of words that are near count by how near they are.
+3. Else it is asked of the detector's 80 names alone, by the ridge regression that taught them ("tricycle" is somewhat a
+   bicycle). So a word that nobody taught still points somewhere, weakly.
+4. What no name covers goes into one last number, for which no image has evidence: a text that is hardly known is a
+   vector that hardly meets any feature. Its map is low, and so is its confidence.
+
+Everything is a table or a product, so it can be read; `NameSpace.known` says how much of a text was understood.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+TAIL = 0.8  # strength of "desk lamp" asked as "lamp", where only the last words are in the table
+NEAR, SAME = 0.62, 0.9  # cosines of words: below the first nothing is shared, from the second on they mean the same
+LAST = 0.6  # share of the last word in the vector of a phrase: "dog bowl" is a bowl
+MOST_NAMES = 3  # names that a word of no table may ask for
+_WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
+_ARTICLES = frozenset("a an the some any his her its their my your our".split())
+
+
+@dataclass(frozen=True, eq=False)
+class NameSpace:
+    """Names, the words that mean each, and where a text lies among them.
+
+    Attributes:
+        names: of the planes, in order; the first `carried.shape[1]` are the detector's.
+        words: word or short phrase, lower case -> the names that it asks for, by number.
+        carried: ridge regression from a word's vector to the detector's names, float32 [D, 80].
+        vectors: texts -> unit vectors [n, D] of the word table, by which words are compared.
+    """
+
+    names: tuple[str, ...]
+    words: dict[str, tuple[int, ...]]
+    carried: Floats
+    vectors: Callable[[Sequence[str]], Floats]
+
+    @property
+    def width(self) -> int:
+        """Length of a text's vector: one number a name, and one for what no name covers."""
+        return len(self.names) + 1
+
+    def place(self, text: str) -> Floats:
+        """A text -> unit vector float32 [names + 1]. `vectors` raises QueryError for a text that it cannot read."""
+        asked = self._look_up(text)
+        if asked is None:
+            asked = self._compare(text)
+        length = float(np.linalg.norm(asked))
+        if length > 1:
+            asked, length = asked / length, 1.0
+        return np.append(asked, np.float32(np.sqrt(max(0.0, 1 - length * length)))).astype(np.float32)
+
+    def known(self, text: str) -> float:
+        """How much of a text the names cover, in [0, 1]: 1 for words of the table, near 0 for a word nobody taught."""
+        return float(np.linalg.norm(self.place(text)[:-1]))
+
+    def _look_up(self, text: str) -> Floats | None:
+        said = [word for word in _WORD.findall(text.lower()) if word not in _ARTICLES]
+        for start in range(len(said)):
+            for form in _forms(said[start:]):
+                if form in self.words:
+                    found = np.zeros(len(self.names), np.float32)
+                    found[list(self.words[form])] = 1
+                    return found * np.float32((TAIL if start else 1.0) / np.linalg.norm(found))
+        return None
+
+    def _compare(self, text: str) -> Floats:
+        whole = self.vectors([text])[0]
+        said = _WORD.findall(text.lower())
+        vector = whole
+        if len(said) > 1 and len(last := self._read(said[-1])):
+            vector = (1 - LAST) * whole + LAST * last
+            vector /= max(float(np.linalg.norm(vector)), 1e-9)
+        table, owner = self._table
+        alike = table @ vector
+        found = np.zeros(len(self.names), np.float32)
+        count = self.carried.shape[1]
+        near = np.clip((alike - NEAR) / (SAME - NEAR), 0, 1)
+        for k in np.argsort(-near)[: 4 * MOST_NAMES]:
+            for name in owner[k]:
+                found[name] = max(found[name], near[k])
+        found[np.argsort(-found)[MOST_NAMES:]] = 0
+        best = float(found.max())
+        carried = vector @ self.carried
+        found[:count] = np.maximum(found[:count], (1 - best) * carried)
+        return found
+
+    def _read(self, word: str) -> Floats:
+        try:
+            return self.vectors([word])[0]
+        except ValueError:  # QueryError: a word without a known piece
+            return np.empty(0, np.float32)
+
+    @cached_property
+    def _table(self) -> tuple[Floats, list[tuple[int, ...]]]:
+        return self.vectors(list(self.words)), list(self.words.values())
+
+
+def read_names(file: Path, carried: Floats, vectors: Callable[[Sequence[str]], Floats]) -> NameSpace:
+    """The names of a JSON file: {"names": {name: [words]}} in the order of the planes. Raises ValueError, OSError."""
+    table: dict[str, list[str]] = json.loads(file.read_text("utf-8"))["names"]
+    words: dict[str, list[int]] = {}
+    for number, (name, others) in enumerate(table.items()):
+        for word in dict.fromkeys((name.lower(), *map(str.lower, others))):
+            words.setdefault(word, []).append(number)
+    return NameSpace(tuple(table), {word: tuple(numbers) for word, numbers in words.items()}, carried, vectors)
+
+
+def _forms(said: Sequence[str]) -> list[str]:
+    """A phrase as it is, and with its last word in the singular: the table holds the irregular ones."""
+    phrase, last = " ".join(said), said[-1]
+    head = phrase[: len(phrase) - len(last)]
+    forms = [phrase]
+    if last.endswith("ies"):
+        forms.append(head + last[:-3] + "y")
+    if last.endswith("es"):
+        forms.append(head + last[:-2])
+    if last.endswith("s") and not last.endswith("ss"):
+        forms.append(head + last[:-1])
+    return forms

@@ -1,0 +1,224 @@
+"""Maps of the things that a phrase is made of become the map of the phrase.
+
+A phrase is a thing, what it is like, and where it belongs (phrase.py). Each of the three is a map in [0, 1]:
+
+    thing       p of the noun alone: "face" of "the dog's white face"
+    attribute   what the pixels say: p <- p (1 - A (1 - a)), with a the share of that colour around the cell
+    place       where the relation allows it, from the map w of the other thing:  p <- p (1 - G (1 - place(w)))
+
+What is notable
+* It is a product, not a mean of words: a face beside the dog stays low, and so does a dog without a face.
+* A part that is not found is looked for where such parts are ("paws": low on the dog), but never called found: that map
+  stays below one half (GUESS).
+* A question for what is beside its noun ("what is the man holding?") has no thing of its own. Its map is the place (his
+  hands and what they touch) times the likeliest of some words for what is held.
+* Confidence: of a phrase it is that of its own map, at most that of the thing it belongs to. A phrase is there only if
+  both are.
+
+Everything works on maps of any size; distances are shares of the other thing's own size. The constants were chosen on
+one half of a development set (docs/log.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.relevance.phrase import Phrase, Relation
+
+Floats = NDArray[np.float32]
+GATE = 0.9  # how much a place outside its relation takes away
+COLOUR = 0.7  # how much a wrong colour takes away
+GUESS = 0.45  # a part that is only guessed from the whole stays below this
+LEAST = 0.05  # a whole that is less likely than this has no places
+NEAR, BESIDE, REACH = 0.12, 0.45, 0.35  # distances, in square roots of the other thing's area
+SHARE = 256  # confidence is the mean of the best 1/256 of a map
+
+HIGH = frozenset(
+    "head heads face faces hair ear ears eye eyes nose mouth beak horn horns hat cap helmet glasses sunglasses beard "
+    "mane roof antlers chimney neck collar necktie tie scarf headband eyebrows forehead".split()
+)
+LOW = frozenset(
+    "leg legs foot feet paw paws hoof hooves shoe shoes boots sneakers sandals sock socks wheel wheels tire tires base "
+    "knee knees ankle ankles pontoons skis landing gear pedals bottom shoelaces".split()
+)
+
+# Words for what may be there, asked beside the place of a frame.
+FRAMES: dict[str, tuple[str, ...]] = {
+    "held": tuple(
+        "held object,cell phone,umbrella,bottle,cup,book,banana,tennis racket,baseball bat,frisbee,wine glass,fork,"
+        "knife,sandwich,toothbrush,remote,bag,sports ball,camera,pizza,donut,hot dog,apple,teddy bear,scissors,spoon,"
+        "paper,flag,leash,cake,laptop,guitar,carrot,broccoli,orange,kite,handbag".split(",")
+    ),
+    "eaten": tuple(
+        "pizza,sandwich,cake,apple,banana,hot dog,donut,broccoli,carrot,orange,food,grass,leaves,bread,hay,plant".split(
+            ","
+        )
+    ),
+    "ridden": tuple(
+        "bicycle,motorcycle,horse,elephant,skateboard,surfboard,snowboard,skis,boat,car,cow,scooter,wave".split(",")
+    ),
+    "worn": tuple("shirt,jacket,pants,dress,skirt,hat,shoes,tie,glasses,suit,sweater,shorts,helmet".split(",")),
+    "worn on head": tuple("hat,helmet,cap,glasses,headband,sunglasses".split(",")),
+    "supporting": tuple(
+        "chair,bench,couch,bed,table,floor,grass,road,skateboard,surfboard,snow,earth,rug,sidewalk,sand,snowboard,skis,"
+        "suitcase,toilet,water,branch,counter,field,car,motorcycle,horse,blanket,pillow,shelf".split(",")
+    ),
+}
+FRAMES["carried"] = FRAMES["used"] = FRAMES["held"]
+HANDS = ("hand", "mouth")  # where people and animals hold and eat
+ABOVE = frozenset("on above".split())
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A phrase's map [h, w], its confidence, and what entered: planes and confidences by name."""
+
+    map: Floats
+    confidence: float
+    planes: dict[str, Floats]
+    confidences: dict[str, float]
+
+
+def words_of(phrase: Phrase) -> tuple[str, ...]:
+    """Every text whose map `compose` needs for this phrase, without repetition."""
+    out = [phrase.noun] if phrase.noun else []
+    if phrase.place is not None:
+        relation = phrase.place.relation
+        if not phrase.noun and relation in FRAMES:
+            out += FRAMES[relation]
+            out += HANDS if relation in ("held", "carried", "used", "eaten") else ()
+            out += ("head",) if relation == "worn on head" else ()
+        out += words_of(phrase.place.of)
+    return tuple(dict.fromkeys(out))
+
+
+def is_plain(phrase: Phrase) -> bool:
+    """Whether a phrase is a thing and nothing else: then its own map is all there is."""
+    return phrase.place is None and not phrase.attributes and bool(phrase.noun)
+
+
+def compose(phrase: Phrase, maps: dict[str, Floats], colour: Callable[[str], Floats | None]) -> Composed:
+    """The map of a phrase from those of `words_of(phrase)`, each float32 [h, w] in [0, 1].
+
+    `colour`: an attribute -> its plane, float32 [h, w] in [0, 1]; None for one that pixels do not show.
+    """
+    planes: dict[str, Floats] = {}
+    confidences: dict[str, float] = {}
+    found = maps[phrase.noun] if phrase.noun else None
+    if found is not None and not is_plain(phrase):
+        planes[phrase.noun], confidences[phrase.noun] = found, peak(found)
+    for attribute in phrase.attributes:
+        for word in attribute.split():
+            plane = colour(word)
+            if plane is not None and found is not None:
+                planes[f"colour:{word}"] = plane
+                found = found * (1 - np.float32(COLOUR) * (1 - around(plane, found)))
+    if phrase.place is None:
+        assert found is not None
+        return Composed(found, peak(found), planes, confidences)
+    relation, other = phrase.place.relation, compose(phrase.place.of, maps, colour)
+    planes |= other.planes
+    confidences |= other.confidences
+    whole = phrase.place.of.noun or phrase.place.of.text
+    planes.setdefault(whole, other.map)
+    confidences[whole] = other.confidence
+    if found is None:
+        place, found = frame(relation, other.map, maps)
+        planes["place"] = place
+        found = found * place
+        return Composed(found, min(peak(found), other.confidence), planes, confidences)
+    place = region(relation, other.map)
+    planes["place"] = place
+    gated = found * (1 - np.float32(GATE) * (1 - place))
+    confidence = min(peak(gated), other.confidence)
+    if relation == "part":
+        gated = np.maximum(gated, np.float32(GUESS) * other.map * usual(phrase.noun, other.map))
+    return Composed(gated, confidence, planes, confidences)
+
+
+def region(relation: Relation, w: Floats) -> Floats:
+    """Where a thing may be that stands in a relation to one with the map w: float32 [h, w] in [0, 1]."""
+    size = extent(w)
+    w = np.minimum(1, w / max(peak(w), LEAST)) if peak(w) > LEAST else w
+    if relation == "part":
+        return grown(w, NEAR * size)
+    if relation in ("on", "in", "with", "worn", "held"):
+        return grown(w, (NEAR if relation == "in" else 2 * NEAR) * size)
+    if relation in ("above", "under", "left", "right"):
+        down, right = {"above": (-1, 0), "under": (1, 0), "left": (0, -1), "right": (0, 1)}[relation]
+        step = BESIDE * size
+        moved = np.maximum(shifted(w, down * step / 2, right * step / 2), shifted(w, down * step, right * step))
+        return np.maximum(grown(moved, NEAR * size) * (1 - 0.5 * w), 0)
+    return grown(w, BESIDE * size) * (1 - 0.5 * w)
+
+
+def frame(relation: Relation, w: Floats, maps: dict[str, Floats]) -> tuple[Floats, Floats]:
+    """(place, likeliest thing) of a question for what is beside its noun."""
+    size = extent(w)
+    words = FRAMES.get(relation)
+    things = np.max([maps[word] for word in words], 0) if words else np.full_like(w, 0.5)
+    inside = grown(w, NEAR * size)
+    if relation in ("held", "carried", "used", "eaten"):
+        hold = np.max([maps[word] for word in HANDS], 0) * inside
+        touch = grown(np.maximum(hold, 0.3 * inside), REACH * size)
+        return touch, np.maximum(things, 0.3 * touch * (1 - 0.6 * w))
+    if relation == "worn on head":
+        top = np.maximum(maps["head"] * inside, 0.5 * w * usual("head", w))
+        return grown(top, NEAR * size), np.maximum(things, 0.4 * top)
+    if relation == "worn":
+        return inside, np.maximum(things, 0.4 * w)
+    if relation in ("supporting", "ridden"):
+        below = np.maximum(shifted(w, BESIDE * size / 2, 0), shifted(w, BESIDE * size, 0))
+        near = np.maximum(grown(below, NEAR * size), 0.6 * grown(w, 2 * NEAR * size))
+        return near * (1 - 0.5 * w), np.maximum(things, 0.3)
+    place = region(relation, w)
+    return place, np.maximum(things, 0.3)
+
+
+def usual(part: str, w: Floats) -> Floats:
+    """Where in a thing such parts usually are: high, low, or anywhere. float32 [h, w] in [0, 1]."""
+    word = part.split()[-1] if part else part
+    if (word not in HIGH and word not in LOW) or not w.max() > 0:
+        return np.ones_like(w)
+    rows = np.flatnonzero((w > 0.5 * w.max()).any(1))
+    top, height = rows[0], rows[-1] - rows[0] + 1
+    v = ((np.arange(len(w), dtype=np.float32) + 0.5 - top) / height)[:, None]
+    ramp = np.clip(1.4 - 2.4 * v, 0.2, 1) if word in HIGH else np.clip(2.4 * v - 1, 0.2, 1)
+    return np.broadcast_to(ramp.astype(np.float32), w.shape)
+
+
+def peak(p: Floats) -> float:
+    """Mean of the best 1/256 of a map: its confidence."""
+    flat = p.ravel()
+    count = max(1, len(flat) // SHARE)
+    return float(np.partition(flat, len(flat) - count)[-count:].sum() / count)
+
+
+def extent(w: Floats) -> float:
+    """A thing's size in cells: the square root of the area where its map is above half its highest value."""
+    return float(np.sqrt(np.count_nonzero(w > 0.5 * w.max()))) if w.max() > 0 else 0.0
+
+
+def grown(w: Floats, cells: float) -> Floats:
+    """The highest value within a distance, with soft borders."""
+    reach = max(1, round(cells))
+    kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
+    wide = cv2.dilate(np.ascontiguousarray(w, np.float32), kernel)
+    return np.maximum(w, cv2.GaussianBlur(wide, (0, 0), max(0.5, reach / 2)))
+
+
+def shifted(w: Floats, down: float, right: float) -> Floats:
+    """A map moved by so many cells; what comes in is 0."""
+    matrix = np.array([[1, 0, round(right)], [0, 1, round(down)]], np.float32)
+    return np.asarray(cv2.warpAffine(np.ascontiguousarray(w, np.float32), matrix, w.shape[::-1]), np.float32)
+
+
+def around(plane: Floats, p: Floats) -> Floats:
+    """A property's share around each cell, as far as the thing is there: a striped shirt is red by its red stripes."""
+    near = cv2.GaussianBlur(plane * p, (0, 0), 1.5) / np.maximum(cv2.GaussianBlur(p, (0, 0), 1.5), 1e-3)
+    return np.maximum(plane, np.clip(near, 0, 1)).astype(np.float32)

@@ -1,0 +1,106 @@
+"""Texts as vectors over names (encoders/names.py): words of the table, words near them, and words nobody taught."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foveate.core.errors import QueryError
+from foveate.encoders.load import load_encoder
+from foveate.encoders.names import NameSpace, read_names
+from foveate.encoders.nano import NanoEncoder
+
+WORDS = ("dog", "cat", "hand", "sky", "wheel", "couch")
+
+
+def vectors(texts: Sequence[str]) -> np.ndarray:
+    """Every word of WORDS has a direction of its own; "hound" lies near "dog"; other words lie elsewhere."""
+    out = np.zeros((len(texts), len(WORDS) + 1), np.float32)
+    for row, text in zip(out, texts, strict=True):
+        for word in text.lower().split():
+            if word == "hound":
+                row[[0, len(WORDS)]] += 0.95, 0.3
+            elif word == "zzz":
+                raise QueryError("zzz", expected="a word", fix="write one")
+            else:
+                row[WORDS.index(word) if word in WORDS else len(WORDS)] += 1
+        row /= max(float(np.linalg.norm(row)), 1e-9)
+    return out
+
+
+def space() -> NameSpace:
+    carried = np.zeros((len(WORDS) + 1, 2), np.float32)
+    carried[0, 0] = carried[1, 1] = 1
+    words = {"dog": (0,), "cat": (1,), "hand": (2,), "hands": (2,), "sky": (3,), "wheel": (4,), "couch": (5,)}
+    return NameSpace(("dog", "cat", "hand", "sky", "wheel", "sofa"), words | {"light": (3, 4)}, carried, vectors)
+
+
+def test_a_word_of_the_table_asks_for_its_name_alone() -> None:
+    for text, name in (("dog", 0), ("The Hand", 2), ("hands", 2), ("wheels", 4), ("a couch", 5)):
+        place = space().place(text)
+        assert place[name] == pytest.approx(1)
+        assert np.count_nonzero(place) == 1
+
+
+def test_a_word_of_two_names_asks_for_both() -> None:
+    assert space().place("light")[[3, 4]] == pytest.approx([np.sqrt(0.5)] * 2)
+
+
+def test_the_last_words_of_a_compound_count() -> None:
+    place = space().place("rubber wheel")
+    assert place[4] == pytest.approx(0.8)
+    assert space().known("rubber wheel") == pytest.approx(0.8)
+
+
+def test_a_word_near_another_asks_for_its_name() -> None:
+    assert space().place("hound")[0] > 0.9
+
+
+def test_a_word_that_nobody_taught_is_hardly_known() -> None:
+    assert space().known("quux") < 0.05
+    assert space().place("quux")[-1] > 0.99
+
+
+def test_a_part_of_a_text_that_cannot_be_read_is_left_out() -> None:
+    assert space().place("hound") is not None
+    with pytest.raises(QueryError):
+        space().place("zzz")
+
+
+@given(st.text(alphabet="abdogcthandskywel ", min_size=1, max_size=30).filter(str.strip))
+def test_every_text_is_a_unit_vector(text: str) -> None:
+    made = space()
+    place = made.place(text)
+    assert place.shape == (made.width,)
+    assert np.linalg.norm(place) == pytest.approx(1, abs=1e-3)
+    assert np.isfinite(place).all()
+
+
+def test_a_file_without_names_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "names.json"
+    for text in ("", "[]", '{"other": {}}', '{"names": 3}'):
+        file.write_text(text)
+        with pytest.raises((ValueError, KeyError, TypeError, AttributeError)):
+            read_names(file, np.zeros((7, 2), np.float32), vectors)
+
+
+def test_the_built_in_names_are_silent_for_each_other() -> None:
+    nano = load_encoder("nano")
+    assert isinstance(nano, NanoEncoder)
+    texts = ["dog", "sky", "hand", "wheel", "window", "pavement", "couch", "number plate"]
+    q = nano.encode_text(texts)
+    alike = q @ q.T
+    assert np.abs(alike - np.eye(len(texts))).max() < 0.05
+    assert nano.encode_text(["sofa"])[0] @ nano.encode_text(["couch"])[0] > 0.99
+    assert nano.encode_text(["sidewalk"])[0] @ nano.encode_text(["pavement"])[0] > 0.99
+
+
+def test_nonsense_is_not_known() -> None:
+    nano = load_encoder("nano")
+    assert isinstance(nano, NanoEncoder)
+    assert max(nano.space.known(text) for text in ("flurbish", "quenticle", "brimvok", "zanthor")) < 0.5

@@ -1,0 +1,59 @@
+"""The image side of nano: three frozen specialists and a small head, one plane of evidence for each name.
+
+    planes   80 names of the detector, painted over its boxes (paint.py); then the names of the head (concepts.json);
+             then one plane of zeros, for the share of a text that no name covers
+
+A text is a unit vector over the same names (encoders/nano.py), so its score in a cell is the evidence for what it
+names, and nothing else: a name is silent for the words of another. `scale` makes features at most 1 long nearly
+everywhere; where many names meet they are shortened.
+
+A head's logit L, calibrated so that 0 is as likely there as not, becomes softplus(L + REST) / STEEP: the inverse of the
+library's sigmoid for everything that is likely, and no less than zero.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from head import Head
+from paint import paint
+from torch import Tensor, nn
+from torch.nn import functional as F
+from trunks import Trunks
+
+STEEP, REST = 18.0, 2.77  # slope and offset of the confidence of the detector's names, as fitted for the third version
+SAID = 3.0 / 3.4  # a sure detection, on the scale of the third version
+MOST = 6.0  # a calibrated logit above this says nothing more
+SCALE = 1.5
+
+
+class Evidence(nn.Module):
+    """[n, 3, H, W] RGB in 0..255, sides multiples of 32 -> planes [n, 80 + names + 1, H/8, W/8], at most 1 long."""
+
+    def __init__(self, data: Path, names: int) -> None:
+        super().__init__()
+        self.trunks, self.head = Trunks(data), Head(names)
+        self.register_buffer("gain", torch.ones(names))
+        self.register_buffer("shift", torch.zeros(names))
+
+    def calibrate(self, gain: Tensor, shift: Tensor) -> None:
+        """Make gain x logit + shift the calibrated logit of each name."""
+        self.gain.copy_(gain)
+        self.shift.copy_(shift)
+
+    def forward(self, rgb: Tensor) -> Tensor:
+        seen = self.trunks(rgb)
+        size = seen.levels[0].shape[-2:]
+        total: Tensor | float = 0.0
+        scores, reaches = [], []
+        for level, p in enumerate(seen.levels):
+            _, score, reach = self.trunks.head(level, p)
+            total = total + (score if score.shape[-2:] == size else F.interpolate(score, size=size, mode="bilinear"))
+            scores.append(score)
+            reaches.append(reach)
+        things = SAID * paint(scores, reaches, seen.levels[0], total)
+        logits = self.head(*self.trunks.inputs(seen)) * self.gain[:, None, None] + self.shift[:, None, None]
+        named = F.softplus(logits.clamp(max=MOST) + REST) / STEEP
+        planes = torch.cat([things, named, torch.zeros_like(total[:, :1])], 1) / SCALE
+        return planes / planes.square().sum(1, keepdim=True).sqrt().clamp(min=1.0)
