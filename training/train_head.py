@@ -29,7 +29,6 @@ from tqdm import tqdm
 BATCH, USUAL_CELLS, WARM, PEAK = 4, 64, 100, 2e-3
 OTHERS = 64  # names of a step that none of its photographs shows
 SIDE = 40  # cells of a crop
-FEW, GAIN = 6.0, 1.5  # see calibrate
 TAUGHT = ("stuff", "parts", "person", "points")
 
 
@@ -112,47 +111,6 @@ def loss_of(logits: Tensor, target: Tensor, weight: Tensor, inside: Tensor) -> T
     return (focal * w * (1 + (more - 1) * t)).sum() / (more * t).sum().clamp(min=50)
 
 
-@torch.no_grad()
-def look(head: Head, photos: list[tuple]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of each photograph and name: the peak's logit (mean of the best 1/256), whether it is there, whether that is
-    known, and the average precision over the cells (NaN where it is not there). All [photographs, names]."""
-    count = len(photos[0][0].weight)
-    peaks, precision = np.zeros((len(photos), count)), np.full((len(photos), count), np.nan)
-    there, known = np.zeros(peaks.shape, bool), np.zeros(peaks.shape, bool)
-    for k, (photo, fine, coarse, whole) in enumerate(photos):
-        x = head(*(torch.from_numpy(a.astype(np.float32))[None] for a in (fine, coarse, whole)))[0]
-        h, w = photo.target.shape[1:]
-        x = x[:, :h, :w].reshape(count, -1).numpy()
-        t = photo.target.reshape(count, -1) > 127
-        peaks[k] = np.sort(x, 1)[:, -max(1, x.shape[1] // 256) :].mean(1)
-        there[k], known[k] = t.any(1), photo.weight > 0
-        for i in np.flatnonzero(there[k]):
-            y = t[i][np.argsort(-x[i], kind="stable")]
-            precision[k, i] = (np.cumsum(y) / np.arange(1, len(y) + 1))[y].mean()
-    return peaks, there, known, precision
-
-
-def calibrate(peaks: np.ndarray, there: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(gain, shift) of each name: 0 where presence and absence are as likely, as far as the photographs can tell.
-
-    The threshold of a name has the least balanced error; it is drawn to the median of all names' thresholds as if that
-    were FEW photographs more.
-    """
-    found = np.full(peaks.shape[1], np.nan)
-    count = np.zeros(peaks.shape[1])
-    for i in range(peaks.shape[1]):
-        yes, no = peaks[there[:, i], i], peaks[~there[:, i] & known[:, i], i]
-        if len(yes) >= 2 and len(no) >= 2:
-            at = np.sort(np.concatenate([yes, no]))
-            missed = np.searchsorted(np.sort(yes), at) / len(yes)
-            false = 1 - np.searchsorted(np.sort(no), at) / len(no)
-            found[i], count[i] = at[np.argmin(missed + false)], min(len(yes), len(no))
-    usual = float(np.nanmedian(found))
-    threshold = np.where(np.isnan(found), usual, (np.nan_to_num(found) * count + usual * FEW) / (count + FEW))
-    gain = np.full(len(threshold), GAIN)
-    return gain, -gain * threshold
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
@@ -170,10 +128,7 @@ def main() -> None:
     photos = load(
         args.data, args.cache, args.labels, names, args.unlabelled, held_out=False, research=not args.no_research
     )
-    kept = load(
-        args.data, args.cache, args.labels, names, args.unlabelled // 10, held_out=True, research=not args.no_research
-    )
-    print(f"{len(photos)} photographs, {len(kept)} held out, {len(names.all)} names", flush=True)
+    print(f"{len(photos)} photographs, {len(names.all)} names", flush=True)
     head = Head(len(names.all))
     head.standardise(statistics(photos, 1), statistics(photos, 2))
     head.to(memory_format=torch.channels_last)
@@ -232,19 +187,7 @@ def main() -> None:
                 checkpoint.with_suffix(".part").rename(checkpoint)
     head.load_state_dict(average)
     save_file({k: v.contiguous() for k, v in head.state_dict().items()}, args.out / "head.safetensors")
-    peaks, there, known, precision = look(head.eval(), kept)
-    gain, shift = calibrate(peaks, there, known)
-    fitted = {"gain": torch.from_numpy(gain).float(), "shift": torch.from_numpy(shift).float()}
-    save_file(fitted, args.out / "calibration.safetensors")
-    rows = []
-    for i, name in enumerate(names.all):
-        yes, no = peaks[there[:, i], i], peaks[~there[:, i] & known[:, i], i]
-        auroc = round(float((yes[:, None] > no).mean()), 3) if len(yes) and len(no) else None
-        mean = round(float(np.nanmean(precision[:, i])), 3) if len(yes) else None
-        rows.append([name, len(yes), mean, auroc, round(float(-shift[i] / gain[i]), 2)])
-    (args.out / "head.json").write_text(json.dumps({"names": names.all, "held_out": rows}, indent=1))
-    for row in sorted(rows, key=lambda row: -row[1]):
-        print("{:24s}{:5d} {!s:>7} {!s:>7} {:7.2f}".format(*row))
+    (args.out / "head.json").write_text(json.dumps({"names": names.all}, indent=1))
 
 
 if __name__ == "__main__":
