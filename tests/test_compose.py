@@ -25,7 +25,7 @@ def blob(y: float, x: float, half: float, high: float = 0.95) -> Floats:
     return np.where(inside, np.float32(high), np.float32(0.02))
 
 
-def colour(word: str) -> Floats | None:
+def colour(word: str) -> tuple[Floats, float] | None:
     """Left half red, right half blue."""
     plane = np.zeros(SHAPE, np.float32)
     if word == "red":
@@ -34,7 +34,7 @@ def colour(word: str) -> Floats | None:
         plane[:, SHAPE[1] // 2 :] = 1
     else:
         return None
-    return plane
+    return plane, 0.7
 
 
 def peak_at(p: Floats) -> tuple[int, int]:
@@ -77,7 +77,7 @@ def test_a_colour_is_evidence() -> None:
     red = compose(one("the red car"), {"car": cars}, colour)
     blue = compose(one("the blue car"), {"car": cars}, colour)
     assert peak_at(red.map)[1] < SHAPE[1] // 2 <= peak_at(blue.map)[1]
-    assert set(red.planes) == {"car", "colour:red"}
+    assert set(red.planes) == {"car", "looks red"}
 
 
 def test_a_property_that_pixels_do_not_show_changes_nothing() -> None:

@@ -15,7 +15,7 @@ from foveate.encoders.load import load_encoder
 from foveate.encoders.names import NameSpace, read_names
 from foveate.encoders.nano import NanoEncoder
 
-WORDS = ("dog", "cat", "hand", "sky", "wheel", "couch")
+WORDS = ("dog", "cat", "hand", "sky", "wheel", "couch", "light", "hands")
 
 
 def vectors(texts: Sequence[str]) -> np.ndarray:
@@ -103,4 +103,4 @@ def test_the_built_in_names_are_silent_for_each_other() -> None:
 def test_nonsense_is_not_known() -> None:
     nano = load_encoder("nano")
     assert isinstance(nano, NanoEncoder)
-    assert max(nano.space.known(text) for text in ("flurbish", "quenticle", "brimvok", "zanthor")) < 0.5
+    assert max(nano.space.known(text) for text in ("flurbish", "quenticle", "brimvok", "zanthor")) < 0.6

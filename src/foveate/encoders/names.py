@@ -69,6 +69,11 @@ class NameSpace:
         """How much of a text the names cover, in [0, 1]: 1 for words of the table, near 0 for a word nobody taught."""
         return float(np.linalg.norm(self.place(text)[:-1]))
 
+    def knows(self, text: str) -> bool:
+        """Whether a text as a whole is in the table of words: "license plate" is, "blue plate" is not."""
+        said = [word for word in _WORD.findall(text.lower()) if word not in _ARTICLES]
+        return bool(said) and any(form in self.words for form in _forms(said))
+
     def _look_up(self, text: str) -> Floats | None:
         said = [word for word in _WORD.findall(text.lower()) if word not in _ARTICLES]
         for start in range(len(said)):

@@ -155,6 +155,10 @@ class NanoEncoder(_BuiltIn):
         """Names, and one more number for what no name covers."""
         return self.space.width
 
+    def knows(self, text: str) -> bool:
+        """Whether a text as a whole is a word or phrase for one of its names."""
+        return self.space.knows(text)
+
     def encode_text(self, texts: Sequence[str]) -> Floats:
         """Texts -> unit vectors float32 [n, width] over the names. Raises QueryError."""
         self.encode_words(texts)  # refuses what it cannot read

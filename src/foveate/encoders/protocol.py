@@ -65,6 +65,7 @@ class Encoder(Protocol):
         calibration: see Calibration.
         reads_phrases: optional; False for a text side that takes the mean of its words. Then "red car" is asked as a
             car, and the colour is taken from the pixels (relevance/compose.py).
+        knows: optional; text -> whether it has a name for the whole of it. Then "clock face" is asked as one thing.
     """
 
     @property

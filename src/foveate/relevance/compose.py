@@ -3,7 +3,7 @@
 A phrase is a thing, what it is like, and where it belongs (phrase.py). Each of the three is a map in [0, 1]:
 
     thing       p of the noun alone: "face" of "the dog's white face"
-    attribute   what the pixels say: p <- p (1 - A (1 - a)), with a the share of that colour around the cell
+    attribute   what the pixels say: p <- p (1 - A (1 - a)), with a the share of that colour around the cell (cues.py)
     place       where the relation allows it, from the map w of the other thing:  p <- p (1 - G (1 - place(w)))
 
 What is notable
@@ -32,7 +32,6 @@ from foveate.relevance.phrase import Phrase, Relation
 
 Floats = NDArray[np.float32]
 GATE = 0.9  # how much a place outside its relation takes away
-COLOUR = 0.7  # how much a wrong colour takes away
 GUESS = 0.45  # a part that is only guessed from the whole stays below this
 LEAST = 0.05  # a whole that is less likely than this has no places
 NEAR, BESIDE, REACH = 0.12, 0.45, 0.35  # distances, in square roots of the other thing's area
@@ -102,10 +101,14 @@ def is_plain(phrase: Phrase) -> bool:
     return phrase.place is None and not phrase.attributes and bool(phrase.noun)
 
 
-def compose(phrase: Phrase, maps: dict[str, Floats], colour: Callable[[str], Floats | None]) -> Composed:
+Evidence = Callable[[str], tuple[Floats, float] | None]
+
+
+def compose(phrase: Phrase, maps: dict[str, Floats], evidence: Evidence) -> Composed:
     """The map of a phrase from those of `words_of(phrase)`, each float32 [h, w] in [0, 1].
 
-    `colour`: an attribute -> its plane, float32 [h, w] in [0, 1]; None for one that pixels do not show.
+    `evidence`: a word for what a thing is like -> its plane, float32 [h, w] in [0, 1], and how much a lack of it takes
+    away; None for one that pixels do not show.
     """
     planes: dict[str, Floats] = {}
     confidences: dict[str, float] = {}
@@ -114,14 +117,14 @@ def compose(phrase: Phrase, maps: dict[str, Floats], colour: Callable[[str], Flo
         planes[phrase.noun], confidences[phrase.noun] = found, peak(found)
     for attribute in phrase.attributes:
         for word in attribute.split():
-            plane = colour(word)
-            if plane is not None and found is not None:
-                planes[f"colour:{word}"] = plane
-                found = found * (1 - np.float32(COLOUR) * (1 - around(plane, found)))
+            shown = evidence(word)
+            if shown is not None and found is not None:
+                planes[f"looks {word}"], share = shown
+                found = found * (1 - np.float32(share) * (1 - around(shown[0], found)))
     if phrase.place is None:
         assert found is not None
         return Composed(found, peak(found), planes, confidences)
-    relation, other = phrase.place.relation, compose(phrase.place.of, maps, colour)
+    relation, other = phrase.place.relation, compose(phrase.place.of, maps, evidence)
     planes |= other.planes
     confidences |= other.confidences
     whole = phrase.place.of.noun or phrase.place.of.text

@@ -69,6 +69,27 @@ COLOURS: dict[str, tuple[tuple[float, float] | None, float, float, float]] = {
     "white": (None, 0.2, 0.75, 1.0),
     "grey": (None, 0.2, 0.2, 0.8),
 }
+COLOUR, MATERIAL = 0.7, 0.3  # how much of a map a wrong colour or material takes away (compose.py)
+MATERIALS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("wooden", "wood", "wicker", "bamboo", "straw"), ("brown", "orange", "yellow")),
+    **dict.fromkeys(("metal", "metallic", "steel", "iron", "chrome", "concrete", "stone", "glass"), ("grey", "white")),
+    **dict.fromkeys(("brick", "rusty", "clay"), ("red", "orange", "brown")),
+    "leather": ("brown", "black", "red"),
+    **dict.fromkeys(("denim", "navy"), ("blue",)),
+    **dict.fromkeys(("snowy", "cloudy", "pale"), ("white", "grey")),
+    **dict.fromkeys(("grassy", "leafy", "olive", "camouflage"), ("green", "brown")),
+    **dict.fromkeys(("dark", "shaded"), ("black",)),
+    **dict.fromkeys(("blonde", "blond", "beige", "tan", "khaki"), ("yellow", "brown", "orange")),
+    **dict.fromkeys(("maroon", "crimson", "scarlet", "burgundy"), ("red",)),
+    **dict.fromkeys(("teal", "turquoise", "cyan"), ("blue", "green")),
+    **dict.fromkeys(("magenta", "lavender"), ("pink", "purple")),
+    **dict.fromkeys(
+        ("colorful", "colourful", "bright", "rainbow"), ("red", "orange", "yellow", "green", "blue", "pink")
+    ),
+}
+PATTERNS = frozenset(
+    "striped checkered checked plaid floral flowered dotted spotted patterned polka dot tie-dye tie-dyed lace".split()
+)
 SPELLED = {"gray": "grey", "golden": "yellow", "silver": "grey", "violet": "purple"}
 SOFT_HUE, SOFT = 12.0, 0.1  # degrees, and share of saturation or value, over which membership falls from 1 to 0
 
@@ -103,10 +124,21 @@ def plane_of(texture: Texture, channel: str) -> Floats | None:
     return texture.tokens(layout=Layout(channel, (channel,))).reshape(texture.grid.shape)
 
 
-def plane_of_colour(texture: Texture, word: str) -> Floats | None:
-    """The plane of a word that names a colour; None for one that does not."""
-    colour = SPELLED.get(word, word)
-    return colour_plane(texture, colour) if colour in COLOURS else None
+def evidence_of(texture: Texture, attribute: str) -> tuple[Floats, float] | None:
+    """What the pixels say of one word for what a thing is like: its plane [h, w] in [0, 1], and how much it counts.
+
+    Colours count most; materials by the colours that they usually have, and patterns by their edges, count less. None
+    for a word that pixels do not show ("old").
+    """
+    colour = SPELLED.get(attribute, attribute)
+    if colour in COLOURS:
+        return colour_plane(texture, colour), COLOUR
+    if attribute in MATERIALS:
+        return np.maximum.reduce([colour_plane(texture, name) for name in MATERIALS[attribute]]), MATERIAL
+    if attribute in PATTERNS and texture.has("high_pass"):
+        plane = texture.tokens(layout=Layout("high_pass", ("high_pass",))).reshape(texture.grid.shape)
+        return np.clip(plane / max(float(np.quantile(plane, 0.95)), 1e-3), 0, 1), MATERIAL
+    return None
 
 
 def colour_plane(texture: Texture, colour: str) -> Floats:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -381,6 +382,8 @@ def _prepare(encoder: Encoder, text: str) -> Query:
         said = tuple(cue for cue in said if not cue.channel.startswith("colour:"))
     else:
         read = tuple(_without_attributes(phrase) for phrase in read)
+    if callable(knows := getattr(encoder, "knows", None)):
+        read = tuple(_with_names(phrase, knows) for phrase in read)
     read, words, word_vectors = _encode_words(encoder, read)
     return Query(
         text, tuple(readable), _frozen(vectors), said, tuple(filter(None, groups)), wording.ignored, read, words,
@@ -414,6 +417,19 @@ def _without_attributes(phrase: Phrase) -> Phrase:
     """For an encoder that reads phrases: "red car" is one thing; its place stays a place."""
     place = phrase.place and Place(phrase.place.relation, _without_attributes(phrase.place.of))
     return replace(phrase, noun=" ".join((*phrase.attributes, phrase.noun)).strip(), attributes=(), place=place)
+
+
+def _with_names(phrase: Phrase, knows: Callable[[str], bool]) -> Phrase:
+    """Attributes and wholes that belong to a name join the noun: "front legs", "clock face"."""
+    place = phrase.place and Place(phrase.place.relation, _with_names(phrase.place.of, knows))
+    noun, attributes = phrase.noun, phrase.attributes
+    for k in range(len(attributes)):
+        if noun and knows(name := " ".join((*attributes[k:], noun))):
+            noun, attributes = name, attributes[:k]
+            break
+    if noun and place is not None and place.relation == "part" and knows(name := f"{place.of.noun} {noun}"):
+        noun = name
+    return replace(phrase, noun=noun, attributes=attributes, place=place)
 
 
 def _frozen(vectors: list[NDArray[np.float32]]) -> NDArray[np.float32]:

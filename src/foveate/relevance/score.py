@@ -31,7 +31,7 @@ from foveate.core.grid import resize_map
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
 from foveate.relevance.compose import compose
-from foveate.relevance.cues import plane_of_colour
+from foveate.relevance.cues import evidence_of
 from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine
 from foveate.relevance.negatives import Negatives
 from foveate.relevance.query import Query
@@ -160,7 +160,7 @@ def _score_phrases(texture: Texture, query: Query, calibration: Calibration, neg
         for i, phrase in enumerate(query.structure):
             if not query.composed(i):
                 continue
-            made = compose(phrase, by_word, lambda word: plane_of_colour(texture, word))
+            made = compose(phrase, by_word, lambda word: evidence_of(texture, word))
             maps[i] = made.map.ravel()
             clipped = np.clip(maps[i], 1e-6, 1 - 1e-6)
             logits[i] = (np.log(clipped / (1 - clipped)) - calibration.offset) / calibration.slope
