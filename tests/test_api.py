@@ -119,8 +119,8 @@ def test_dependencies_have_no_upper_bounds_and_no_torch_in_the_base() -> None:
     assert not [path for path in SOURCE.rglob("*.py") if "torchvision" in path.read_text("utf-8")]
 
 
-def test_the_shipped_files_stay_within_sixteen_megabytes() -> None:
-    assert sum(path.stat().st_size for path in (SOURCE / "encoders" / "assets").rglob("*") if path.is_file()) <= 16e6
+def test_the_shipped_files_stay_within_forty_megabytes() -> None:
+    assert sum(path.stat().st_size for path in (SOURCE / "encoders" / "assets").rglob("*") if path.is_file()) <= 40e6
     assert (SOURCE / "py.typed").exists()
 
 

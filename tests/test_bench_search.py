@@ -32,7 +32,7 @@ from tests.store_toys import Rivalling, Toy, picture
 pytestmark = pytest.mark.slow
 
 TOY = Toy()
-ASKED = ("dog", "a cat on a mat", "red house", "sky", '"bow and arrow"')
+ASKED = ("dog", "a cat and a mat", "red house", "sky", '"bow and arrow"')
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import foveate
 from foveate import Texture
 from foveate.cli.main import main
 from foveate.cli.results import make_slug
@@ -103,6 +104,16 @@ def test_look_ends_with_the_promised_json(run: Run, broccoli: Path, tmp_path: Pa
     assert len(list((tmp_path / "out").iterdir())) == 4
 
 
+def test_the_fast_encoder_by_name(run: Run, broccoli: Path) -> None:
+    result = last(run("look", broccoli, "broccoli", "--encoder", "nano-fast", "--long-side", 256))
+    assert result["encoder"] == "nano-fast"
+    assert last(run("encode", broccoli, "-o", "t.safetensors", "--encoder", "nano-fast"))["encoder"] == "nano-fast"
+    assert last(run("look", "t.safetensors", "broccoli"))["encoder"] == "nano-fast"
+    fails(run("look", "t.safetensors", "broccoli", "--encoder", "nano"), "made by encoder 'nano-fast'")
+    for command in ("look", "encode", "zoom", "video", "index"):
+        assert "nano or nano-fast" in " ".join(re.sub(r"[^\w-]+", " ", run(command, "--help").stdout).split())
+
+
 def test_the_kept_cells_are_the_bright_ones_in_the_picture(run: Run, photo: Path) -> None:
     q = last(run("look", photo, "broccoli", "-k", 200))["queries"][0]
     with Image.open(q["png"]) as picture:
@@ -155,7 +166,9 @@ def test_channels_draws_one_sheet_and_doctor_is_content(run: Run, photo: Path) -
     assert "saliency" in result["built"]
     result = last(run("doctor"))
     assert result["ok"] is True
-    assert "encoder nano" in [row["what"] for row in result["rows"]]
+    states = {row["what"]: row["state"] for row in result["rows"]}
+    for name in ("nano", "nano-fast"):
+        assert states[f"encoder {name}"].startswith(f"works, revision {foveate.load_encoder(name).revision}, ")
 
 
 def test_help_leads_a_newcomer_and_version_is_one_line(run: Run) -> None:

@@ -66,6 +66,26 @@ def test_a_word_that_nobody_taught_is_hardly_known() -> None:
     assert space().place("quux")[-1] > 0.99
 
 
+@pytest.mark.parametrize(
+    "text", ["the DOG", "dog's", "dog’s", "the dog's wheel", "dogs'", "dog!", "“dog”", "dogs", "_dog_"]
+)
+def test_signs_around_a_word_of_the_table_do_not_hide_it(text: str) -> None:
+    assert space().place(text)[4 if "wheel" in text else 0] >= 0.8
+
+
+@pytest.mark.parametrize("text", ["the", "the a", "!?", "s", "'s", "e\u0301", "犬", "\u200b", " "])
+def test_texts_without_a_word_of_the_table_are_hardly_known(text: str) -> None:
+    assert space().known(text) < 0.05
+    assert not space().knows(text)
+
+
+def test_a_very_long_text_takes_no_longer_than_its_words() -> None:
+    """Of a text only as many of its last words are looked up as the longest phrase of the table has."""
+    made = space()
+    assert made.place("very " * 200_000 + "old dog")[0] == pytest.approx(0.8)
+    assert made.known("very " * 200_000) < 0.05
+
+
 def test_a_part_of_a_text_that_cannot_be_read_is_left_out() -> None:
     assert space().place("hound") is not None
     with pytest.raises(QueryError):
@@ -83,10 +103,15 @@ def test_every_text_is_a_unit_vector(text: str) -> None:
 
 def test_a_file_without_names_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "names.json"
-    for text in ("", "[]", '{"other": {}}', '{"names": 3}'):
+    for text in ("", "[]", '{"other": {}}', '{"names": 3}', '{"names": {}}', '{"names": {"a": "bc", "d": []}}',
+                 '{"names": {"a": [1], "d": []}}', '{"names": {"a": []}}'):  # fmt: skip
         file.write_text(text)
         with pytest.raises((ValueError, KeyError, TypeError, AttributeError)):
             read_names(file, np.zeros((7, 2), np.float32), vectors)
+    file.write_text('{"names": {"a": [], "b": ["c"]}}')
+    assert read_names(file, np.zeros((7, 2), np.float32), vectors).words == {"a": (0,), "b": (1,), "c": (1,)}
+    with pytest.raises(ValueError, match="for 2 names"):
+        read_names(file, np.zeros((7, 3), np.float32), vectors)
 
 
 def test_the_built_in_names_are_silent_for_each_other() -> None:
@@ -104,3 +129,5 @@ def test_nonsense_is_not_known() -> None:
     nano = load_encoder("nano")
     assert isinstance(nano, NanoEncoder)
     assert max(nano.space.known(text) for text in ("flurbish", "quenticle", "brimvok", "zanthor")) < 0.6
+    strange = nano.encode_text(["flurbish", "quenticle", "brimvok", "zanthor"])
+    assert strange[:, :-1].max() < 0.4  # and no name has much of it

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import foveate
 from foveate import Texture
-from foveate.core.errors import EncoderFilesError, EncoderNameError, OptionError
-from foveate.encoders.load import load_encoder
-from foveate.encoders.nano import FILES, NanoEncoder, count_threads
+from foveate.core.errors import EncoderFilesError, EncoderNameError, OptionError, TextureEncoderError
+from foveate.encoders.load import BUILT_IN, load_encoder
+from foveate.encoders.nano import FILES, NAMES, NanoEncoder, NanoFastEncoder, count_threads
 from foveate.encoders.protocol import Encoder
+from foveate.texture.texture import EncoderStamp
 
 # Boxes (y0, x0, y1, x1) in pixels, from COCO's annotations of these photographs (CC BY 4.0).
 BOXES = {
@@ -29,16 +34,46 @@ def nano() -> NanoEncoder:
     return NanoEncoder.built_in()
 
 
-def test_it_is_an_encoder_and_made_once() -> None:
-    assert isinstance(load_encoder("nano"), Encoder)
-    assert load_encoder("nano") is load_encoder("nano")
-    assert len(load_encoder("nano").revision) == 12
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_each_is_an_encoder_and_made_once(name: str) -> None:
+    encoder = load_encoder(name)
+    assert isinstance(encoder, Encoder)
+    assert encoder is load_encoder(name)
+    assert encoder.name == name
+    assert len(encoder.revision) == 12
+    assert f"Encoder('{name}', files in " in repr(encoder)
+    assert len(repr(encoder)) < 80 + len(str(BUILT_IN[name].built_in().folder))
 
 
-def test_its_files_are_small(nano: NanoEncoder) -> None:
-    sizes = [(nano.folder / name).stat().st_size for name in FILES]
-    assert sizes[0] <= 8e6
-    assert sum(sizes) <= 16e6
+def test_their_widths_are_a_number_a_name_and_a_word_vector() -> None:
+    nano = NanoEncoder.built_in()
+    assert nano.width == len(nano.space.names) + 1 > 256
+    assert load_encoder("nano-fast").width == 256
+
+
+@pytest.mark.parametrize(("kind", "image", "together"), [(NanoEncoder, 20e6, 29e6), (NanoFastEncoder, 8e6, 16e6)])
+def test_their_files_are_small(kind: type[NanoEncoder] | type[NanoFastEncoder], image: float, together: float) -> None:
+    sizes = [(kind.built_in().folder / name).stat().st_size for name in kind.files]
+    assert sizes[0] <= image
+    assert sum(sizes) <= together
+
+
+def test_textures_of_one_refuse_the_other(noise: np.ndarray) -> None:
+    for made_by, asked_of in (("nano", "nano-fast"), ("nano-fast", "nano")):
+        texture = foveate.encode(noise, encoder=made_by, channels="fast", long_side=64)
+        assert texture.encoder.name == made_by
+        assert foveate.score(texture, "a dog").grid == texture.grid  # by itself it finds the one that made it
+        with pytest.raises(TextureEncoderError, match=f"made by encoder '{made_by}'") as caught:
+            foveate.score(texture, "a dog", encoder=asked_of)
+        assert "encode the image again" in caught.value.fix
+
+
+def test_a_texture_of_an_earlier_nano_says_so(noise: np.ndarray) -> None:
+    texture = foveate.encode(noise, encoder="nano-fast", channels="fast", long_side=64)
+    earlier = dataclasses.replace(texture, encoder=EncoderStamp("nano", texture.encoder.revision, 256))
+    with pytest.raises(TextureEncoderError, match=f"'nano', revision {texture.encoder.revision}") as caught:
+        foveate.score(earlier, "a dog")
+    assert load_encoder("nano").revision in caught.value.expected
 
 
 @pytest.mark.parametrize(
@@ -46,17 +81,17 @@ def test_its_files_are_small(nano: NanoEncoder) -> None:
     [((512, 512), (64, 64)), ((640, 480), (64, 48)), ((427, 640), (43, 64)), ((1, 1), (64, 64)), ((1, 4000), (1, 64)),
      ((4000, 1), (64, 1)), ((30, 50), (38, 64)), ((2000, 3000), (43, 64))],
 )  # fmt: skip
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_cells_cover_any_image_with_64_along_its_long_side(
-    size: tuple[int, int], cells: tuple[int, int], nano: NanoEncoder
+    size: tuple[int, int], cells: tuple[int, int], name: str
 ) -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
-    dense = nano.encode_image(rgb)
+    dense = load_encoder(name).encode_image(rgb)
+    assert dense.features.shape[2] == load_encoder(name).width
     assert dense.grid.shape == cells == dense.features.shape[:2]
     assert (dense.grid.height, dense.grid.width) == size
     assert np.isfinite(dense.features).all()
-    length = np.linalg.norm(dense.features, axis=-1)
-    assert (length > 0.1).all()
-    assert (length <= 1 + 1e-4).all()
+    assert (np.linalg.norm(dense.features, axis=-1) <= 1 + 1e-4).all()
 
 
 def test_the_same_image_gives_the_same_bytes(nano: NanoEncoder, noise: np.ndarray) -> None:
@@ -81,15 +116,17 @@ def test_a_working_size_out_of_range(nano: NanoEncoder, noise: np.ndarray) -> No
             nano.encode_image(noise, long_side=side)  # type: ignore[arg-type]
 
 
-def test_words_that_mean_the_same_are_close_and_others_are_not(nano: NanoEncoder) -> None:
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_words_that_mean_the_same_are_close_and_others_are_not(name: str) -> None:
     texts = ["cat", "kitten", "car", "automobile", "airplane", "jet plane", "sky"]
-    c = (t := nano.encode_text(texts)) @ t.T
+    c = (t := load_encoder(name).encode_text(texts)) @ t.T
     assert min(c[0, 1], c[2, 3], c[4, 5]) > 0.65
     assert max(c[0, 2], c[1, 3], c[0, 6]) < 0.35
 
 
 def test_text_does_not_depend_on_case_or_on_its_neighbours(nano: NanoEncoder) -> None:
     assert np.allclose(nano.encode_text(["A Red Car"]), nano.encode_text(["a red car", "dog"])[:1])
+    assert nano.encode_text([]).shape == (0, nano.width)
 
 
 def test_damaged_files_say_how_to_get_new_ones(tmp_path: Path) -> None:
@@ -102,17 +139,49 @@ def test_damaged_files_say_how_to_get_new_ones(tmp_path: Path) -> None:
             foveate.score(foveate.encode(np.zeros((9, 9, 3), np.uint8), encoder=nano), "a dog", encoder=nano)
 
 
-def test_missing_files_say_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foveate.encoders.nano.FILES", (*FILES, "nano_extra.bin"))
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda names: {"names": []},
+        lambda names: {"names": {}},
+        lambda names: {"names": dict.fromkeys(names, 3)},
+        lambda names: {"names": dict.fromkeys(names, "puppy")},
+        lambda names: {"names": dict(list(names.items())[:-1])},
+        lambda names: {"names": dict(list(names.items())[:40])},
+        lambda names: names,
+    ],
+)
+def test_names_that_do_not_fit_the_network_are_damage(
+    damage: Callable[[dict[str, Any]], Any], tmp_path: Path, noise: np.ndarray
+) -> None:
+    built_in = NanoEncoder.built_in().folder
+    for name in FILES:
+        (tmp_path / name).symlink_to(built_in / name)
+    names = json.loads((built_in / NAMES).read_text("utf-8"))["names"]
+    (tmp_path / NAMES).unlink()
+    (tmp_path / NAMES).write_text(json.dumps(damage(names)))
+    nano = NanoEncoder(tmp_path)
+    with pytest.raises(EncoderFilesError, match="cannot be read") as caught:
+        foveate.encode(noise, encoder=nano, channels="fast", long_side=64)
+    assert "force-reinstall" in caught.value.fix
+
+
+@pytest.mark.parametrize("kind", BUILT_IN.values())
+def test_missing_files_say_how_to_get_them(
+    kind: type[NanoEncoder] | type[NanoFastEncoder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "files", (*kind.files, "nano_extra.bin"))
     with pytest.raises(EncoderFilesError, match=r"nano_extra\.bin"):
-        NanoEncoder.built_in()
+        kind.built_in()
 
 
-@pytest.mark.parametrize("name", ["", "NANO", "nano:x", "siglip2", "openai/clip-vit-base-patch16"])
+@pytest.mark.parametrize(
+    "name", ["", "NANO", "nano:x", "nano-fast:x", "nano-slow", "siglip2", "openai/clip-vit-base-patch16"]
+)
 def test_an_unknown_encoder_lists_the_known_ones(name: str) -> None:
     with pytest.raises(EncoderNameError, match="no encoder named") as caught:
         load_encoder(name)
-    assert "nano" in caught.value.expected
+    assert "'nano' or 'nano-fast'" in caught.value.expected
 
 
 # --- is it right? -----------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,20 +16,26 @@ from foveate.relevance.negatives import Negatives
 from foveate.relevance.query import prepare
 from foveate.relevance.score import score_maps, score_query
 
+FAST = foveate.load_encoder("nano-fast")
+
 
 def with_rivalry(contrast: float, synonym: float = 0.6) -> Calibration:
     return Calibration(temperature=20.0, contrast=contrast, synonym=synonym, slope=10.0, offset=-1.0)
 
 
 @pytest.fixture(scope="module")
+def texture(broccoli: Path) -> Texture:
+    """Of nano-fast: rivals are for encoders whose scores lie close together, as cosines of dense features do."""
+    return foveate.encode(broccoli, encoder=FAST)
+
+
+@pytest.fixture(scope="module")
 def bank() -> Negatives:
-    return Negatives(
-        foveate.load_encoder("nano").encode_text(["table", "house", "child", "tree", "puppy", "window", "hat"])
-    )
+    return Negatives(FAST.encode_text(["table", "house", "child", "tree", "puppy", "window", "hat"]))
 
 
 def test_without_rivals_it_is_a_sigmoid_of_the_score(texture: Texture) -> None:
-    query = prepare(foveate.load_encoder("nano"), "broccoli")
+    query = prepare(FAST, "broccoli")
     found = score_query(texture, query, with_rivalry(0))
     score = texture.scores(query.vectors)[0]
     assert np.allclose(found.logits, score, atol=1e-6)
@@ -36,7 +44,7 @@ def test_without_rivals_it_is_a_sigmoid_of_the_score(texture: Texture) -> None:
 
 @pytest.mark.parametrize("text", ["broccoli", "a dog", "a kid"])  # the bank holds synonyms of the last two
 def test_rivals_equal_their_definition(text: str, texture: Texture, bank: Negatives) -> None:
-    query = prepare(foveate.load_encoder("nano"), text)
+    query = prepare(FAST, text)
     found = score_query(texture, query, with_rivalry(0.7), bank)
     others = bank.vectors[bank.vectors @ query.vectors[0] <= 0.6]
     assert (len(others) < len(bank.vectors)) == (text != "broccoli")
@@ -48,7 +56,7 @@ def test_rivals_equal_their_definition(text: str, texture: Texture, bank: Negati
 def test_several_questions_at_once_have_the_maps_they_have_alone(
     texture: Texture, bank: Negatives, texts: list[str]
 ) -> None:
-    tower = foveate.load_encoder("nano")
+    tower = FAST
     queries = [prepare(tower, text) for text in texts]
     for calibration, negatives in ((with_rivalry(0), None), (with_rivalry(0.7), bank)):
         maps = score_maps(texture, queries, calibration, negatives)
@@ -59,7 +67,7 @@ def test_several_questions_at_once_have_the_maps_they_have_alone(
 
 
 def test_when_every_rival_is_a_synonym_nothing_breaks(texture: Texture, bank: Negatives) -> None:
-    query = prepare(foveate.load_encoder("nano"), "broccoli")
+    query = prepare(FAST, "broccoli")
     found = score_query(texture, query, with_rivalry(1, synonym=-1), bank)
     assert np.isfinite(found.map).all()
 

@@ -213,3 +213,11 @@ def test_unusual_tiffs_are_read_right_or_refused(kind: str, tmp_path: Path) -> N
         tifffile.imwrite(path, np.full(shape, 55, np.uint8), tile=(64, 64), photometric=kind, **colours)  # type: ignore[arg-type]
     expected = foveate.load_image(path).rgb[:2, :2].astype(int)
     assert np.abs(open_raster(path).region(0, 0, 2, 2).astype(int) - expected).max() <= 1
+
+
+def test_what_only_says_where_a_thing_is_does_not_make_it_there(broccoli: Path) -> None:
+    scene = tiles.survey(broccoli)
+    there = tiles.look(scene, "the child with the giraffe", share=0).relevance
+    assert there.confidence < 0.5
+    assert tiles.look(scene, "a giraffe beside the child", share=0).relevance.confidence < 0.5
+    assert tiles.look(scene, "a giraffe or a child", share=0).relevance.confidence > 0.5

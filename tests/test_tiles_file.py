@@ -116,7 +116,7 @@ def test_another_image_is_refused(kept: Path, picture: np.ndarray) -> None:
 
 def test_another_encoder_is_refused(look: tiles.Look, kept: Path, picture: np.ndarray) -> None:
     class Other:
-        name, revision, width, templates = "nano", "0", 256, ("{}",)
+        name, revision, width, templates = "nano", "0", foveate.load_encoder("nano").width, ("{}",)
         calibration = foveate.load_encoder("nano").calibration
 
         def encode_image(self, rgb: Any, *, long_side: int | None = None) -> Any: ...
@@ -126,7 +126,7 @@ def test_another_encoder_is_refused(look: tiles.Look, kept: Path, picture: np.nd
         tiles.load(kept, picture, encoder=Other())
 
     def stamped(texture: Texture) -> Texture:
-        return replace(texture, encoder=EncoderStamp("clip:/tmp/evil", "0", 256))
+        return replace(texture, encoder=EncoderStamp("clip:/tmp/evil", "0", texture.encoder.width))
 
     foreign = replace(look.scene, overview=stamped(look.scene.overview), windows=ReadOnly({}), tiles=ReadOnly({}))
     tiles.save(foreign, kept)

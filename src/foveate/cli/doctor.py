@@ -30,6 +30,7 @@ EXTRAS = {
     "faiss": ("faiss-cpu",),
     "ray": ("ray", "pyarrow"),
 }
+ENCODERS = ("nano", "nano-fast")  # built in; foveate.encoders.load, which may be what is broken, has the same
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 AGAIN = "pip install --force-reinstall foveate"
 
@@ -56,26 +57,27 @@ def examine() -> dict[str, Any]:
         missing = [p for p in packages if _version(p) is None]
         state = ", ".join(f"{p} {_version(p)}" for p in packages)
         rows.append((f"extra [{extra}]", f"not installed: pip install 'foveate[{extra}]'" if missing else state))
-    working, state = _try_nano()
-    rows.append(("encoder nano", state))
+    tried = {name: _try_encoder(name) for name in ENCODERS}
+    rows += [(f"encoder {name}", state) for name, (_, state) in tried.items()]
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     rows.append(("hub", "offline by HF_HUB_OFFLINE" if offline else "allowed; only clip, siglip and tips use it"))
-    ok = working and all(_version(name) for name in BASE)
+    ok = all(working for working, _ in tried.values()) and all(_version(name) for name in BASE)
     return {"ok": ok, "rows": [{"what": what, "state": state} for what, state in rows]}
 
 
-def _try_nano() -> tuple[bool, str]:
+def _try_encoder(name: str) -> tuple[bool, str]:
     """Do the main job on a tiny image, whatever may be broken."""
     try:
         import numpy as np
 
-        from foveate.encoders.nano import FILES, NanoEncoder
+        from foveate.encoders.load import BUILT_IN
         from foveate.pipeline import encode, score
 
-        nano = NanoEncoder.built_in()
-        score(encode(np.arange(192, dtype=np.uint8).reshape(8, 8, 3), long_side=64), "a dog")
-        megabytes = sum((nano.folder / file).stat().st_size for file in FILES) / 1e6
-        return True, f"works, revision {nano.revision}, {megabytes:.1f} MB, offline"
+        encoder = BUILT_IN[name].built_in()
+        image = np.arange(192, dtype=np.uint8).reshape(8, 8, 3)
+        score(encode(image, encoder=encoder, long_side=64), "a dog", encoder=encoder)
+        megabytes = sum((encoder.folder / file).stat().st_size for file in encoder.files) / 1e6
+        return True, f"works, revision {encoder.revision}, {megabytes:.1f} MB, offline"
     except Exception as error:  # whatever it is, it is what the reader of this table wants to know
         return False, f"BROKEN: {type(error).__name__}: {str(error).splitlines()[0]}. {AGAIN}"
 

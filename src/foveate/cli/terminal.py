@@ -28,7 +28,8 @@ EncoderName = Annotated[
     str | None,
     typer.Option(
         "--encoder",
-        help="nano; clip, siglip or tips, alone or as clip:NAME_OR_FOLDER [default: nano; a texture's own].",
+        help="nano or nano-fast; clip, siglip or tips, alone or as clip:NAME_OR_FOLDER "
+        "[default: nano; a texture's own].",
     ),
 ]
 LongSide = Annotated[

@@ -71,12 +71,12 @@ class NameSpace:
 
     def knows(self, text: str) -> bool:
         """Whether a text as a whole is in the table of words: "license plate" is, "blue plate" is not."""
-        said = [word for word in _WORD.findall(text.lower()) if word not in _ARTICLES]
-        return bool(said) and any(form in self.words for form in _forms(said))
+        said = _read_words(text)
+        return 0 < len(said) <= self._longest and any(form in self.words for form in _forms(said))
 
     def _look_up(self, text: str) -> Floats | None:
-        said = [word for word in _WORD.findall(text.lower()) if word not in _ARTICLES]
-        for start in range(len(said)):
+        said = _read_words(text)
+        for start in range(max(0, len(said) - self._longest), len(said)):
             for form in _forms(said[start:]):
                 if form in self.words:
                     found = np.zeros(len(self.names), np.float32)
@@ -86,7 +86,7 @@ class NameSpace:
 
     def _compare(self, text: str) -> Floats:
         whole = self.vectors([text])[0]
-        said = _WORD.findall(text.lower())
+        said = _read_words(text)
         vector = whole
         if len(said) > 1 and len(last := self._read(said[-1])):
             vector = (1 - LAST) * whole + LAST * last
@@ -96,10 +96,10 @@ class NameSpace:
         found = np.zeros(len(self.names), np.float32)
         count = self.carried.shape[1]
         near = np.clip((alike - NEAR) / (SAME - NEAR), 0, 1)
-        for k in np.argsort(-near)[: 4 * MOST_NAMES]:
+        for k in np.argsort(-near, kind="stable")[: 4 * MOST_NAMES]:
             for name in owner[k]:
                 found[name] = max(found[name], near[k])
-        found[np.argsort(-found)[MOST_NAMES:]] = 0
+        found[np.argsort(-found, kind="stable")[MOST_NAMES:]] = 0
         best = float(found.max())
         carried = vector @ self.carried
         found[:count] = np.maximum(found[:count], (1 - best) * carried)
@@ -112,6 +112,10 @@ class NameSpace:
             return np.empty(0, np.float32)
 
     @cached_property
+    def _longest(self) -> int:
+        return max((word.count(" ") + 1 for word in self.words), default=0)
+
+    @cached_property
     def _table(self) -> tuple[Floats, list[tuple[int, ...]]]:
         return self.vectors(list(self.words)), list(self.words.values())
 
@@ -119,11 +123,21 @@ class NameSpace:
 def read_names(file: Path, carried: Floats, vectors: Callable[[Sequence[str]], Floats]) -> NameSpace:
     """The names of a JSON file: {"names": {name: [words]}} in the order of the planes. Raises ValueError, OSError."""
     table: dict[str, list[str]] = json.loads(file.read_text("utf-8"))["names"]
+    if not table or not all(isinstance(others, list) for others in table.values()):
+        raise ValueError("no list of words for each name")
+    if carried.ndim != 2 or carried.shape[1] > len(table):
+        raise ValueError(f"numbers {list(carried.shape)} for {len(table)} names")
     words: dict[str, list[int]] = {}
     for number, (name, others) in enumerate(table.items()):
         for word in dict.fromkeys((name.lower(), *map(str.lower, others))):
             words.setdefault(word, []).append(number)
     return NameSpace(tuple(table), {word: tuple(numbers) for word, numbers in words.items()}, carried, vectors)
+
+
+def _read_words(text: str) -> list[str]:
+    """Words of a text, lower case, without articles and the sign of possession at their ends."""
+    said = _WORD.findall(text.lower().replace("’", "'"))
+    return [word.removesuffix("'s") for word in said if word not in _ARTICLES]
 
 
 def _forms(said: Sequence[str]) -> list[str]:

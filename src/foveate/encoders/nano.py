@@ -56,6 +56,7 @@ class _BuiltIn:
     """What both encoders share: a network that sees, and a table of word pieces."""
 
     folder: Path
+    name: str = ""
     files: ClassVar[tuple[str, ...]] = ()
     templates: ClassVar[tuple[str, ...]] = ("{}",)  # a table: any template would add the same vector to every noun
     reads_phrases: ClassVar[bool] = False  # a mean of words: attributes and places are composed instead
@@ -71,6 +72,14 @@ class _BuiltIn:
                 fix=FIX,
             )
         return cls(folder)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, files in '{self.folder}')"
+
+    @property
+    def width(self) -> int:
+        """Length of its features and text vectors."""
+        raise NotImplementedError
 
     @cached_property
     def revision(self) -> str:
@@ -111,6 +120,8 @@ class _BuiltIn:
         padded = np.full((rows + -rows % PADDED_TO, columns + -columns % PADDED_TO, 3), GREY, np.uint8)
         padded[:rows, :columns] = cv2.resize(rgb, (columns, rows), interpolation=method)
         (features,) = self._session.run(None, {"rgb": padded[None]})  # [1, rows, cols, D]
+        if features.shape[-1] != self.width:
+            raise _damaged(self.files[0], f"{features.shape[-1]} numbers a cell, not {self.width}")
         return DenseFeatures(np.ascontiguousarray(features[0, :h, :w]), Grid(h, w, height, width))
 
     def encode_words(self, texts: Sequence[str]) -> Floats:
@@ -122,7 +133,7 @@ class _BuiltIn:
             ids = [piece for piece in tokenizer.encode(text, add_special_tokens=False).ids if piece != unknown]
             if not ids:
                 raise QueryError(
-                    f"{text!r} has no word that the encoder 'nano' can read",
+                    f"{text!r} has no word that the encoder '{self.name}' can read",
                     expected="English words",
                     fix="ask in English; for other languages use a multilingual encoder through encoder='clip:...'",
                 )
@@ -131,7 +142,7 @@ class _BuiltIn:
         return out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NanoEncoder(_BuiltIn):
     """The default encoder. `NanoEncoder.built_in()` reads the package's files, `NanoEncoder(folder)` others."""
 
@@ -162,17 +173,21 @@ class NanoEncoder(_BuiltIn):
     def encode_text(self, texts: Sequence[str]) -> Floats:
         """Texts -> unit vectors float32 [n, width] over the names. Raises QueryError."""
         self.encode_words(texts)  # refuses what it cannot read
-        return np.stack([self.space.place(text) for text in texts])
+        return np.array([self.space.place(text) for text in texts], np.float32).reshape(-1, self.width)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NanoFastEncoder(_BuiltIn):
     """The third version of nano: the detector's 80 names and what is near them in the word table."""
 
     files: ClassVar[tuple[str, ...]] = FAST_FILES
     name: str = "nano-fast"
-    width: int = WIDTH
     calibration: Calibration = FAST_CALIBRATION
+
+    @property
+    def width(self) -> int:
+        """Length of a vector of the word table."""
+        return WIDTH
 
     def encode_text(self, texts: Sequence[str]) -> Floats:
         """Texts -> unit vectors float32 [n, 256]. Raises QueryError."""
@@ -188,7 +203,7 @@ def count_threads() -> int:
     return min(int(wanted), MOST_THREADS) if wanted.isascii() and wanted.isdigit() else 0
 
 
-def _damaged(file: str, cause: Exception) -> EncoderFilesError:
+def _damaged(file: str, cause: object) -> EncoderFilesError:
     return EncoderFilesError(
         f"'{file}' of the built-in encoder cannot be read ({cause})",
         expected="the files that come with foveate",

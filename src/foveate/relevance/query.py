@@ -10,7 +10,7 @@ What is notable
   is left out, and listed as `ignored`; in a question ("is that not a bus?") "not" and "no" leave nothing out, nor
   where nothing else is named ("no entry signs").
 * What a phrase is made of, and what is asked for beside it, is read by phrase.py and kept as `structure`.
-* The encoder 'nano' reads English: a question in another language is refused, or warned of where it may be a name.
+* The built-in encoders read English: a question in another language is refused, or warned of where it may be a name.
 * Text vectors are kept in a small cache: the same question asked again costs a lookup.
 """
 
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from foveate.core.checks import check_type
 from foveate.core.errors import QueryError, QueryLanguageWarning
+from foveate.encoders.load import BUILT_IN
 from foveate.encoders.protocol import Encoder, encode_texts
 from foveate.relevance.compose import is_plain, words_of
 from foveate.relevance.cues import COLOURS, SPELLED, Cue, cues
@@ -168,6 +169,12 @@ class Query:
         frames = tuple(i for i, phrase in enumerate(self.structure) if not phrase.noun)
         places = {text for phrase in self.structure for text in _places(phrase)}
         return frames or tuple(i for i, phrase in enumerate(self.phrases) if phrase not in places) or (0,)
+
+    def asked_groups(self) -> tuple[tuple[str, ...], ...]:
+        """The groups, without phrases that only say where another one is."""
+        asked = {self.phrases[i] for i in self.asked()}
+        groups = (tuple(phrase for phrase in group if phrase in asked) for group in self.groups)
+        return tuple(filter(None, groups))
 
 
 def _places(phrase: Phrase) -> tuple[str, ...]:
@@ -346,25 +353,25 @@ def _check(text: str) -> None:
         raise QueryError(f"an empty query ({text!r})", expected="a question or a noun phrase", fix='ask "a dog", say')
 
 
-def _check_language(text: str) -> None:
-    """Says that nano reads English alone: its text table has pieces of every word in Latin letters, and no error."""
+def _check_language(text: str, name: str) -> None:
+    """Says that an encoder reads English alone: its text table has pieces of every word in Latin letters, no error."""
     found = other_language(text)
     if found is None:
         return
     language, sure = found
     fix = "ask in English; for other languages use a multilingual encoder through encoder='clip:...'"
     if sure:
-        raise QueryError(f"{text!r} is {language}", expected="English, which the encoder 'nano' reads", fix=fix)
+        raise QueryError(f"{text!r} is {language}", expected=f"English, which the encoder '{name}' reads", fix=fix)
     warnings.warn(
-        f"{text!r} looks like {language}; the encoder 'nano' reads English: {fix}", QueryLanguageWarning, stacklevel=2
+        f"{text!r} looks like {language}; the encoder '{name}' reads English: {fix}", QueryLanguageWarning, stacklevel=2
     )
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _prepare(encoder: Encoder, text: str) -> Query:
     readable, vectors, refused = [], [], None
-    if encoder.name == "nano":
-        _check_language(text)
+    if encoder.name in BUILT_IN:
+        _check_language(text, encoder.name)
     wording = parse(text)
     for phrase in wording.phrases:
         try:

@@ -61,7 +61,7 @@ def score_query(
     if scored.valid is not None and len(reasons) > 1:  # what entered knows nothing of transparency; the map does
         final = np.minimum(final, scored.valid.reshape(shape))
     entered = reasons.keys() - {"participation", "segment"} - scored.planes.keys()
-    groups = [kept for group in query.groups if (kept := [p for p in group if query.phrases.index(p) in asked])]
+    groups = query.asked_groups()
     together = any(len(group) > 1 for group in groups)
     confidences = dict(zip(query.phrases, scored.confidences, strict=True))
     alone = len(asked) == 1 or any(query.composed(i) for i in asked)
@@ -106,8 +106,12 @@ def join_confidences(groups: Sequence[Sequence[str]], confidences: Mapping[str, 
 def peak_confidences(
     texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None = None
 ) -> Floats:
-    """The confidence of each phrase, float32 [phrases] in [0, 1]: `Relevance.confidences` without the map."""
-    return np.array(_score_phrases(texture, query, calibration, negatives).confidences, np.float32)
+    """The confidence of each phrase that is asked for, float32 [n] in [0, 1]: `Relevance.confidences` without the map.
+
+    Phrases that only say where another one is are left out: they are in its confidence already.
+    """
+    confidences = _score_phrases(texture, query, calibration, negatives).confidences
+    return np.array(confidences, np.float32)[list(query.asked())]
 
 
 def score_maps(

@@ -31,10 +31,11 @@ from foveate.core.checks import check_int, check_number, check_type
 from foveate.core.errors import QueryError
 from foveate.core.grid import Box, Grid, reduce_plane, resize_map
 from foveate.core.readonly import ReadOnly
+from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import encode, score
 from foveate.relevance.fusion import information
-from foveate.relevance.query import parse
+from foveate.relevance.query import prepare
 from foveate.relevance.score import join_confidences
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
@@ -106,12 +107,15 @@ def look(
     share = check_number("share", share)
     check_type("query", query, str, fix="call look once for each query", error=QueryError)
 
+    given = None if scene.encoder == "nano" else scene.encoder
+
     def scored(texture: Texture) -> Relevance:
-        return score(texture, query, encoder=None if scene.encoder == "nano" else scene.encoder)
+        return score(texture, query, encoder=given)
 
     size, whole = scene.raster.size, scored(scene.overview)
+    groups = prepare(match_encoder(scene.overview.encoder, given), query).asked_groups()
     windows = [(box, scored(texture)) for box, texture in scene.windows.items()]
-    order = rank_tiles(scene, merge_maps(size, whole, windows, []).map)
+    order = rank_tiles(scene, merge_maps(size, whole, windows, [], groups).map)
     most = min(len(order), max(1, int(len(order) * share))) if share else 0
     tiles, found, encoded = dict(scene.tiles), {}, 0
     for number, place in enumerate(order[:most], 1):
@@ -124,7 +128,7 @@ def look(
         if number % BATCH == 0 and max(relevance.confidence for relevance in found.values()) >= SURE:
             break
     fine = [(scene.box(place), found.get(place) or scored(texture)) for place, texture in tiles.items()]
-    relevance = merge_maps(size, whole, windows, fine)
+    relevance = merge_maps(size, whole, windows, fine, groups)
     return Look(replace(scene, tiles=ReadOnly(tiles)), relevance, tuple(found), encoded)
 
 
@@ -146,8 +150,12 @@ def merge_maps(
     whole: Relevance,
     windows: Sequence[tuple[Box, Relevance]],
     tiles: Sequence[tuple[Box, Relevance]],
+    groups: Sequence[Sequence[str]],
 ) -> Relevance:
-    """One map over the image: the highest of overview and windows; where there is a tile, 0.7 of it is the tile's."""
+    """One map over the image: the highest of overview and windows; where there is a tile, 0.7 of it is the tile's.
+
+    `groups`: phrases that are asked for together; their confidence is joined over the image, not tile by tile.
+    """
     cell = max(CELL, math.ceil(math.sqrt(size[0] * size[1] / FINEST)))
     grid = Grid(-(-size[0] // cell), -(-size[1] // cell), *size)
     planes, looked = {}, np.zeros(grid.shape, np.float32)
@@ -162,8 +170,7 @@ def merge_maps(
         plane.setflags(write=False)
     parts = (whole, *(r for _, r in (*windows, *tiles)))
     confidences = {phrase: max(r.confidences[phrase] for r in parts) for phrase in whole.confidences}
-    groups = [[p for p in group if p in confidences] for group in parse(whole.query).groups]
-    together = join_confidences([group for group in groups if group], confidences)
+    together = join_confidences(groups, confidences)
     return Relevance(
         query=whole.query,
         map=planes["map"],
