@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from PIL import Image
 
 import foveate
+from foveate.core.errors import QueryError
 from foveate.relevance.compose import FRAMES, GUESS, compose, is_plain, peak, region, usual, words_of
 from foveate.relevance.phrase import Phrase, Place
 from foveate.relevance.query import parse, prepare
@@ -180,3 +184,61 @@ def test_reasons_name_the_parts_of_a_phrase() -> None:
     assert relevance.confidence <= relevance.confidences["child"]
     assert relevance.confidences["child"] > DETECTED
     assert set(relevance.parts) == {"child hand"}
+
+
+QUESTIONS = (
+    "the child's hand", "what is the child holding?", "what is the child wearing on his head?", "the striped red shirt",
+    "the cup next to the cup next to the cup", "the child's face, the child's hair, the cup's handle, the bus's wheel, "
+    "the tree's leaves, the bird's wing, the man in the hat, the dog on the couch, a ninth thing",
+    "the face of the face of the face of the face", "the child with the 犬", "the child's 犬", "what is on the table?",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 200), (200, 3), (40, 30)])
+@pytest.mark.parametrize("how", [{}, {"rank": 4}, {"compression": "full"}])
+def test_any_map_can_be_composed(size: tuple[int, int], how: dict[str, Any]) -> None:
+    """One cell, a row of cells, a column; few numbers a cell and all."""
+    rgb = np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8)
+    texture = foveate.encode(rgb, encoder="nano-fast", channels="fast", long_side=96, **how)
+    for question in QUESTIONS:
+        found = foveate.score(texture, question)
+        for plane in (found.map, *found.parts.values(), *found.reasons.values()):
+            assert plane.shape == texture.grid.shape
+            assert plane.min() >= 0
+            assert plane.max() <= 1 + 1e-5
+        assert np.isfinite(found.logits).all()
+        assert 0 <= found.confidence <= 1
+        assert len(foveate.allocate(found, 1)) == 1
+
+
+def test_nothing_composed_is_where_an_image_is_transparent() -> None:
+    with Image.open(PHOTOS / "child_with_broccoli.jpg") as photo:
+        seen = np.dstack([np.asarray(photo.convert("RGB")), np.full((640, 480), 255, np.uint8)])
+    seen[300:, :, 3] = 0
+    texture = foveate.encode(Image.fromarray(seen, "RGBA"), encoder="nano-fast", channels="fast")
+    for question in QUESTIONS:
+        found = foveate.score(texture, question)
+        for plane in (found.map, *found.parts.values()):
+            assert plane[31:].max() == 0
+
+
+def test_a_phrase_in_quotes_is_asked_as_it_is() -> None:
+    for name in ("nano", "nano-fast"):
+        query = prepare(foveate.load_encoder(name), '"the dog\'s face"')
+        assert query.phrases == ("the dog's face",)
+        assert query.words == ()
+        assert prepare(foveate.load_encoder(name), "the dog's face").words == ("face", "dog")
+
+
+def test_planes_of_a_phrase_do_not_keep_the_maps_of_all_words() -> None:
+    texture = foveate.encode(np.zeros((32, 32, 3), np.uint8), encoder="nano-fast", channels="fast", long_side=64)
+    found = foveate.score(texture, "what is the child holding?")
+    whole = found.reasons["child"]
+    assert (whole if whole.base is None else whole.base).nbytes == texture.grid.count * 4
+
+
+def test_both_built_in_encoders_refuse_other_languages() -> None:
+    for name in ("nano", "nano-fast"):
+        with pytest.raises(QueryError, match="German") as caught:
+            prepare(foveate.load_encoder(name), "wo ist der hund auf dem sofa?")
+        assert f"'{name}'" in caught.value.expected

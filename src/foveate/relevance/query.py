@@ -172,6 +172,8 @@ class Query:
 
     def asked_groups(self) -> tuple[tuple[str, ...], ...]:
         """The groups, without phrases that only say where another one is."""
+        if not self.words:
+            return self.groups
         asked = {self.phrases[i] for i in self.asked()}
         groups = (tuple(phrase for phrase in group if phrase in asked) for group in self.groups)
         return tuple(filter(None, groups))

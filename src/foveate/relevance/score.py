@@ -52,9 +52,7 @@ def score_query(
     """The relevance of one prepared question. `negatives` is needed where the calibration's contrast is above 0."""
     scored = _score_phrases(texture, query, calibration, negatives)
     asked = query.asked()
-    maps, logits = scored.maps[list(asked)], scored.logits[list(asked)]
-    best = maps[0] if len(maps) == 1 else maps.max(0)
-    logits = logits[0] if len(logits) == 1 else logits.max(0)
+    best, logits = _highest(scored.maps, asked), _highest(scored.logits, asked)
     shape = texture.grid.shape
     reasons = {"participation": best.reshape(shape), **scored.planes}
     final = combine(texture, query.cues, reasons, options)
@@ -152,6 +150,11 @@ class _Scored(NamedTuple):
     inside: dict[str, float]
 
 
+def _highest(rows: Floats, asked: tuple[int, ...]) -> Floats:
+    """The highest of the rows that are asked for, without a copy where it is one."""
+    return rows[asked[0]] if len(asked) == 1 else rows[list(asked)].max(0)
+
+
 def _score_phrases(texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None) -> _Scored:
     logits, maps, valid = _score_vectors(texture, query.vectors, calibration, negatives)
     confidences = [_peak(one) for one in maps]
@@ -165,11 +168,13 @@ def _score_phrases(texture: Texture, query: Query, calibration: Calibration, neg
             if not query.composed(i):
                 continue
             made = compose(phrase, by_word, lambda word: evidence_of(texture, word))
-            maps[i] = made.map.ravel()
+            maps[i] = made.map.ravel() if valid is None else made.map.ravel() * valid
             clipped = np.clip(maps[i], 1e-6, 1 - 1e-6)
             logits[i] = (np.log(clipped / (1 - clipped)) - calibration.offset) / calibration.slope
             confidences[i] = made.confidence
-            planes |= made.planes
+            planes |= {
+                name: plane.copy() for name, plane in made.planes.items()
+            }  # a view would keep those of all words
             inside |= made.confidences
     return _Scored(logits, maps, confidences, valid, planes, inside)
 
