@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Texture
-from foveate.relevance.cues import COLOUR, COLOURS, Cue, colour_plane, cues, follow
+from foveate.relevance.cues import COLOUR, COLOURS, MATERIAL, Cue, colour_plane, cues, evidence_of, follow
 from foveate.relevance.query import noun_phrases
 
 
@@ -91,3 +93,22 @@ def test_the_colour_of_a_thing_is_mild(texture: Texture) -> None:
     assert (red.map >= (1 - COLOUR) * plain.map - 1e-6).all()
     leaf = np.unravel_index(plain.map.argmax(), plain.map.shape)
     assert green.map[leaf] > red.map[leaf]
+
+
+@pytest.mark.parametrize("word", ["wooden", "denim", "striped"])
+def test_what_materials_and_patterns_look_like_is_made_once(word: str, texture: Texture) -> None:
+    found, again = evidence_of(texture, word), evidence_of(texture, word)
+    assert found is not None
+    assert again is not None
+    plane, share = found
+    assert plane.shape == texture.grid.shape
+    assert plane.dtype == np.float32
+    assert 0 <= plane.min() < plane.max() <= 1
+    assert share == MATERIAL < COLOUR
+    assert again[0] is plane
+
+
+def test_what_pixels_do_not_show_is_no_evidence(texture: Texture) -> None:
+    assert evidence_of(texture, "old") is None
+    bare = dataclasses.replace(texture, planes={n: p for n, p in texture.planes.items() if n != "high_pass"})
+    assert evidence_of(bare, "striped") is None

@@ -134,11 +134,20 @@ def evidence_of(texture: Texture, attribute: str) -> tuple[Floats, float] | None
     if colour in COLOURS:
         return colour_plane(texture, colour), COLOUR
     if attribute in MATERIALS:
-        return np.maximum.reduce([colour_plane(texture, name) for name in MATERIALS[attribute]]), MATERIAL
+        names = MATERIALS[attribute]
+        return texture.derive(("colours", names), lambda: _any_colour(texture, names)), MATERIAL
     if attribute in PATTERNS and texture.has("high_pass"):
-        plane = texture.tokens(layout=Layout("high_pass", ("high_pass",))).reshape(texture.grid.shape)
-        return np.clip(plane / max(float(np.quantile(plane, 0.95)), 1e-3), 0, 1), MATERIAL
+        return texture.derive("edges of patterns", lambda: _edges(texture)), MATERIAL
     return None
+
+
+def _any_colour(texture: Texture, names: tuple[str, ...]) -> Floats:
+    return np.asarray(np.maximum.reduce([colour_plane(texture, name) for name in names]))
+
+
+def _edges(texture: Texture) -> Floats:
+    plane = texture.tokens(layout=Layout("high_pass", ("high_pass",))).reshape(texture.grid.shape)
+    return np.clip(plane / max(float(np.quantile(plane, 0.95)), 1e-3), 0, 1)
 
 
 def colour_plane(texture: Texture, colour: str) -> Floats:
