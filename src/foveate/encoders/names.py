@@ -26,10 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
-TAIL = 0.8  # strength of "desk lamp" asked as "lamp", where only the last words are in the table
-NEAR, SAME = 0.62, 0.9  # cosines of words: below the first nothing is shared, from the second on they mean the same
+TAIL = 0.7  # strength of "desk lamp" asked as "lamp", where only the last words are in the table
+NEAR, SAME = 0.68, 0.9  # cosines of words: below the first nothing is shared, from the second on they mean the same
 LAST = 0.6  # share of the last word in the vector of a phrase: "dog bowl" is a bowl
 MOST_NAMES = 3  # names that a word of no table may ask for
+FAINT = 0.15  # regression of a word that nobody taught gives all names a little: so much is taken off
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 _ARTICLES = frozenset("a an the some any his her its their my your our".split())
 
@@ -101,7 +102,8 @@ class NameSpace:
                 found[name] = max(found[name], near[k])
         found[np.argsort(-found, kind="stable")[MOST_NAMES:]] = 0
         best = float(found.max())
-        carried = vector @ self.carried
+        carried = np.maximum(vector @ self.carried - np.float32(FAINT), 0)
+        carried[np.argsort(-carried)[MOST_NAMES:]] = 0
         found[:count] = np.maximum(found[:count], (1 - best) * carried)
         return found
 

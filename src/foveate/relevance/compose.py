@@ -8,6 +8,7 @@ A phrase is a thing, what it is like, and where it belongs (phrase.py). Each of 
 
 What is notable
 * It is a product, not a mean of words: a face beside the dog stays low, and so does a dog without a face.
+* A part is likelier once its whole is there (GIVEN), and never surer than its own evidence then.
 * A part that is not found is looked for where such parts are ("paws": low on the dog), but never called found: that map
   stays below one half (GUESS).
 * A question for what is beside its noun ("what is the man holding?") has no thing of its own. Its map is the place (his
@@ -31,10 +32,12 @@ from numpy.typing import NDArray
 from foveate.relevance.phrase import Phrase, Relation
 
 Floats = NDArray[np.float32]
-GATE = 0.9  # how much a place outside its relation takes away
+GATE = 0.75  # how much a place outside its relation takes away
+GIVEN = 0.6  # log odds by which a part is likelier once its whole is there
 GUESS = 0.45  # a part that is only guessed from the whole stays below this
+SEEN = 0.3  # a part whose map reaches this is not guessed at all
 LEAST = 0.05  # a whole that is less likely than this has no places
-NEAR, BESIDE, REACH = 0.12, 0.45, 0.35  # distances, in square roots of the other thing's area
+NEAR, BESIDE, REACH = 0.2, 0.45, 0.35  # distances, in square roots of the other thing's area
 SHARE = 256  # confidence is the mean of the best 1/256 of a map
 
 HIGH = frozenset(
@@ -47,28 +50,32 @@ LOW = frozenset(
 )
 
 # Words for what may be there, asked beside the place of a frame.
+_HELD = (
+    "held object,cell phone,umbrella,bottle,cup,book,banana,tennis racket,baseball bat,frisbee,wine glass,fork,knife,"
+    "sandwich,toothbrush,remote,bag,sports ball,camera,pizza,donut,hot dog,apple,teddy bear,scissors,spoon,paper,flag,"
+    "leash,cake,laptop,carrot,broccoli,orange,kite,handbag,suitcase,skateboard,surfboard,baseball glove,bowl,basket"
+)
+_ANYTHING = (
+    "person,dog,cat,bird,cup,bowl,vase,bottle,book,remote,laptop,keyboard,mouse,cell phone,clock,teddy bear,"
+    "potted plant,bag,backpack,suitcase,helmet,hat,pillow,basket,cardboard,plate,cake,pizza,sandwich,apple,banana,spoon,fork,knife,"
+    "chair,bench,umbrella,sports ball,frisbee,paper,lamp,painting,flower,bicycle,skateboard,surfboard,skis,motorcycle,car"
+)
 FRAMES: dict[str, tuple[str, ...]] = {
-    "held": tuple(
-        "held object,cell phone,umbrella,bottle,cup,book,banana,tennis racket,baseball bat,frisbee,wine glass,fork,"
-        "knife,sandwich,toothbrush,remote,bag,sports ball,camera,pizza,donut,hot dog,apple,teddy bear,scissors,spoon,"
-        "paper,flag,leash,cake,laptop,guitar,carrot,broccoli,orange,kite,handbag".split(",")
-    ),
-    "eaten": tuple(
-        "pizza,sandwich,cake,apple,banana,hot dog,donut,broccoli,carrot,orange,food,grass,leaves,bread,hay,plant".split(
-            ","
-        )
-    ),
-    "ridden": tuple(
-        "bicycle,motorcycle,horse,elephant,skateboard,surfboard,snowboard,skis,boat,car,cow,scooter,wave".split(",")
-    ),
-    "worn": tuple("shirt,jacket,pants,dress,skirt,hat,shoes,tie,glasses,suit,sweater,shorts,helmet".split(",")),
-    "worn on head": tuple("hat,helmet,cap,glasses,headband,sunglasses".split(",")),
-    "supporting": tuple(
-        "chair,bench,couch,bed,table,floor,grass,road,skateboard,surfboard,snow,earth,rug,sidewalk,sand,snowboard,skis,"
-        "suitcase,toilet,water,branch,counter,field,car,motorcycle,horse,blanket,pillow,shelf".split(",")
-    ),
+    relation: tuple(words.split(","))
+    for relation, words in {
+        "held": _HELD,
+        "carried": _HELD,
+        "used": _HELD,
+        "eaten": "pizza,sandwich,cake,apple,banana,hot dog,donut,broccoli,carrot,orange,food,grass,leaves,bread,plant,bowl",
+        "ridden": "bicycle,motorcycle,horse,elephant,skateboard,surfboard,snowboard,skis,boat,car,cow,scooter",
+        "worn": "shirt,jacket,pants,dress,skirt,hat,shoes,tie,glasses,suit,sweater,shorts,helmet",
+        "worn on head": "hat,helmet,cap,glasses,headband,sunglasses",
+        "supporting": "chair,bench,couch,bed,table,floor,grass,road,skateboard,surfboard,snow,earth,rug,sidewalk,sand,"
+        "snowboard,skis,suitcase,toilet,water,branch,counter,field,car,motorcycle,horse,blanket,pillow,shelf",
+        "around": "vase,plant pot,bowl,cup,water,basket,bottle,pot,sink,bathtub,grass,field,snow",
+    }.items()
 }
-FRAMES["carried"] = FRAMES["used"] = FRAMES["held"]
+ANYTHING = tuple(_ANYTHING.split(","))
 HANDS = ("hand", "mouth")  # where people and animals hold and eat
 ABOVE = frozenset("on above".split())
 
@@ -88,8 +95,8 @@ def words_of(phrase: Phrase) -> tuple[str, ...]:
     out = [phrase.noun] if phrase.noun else []
     if phrase.place is not None:
         relation = phrase.place.relation
-        if not phrase.noun and relation in FRAMES:
-            out += FRAMES[relation]
+        if not phrase.noun:
+            out += FRAMES.get(relation, ANYTHING)
             out += HANDS if relation in ("held", "carried", "used", "eaten") else ()
             out += ("head",) if relation == "worn on head" else ()
         out += words_of(phrase.place.of)
@@ -137,10 +144,15 @@ def compose(phrase: Phrase, maps: dict[str, Floats], evidence: Evidence) -> Comp
         return Composed(found, min(peak(found), other.confidence), planes, confidences)
     place = region(relation, other.map)
     planes["place"] = place
+    if relation == "part":
+        odds = np.float32(np.exp(GIVEN * other.confidence))
+        found = found * odds / (1 - found + found * odds)
+        confidences[phrase.noun] = peak(found)
     gated = found * (1 - np.float32(GATE) * (1 - place))
     confidence = min(peak(gated), other.confidence)
     if relation == "part":
-        gated = np.maximum(gated, np.float32(GUESS) * other.map * usual(phrase.noun, other.map))
+        unseen = max(0.0, 1 - peak(gated) / SEEN)
+        gated = np.maximum(gated, np.float32(GUESS * unseen) * other.map * usual(phrase.noun, other.map))
     return Composed(gated, confidence, planes, confidences)
 
 
@@ -163,8 +175,7 @@ def region(relation: Relation, w: Floats) -> Floats:
 def frame(relation: Relation, w: Floats, maps: dict[str, Floats]) -> tuple[Floats, Floats]:
     """(place, likeliest thing) of a question for what is beside its noun."""
     size = extent(w)
-    words = FRAMES.get(relation)
-    things = np.max([maps[word] for word in words], 0) if words else np.full_like(w, 0.5)
+    things = np.max([maps[word] for word in FRAMES.get(relation, ANYTHING)], 0)
     inside = grown(w, NEAR * size)
     if relation in ("held", "carried", "used", "eaten"):
         hold = np.max([maps[word] for word in HANDS], 0) * inside
@@ -179,8 +190,7 @@ def frame(relation: Relation, w: Floats, maps: dict[str, Floats]) -> tuple[Float
         below = np.maximum(shifted(w, BESIDE * size / 2, 0), shifted(w, BESIDE * size, 0))
         near = np.maximum(grown(below, NEAR * size), 0.6 * grown(w, 2 * NEAR * size))
         return near * (1 - 0.5 * w), np.maximum(things, 0.3)
-    place = region(relation, w)
-    return place, np.maximum(things, 0.3)
+    return region(relation, w), np.maximum(things * (1 - 0.8 * w), 0.2)
 
 
 def usual(part: str, w: Floats) -> Floats:
