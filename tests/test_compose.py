@@ -54,7 +54,7 @@ def test_a_part_counts_on_its_whole_only() -> None:
     maps = {"face": np.maximum(blob(10, 12, 3, 0.8), blob(10, 50, 3)), "dog": blob(16, 12, 10)}
     made = compose(one("the dog's face"), maps, colour)
     assert abs(peak_at(made.map)[1] - 12) <= 3  # the brighter face beside the dog is a person's
-    assert made.map[10, 50] < 0.2
+    assert made.map[10, 50] < 0.3
     assert made.confidence > DETECTED
     assert made.confidences["dog"] > 0.9
 

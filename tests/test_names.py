@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from foveate.core.errors import QueryError
 from foveate.encoders.load import load_encoder
-from foveate.encoders.names import NameSpace, read_names
+from foveate.encoders.names import TAIL, NameSpace, read_names
 from foveate.encoders.nano import NanoEncoder
 
 WORDS = ("dog", "cat", "hand", "sky", "wheel", "couch", "light", "hands")
@@ -53,8 +53,8 @@ def test_a_word_of_two_names_asks_for_both() -> None:
 
 def test_the_last_words_of_a_compound_count() -> None:
     place = space().place("rubber wheel")
-    assert place[4] == pytest.approx(0.8)
-    assert space().known("rubber wheel") == pytest.approx(0.8)
+    assert place[4] == pytest.approx(TAIL)
+    assert space().known("rubber wheel") == pytest.approx(TAIL)
 
 
 def test_a_word_near_another_asks_for_its_name() -> None:
@@ -82,7 +82,7 @@ def test_texts_without_a_word_of_the_table_are_hardly_known(text: str) -> None:
 def test_a_very_long_text_takes_no_longer_than_its_words() -> None:
     """Of a text only as many of its last words are looked up as the longest phrase of the table has."""
     made = space()
-    assert made.place("very " * 200_000 + "old dog")[0] == pytest.approx(0.8)
+    assert made.place("very " * 200_000 + "old dog")[0] == pytest.approx(TAIL)
     assert made.known("very " * 200_000) < 0.05
 
 

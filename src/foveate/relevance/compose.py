@@ -57,8 +57,9 @@ _HELD = (
 )
 _ANYTHING = (
     "person,dog,cat,bird,cup,bowl,vase,bottle,book,remote,laptop,keyboard,mouse,cell phone,clock,teddy bear,"
-    "potted plant,bag,backpack,suitcase,helmet,hat,pillow,basket,cardboard,plate,cake,pizza,sandwich,apple,banana,spoon,fork,knife,"
-    "chair,bench,umbrella,sports ball,frisbee,paper,lamp,painting,flower,bicycle,skateboard,surfboard,skis,motorcycle,car"
+    "potted plant,bag,backpack,suitcase,helmet,hat,pillow,basket,cardboard,plate,cake,pizza,sandwich,apple,banana,"
+    "spoon,fork,knife,chair,bench,umbrella,sports ball,frisbee,paper,lamp,painting,flower,bicycle,skateboard,"
+    "surfboard,skis,motorcycle,car"
 )
 FRAMES: dict[str, tuple[str, ...]] = {
     relation: tuple(words.split(","))
@@ -66,7 +67,8 @@ FRAMES: dict[str, tuple[str, ...]] = {
         "held": _HELD,
         "carried": _HELD,
         "used": _HELD,
-        "eaten": "pizza,sandwich,cake,apple,banana,hot dog,donut,broccoli,carrot,orange,food,grass,leaves,bread,plant,bowl",
+        "eaten": "pizza,sandwich,cake,apple,banana,hot dog,donut,broccoli,carrot,orange,food,grass,leaf,bread,"
+        "plant,bowl",
         "ridden": "bicycle,motorcycle,horse,elephant,skateboard,surfboard,snowboard,skis,boat,car,cow,scooter",
         "worn": "shirt,jacket,pants,dress,skirt,hat,shoes,tie,glasses,suit,sweater,shorts,helmet",
         "worn on head": "hat,helmet,cap,glasses,headband,sunglasses",
@@ -146,7 +148,7 @@ def compose(phrase: Phrase, maps: dict[str, Floats], evidence: Evidence) -> Comp
     planes["place"] = place
     if relation == "part":
         odds = np.float32(np.exp(GIVEN * other.confidence))
-        found = found * odds / (1 - found + found * odds)
+        found = np.asarray(found * odds / (1 - found + found * odds), np.float32)
         confidences[phrase.noun] = peak(found)
     gated = found * (1 - np.float32(GATE) * (1 - place))
     confidence = min(peak(gated), other.confidence)
