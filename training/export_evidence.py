@@ -2,7 +2,8 @@
 
     python training/export_evidence.py --run training/run
 
-Checks that onnxruntime and torch agree before it writes.
+The segmenters count in integers (integers.py). Before it writes, it checks that onnxruntime and torch agree, and that
+the integers say what floats say (agreement.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import cv2
 import numpy as np
 import onnxruntime
 import torch
+from agreement import agreement, photographs
 from evidence import Evidence
+from head import Head
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -35,7 +38,7 @@ class Shipped(nn.Module):
         self.evidence = evidence
 
     def forward(self, rgb: Tensor) -> Tensor:
-        return self.evidence(rgb.permute(0, 3, 1, 2).float()).permute(0, 2, 3, 1)
+        return self.evidence(rgb.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
 
 def carried(groups: list[np.ndarray]) -> np.ndarray:
@@ -45,6 +48,23 @@ def carried(groups: list[np.ndarray]) -> np.ndarray:
     target = np.repeat(np.eye(len(groups)), [len(g) for g in groups], 0)
     weighted = (vectors * weights[:, None]).T
     return np.linalg.solve(weighted @ vectors + RIDGE * np.eye(vectors.shape[1]), weighted @ target).astype(np.float32)
+
+
+def written_as(model: nn.Module, path: Path) -> onnxruntime.InferenceSession:
+    """Write the network for any batch, height and width, and open what was written."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            model,
+            (torch.zeros(1, 512, 512, 3, dtype=torch.uint8),),
+            str(path),
+            dynamo=False,
+            opset_version=17,
+            input_names=["rgb"],
+            output_names=["features"],
+            dynamic_axes={"rgb": {0: "n", 1: "h", 2: "w"}, "features": {0: "n", 1: "rows", 2: "cols"}},
+        )
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 
 def cut(rgb: np.ndarray) -> np.ndarray:
@@ -64,35 +84,31 @@ def main() -> None:
     concepts, detector = written["concepts"], written["detector"]
     synonyms = json.loads((here / "vocabulary.json").read_text())
     coco = json.loads((args.data / "text/coco_names.json").read_text())
-    model = Evidence(args.data, len(names))
-    model.head.load_state_dict(load_file(args.run / "head.safetensors"))
+    head = Head(len(names))
+    head.load_state_dict(load_file(args.run / "head.safetensors"))
+    gain, shift = torch.ones(len(names)), torch.zeros(len(names))
     if (args.run / "calibration.safetensors").exists():
         fitted = load_file(args.run / "calibration.safetensors")
-        model.calibrate(fitted["gain"], fitted["shift"])
-    shipped, temporary = Shipped(model).eval(), args.assets / "nano_image.part"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            shipped,
-            (torch.zeros(1, 512, 512, 3, dtype=torch.uint8),),
-            str(temporary),
-            dynamo=False,
-            opset_version=17,
-            input_names=["rgb"],
-            output_names=["features"],
-            dynamic_axes={"rgb": {0: "n", 1: "h", 2: "w"}, "features": {0: "n", 1: "rows", 2: "cols"}},
-        )
-    session = onnxruntime.InferenceSession(str(temporary), providers=["CPUExecutionProvider"])
+        gain, shift = fitted["gain"], fitted["shift"]
+    shipped, exact = (Shipped(Evidence(args.data, head, gain, shift, integers)).eval() for integers in (True, False))
+    temporary, other = args.assets / "nano_image.part", args.assets / "nano_image_float.part"
+    session = written_as(shipped, temporary)
     worst, noise = 0.0, np.random.default_rng(0)
     images = [noise.integers(0, 256, size, np.uint8) for size in ((2, 320, 320, 3), (1, 64, 640, 3), (1, 32, 32, 3))]
-    photographs = sorted((here.parent / "src/foveate/cli/photos").glob("*.jpg"))
-    images += [cut(cv2.imread(str(file))[None, ..., ::-1]) for file in photographs]  # noise paints nothing
+    files = sorted((here.parent / "src/foveate/cli/photos").glob("*.jpg"))
+    images += [cut(cv2.imread(str(file))[None, ..., ::-1]) for file in files]  # noise paints nothing
     for rgb in images:
         with torch.no_grad():
             expected = shipped(torch.from_numpy(rgb)).numpy()
         worst = max(worst, float(np.abs(session.run(None, {"rgb": rgb})[0] - expected).max()))
     if worst > AGREE:
         raise SystemExit(f"onnxruntime and torch differ by {worst:.1e}, more than {AGREE:.0e}: nothing was written")
+    images = photographs(here.parent / "src/foveate/cli/photos", args.data / "dev/coco128/images.tar")
+    agreed = agreement(written_as(exact, other), session, images)
+    other.unlink()
+    print(f"integers and floats on {len(images)} photographs: {agreed}")
+    if agreed.bad():
+        raise SystemExit("the integers differ too much from floats (limits in agreement.py): nothing was written")
     temporary.replace(args.assets / "nano_image.onnx")
     groups = Vocabulary(args.data, args.assets).groups[:DETECTOR]
     save_file({"carried": carried(groups)}, args.assets / "nano_names.safetensors")

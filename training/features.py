@@ -70,13 +70,14 @@ def start(data: str) -> None:
 
 def look(job: tuple[bytes, str]) -> None:
     import torch
+    from trunks import joined
 
     content, path = job
     rgb, _, _ = fitted(np.array(Image.open(io.BytesIO(content)).convert("RGB")))
     with torch.no_grad():
         seen = _nets["trunks"](torch.from_numpy(rgb).permute(2, 0, 1)[None].float())
         answers = _nets["trunks"].answers(seen)
-    arrays = {"fine": seen.fine[0].half().numpy(), "coarse": seen.coarse[0].half().numpy()}
+    arrays = {k: joined(getattr(seen, k))[0].half().numpy() for k in ("fine", "coarse")}
     arrays |= {k: (v[0] * 255).round().byte().numpy() for k, v in answers.items()}
     with open(path + ".part", "wb") as file:
         np.savez(file, **arrays)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,52 @@ class Layer(nn.Module):
         return x if self.most is None else x.clamp(0, self.most)
 
 
+class Step(NamedTuple):
+    """One operation: tensors by their numbers in the file, and the operation itself for convolutions."""
+
+    kind: str
+    inputs: list[int]
+    output: int
+    operation: Any
+
+
+class File(NamedTuple):
+    """A TFLite file: the operations that the tensors `outputs` need, in file order."""
+
+    model: Any
+    tensors: Any
+    input: int
+    outputs: list[int]
+    steps: list[Step]
+
+
+KINDS = ("RESIZE_BILINEAR", "CONCATENATION", "ADD", "AVERAGE_POOL_2D", "QUANTIZE", "DEQUANTIZE", "PAD")
+CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
+
+
+def read(path: str | Path, outputs: Sequence[str]) -> File:
+    """`outputs`: how the tensors' names end."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(Path(path).read_bytes(), 0))
+    graph = model.subgraphs[0]
+    codes = {v: k for k, v in vars(schema.BuiltinOperator).items() if not k.startswith("_")}
+    named = {t.name.decode(): i for i, t in enumerate(graph.tensors)}
+    wanted = [max((i for name, i in named.items() if name.endswith(end)), default=-1) for end in outputs]
+    if -1 in wanted:
+        raise SystemExit(f"{path}: no tensors {[e for e, i in zip(outputs, wanted, strict=True) if i < 0]}")
+    needed, steps = set(wanted), []
+    for op in reversed(graph.operators):
+        code, output = model.operatorCodes[op.opcodeIndex], int(op.outputs[0])
+        kind = codes[max(code.builtinCode, code.deprecatedBuiltinCode)]
+        if output in needed and kind in (*KINDS, *CONVOLUTIONS):
+            convolution = kind in CONVOLUTIONS
+            inputs = [int(i) for i in op.inputs[: 1 if convolution else None]]
+            steps.append(Step(kind, inputs, output, op if convolution else None))
+            needed.update(inputs)
+    return File(model, graph.tensors, int(graph.inputs[0]), wanted, steps[::-1])
+
+
 class Network(nn.Module):
     """The operations of a TFLite file up to the tensors `outputs` (parts of their names), in file order.
 
@@ -42,49 +88,18 @@ class Network(nn.Module):
 
     def __init__(self, path: str | Path, outputs: Sequence[str], scale: float = 1 / 128, shift: float = -1.0) -> None:
         super().__init__()
-        from ai_edge_litert import schema_py_generated as schema
-
-        model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(Path(path).read_bytes(), 0))
-        graph = model.subgraphs[0]
-        codes = {v: k for k, v in vars(schema.BuiltinOperator).items() if not k.startswith("_")}
-        tensors, self.scale, self.shift = graph.tensors, scale, shift
-        named = {t.name.decode(): i for i, t in enumerate(tensors)}
-        wanted = [max((i for name, i in named.items() if name.endswith(end)), default=-1) for end in outputs]
-        if -1 in wanted:
-            raise SystemExit(f"{path}: no tensors {[e for e, i in zip(outputs, wanted, strict=True) if i < 0]}")
+        file = read(path, outputs)
+        self.scale, self.shift, self.input, self.outputs = scale, shift, file.input, file.outputs
         self.layers = nn.ModuleList()
-        self.steps: list[tuple[str, list[int], int, Any]] = []
-        self.input, self.outputs = int(graph.inputs[0]), wanted
-        for op in graph.operators:
-            code = model.operatorCodes[op.opcodeIndex]
-            kind = codes[max(code.builtinCode, code.deprecatedBuiltinCode)]
-            inputs, output = [int(i) for i in op.inputs], int(op.outputs[0])
-            data: Any = None
-            if kind in ("CONV_2D", "DEPTHWISE_CONV_2D"):
-                data = len(self.layers)
-                self.layers.append(_layer(model, tensors, op, kind, inputs, output))
-                inputs = inputs[:1]
-            elif kind not in (
-                "RESIZE_BILINEAR",
-                "CONCATENATION",
-                "ADD",
-                "AVERAGE_POOL_2D",
-                "QUANTIZE",
-                "DEQUANTIZE",
-                "PAD",
-            ):
-                continue
-            self.steps.append((kind, inputs, output, data))
-        needed, steps = set(wanted), []
-        for step in reversed(self.steps):
-            if step[2] in needed:
-                steps.append(step)
-                needed.update(step[1])
-        self.steps = steps[::-1]
+        self.steps: list[tuple[str, list[int], int, int]] = []
+        for kind, inputs, output, operation in file.steps:
+            self.steps.append((kind, inputs, output, len(self.layers)))
+            if operation is not None:
+                self.layers.append(_layer(file, operation, kind))
 
     def forward(self, rgb: Tensor) -> list[Tensor]:
-        values = {self.input: F.pad(rgb, (0, 1, 0, 1), mode="replicate") * self.scale + self.shift}
-        for kind, inputs, output, data in self.steps:
+        values = {self.input: F.pad(rgb.float(), (0, 1, 0, 1), mode="replicate") * self.scale + self.shift}
+        for kind, inputs, output, layer in self.steps:
             x = values[inputs[0]]
             if kind == "ADD":
                 x = x + values[inputs[1]]
@@ -93,8 +108,8 @@ class Network(nn.Module):
             elif kind == "CONCATENATION":
                 size = max((values[i].shape[-2:] for i in inputs), key=lambda s: s[0] * s[1])
                 x = torch.cat([_grown(values[i], size) for i in inputs], 1)
-            elif kind in ("CONV_2D", "DEPTHWISE_CONV_2D"):
-                x = self.layers[data](x)
+            elif kind in CONVOLUTIONS:
+                x = self.layers[layer](x)
             values[output] = x  # resizing follows where sizes meet, so that any input size works
         return [values[i] for i in self.outputs]
 
@@ -107,34 +122,46 @@ def _grown(x: Tensor, size: tuple[int, int]) -> Tensor:
     return F.interpolate(x, size=size, mode="bilinear", align_corners=True)
 
 
-def _values(model: Any, tensor: Any) -> np.ndarray:
+def stored(model: Any, tensor: Any) -> np.ndarray:
+    """A tensor's codes as they stand in the file."""
     kinds = {0: np.float32, 2: np.int32, 3: np.uint8, 4: np.int64, 9: np.int8}
     raw = np.frombuffer(bytes(model.buffers[tensor.buffer].data), kinds[tensor.type])
     return raw.reshape([int(n) for n in tensor.shape])
 
 
-def _weights(model: Any, tensor: Any) -> np.ndarray:
-    raw, q = _values(model, tensor).astype(np.float32), tensor.quantization
+def outputs_first(weight: Tensor, kind: str) -> Tensor:
+    """TFLite's order of a kernel's axes -> torch's."""
+    return weight.permute((3, 0, 1, 2) if kind.startswith("DEPTH") else (0, 3, 1, 2)).contiguous()
+
+
+def geometry(weight: Tensor, op: Any, kind: str) -> tuple[int, int, int, int]:
+    """stride, padding, dilation and groups of a convolution with this kernel (torch's order)."""
+    dilation = op.builtinOptions.dilationHFactor
+    groups = len(weight) if kind.startswith("DEPTH") else 1
+    return op.builtinOptions.strideH, (weight.shape[-1] - 1) // 2 * dilation, dilation, groups
+
+
+def _weights(model: Any, tensor: Any) -> Tensor:
+    raw, q = stored(model, tensor).astype(np.float32), tensor.quantization
     shape = [1] * raw.ndim
     if len(q.scale) > 1:
         shape[q.quantizedDimension] = len(q.scale)
     zero = np.asarray(q.zeroPoint, np.float32).reshape(shape)
-    return (raw - zero) * np.asarray(q.scale, np.float32).reshape(shape)
+    return torch.from_numpy((raw - zero) * np.asarray(q.scale, np.float32).reshape(shape))
 
 
-def _layer(model: Any, tensors: Any, op: Any, kind: str, inputs: list[int], output: int) -> Layer:
-    weight = torch.from_numpy(_weights(model, tensors[inputs[1]]).copy())
-    bias = torch.from_numpy(_weights(model, tensors[inputs[2]]).copy()) if len(inputs) > 2 else None
-    deep, options = kind.startswith("DEPTH"), op.builtinOptions
-    weight = weight.permute(3, 0, 1, 2) if deep else weight.permute(0, 3, 1, 2)
-    groups = weight.shape[0] if deep else 1
+def _layer(file: File, op: Any, kind: str) -> Layer:
+    weight = outputs_first(_weights(file.model, file.tensors[op.inputs[1]]), kind)
+    bias = _weights(file.model, file.tensors[op.inputs[2]]) if len(op.inputs) > 2 else None
+    stride, padding, dilation, groups = geometry(weight, op, kind)
     conv = nn.Conv2d(
-        weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]), options.strideH,
-        (weight.shape[-1] - 1) // 2 * options.dilationHFactor, options.dilationHFactor, groups, bias is not None,
+        weight.shape[1] * groups, len(weight), tuple(weight.shape[2:]), stride, padding, dilation, groups,
+        bias is not None,
     )  # fmt: skip
-    conv.weight.data = weight.contiguous()
+    conv.weight.data = weight
     if bias is not None:
         conv.bias.data = bias
-    q, least = tensors[output].quantization, {9: -128, 3: 0}[tensors[output].type]
-    relu = int(q.zeroPoint[0]) == least and options.fusedActivationFunction != 0
-    return Layer(conv, float(q.scale[0]) * 255 if relu else None)
+    output = file.tensors[op.outputs[0]]
+    least = {9: -128, 3: 0}[output.type]
+    relu = int(output.quantization.zeroPoint[0]) == least and op.builtinOptions.fusedActivationFunction != 0
+    return Layer(conv, float(output.quantization.scale[0]) * 255 if relu else None)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from integers import Integers
 from lite import Network
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -23,44 +24,53 @@ ADE_SEES = (
     "concat_projection/Conv2D1",
 )
 BODY_SEES = ("Conv2d_13_pointwise/Conv2D_bias",)
+FINE_PARTS, COARSE_PARTS = (64, 32), (128, 256, 96, 320, 256, 384, 24, 17, 1)  # channels of Trunks.inputs
 BODY_SAYS = ("float_segments1", "float_part_heatmaps1", "float_heatmaps1")
 
 
 class Seen(NamedTuple):
-    """fine [n, 96, h, w] at stride 8, coarse [n, 1440, h/2, w/2] at stride 16, and what the specialists say."""
+    """What the head may look at, from each network, and what the specialists say.
 
-    fine: Tensor
-    coarse: Tensor
+    fine: 96 channels at stride 8 in parts, [n, c, h, w]; coarse: 1440 at stride 16, or at 32 as they come from there.
+    """
+
+    fine: tuple[Tensor, ...]
+    coarse: tuple[Tensor, ...]
     levels: tuple[Tensor, Tensor, Tensor]
     body: tuple[Tensor, Tensor, Tensor]
     ade: Tensor | None
 
 
 class Trunks(nn.Module):
-    """[n, 3, H, W] RGB in 0..255, sides multiples of 32 -> Seen."""
+    """[n, 3, H, W] RGB in 0..255, sides multiples of 32 -> Seen.
 
-    def __init__(self, data: Path, decoder: bool = False) -> None:
+    `integers`: the segmenters as they are in their files (integers.py), for bytes; else in floats.
+    """
+
+    def __init__(self, data: Path, decoder: bool = False, integers: bool = False) -> None:
         super().__init__()
         teachers = data / "teachers"
         self.backbone, self.head = Pafpn(), Head()
         load_detector(self, str(teachers / "yolox_nano.onnx"))
+        stem = self.backbone.backbone.stem.conv
+        self.backbone.backbone.stem = Stem(stem.conv)
         says = ("logits/semantic/biases1",) if decoder else ()
-        self.ade = Network(teachers / ADE, (*ADE_SEES, *says), 1 / 127.5, -127 / 127.5)
-        self.body = Network(teachers / BODYPIX, (*BODY_SEES, *BODY_SAYS))
+        ade, body = (teachers / ADE, (*ADE_SEES, *says)), (teachers / BODYPIX, (*BODY_SEES, *BODY_SAYS))
+        self.ade = Integers(*ade) if integers else Network(*ade, 1 / 127.5, -127 / 127.5)
+        self.body = Integers(*body) if integers else Network(*body)
 
     def forward(self, rgb: Tensor) -> Seen:
-        levels = self.backbone(rgb.flip(1))
+        levels = self.backbone(rgb.float())
         fine5, deep12, deep16, aspp, *says = map(middles, self.ade(rgb))
         seen, *said = map(middles, self.body(rgb))
-        fine = torch.cat([levels[0], fine5], 1)
-        coarse = torch.cat([levels[1], double(levels[2]), deep12, deep16, aspp, seen], 1)
-        return Seen(fine, coarse, levels, tuple(said), says[0] if says else None)
+        coarse = (levels[1], levels[2], deep12, deep16, aspp, seen)
+        return Seen((levels[0], fine5), coarse, levels, tuple(said), says[0] if says else None)
 
-    def inputs(self, seen: Seen) -> tuple[Tensor, Tensor]:
-        """What the head looks at: fine [n, 96, h, w], and coarse [n, 1482, h/2, w/2] with BodyPix's answers."""
+    def inputs(self, seen: Seen) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """What the head looks at: seen.fine, and seen.coarse with BodyPix's answers, 1482 channels."""
         person, parts, points = seen.body
         sure = person.sigmoid()
-        return seen.fine, torch.cat([seen.coarse, parts.softmax(1) * sure, points.sigmoid(), sure], 1)
+        return seen.fine, (*seen.coarse, parts.softmax(1) * sure, points.sigmoid(), sure)
 
     def answers(self, seen: Seen) -> dict[str, Tensor]:
         """The specialists' own answers as probabilities: for training targets."""
@@ -69,6 +79,29 @@ class Trunks(nn.Module):
         if seen.ade is not None:
             out["stuff"] = F.avg_pool2d(seen.ade.softmax(1), 2)
         return out
+
+
+class Stem(nn.Module):
+    """tower.Focus for RGB, as one convolution: 6 x 6 pixels with stride 2 are 3 x 3 cells of 2 x 2 pixels.
+
+    Nothing is cut into phases, which takes longer than the convolution.
+    """
+
+    def __init__(self, conv: nn.Conv2d) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, conv.out_channels, 6, 2, 2)
+        phases = conv.weight.data.unflatten(1, (2, 2, 3)).flip(3)  # [c, odd column, odd row, RGB, rows, columns]
+        self.conv.weight.data = phases.permute(0, 3, 4, 2, 5, 1).reshape(self.conv.weight.shape).contiguous()
+        self.conv.bias.data = conv.bias.data
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.silu(self.conv(x))
+
+
+def joined(parts: tuple[Tensor, ...]) -> Tensor:
+    """Parts side by side, those of half the size doubled."""
+    size = parts[0].shape[-2:]
+    return torch.cat([x if x.shape[-2:] == size else double(x) for x in parts], 1)
 
 
 def double(x: Tensor) -> Tensor:
