@@ -13,27 +13,34 @@ library's sigmoid for everything that is likely, and no less than zero.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from head import Apart, Head
+from labels import BODY, POINTS
 from paint import paint
 from torch import Tensor, nn
 from torch.nn import functional as F
-from trunks import COARSE_PARTS, FINE_PARTS, Trunks
+from trunks import COARSE_PARTS, FINE_PARTS, Trunks, double
 
 STEEP, REST = 18.0, 2.77  # slope and offset of the confidence of the detector's names, as fitted for the third version
 SAID = 3.0 / 3.4  # a sure detection, on the scale of the third version
 MOST = 6.0  # a calibrated logit above this says nothing more
 SCALE = 1.5
+SHARE, SMALL, SUREST = 0.35, 0.01, 4.0  # of BodyPix in names of which it speaks; limits of its odds
 
 
 class Evidence(nn.Module):
     """[n, 3, H, W] RGB in 0..255, sides multiples of 32 -> planes [n, 80 + names + 1, H/8, W/8], at most 1 long."""
 
-    def __init__(self, data: Path, head: Head, gain: Tensor, shift: Tensor, integers: bool = False) -> None:
-        """gain, shift: of each name, so that gain x logit + shift is its calibrated logit."""
+    def __init__(
+        self, data: Path, head: Head, gain: Tensor, shift: Tensor, names: Sequence[str] = (), integers: bool = False
+    ) -> None:
+        """gain, shift: of each name, so that gain x logit + shift is its calibrated logit; names: of the head, for
+        those of which BodyPix speaks itself."""
         super().__init__()
+        self.body = Body(names) if names else None
         self.trunks = Trunks(data, integers=integers)
         self.head = Apart(head, FINE_PARTS, COARSE_PARTS, gain, shift + REST)
 
@@ -49,9 +56,39 @@ class Evidence(nn.Module):
             reaches.append(reach)
         things = SAID / SCALE * paint(scores, reaches, seen.levels[0], total)
         logits = self.head(*self.trunks.inputs(seen))
+        if self.body is not None:
+            logits = self.body(logits, *seen.body)
         named = softplus(logits.clamp(max=MOST + REST)) * (1 / (STEEP * SCALE))
         planes = torch.cat([things, named, torch.zeros_like(total[:, :1])], 1)
         return planes * length(planes).clamp(min=1.0).reciprocal()
+
+
+class Body(nn.Module):
+    """On a person, a share (SHARE) of what is said of a face, a hand, a knee ... is what BodyPix says.
+
+    forward: the head's logits + REST, and BodyPix's logits of a person, parts and points at stride 16 -> the logits.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        parts = [name for name in BODY if name in names]
+        points = [name for name in POINTS if name in names]
+        self.register_buffer("where", torch.tensor([names.index(name) for name in (*parts, *points)]))
+        self.register_buffer("parts", torch.zeros(len(parts), 24, 1, 1))
+        for i, name in enumerate(parts):
+            self.parts[i, list(BODY[name])] = 1
+        self.sides = [tuple(POINTS[name]) for name in points]
+        self.register_buffer("back", torch.zeros(len(names), len(parts) + len(points), 1, 1))
+        self.back[self.where, torch.arange(len(self.where))] = 1
+
+    def forward(self, logits: Tensor, person: Tensor, parts: Tensor, points: Tensor) -> Tensor:
+        said = [F.conv2d(parts.softmax(1), self.parts)]
+        said += [points[:, list(sides)].amax(1, keepdim=True).sigmoid() for sides in self.sides]
+        p = torch.cat(said, 1)
+        other = ((p + SMALL) / (1 + SMALL - p)).log().clamp(-SUREST, SUREST) + REST
+        differs = double(torch.cat([other, person.sigmoid()], 1))
+        change = SHARE * differs[:, -1:] * (differs[:, :-1] - logits.index_select(1, self.where))
+        return logits + F.conv2d(change, self.back)
 
 
 def softplus(x: Tensor) -> Tensor:

@@ -90,7 +90,9 @@ def main() -> None:
     if (args.run / "calibration.safetensors").exists():
         fitted = load_file(args.run / "calibration.safetensors")
         gain, shift = fitted["gain"], fitted["shift"]
-    shipped, exact = (Shipped(Evidence(args.data, head, gain, shift, integers)).eval() for integers in (True, False))
+    shipped, exact = (
+        Shipped(Evidence(args.data, head, gain, shift, names, integers)).eval() for integers in (True, False)
+    )
     temporary, other = args.assets / "nano_image.part", args.assets / "nano_image_float.part"
     session = written_as(shipped, temporary)
     worst, noise = 0.0, np.random.default_rng(0)
