@@ -85,7 +85,7 @@ def measure(
         _compare_maps(texture, network, item.questions, ranks, metric, maps)
         progress(len(images))
     totals = _compare_scores(images, moments, ranks, metric)
-    asked, whole = (sum(map(len, some)) for some in ([words for _, words in images], maps[ranks[0], OWN[0]]))
+    asked, whole = sum(len(words) for _, words in images), len(maps[ranks[0], OWN[0]])
     return {
         "title": f"scores: Spearman / overlap of the top 6.7 %, {len(images)} images, {asked} words",
         "rows": _rows(ranks, tuple(WAYS), totals),
