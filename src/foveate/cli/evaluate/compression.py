@@ -5,10 +5,11 @@
 Two tables, both of the Spearman correlation of two maps and the overlap of their top 6.7 % (273 of 4096 cells):
 * scores of words, of the full features and of compressed ones. Of a COCO-style folder the names of all its things are
   asked of every image; of open questions those nouns that they are made of ("face" and "dog" of "the dog's face").
-* maps of questions, as `score` makes them, about what is there. Planes that do not come from the features (colours,
-  segments) are the same in both.
+* maps of questions, as `score` makes them, about what is there; and their largest difference, where a map is in [0, 1].
+  Planes that do not come from the features (colours, segments) are the same in both.
 
-The tables differ where an encoder hears nothing: a score of 0.00001 has an order, too, but no map shows it.
+Where an encoder hears nothing, scores of 0.00001 and less have an order, too. It is lost, and no map shows it; the
+largest difference says how much of a map is.
 
 A basis is fitted to each image or shared by all (here even fitted to the very images it is tested on), and made for
 questions or for features (PCA). The seed documents' way is the shared PCA with the text centred with the mean, and
@@ -50,7 +51,7 @@ WAYS = {
 }
 OWN = ("query_aware", "pca")
 Floats = NDArray[np.float32]
-Pairs = list[tuple[float, float]]
+Found = list[tuple[float, ...]]  # Spearman, overlap; of maps the largest difference
 
 
 class _Item(NamedTuple):
@@ -68,7 +69,7 @@ def measure(
     long_side: int | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> dict[str, Any]:
-    """-> report with one row a rank: mean Spearman and overlap of each of WAYS; in "maps", of each of OWN.
+    """-> report with one row a rank: means of each of WAYS; in "maps", of each of OWN.
 
     Keeps all features in memory. Raises OptionError where nothing is asked for.
     """
@@ -76,7 +77,7 @@ def measure(
     metric = query_metric_of(network)
     ranks = [rank for rank in RANKS if rank <= network.width]
     images: list[tuple[NDArray[np.float16], Floats]] = []
-    maps: dict[tuple[int, str], Pairs] = {}
+    maps: dict[tuple[int, str], Found] = {}
     moments = Moments.nothing(network.width)
     for item in _items(data, network, limit):
         texture = encode(item.rgb, encoder=network, compression="full", long_side=long_side)
@@ -89,7 +90,7 @@ def measure(
     return {
         "title": f"scores: Spearman / overlap of the top 6.7 %, {len(images)} images, {asked} words",
         "rows": _rows(ranks, tuple(WAYS), totals),
-        "maps_title": f"maps of {whole} questions about what is there",
+        "maps_title": f"Spearman / overlap / largest difference of the maps of {whole} questions about what is there",
         "maps": _rows(ranks, OWN, maps),
         "data": str(data.path),
         "encoder": encoder,
@@ -146,9 +147,9 @@ def _compare_maps(
     questions: Sequence[str],
     ranks: Sequence[int],
     metric: Metric,
-    found: dict[tuple[int, str], Pairs],
+    found: dict[tuple[int, str], Found],
 ) -> None:
-    """Adds the likeness of each question's map."""
+    """Adds the numbers of each question's map."""
 
     def ask(some: Texture, text: str) -> Floats:
         return score(some, text, encoder=network).map.reshape(1, -1)
@@ -159,17 +160,19 @@ def _compare_maps(
             small = compress(texture.coordinates(), rank=rank, metric=of)
             shape = (*texture.grid.shape, rank)
             other = replace(texture, embedding=small.z.reshape(shape), basis=small.basis)
-            pairs = [likeness(plane, ask(other, text)) for text, plane in full.items()]
-            found.setdefault((rank, way), []).extend(pairs)
+            for text, plane in full.items():
+                mine = ask(other, text)
+                numbers = (*likeness(plane, mine), float(np.abs(plane - mine).max()))
+                found.setdefault((rank, way), []).append(numbers)
 
 
 def _compare_scores(
     images: Sequence[tuple[NDArray[np.float16], Floats]], moments: Moments, ranks: Sequence[int], metric: Metric
-) -> dict[tuple[int, str], Pairs]:
+) -> dict[tuple[int, str], Found]:
     """The likeness of the scores of each image's words, by rank and way; one pair an image."""
     mean = moments.mean.astype(np.float32)
     aware, plain = (principal(moments.covariance, each) for each in (metric, None))
-    totals: dict[tuple[int, str], Pairs] = {}
+    totals: dict[tuple[int, str], Found] = {}
     for half, text in images:
         x = half.astype(np.float32)
         full = text @ x.T
@@ -186,12 +189,12 @@ def _compare_scores(
     return totals
 
 
-def _rows(ranks: Sequence[int], ways: Sequence[str], totals: dict[tuple[int, str], Pairs]) -> list[dict[str, Any]]:
+def _rows(ranks: Sequence[int], ways: Sequence[str], totals: dict[tuple[int, str], Found]) -> list[dict[str, Any]]:
     rows = []
     for rank in ranks:
-        pairs = {way: tuple(float(v) for v in np.mean(totals[rank, way], 0)) for way in ways}
-        cells = [str(rank), *(f"{spearman:.3f} / {overlap:.3f}" for spearman, overlap in pairs.values())]
-        rows.append({"cells": cells, "rank": rank, **pairs})
+        means = {way: tuple(float(v) for v in np.mean(totals[rank, way], 0)) for way in ways}
+        cells = [str(rank), *(" / ".join(f"{value:.3f}" for value in numbers) for numbers in means.values())]
+        rows.append({"cells": cells, "rank": rank, **means})
     return rows
 
 
