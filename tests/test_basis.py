@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foveate.core.errors import OptionError
-from foveate.texture.basis import Basis, compress, extended, inward, keep_all, query_metric
+from foveate.encoders.load import load_encoder
+from foveate.relevance.negatives import bank_of, nouns, query_metric_of
+from foveate.texture.basis import Basis, Directions, compress, extended, inward, keep_all, principal, query_metric
 
 WIDTH = 24
 
@@ -128,3 +133,59 @@ def test_a_basis_is_not_extended_by_nothing() -> None:
     small = compress(features(0), rank=4)
     assert extended(small.basis, np.zeros((5, WIDTH), np.float32), None, 8).rank == 4
     assert extended(small.basis, features(1, n=1), None, 8).rank == 5
+
+
+@given(st.integers(0, 30), st.booleans())
+def test_the_quick_directions_are_as_good_as_all_of_them(seed: int, aware: bool) -> None:
+    """`principal` with a rank, beside its slow twin without."""
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_normal((400, 120)) * 0.9 ** np.arange(120)).astype(np.float32)
+    q = rng.standard_normal((90, 120)).astype(np.float32)
+    metric = query_metric(q) if aware else None
+    covariance = np.cov(x.T)
+    quick, slow = principal(covariance, metric, 12), principal(covariance, metric)
+    assert quick.vectors.shape == (120, 12)
+    np.testing.assert_allclose(quick.values.sum(), slow.values[:12].sum(), rtol=2e-3)
+
+    def wrong(directions: Directions) -> float:
+        centred = x - x.mean(0)
+        return float(np.square(q @ (centred - centred @ directions.inward(12) @ directions.outward(12)).T).mean())
+
+    assert wrong(quick) < 1.01 * wrong(slow)
+
+
+def test_wide_features_without_any_spread() -> None:
+    small = compress(np.zeros((50, 300), np.float32), rank=16)
+    assert np.isfinite(small.basis.rows).all()
+    assert (small.z == 0).all()
+
+
+class Taught:
+    """The least of an encoder that a bank is made of."""
+
+    name, revision, width, templates = "taught", "1", WIDTH, ("a {}",)
+    asked: ClassVar[list[str]] = []
+
+    def encode_text(self, texts: Sequence[str]) -> np.ndarray:
+        self.asked[:] = texts
+        return queries(1, len(texts))
+
+
+class Listed(Taught):
+    names = ("sky", "wheel")
+
+
+def test_a_basis_is_fitted_to_what_the_encoder_was_taught_or_else_to_the_nouns() -> None:
+    encoder: Any = Listed()
+    assert (query_metric_of(encoder).root == query_metric(queries(1, 2)).root).all()
+    assert encoder.asked == ["a sky", "a wheel"]
+    encoder = Taught()
+    assert bank_of(encoder).shape == (len(nouns()), WIDTH)
+
+
+def test_nano_lists_its_names() -> None:
+    nano: Any = load_encoder("nano")
+    assert {"sky", "hand", "wheel", "dog"} <= set(nano.names)
+    assert not any("(" in name for name in nano.names)
+    known = np.linalg.norm(bank_of(nano)[:, :-1], axis=1)
+    assert known.min() > 0.99  # each is asked of planes that there are; of the nouns half are hardly known

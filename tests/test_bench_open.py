@@ -13,11 +13,13 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from foveate.cli.evaluate import compression, questions
 from foveate.cli.evaluate import open as open_questions
-from foveate.cli.evaluate import questions
 from foveate.cli.evaluate.coco import half_of, read_folder
 from foveate.cli.main import app
 from foveate.core.errors import OptionError
+from foveate.encoders.load import load_encoder
+from foveate.relevance.query import prepare
 from tests.conftest import PHOTOS
 from tests.test_bench import write_folder
 
@@ -393,3 +395,32 @@ def test_label_masks_that_are_none(labelled: Path) -> None:
     (labelled / "masks.tar").write_bytes(b"no tar")
     with pytest.raises(OptionError, match=r"masks\.tar"):
         questions.read_stuff(folder)
+
+
+# --- compression ------------------------------------------------------------------------------------------------------
+
+
+def test_compression_of_open_questions(tmp_path: Path) -> None:
+    folder = write_questions(tmp_path, ENTRIES)
+    options = ["--data", str(folder), "--limit", "1", "--long-side", str(SMALL)]
+    result = CliRunner().invoke(app, ["evaluate", "compression", *options], catch_exceptions=False)
+    last = json.loads(result.stdout.splitlines()[-1])
+    assert "1 images, 5 words" in last["title"]  # child, hair, broccoli, stalk, wall
+    assert last["maps_title"].endswith("of the maps of 4 questions about what is there")
+    spearman, overlap, difference = last["maps"][-1]["query_aware"]
+    assert min(spearman, overlap) > 0.9
+    assert difference < 0.05 < last["maps"][0]["query_aware"][2]
+    assert last["maps_title"] in result.stdout
+
+
+def test_words_of_a_question_are_those_that_are_looked_for() -> None:
+    nano = load_encoder("nano")
+    found = compression._words(prepare(nano, "the red car's wheel and a dog"))
+    assert list(found) == ["wheel", "car", "dog"]
+    assert list(compression._words(prepare(nano, "what is the man holding?"))) == ["man"]  # no guesses at what it is
+
+
+def test_compression_of_questions_that_cannot_be_read(tmp_path: Path) -> None:
+    folder = write_questions(tmp_path, [entry(UNREADABLE, BROCCOLI)])
+    with pytest.raises(OptionError, match="no question in"):
+        compression.measure(questions.read_questions(folder), "nano", 1, SMALL)

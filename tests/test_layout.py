@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from foveate.core.errors import ChannelError
-from foveate.core.layout import CHANNELS, FULL40, Layout, channel_named
+from foveate.core.layout import CHANNELS, FULL40, FULL56, LAYOUTS, Layout, channel_named, embedding_number
 
 
 def test_full40_is_the_published_order() -> None:
@@ -30,7 +30,7 @@ def test_ids_and_masks_are_never_blended() -> None:
         assert channel_named(name).reduction in ("mode", "max")
 
 
-@pytest.mark.parametrize("wrong", ["salience", "Saliency", "", "embedding_16"])
+@pytest.mark.parametrize("wrong", ["salience", "Saliency", "", "embedding_016", "embedding_x", "embedding_-1"])
 def test_an_unknown_name_lists_the_nearest_right_ones(wrong: str) -> None:
     with pytest.raises(ChannelError) as caught:
         channel_named(wrong)
@@ -49,3 +49,17 @@ def test_a_new_layout_has_any_order() -> None:
     names: Any = ["saliency", "red"]
     assert Layout("mine", names) == Layout("mine", ("saliency", "red"))
     assert Layout("mine", names).layer("red") == 1
+
+
+def test_full56_has_32_embeddings_at_18_to_49_and_else_the_order_of_full40() -> None:
+    assert LAYOUTS["full56"] is FULL56
+    assert FULL56.names[18:50] == tuple(f"embedding_{i}" for i in range(32))
+    assert tuple(name for name in FULL56.names if (embedding_number(name) or 0) < 16) == FULL40.names
+
+
+def test_every_number_of_an_embedding_has_a_name() -> None:
+    assert channel_named("embedding_276").native == "cell"
+    assert not channel_named("embedding_20").stored
+    assert [embedding_number(name) for name in ("embedding_0", "embedding_20", "embedding_", "my_embedding_1")] == [
+        0, 20, None, None
+    ]  # fmt: skip

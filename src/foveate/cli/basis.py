@@ -21,10 +21,15 @@ from foveate.cli.terminal import (
 )
 
 app = typer.Typer(help="A basis that all images of a collection share: fit it, check it.", no_args_is_help=True)
-ASKED = 200  # nouns of `check`, evenly from all
+ASKED = 200  # questions of `check` at most, evenly from the bank
 Rank = Annotated[int, typer.Option(help="Numbers a cell.")]
 Pca = Annotated[bool, typer.Option("--pca", help="Plain PCA: keep features, not scores (for comparison).")]
-Queries = Annotated[Path | None, typer.Option(help="Your own questions, a line each [default: nouns; 199 in check].")]
+Queries = Annotated[
+    Path | None,
+    typer.Option(
+        help="Your own questions, a line each [default: what the encoder was taught, else nouns; at most 200 in check]."
+    ),
+]
 Out = Annotated[Path, typer.Option("-o", "--out", help="File to write (.safetensors).")]
 
 
@@ -150,7 +155,7 @@ def check(
 
 
 def _metric(encoder: Any, queries: Path | None, pca: bool) -> Any:
-    """Of the file's questions, of the nouns, or (None) plain PCA."""
+    """Of the file's questions, of the bank, or (None) plain PCA."""
     from foveate.relevance.negatives import query_metric_of
     from foveate.texture.basis import query_metric
 
@@ -163,7 +168,7 @@ def _write(found: Any, encoder: Any, out: Path, rank: int, metric: Any, queries:
     from foveate.store.shared_basis import fit as fit_basis
     from foveate.texture.texture import EncoderStamp
 
-    source = queries.name if queries is not None else "none: PCA" if pca else "nouns"
+    source = queries.name if queries is not None else "none: PCA" if pca else _bank_name(encoder)
     made = {k: v for k, v in found.what.items() if k != "part"} | {"bad": len(found.bad), "queries": source}
     basis = fit_basis(found.moments, metric, rank, EncoderStamp(encoder.name, encoder.revision, encoder.width), made)
     basis.save(out)
@@ -174,15 +179,19 @@ def _write(found: Any, encoder: Any, out: Path, rank: int, metric: Any, queries:
     print_json(basis=str(out), rank=rank, **counts, kept=kept, largest=largest, encoder=encoder.name)
 
 
+def _bank_name(encoder: Any) -> str:
+    return "names" if getattr(encoder, "names", ()) else "nouns"
+
+
 def _texts(queries: Path | None, encoder: Any) -> Any:
-    """Unit vectors of questions: the file's lines, or the bank of nouns."""
+    """Unit vectors of questions: the file's lines, or the bank."""
     from foveate.core.errors import QueryError
     from foveate.encoders.protocol import encode_texts
-    from foveate.relevance.negatives import negatives_of
+    from foveate.relevance.negatives import bank_of
     from foveate.relevance.query import prepare
 
     if queries is None:
-        return negatives_of(encoder).vectors
+        return bank_of(encoder)
     try:
         lines = [line.strip() for line in queries.read_text("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as cause:

@@ -5,7 +5,8 @@ layer orders are data. A channel that was not computed for an image has a docume
 with that value instead of storing a plane of it.
 
 Beyond the 40 there are derived channels, computed from pixels when they are read (gradients, colour statistics), known
-extras without a layer (depth, normals, ...), and new names (`extra_channel`).
+extras without a layer (depth, normals, ...), new names (`extra_channel`), and what an embedding has beyond the table
+where its rank is above 16: embedding_16, embedding_17, ... The layout full56 gives the first 32 a layer.
 """
 
 from __future__ import annotations
@@ -76,6 +77,11 @@ def _mask(name: str, about: str) -> Channel:
     return Channel(name, "quarter", "nearest", "max", 0.0, 1.0, 0.0, about)
 
 
+def _embedding(i: int) -> Channel:
+    ends = float("-inf"), float("inf")
+    return Channel(f"embedding_{i}", "cell", "linear", "mean", *ends, 0.0, "compressed dense embedding")
+
+
 CHANNELS: tuple[Channel, ...] = (
     _unit("red", "pixel", "mean", 0.0, "the image"),
     _unit("green", "pixel", "mean", 0.0, "the image"),
@@ -95,12 +101,7 @@ CHANNELS: tuple[Channel, ...] = (
     _unit("prev_relevance", "cell", "mean", 0.0, "relevance carried from the previous frame; 0 for a still"),
     _unit("prev_saliency", "cell", "mean", 0.0, "saliency carried from the previous frame; 0 for a still"),
     _unit("fixation", "cell", "mean", 0.0, "0.9 old + 0.1 new over frames; 0 for a still"),
-    *(
-        Channel(
-            f"embedding_{i}", "cell", "linear", "mean", float("-inf"), float("inf"), 0.0, "compressed dense embedding"
-        )
-        for i in range(EMBEDDING_CHANNELS)
-    ),
+    *(_embedding(i) for i in range(EMBEDDING_CHANNELS)),
     _unit("edge_distance", "quarter", "min", 1.0, "distance to the nearest edge / diagonal; 1 where there is no edge"),
     _unit("attention_prev", "cell", "mean", 0.0, "relevance of the dialogue so far, with decay"),
     _unit("attention_now", "cell", "mean", 0.0, "attention of the language model"),
@@ -135,6 +136,7 @@ KNOWN_EXTRAS: tuple[Channel, ...] = (
 
 EVERY_NAME = ReadOnly({channel.name: channel for channel in (*CHANNELS, *DERIVED, *KNOWN_EXTRAS)})
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_EMBEDDING_NAME = re.compile(r"embedding_(0|[1-9][0-9]{0,4})")
 
 
 class Description(TypedDict, total=False):
@@ -222,9 +224,12 @@ class Layout:
 
 _PLACE = ("y", "x", "eccentricity")
 _EMBEDDING = tuple(f"embedding_{i}" for i in range(EMBEDDING_CHANNELS))
+_MORE = tuple(f"embedding_{i}" for i in range(EMBEDDING_CHANNELS, 2 * EMBEDDING_CHANNELS))
 _VISUAL = ("edge_on", "edge_off", "high_pass", "low_pass", "motion", "saliency", "edge_distance")
 
 FULL40 = Layout("full40", tuple(channel.name for channel in CHANNELS))
+_AFTER = FULL40.layer(_EMBEDDING[-1]) + 1
+FULL56 = Layout("full56", (*FULL40.names[:_AFTER], *_MORE, *FULL40.names[_AFTER:]))  # embedding_0 .. 31 at 18 to 49
 PART28 = Layout(
     "part28",  # its layer 39 is reserved; boundary has no other place in it
     (*COLOURS, *_PLACE, *_VISUAL, "cluster_id", "cluster_distance", "cluster_size", "text", *_EMBEDDING,
@@ -237,7 +242,7 @@ GRID13 = Layout(
      "colour_variance", "colour_mean"),
     shape=(32, 32),
 )  # fmt: skip
-LAYOUTS = ReadOnly({layout.name: layout for layout in (FULL40, PART28, MVP13, GRID13)})
+LAYOUTS = ReadOnly({layout.name: layout for layout in (FULL40, FULL56, PART28, MVP13, GRID13)})
 
 
 def layout_named(layout: Layout | str) -> Layout:
@@ -254,16 +259,28 @@ def layout_named(layout: Layout | str) -> Layout:
     )
 
 
+def embedding_number(name: str) -> int | None:
+    """Which number of the embedding a channel is; None for every other channel.
+
+    >>> embedding_number("embedding_20"), embedding_number("saliency")
+    (20, None)
+    """
+    found = _EMBEDDING_NAME.fullmatch(name)
+    return int(found[1]) if found else None
+
+
 def channel_named(name: str, extra: Mapping[str, Channel] = EVERY_NAME) -> Channel:
     """The entry of a name among the `extra` channels and in the table: one of the 40, derived, or a known extra.
 
-    Raises ChannelError with the nearest names.
+    So has every number of an embedding, of whatever rank. Raises ChannelError with the nearest names.
     """
     if isinstance(name, str):
         if name in extra:
             return extra[name]
         if name in EVERY_NAME:
             return EVERY_NAME[name]
+        if (number := embedding_number(name)) is not None:
+            return _embedding(number)
     raise _unknown(name, tuple({**extra, **EVERY_NAME}))
 
 

@@ -161,6 +161,11 @@ class NanoEncoder(_BuiltIn):
         except Exception as cause:
             raise _damaged(f"{CARRIED}' or '{NAMES}", cause) from cause
 
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What it has evidence for, each as a question; "tie (part)" is asked as "tie"."""
+        return tuple(dict.fromkeys(name.partition(" (")[0] for name in self.space.names))
+
     @property
     def width(self) -> int:
         """Names, and one more number for what no name covers."""

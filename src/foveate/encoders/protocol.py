@@ -65,6 +65,8 @@ class Encoder(Protocol):
         calibration: see Calibration.
         reads_phrases: optional; False for a text side that takes the mean of its words. Then "red car" is asked as a
             car, and the colour is taken from the pixels (relevance/compose.py).
+        names: optional; what it was taught to see, where that can be listed. A texture's basis is fitted to questions
+            for these instead of the nouns (relevance/negatives.py), so they may change with the revision only.
         knows: optional; text -> whether it has a name for the whole of it. Then "clock face" is asked as one thing.
     """
 

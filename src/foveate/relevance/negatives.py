@@ -1,4 +1,8 @@
-"""The negatives: nouns that a question competes with, and that stand for what people ask when a basis is fitted."""
+"""The negatives, nouns that a question competes with; and the bank, for which a basis is fitted.
+
+The bank stands for what people ask: what the encoder says that it was taught (`names` of the protocol), else the nouns.
+Of a word that nobody taught it an encoder hears little but noise, and a basis that is fitted to noise keeps noise.
+"""
 
 from __future__ import annotations
 
@@ -63,5 +67,13 @@ def negatives_of(encoder: Encoder) -> Negatives:
 
 @lru_cache(maxsize=4)
 def query_metric_of(encoder: Encoder) -> Metric:
-    """The metric in which a basis is fitted: second moments of the nouns' vectors."""
-    return query_metric(negatives_of(encoder).vectors)
+    """The metric in which a basis is fitted: second moments of the bank."""
+    return query_metric(bank_of(encoder))
+
+
+@lru_cache(maxsize=4)
+def bank_of(encoder: Encoder) -> Floats:
+    """Unit text vectors float32 [m, D] of what an encoder is likely to be asked."""
+    names: tuple[str, ...] = getattr(encoder, "names", ())
+    prompt = encoder.templates[0]
+    return encode_texts(encoder, [prompt.format(name) for name in names]) if names else negatives_of(encoder).vectors

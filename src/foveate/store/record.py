@@ -23,12 +23,11 @@ from foveate.core.image import Picture
 from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.relevance.negatives import negatives_of
 from foveate.store.format import ALPHA, FLAT, Identity, Record, Space
-from foveate.texture.basis import Basis, Metric, rounded_up
+from foveate.texture.basis import Basis, Metric, leading, rounded_up
 
 Floats = NDArray[np.float32]
 STEPS, LEVELS = 127, 255
 EVERY, ENOUGH = 3, 1024  # an image's basis is fitted to one cell in three, if that leaves so many: neighbours are alike
-SPARE, TURNS = 16, 4  # directions beyond those wanted, and iterations: scores as good as with exact eigenvectors
 SMALLEST = 1e-7  # an axis without spread must not divide by 0
 THUMBNAIL, QUALITY = 128, 80
 
@@ -80,21 +79,6 @@ def _own(x: Floats, rank: int, metric: Metric) -> tuple[Basis, NDArray[np.int8],
     rows = np.ascontiguousarray((metric.inverse_root @ first).T.astype(np.float16))
     own = Space(Basis(mean, rows), np.maximum(np.abs(z).max(0), SMALLEST) / np.float32(STEPS))
     return own.in_steps, whole_steps(z, own.steps), own.steps
-
-
-def leading(covariance: Floats, rank: int) -> Floats:
-    """The first `rank` eigenvectors of a symmetric matrix [D, D], by subspace iteration: float32 [D, rank].
-
-    basis.compress takes all of them exactly, which is most of the time that an image costs beside the network.
-    """
-    width = len(covariance)
-    block = np.random.default_rng(0).standard_normal((width, min(width, rank + SPARE)), np.float32)
-    for _ in range(TURNS):
-        block = np.linalg.qr(covariance @ block)[0]
-    _, turned = np.linalg.eigh(block.T @ covariance @ block)
-    first = np.asarray(block @ turned[:, ::-1][:, :rank], np.float32)
-    largest = first[np.abs(first).argmax(0), np.arange(rank)]
-    return first * np.where(largest < 0, np.float32(-1), np.float32(1))  # signs fixed: same image, same bytes
 
 
 def whole_steps(z: Floats, steps: Floats) -> NDArray[np.int8]:

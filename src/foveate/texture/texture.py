@@ -30,7 +30,6 @@ from foveate.core.grid import Boundary, Grid, check_grid, reduce_plane, resize_m
 from foveate.core.layout import (
     COLOURS,
     DERIVED,
-    EMBEDDING_CHANNELS,
     EVERY_NAME,
     FULL40,
     Channel,
@@ -38,6 +37,7 @@ from foveate.core.layout import (
     Layout,
     Native,
     channel_named,
+    embedding_number,
     extra_channel,
     layout_named,
     native_shape,
@@ -126,11 +126,16 @@ class Texture(Frozen):
 
     @property
     def built(self) -> tuple[str, ...]:
-        """Names of the channels that were computed for this image: the order of full40, then others by name."""
+        """Names of the channels that were computed for this image.
+
+        In the order of full40, then what else there is of the embedding, then others by name.
+        """
 
         def make() -> tuple[str, ...]:
-            stored = {*COMPUTED, *self.planes, *(f"embedding_{i}" for i in range(min(EMBEDDING_CHANNELS, self.rank)))}
-            return *(n for n in FULL40.names if n in stored), *sorted(stored - set(FULL40.names))
+            embedding = tuple(f"embedding_{i}" for i in range(self.rank))
+            stored = {*COMPUTED, *self.planes, *embedding}
+            first = (*(name for name in FULL40.names if name in stored), *embedding)
+            return tuple(dict.fromkeys((*first, *sorted(stored))))
 
         return self.derive("built", make)
 
@@ -171,11 +176,17 @@ class Texture(Frozen):
     def _warn_unbuilt(self, *names: str) -> None:
         for channel in map(self.describe, names):
             if not self.has(channel.name):
+                number = embedding_number(channel.name)
+                fix = (
+                    f"encode(image, channels=['{channel.name}', ...]) computes what follows from pixels; "
+                    f"texture.with_channel('{channel.name}', plane) adds what you have"
+                    if number is None
+                    else f"encode(image, rank={number + 1}) keeps so many numbers a cell, not {self.rank}"
+                )
                 warnings.warn(
                     f"the channel '{channel.name}' of {self.name!r} was not built: it is {channel.neutral:g} everywhere"
                     f"\n  expected: a channel of texture.built"
-                    f"\n  fix: encode(image, channels=['{channel.name}', ...]) computes what follows from pixels; "
-                    f"texture.with_channel('{channel.name}', plane) adds what you have; warn=False accepts it",
+                    f"\n  fix: {fix}; warn=False accepts it",
                     UnbuiltChannelWarning,
                     stacklevel=3,  # the line that asked
                 )
@@ -382,8 +393,9 @@ class Texture(Frozen):
             return self.pixel[..., COLOURS.index(channel.name)].astype(np.float32) / np.float32(255)
         if channel.name in self.planes:
             return self.planes[channel.name].astype(np.float32)
-        if channel.name.startswith("embedding_") and channel.name in self.built:
-            return self.embedding[..., int(channel.name.removeprefix("embedding_"))].astype(np.float32)
+        number = embedding_number(channel.name)
+        if number is not None and number < self.rank:
+            return self.embedding[..., number].astype(np.float32)
         return np.full(native_shape(channel.native, self.grid), channel.neutral, np.float32)
 
     def _at(self, channel: Channel, shape: tuple[int, int]) -> Floats:

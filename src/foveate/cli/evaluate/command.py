@@ -13,10 +13,15 @@ from foveate.cli.terminal import Device, Dtype, EncoderName, LongSide, counting,
 
 if TYPE_CHECKING:
     from foveate.cli.evaluate.coco import Folder
+    from foveate.cli.evaluate.questions import Questions
     from foveate.cli.evaluate.relevance import Pair
 
 evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure how good it is, on your own data.")
 CocoData = Annotated[Path, typer.Option("--data", help="Folder with annotations.json (COCO) and its images.")]
+Labelled = Annotated[
+    Path,
+    typer.Option("--data", help="Folder with annotations.json (COCO) or queries.json (open questions) and its images."),
+]
 Images = Annotated[
     list[Path], typer.Option("--data", help="A folder of images, all the way down, or an image; again for more.")
 ]
@@ -34,10 +39,7 @@ Repeats = Annotated[int, typer.Option(help="Measurements of each number.")]
 
 @evaluate.command("relevance")
 def evaluate_relevance(
-    data: Annotated[
-        Path,
-        typer.Option(help="Folder with annotations.json (COCO) or queries.json (open questions) and its images."),
-    ],
+    data: Labelled,
     encoder: EncoderName = None,
     limit: Limit = 100_000,
     long_side: LongSide = None,
@@ -87,7 +89,7 @@ def _evaluate_things(data: Path, encoder: str, limit: int, long_side: int | None
     write_whole(out / "pairs.jsonl", _lines(pairs))
     write_whole(out / "report.json", json.dumps(report, indent=1).encode())
     compression = _compress(folder, encoder, min(limit, COMPRESSED), long_side)
-    report["compression"] = compression["rows"]
+    report["compression"], report["compression_maps"] = compression["rows"], compression["maps"]
     if stuff is not None:
         with counting("stuff", min(limit, len(stuff.photographs))) as progress:
             report["stuff"], asked = measure_open(stuff, encoder, limit, long_side, progress)
@@ -173,15 +175,17 @@ def _metrics() -> tuple[str, ...]:
 
 @evaluate.command("compression")
 def evaluate_compression(
-    data: CocoData,
+    data: Labelled,
     encoder: EncoderName = None,
     limit: Annotated[int, typer.Option(help="Images at most; their features are kept in memory.")] = COMPRESSED,
     long_side: LongSide = None,
 ) -> None:
     """Compressed against full maps, in five ways, one of them the seed documents'."""
     from foveate.cli.evaluate.coco import read_folder
+    from foveate.cli.evaluate.questions import read_questions
 
-    report = _compress(read_folder(data), encoder or "nano", limit, long_side)
+    read: Folder | Questions = read_questions(data) if (data / "queries.json").is_file() else read_folder(data)
+    report = _compress(read, encoder or "nano", limit, long_side)
     _show_compression(report)
     print_json(**report)
 
@@ -262,14 +266,17 @@ def print_rows(report: dict[str, Any], columns: Iterable[str], rows: str = "rows
     print_table(title or report["title"], tuple(columns), [tuple(row["cells"]) for row in report[rows]])
 
 
-def _compress(folder: Folder, encoder: str, limit: int, long_side: int | None) -> dict[str, Any]:
+def _compress(data: Folder | Questions, encoder: str, limit: int, long_side: int | None) -> dict[str, Any]:
+    from foveate.cli.evaluate.coco import Folder
     from foveate.cli.evaluate.compression import measure
 
-    with counting("compression", min(limit, len(folder.images))) as progress:
-        return measure(folder, encoder, limit, long_side, progress)
+    images = data.images if isinstance(data, Folder) else data.photographs
+    with counting("compression", min(limit, len(images))) as progress:
+        return measure(data, encoder, limit, long_side, progress)
 
 
 def _show_compression(report: dict[str, Any]) -> None:
-    from foveate.cli.evaluate.compression import WAYS
+    from foveate.cli.evaluate.compression import OWN, WAYS
 
     print_rows(report, ("rank", *WAYS.values()))
+    print_rows(report, ("rank", *(WAYS[way] for way in OWN)), "maps", "\n" + report["maps_title"])

@@ -1,30 +1,47 @@
 """Do compressed maps equal full ones? Five ways to compress, at several ranks.
 
-    foveate evaluate compression --data FOLDER
+    foveate evaluate compression --data FOLDER      # with annotations.json (COCO) or queries.json (open questions)
 
-For every image, the names of all things of the folder are asked of the full features and of compressed ones:
-Spearman correlation of the two maps, and overlap of their top 6.7 % (273 of 4096 cells). A basis is fitted to each
-image or shared by all (here even fitted to the very images it is tested on), and made for questions or for features
-(PCA). The seed documents' way is the shared PCA with the text centred with the mean, and cosine in 16 dimensions.
+Two tables, both of the Spearman correlation of two maps and the overlap of their top 6.7 % (273 of 4096 cells):
+* scores of words, of the full features and of compressed ones. Of a COCO-style folder the names of all its things are
+  asked of every image; of open questions those nouns that they are made of ("face" and "dog" of "the dog's face").
+* maps of questions, as `score` makes them, about what is there; and their largest difference, where a map is in [0, 1].
+  Planes that do not come from the features (colours, segments) are the same in both.
+
+Where an encoder hears nothing, scores of 0.00001 and less have an order, too. It is lost, and no map shows it; the
+largest difference says how much of a map is.
+
+A basis is fitted to each image or shared by all (here even fitted to the very images it is tested on), and made for
+questions or for features (PCA). The seed documents' way is the shared PCA with the text centred with the mean, and
+cosine in 16 dimensions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import Folder
+from foveate.cli.evaluate.questions import Questions
+from foveate.cli.evaluate.relevance import question
+from foveate.core.errors import OptionError, QueryError
 from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import Encoder
+from foveate.pipeline import encode, score
 from foveate.relevance.negatives import query_metric_of
+from foveate.relevance.phrase import Phrase
+from foveate.relevance.query import Query, prepare
 from foveate.store.basis_check import likeness
 from foveate.texture.basis import Metric, compress, principal
 from foveate.texture.covariance import Moments
+from foveate.texture.texture import Texture
 
-RANKS = (4, 8, 16, 32, 64)
+RANKS = (4, 8, 16, 24, 32, 48, 64)
 WAYS = {
     "query_aware": "per image, query-aware",
     "pca": "per image, PCA",
@@ -32,33 +49,131 @@ WAYS = {
     "shared_pca": "shared, PCA",
     "seed_documents": "shared, centred PCA + cosine",
 }
+OWN = ("query_aware", "pca")
 Floats = NDArray[np.float32]
+Found = list[tuple[float, ...]]  # Spearman, overlap; of maps the largest difference
+
+
+class _Item(NamedTuple):
+    """A photograph, vectors of words [q, D] whose scores are compared, and questions whose maps are."""
+
+    rgb: NDArray[np.uint8]
+    words: Floats
+    questions: tuple[str, ...]
 
 
 def measure(
-    folder: Folder,
+    data: Folder | Questions,
     encoder: str,
     limit: int,
     long_side: int | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> dict[str, Any]:
-    """-> report with one row a rank: mean Spearman and overlap of each of WAYS. Keeps all features in memory."""
+    """-> report with one row a rank: means of each of WAYS; in "maps", of each of OWN.
+
+    Keeps all features in memory. Raises OptionError where nothing is asked for.
+    """
     network = load_encoder(encoder)
-    names = folder.names
-    text = network.encode_text([network.templates[0].format(name) for name in names])
     metric = query_metric_of(network)
-    images: list[NDArray[np.float16]] = []
+    ranks = [rank for rank in RANKS if rank <= network.width]
+    images: list[tuple[NDArray[np.float16], Floats]] = []
+    maps: dict[tuple[int, str], Found] = {}
     moments = Moments.nothing(network.width)
-    for item in folder.labelled(limit):
-        features = network.encode_image(item.rgb, long_side=long_side).features
-        images.append(features.reshape(-1, features.shape[-1]).astype(np.float16))
-        moments = moments.with_features(images[-1])
+    for item in _items(data, network, limit):
+        texture = encode(item.rgb, encoder=network, compression="full", long_side=long_side)
+        images.append((texture.embedding.reshape(-1, network.width).astype(np.float16), item.words))
+        moments = moments.with_features(images[-1][0])
+        _compare_maps(texture, network, item.questions, ranks, metric, maps)
         progress(len(images))
+    totals = _compare_scores(images, moments, ranks, metric)
+    asked, whole = sum(len(words) for _, words in images), len(maps[ranks[0], OWN[0]])
+    return {
+        "title": f"scores: Spearman / overlap of the top 6.7 %, {len(images)} images, {asked} words",
+        "rows": _rows(ranks, tuple(WAYS), totals),
+        "maps_title": f"Spearman / overlap / largest difference of the maps of {whole} questions about what is there",
+        "maps": _rows(ranks, OWN, maps),
+        "data": str(data.path),
+        "encoder": encoder,
+        **circumstances(),
+    }
+
+
+def _items(data: Folder | Questions, network: Encoder, limit: int) -> Iterator[_Item]:
+    if isinstance(data, Folder):
+        text = network.encode_text([network.templates[0].format(name) for name in data.names])
+        for item in data.labelled(limit):
+            yield _Item(item.rgb, text, tuple(question(name) for name in item.masks))
+        return
+    seen = False
+    for _, photograph, rgb in data.read(limit):
+        there = [asked.text for asked in photograph.questions if asked.mask is not None]
+        read = [query for text in there if (query := _read(network, text)) is not None]
+        words = {word: vector for query in read for word, vector in _words(query).items()}
+        if words:
+            seen = True
+            yield _Item(rgb, np.stack(list(words.values())), tuple(query.text for query in read))
+    if not seen:
+        raise OptionError(
+            f"no question in '{data.path}' that the encoder can read, about something that is there",
+            expected="at least one",
+            fix="add questions, or leave out --limit",
+        )
+
+
+def _read(network: Encoder, text: str) -> Query | None:
+    try:
+        return prepare(network, text)
+    except QueryError:
+        return None
+
+
+def _words(query: Query) -> dict[str, Floats]:
+    """Nouns that a question is made of, with their vectors; not the guesses at what "is held" could be."""
+    known = dict(zip(query.phrases, query.vectors, strict=True))
+    if query.word_vectors is not None:
+        known |= dict(zip(query.words, query.word_vectors, strict=True))
+    nouns = [noun for phrase in query.structure for noun in _nouns(phrase)]
+    return {noun: known[noun] for noun in nouns if noun in known}
+
+
+def _nouns(phrase: Phrase) -> list[str]:
+    rest = [] if phrase.place is None else _nouns(phrase.place.of)
+    return [phrase.noun, *rest] if phrase.noun else rest
+
+
+def _compare_maps(
+    texture: Texture,
+    network: Encoder,
+    questions: Sequence[str],
+    ranks: Sequence[int],
+    metric: Metric,
+    found: dict[tuple[int, str], Found],
+) -> None:
+    """Adds the numbers of each question's map."""
+
+    def ask(some: Texture, text: str) -> Floats:
+        return score(some, text, encoder=network).map.reshape(1, -1)
+
+    full = {text: ask(texture, text) for text in questions}
+    for rank in ranks:
+        for way, of in zip(OWN, (metric, None), strict=True):
+            small = compress(texture.coordinates(), rank=rank, metric=of)
+            shape = (*texture.grid.shape, rank)
+            other = replace(texture, embedding=small.z.reshape(shape), basis=small.basis)
+            for text, plane in full.items():
+                mine = ask(other, text)
+                numbers = (*likeness(plane, mine), float(np.abs(plane - mine).max()))
+                found.setdefault((rank, way), []).append(numbers)
+
+
+def _compare_scores(
+    images: Sequence[tuple[NDArray[np.float16], Floats]], moments: Moments, ranks: Sequence[int], metric: Metric
+) -> dict[tuple[int, str], Found]:
+    """The likeness of the scores of each image's words, by rank and way; one pair an image."""
     mean = moments.mean.astype(np.float32)
     aware, plain = (principal(moments.covariance, each) for each in (metric, None))
-    ranks = [rank for rank in RANKS if rank <= network.width]
-    totals: dict[tuple[int, str], list[tuple[float, float]]] = {}
-    for half in images:
+    totals: dict[tuple[int, str], Found] = {}
+    for half, text in images:
         x = half.astype(np.float32)
         full = text @ x.T
         for rank in ranks:
@@ -71,13 +186,16 @@ def measure(
             )
             for way, scores in zip(WAYS, ways, strict=True):
                 totals.setdefault((rank, way), []).append(likeness(full, scores))
+    return totals
+
+
+def _rows(ranks: Sequence[int], ways: Sequence[str], totals: dict[tuple[int, str], Found]) -> list[dict[str, Any]]:
     rows = []
     for rank in ranks:
-        pairs = {way: tuple(float(v) for v in np.mean(totals[rank, way], 0)) for way in WAYS}
-        cells = [str(rank), *(f"{spearman:.3f} / {overlap:.3f}" for spearman, overlap in pairs.values())]
-        rows.append({"cells": cells, "rank": rank, **pairs})
-    title = f"Spearman / overlap of the top 6.7 %, {len(images)} images, {len(names)} questions each"
-    return {"title": title, "rows": rows, "data": str(folder.path), "encoder": encoder, **circumstances()}
+        means = {way: tuple(float(v) for v in np.mean(totals[rank, way], 0)) for way in ways}
+        cells = [str(rank), *(" / ".join(f"{value:.3f}" for value in numbers) for numbers in means.values())]
+        rows.append({"cells": cells, "rank": rank, **means})
+    return rows
 
 
 def _own(x: Floats, text: Floats, rank: int, metric: Metric | None) -> Floats:
