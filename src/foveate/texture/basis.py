@@ -21,7 +21,7 @@ from foveate.core.checks import check_int, check_number
 from foveate.core.readonly import Frozen
 
 Floats = NDArray[np.float32]
-DEFAULT_RANK = 16
+DEFAULT_RANK = 24
 SPARE, TURNS = 16, 4  # directions beyond those wanted, and iterations: scores as good as with exact eigenvectors
 RIDGE = 1e-2  # of the mean eigenvalue of S: keeps S^(-1/2) finite where the bank says nothing
 
