@@ -21,44 +21,59 @@ Floats = NDArray[np.float64]
 NAMES = 5
 
 
-def made(seed: int, shape: tuple[int, int], n: int = 1, high: float = 0.9) -> tuple[list[Any], list[Any], Any, Any]:
-    """Scores, raw boxes, features and total of n images: a few strong answers, everything else weak."""
+def made(
+    seed: int, shape: tuple[int, int], n: int = 1, high: float = 0.9, seen: tuple[int, int] | None = None
+) -> tuple[list[Any], list[Any], Any, Any, Any]:
+    """Scores, raw boxes, features, total and people of n images: a few strong answers, everything else weak.
+
+    `seen`: the detector's finest grid, where it is not that of the features.
+    """
     draw = np.random.default_rng(seed)
-    sizes = [(shape[0] // 2**i, shape[1] // 2**i) for i in range(3)]
+    sizes = [((seen or shape)[0] // 2**i, (seen or shape)[1] // 2**i) for i in range(3)]
     scores = [draw.uniform(0, high, (n, NAMES, *s)) * (draw.random((n, 1, *s)) < 0.1) for s in sizes]
     raw = [draw.normal(0, 1, (n, 4, *s)) for s in sizes]
     features, total = draw.normal(0, 1, (n, 7, *shape)), draw.uniform(0, 1, (n, NAMES, *shape)) ** 3
-    tensors: list[Any] = [[torch.from_numpy(a) for a in arrays] for arrays in (scores, raw, [features, total])]
-    return tensors[0], tensors[1], tensors[2][0], tensors[2][1]
+    people = draw.random((n, 2, *shape)) ** 2
+    tensors: list[Any] = [[torch.from_numpy(a) for a in some] for some in (scores, raw, [features, total, people])]
+    return tensors[0], tensors[1], *tensors[2]
 
 
-def answers(scores: list[Any], raw: list[Any]) -> list[tuple[float, Floats, tuple[float, float, float, float]]]:
-    """(best, scores, box (y0, x0, y1, x1) in fine cells) of the answers of one image, one by one, the best first."""
+Box = tuple[float, float, float, float]
+
+
+def answers(scores: list[Any], raw: list[Any], shape: tuple[int, int]) -> list[tuple[float, Floats, Box]]:
+    """(best, scores, box (y0, x0, y1, x1) in cells of `shape`) of the answers of one image, one by one, best first."""
     found = []
+    fine = scores[0].shape[-2:]
+    ky, kx = shape[0] / fine[0], shape[1] / fine[1]
     for level, (s, r) in enumerate(zip(scores, raw, strict=True)):
         s, r = s[0].numpy(), r[0].numpy()
         best = s.max(0)
         for y, x in np.ndindex(*best.shape):
             around = best[max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2]
             if best[y, x] > paint.LEAST and best[y, x] >= around.max():
-                cy, cx = (r[1, y, x] + y) * 2**level, (r[0, y, x] + x) * 2**level
-                hy, hx = (max(np.exp(r[k, y, x]) / 2 * 2**level, paint.HALF) for k in (3, 2))
+                cy, cx = (r[1, y, x] + y) * 2**level * ky, (r[0, y, x] + x) * 2**level * kx
+                hy, hx = (max(np.exp(r[at, y, x]) / 2 * 2**level * k, paint.HALF) for at, k in ((3, ky), (2, kx)))
                 found.append((best[y, x], s[:, y, x], (cy - hy, cx - hx, cy + hy, cx + hx)))
     return sorted(found, key=lambda one: -one[0])[: paint.SPOTS]
 
 
-def share_in(box: tuple[float, float, float, float], y: int, x: int) -> float:
+def share_in(box: Box, y: int, x: int) -> float:
     high = max(0.0, min(box[2], y + 1) - max(box[0], y))
     return float(high * max(0.0, min(box[3], x + 1) - max(box[1], x)))
 
 
-def twin(scores: list[Any], raw: list[Any], features: Any, total: Any) -> Floats:
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def twin(scores: list[Any], raw: list[Any], features: Any, total: Any, people: Any = None) -> Floats:
     """The formulas of paint.py with a loop for every sum: one image."""
     f, t0 = features[0].numpy(), total[0].numpy()
     f = (f - f.mean((1, 2), keepdims=True)) / np.sqrt(f.var((1, 2), keepdims=True) + 1e-5)
     h, w = t0.shape[1:]
-    fourth = np.zeros_like(t0)
-    for _, said, (y0, x0, y1, x1) in answers(scores, raw):
+    found = []
+    for best, said, (y0, x0, y1, x1) in answers(scores, raw, (h, w)):
         my, mx = paint.FRAME * (y1 - y0) + 1, paint.FRAME * (x1 - x0) + 1
         box, frame, core = np.zeros((h, w)), np.zeros((h, w)), np.zeros((h, w))
         for y, x in np.ndindex(h, w):
@@ -72,50 +87,75 @@ def twin(scores: list[Any], raw: list[Any], features: Any, total: Any) -> Floats
             seen, beside = ((f * weight).sum((1, 2)) / weight.sum() for weight in (core, frame))
             d = seen - beside
             t = np.einsum("chw,c->hw", f - beside[:, None, None], d) / max(d @ d, 1e-6)
-            like = 1 / (1 + np.exp(-paint.STEEP * (t - paint.MIDDLE)))
-        shape = box * (1 - paint.OUTLINE + paint.OUTLINE * like)
-        fourth += (paint.SHARE * np.where(said > paint.FAINT, said, 0)[:, None, None] * shape) ** 4
-    return np.asarray(1 - (1 - t0) * (1 - fourth**0.25))
+            like = sigmoid(paint.STEEP * (t - paint.MIDDLE))
+        said = np.where(said > paint.FAINT, said, 0)
+        found.append((best, said, (y1 - y0) * (x1 - x0), box, like, core / core.sum()))
+    fourth = np.zeros_like(t0)
+    for _, said, area, box, like, core in found:
+        before = np.zeros((h, w))
+        for best, other, size, its_box, its_like, _ in found:
+            unlike = 1 - said @ other / np.linalg.norm(said) / np.linalg.norm(other)
+            smaller = sigmoid(paint.SMALLER * (np.log(area / size) - paint.MARGIN))
+            before += unlike * smaller * best * its_box * its_like
+        shape = np.stack([like] * NAMES)
+        if people is not None:
+            sure, face = people[0].numpy()
+            trust = min(1.0, paint.TRUST * (core * sure).sum())
+            shape[paint.PERSON] = (1 - trust) * like + trust * sure * (1 - paint.FACE * (1 - face))
+        shape = shape * box * np.exp(-paint.RIVAL * before)
+        fourth += (paint.SHARE * said[:, None, None] * shape) ** 4
+    return np.asarray(1 - (1 - paint.KEPT * t0) * (1 - fourth**0.25))
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("shape", [(8, 12), (4, 4), (20, 8)])
-def test_it_equals_its_formula(seed: int, shape: tuple[int, int]) -> None:
-    inputs = made(seed, shape)
-    assert np.allclose(paint.paint(*inputs)[0].numpy(), twin(*inputs), atol=1e-6)
+@pytest.mark.parametrize(
+    ("shape", "seen"), [((8, 12), None), ((4, 4), None), ((20, 8), None), ((16, 12), (20, 16)), ((4, 4), (8, 8))]
+)
+def test_it_equals_its_formula(seed: int, shape: tuple[int, int], seen: tuple[int, int] | None) -> None:
+    scores, raw, features, total, people = made(seed, shape, seen=seen)
+    for given_people in (None, people):
+        painted = paint.paint(scores, raw, features, total, given_people)
+        assert np.allclose(painted[0].numpy(), twin(scores, raw, features, total, given_people), atol=1e-6)
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([(4, 4), (8, 12), (16, 8)]))
-def test_a_score_only_rises_and_never_above_one(seed: int, shape: tuple[int, int]) -> None:
-    scores, raw, features, total = made(seed, shape)
-    painted = paint.paint(scores, raw, features, total)
-    assert (painted >= total - 1e-9).all()
+def test_paint_adds_to_what_is_kept_and_never_above_one(seed: int, shape: tuple[int, int]) -> None:
+    scores, raw, features, total, people = made(seed, shape)
+    painted = paint.paint(scores, raw, features, total, people)
+    assert (painted >= paint.KEPT * total - 1e-9).all()
     assert (painted <= 1 + 1e-9).all()
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000))
 def test_images_of_a_batch_do_not_know_of_each_other(seed: int) -> None:
-    scores, raw, features, total = made(seed, (8, 12), n=2)
-    both = paint.paint(scores, raw, features, total)
+    scores, raw, features, total, people = made(seed, (8, 12), n=2)
+    both = paint.paint(scores, raw, features, total, people)
     for i in range(2):
         one = slice(i, i + 1)
-        alone = paint.paint([s[one] for s in scores], [r[one] for r in raw], features[one], total[one])
+        alone = paint.paint([s[one] for s in scores], [r[one] for r in raw], features[one], total[one], people[one])
         assert torch.allclose(both[one], alone)
 
 
 def test_weak_answers_paint_nothing() -> None:
-    scores, raw, features, total = made(0, (8, 12), high=paint.LEAST)
-    assert torch.equal(paint.paint(scores, raw, features, total), total)
+    scores, raw, features, total, people = made(0, (8, 12), high=paint.LEAST)
+    assert torch.allclose(paint.paint(scores, raw, features, total, people), paint.KEPT * total)
 
 
-def test_one_answer_paints_its_box_and_what_looks_like_its_core_most() -> None:
-    shape = (16, 24)
+def scene(shape: tuple[int, int], things: list[tuple[int, float, int, int, int, int]]) -> tuple[list[Any], list[Any]]:
+    """Scores and raw boxes of things (name, score, row, column, height, width), each answered by one fine cell."""
     scores = [torch.zeros(1, NAMES, shape[0] >> i, shape[1] >> i) for i in range(3)]
     raw = [torch.zeros(1, 4, shape[0] >> i, shape[1] >> i) for i in range(3)]
-    scores[0][0, 2, 8, 12] = 0.8
-    raw[0][0, 2:, 8, 12] = torch.tensor([12.0, 8.0]).log()  # width, height: rows 4 to 11, columns 6 to 17
+    for name, score, y, x, high, wide in things:
+        scores[0][0, name, y, x] = score
+        raw[0][0, 2:, y, x] = torch.tensor([wide, high]).log()
+    return scores, raw
+
+
+def test_one_answer_paints_what_looks_like_its_core_and_little_else() -> None:
+    shape = (16, 24)
+    scores, raw = scene(shape, [(2, 0.8, 8, 12, 8, 12)])  # rows 4 to 11, columns 6 to 17
     features = torch.zeros(1, 3, *shape)
     features[0, 0, 4:12, 9:15] = 1  # the thing is narrower than its box
     painted = paint.paint(scores, raw, features, torch.zeros(1, NAMES, *shape))[0]
@@ -124,4 +164,33 @@ def test_one_answer_paints_its_box_and_what_looks_like_its_core_most() -> None:
     assert painted[2].nonzero().amax(0).tolist() == [11, 17]
     thing, rest = painted[2, 4:12, 9:15], painted[2, 4:12, 6:9]
     assert thing.min() > 0.9 * paint.SHARE * 0.8
-    assert rest.max() < 0.5 * thing.min()
+    assert rest.max() < 0.15 * thing.min()
+
+
+def test_what_is_in_front_is_cut_out_of_what_is_behind() -> None:
+    shape = (24, 24)
+    scores, raw = scene(shape, [(2, 0.8, 12, 12, 20, 20), (3, 0.8, 17, 17, 4, 4), (2, 0.8, 7, 7, 4, 4)])
+    features = torch.zeros(1, 3, *shape)
+    features[0, 0, 2:22, 2:22] = 1
+    features[0, 1, 15:19, 15:19] = 1  # another thing in front; the third answer is of the same name
+    painted = paint.paint(scores, raw, features, torch.zeros(1, NAMES, *shape))[0]
+    assert painted[2, 16:18, 16:18].max() < 0.35 * painted[2, 12, 12]
+    assert painted[3, 16:18, 16:18].min() > 0.6
+    assert painted[2, 6:8, 6:8].min() > 0.95 * painted[2, 12, 12]
+
+
+def test_people_are_where_the_segmenter_sees_them_if_it_sees_any_in_the_core() -> None:
+    shape = (16, 16)
+    scores, raw = scene(shape, [(paint.PERSON, 0.8, 8, 8, 8, 8)])
+    features = torch.zeros(1, 3, *shape)
+    features[0, 0, 4:12, 4:12] = 1
+    people = torch.zeros(1, 2, *shape)
+    nobody = paint.paint(scores, raw, features, torch.zeros(1, NAMES, *shape), people)[0]
+    people[:, 0, 4:12, 6:10] = 1
+    people[:, 1, 4:6, 6:10] = 1
+    somebody = paint.paint(scores, raw, features, torch.zeros(1, NAMES, *shape), people)[0]
+    alone = paint.paint(scores, raw, features, torch.zeros(1, NAMES, *shape))[0]
+    assert torch.equal(nobody, alone)
+    assert somebody[0, 4:12, 6:10].min() > 0.55
+    assert somebody[0, 4:6, 6:10].min() > 1.2 * somebody[0, 6:12, 6:10].max()
+    assert somebody[0, 4:12, 4:6].max() < 0.1

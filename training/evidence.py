@@ -19,13 +19,14 @@ import torch
 from head import Apart, Head
 from paint import paint
 from torch import Tensor, nn
-from torch.nn import functional as F
-from trunks import COARSE_PARTS, FINE_PARTS, Trunks
+from tower import resized
+from trunks import COARSE_PARTS, FINE_PARTS, Trunks, double
 
 STEEP, REST = 18.0, 2.77  # slope and offset of the confidence of the detector's names, as fitted for the third version
 SAID = 3.0 / 3.4  # a sure detection, on the scale of the third version
 MOST = 6.0  # a calibrated logit above this says nothing more
 SCALE = 1.5
+FACES = 2  # the first parts of BodyPix: the left and the right half of a face
 
 
 class Evidence(nn.Module):
@@ -39,15 +40,15 @@ class Evidence(nn.Module):
 
     def forward(self, rgb: Tensor) -> Tensor:
         seen = self.trunks(rgb)
-        size = seen.levels[0].shape[-2:]
+        size = seen.fine[0].shape[-2:]
         total: Tensor | float = 0.0
         scores, reaches = [], []
         for level, p in enumerate(seen.levels):
             _, score, reach = self.trunks.head(level, p)
-            total = total + (score if score.shape[-2:] == size else F.interpolate(score, size=size, mode="bilinear"))
+            total = total + resized(score, size)
             scores.append(score)
             reaches.append(reach)
-        things = SAID / SCALE * paint(scores, reaches, seen.levels[0], total)
+        things = SAID / SCALE * paint(scores, reaches, torch.cat(seen.fine, 1), total, people(*seen.body[:2]))
         logits = self.head(*self.trunks.inputs(seen))
         named = softplus(logits.clamp(max=MOST + REST)) * (1 / (STEEP * SCALE))
         planes = torch.cat([things, named, torch.zeros_like(total[:, :1])], 1)
@@ -63,3 +64,9 @@ def length(planes: Tensor) -> Tensor:
     """[n, c, h, w] -> [n, 1, h, w]. A matrix product: the fast way to sum over channels."""
     squares = planes.square().flatten(2)
     return (planes.new_ones(1, planes.shape[1]) @ squares).sqrt().unflatten(2, planes.shape[-2:])
+
+
+def people(person: Tensor, parts: Tensor) -> Tensor:
+    """BodyPix's logits of a person and of parts, at stride 16 -> how sure it is of a person and of a face, at 8."""
+    sure = person.sigmoid()
+    return double(torch.cat([sure, parts.softmax(1)[:, :FACES].sum(1, keepdim=True) * sure], 1))

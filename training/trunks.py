@@ -14,7 +14,7 @@ from integers import Integers
 from lite import Network
 from torch import Tensor, nn
 from torch.nn import functional as F
-from tower import Head, Pafpn, load_detector
+from tower import COARSEST_STRIDE, Head, Pafpn, load_detector, resized
 
 ADE, BODYPIX = "deeplabv3_mnv2_ade20k_int8.tflite", "bodypix_mobilenet_v1_075_512_parts.tflite"
 ADE_SEES = (
@@ -25,6 +25,7 @@ ADE_SEES = (
 )
 BODY_SEES = ("Conv2d_13_pointwise/Conv2D_bias",)
 FINE_PARTS, COARSE_PARTS = (64, 32), (128, 256, 96, 320, 256, 384, 24, 17, 1)  # channels of Trunks.inputs
+CLOSER = (5, 4)
 BODY_SAYS = ("float_segments1", "float_part_heatmaps1", "float_heatmaps1")
 
 
@@ -32,6 +33,7 @@ class Seen(NamedTuple):
     """What the head may look at, from each network, and what the specialists say.
 
     fine: 96 channels at stride 8 in parts, [n, c, h, w]; coarse: 1440 at stride 16, or at 32 as they come from there.
+    levels: the detector's features at its strides 8, 16 and 32 of the picture as it sees it, `closer`.
     """
 
     fine: tuple[Tensor, ...]
@@ -60,11 +62,12 @@ class Trunks(nn.Module):
         self.body = Integers(*body) if integers else Network(*body)
 
     def forward(self, rgb: Tensor) -> Seen:
-        levels = self.backbone(rgb.float())
+        levels = self.backbone(closer(rgb.float()))
         fine5, deep12, deep16, aspp, *says = map(middles, self.ade(rgb))
         seen, *said = map(middles, self.body(rgb))
-        coarse = (levels[1], levels[2], deep12, deep16, aspp, seen)
-        return Seen((levels[0], fine5), coarse, levels, tuple(said), says[0] if says else None)
+        near, far, farther = (resized(x, size(fine5, 2**i)) for i, x in enumerate(levels))
+        coarse = (far, farther, deep12, deep16, aspp, seen)
+        return Seen((near, fine5), coarse, levels, tuple(said), says[0] if says else None)
 
     def inputs(self, seen: Seen) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """What the head looks at: seen.fine, and seen.coarse with BodyPix's answers, 1482 channels."""
@@ -102,6 +105,21 @@ def joined(parts: tuple[Tensor, ...]) -> Tensor:
     """Parts side by side, those of half the size doubled."""
     size = parts[0].shape[-2:]
     return torch.cat([x if x.shape[-2:] == size else double(x) for x in parts], 1)
+
+
+def closer(rgb: Tensor) -> Tensor:
+    """The picture enlarged by CLOSER (a quarter), its sides up to multiples of the coarsest stride.
+
+    The detector misses small things, and sees more of them in a picture that has no more detail, only more pixels.
+    """
+    up, down = CLOSER
+    sides = [(k * up + down * COARSEST_STRIDE - 1) // (down * COARSEST_STRIDE) * COARSEST_STRIDE for k in size(rgb)]
+    return resized(rgb, (sides[0], sides[1]))
+
+
+def size(x: Tensor, cells: int = 1) -> tuple[int, int]:
+    """Rows and columns of a map, in steps of so many cells."""
+    return x.shape[-2] // cells, x.shape[-1] // cells
 
 
 def double(x: Tensor) -> Tensor:
