@@ -138,16 +138,16 @@ def test_rank_and_error_and_full(broccoli: Path) -> None:
 
 
 def test_channels_of_a_higher_rank(broccoli: Path) -> None:
-    high, usual = (foveate.encode(broccoli, channels="fast", rank=rank) for rank in (24, None))
+    high, usual = (foveate.encode(broccoli, channels="fast", rank=rank) for rank in (28, None))
     assert (high.channel("embedding_20") == high.embedding[..., 20]).all()
-    assert [name for name in high.built if name.startswith("embedding")] == [f"embedding_{i}" for i in range(24)]
+    assert [name for name in high.built if name.startswith("embedding")] == [f"embedding_{i}" for i in range(28)]
     table = high.tokens(layout="full56")
     assert table.shape == (64 * 48, 56)
-    assert (table[:, 18:42] == high.coordinates()).all()
-    assert (table[:, 42:50] == 0).all()
+    assert (table[:, 18:46] == high.coordinates()).all()
+    assert (table[:, 46:50] == 0).all()
     assert (high.sample([(100.0, 100.0)], ["embedding_23"]) != 0).all()
-    with pytest.warns(UnbuiltChannelWarning, match=r"rank=21\).*not 16"):
-        assert (usual.channel("embedding_20") == 0).all()
+    with pytest.warns(UnbuiltChannelWarning, match=r"rank=27\).*not 24"):
+        assert (usual.channel("embedding_26") == 0).all()
 
 
 def test_compressed_maps_follow_the_full_ones(broccoli: Path) -> None:

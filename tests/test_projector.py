@@ -36,6 +36,7 @@ from training.projector.lessons import Lesson, lay_out
 from training.projector.train import accuracy, measure_loss, train
 
 SIDE = 4
+LOOK: dict[str, Any] = {"long_side": 128, "channels": "fast", "encoder": "nano-fast", "rank": 16}
 FEW: dict[str, Any] = {"steps": 6, "batch": 2, "save_every": 2}
 pytestmark = [
     pytest.mark.vlm,
@@ -45,7 +46,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def textures() -> list[Texture]:
-    return [foveate.encode(photo(96, 128, seed=i), long_side=128, channels="fast") for i in range(3)]
+    return [foveate.encode(photo(96, 128, seed=i), **LOOK) for i in range(3)]
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +135,7 @@ def test_bad_rows(textures: list[Texture], rows: TextureRows) -> None:
 
 
 def test_constant_columns_stay_finite() -> None:
-    grey = foveate.encode(np.full((64, 64, 3), 90, np.uint8), long_side=128, channels="fast")
+    grey = foveate.encode(np.full((64, 64, 3), 90, np.uint8), **LOOK)
     rows = TextureRows.fit([grey], side=SIDE)
     assert np.isfinite(rows.read(grey)).all()
     assert (rows.scale[:16] == 1).all()

@@ -397,7 +397,7 @@ def test_bases_kinds_and_keys(tmp_path: Path) -> None:
     )
     for store in (own, shared, narrow):
         store.add(folder)
-    assert [store["001.png"].rank for store in (own, shared, narrow)] == [16, 24, 4]
+    assert [store["001.png"].rank for store in (own, shared, narrow)] == [24, 24, 4]
     assert len({store.content_key("001.png") for store in (own, shared, narrow)}) == 3
     assert shared["001.png"].basis is shared["002.png"].basis
     right = Toy().encode_image(foveate.load_image(folder / "001.png").rgb).features

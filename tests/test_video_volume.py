@@ -54,7 +54,7 @@ def frames() -> list[Frame]:
 def test_all_frames_are_in_one_basis_and_scores_agree_with_each(frames: list[Frame]) -> None:
     assert sum(frame.keyframe for frame in frames) == 3
     block = volume(frames, ["saliency", "motion", "cluster_id"])
-    assert block.data.shape == (9, 12, 16, 3 + 16)
+    assert block.data.shape == (9, 12, 16, 3 + 24)
     assert block.nearest == {"cluster_id"}
     q = load_encoder("nano").encode_text(["a child", "broccoli"])
     own = np.stack([frame.texture.scores(q) for frame in frames], 1)
@@ -73,8 +73,8 @@ def test_planes_or_the_embedding_alone(frames: list[Frame]) -> None:
     with pytest.raises(QueryError, match="embedding"):
         block.scores(np.zeros((1, 256), np.float32))
     block = volume(frames)
-    assert block.names == tuple(f"embedding_{i}" for i in range(16))
-    assert block.data.shape == (9, 12, 16, 16)
+    assert block.names == tuple(f"embedding_{i}" for i in range(24))
+    assert block.data.shape == (9, 12, 16, 24)
     for wrong in (np.zeros((2, 3), np.float32), np.array([["a dog"]])):
         with pytest.raises(QueryError, match="text vectors"):
             block.scores(wrong)

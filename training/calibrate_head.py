@@ -22,7 +22,7 @@ from train_head import load
 GAIN = 1.5  # slope of every name's logit
 FALSE = 5.0  # a false "it is there" counts as so many misses
 FEW = 6.0  # the usual threshold counts as so many photographs
-LEAST = 0.35  # share of GAIN for a name of which no photograph was held out: it is never sure
+LEAST = 0.35  # share of GAIN above the threshold of a name of which no photograph was held out: it is never sure
 
 
 @torch.no_grad()
@@ -45,8 +45,10 @@ def look(head: Head, photos: list[tuple]) -> tuple[np.ndarray, np.ndarray, np.nd
     return peaks, there, known, precision
 
 
-def calibrate(peaks: np.ndarray, there: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(gain, shift) of each name: the calibrated logit is 0 at the name's threshold.
+def calibrate(peaks: np.ndarray, there: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(gain, shift, above) of each name: the calibrated logit is gain x + shift, 0 at the name's threshold.
+
+    Where it is positive, it is `above` as steep.
 
     The threshold of a name has the least error, where a false yes counts FALSE times. It is drawn to the median of all
     names' thresholds as if that were FEW photographs more.
@@ -62,8 +64,7 @@ def calibrate(peaks: np.ndarray, there: np.ndarray, known: np.ndarray) -> tuple[
             found[i], count[i] = at[np.argmin(missed + FALSE * false)], min(len(yes), len(no))
     usual = float(np.nanmedian(found))
     threshold = np.where(np.isnan(found), usual, (np.nan_to_num(found) * count + usual * FEW) / (count + FEW))
-    gain = GAIN * np.clip((count + 1) / FEW, LEAST, 1)
-    return gain, -gain * threshold
+    return np.full(len(threshold), GAIN), -GAIN * threshold, np.clip((count + 1) / FEW, LEAST, 1)
 
 
 def main() -> None:
@@ -79,8 +80,9 @@ def main() -> None:
     head = Head(len(names.all))
     head.load_state_dict(load_file(args.run / "head.safetensors"))
     peaks, there, known, precision = look(head.eval(), kept)
-    gain, shift = calibrate(peaks, there, known)
-    fitted = {"gain": torch.from_numpy(gain).float(), "shift": torch.from_numpy(shift).float()}
+    gain, shift, above = calibrate(peaks, there, known)
+    fitted = {"gain": gain, "shift": shift, "above": above}
+    fitted = {name: torch.from_numpy(values).float() for name, values in fitted.items()}
     save_file(fitted, args.run / "calibration.safetensors")
     rows = []
     for i, name in enumerate(names.all):

@@ -37,14 +37,19 @@ class Evidence(nn.Module):
     """[n, 3, H, W] RGB in 0..255, sides multiples of 32 -> planes [n, 80 + names + 1, H/8, W/8], at most 1 long."""
 
     def __init__(
-        self, data: Path, head: Head, gain: Tensor, shift: Tensor, names: Sequence[str] = (), integers: bool = False
+        self,
+        data: Path,
+        head: Head,
+        fitted: dict[str, Tensor],
+        names: Sequence[str] = (),
+        integers: bool = False,
     ) -> None:
-        """gain, shift: of each name, so that gain x logit + shift is its calibrated logit; names: of the head, for
-        those of which BodyPix speaks itself."""
+        """fitted: gain, shift and above of each name (calibrate_head.py); names: of the head, for what BodyPix says."""
         super().__init__()
+        self.register_buffer("less", (1 - fitted["above"])[:, None, None])
         self.body = Body(names) if names else None
         self.trunks = Trunks(data, integers=integers)
-        self.head = Apart(head, FINE_PARTS, COARSE_PARTS, gain, shift + REST)
+        self.head = Apart(head, FINE_PARTS, COARSE_PARTS, fitted["gain"], fitted["shift"] + REST)
 
     def forward(self, rgb: Tensor) -> Tensor:
         seen = self.trunks(rgb)
@@ -60,6 +65,7 @@ class Evidence(nn.Module):
         logits = self.head(*self.trunks.inputs(seen))
         if self.body is not None:
             logits = self.body(logits, *seen.body)
+        logits = logits - self.less * (logits - REST).clamp(min=0)
         named = softplus(logits.clamp(max=MOST + REST)) * (1 / (STEEP * SCALE))
         planes = torch.cat([things, named, torch.zeros_like(total[:, :1])], 1)
         return planes * length(planes).clamp(min=1.0).reciprocal()

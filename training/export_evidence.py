@@ -86,13 +86,8 @@ def main() -> None:
     coco = json.loads((args.data / "text/coco_names.json").read_text())
     head = Head(len(names))
     head.load_state_dict(load_file(args.run / "head.safetensors"))
-    gain, shift = torch.ones(len(names)), torch.zeros(len(names))
-    if (args.run / "calibration.safetensors").exists():
-        fitted = load_file(args.run / "calibration.safetensors")
-        gain, shift = fitted["gain"], fitted["shift"]
-    shipped, exact = (
-        Shipped(Evidence(args.data, head, gain, shift, names, integers)).eval() for integers in (True, False)
-    )
+    fitted = load_file(args.run / "calibration.safetensors")
+    shipped, exact = (Shipped(Evidence(args.data, head, fitted, names, integers)).eval() for integers in (True, False))
     temporary, other = args.assets / "nano_image.part", args.assets / "nano_image_float.part"
     session = written_as(shipped, temporary)
     worst, noise = 0.0, np.random.default_rng(0)

@@ -56,7 +56,7 @@ def encode(
     Args:
         image: path, encoded bytes, PIL image, array [H, W, 3], or what `load_image` returned.
         encoder: "nano" (built in), "clip", "clip:NAME_OR_FOLDER", or an object with the members of `Encoder`.
-        rank: numbers kept a cell; None is 16, or all of an encoder that has fewer.
+        rank: numbers kept a cell; None is 24, or all of an encoder that has fewer.
         error: or the rank by an error target: allowed share of the scores' spread (see basis.compress).
         compression: "query" minimises the error of scores, "pca" that of features (for comparison), "full" keeps all.
         long_side: working size of the encoder in pixels; None is its default (512 for nano: 64 cells).

@@ -24,7 +24,7 @@ def encode(
     image: Annotated[Path, typer.Argument(help="An image.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Texture file to write (.safetensors).")],
     encoder: EncoderName = None,
-    rank: Annotated[int, typer.Option(help="Numbers kept for each cell.")] = 16,
+    rank: Annotated[int, typer.Option(help="Numbers kept for each cell.")] = 24,
     long_side: LongSide = None,
     channels: ChannelNames = "standard",
     twice: Annotated[

@@ -38,7 +38,7 @@ def index(
     output: Annotated[Path, typer.Option("--output", "-o", help="The store: a folder, photos.fov for example.")],
     encoder: EncoderName = None,
     workers: Workers = None,
-    rank: Annotated[int | None, typer.Option(help="Numbers kept a cell [default: 16].")] = None,
+    rank: Annotated[int | None, typer.Option(help="Numbers kept a cell [default: 24].")] = None,
     shared: Annotated[bool, typer.Option("--shared", help="One basis for the cells of all images, rank 64.")] = False,
     basis: Annotated[
         Path | None, typer.Option(help="From 'foveate basis fit', for the cells of all images [default: each its own].")

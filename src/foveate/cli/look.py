@@ -36,8 +36,8 @@ Budget = Annotated[
     ),
 ]
 DEMO = (
-    ("child_with_broccoli.jpg", ("broccoli", "a child")),
-    ("cake_and_coffee.jpg", ("where is the cake?", "a cup of coffee")),
+    ("child_with_broccoli.jpg", ("broccoli", "the child's hand")),
+    ("yellow_bus.jpg", ("the wheels of the bus", "the sky")),
 )
 
 
@@ -56,7 +56,7 @@ def look(
 
 
 def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
-    """Run the main job on two bundled photographs, offline."""
+    """Run the main job on two bundled photographs, offline: a thing, two parts, and stuff."""
     records = [_look_at(PHOTOS / name, queries, budget, out) for name, queries in DEMO]
     for query in (query for record in records for query in record["queries"]):
         del query["indices"]  # a wall of numbers; the JSON files have them

@@ -33,7 +33,7 @@ from foveate.relevance.phrase import Phrase, Relation
 
 Floats = NDArray[np.float32]
 GATE = 0.75  # how much a place outside its relation takes away
-GIVEN = 0.7  # log odds by which a part is likelier once its whole is there
+GIVEN = 1.0  # log odds by which a part is likelier once its whole is there
 GUESS = 0.45  # a part that is only guessed from the whole stays below this
 SEEN = 0.3  # a part whose map reaches this is not guessed at all
 LEAST = 0.05  # a whole that is less likely than this has no places

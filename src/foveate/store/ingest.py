@@ -59,7 +59,7 @@ from foveate.texture.texture import EncoderStamp
 SHARD_IMAGES, SHARD_BYTES, SHARD_SECONDS = 256, 64 * 2**20, 20.0
 MOST_WORKERS = 64
 BATCH = 16  # images of an engine's batch
-OWN_RANK, VECTORS = 16, 6
+OWN_RANK, VECTORS = 24, 6
 
 
 @dataclass(frozen=True)

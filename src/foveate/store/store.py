@@ -51,7 +51,7 @@ class Store:
         encoder: of a new store: "nano" by default, a name, or an object. Of a store that is there: needed only where
             its encoder does not come with foveate.
         basis: of a new store: "own" (each image's, default), "shared", or a Basis to share.
-        rank: of a new store: numbers a cell; 16 for "own", 64 for "shared".
+        rank: of a new store: numbers a cell; 24 for "own", 64 for "shared".
         long_side: of a new store: working size of the encoder.
         channels: planes that a texture makes when they are needed, as in `foveate.encode`.
         cache: bytes of textures kept in memory.

@@ -102,7 +102,7 @@ def compress(
     """
     x = np.asarray(features, np.float32)
     n, width = x.shape
-    rank = check_int("rank", rank, 1, width, fix="leave it out for the default of 16")
+    rank = check_int("rank", rank, 1, width, fix="leave it out for the default of 24")
     mean = x.mean(0)
     centred = x - mean
     covariance = centred.T @ centred / np.float32(n)
