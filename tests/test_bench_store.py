@@ -69,7 +69,7 @@ def test_what_a_question_reads(filled: tuple[Store, Path]) -> None:
     assert later < 10
     assert arrays == 4 * (4096 * 24 + 24 * 290 + 290 + 290 + 4096)
     assert kept == 273 * 24 * 4
-    assert crops == SIDE * SIDE * 3 + 273 * (224 * 224 * 3 + 256 * 4)
+    assert crops == SIDE * SIDE * 3 + 273 * (224 * 224 * 3 + 290 * 4)
 
 
 def test_the_command(tmp_path: Path) -> None:

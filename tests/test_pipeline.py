@@ -176,7 +176,7 @@ def test_less_certain_means_more_spread_without_a_cliff(texture: Texture) -> Non
     found = foveate.score(texture, "broccoli")
     kept = [foveate.allocate(replace(found, confidence=c)).mask for c in (0.9, 0.5, 0.499, 0.25, 0.0)]
     assert np.array_equal(kept[0], kept[1])
-    assert (kept[1] & kept[2]).sum() >= 270
+    assert (kept[1] & kept[2]).sum() >= 265
     shares = [(kept[0] & mask).sum() for mask in kept]
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] < 0.5 * 273
