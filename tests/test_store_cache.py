@@ -151,7 +151,7 @@ def test_index_search_and_store_commands(tmp_path: Path) -> None:
     assert run("search", store, "cake", "--no-sheet", "--out", tmp_path / "none")["queries"][0]["sheet"] is None  # type: ignore[index]
     assert not (tmp_path / "none").exists()
     assert run("store", "verify", store)["ok"] is True
-    assert run("store", "stats", store)["rank"] == 16
+    assert run("store", "stats", store)["rank"] == 24
     assert run("store", "compact", store)["freed"] == 0
     parts = [tmp_path / f"part{i}.fov" for i in range(2)]
     for i, part in enumerate(parts):

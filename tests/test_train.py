@@ -301,7 +301,7 @@ def test_what_is_kept_is_what_textures_keep(basis: FittedBasis, tmp_path: Path) 
     assert kept.z.dtype == stored.embedding.dtype == np.int8
     # the store's steps are those of a sample, so a few cells reach beyond the last one
     near = np.isclose(kept.scores(q), stored.scores(q).reshape(len(q), -1), atol=5e-3).all(0)
-    assert near.mean() > 0.99
+    assert near.mean() > 0.98
     assert (np.abs(q @ x.T - stored.scores(q).reshape(len(q), -1)) <= stored.error_bound(q).reshape(len(q), -1)).all()
 
 
