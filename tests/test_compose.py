@@ -105,6 +105,15 @@ def test_a_place_chooses_among_things(text: str, kept: tuple[int, int]) -> None:
     assert made[kept] > 3 * made[44, 2]
 
 
+def test_the_only_thing_of_its_kind_is_the_one() -> None:
+    cup = blob(4, 4, 2, 0.9)
+    made = compose(one("the cup next to the laptop"), {"cup": cup, "laptop": blob(40, 55, 5)}, colour)
+    assert made.confidence == pytest.approx(0.9, abs=0.02)
+    assert peak_at(made.map)[0] <= 6
+    missing = compose(one("the cup next to the laptop"), {"cup": cup, "laptop": np.zeros_like(cup)}, colour)
+    assert missing.confidence < 0.1  # both are asked for
+
+
 def test_what_is_held_is_at_the_hands() -> None:
     maps = {word: np.full(SHAPE, 0.02, np.float32) for word in words_of(one("what is the man holding?"))}
     maps |= {"man": blob(24, 20, 14), "hand": blob(28, 33, 2), "umbrella": np.maximum(blob(27, 36, 3), blob(10, 60, 3))}

@@ -11,6 +11,8 @@ What is notable
 * A part is likelier once its whole is there (GIVEN), and never surer than its own evidence then.
 * A part that is not found is looked for where such parts are ("paws": low on the dog), but never called found: that map
   stays below one half (GUESS).
+* A place chooses among things of a kind: the one that fits best keeps its value. "The cup on the table" is the only cup
+  in sight, on the table or not. A part is nothing without its whole.
 * A question for what is beside its noun ("what is the man holding?") has no thing of its own. Its map is the place (his
   hands and what they touch) times the likeliest of some words for what is held.
 * Confidence: of a phrase it is that of its own map, at most that of the thing it belongs to. A phrase is there only if
@@ -38,6 +40,8 @@ GUESS = 0.45  # a part that is only guessed from the whole stays below this
 SEEN = 0.3  # a part whose map reaches this is not guessed at all
 LEAST = 0.05  # a whole that is less likely than this has no places
 NEAR, BESIDE, REACH = 0.2, 0.45, 0.35  # distances, in square roots of the other thing's area
+ENOUGH, LOCAL = 0.4, 0.25  # share of a property that is enough to be sure of; over what part of a thing it is taken
+DETECTED = 0.5
 SHARE = 256  # confidence is the mean of the best 1/256 of a map
 
 HIGH = frozenset(
@@ -122,6 +126,7 @@ def compose(phrase: Phrase, maps: dict[str, Floats], evidence: Evidence) -> Comp
     planes: dict[str, Floats] = {}
     confidences: dict[str, float] = {}
     found = maps[phrase.noun] if phrase.noun else None
+    support = 1.0
     if found is not None and not is_plain(phrase):
         planes[phrase.noun], confidences[phrase.noun] = found, peak(found)
     for attribute in phrase.attributes:
@@ -129,10 +134,11 @@ def compose(phrase: Phrase, maps: dict[str, Floats], evidence: Evidence) -> Comp
             shown = evidence(word)
             if shown is not None and found is not None:
                 planes[f"looks {word}"], share = shown
+                support = min(support, share_of(shown[0], found) / ENOUGH)
                 found = found * (1 - np.float32(share) * (1 - around(shown[0], found)))
     if phrase.place is None:
         assert found is not None
-        return Composed(found, peak(found), planes, confidences)
+        return Composed(found, peak(found) * support, planes, confidences)
     relation, other = phrase.place.relation, compose(phrase.place.of, maps, evidence)
     planes |= other.planes
     confidences |= other.confidences
@@ -150,8 +156,12 @@ def compose(phrase: Phrase, maps: dict[str, Floats], evidence: Evidence) -> Comp
         odds = np.float32(np.exp(GIVEN * other.confidence))
         found = np.asarray(found * odds / (1 - found + found * odds), np.float32)
         confidences[phrase.noun] = peak(found)
-    gated = found * (1 - np.float32(GATE) * (1 - place))
-    confidence = min(peak(gated), other.confidence)
+    gate = 1 - np.float32(GATE) * (1 - place)
+    if relation != "part":
+        gate = gate / gate[found >= found.max() / 2].max()
+    there = np.float32(min(1.0, other.confidence / DETECTED))  # nothing is part of what is not there, or beside it
+    gated = np.minimum(found * gate, 1) * there
+    confidence = min(peak(gated) * support, other.confidence)
     if relation == "part":
         unseen = max(0.0, 1 - peak(gated) / SEEN)
         gated = np.maximum(gated, np.float32(GUESS * unseen) * other.map * usual(phrase.noun, other.map))
@@ -231,6 +241,14 @@ def shifted(w: Floats, down: float, right: float) -> Floats:
     """A map moved by so many cells; what comes in is 0."""
     matrix = np.array([[1, 0, round(right)], [0, 1, round(down)]], np.float32)
     return np.asarray(cv2.warpAffine(np.ascontiguousarray(w, np.float32), matrix, w.shape[::-1]), np.float32)
+
+
+def share_of(plane: Floats, p: Floats) -> float:
+    """The largest share of a property in any third of a thing: a bus is not blue for the sky in its windows."""
+    thing = np.where(p > p.max() / 2, p, 0)
+    reach = max(1.0, LOCAL * extent(p))
+    seen = cv2.GaussianBlur(plane * thing, (0, 0), reach) / np.maximum(cv2.GaussianBlur(thing, (0, 0), reach), 1e-3)
+    return float(seen[thing > 0].max(initial=0))
 
 
 def around(plane: Floats, p: Floats) -> Floats:

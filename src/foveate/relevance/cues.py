@@ -59,7 +59,7 @@ _ASKS = frozenset("what which whose read reads say says written spell spelled".s
 COLOURS: dict[str, tuple[tuple[float, float] | None, float, float, float]] = {
     "red": ((345, 375), 0.35, 0.2, 1.0),
     "orange": ((14, 42), 0.45, 0.45, 1.0),
-    "yellow": ((42, 70), 0.35, 0.45, 1.0),
+    "yellow": ((38, 70), 0.35, 0.45, 1.0),
     "green": ((70, 170), 0.2, 0.15, 1.0),
     "blue": ((180, 260), 0.25, 0.15, 1.0),
     "purple": ((255, 310), 0.2, 0.15, 1.0),
