@@ -13,10 +13,10 @@ from PIL import Image
 
 import foveate
 from foveate.core.errors import QueryError
-from foveate.relevance.compose import FRAMES, GUESS, compose, is_plain, peak, region, usual, words_of
+from foveate.relevance.compose import FRAMES, GUESS, compose, is_plain, region, usual, words_of
+from foveate.relevance.confidence import DETECTED, peak
 from foveate.relevance.phrase import Phrase, Place
 from foveate.relevance.query import parse, prepare
-from foveate.relevance.value import DETECTED
 from tests.conftest import PHOTOS
 
 Floats = NDArray[np.float32]

@@ -19,15 +19,13 @@ import onnxruntime
 import torch
 from agreement import agreement, photographs
 from evidence import Evidence
+from export import AGREE, SYNONYM, cut
 from head import Head
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from tower import NAMES, RIDGE
 from words import Vocabulary
-
-SYNONYM, RIDGE = 0.1, 0.1  # weight of a class's other names beside its first; of the ridge regression
-AGREE = 2e-3  # largest difference of a plane's value
-DETECTOR = 80
 
 
 class Shipped(nn.Module):
@@ -67,11 +65,6 @@ def written_as(model: nn.Module, path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 
-def cut(rgb: np.ndarray) -> np.ndarray:
-    """Both sides to multiples of 32."""
-    return np.ascontiguousarray(rgb[:, : rgb.shape[1] // 32 * 32, : rgb.shape[2] // 32 * 32])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, default=Path("training/run"))
@@ -107,7 +100,7 @@ def main() -> None:
     if agreed.bad():
         raise SystemExit("the integers differ too much from floats (limits in agreement.py): nothing was written")
     temporary.replace(args.assets / "nano_image.onnx")
-    groups = Vocabulary(args.data, args.assets).groups[:DETECTOR]
+    groups = Vocabulary(args.data, args.assets).groups[:NAMES]
     save_file({"carried": carried(groups)}, args.assets / "nano_names.safetensors")
     table = {name: list(dict.fromkeys((*synonyms[name], *detector.get(name, ())))) for name in coco}
     table |= {(f"{name} (part)" if name in table else name): concepts[name]["words"] for name in names}

@@ -11,6 +11,7 @@ Begin with `value`, then `score` and `allocate`.
 * phrase: what a phrase is made of: the thing, what it is like, where it belongs; and what a question asks for.
 * language: is a question in a language that nano does not read?
 * negatives: nouns that a question competes with.
+* confidence: how sure a map is.
 * score: text vectors become a calibrated map with a confidence.
 * cues: words of the question that name a channel ("red", "written").
 * fusion: the map beside its segments, cues, a prior, and what is in the pixels; options of `foveate.score`.

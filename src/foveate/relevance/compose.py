@@ -18,8 +18,8 @@ What is notable
 * Confidence: of a phrase it is that of its own map, at most that of the thing it belongs to. A phrase is there only if
   both are.
 
-Everything works on maps of any size; distances are shares of the other thing's own size. The constants were chosen on
-one half of a development set (docs/log.md).
+Everything works on maps of any size; distances are shares of the other thing's own size. GATE, GIVEN, SEEN and NEAR
+were chosen on one half of a development set (docs/log.md); the other numbers were set once, by eye, and not tuned.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.relevance.confidence import DETECTED, peak
 from foveate.relevance.phrase import Phrase, Relation
 
 Floats = NDArray[np.float32]
@@ -41,8 +42,6 @@ SEEN = 0.3  # a part whose map reaches this is not guessed at all
 LEAST = 0.05  # a whole that is less likely than this has no places
 NEAR, BESIDE, REACH = 0.2, 0.45, 0.35  # distances, in square roots of the other thing's area
 ENOUGH, LOCAL = 0.4, 0.25  # share of a property that is enough to be sure of; over what part of a thing it is taken
-DETECTED = 0.5
-SHARE = 256  # confidence is the mean of the best 1/256 of a map
 
 HIGH = frozenset(
     "head heads face faces hair ear ears eye eyes nose mouth beak horn horns hat cap helmet glasses sunglasses beard "
@@ -83,7 +82,6 @@ FRAMES: dict[str, tuple[str, ...]] = {
 }
 ANYTHING = tuple(_ANYTHING.split(","))
 HANDS = ("hand", "mouth")  # where people and animals hold and eat
-ABOVE = frozenset("on above".split())
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ def compose(phrase: Phrase, maps: dict[str, Floats], evidence: Evidence) -> Comp
         found = np.asarray(found * odds / (1 - found + found * odds), np.float32)
         confidences[phrase.noun] = peak(found)
     gate = 1 - np.float32(GATE) * (1 - place)
-    if relation != "part":
+    if relation != "part":  # the best of its kind keeps its value
         gate = gate / gate[found >= found.max() / 2].max()
     there = np.float32(min(1.0, other.confidence / DETECTED))  # nothing is part of what is not there, or beside it
     gated = np.minimum(found * gate, 1) * there
@@ -174,13 +172,13 @@ def region(relation: Relation, w: Floats) -> Floats:
     w = np.minimum(1, w / max(peak(w), LEAST)) if peak(w) > LEAST else w
     if relation == "part":
         return grown(w, NEAR * size)
-    if relation in ("on", "in", "with", "worn", "held"):
+    if relation in ("on", "in", "with"):
         return grown(w, (NEAR if relation == "in" else 2 * NEAR) * size)
     if relation in ("above", "under", "left", "right"):
         down, right = {"above": (-1, 0), "under": (1, 0), "left": (0, -1), "right": (0, 1)}[relation]
         step = BESIDE * size
         moved = np.maximum(shifted(w, down * step / 2, right * step / 2), shifted(w, down * step, right * step))
-        return np.maximum(grown(moved, NEAR * size) * (1 - 0.5 * w), 0)
+        return grown(moved, NEAR * size) * (1 - 0.5 * w)
     return grown(w, BESIDE * size) * (1 - 0.5 * w)
 
 
@@ -215,13 +213,6 @@ def usual(part: str, w: Floats) -> Floats:
     v = ((np.arange(len(w), dtype=np.float32) + 0.5 - top) / height)[:, None]
     ramp = np.clip(1.4 - 2.4 * v, 0.2, 1) if word in HIGH else np.clip(2.4 * v - 1, 0.2, 1)
     return np.broadcast_to(ramp.astype(np.float32), w.shape)
-
-
-def peak(p: Floats) -> float:
-    """Mean of the best 1/256 of a map: its confidence."""
-    flat = p.ravel()
-    count = max(1, len(flat) // SHARE)
-    return float(np.partition(flat, len(flat) - count)[-count:].sum() / count)
 
 
 def extent(w: Floats) -> float:

@@ -400,6 +400,7 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     )  # fmt: skip
 
 
+@lru_cache(maxsize=REMEMBERED)  # "what is the man holding" and "... the woman holding" share fifty words
 def _encode(encoder: Encoder, text: str) -> NDArray[np.float32]:
     """The unit vector of one text: the mean of its prompts."""
     mean = encode_texts(encoder, [template.format(text) for template in encoder.templates]).mean(0)

@@ -31,6 +31,7 @@ from foveate.core.grid import resize_map
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
 from foveate.relevance.compose import compose
+from foveate.relevance.confidence import peak
 from foveate.relevance.cues import evidence_of
 from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine
 from foveate.relevance.negatives import Negatives
@@ -39,7 +40,6 @@ from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
-PEAK_SHARE = 256  # confidence is the mean of the best 1/256 of the cells: one cell of 16 x 16, 16 of 64 x 64
 
 
 def score_query(
@@ -63,7 +63,7 @@ def score_query(
     together = any(len(group) > 1 for group in groups)
     confidences = dict(zip(query.phrases, scored.confidences, strict=True))
     alone = len(asked) == 1 or any(query.composed(i) for i in asked)
-    union = max(scored.confidences[i] for i in asked) if alone else _peak(best)
+    union = max(scored.confidences[i] for i in asked) if alone else peak(best)
     return Relevance(
         query=query.text,
         map=final,
@@ -73,7 +73,7 @@ def score_query(
         reasons=ReadOnly(reasons),
         confidences=ReadOnly({**scored.inside, **confidences}),
         ignored=query.ignored,
-        peak=_peak(final.ravel()) if entered else union if together else 0.0,
+        peak=peak(final.ravel()) if entered else union if together else 0.0,
         **_of_texture(texture),
     )
 
@@ -157,7 +157,7 @@ def _highest(rows: Floats, asked: tuple[int, ...]) -> Floats:
 
 def _score_phrases(texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None) -> _Scored:
     logits, maps, valid = _score_vectors(texture, query.vectors, calibration, negatives)
-    confidences = [_peak(one) for one in maps]
+    confidences = [peak(one) for one in maps]
     planes: dict[str, Floats] = {}
     inside: dict[str, float] = {}
     if query.words and query.word_vectors is not None:
@@ -192,11 +192,6 @@ def _score_vectors(
     if valid is not None:
         maps *= valid
     return logits, maps, valid
-
-
-def _peak(values: Floats) -> float:
-    count = max(1, len(values) // PEAK_SHARE)
-    return float(np.partition(values, len(values) - count)[-count:].sum() / count)
 
 
 def _validity(texture: Texture) -> Floats | None:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from foveate.core.grid import Grid, check_grid, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
+from foveate.relevance.confidence import DETECTED
 from foveate.relevance.query import quoted
 
 Floats = NDArray[np.float32]
-DETECTED = 0.5
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,10 +27,11 @@ from foveate.core.errors import QueryError, StoreDamagedError, StoreKeyError
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Calibration, Encoder
 from foveate.pipeline import score
+from foveate.relevance.confidence import DETECTED
 from foveate.relevance.negatives import negatives_of
 from foveate.relevance.query import Query, prepare
 from foveate.relevance.score import peak_confidences
-from foveate.relevance.value import DETECTED, Relevance
+from foveate.relevance.value import Relevance
 from foveate.store.format import Space
 from foveate.store.reader import RETRIES, Reader, Vectors, log
 from foveate.store.texture import StoredTexture

@@ -44,8 +44,8 @@ from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode, score
 from foveate.relevance.allocate import even_order
+from foveate.relevance.confidence import DETECTED
 from foveate.relevance.query import prepare
-from foveate.relevance.value import DETECTED
 from foveate.texture.texture import Texture
 
 QUOTES = str.maketrans('"“”', "   ")  # inside a question they would end it

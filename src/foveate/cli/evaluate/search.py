@@ -36,10 +36,10 @@ from foveate.core.checks import check_int
 from foveate.core.errors import ImageNotFoundError, MissingExtraError, QueryError
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
+from foveate.relevance.confidence import DETECTED
 from foveate.relevance.negatives import negatives_of, nouns, query_metric_of
 from foveate.relevance.query import Query, prepare
 from foveate.relevance.score import peak_confidences
-from foveate.relevance.value import DETECTED
 from foveate.store import Store
 from foveate.store.ann import Ann
 from foveate.store.disk import Disk

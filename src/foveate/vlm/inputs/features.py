@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foveate.core.errors import OptionError
-from foveate.relevance.value import DETECTED, Relevance
+from foveate.relevance.confidence import DETECTED
+from foveate.relevance.value import Relevance
 from foveate.vlm.families.family import VisualFeatures
 from foveate.vlm.families.token_layout import TokenLayout, project
 from foveate.vlm.select.choose import Choice

@@ -1,0 +1,20 @@
+"""How sure a map is: one number, and from which on a thing counts as being in the image.
+
+A thing that is not there gives a low map everywhere. So the confidence is the mean of the map's best cells, never
+stretched; a single bright cell of a fine grid is not enough.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+DETECTED = 0.5
+PEAK_SHARE = 256  # confidence is the mean of the best 1/256 of the cells: one cell of 16 x 16, 16 of 64 x 64
+
+
+def peak(p: NDArray[np.float32]) -> float:
+    """Mean of the best 1/256 of a map of any shape, at least one cell: its confidence."""
+    flat = p.ravel()
+    count = max(1, len(flat) // PEAK_SHARE)
+    return float(np.partition(flat, len(flat) - count)[-count:].sum() / count)
