@@ -1,0 +1,14 @@
+"""What is written in an image: words and lines with their boxes, from any reader.
+
+* words: `Word` and `Words`, the values; a texture keeps them as `texture.words`.
+* protocol: what a reader owes: `read(rgb) -> words`.
+* rapid: RapidOCR (extra `[text]`), the default; its models lie inside its wheel.
+* read: finds the reader, checks what it gives, reads an image once.
+
+Nothing here looks at a question: relevance/reading.py does.
+"""
+
+from foveate.reading.protocol import Reader
+from foveate.reading.words import Line, Word, Words
+
+__all__ = ["Line", "Reader", "Word", "Words"]

@@ -1,0 +1,134 @@
+"""Words that were read in an image, as values.
+
+>>> words = Words.of([Word("TOTAL", (10, 5, 20, 40), 0.99, 0), Word("34.50", (10, 80, 20, 110), 0.97, 0)], "mine")
+>>> words.lines[0].text
+'TOTAL 34.50'
+>>> words.boxes.shape
+(2, 4)
+
+A word is a run of letters or digits without a space, as its reader cut it. Words stand in reading order, those of a line
+together. Boxes are (y0, x0, y1, x1) in pixels of the upright image, continuous coordinates (docs/conventions.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.readonly import Frozen
+
+Box = tuple[float, float, float, float]
+
+
+class Word(NamedTuple):
+    """A word that was read.
+
+    Attributes:
+        text: as read.
+        box: (y0, x0, y1, x1) in pixels.
+        confidence: of its reader, in [0, 1].
+        line: number of its line, from 0, in reading order.
+    """
+
+    text: str
+    box: Box
+    confidence: float = 1.0
+    line: int = 0
+
+
+class Line(NamedTuple):
+    """Words of one line.
+
+    Attributes:
+        text: its words with spaces between them.
+        box: around its words, (y0, x0, y1, x1) in pixels.
+        confidence: the mean of its words'.
+        words: numbers of its words, in order.
+    """
+
+    text: str
+    box: Box
+    confidence: float
+    words: range
+
+
+@dataclass(frozen=True, eq=False)
+class Words(Frozen, Sequence[Word]):
+    """Everything that was read in an image: a sequence of Word, in reading order.
+
+    Attributes:
+        texts: of each word.
+        boxes: float32 [n, 4], (y0, x0, y1, x1) in pixels.
+        confidences: float32 [n] in [0, 1].
+        line_numbers: int32 [n], the line of each word: 0, 0, 0, 1, 1, ... without gaps.
+        reader: name and version of who read.
+        turned: degrees by which the page had to be turned clockwise to be read: 0, 90, 180 or 270.
+    """
+
+    texts: tuple[str, ...]
+    boxes: NDArray[np.float32]
+    confidences: NDArray[np.float32]
+    line_numbers: NDArray[np.int32]
+    reader: str
+    turned: int = 0
+
+    @classmethod
+    def of(cls, words: Iterable[Word], reader: str, turned: int = 0) -> Words:
+        """Words of any reader as one value. Line numbers are counted anew, in order of appearance."""
+        every = list(words)
+        seen = {number: k for k, number in enumerate(dict.fromkeys(word.line for word in every))}
+        every.sort(key=lambda word: seen[word.line])  # stable: the order inside a line stays
+        return cls(
+            texts=tuple(word.text for word in every),
+            boxes=np.array([word.box for word in every], np.float32).reshape(-1, 4),
+            confidences=np.array([word.confidence for word in every], np.float32),
+            line_numbers=np.array([seen[word.line] for word in every], np.int32),
+            reader=reader,
+            turned=turned,
+        )
+
+    def __repr__(self) -> str:
+        return f"Words({len(self)} in {len(self.lines)} lines, {self.reader})"
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @overload
+    def __getitem__(self, index: int) -> Word: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Word]: ...
+    def __getitem__(self, index: int | slice) -> Word | list[Word]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        y0, x0, y1, x1 = map(float, self.boxes[index])
+        return Word(self.texts[index], (y0, x0, y1, x1), float(self.confidences[index]), int(self.line_numbers[index]))
+
+    def __iter__(self) -> Iterator[Word]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The lines, in reading order."""
+        starts = np.flatnonzero(np.diff(self.line_numbers, prepend=-1)) if len(self) else []
+        out = []
+        for first, end in zip(starts, [*starts[1:], len(self)], strict=True):
+            (y0, x0), (y1, x1) = self.boxes[first:end, :2].min(0), self.boxes[first:end, 2:].max(0)
+            text = " ".join(self.texts[first:end])
+            box = (float(y0), float(x0), float(y1), float(x1))
+            out.append(Line(text, box, float(self.confidences[first:end].mean()), range(int(first), int(end))))
+        return tuple(out)
+
+    @property
+    def text(self) -> str:
+        """Everything that was read: words with spaces between them, a line each."""
+        return "\n".join(line.text for line in self.lines)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of texts (UTF-8) and arrays."""
+        arrays = (self.boxes, self.confidences, self.line_numbers)
+        return sum(array.nbytes for array in arrays) + sum(len(text.encode()) for text in self.texts)
