@@ -134,8 +134,8 @@ def test_no_file_and_other_files(saved: Path, tmp_path: Path) -> None:
 
 
 def test_a_newer_version_says_so(saved: Path, tmp_path: Path) -> None:
-    path = rewrite(saved, tmp_path / "t.safetensors", lambda t, h: h.update(version=3))
-    with pytest.raises(TextureVersionError, match="version 3") as caught:
+    path = rewrite(saved, tmp_path / "t.safetensors", lambda t, h: h.update(version=4))
+    with pytest.raises(TextureVersionError, match="version 4") as caught:
         Texture.load(path)
     assert "upgrade" in caught.value.fix
 

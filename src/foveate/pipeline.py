@@ -22,6 +22,8 @@ from foveate.core.errors import QueryError
 from foveate.core.image import ImageSource, Picture, load_image
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
+from foveate.reading.read import ReadBy, choose_reader, read_words
+from foveate.reading.words import Words
 from foveate.relevance.allocate import BEST, Allocation, Budget, allocate_relevance
 from foveate.relevance.fusion import DEFAULTS, Scoring, parse_options
 from foveate.relevance.negatives import negatives_of, query_metric_of
@@ -48,6 +50,7 @@ def encode(
     segments: Provider | None = None,
     text: Detector = "auto",
     depth: str | DepthModel | None = None,
+    read: bool | ReadBy | None = None,
 ) -> Texture:
     """Encode an image once, for any number of questions.
 
@@ -67,6 +70,8 @@ def encode(
             or an object of your own.
         text: who looks for writing: "rapidocr" (extra `text`), "opencv", or whichever there is.
         depth: a depth model's name or folder, or a DepthModel; None is Depth Anything V2-Small.
+        read: whether to read what is written, which takes seconds: True, or by whom ("rapidocr", an object with `name`
+            and `read(rgb)`, a function rgb -> words). None reads for channels="all" where a reader is installed.
 
     Raises:
         The five Image...Errors for the image; EncoderNameError, MissingExtraError, EncoderFilesError and
@@ -74,13 +79,14 @@ def encode(
     """
     check_choice("compression", compression, ("query", "pca", "full"))
     names = select_channels(channels)
+    reader = choose_reader(read, channels == "all" and text in ("auto", "rapidocr"))
     encoder = resolve_encoder(encoder)
     picture = load_image(image, value_range=value_range)
     dense = encoder.encode_image(picture.rgb, long_side=long_side)
     check_features(encoder, dense, picture.size)
     return build_texture(
         picture, dense, encoder, names, rank=rank, error=error, compression=compression, long_side=long_side,
-        segments=segments, text=text, depth=depth,
+        segments=segments, text=text, depth=depth, words=None if reader is None else read_words(picture.rgb, reader),
     )  # fmt: skip
 
 
@@ -97,10 +103,11 @@ def build_texture(
     segments: Provider | None = None,
     text: Detector = "auto",
     depth: str | DepthModel | None = None,
+    words: Words | None = None,
 ) -> Texture:
     """The second half of `encode`: features of a picture, from the encoder or mixed from several looks, as a texture.
 
-    `names` are planes, from `select_channels`; everything else is as in `encode`.
+    `names` are planes, from `select_channels`; `words` what was read in it; everything else is as in `encode`.
     """
     grid, flat = dense.grid, dense.features.reshape(dense.grid.count, -1)
     if (picture.rgb == picture.rgb[0, 0]).all():
@@ -113,8 +120,10 @@ def build_texture(
             flat, rank=min(DEFAULT_RANK, encoder.width) if rank is None else rank, error=error, metric=metric
         )
     z = small.z.reshape(*grid.shape, -1)
+    if words is not None:
+        names = [name for name in names if name != "text"]  # their boxes are that channel
     planes, made_by = build_planes(names, picture.rgb, z, provider=segments, detector=text, depth=depth)
-    return Texture(
+    texture = Texture(
         grid=grid,
         pixel=picture.rgb,
         valid=picture.valid,
@@ -127,6 +136,7 @@ def build_texture(
         name=picture.name,
         made_by=made_by,
     )
+    return texture if words is None else texture.with_words(words)
 
 
 @overload  # a str is a sequence of str too; the first signature wins

@@ -5,10 +5,10 @@
 * rapid: RapidOCR (extra `[text]`), the default; its models lie inside its wheel.
 * read: finds the reader, checks what it gives, reads an image once.
 
-Nothing here looks at a question: relevance/reading.py does.
+Nothing here looks at a question.
 """
 
-from foveate.reading.protocol import Reader
+from foveate.reading.protocol import WordReader
 from foveate.reading.words import Line, Word, Words
 
-__all__ = ["Line", "Reader", "Word", "Words"]
+__all__ = ["Line", "Word", "WordReader", "Words"]

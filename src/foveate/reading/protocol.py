@@ -12,14 +12,13 @@ from foveate.reading.words import Word
 
 
 @runtime_checkable
-class Reader(Protocol):
-    """Reads an image. An object with these two members, of any class.
+class WordReader(Protocol):
+    """Reads an image. An object with these two members, of any class."""
 
-    Attributes:
-        name: with its version, for messages and files ("rapidocr 3.10.0").
-    """
-
-    name: str
+    @property
+    def name(self) -> str:
+        """With its version, for messages and files ("rapidocr 3.10.0")."""
+        ...
 
     def read(self, rgb: NDArray[np.uint8]) -> Sequence[Word]:
         """uint8 [H, W, 3] -> its words in reading order; an empty sequence where nothing is written."""

@@ -22,7 +22,7 @@ class RapidReader:
         found = load_engine()(np.ascontiguousarray(rgb[..., ::-1]), return_word_box=True)
         words = []
         for number, line in enumerate(found.word_results or ()):
-            for text, confidence, quad in line or ():
+            for text, confidence, quad in filter(None, line or ()):  # an empty one stands for a line without words
                 if not text.strip() or quad is None:
                     continue
                 x, y = np.asarray(quad, float).T

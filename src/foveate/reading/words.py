@@ -6,19 +6,21 @@
 >>> words.boxes.shape
 (2, 4)
 
-A word is a run of letters or digits without a space, as its reader cut it. Words stand in reading order, those of a line
-together. Boxes are (y0, x0, y1, x1) in pixels of the upright image, continuous coordinates (docs/conventions.md).
+A word is a run of letters or digits without a space, as its reader cut it. Words stand in reading order, those of a
+line together. Boxes are (y0, x0, y1, x1) in pixels of the upright image, continuous coordinates (docs/conventions.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
 
 Box = tuple[float, float, float, float]
@@ -113,19 +115,27 @@ class Words(Frozen, Sequence[Word]):
     @property
     def lines(self) -> tuple[Line, ...]:
         """The lines, in reading order."""
-        starts = np.flatnonzero(np.diff(self.line_numbers, prepend=-1)) if len(self) else []
+        starts = np.flatnonzero(np.diff(self.line_numbers, prepend=-1)).tolist()
         out = []
-        for first, end in zip(starts, [*starts[1:], len(self)], strict=True):
+        for first, end in pairwise([*starts, len(self)]):
             (y0, x0), (y1, x1) = self.boxes[first:end, :2].min(0), self.boxes[first:end, 2:].max(0)
             text = " ".join(self.texts[first:end])
             box = (float(y0), float(x0), float(y1), float(x1))
-            out.append(Line(text, box, float(self.confidences[first:end].mean()), range(int(first), int(end))))
+            out.append(Line(text, box, float(self.confidences[first:end].mean()), range(first, end)))
         return tuple(out)
 
     @property
     def text(self) -> str:
         """Everything that was read: words with spaces between them, a line each."""
         return "\n".join(line.text for line in self.lines)
+
+    def mask(self, shape: tuple[int, int], grid: Grid) -> NDArray[np.float32]:
+        """1 where a word's box is, 0 elsewhere: float32 of the given shape over the image of the grid."""
+        plane = np.zeros(shape, np.float32)
+        scale = np.array([shape[0] / grid.height, shape[1] / grid.width] * 2)
+        for y0, x0, y1, x1 in np.floor(self.boxes * scale).astype(int):
+            plane[y0 : y1 + 1, x0 : x1 + 1] = 1
+        return plane
 
     @property
     def nbytes(self) -> int:

@@ -24,11 +24,13 @@ from foveate.core.errors import FoveateError, TextureFileError, TextureVersionEr
 from foveate.core.files import carries, check_target, write_whole
 from foveate.core.grid import Grid
 from foveate.core.layout import EVERY_NAME, FULL40, Channel, extra_channel, native_shape
+from foveate.reading.words import Words
 from foveate.texture.basis import Basis
 
 FORMAT = "foveate-texture"
-VERSION = 2  # 2: `made_by` and `extra`
+VERSION = 3  # 2: `made_by` and `extra`; 3: `words`
 PLANE = "plane."
+WORDS = ("words.texts", "words.boxes", "words.confidences", "words.line_numbers")
 
 
 def save_parts(
@@ -46,6 +48,7 @@ def save_parts(
     name: str,
     made_by: Mapping[str, str],
     extra: Mapping[str, Channel],
+    words: Words | None = None,
 ) -> None:
     """Write a texture file, in the place of another one if there is one.
 
@@ -56,7 +59,7 @@ def save_parts(
     check_target(file, "texture", lambda there: carries(there, "foveate"), suffix=".safetensors")
     header = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": 2 if words is None else VERSION,  # older readers know what has no words
         "layout": FULL40.name,
         "image": {"name": name, "height": grid.height, "width": grid.width},
         "grid": list(grid.shape),
@@ -66,6 +69,8 @@ def save_parts(
         "encoder": dict(encoder),
         "preprocessing": dict(preprocessing),
     }
+    if words is not None:
+        header["words"] = {"reader": words.reader, "turned": words.turned}
     tensors: dict[str, NDArray[Any]] = {
         "pixel": pixel,
         "embedding": embedding,
@@ -74,6 +79,7 @@ def save_parts(
         "basis.rows": basis.rows,
         **({} if valid is None else {"valid": valid}),
         **{PLANE + key: plane for key, plane in planes.items()},
+        **({} if words is None else words_tensors(words)),
     }
     broken = [key for key, tensor in tensors.items() if not np.isfinite(tensor).all()]
     if broken or not name.isprintable():
@@ -86,6 +92,37 @@ def save_parts(
     # default: NumPy's numbers, which a third-party encoder may put into a grid, become Python's
     metadata = {"foveate": json.dumps(header, sort_keys=True, default=lambda value: value.item())}
     write_whole(file, to_bytes(contiguous, metadata))
+
+
+def words_tensors(words: Words) -> dict[str, NDArray[Any]]:
+    """Words as arrays by name: texts as UTF-8 with a line feed after each."""
+    texts = "".join(f"{text}\n" for text in words.texts).encode("utf-8", "replace")
+    arrays = (np.frombuffer(texts, np.uint8), words.boxes, words.confidences, words.line_numbers)
+    return dict(zip(WORDS, arrays, strict=True))
+
+
+def words_of(tensors: Mapping[str, NDArray[Any]], reader: str, turned: int, size: tuple[int, int]) -> Words:
+    """What `words_tensors` made arrays of, for an image (height, width). Raises ValueError for anything else."""
+    texts, boxes, confidences, lines = (tensors[name] for name in WORDS)
+    n = len(confidences)
+    kinds = (np.uint8, np.float32, np.float32, np.int32)
+    shapes = ((texts.size,), (n, 4), (n,), (n,))
+    for name, kind, shape in zip(WORDS, kinds, shapes, strict=True):
+        if tensors[name].dtype != kind or tensors[name].shape != shape:
+            raise ValueError(f"tensor '{name}' is {tensors[name].dtype} {list(tensors[name].shape)}")
+    split = texts.tobytes().decode("utf-8").split("\n")
+    if len(split) != n + 1 or split.pop() or not all(split):
+        raise ValueError(f"{n} words with other texts")
+    inside = np.isfinite(boxes).all() and (boxes >= 0).all() and (boxes[:, 2:] <= size).all()
+    if not inside or not (boxes[:, :2] <= boxes[:, 2:]).all():
+        raise ValueError("boxes of words that leave the image")
+    if not ((confidences >= 0) & (confidences <= 1)).all():
+        raise ValueError("confidences of words outside [0, 1]")
+    if n and (lines[0] != 0 or not np.isin(np.diff(lines), (0, 1)).all()):
+        raise ValueError("lines of words that are not numbered in order")
+    if turned not in (0, 90, 180, 270) or not reader.isprintable():
+        raise ValueError(f"words read by {reader!r}, turned by {turned}")
+    return Words(tuple(split), boxes, confidences, lines, reader, turned)
 
 
 def _description(channel: Channel) -> dict[str, Any]:
@@ -149,6 +186,7 @@ def _check_names(names: set[str], header: Mapping[str, Any]) -> None:
     if header.get("layout") != FULL40.name:
         raise ValueError(f"layout {header.get('layout')!r}")
     wanted = {"pixel", "embedding", "residual", "basis.mean", "basis.rows", *(PLANE + name for name in channels)}
+    wanted |= set(WORDS) if "words" in header else set()
     names = names - {"valid"}
     if names != wanted:
         raise ValueError(f"tensors missing {sorted(wanted - names)}, unexpected {sorted(names - wanted)}")
@@ -220,4 +258,12 @@ def _parts(header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> di
         "name": name,
         "made_by": {str(key): str(value) for key, value in header.get("made_by", {}).items()},
         "extra": extra,
+        "words": _words(header, tensors, (height, width)),
     }
+
+
+def _words(header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], size: tuple[int, int]) -> Words | None:
+    if "words" not in header:
+        return None
+    about = header["words"]
+    return words_of(tensors, str(about["reader"]), int(about["turned"]), size)

@@ -43,6 +43,8 @@ from foveate.core.layout import (
     native_shape,
 )
 from foveate.core.readonly import Frozen, ReadOnly
+from foveate.reading.read import ReadBy, read_words
+from foveate.reading.words import Words
 from foveate.texture import sampling
 from foveate.texture.basis import Basis
 from foveate.texture.computed import derived_plane, positions
@@ -81,6 +83,7 @@ class Texture(Frozen):
         name: of the image, for messages.
         made_by: how channels were computed, by name, where there is more than one way.
         extra: descriptions of planes that are not in the table, by name.
+        words: what was read in the image (`read`), with boxes; None where nobody read it.
     """
 
     grid: Grid
@@ -95,6 +98,7 @@ class Texture(Frozen):
     name: str = "image"
     made_by: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Channel] = field(default_factory=dict)
+    words: Words | None = None
     _derived: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -117,7 +121,7 @@ class Texture(Frozen):
     def nbytes(self) -> int:
         """Bytes of everything stored (not of what was derived on the way)."""
         own = (self.pixel, self.valid, self.embedding, self.residual, self.basis.mean, self.basis.rows)
-        return sum(array.nbytes for array in (*own, *self.planes.values()) if array is not None)
+        return sum(part.nbytes for part in (*own, *self.planes.values(), self.words) if part is not None)
 
     @property
     def query_nbytes(self) -> int:
@@ -306,6 +310,36 @@ class Texture(Frozen):
         made = {key: by for key, by in self.made_by.items() if key != name} | ({name: made_by} if made_by else {})
         extra = self.extra if known else {**self.extra, name: channel}
         return replace(self, planes={**self.planes, name: kept}, made_by=made, extra=extra)
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def read(self, reader: ReadBy = "auto") -> Texture:
+        """A new texture that knows what is written in the image; this one where it does already.
+
+        Takes seconds; the words are kept with the texture, in its file too.
+
+        Args:
+            reader: "rapidocr" (extra `[text]`), "auto" for whichever is installed, an object with `name` and
+                `read(rgb)`, or a function rgb -> words. A named one reads again.
+
+        Raises:
+            MissingExtraError: no reader is installed. OptionError: no such reader, or it failed.
+        """
+        if self.words is not None and reader == "auto":
+            return self
+        return self.with_words(read_words(self.pixel, reader))
+
+    def with_words(self, words: Words) -> Texture:
+        """A new texture with these words, and their boxes as its channel "text"."""
+        words = check_type("words", words, Words, fix="Words.of([Word(text, box), ...], 'mine') makes them")
+        if (words.boxes < 0).any() or (words.boxes[:, 2:] > (self.grid.height, self.grid.width)).any():
+            raise OptionError(
+                f"words with boxes outside of the image of {self.grid.height} x {self.grid.width} pixels",
+                expected="(y0, x0, y1, x1) in pixels of this image",
+                fix="scale the boxes to it",
+            )
+        plane = words.mask(native_shape("quarter", self.grid), self.grid)
+        return replace(self.with_channel("text", plane, made_by=words.reader), words=words)
 
     def tokens(self, grid: Grid | None = None, layout: Layout | str = FULL40) -> Floats:
         """The token table: one contiguous row of all channels per cell, float32 [grid.count, len(layout)].

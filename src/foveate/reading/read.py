@@ -1,0 +1,138 @@
+"""Reads an image once, by any reader.
+
+* A reader is named ("rapidocr"; "auto" is whichever there is), or an object with `name` and `read`, or a function
+  rgb -> words.
+* What a reader gives is checked: texts that are texts, boxes inside the image. Nothing that was read is executed,
+  logged, or put into an error.
+* The last results are kept by the content of the image and the name of the reader: reading takes seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from cachetools import LRUCache
+from numpy.typing import NDArray
+
+from foveate.core.errors import MissingExtraError, OptionError
+from foveate.core.image import check_rgb
+from foveate.reading.protocol import WordReader
+from foveate.reading.rapid import RapidReader
+from foveate.reading.words import Word, Words
+
+ReadBy = str | WordReader | Callable[[NDArray[np.uint8]], Sequence[Word]]
+NAMES = ("auto", "rapidocr")
+REMEMBERED = 64  # images whose words are kept in memory
+MOST = 100_000  # words of one image, at most
+
+_kept: LRUCache[tuple[bytes, str], Words] = LRUCache(REMEMBERED)
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class FunctionReader:
+    """A function rgb -> words as a reader."""
+
+    function: Callable[[NDArray[np.uint8]], Sequence[Word]]
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    def read(self, rgb: NDArray[np.uint8]) -> Sequence[Word]:
+        return self.function(rgb)
+
+
+def can_read() -> bool:
+    """Whether a reader is installed."""
+    return importlib.util.find_spec("rapidocr") is not None
+
+
+def find_reader(reader: ReadBy = "auto") -> WordReader:
+    """A reader by name, an object that is one, or a function as one. Raises OptionError, MissingExtraError."""
+    if isinstance(reader, str):
+        if reader in NAMES:
+            return RapidReader()
+    elif isinstance(reader, WordReader) and not isinstance(reader, type):
+        return reader
+    elif callable(reader) and not isinstance(reader, type):
+        return FunctionReader(reader)
+    raise OptionError(
+        f"reader={reader!r}" if isinstance(reader, str) else f"a reader of type {type(reader).__name__}",
+        expected=f"one of {', '.join(map(repr, NAMES))}, an object with `name` and `read(rgb)`, or a function",
+        fix="leave it out for whichever reader is installed",
+    )
+
+
+def choose_reader(read: bool | ReadBy | None, wanted: bool) -> WordReader | None:
+    """The keyword `read` of encode -> who reads, or None. `wanted`: what None means, where a reader is installed."""
+    if read is None:
+        read = wanted and can_read()
+    if isinstance(read, bool):
+        return find_reader() if read else None
+    return find_reader(read)
+
+
+def read_words(rgb: NDArray[np.uint8], reader: ReadBy = "auto") -> Words:
+    """uint8 [H, W, 3] -> everything that is written in it.
+
+    Raises:
+        ImageArrayError: no image. OptionError: no such reader, or it failed or gave something else than words.
+        MissingExtraError: its package is not installed.
+    """
+    check_rgb(rgb)
+    found = find_reader(reader)
+    key = (hashlib.sha256(repr(rgb.shape).encode() + np.ascontiguousarray(rgb).tobytes()).digest(), found.name)
+    own = isinstance(found, FunctionReader)  # two functions may have one name
+    with _lock:
+        if not own and key in _kept:
+            return _kept[key]
+    try:
+        words = list(found.read(rgb))
+    except (MissingExtraError, OptionError):
+        raise
+    except Exception as cause:  # whatever another library raises on an image
+        raise _failed(found.name, rgb, f"{type(cause).__name__}: {str(cause)[:100]}") from cause
+    read = Words.of(_checked(words, found.name, rgb), found.name)
+    if not own:
+        with _lock:
+            _kept[key] = read
+    return read
+
+
+def _checked(words: Sequence[Any], name: str, rgb: NDArray[np.uint8]) -> list[Word]:
+    """Words with their texts in one line and boxes cut at the image's borders; those outside are left out."""
+    height, width = rgb.shape[:2]
+    if len(words) > MOST:
+        raise _failed(name, rgb, f"{len(words)} words")
+    out = []
+    for number, word in enumerate(words):
+        try:
+            text, box, confidence, line = Word(*word)
+            y0, x0, y1, x1 = map(float, box)
+            sure = min(1.0, max(0.0, float(confidence)))
+            good = isinstance(text, str) and all(map(math.isfinite, (y0, x0, y1, x1, sure)))
+        except (TypeError, ValueError):
+            good = False
+        if not good:
+            raise _failed(name, rgb, f"item {number} is no word")
+        y0, y1, x0, x1 = max(0.0, y0), min(height, y1), max(0.0, x0), min(width, x1)
+        text = " ".join(text.split())
+        if text and y0 < y1 and x0 < x1:
+            out.append(Word(text, (y0, x0, y1, x1), sure, int(line)))
+    return out
+
+
+def _failed(name: str, rgb: NDArray[np.uint8], why: str) -> OptionError:
+    return OptionError(
+        f"the reader '{name}' failed on an image of {rgb.shape[0]} x {rgb.shape[1]} pixels ({why})",
+        expected="words: Word(text, (y0, x0, y1, x1), confidence, line)",
+        fix="read=False encodes the image without reading it",
+    )
