@@ -1,0 +1,171 @@
+# ruff: noqa: E501
+"""What a piece of writing may be the answer to: a date, a time, an amount, a phone number, a person, an address ...
+
+    >>> find_types("Invoice date: 3 May 2024")["date"]
+    [(14, 24, 1.0)]
+
+By shapes that hold in many countries: months and streets in several languages, currencies by symbol and code, postcodes
+of many forms. A type is a guess with a weight in [0, 1], never a decision: a label beside the value says more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+Spans = list[tuple[int, int, float]]  # from, to (characters), how well the shape fits
+
+_MONTH = (
+    r"(?:jan|f[eé]v|feb|mar|m[aä]r|apr|avr|abr|ma[iyj]|mei|mag|jun|juin|giu|jul|juil|lug|aug|ao[uû]|ago|sep|set|o[ck]t|out"
+    r"|ott|nov|d[eéi][cz]|styc|luty|kwi|cze|lip|sie|wrz|paź|lis|gru|ene)[a-zéûąśźńä]{0,8}\.?"
+)
+_CODES = (
+    "usd|eur|gbp|jpy|chf|cny|rmb|inr|rs|krw|sgd|myr|rm|idr|rp|thb|vnd|php|twd|hkd|aud|nzd|cad|mxn|brl|ars|clp|cop|pen|zar|ngn|kes"
+    "|egp|aed|sar|ils|try|tl|rub|uah|pln|zł|zl|czk|kč|huf|ft|ron|lei|bgn|sek|nok|dkk|kr|isk|us\\$|hk\\$|s\\$|a\\$|c\\$|r\\$|nt\\$"
+)
+_NUMBER = r"\d{1,3}(?:[ .,'’]\d{3})+(?:[.,]\d{1,2})?|\d+(?:[.,]\d{1,2})?"
+_SYMBOL = r"[$€£¥₹₩₽฿₫₺₴₪₱₦¢]"
+_UNIT = (
+    r"(?:mg|kg|µg|mcg|g|gm|gr|lbs?|oz|t|ml|cl|dl|l|ltr|gal|fl\.?\s?oz|mm|cm|km|m|in|inch(?:es)?|ft|feet|yd|miles?|mi|sq\.?|m2|m²|m3|°\s?[cf]?|%"
+    r"|w|kw|kwh|v|mah|hz|ghz|mb|gb|tb|kcal|kj|mph|km/h|kmh|kph|hours?|hrs?|h|min(?:utes?|s)?|sec(?:onds?|s)?|days?|weeks?|months?|years?|yrs?)"
+)
+# (type, pattern, weight); all without regard to case.
+_PATTERNS: tuple[tuple[str, str, float], ...] = (
+    ("date", r"(?<![\d.,/-])\d{1,4}\s?[./\-]\s?\d{1,2}\s?[./\-]\s?\d{1,4}(?![\d/])", 1.0),
+    ("date", r"\b\d{4}\s?年\s?\d{1,2}\s?月(?:\s?\d{1,2}\s?日)?", 1.0),
+    ("date", rf"\b\d{{1,2}}(?:st|nd|rd|th|er|[.ºª])?[\s\-/.]{{0,2}}(?:of |de |di )?{_MONTH}(?![a-z])[\s\-,/.']{{0,3}}(?:de )?(?:\d{{4}}|\d{{2}})?\b", 1.0),
+    ("date", rf"(?<![a-z]){_MONTH}[\s\-,.]{{0,2}}\d{{1,2}}(?:st|nd|rd|th)?(?:[\s,.]{{1,3}}\d{{4}}|[\s,.]{{1,2}}'?\d{{2}})?\b", 1.0),
+    ("date", rf"(?<![a-z]){_MONTH}[\s\-,./']{{0,3}}\d{{2,4}}\b", 0.9),
+    ("date", r"\b\d{1,2}\s?/\s?\d{2,4}\b", 0.5),
+    ("date", r"\b\d{1,2}\s?/\s?\d{1,2}\b", 0.5),
+    ("date", r"\b(?:19|20)\d\d\b", 0.4),
+    ("date", r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b", 0.4),
+    ("time", r"(?<![\d:])[012]?\d\s?:\s?[0-5]\d(?:\s?:\s?[0-5]\d)?(?:\s?[ap]\.?\s?m\b\.?)?", 1.0),
+    ("time", r"\b[01]?\d(?:[.:][0-5]\d)?\s?[ap]\.?\s?m\b\.?", 1.0),
+    ("time", r"\b[012]?\d\s?(?:h|uhr|o'clock|hrs)\s?(?:[0-5]\d)?\b", 0.8),
+    ("time", r"\b[012]?\d\.[0-5]\d\b", 0.3),
+    ("amount", rf"(?:{_SYMBOL}|\b(?:{_CODES})\b\.?:?)\s?-?\(?(?:{_NUMBER})(?:[.,]\s?-{{1,2}})?", 1.0),
+    ("amount", rf"(?:{_NUMBER})(?:[.,]-{{1,2}})?\s?(?:{_SYMBOL}|\b(?:{_CODES})\b)", 1.0),
+    ("amount", r"(?<![\d.,/:\-])-?(?:\d{1,3}(?:[.,' ]\d{3})*|\d+)[.,]\d{2}(?![\d/%])(?![.,]\d)", 0.85),
+    ("amount", r"(?<![\d.,/:])\d{1,3}(?:[,.']\d{3})+(?![\d/])", 0.6),
+    ("amount", r"(?<![\w.,/:\-])\d{1,6}(?![\w/:\-])(?![.,]\d)", 0.25),
+    ("count", r"(?<![\w.,/:\-])\d{1,5}(?![\w/:\-])(?![.,]\d)", 1.0),
+    ("count", r"(?<![\w.,/:])\d{1,4}\s?(?:x|pcs?|pieces?|units?|items?|rolls?|boxes|sheets?|pages?|persons?|people|adults?)\b", 1.0),
+    ("count", r"\bx\s?\d{1,4}\b", 1.0),
+    ("count", r"\d[\d.,]*", 0.5),
+    ("measure", rf"(?<![\w])\d[\d.,]*\s?(?:{_UNIT})(?![a-z])", 1.0),
+    ("measure", r"\b\d[\d.,]*\s?[\"'”]?\s?[x×]\s?\d[\d.,]*", 1.0),
+    ("measure", r"\d[\d.,]*(?:\s?[-–]\s?\d[\d.,]*)?", 0.5),
+    ("email", r"[\w.+\-]+\s?@\s?[\w\-]+(?:\s?\.\s?[\w\-]+)+", 1.0),
+    ("url", r"\b(?:https?:|www\s?\.)\S+", 1.0),
+    ("url", r"(?<![@\w.])[a-z0-9\-]{2,}\.(?:com|org|net|info|edu|gov|io|co|eu|de|uk|fr|es|it|nl|be|ch|at|pl|se|no|dk|fi|in|jp|cn|my|sg|au|nz|ca|us|br|mx|za)(?:\.[a-z]{2})?(?:/\S*)?\b", 0.8),
+)  # fmt: skip
+_COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE), weight) for kind, pattern, weight in _PATTERNS)
+_PHONE = re.compile(r"(?<![\w.,/:])(?:\+\s?)?[(\[]?\d(?:[\s()\[\]./\-–]{0,3}\d){5,15}(?![\w/:])")
+_IDENTIFIER = re.compile(r"(?=\S*\d)[\w#][\w\-/.#]*", re.IGNORECASE)
+_NAME = re.compile(r"(?:[^\W\d_][\w'’.\-]*\.?[,]?\s?){1,5}")
+_TITLE = re.compile(r"^(?:mr|mrs|ms|miss|dr|prof|sir|madam|herr|frau|hr|fr|sr|sra|srta|mme|mlle|m|sig|dott|dhr|mevr|pan|pani|rev|hon|capt|lt|sgt)\.?$", re.IGNORECASE)  # fmt: skip
+_LEGAL = re.compile(
+    r"(?<![\w])(?:inc|incorporated|ltd|limited|llc|l\.l\.c|llp|lp|plc|corp|corporation|co|company|& co|gmbh|mbh|ag|kg|ohg|ug|e\.\s?v|e\.\s?k|sa|s\.a"
+    r"|sas|s\.a\.s|sarl|s\.a\.r\.l|srl|s\.r\.l|spa|s\.p\.a|snc|bv|b\.v|nv|n\.v|vof|ab|asa|a/s|aps|oy|oyj|sp\.?\s?z\s?o\.?\s?o|s\.r\.o|a\.s|kft|zrt"
+    r"|pty|pte|bhd|berhad|sdn|pt|tbk|k\.k|kk|ltda|lda|s\.a\. de c\.v|sapi|eireli|ooo|ао|ооо|jsc|pjsc|d\.o\.o|ehf|hf|group|holdings?|bank|university|hospital"
+    r"|school|society|association|foundation|ministry|department of|restaurant|hotel|caf[eé]|pharmacy|store|stores|supermarket|market|shop|enterprises?"
+    r"|trading|industries|services|international|bros|brothers|& sons?)\.?(?![\w])",
+    re.IGNORECASE,
+)
+_STREET = re.compile(
+    r"(?<![\w])(?:street|st|road|rd|avenue|ave|av|lane|ln|drive|dr|boulevard|blvd|way|square|sq|court|ct|terrace|highway|hwy|parkway|close|crescent"
+    r"|rue|chemin|quai|all[eé]e|impasse|calle|avenida|avda|paseo|plaza|carrera|cra|via|viale|piazza|corso|vicolo|rua|pra[cç]a|travessa"
+    r"|weg|platz|gasse|ring|damm|laan|plein|kade|ulica|ul|aleja|al|plac|ulitsa|utca|út|jalan|jln|jl|soi|marg|nagar|sokak|cadde|cad|mahalle|dori|chome"
+    r"|p\.?\s?o\.?\s?box|postfach|bo[iî]te postale|apartado|suite|floor|unit|apt|apartment|building|block|tower|mall|lot|level|km)\.?(?![\w])"
+    r"|\w{3,}(?:stra(?:ss|ß)e|str\.|weg|platz|gasse|allee|straat|laan|plein|gatan|vägen|veien|gata|vej|katu|tie)(?![\w])",
+    re.IGNORECASE,
+)
+_POSTCODE = re.compile(
+    r"\b[A-Z]{2}\.?,?\s\d{5}(?:-\d{4})?\b|\b[A-Z]{1,2}\d[A-Z\d]?\s?\d[A-Z]{2}\b|\b[A-Z]\d[A-Z]\s?\d[A-Z]\d\b|\b\d{4}\s?[A-Z]{2}\b|\b\d{5}-\d{3}\b"
+    r"|\b\d{2}-\d{3}\b|〒|\b\d{3}\s\d{2}\s[^\W\d]|(?<![\d.,/:\-#])\b\d{4,6}\b(?![\d.,]*\d|[/:-])",
+)  # fmt: skip
+_HOUSE = re.compile(
+    r"(?<![\d.,:/])\b(?:no\.?\s?)?\d{1,4}[a-z]?(?:\s?[-/]\s?\d{1,4}[a-z]?)*\b(?![:%]|[.,]\d)", re.IGNORECASE
+)
+
+
+def find_types(text: str) -> Mapping[str, Spans]:
+    """Spans of a line that look like an answer, by type; those of one type may overlap."""
+    out: dict[str, Spans] = {}
+    if any(c.isdigit() for c in text) or "@" in text or "." in text or "day" in text.lower():
+        for kind, pattern, weight in _COMPILED:
+            for found in pattern.finditer(text):
+                out.setdefault(kind, []).append((found.start(), found.end(), weight))
+        for found in _PHONE.finditer(text):
+            weight = _weigh_phone(found[0], [span for span in out.get("date", ()) if span[2] > 0.8], found.start())
+            if weight:
+                out.setdefault("phone", []).append((found.start(), found.end(), weight))
+        for found in _IDENTIFIER.finditer(text):
+            out.setdefault("number", []).append((found.start(), found.end(), _weigh_identifier(found[0])))
+    if people := _find_people(text):
+        out["person"] = people
+    return out
+
+
+def _weigh_phone(text: str, dates: Spans, start: int) -> float:
+    digits = sum(c.isdigit() for c in text)
+    if not 7 <= digits <= 15 or re.search(r"\d[.,]\d{2}$", text) or any(a <= start < b for a, b, _ in dates):
+        return 0.0
+    if text.startswith("+") or "(" in text:
+        return 1.0
+    groups = [g for g in re.split(r"\D+", text) if g]
+    if len(groups) >= 2:
+        return 0.9 if len(groups[-1]) >= 2 and len(groups) <= 6 else 0.5
+    return 0.5 if digits <= 12 else 0.2
+
+
+def _weigh_identifier(text: str) -> float:
+    if re.fullmatch(r"\d+[.,]\d{2}|\d{1,2}[/:]\d{2}(?:[/:]\d{2,4})?", text):
+        return 0.4
+    if sum(c.isdigit() for c in text) >= 3 or any(c.isalpha() for c in text):
+        return 1.0
+    return 0.7
+
+
+def _find_people(text: str) -> Spans:
+    """Runs of one to four capitalised words, better with a title or an initial."""
+    out: Spans = []
+    for found in _NAME.finditer(text):
+        run: list[re.Match[str]] = []
+        for word in (*re.finditer(r"\S+", found[0]), None):
+            if word is not None and word[0][0].isupper():
+                run.append(word)
+                continue
+            if run and len(run) <= 4:
+                words = [w[0].rstrip(".,") for w in run]
+                weight = 0.35 if len(run) == 1 else 0.7
+                if any(_TITLE.match(w[0]) for w in run[:1]) and len(run) > 1:
+                    weight = 1.0
+                elif len(run) > 1 and any(len(w) == 1 for w in words):
+                    weight = 0.9
+                elif all(len(w) > 1 and w.isupper() for w in words):
+                    weight *= 0.75
+                out.append((found.start() + run[0].start(), found.start() + run[-1].end(), weight))
+            run = []
+    return out
+
+
+def weigh_address(text: str, types: Mapping[str, Spans]) -> float:
+    """How much a line looks like one of an address, in [0, 1]."""
+    letters = re.findall(r"[^\W\d_]{3,}", text)
+    if not letters or len(text) > 90:
+        return 0.0
+    strong = any(w >= 0.85 for kind in ("amount", "time", "email", "url") for _, _, w in types.get(kind, ()))
+    strong = strong or any(w == 1.0 and b - a >= 7 for a, b, w in types.get("date", ()))
+    strong = strong or any(w >= 0.9 for _, _, w in types.get("phone", ()))
+    street, post, house = _STREET.search(text), _POSTCODE.search(text), _HOUSE.search(text)
+    weight = 0.4 * bool(street) + 0.45 * bool(post) + 0.2 * bool(house) + 0.1 * min(text.count(","), 2)
+    capital = sum(word[0].isupper() for word in letters) / len(letters)
+    weight *= 0.4 + 0.6 * capital
+    return min(1.0, weight) * (0.25 if strong else 1.0)
+
+
+def weigh_company(text: str) -> float:
+    """Legal forms and words that end the names of companies and houses, in [0, 1]."""
+    return 1.0 if _LEGAL.search(text) else 0.0
