@@ -25,10 +25,10 @@ from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
 from foveate.reading.read import ReadBy, choose_reader, read_words
 from foveate.reading.words import Words
 from foveate.relevance.allocate import BEST, Allocation, Budget, allocate_relevance
-from foveate.relevance.fusion import DEFAULTS, Scoring, parse_options
+from foveate.relevance.fusion import DEFAULTS, Scoring, asks_for_words, parse_options
 from foveate.relevance.negatives import negatives_of, query_metric_of
 from foveate.relevance.policies import Policy
-from foveate.relevance.query import prepare
+from foveate.relevance.query import Query, prepare, without_things
 from foveate.relevance.score import score_query
 from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
@@ -157,6 +157,7 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
             (relevance/fusion.py): the question against what is in the pixels and what stands out.
         weights: of the formulas of those two.
         cues: False keeps words like "red" and "written" from using their channels (relevance/cues.py).
+        reading: False leaves out what was read in the image (relevance/reading.py); a texture that was not read has none.
         smoothing: share of its segment's mean in each cell of the map, 0 to 1; default 0.3.
         prior: what was relevant before, to be mixed in: a Relevance over an image of this size (another frame's, say:
             a relevance does not know its texture), the name of a plane (an earlier pass, "attention_prev", "gaze"), or
@@ -172,11 +173,21 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     options = parse_options(texture, how) if how else DEFAULTS
     if isinstance(query, str) or not isinstance(query, Iterable):
-        return score_query(texture, prepare(encoder, query), encoder.calibration, negatives, options)
-    queries = [prepare(encoder, text) for text in query]
+        return score_query(texture, _prepared(texture, encoder, query), encoder.calibration, negatives, options)
+    queries = [_prepared(texture, encoder, text) for text in query]
     if not queries:
         raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
     return Relevances(tuple(score_query(texture, each, encoder.calibration, negatives, options) for each in queries))
+
+
+def _prepared(texture: Texture, encoder: Encoder, text: str) -> Query:
+    """The question for its encoder; of a texture that was read it need not name a thing ("who is it from?")."""
+    try:
+        return prepare(encoder, text)
+    except QueryError:
+        if not texture.words or not isinstance(text, str) or not asks_for_words(text):
+            raise
+        return without_things(encoder, text)
 
 
 class Allocating(TypedDict, total=False):

@@ -1,7 +1,8 @@
 """A question's map beside everything else that may count: its segments, channels its words name, a prior, a fusion.
 
 The order is fixed. Each cell of the question's map takes a share of its segment's mean, as things are most often whole
-segments; cues (cues.py) follow; the prior is mixed in; and a fusion combines the result, "participation", with
+segments; cues (cues.py) follow; what was read takes its place as far as the answer is written (reading.py); the prior is
+mixed in; and a fusion combines the result, "participation", with
 
     information   = 0.4 max(edge_on, edge_off) + 0.3 high_pass + 0.3 (1 - edge_distance)      what is in the pixels
     perspective   = (0.6 saliency + 0.4 motion) (1 - 0.5 eccentricity)                        what stands out
@@ -16,6 +17,7 @@ any object with a name and a `fuse` method.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypedDict, runtime_checkable
 
@@ -26,11 +28,15 @@ from foveate.core.checks import check_array, check_number, check_type
 from foveate.core.errors import ChannelError, OptionError
 from foveate.core.layout import Layout
 from foveate.encoders.protocol import Encoder
+from foveate.reading.words import Words
+from foveate.relevance.confidence import DETECTED, peak
 from foveate.relevance.cues import Cue, follow, plane_of
-from foveate.relevance.value import Relevance
+from foveate.relevance.reading import paint_words, prepare_words, read_question, score_words
+from foveate.relevance.value import Found, Relevance
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
+MOST_WORDS, LEAST_WORD = 32, 0.1  # words that a relevance names at most, and their least score
 _READ = Layout("scorers", ("edge_on", "edge_off", "high_pass", "edge_distance", "saliency", "motion", "eccentricity"))
 
 
@@ -165,6 +171,7 @@ class Scoring(TypedDict, total=False):
     fusion: str | Fusion
     weights: ScorerWeights
     cues: bool
+    reading: bool
     smoothing: float
     prior: str | Relevance | ArrayLike | None
     prior_weight: float
@@ -181,6 +188,7 @@ class ScoreOptions:
     fusion: Fusion = FUSIONS["participation"]
     weights: ScorerWeights = WEIGHTS
     cues: bool = True
+    reading: bool = True
     smoothing: float = 0.3  # more blurs borders, less gains less: `python -m benchmarks fusion`
     prior: Floats | None = None
     prior_weight: float = 0.3
@@ -213,6 +221,7 @@ def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
         fusion=find_fusion(how.get("fusion", "participation")),
         weights=check_type("weights", how.get("weights", WEIGHTS), ScorerWeights),
         cues=check_type("cues", how.get("cues", True), bool),
+        reading=check_type("reading", how.get("reading", True), bool),
         smoothing=check_number("smoothing", how.get("smoothing", DEFAULTS.smoothing)),
         prior=prior,
         prior_weight=check_number("prior_weight", how.get("prior_weight", DEFAULTS.prior_weight)),
@@ -231,8 +240,80 @@ def segment_means(texture: Texture, plane: Floats) -> Floats:
     return means.take(ids)
 
 
-def combine(texture: Texture, cues: tuple[Cue, ...], reasons: dict[str, Floats], options: ScoreOptions) -> Floats:
-    """The question's map `reasons["participation"]` after segments, cues, prior and fusion; adds them to `reasons`."""
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What was read, for one question.
+
+    Attributes:
+        map: float32 [h, w] in [0, 1], where the words are that answer.
+        confidence: in [0, 1], that they do.
+        written: whether the question asks for writing, whatever else is in the image.
+        words: the words, the best first.
+    """
+
+    map: Floats
+    confidence: float
+    written: bool
+    words: tuple[Found, ...]
+
+    @property
+    def weight(self) -> float:
+        """How far the map enters, in [0, 1]: fully from DETECTED on, not at all below half of it."""
+        return min(1.0, max(0.0, 2 * self.confidence / DETECTED - 1))
+
+    def silence(self, found: Floats) -> Floats:
+        """A map of things, as far as it still counts beside the words."""
+        return np.float32(1 - self.weight) * found
+
+
+def asks_for_words(text: str) -> bool:
+    """Whether a question asks for anything that may be written."""
+    question = read_question(text)
+    return bool(question.terms or question.types or question.exact or question.on or question.writing)
+
+
+def read_map(texture: Texture, text: str, parts: Mapping[str, Floats]) -> Reading | None:
+    """The words of a texture that answer a question; None where nothing was read. `parts`: maps of the things it names."""
+    words = texture.words
+    if not words:
+        return None
+    question = read_question(text)
+    found = score_words(texture.derive("read", lambda: prepare_words(words)), question)
+    scores = found.scores
+    if question.on is not None:
+        scores = scores * _on_thing(words, parts, question.on, texture)
+    best = np.argsort(-scores, kind="stable")[:MOST_WORDS]
+    named = tuple(
+        Found(words.texts[i], words[i].box, float(scores[i]), found.because.get(int(i), ""))
+        for i in best.tolist()
+        if scores[i] > LEAST_WORD
+    )
+    return Reading(paint_words(words, scores, texture.grid), found.confidence, question.writing, named)
+
+
+def _on_thing(words: Words, parts: Mapping[str, Floats], thing: str, texture: Texture) -> Floats:
+    """How much each word lies on a thing, float32 [n] in [0, 1]; 1 of every word where the thing is not seen."""
+    last = thing.split()[-1].lower()
+    maps = [plane for phrase, plane in parts.items() if phrase.split()[-1] == last] or list(parts.values())
+    if not maps:
+        return np.ones(len(words), np.float32)
+    plane = np.max(maps, axis=0)
+    seen = min(1.0, peak(plane.ravel()) / DETECTED)
+    h, w = plane.shape
+    y0, x0, y1, x1 = words.boxes.T
+    on = np.zeros(len(words), np.float32)
+    for share in (0.1, 0.5, 0.9):  # some points of each box: a word lies on what any of them lies on
+        for across in (0.1, 0.5, 0.9):
+            y = ((y0 + share * (y1 - y0)) * (h / texture.grid.height)).astype(int)
+            x = ((x0 + across * (x1 - x0)) * (w / texture.grid.width)).astype(int)
+            np.maximum(on, plane[np.minimum(y, h - 1), np.minimum(x, w - 1)], out=on)
+    return np.asarray(1 - seen * (1 - on / max(float(on.max()), 1e-6)), np.float32)
+
+
+def combine(
+    texture: Texture, cues: tuple[Cue, ...], reasons: dict[str, Floats], options: ScoreOptions, reading: Reading | None
+) -> Floats:
+    """The question's map `reasons["participation"]` after all of the above; adds what entered to `reasons`."""
     found = reasons["participation"]
     if options.smoothing and texture.has("cluster_id"):
         reasons["segment"] = segment_means(texture, found)
@@ -240,10 +321,15 @@ def combine(texture: Texture, cues: tuple[Cue, ...], reasons: dict[str, Floats],
         found = (1 - share) * found
         found += share * reasons["segment"]
     for cue in cues if options.cues else ():
+        if cue.channel == "text" and reading is not None:
+            continue  # which words are asked for is known
         plane = plane_of(texture, cue.channel)
         if plane is not None:
             reasons[cue.channel] = plane
             found = follow(found, cue, plane)
+    if reading is not None:
+        reasons["reading"] = reading.map
+        found = np.maximum(reading.silence(found), np.float32(reading.weight) * reading.map)
     if options.prior is not None:
         reasons["prior"] = options.prior
         share = np.float32(options.prior_weight)

@@ -190,6 +190,12 @@ def prepare(encoder: Encoder, text: str) -> Query:
     return _prepare(encoder, text)
 
 
+def without_things(encoder: Encoder, text: str) -> Query:
+    """A question that names no thing: for what is written. Raises QueryError for an empty or unreadable text."""
+    _check(text)
+    return Query(text, (), np.zeros((0, encoder.width), np.float32))
+
+
 def noun_phrases(text: str) -> tuple[str, ...]:
     """The noun phrases of a question: `parse(text).phrases`."""
     return parse(text).phrases

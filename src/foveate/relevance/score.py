@@ -22,6 +22,7 @@ though the map shows each of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +34,7 @@ from foveate.encoders.protocol import Calibration
 from foveate.relevance.compose import compose
 from foveate.relevance.confidence import peak
 from foveate.relevance.cues import evidence_of
-from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine
+from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine, read_map
 from foveate.relevance.negatives import Negatives
 from foveate.relevance.query import Query
 from foveate.relevance.value import Relevance
@@ -50,12 +51,16 @@ def score_query(
     options: ScoreOptions = DEFAULTS,
 ) -> Relevance:
     """The relevance of one prepared question. `negatives` is needed where the calibration's contrast is above 0."""
+    if not query.phrases:
+        return _score_reading(texture, query.text, options)
     scored = _score_phrases(texture, query, calibration, negatives)
     asked = query.asked()
     best, logits = _highest(scored.maps, asked), _highest(scored.logits, asked)
     shape = texture.grid.shape
     reasons = {"participation": best.reshape(shape), **scored.planes}
-    final = combine(texture, query.cues, reasons, options)
+    parts = {phrase: part.reshape(shape) for phrase, part in zip(query.phrases, scored.maps, strict=True)}
+    reading = read_map(texture, query.text, parts) if options.reading else None
+    final = combine(texture, query.cues, reasons, options, reading)
     if scored.valid is not None and len(reasons) > 1:  # what entered knows nothing of transparency; the map does
         final = np.minimum(final, scored.valid.reshape(shape))
     entered = reasons.keys() - {"participation", "segment"} - scored.planes.keys()
@@ -64,18 +69,33 @@ def score_query(
     confidences = dict(zip(query.phrases, scored.confidences, strict=True))
     alone = len(asked) == 1 or any(query.composed(i) for i in asked)
     union = max(scored.confidences[i] for i in asked) if alone else peak(best)
+    confidence = join_confidences(groups, confidences) if together else union
+    if reading is not None:
+        confidence = reading.confidence if reading.written else max(confidence, reading.confidence)
     return Relevance(
         query=query.text,
         map=final,
         logits=logits.reshape(shape),
-        confidence=join_confidences(groups, confidences) if together else union,
-        parts=ReadOnly({phrase: part.reshape(shape) for phrase, part in zip(query.phrases, scored.maps, strict=True)}),
+        confidence=confidence,
+        parts=ReadOnly(parts),
         reasons=ReadOnly(reasons),
         confidences=ReadOnly({**scored.inside, **confidences}),
         ignored=query.ignored,
         peak=peak(final.ravel()) if entered else union if together else 0.0,
+        words=() if reading is None else reading.words,
         **_of_texture(texture),
     )
+
+
+def _score_reading(texture: Texture, text: str, options: ScoreOptions) -> Relevance:
+    """The relevance of a question that names no thing ("who is it from?"), over a texture that was read."""
+    nothing = empty_relevance(texture, text)
+    reading = read_map(texture, text, {})
+    if reading is None or not options.reading:
+        return nothing
+    reasons = dict(nothing.reasons)
+    final = combine(texture, (), reasons, options, reading)
+    return replace(nothing, map=final, confidence=reading.confidence, reasons=ReadOnly(reasons), words=reading.words)
 
 
 def empty_relevance(texture: Texture, text: str) -> Relevance:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,22 @@ from foveate.relevance.confidence import DETECTED
 from foveate.relevance.query import quoted
 
 Floats = NDArray[np.float32]
+
+
+class Found(NamedTuple):
+    """A word in the image that a question found (reading.py).
+
+    Attributes:
+        text: as read.
+        box: (y0, x0, y1, x1) in pixels.
+        score: in [0, 1].
+        because: why, in words: 'matches "total"', 'right of "total"'.
+    """
+
+    text: str
+    box: tuple[float, float, float, float]
+    score: float
+    because: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +54,7 @@ class Relevance(Frozen):
             a cat"), else that of the phrases' highest map.
         ignored: phrases that the question leaves out ("everything except the bear"); they are not in the map.
         peak: the mean of the highest 1/256 of the final map, where more than one map and its segments entered; else 0.
+        words: words of the image that the question found, the best first; none where nothing was read or found.
     """
 
     query: str
@@ -53,6 +70,7 @@ class Relevance(Frozen):
     confidences: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
     ignored: tuple[str, ...] = ()
     peak: float = 0.0
+    words: tuple[Found, ...] = ()
 
     def __repr__(self) -> str:
         found = "detected" if self.detected else "not detected"
