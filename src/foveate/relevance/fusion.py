@@ -37,6 +37,7 @@ from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
 MOST_WORDS, LEAST_WORD = 32, 0.1  # words that a relevance names at most, and their least score
+WRITTEN = 0.05  # the least score of a word where words are asked for: other words come before blank paper
 _READ = Layout("scorers", ("edge_on", "edge_off", "high_pass", "edge_distance", "saliency", "motion", "eccentricity"))
 
 
@@ -288,6 +289,7 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats]) -> Readin
         for i in best.tolist()
         if scores[i] > LEAST_WORD
     )
+    scores = np.maximum(scores, WRITTEN)
     return Reading(paint_words(words, scores, texture.grid), found.confidence, question.writing, named)
 
 
@@ -321,7 +323,7 @@ def combine(
         found = (1 - share) * found
         found += share * reasons["segment"]
     for cue in cues if options.cues else ():
-        if cue.channel == "text" and reading is not None:
+        if cue.channel == "text" and reading is not None and reading.weight > 0:
             continue  # which words are asked for is known
         plane = plane_of(texture, cue.channel)
         if plane is not None:
