@@ -1,8 +1,8 @@
 """A question's map beside everything else that may count: its segments, channels its words name, a prior, a fusion.
 
 The order is fixed. Each cell of the question's map takes a share of its segment's mean, as things are most often whole
-segments; cues (cues.py) follow; what was read takes its place as far as the answer is written (reading.py); the prior is
-mixed in; and a fusion combines the result, "participation", with
+segments; cues (cues.py) follow; what was read takes its place as far as the answer is written (reading.py); the prior
+is mixed in; and a fusion combines the result, "participation", with
 
     information   = 0.4 max(edge_on, edge_off) + 0.3 high_pass + 0.3 (1 - edge_distance)      what is in the pixels
     perspective   = (0.6 saliency + 0.4 motion) (1 - 0.5 eccentricity)                        what stands out
@@ -37,6 +37,7 @@ from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
 MOST_WORDS, LEAST_WORD = 32, 0.1  # words that a relevance names at most, and their least score
+ENTERS, CERTAIN = 0.25, 0.5  # confidences of what was read, from which on it enters the map, and alone
 WRITTEN = 0.05  # the least score of a word where words are asked for: other words come before blank paper
 _READ = Layout("scorers", ("edge_on", "edge_off", "high_pass", "edge_distance", "saliency", "motion", "eccentricity"))
 
@@ -248,23 +249,26 @@ class Reading:
     Attributes:
         map: float32 [h, w] in [0, 1], where the words are that answer.
         confidence: in [0, 1], that they do.
+        silence: share of the map of things that they take away, in [0, 1].
         written: whether the question asks for writing, whatever else is in the image.
         words: the words, the best first.
     """
 
     map: Floats
     confidence: float
+    silence: float
     written: bool
     words: tuple[Found, ...]
 
     @property
     def weight(self) -> float:
-        """How far the map enters, in [0, 1]: fully from DETECTED on, not at all below half of it."""
-        return min(1.0, max(0.0, 2 * self.confidence / DETECTED - 1))
+        """How far the map enters, in [0, 1]."""
+        return weigh(self.confidence)
 
-    def silence(self, found: Floats) -> Floats:
-        """A map of things, as far as it still counts beside the words."""
-        return np.float32(1 - self.weight) * found
+
+def weigh(confidence: float) -> float:
+    """What a confidence counts, in [0, 1]: nothing up to ENTERS, everything from CERTAIN on."""
+    return min(1.0, max(0.0, (confidence - ENTERS) / (CERTAIN - ENTERS)))
 
 
 def asks_for_words(text: str) -> bool:
@@ -273,8 +277,13 @@ def asks_for_words(text: str) -> bool:
     return bool(question.terms or question.types or question.exact or question.on or question.writing)
 
 
-def read_map(texture: Texture, text: str, parts: Mapping[str, Floats]) -> Reading | None:
-    """The words of a texture that answer a question; None where nothing was read. `parts`: maps of the things it names."""
+def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: float = 0.0) -> Reading | None:
+    """The words of a texture that answer a question; None where nothing was read.
+
+    Args:
+        parts: maps of the things that the question names.
+        seen: confidence that they are in the image. A thing that is detected stays, unless writing is asked for.
+    """
     words = texture.words
     if not words:
         return None
@@ -290,7 +299,8 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats]) -> Readin
         if scores[i] > LEAST_WORD
     )
     scores = np.maximum(scores, WRITTEN)
-    return Reading(paint_words(words, scores, texture.grid), found.confidence, question.writing, named)
+    silence = 0.0 if seen >= DETECTED and not question.writing else weigh(found.confidence)
+    return Reading(paint_words(words, scores, texture.grid), found.confidence, silence, question.writing, named)
 
 
 def _on_thing(words: Words, parts: Mapping[str, Floats], thing: str, texture: Texture) -> Floats:
@@ -331,7 +341,7 @@ def combine(
             found = follow(found, cue, plane)
     if reading is not None:
         reasons["reading"] = reading.map
-        found = np.maximum(reading.silence(found), np.float32(reading.weight) * reading.map)
+        found = np.maximum(np.float32(1 - reading.silence) * found, np.float32(reading.weight) * reading.map)
     if options.prior is not None:
         reasons["prior"] = options.prior
         share = np.float32(options.prior_weight)

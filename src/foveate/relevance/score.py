@@ -59,17 +59,17 @@ def score_query(
     shape = texture.grid.shape
     reasons = {"participation": best.reshape(shape), **scored.planes}
     parts = {phrase: part.reshape(shape) for phrase, part in zip(query.phrases, scored.maps, strict=True)}
-    reading = read_map(texture, query.text, parts) if options.reading else None
-    final = combine(texture, query.cues, reasons, options, reading)
-    if scored.valid is not None and len(reasons) > 1:  # what entered knows nothing of transparency; the map does
-        final = np.minimum(final, scored.valid.reshape(shape))
-    entered = reasons.keys() - {"participation", "segment"} - scored.planes.keys()
     groups = query.asked_groups()
     together = any(len(group) > 1 for group in groups)
     confidences = dict(zip(query.phrases, scored.confidences, strict=True))
     alone = len(asked) == 1 or any(query.composed(i) for i in asked)
     union = max(scored.confidences[i] for i in asked) if alone else peak(best)
     confidence = join_confidences(groups, confidences) if together else union
+    reading = read_map(texture, query.text, parts, confidence) if options.reading else None
+    final = combine(texture, query.cues, reasons, options, reading)
+    if scored.valid is not None and len(reasons) > 1:  # what entered knows nothing of transparency; the map does
+        final = np.minimum(final, scored.valid.reshape(shape))
+    entered = reasons.keys() - {"participation", "segment"} - scored.planes.keys()
     if reading is not None:
         confidence = reading.confidence if reading.written else max(confidence, reading.confidence)
     return Relevance(
