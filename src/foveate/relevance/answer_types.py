@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """What a piece of writing may be the answer to: a date, a time, an amount, a phone number, a person, an address ...
 
     >>> find_types("Invoice date: 3 May 2024")["date"]
@@ -26,15 +25,18 @@ _CODES = (
 _NUMBER = r"\d{1,3}(?:[ .,'’]\d{3})+(?:[.,]\d{1,2})?|\d+(?:[.,]\d{1,2})?"
 _SYMBOL = r"[$€£¥₹₩₽฿₫₺₴₪₱₦¢]"
 _UNIT = (
-    r"(?:mg|kg|µg|mcg|g|gm|gr|lbs?|oz|t|ml|cl|dl|l|ltr|gal|fl\.?\s?oz|mm|cm|km|m|in|inch(?:es)?|ft|feet|yd|miles?|mi|sq\.?|m2|m²|m3|°\s?[cf]?|%"
-    r"|w|kw|kwh|v|mah|hz|ghz|mb|gb|tb|kcal|kj|mph|km/h|kmh|kph|hours?|hrs?|h|min(?:utes?|s)?|sec(?:onds?|s)?|days?|weeks?|months?|years?|yrs?)"
+    r"(?:mg|kg|µg|mcg|g|gm|gr|lbs?|oz|t|ml|cl|dl|l|ltr|gal|fl\.?\s?oz|mm|cm|km|m|in|inch(?:es)?|ft|feet|yd|miles?|mi"
+    r"|sq\.?|m2|m²|m3|°\s?[cf]?|%|w|kw|kwh|v|mah|hz|ghz|mb|gb|tb|kcal|kj|mph|km/h|kmh|kph|hours?|hrs?|h|min(?:utes?|s)?"
+    r"|sec(?:onds?|s)?|days?|weeks?|months?|years?|yrs?)"
 )
 # (type, pattern, weight); all without regard to case.
 _PATTERNS: tuple[tuple[str, str, float], ...] = (
     ("date", r"(?<![\d.,/-])\d{1,4}\s?[./\-]\s?\d{1,2}\s?[./\-]\s?\d{1,4}(?![\d/])", 1.0),
     ("date", r"\b\d{4}\s?年\s?\d{1,2}\s?月(?:\s?\d{1,2}\s?日)?", 1.0),
-    ("date", rf"\b\d{{1,2}}(?:st|nd|rd|th|er|[.ºª])?[\s\-/.]{{0,2}}(?:of |de |di )?{_MONTH}(?![a-z])[\s\-,/.']{{0,3}}(?:de )?(?:\d{{4}}|\d{{2}})?\b", 1.0),
-    ("date", rf"(?<![a-z]){_MONTH}[\s\-,.]{{0,2}}\d{{1,2}}(?:st|nd|rd|th)?(?:[\s,.]{{1,3}}\d{{4}}|[\s,.]{{1,2}}'?\d{{2}})?\b", 1.0),
+    ("date", rf"\b\d{{1,2}}(?:st|nd|rd|th|er|[.ºª])?[\s\-/.]{{0,2}}(?:of |de |di )?{_MONTH}(?![a-z])"
+             r"[\s\-,/.']{0,3}(?:de )?(?:\d{4}|\d{2})?\b", 1.0),
+    ("date", rf"(?<![a-z]){_MONTH}[\s\-,.]{{0,2}}\d{{1,2}}(?:st|nd|rd|th)?"
+             r"(?:[\s,.]{1,3}\d{4}|[\s,.]{1,2}'?\d{2})?\b", 1.0),
     ("date", rf"(?<![a-z]){_MONTH}[\s\-,./']{{0,3}}\d{{2,4}}\b", 0.9),
     ("date", r"\b\d{1,2}\s?/\s?\d{2,4}\b", 0.5),
     ("date", r"\b\d{1,2}\s?/\s?\d{1,2}\b", 0.5),
@@ -50,7 +52,8 @@ _PATTERNS: tuple[tuple[str, str, float], ...] = (
     ("amount", r"(?<![\d.,/:])\d{1,3}(?:[,.']\d{3})+(?![\d/])", 0.6),
     ("amount", r"(?<![\w.,/:\-])\d{1,6}(?![\w/:\-])(?![.,]\d)", 0.25),
     ("count", r"(?<![\w.,/:\-])\d{1,5}(?![\w/:\-])(?![.,]\d)", 1.0),
-    ("count", r"(?<![\w.,/:])\d{1,4}\s?(?:x|pcs?|pieces?|units?|items?|rolls?|boxes|sheets?|pages?|persons?|people|adults?)\b", 1.0),
+    ("count", r"(?<![\w.,/:])\d{1,4}\s?(?:x|pcs?|pieces?|units?|items?|rolls?|boxes|sheets?|pages?|persons?|people)\b",
+     1.0),
     ("count", r"\bx\s?\d{1,4}\b", 1.0),
     ("count", r"\d[\d.,]*", 0.5),
     ("measure", rf"(?<![\w])\d[\d.,]*\s?(?:{_UNIT})(?![a-z])", 1.0),
@@ -58,32 +61,36 @@ _PATTERNS: tuple[tuple[str, str, float], ...] = (
     ("measure", r"\d[\d.,]*(?:\s?[-–]\s?\d[\d.,]*)?", 0.5),
     ("email", r"[\w.+\-]+\s?@\s?[\w\-]+(?:\s?\.\s?[\w\-]+)+", 1.0),
     ("url", r"\b(?:https?:|www\s?\.)\S+", 1.0),
-    ("url", r"(?<![@\w.])[a-z0-9\-]{2,}\.(?:com|org|net|info|edu|gov|io|co|eu|de|uk|fr|es|it|nl|be|ch|at|pl|se|no|dk|fi|in|jp|cn|my|sg|au|nz|ca|us|br|mx|za)(?:\.[a-z]{2})?(?:/\S*)?\b", 0.8),
+    ("url", r"(?<![@\w.])[a-z0-9\-]{2,}\.(?:com?|org|net|info|edu|gov|[a-z]{2}(?=/|\s|$))(?:\.[a-z]{2})?(?:/\S*)?\b", 0.8),
 )  # fmt: skip
 _COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE), weight) for kind, pattern, weight in _PATTERNS)
 _PHONE = re.compile(r"(?<![\w.,/:])(?:\+\s?)?[(\[]?\d(?:[\s()\[\]./\-–]{0,3}\d){5,15}(?![\w/:])")
 _IDENTIFIER = re.compile(r"(?=\S*\d)[\w#][\w\-/.#]*", re.IGNORECASE)
 _NAME = re.compile(r"(?:[^\W\d_][\w'’.\-]*\.?[,]?\s?){1,5}")
-_TITLE = re.compile(r"^(?:mr|mrs|ms|miss|dr|prof|sir|madam|herr|frau|hr|fr|sr|sra|srta|mme|mlle|m|sig|dott|dhr|mevr|pan|pani|rev|hon|capt|lt|sgt)\.?$", re.IGNORECASE)  # fmt: skip
-_LEGAL = re.compile(
-    r"(?<![\w])(?:inc|incorporated|ltd|limited|llc|l\.l\.c|llp|lp|plc|corp|corporation|co|company|& co|gmbh|mbh|ag|kg|ohg|ug|e\.\s?v|e\.\s?k|sa|s\.a"
-    r"|sas|s\.a\.s|sarl|s\.a\.r\.l|srl|s\.r\.l|spa|s\.p\.a|snc|bv|b\.v|nv|n\.v|vof|ab|asa|a/s|aps|oy|oyj|sp\.?\s?z\s?o\.?\s?o|s\.r\.o|a\.s|kft|zrt"
-    r"|pty|pte|bhd|berhad|sdn|pt|tbk|k\.k|kk|ltda|lda|s\.a\. de c\.v|sapi|eireli|ooo|ао|ооо|jsc|pjsc|d\.o\.o|ehf|hf|group|holdings?|bank|university|hospital"
-    r"|school|society|association|foundation|ministry|department of|restaurant|hotel|caf[eé]|pharmacy|store|stores|supermarket|market|shop|enterprises?"
-    r"|trading|industries|services|international|bros|brothers|& sons?)\.?(?![\w])",
+_TITLES = frozenset(
+    "mr mrs ms miss dr prof sir madam herr frau hr fr sr sra srta mme mlle sig dott dhr mevr pan pani rev hon capt lt sgt".split()
+)
+_LEGAL = re.compile(  # legal forms of many countries, and what the names of houses end with
+    r"(?<![\w])(?:inc|incorporated|ltd|limited|llc|l\.l\.c|llp|lp|plc|corp|corporation|co|company|& co|gmbh|mbh|ag|kg|ohg"
+    r"|ug|e\.\s?v|e\.\s?k|sa|s\.a|sas|s\.a\.s|sarl|s\.a\.r\.l|srl|s\.r\.l|spa|s\.p\.a|snc|bv|b\.v|nv|n\.v|vof|ab|asa|a/s|aps"
+    r"|oy|oyj|sp\.?\s?z\s?o\.?\s?o|s\.r\.o|a\.s|kft|zrt|pty|pte|bhd|berhad|pt|tbk|k\.k|kk|ltda|lda|s\.a\. de c\.v|sapi"
+    r"|eireli|ooo|ооо|jsc|pjsc|d\.o\.o|ehf|hf|group|holdings?|bank|university|hospital|school|society|association|foundation"
+    r"|ministry|department of|restaurant|hotel|caf[eé]|pharmacy|stores?|supermarket|market|shop|enterprises?|trading"
+    r"|industries|services|international|bros|brothers|& sons?)\.?(?![\w])",
     re.IGNORECASE,
 )
 _STREET = re.compile(
-    r"(?<![\w])(?:street|st|road|rd|avenue|ave|av|lane|ln|drive|dr|boulevard|blvd|way|square|sq|court|ct|terrace|highway|hwy|parkway|close|crescent"
-    r"|rue|chemin|quai|all[eé]e|impasse|calle|avenida|avda|paseo|plaza|carrera|cra|via|viale|piazza|corso|vicolo|rua|pra[cç]a|travessa"
-    r"|weg|platz|gasse|ring|damm|laan|plein|kade|ulica|ul|aleja|al|plac|ulitsa|utca|út|jalan|jln|jl|soi|marg|nagar|sokak|cadde|cad|mahalle|dori|chome"
-    r"|p\.?\s?o\.?\s?box|postfach|bo[iî]te postale|apartado|suite|floor|unit|apt|apartment|building|block|tower|mall|lot|level|km)\.?(?![\w])"
+    r"(?<![\w])(?:street|st|road|rd|avenue|ave|av|lane|ln|drive|dr|boulevard|blvd|way|square|sq|court|ct|terrace|highway|hwy"
+    r"|parkway|close|crescent|rue|chemin|quai|all[eé]e|impasse|calle|avenida|avda|paseo|plaza|carrera|cra|via|viale|piazza"
+    r"|corso|vicolo|rua|pra[cç]a|travessa|weg|platz|gasse|ring|damm|laan|plein|kade|ulica|ul|aleja|al|plac|ulitsa|utca|út"
+    r"|jalan|jln|jl|soi|marg|nagar|sokak|cadde|cad|mahalle|dori|chome|p\.?\s?o\.?\s?box|postfach|bo[iî]te postale"
+    r"|apartado|suite|floor|unit|apt|apartment|building|block|tower|mall|lot|level|km)\.?(?![\w])"
     r"|\w{3,}(?:stra(?:ss|ß)e|str\.|weg|platz|gasse|allee|straat|laan|plein|gatan|vägen|veien|gata|vej|katu|tie)(?![\w])",
     re.IGNORECASE,
 )
 _POSTCODE = re.compile(
-    r"\b[A-Z]{2}\.?,?\s\d{5}(?:-\d{4})?\b|\b[A-Z]{1,2}\d[A-Z\d]?\s?\d[A-Z]{2}\b|\b[A-Z]\d[A-Z]\s?\d[A-Z]\d\b|\b\d{4}\s?[A-Z]{2}\b|\b\d{5}-\d{3}\b"
-    r"|\b\d{2}-\d{3}\b|〒|\b\d{3}\s\d{2}\s[^\W\d]|(?<![\d.,/:\-#])\b\d{4,6}\b(?![\d.,]*\d|[/:-])",
+    r"\b[A-Z]{2}\.?,?\s\d{5}(?:-\d{4})?\b|\b[A-Z]{1,2}\d[A-Z\d]?\s?\d[A-Z]{2}\b|\b[A-Z]\d[A-Z]\s?\d[A-Z]\d\b"
+    r"|\b\d{4}\s?[A-Z]{2}\b|\b\d{5}-\d{3}\b|\b\d{2}-\d{3}\b|〒|\b\d{3}\s\d{2}\s[^\W\d]|(?<![\d.,/:\-#])\b\d{4,6}\b(?![\d.,]*\d|[/:-])",
 )  # fmt: skip
 _HOUSE = re.compile(
     r"(?<![\d.,:/])\b(?:no\.?\s?)?\d{1,4}[a-z]?(?:\s?[-/]\s?\d{1,4}[a-z]?)*\b(?![:%]|[.,]\d)", re.IGNORECASE
@@ -140,7 +147,7 @@ def _find_people(text: str) -> Spans:
             if run and len(run) <= 4:
                 words = [w[0].rstrip(".,") for w in run]
                 weight = 0.35 if len(run) == 1 else 0.7
-                if any(_TITLE.match(w[0]) for w in run[:1]) and len(run) > 1:
+                if words[0].lower() in _TITLES and len(run) > 1:
                     weight = 1.0
                 elif len(run) > 1 and any(len(w) == 1 for w in words):
                     weight = 0.9

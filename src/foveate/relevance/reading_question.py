@@ -1,100 +1,109 @@
-# ruff: noqa: E501
 """What a question asks of the writing in an image.
 
->>> read_question('the sign that says "no entry"').exact
-('no entry',)
->>> read_question("what does the blue sign say?").on
-'blue sign'
->>> read_question("who supplies it?").types
-('org', 'person')
+    >>> read_question('the sign that says "no entry"').exact
+    ('no entry',)
+    >>> read_question("what does the blue sign say?").on
+    'blue sign'
+    >>> read_question("when was it written?").types
+    ('date',)
+
+A question becomes terms, each with all phrases that may stand for it on a page (fields.py), and types of answers.
+Nothing is refused: a question that asks for nothing written has no terms that any page holds.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 
-from foveate.relevance.fields import FIELDS, SHORT, Field
+from foveate.relevance.fields import FIELDS, LABEL_WORDS, SHORT, Field
+from foveate.relevance.spelling import fold, split_words
 
 REMEMBERED = 4096
-OTHER_NAME, ABBREVIATED, PLURAL = 0.9, 0.95, 0.97  # how much a name of the same field, a short form, a plural counts
+NAME, OTHER_NAME, ASKED, ABBREVIATED = 1.0, 0.9, 0.8, 0.95  # what phrases count as evidence for a term
+PART, WEAK = 0.5, 0.35  # weights of terms: a word of a field's name; a word that says little
 
 _STOP = frozenset(
     """
-    a an the this that these those it its is are was were be been being am do does did has have had can could will would shall
-    should may might must i you he she we they me him her us them my your his our their who whom whose which what when
-    where why how there here of in on at by for from to into and or as with about please tell show find me give so any
-    some much many long often read see look looks say says said written printed stand stands mentioned listed shown
-    page document form paper
+    a an the this that these those it its is are was were be been being am do does did has have had can could will would
+    shall should may might must i you he she we they me him her us them my your his our their who whom whose which what
+    when where why how there here of in on at by for from to into and or as with about please tell show find me give so
+    any some much many long often read see look looks say says said written printed stand stands mentioned listed shown
+    page document form paper per
     """.split()
 )
 _WEAK = frozenset(
     """
     name number no code id made make got get given gave put done go goes bought paid needed called named used type kind
-    person people thing day was-written first last value information
+    person people thing day first last value information
     """.split()
 )
 _DOCUMENTS = frozenset(
     """
     receipt invoice form page letter document bill statement paper sheet scan fax memo certificate contract report slip
     note card ticket screen screenshot picture image photo photograph list table menu label right left top bottom
+    monday tuesday wednesday thursday friday saturday sunday weekend weekends
     """.split()
+)
+_HOUSES = (
+    r"(?:company|store|shop|business|firm|restaurant|hotel|supermarket|pharmacy|caf[eé]|bar|bakery|issuer|seller|merchant|"
+    r"school|university|hospital|bank|museum|theatre|theater|organi[sz]ation|institution|laboratory|publisher|airline)"
 )
 _WRITING = r"(?:words?|writing|text|letters|lettering|inscription|caption|message|print|numbers?|name|logo)"
 _ARTICLE = r"(?:the|a|an|this|that|his|her|its|their|my|your)\s+"
 _QUOTES = re.compile(r"[\"“”„«»]([^\"“”„«»]+)[\"“”„«»]|(?<!\w)['‘‚]([^'’‘]+)['’](?!\w)")
 # Text itself: what follows these to the end.
 _SAYS = re.compile(
-    r"(?:\b(?:that|which|it)\s+(?:says?|reads?|said|spells?)|\b(?:saying|reading|labell?ed|titled|spelling)|\bwith the (?:words?|text|letters)"
-    rf"|^(?:(?:where is|where are|find|show me|read)\s+)?(?:the\s+)?(?:words?|text|phrase|letters|name|title|heading|line))\s+(?!(?:{_ARTICLE}|on|in|of|at|above|below|under"
-    r"|over|next|near|beside|behind|written|printed|to|for|from|with|that|and|is|are|was|says?|reads?|about|by)\b)(?P<text>\S.*)$",
+    r"(?:\b(?:that|which|it)\s+(?:says?|reads?|said|spells?)|\b(?:saying|reading|labell?ed|titled|spelling)"
+    r"|\bwith the (?:words?|text|letters)"
+    r"|^(?:(?:where is|where are|find|show me|read)\s+)?(?:the\s+)?(?:words?|text|phrase|letters))\s+"
+    rf"(?!(?:{_ARTICLE}|on|in|of|at|above|below|under|over|next|near|beside|behind|written|printed|to|for|from|with|that"
+    r"|and|is|are|was|says?|reads?|about|by)\b)(?P<text>\S.*)$",
     re.IGNORECASE,
 )
 # The writing on a thing.
-_ON = (
-    re.compile(rf"\bwhat\s+(?:do|does|did)\s+(?:{_ARTICLE})?(?P<on>.+?)\s+(?:say|read|spell)\b", re.IGNORECASE),
-    re.compile(
+_ON = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"\bwhat\s+(?:do|does|did)\s+(?:{_ARTICLE})?(?P<on>.+?)\s+(?:say|read|spell)\b",
         rf"\b(?:written|printed|painted|engraved|spelled|drawn)\s+(?:on|in|upon|across|above|over)\s+(?:{_ARTICLE})?(?P<on>.+)$",
-        re.IGNORECASE,
-    ),
-    re.compile(
         rf"^(?:what\s+(?:is|are)\s+)?(?:the\s+)?(?:\w+\s+){{0,2}}{_WRITING}\s+(?:on|in|across|over|above)\s+(?:{_ARTICLE})?(?P<on>.+)$",
-        re.IGNORECASE,
-    ),
-    re.compile(
         rf"^(?:what|which)\s+{_WRITING}\s+(?:is|are|can you see|stands?)\s+(?:on|in)\s+(?:{_ARTICLE})?(?P<on>.+)$",
-        re.IGNORECASE,
-    ),
-    re.compile(rf"^(?:please\s+)?read\s+(?:{_ARTICLE})?(?P<on>.+)$", re.IGNORECASE),
+        rf"^(?:please\s+)?read\s+(?:{_ARTICLE})?(?P<on>.+)$",
+    )
 )
+_TRAILING = re.compile(rf"\s+on\s+(?:{_ARTICLE})?(?P<on>[^,]+)$", re.IGNORECASE)
 _ASKS_FOR_WRITING = re.compile(
-    r"\b(?:say|says|read|reads|written|printed|writing|word|words|text|letters|spell|spelled|spelt)\b", re.IGNORECASE
+    r"\b(?:say|says|read|reads|written|printed|writing|words?|text|letters|spell|spelled|spelt)\b", re.IGNORECASE
 )
-_TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (r"^(?:\w+\s+)?when\b|\b(?:what|which) (?:day|date|month|year)\b|\bdates?\b", ("date",)),
-    (r"\bwhat time\b|\btime\b|\bhour\b", ("time",)),
-    (r"\bhow much\b(?!.*\bweigh)|\bhow expensive\b|\bprice\b|\bcosts?\b|\bamount\b", ("amount",)),
-    (r"\bhow many\b|\bhow often\b|\bquantity\b", ("count",)),
-    (r"\bhow (?:heavy|big|large|long|wide|tall|high|far|fast|old|hot|cold)\b|\bweight?s?\b", ("measure",)),
-    (r"\b(?:phone|telephone|mobile|fax|facsimile|call|dial)\b", ("phone",)),
-    (r"\be-?mail\b", ("email",)),
-    (r"\bweb ?site\b|\burl\b|\bhomepage\b", ("url",)),
-    (r"\baddress\b|^where is .*\b(?:located|based)\b", ("address",)),
-    (r"^(?:from |to |for |by )?who(?:m|se)?\b", ("person",)),
-    (r"\b(?:number|no|code|id)\b", ("number",)),
+_TYPES = tuple(
+    (re.compile(pattern), kind)
+    for pattern, kind in (
+        (r"^(?:\w+\s+)?when\b|\b(?:what|which) (?:day|date|month|year)\b|\bdates?\b", "date"),
+        (r"\bwhat time\b|\btime\b|\bhours?\b|^when do(?:es)?\b", "time"),
+        (r"\bhow much\b(?!.*\bweigh)|\bhow expensive\b|\bprice\b|\bcosts?\b|\bamount\b", "amount"),
+        (r"\bhow many\b|\bhow often\b|\bquantity\b", "count"),
+        (r"\bhow (?:heavy|big|large|long|wide|tall|high|far|fast|old|hot|cold)\b|\bweights?\b", "measure"),
+        (r"\b(?:phone|telephone|mobile|fax|facsimile|call|dial)\b", "phone"),
+        (r"\be-?mail\b", "email"),
+        (r"\bweb ?site\b|\burl\b|\bhomepage\b", "url"),
+        (r"\baddress\b|^where is .*\b(?:located|based)\b|^where does .* live\b", "address"),
+        (r"^(?:from |to |for |by )?who(?:m|se)?\b", "person"),
+        (r"\b(?:number|no|code|id)\b", "number"),
+    )
 )
-_TYPE_RES = tuple((re.compile(pattern), types) for pattern, types in _TYPES)
+_SPECIFIC = ("email", "url", "phone")  # of these the first alone; a phone number is no other number
 _HEADING = re.compile(
-    r"\b(?:name of the|which|what|whose|the) (?:\w+ )?(?:company|store|shop|business|firm|restaurant|hotel|supermarket|pharmacy|cafe|issuer|seller|merchant)\b(?! (?:address|number|id|code|phone))"
-    r"|^who (?:issued|sent|wrote) (?:it|this)"
+    rf"\b(?:name of the|which|what|the) (?:\w+ )?{_HOUSES}\b(?! (?:address|number|id|code|phone|reg))|^who issued\b"
 )
+_FORM = re.compile(r"(?:\w+\s+)?(?:what|which|who|whom|whose|when|how)\b")
 
 
 @dataclass(frozen=True)
 class Term:
-    """A word that is looked for: phrases that stand for it, each with what it counts; and the term's own weight."""
+    """Something that is looked for: phrases that stand for it, each with what it counts; and the term's own weight."""
 
     text: str
     phrases: tuple[tuple[tuple[str, ...], float], ...]
@@ -107,13 +116,13 @@ class ReadingQuestion:
 
     Attributes:
         text: as asked.
-        terms: words that labels beside the answer may hold.
-        types: what the answer looks like (answer_types.py), none where the question does not say.
+        terms: what labels beside the answer may hold.
+        types: what the answer looks like (answer_types.py); none where the question does not say.
         exact: texts that are looked for themselves: in quotes, or after "the sign that says".
         on: the thing whose writing is asked for; None for any.
         writing: whether the question speaks of writing ("what does it say").
-        heading: whether the answer may stand in the heading: the company, the shop.
-        form: "what" (what, which, who, when, how), "where", "plain" (a noun phrase) or "label" (a noun and a question mark).
+        heading: whether the answer may be a heading: the name of a company, a shop.
+        form: "what" (which, who, when, how), "where", "label" (a noun with a question mark) or "plain" (a noun).
     """
 
     text: str
@@ -126,139 +135,135 @@ class ReadingQuestion:
     form: str = "plain"
 
 
-def fold(text: str) -> str:
-    """Text as it is compared: NFKC, case folded."""
-    return unicodedata.normalize("NFKC", text).casefold()
-
-
-def split_words(text: str) -> list[str]:
-    """Words of a folded text: runs of letters and digits; what joins them inside ("b&w", "a/c", "e-mail") stays."""
-    found = re.findall(r"[^\W_]+(?:[&/'’.\-][^\W_]+)*|#", fold(text))
-    return ["number" if word == "#" else re.sub(r"['’]s$", "", word) for word in found]
-
-
 @lru_cache(maxsize=REMEMBERED)
 def read_question(text: str) -> ReadingQuestion:
     """A question -> what it asks of the writing. Any text is one; an empty text asks for nothing."""
     said = " ".join(text.split())
     bare = said.rstrip(" ?!.")
-    folded = fold(said)
-    writing = bool(_ASKS_FOR_WRITING.search(said))
     exact = tuple(a or b for a, b in _QUOTES.findall(said) if (a or b).strip())
     if not exact and (found := _SAYS.search(bare)):
         exact = (found["text"].strip(" ,;:'"),)
     if exact:
         return ReadingQuestion(text, exact=exact, writing=True, form="what")
-    on = None
-    for pattern in _ON:
-        if found := pattern.search(bare):
-            on = found["on"].strip(" ,;:")
-            break
-    rest = bare
-    if on is None and (found := re.search(rf"\s+on\s+(?:{_ARTICLE})?(?P<on>[^,]+)$", bare, re.IGNORECASE)):
-        on, rest = found["on"], bare[: found.start()]
-    elif on is not None:
-        rest = (
-            bare.replace(on, " ")
-            if re.search(r"\bnumbers?\b|\bname\b|\bdate\b|\bprice\b", fold(bare.replace(on, " ")))
-            else ""
-        )
-    if on is not None and (words := split_words(on)) and (words[-1] in _DOCUMENTS or words[-1] in _STOP):
-        on = None
-    form = (
-        "what"
-        if re.match(r"(?:\w+\s+)?(?:what|which|who|whom|whose|when|how|at what|on which|in which)\b", folded)
-        else "plain"
-    )
-    form = (
-        "where"
-        if re.match(r"(?:and |so )?where\b", folded)
-        else "label"
-        if form == "plain" and said.endswith("?")
-        else form
-    )
-    words = split_words(rest)
-    terms, kinds = _find_terms(words, folded)
-    types = [kind for pattern, names in _TYPE_RES if pattern.search(folded) for kind in names]
-    if {"phone", "date", "time", "amount"} & {*types, *kinds}:
-        types = [kind for kind in types if kind != "number"]
-    types = list(dict.fromkeys([*types, *kinds]))
-    if "phone" in types:
-        types = ["phone"]
-    kept = tuple(dict.fromkeys(kind for kind in types if kind not in ("text", "product", "subject")))
-    return ReadingQuestion(text, terms, kept, (), on, writing, bool(_HEADING.search(folded)), form)
+    on, rest = _find_on(bare)
+    folded = fold(said)
+    form = "where" if re.match(r"(?:and |so )?where\b", folded) else "what" if _FORM.match(folded) else "plain"
+    if form == "plain" and said.endswith("?"):
+        form = "label"
+    terms, kinds = _find_terms(split_words(rest), form)
+    kinds = [kind for pattern, kind in _TYPES if pattern.search(fold(rest))] + kinds
+    for kind in _SPECIFIC:
+        if kind in kinds:
+            kinds = [kind]
+    if {"date", "time", "amount"} & set(kinds):
+        kinds = [kind for kind in kinds if kind != "number"]
+    types = tuple(dict.fromkeys(kind for kind in kinds if kind not in ("text", "product", "subject")))
+    writing = bool(_ASKS_FOR_WRITING.search(said))
+    return ReadingQuestion(text, terms, types, (), on, writing, bool(_HEADING.search(folded)) and form != "where", form)
 
 
-def _find_terms(words: list[str], folded: str) -> tuple[tuple[Term, ...], list[str]]:
-    """Terms of a question, and the types of the fields that it names."""
-    whole = split_words(folded)
-    content = [word for word in words if word not in _STOP]
-    fields = _find_fields(whole, bool([w for w in content if w not in _WEAK]))
-    covered: set[str] = set()
-    terms, kinds = [], []
-    for field, phrase, is_name in fields:
-        own = tuple(w for w in phrase if w not in _STOP or len(phrase) == 1)
-        covered.update(phrase)
-        others = [(name, OTHER_NAME) for name in field.names if name != phrase]
-        mine = [(phrase, 1.0)] if is_name else [((word,), 0.8) for word in own if word not in _STOP]
-        terms.append(Term(" ".join(phrase), tuple(_with_short(mine + others)), 1.0))
-        kinds.append(field.type)
-    for word in dict.fromkeys(content):
-        if word in covered and not any(len(p) > 1 and n for _, p, n in fields if word in p):
+def _find_on(bare: str) -> tuple[str | None, str]:
+    """-> (the thing whose writing is asked for, what the question says beside it)."""
+    for k, pattern in enumerate(_ON):
+        if not (found := pattern.search(bare)):
             continue
-        weight = 0.35 if word in _WEAK and len(content) > 1 else 1.0
-        terms.append(Term(word, tuple(_with_short([((word,), 1.0)])), weight))
-    if not terms:
-        terms = [
-            Term(word, ((((word,)), 1.0),)) for word in dict.fromkeys(words) if word in ("to", "from", "by", "for")
-        ]
+        on = found["on"].strip(" ,;:")
+        words = split_words(on)
+        if not words or words[-1] in _STOP | _DOCUMENTS:
+            return None, ""
+        if words[-1] in LABEL_WORDS and k in (0, 4):  # "what does the total say", "read the date"
+            return None, on
+        rest = bare[: found.start("on")] + bare[found.end("on") :]
+        return on, rest if re.search(r"\b(?:numbers?|name|date|price|time)\b", rest, re.IGNORECASE) else ""
+    if found := _TRAILING.search(bare):
+        words = split_words(found["on"])
+        on = None if not words or words[-1] in _STOP | _DOCUMENTS or words[-1].isdigit() else found["on"]
+        return on, bare if on is None and words and words[-1] not in _DOCUMENTS else bare[: found.start()]
+    return None, bare
+
+
+def _find_terms(words: list[str], form: str) -> tuple[tuple[Term, ...], list[str]]:
+    """Terms of a question, and the types of the fields that it names."""
+    content = [word for word in words if word not in _STOP]
+    strong = [word for word in content if word not in _WEAK]
+    terms: list[Term] = []
+    kinds: list[str] = []
+    covered: set[str] = set()
+    for phrase, fields in _find_fields(words, bool(strong)):
+        phrases: dict[tuple[str, ...], float] = {}
+        for field in fields:
+            named = phrase in field.names
+            own = {phrase: NAME} if named else {(word,): ASKED for word in phrase if word not in _STOP | _WEAK}
+            for name, weight in (*own.items(), *((name, OTHER_NAME) for name in field.names)):
+                phrases[name] = max(phrases.get(name, 0.0), weight)
+            kinds.append(field.type)
+        terms.append(Term(" ".join(phrase), _with_short(phrases)))
+        if len(phrase) == 1 or not any(phrase in field.names for field in fields):
+            covered.update(phrase)
+    for word in dict.fromkeys(content):
+        if word not in covered:
+            partly = any(word in term.text.split() for term in terms)
+            weight = PART if partly else WEAK if word in _WEAK and len(content) > 1 else 1.0
+            terms.append(Term(word, _with_short({(word,): NAME}), weight))
     return tuple(terms), kinds
 
 
-def _find_fields(words: list[str], has_content: bool) -> list[tuple[Field, tuple[str, ...], bool]]:
-    """Fields that a question names or asks for, the longest phrases first; no word is taken twice."""
-    found: list[tuple[int, int, Field, tuple[str, ...], bool]] = []
-    first = words[:3]
-    for field in FIELDS:
-        for names, is_name in ((field.names, True), (field.asked, False)):
-            for phrase in names:
-                for at in range(len(words) - len(phrase) + 1):
-                    if tuple(words[at : at + len(phrase)]) == phrase:
-                        if len(phrase) == 1 and phrase[0] in _STOP and has_content and phrase[0] != "when":
-                            continue
-                        found.append((at, len(phrase), field, phrase, is_name))
-    wanted = _wanted(first)
-    found.sort(key=lambda f: (-f[1], f[2].type not in wanted, not f[4], f[3] != f[2].names[0]))
+def _find_fields(words: list[str], has_content: bool) -> list[tuple[tuple[str, ...], list[Field]]]:
+    """Phrases of a question that name or ask for fields, the longest first; no word is taken twice."""
+    wanted = _wanted(words[:3])
+    found = []
+    for at in range(len(words)):
+        for length in range(1, min(_LONGEST, len(words) - at) + 1):
+            phrase = tuple(words[at : at + length])
+            fields = _BY_PHRASE.get(phrase, ())
+            if fields and not (length == 1 and phrase[0] in _STOP and has_content and phrase[0] != "when"):
+                fit = [field for field in fields if field.type in wanted]
+                found.append((-length, at, phrase, fit or list(fields)))
     taken: set[int] = set()
     out = []
-    for at, length, field, phrase, is_name in found:
-        places = set(range(at, at + length))
+    for length, at, phrase, fields in sorted(found, key=lambda each: each[:2]):
+        places = set(range(at, at - length))
         if not places & taken:
-            out.append((at, field, phrase, is_name))
             taken |= places
-    strong = [f for f in out if f[3] or not set(f[2]) <= _WEAK | {"when"}]
-    out = strong or out
-    return [(field, phrase, is_name) for _, field, phrase, is_name in sorted(out, key=lambda f: f[0])]
+            out.append((at, phrase, fields))
+    said = [each for each in out if each[1] != ("when",)]
+    telling = [each for each in said if not set(each[1]) <= _WEAK]
+    return [(phrase, fields) for _, phrase, fields in sorted(telling or said or out, key=lambda each: each[0])]
+
+
+def _by_phrase() -> dict[tuple[str, ...], tuple[Field, ...]]:
+    pairs = sorted(
+        ((phrase, k) for k, field in enumerate(FIELDS) for phrase in (*field.names, *field.asked)), key=lambda p: p[0]
+    )
+    return {
+        phrase: tuple(FIELDS[k] for k in dict.fromkeys(k for _, k in group))
+        for phrase, group in groupby(pairs, key=lambda pair: pair[0])
+    }
+
+
+_BY_PHRASE = _by_phrase()
+_LONGEST = max(map(len, _BY_PHRASE))
 
 
 def _wanted(first: list[str]) -> frozenset[str]:
+    """Types of fields that a question word asks for, where a phrase names several."""
     words = set(first)
     if words & {"who", "whom", "whose"}:
         return frozenset(("person", "org"))
     if "when" in words or words & {"day", "date"}:
-        return frozenset(("date",))
+        return frozenset(("date", "time"))
     if "where" in words:
         return frozenset(("address", "place"))
     if "how" in words:
         return frozenset(("amount", "count", "measure"))
-    return frozenset(("number", "text"))
+    return frozenset()
 
 
-def _with_short(phrases: list[tuple[tuple[str, ...], float]]) -> list[tuple[tuple[str, ...], float]]:
-    """Phrases and their forms with one word shortened or written out."""
+def _with_short(phrases: dict[tuple[str, ...], float]) -> tuple[tuple[tuple[str, ...], float], ...]:
+    """Phrases, and each with one word shortened or written out."""
     out = dict(phrases)
-    for phrase, weight in phrases:
+    for phrase, weight in phrases.items():
         for i, word in enumerate(phrase):
             for other in SHORT.get(word, ()):
                 out.setdefault((*phrase[:i], other, *phrase[i + 1 :]), weight * ABBREVIATED)
-    return list(out.items())
+    return tuple(out.items())

@@ -1,0 +1,363 @@
+"""The words of an image, ready for questions: everything about a page that does not depend on what is asked.
+
+* **Units**: words, and parts of words whose space was lost ("DATE11/4/93", "InvoiceNo:INV-00871").
+* **Pieces**: units without a wide gap or a colon between: a label, a value, a line of running text.
+* **Neighbours**: from each piece to those that may hold its value: right of it, below it, wrapped under its right one.
+* **Types**: which units look like a date, an amount, a name, an address, a heading (answer_types.py).
+
+Neighbours are found in windows of sorted pieces, so a page of 5,000 words takes a second or two, not gigabytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.readonly import Frozen
+from foveate.reading.words import Words
+from foveate.relevance.answer_types import find_types, weigh_address, weigh_company
+from foveate.relevance.fields import LABEL_WORDS
+from foveate.relevance.spelling import skeleton, spell, split_words, tokens
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Truths = NDArray[np.bool_]
+
+WIDE_GAP = 1.6  # line heights between two words, from which on they are two pieces
+LONG = 4  # words; a label with a colon after more words than these begins a piece of its own
+RIGHT = (0.95, 0.75, 0.6)  # along the row
+BELOW = (0.8, 0.6, 0.5, 0.45)  # down the column, and farther down:
+FAR_BELOW = 0.4
+WRAPPED = 0.55
+MOST_ROWS = 40  # rows that the header of a column reaches
+RIGHT_OF, BELOW_OF, WRAPPED_OF = 0, 1, 2
+_LOST_SPACE = re.compile(
+    r"(?<=[^\W\d_]{3})(?=\d{1,4}[/.,:\-]\d)"  # DATE11/4/93
+    r"|(?<=[A-Z]{3})(?=[A-Z][a-z]{2,})"  # DATEMay
+    r"|(?<=[a-z]{3})(?=(?:No|Date|Number|Time|Name)\b)"  # InvoiceNo
+    r"|(?<=[^\W\d_]{2}[:：])(?=\w)"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ReadWords(Frozen):
+    """The words of an image and what questions need of them.
+
+    Attributes:
+        words: as read.
+        texts, word: text of each unit, and the word it is (a part of).
+        boxes, trust: of the units, float32 [u, 4] and [u]: what a score keeps of it.
+        index, skeletons: token -> its number; the same for tokens with letters that look alike as one.
+        vocabulary, spelling: the tokens, and the unit vectors of their spelling, float32 [v, GRAMS].
+        token, token_starts: tokens of all units one after another, and where each unit's begin.
+        piece, starts: piece of each unit, and the first unit of each piece.
+        piece_boxes: float32 [p, 4].
+        letters: letters and digits of each unit, float32 [u].
+        label: how much each piece looks like a label, float32 [p].
+        source, target, weight, way: labels, where their values may stand, how near, and in which direction.
+        follows: the piece that each piece continues, or -1 [p].
+        types: how much each unit looks like an answer of a type, float32 [u].
+    """
+
+    words: Words
+    texts: tuple[str, ...]
+    word: Ints
+    boxes: Floats
+    trust: Floats
+    index: Mapping[str, int]
+    skeletons: Mapping[str, tuple[int, ...]]
+    vocabulary: tuple[str, ...]
+    spelling: Floats
+    token: Ints
+    token_starts: Ints
+    piece: Ints
+    starts: Ints
+    piece_boxes: Floats
+    letters: Floats
+    label: Floats
+    source: Ints
+    target: Ints
+    weight: Floats
+    way: Ints
+    follows: Ints
+    types: Mapping[str, Floats]
+
+    @cached_property
+    def word_starts(self) -> Ints:
+        """The first unit of each word."""
+        return _starts(self.word)
+
+    @cached_property
+    def targets(self) -> Ints:
+        """Where each target's edges begin."""
+        return _starts(self.target)
+
+    @cached_property
+    def piece_letters(self) -> Floats:
+        """Letters and digits of each piece, at least 1."""
+        return np.maximum(np.add.reduceat(self.letters, self.starts), 1) if len(self.starts) else self.letters[:0]
+
+    @cached_property
+    def first(self) -> Truths:
+        """Whether a unit is the first of its piece."""
+        out = np.zeros(len(self.piece), bool)
+        out[self.starts] = True
+        return out
+
+    def text_of(self, piece: int) -> str:
+        """A piece as read, without its colon."""
+        inside = np.flatnonzero(self.piece == piece)
+        return " ".join(self.texts[i] for i in inside).rstrip(" :：.")
+
+
+def prepare_words(words: Words) -> ReadWords:
+    """Words -> what every question needs of them. Pure; keep the result with the words."""
+    texts, word, boxes = _split(words)
+    lines = words.line_numbers[word]
+    piece = _cut(texts, boxes, lines)
+    starts = _starts(piece)
+    spans = list(zip(starts.tolist(), [*starts[1:].tolist(), len(texts)] if len(texts) else [], strict=True))
+    piece_boxes = np.empty((len(starts), 4), np.float32)
+    if spans:
+        piece_boxes[:, :2] = np.minimum.reduceat(boxes[:, :2], starts)
+        piece_boxes[:, 2:] = np.maximum.reduceat(boxes[:, 2:], starts)
+    several = _tokens(texts, piece)
+    vocabulary = tuple(dict.fromkeys(token for own in several for token in own))
+    index = {token: k for k, token in enumerate(vocabulary)}
+    skeletons: dict[str, tuple[int, ...]] = {}
+    for k, token in enumerate(vocabulary):
+        key = skeleton(token)
+        skeletons[key] = (*skeletons.get(key, ()), k)
+    label = np.array([_weigh_label(texts[a:b]) for a, b in spans], np.float32)
+    edges, follows = _find_neighbours(piece_boxes, label)
+    counts = np.array([len(own) for own in several], np.int64)
+    return ReadWords(
+        words=words, texts=texts, word=word, boxes=boxes,
+        trust=np.asarray(0.4 + 0.6 * np.clip(words.confidences[word], 0, 1), np.float32),
+        index=index, skeletons=skeletons, vocabulary=vocabulary, spelling=spell(vocabulary),
+        token=np.array([index[token] for own in several for token in own], np.int64),
+        token_starts=np.cumsum(counts) - counts,
+        piece=piece, starts=starts, piece_boxes=piece_boxes,
+        letters=np.array([sum(c.isalnum() for c in text) for text in texts], np.float32),
+        label=label, **edges, follows=follows,
+        types=_find_types(texts, spans, piece, piece_boxes),
+    )  # fmt: skip
+
+
+def _starts(numbers: NDArray[np.integer]) -> Ints:
+    """Where runs of equal numbers begin."""
+    return np.flatnonzero(np.diff(numbers, prepend=-1)).astype(np.int64)
+
+
+def _split(words: Words) -> tuple[tuple[str, ...], Ints, Floats]:
+    """Words cut where a space was lost; boxes by the share of the characters."""
+    texts, word, boxes = [], [], []
+    for i, text in enumerate(words.texts):
+        cuts = [0, *(found.start() for found in _LOST_SPACE.finditer(text) if 0 < found.start() < len(text)), len(text)]
+        y0, x0, y1, x1 = words.boxes[i].tolist()
+        for a, b in pairwise(cuts):
+            texts.append(text[a:b])
+            word.append(i)
+            boxes.append((y0, x0 + (x1 - x0) * a / len(text), y1, x0 + (x1 - x0) * b / len(text)))
+    return tuple(texts), np.array(word, np.int64), np.array(boxes, np.float32).reshape(-1, 4)
+
+
+def _ends_label(text: str) -> bool:
+    return text.endswith((":", "：")) and not text[:-1].isdigit()
+
+
+def _cut(texts: tuple[str, ...], boxes: Floats, lines: NDArray[np.integer]) -> Ints:
+    """The piece of each unit: lines, cut at wide gaps, after colons, and before a label in the middle of a line."""
+    n = len(texts)
+    new = np.zeros(n, bool)
+    height = boxes[:, 2] - boxes[:, 0]
+    length = 0
+    for i in range(n):
+        if (
+            i == 0
+            or lines[i] != lines[i - 1]
+            or boxes[i, 1] - boxes[i - 1, 3] > WIDE_GAP * min(height[i], height[i - 1])
+            or _ends_label(texts[i - 1])
+            or (length >= LONG and _ends_label(texts[i]) and texts[i][0].isupper())
+        ):
+            new[i], length = True, 0
+        length += 1
+    return np.cumsum(new).astype(np.int64) - 1
+
+
+def _tokens(texts: tuple[str, ...], piece: Ints) -> list[tuple[str, ...]]:
+    """Tokens of each unit; of two neighbours also what they make together ("E mail", "ORIGI NATED")."""
+    several = [tokens(text) for text in texts]
+    for i in range(len(texts) - 1):
+        a, b = texts[i], texts[i + 1]
+        if piece[i] == piece[i + 1] and a.isalpha() and b.rstrip(":.,").isalpha() and len(a) + len(b) >= 5:
+            joined = several[i][0] + several[i + 1][0]
+            several[i], several[i + 1] = (*several[i], joined), (*several[i + 1], joined)
+    return several
+
+
+def _weigh_label(texts: tuple[str, ...]) -> float:
+    """How much a piece looks like a label: it ends with a colon, or is made of words that labels are made of."""
+    if len(texts) > 2 * LONG:
+        return 0.0
+    if _ends_label(texts[-1]):
+        return 1.0
+    said = [word for text in texts for word in split_words(text)]
+    letters = [word for word in said if not word.isdigit()]
+    if not letters or any(any(c.isdigit() for c in word) for word in said[1:]):
+        return 0.0
+    known = sum(word in LABEL_WORDS for word in letters) / len(letters)
+    return 0.8 * known if known >= 0.5 else 0.0
+
+
+# --- neighbours --------------------------------------------------------------------------------------------------
+
+
+def _find_neighbours(boxes: Floats, label: Floats) -> tuple[dict[str, NDArray[np.generic]], Ints]:
+    """Edges from each piece to those that may hold its value, by target; and the piece that each one continues."""
+    count = len(boxes)
+    edges: list[tuple[int, int, float, int]] = []
+    follows = np.full(count, -1, np.int64)
+    if count:
+        y0, x0, y1, x1 = boxes.T
+        middle, height = (y0 + y1) / 2, np.maximum(y1 - y0, 1)
+        order = np.argsort(middle, kind="stable")
+        ordered = middle[order]
+        typical = float(np.median(height))
+        right = [_right_of(p, boxes, height, order, ordered, middle, typical) for p in range(count)]
+        below = [_below(p, boxes, height, order, ordered, middle, typical) for p in range(count)]
+        for p in range(count):
+            edges += _edges_of(p, right[p], below[p], below, boxes, label)
+        taken = np.zeros(count, bool)
+        for p in order.tolist():
+            for q, _ in below[p][:1]:
+                gap = y0[q] - y1[p]
+                aligned = abs(x0[q] - x0[p]) < 1.2 * typical or abs(x0[q] + x1[q] - x0[p] - x1[p]) < 1.6 * typical
+                same = max(height[p], height[q]) < 1.7 * min(height[p], height[q])
+                if gap < 0.9 * typical and same and label[q] < 0.9 and (aligned or x0[q] < x0[p]) and not taken[q]:
+                    follows[q], taken[q] = p, True
+    edges.sort(key=lambda edge: edge[1])
+    columns = list(zip(*edges, strict=True)) if edges else [(), (), (), ()]
+    kinds = (np.int64, np.int64, np.float32, np.int64)
+    return {
+        name: np.array(column, kind)
+        for name, column, kind in zip(("source", "target", "weight", "way"), columns, kinds, strict=True)
+    }, follows
+
+
+def _right_of(
+    p: int, boxes: Floats, height: Floats, order: Ints, ordered: Floats, middle: Floats, typical: float
+) -> list[int]:
+    """The next pieces on the row of piece p."""
+    reach = max(float(height[p]), typical)
+    low, high = np.searchsorted(ordered, (middle[p] - reach, middle[p] + reach))
+    near = order[low:high]
+    overlap = np.minimum(boxes[p, 2], boxes[near, 2]) - np.maximum(boxes[p, 0], boxes[near, 0])
+    behind = boxes[near, 1] > (boxes[p, 1] + boxes[p, 3]) / 2
+    near = near[(overlap > 0.4 * np.minimum(height[p], height[near])) & behind & (near != p)]
+    return [int(q) for q in near[np.argsort(boxes[near, 1], kind="stable")][: len(RIGHT)]]
+
+
+def _below(
+    p: int, boxes: Floats, height: Floats, order: Ints, ordered: Floats, middle: Floats, typical: float
+) -> list[tuple[int, int]]:
+    """Pieces in the column under piece p, each with its row, counted from 1."""
+    low = np.searchsorted(ordered, middle[p] + 0.5 * min(float(height[p]), typical))
+    high = np.searchsorted(ordered, middle[p] + MOST_ROWS * 2.5 * typical)
+    near = order[low:high]
+    x0, x1 = boxes[near, 1], boxes[near, 3]
+    overlap = np.minimum(boxes[p, 3], x1) - np.maximum(boxes[p, 1], x0)
+    inside = overlap > 0.3 * np.minimum(boxes[p, 3] - boxes[p, 1], x1 - x0)
+    aligned = (np.abs(x0 - boxes[p, 1]) < 1.5 * typical) & (overlap > 0)
+    near = near[(inside | aligned) & (boxes[near, 0] > middle[p])]
+    out: list[tuple[int, int]] = []
+    rows, last, bottom = 0, float(middle[p]), float(boxes[p, 2])
+    for q in near.tolist():
+        if middle[q] - last > 0.6 * typical:
+            if boxes[q, 0] - bottom > 3.0 * typical or rows >= MOST_ROWS:
+                break
+            rows, last, bottom = rows + 1, float(middle[q]), float(boxes[q, 2])
+        out.append((q, max(rows, 1)))
+    return out
+
+
+def _edges_of(
+    p: int, right: list[int], below: list[tuple[int, int]], columns: list[list[tuple[int, int]]],
+    boxes: Floats, label: Floats,
+) -> list[tuple[int, int, float, int]]:  # fmt: skip
+    """Where the value of piece p may stand. A neighbour that is a label itself is a poor value."""
+    out = []
+    for k, q in enumerate(right):
+        out.append((p, q, RIGHT[k] * (1 - 0.5 * float(label[q])), RIGHT_OF))
+        if label[q] > 0.9:
+            break
+    has_value = bool(right) and label[right[0]] < 0.5
+    for q, row in below:
+        weight = BELOW[row - 1] if row <= len(BELOW) else FAR_BELOW
+        if has_value:
+            weight *= 0.6 if label[p] > 0.9 else 0.85
+        out.append((p, q, weight * (1 - 0.4 * float(label[q])), BELOW_OF))
+    if right:
+        edge = (boxes[p, 1] + boxes[p, 3]) / 2
+        under = [q for q, row in columns[right[0]][:2] if row == 1 and boxes[q, 1] > edge and label[q] < 0.5]
+        out += [(p, q, WRAPPED, WRAPPED_OF) for q in under[:1]]
+    return out
+
+
+# --- types -------------------------------------------------------------------------------------------------------
+
+
+def _find_types(texts: tuple[str, ...], spans: list[tuple[int, int]], piece: Ints, boxes: Floats) -> dict[str, Floats]:
+    out: dict[str, Floats] = {}
+    addresses, legal, capital = (np.zeros(len(spans), np.float32) for _ in range(3))
+    plain = np.ones(len(spans), bool)
+    for p, (start, end) in enumerate(spans):
+        inside = texts[start:end]
+        text = " ".join(inside)
+        found = find_types(text)
+        ends = np.cumsum([len(word) + 1 for word in inside]) - 1
+        begins = ends - [len(word) for word in inside]
+        for kind, marks in found.items():
+            plane = out.setdefault(kind, np.zeros(len(texts), np.float32))
+            for a, b, weight in marks:
+                hit = slice(start + int(np.searchsorted(ends, a, "right")), start + int(np.searchsorted(begins, b)))
+                plane[hit] = np.maximum(plane[hit], weight)
+        addresses[p] = weigh_address(text, found)
+        legal[p] = weigh_company(text)
+        letters = [c for c in text if c.isalpha()]
+        capital[p] = np.mean([c.isupper() for c in letters]) if letters else 0
+        certain = (found.get(kind, ()) for kind in ("amount", "date", "time", "phone"))
+        plain[p] = len(letters) >= 3 and not any(weight >= 0.85 for marks in certain for _, _, weight in marks)
+    if spans:
+        out["address"] = _join_addresses(addresses, boxes)[piece]
+        out["company"] = _weigh_headings(boxes, legal, capital, plain, addresses)[piece]
+    return out
+
+
+def _join_addresses(weights: Floats, boxes: Floats) -> Floats:
+    """Lines of an address lend weight to the lines right above and below them."""
+    out = weights.copy()
+    y0, x0, y1, x1 = boxes.T
+    middle = (y0 + y1) / 2
+    for p in np.flatnonzero(weights >= 0.3):
+        near = np.abs(middle - middle[p]) < 1.9 * max(float(y1[p] - y0[p]), 1)
+        near &= (np.minimum(x1, x1[p]) > np.maximum(x0, x0[p])) & (weights > 0.05)
+        near[p] = False
+        out[near] = np.minimum(1, np.maximum(out[near], weights[near] + 0.5 * weights[p]))
+    return out
+
+
+def _weigh_headings(boxes: Floats, legal: Floats, capital: Floats, plain: Truths, addresses: Floats) -> Floats:
+    """How much each piece looks like the name of who issued the page: at its top, large, in capitals, a legal form."""
+    height = boxes[:, 2] - boxes[:, 0]
+    place = np.argsort(np.argsort(boxes[:, 0], kind="stable"), kind="stable")
+    top = np.clip(1 - place / 6, 0, 1)
+    large = np.clip(height / max(float(np.median(height)), 1) - 1, 0, 1)
+    weight = (0.45 * top + 0.2 * large + 0.1 * (capital > 0.8) + 0.35 * legal) * np.where(plain, 1, 0.3)
+    return np.asarray(np.clip(weight * (1 - 0.5 * np.minimum(addresses, 1)), 0, 1), np.float32)

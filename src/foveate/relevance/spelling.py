@@ -1,0 +1,116 @@
+"""Words as they are compared: equal, plural, shortened, misread.
+
+    >>> alike("supplier", "suppller") > 0.8, alike("house", "mouse")
+    (True, 0.0)
+
+A reader of images confuses letters that look alike (0 O, 1 l I, 5 S, rn m), loses spaces ("TAXINVOICE"), and drops or
+adds a letter. Short words must be equal, or equal but for such letters; longer ones may differ by a letter or two.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import zlib
+from difflib import SequenceMatcher
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+GRAMS = 256  # hashed pairs and triples of letters
+PLURAL, LOOKS_ALIKE = 0.97, 0.93
+RATIO = 0.75  # least share of equal letters of two words of four letters and more
+INSIDE = 0.8  # a word at either end of a longer one
+_JOINTS = re.compile(r"[^\W_]+(?:[&/'’.\-][^\W_]+)*|#")
+_RUNS = re.compile(r"[A-Z]{2,}(?=[A-Z][a-z])|[A-Z]?[a-zà-ÿ]{2,}|[^\W\d_]{2,}")
+_LOOKS = str.maketrans("0q1i|!5$826", "oollllssbzb")
+
+
+def fold(text: str) -> str:
+    """Text as it is compared: NFKC, case folded."""
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def split_words(text: str) -> list[str]:
+    """Words of a text, folded: runs of letters and digits; what joins them inside ("b&w", "a/c", "e-mail") stays."""
+    return ["number" if word == "#" else re.sub(r"['’]s$", "", word) for word in _JOINTS.findall(fold(text))]
+
+
+@lru_cache(maxsize=16384)
+def tokens(text: str) -> tuple[str, ...]:
+    """What a word of a page may be compared as: the whole, its parts between joints, runs of one kind of letters."""
+    found = split_words(text)
+    whole = "".join(c for c in fold(text) if c.isalnum())
+    out = [whole, *found] if whole else found
+    for word in found:
+        if not word.isalnum():
+            out += [part for part in re.split(r"[\W_]", word) if part]
+    out += [fold(run) for run in _RUNS.findall(text)]
+    return tuple(dict.fromkeys(out)) or (fold(text),)
+
+
+@lru_cache(maxsize=16384)
+def skeleton(word: str) -> str:
+    """A word with letters that look alike as one: "t0tai" and "total" are the same."""
+    return word.replace("rn", "m").replace("vv", "w").translate(_LOOKS)
+
+
+@lru_cache(maxsize=16384)
+def forms(word: str) -> tuple[tuple[str, float], ...]:
+    """A word and its plural or singular, each with what it counts."""
+    out = {word: 1.0}
+    out.setdefault("".join(c for c in word if c.isalnum()) or word, 1.0)
+    if len(word) > 2 and word.isalpha():
+        others = [word + "s", word + "es"]
+        if word.endswith("y"):
+            others.append(word[:-1] + "ies")
+        if word.endswith("ies"):
+            others.append(word[:-3] + "y")
+        elif word.endswith("es"):
+            others.append(word[:-2])
+        if word.endswith("s") and not word.endswith("ss"):
+            others.append(word[:-1])
+        for other in others:
+            out.setdefault(other, PLURAL)
+    return tuple(out.items())
+
+
+@lru_cache(maxsize=131072)
+def alike(word: str, other: str, least: float = RATIO) -> float:
+    """Similar spelling of two different words, in [0, .95]: 0 below the least ratio of equal letters."""
+    a, b = skeleton(word), skeleton(other)
+    if a == b:
+        return LOOKS_ALIKE
+    if len(a) < 4 or len(b) < 3:
+        return 0.0
+    if len(b) > len(a) and (b.startswith(a) or b.endswith(a)):
+        return INSIDE if len(a) > 0.4 * len(b) else 0.6 * INSIDE
+    if len(b) >= 5 and len(b) > 0.6 * len(a) and a.startswith(b):
+        return 0.75
+    matcher = SequenceMatcher(None, a, b, autojunk=False)
+    if matcher.real_quick_ratio() < least or matcher.quick_ratio() < least or (ratio := matcher.ratio()) < least:
+        return 0.0
+    if least == RATIO and a[0] != b[0] and ratio < 0.85:  # "house" and "mouse" are two words
+        return 0.0
+    return 0.55 + 0.4 * (ratio - least) / (1 - least)
+
+
+@lru_cache(maxsize=16384)
+def _count(word: str) -> tuple[tuple[int, ...], float]:
+    padded = f"^{word[:40]}$"
+    grams = [padded[i : i + k] for k in (2, 3) for i in range(len(padded) - k + 1)]
+    places = tuple(zlib.crc32(gram.encode()) % GRAMS for gram in grams)
+    return places, 1 / float(np.sqrt((np.bincount(places) ** 2).sum()))
+
+
+def spell(words: tuple[str, ...]) -> NDArray[np.float32]:
+    """Unit vectors of spelling, float32 [n, GRAMS]: counts of pairs and triples of letters, hashed.
+
+    Words that are alike have a cosine above .3, so one product finds them among thousands.
+    """
+    out = np.zeros((len(words), GRAMS), np.float32)
+    for row, word in zip(out, words, strict=True):
+        places, scale = _count(skeleton(word))
+        np.add.at(row, list(places), scale)
+    return out
