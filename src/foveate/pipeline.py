@@ -157,7 +157,7 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
             (relevance/fusion.py): the question against what is in the pixels and what stands out.
         weights: of the formulas of those two.
         cues: False keeps words like "red" and "written" from using their channels (relevance/cues.py).
-        reading: False leaves out what was read in the image (relevance/reading.py); a texture that was not read has none.
+        reading: False leaves out what was read in the image (relevance/reading.py).
         smoothing: share of its segment's mean in each cell of the map, 0 to 1; default 0.3.
         prior: what was relevant before, to be mixed in: a Relevance over an image of this size (another frame's, say:
             a relevance does not know its texture), the name of a plane (an earlier pass, "attention_prev", "gaze"), or

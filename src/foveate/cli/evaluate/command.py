@@ -47,6 +47,7 @@ def evaluate_relevance(
         str | None,
         typer.Option(help="A or B: one half of the images, by their names. Tune on one, report the other."),
     ] = None,
+    read: Annotated[bool, typer.Option("--read", help="Read what is written first: seconds an image.")] = False,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for report.json, pairs.jsonl and cases.png; made if needed.")
     ] = Path("foveate-bench"),
@@ -59,9 +60,9 @@ def evaluate_relevance(
     if half is not None:
         check_choice("--half", half, HALVES, fix="leave it out for all images")
     if (data / "queries.json").is_file():
-        _evaluate_questions(data, encoder or "nano", limit, long_side, half, out)
+        _evaluate_questions(data, encoder or "nano", limit, long_side, half, out, read)
     elif (data / "annotations.json").is_file():
-        _evaluate_things(data, encoder or "nano", limit, long_side, half, out)
+        _evaluate_things(data, encoder or "nano", limit, long_side, half, out, read)
     else:
         raise OptionError(
             f"'{data}' has neither annotations.json nor queries.json",
@@ -70,7 +71,9 @@ def evaluate_relevance(
         )
 
 
-def _evaluate_things(data: Path, encoder: str, limit: int, long_side: int | None, half: str | None, out: Path) -> None:
+def _evaluate_things(
+    data: Path, encoder: str, limit: int, long_side: int | None, half: str | None, out: Path, read: bool
+) -> None:
     """The names of a COCO-style folder, its stuff where it has label masks, and compression."""
     from foveate.cli.evaluate.coco import read_folder
     from foveate.cli.evaluate.open import measure as measure_open
@@ -84,7 +87,7 @@ def _evaluate_things(data: Path, encoder: str, limit: int, long_side: int | None
     stuff = read_stuff(folder)
     make_folder(out)  # before the minutes of work; and every result is written before anything is printed
     with counting("relevance", min(limit, len(folder.images))) as progress:
-        report, pairs = measure(folder, encoder, limit, long_side, progress)
+        report, pairs = measure(folder, encoder, limit, long_side, progress, read=read)
     report["half"] = half
     write_whole(out / "pairs.jsonl", _lines(pairs))
     write_whole(out / "report.json", json.dumps(report, indent=1).encode())
@@ -92,10 +95,10 @@ def _evaluate_things(data: Path, encoder: str, limit: int, long_side: int | None
     report["compression"], report["compression_maps"] = compression["rows"], compression["maps"]
     if stuff is not None:
         with counting("stuff", min(limit, len(stuff.photographs))) as progress:
-            report["stuff"], asked = measure_open(stuff, encoder, limit, long_side, progress)
+            report["stuff"], asked = measure_open(stuff, encoder, limit, long_side, progress, read=read)
         write_whole(out / "stuff.jsonl", _lines(asked))
     write_whole(out / "report.json", json.dumps(report, indent=1).encode())
-    write_picture(out / "cases.png", draw_cases(folder, encoder, pairs, long_side))
+    write_picture(out / "cases.png", draw_cases(folder, encoder, pairs, long_side, read=read))
     sizes = f"\n{encoder}, by the thing's share of the image: up to 1 %, up to 10 %, more"
     print_rows(report, ("map", *_metrics()))
     print_rows(report, ("things", *_metrics()), "sizes", sizes)
@@ -115,7 +118,7 @@ def _evaluate_things(data: Path, encoder: str, limit: int, long_side: int | None
 
 
 def _evaluate_questions(
-    data: Path, encoder: str, limit: int, long_side: int | None, half: str | None, out: Path
+    data: Path, encoder: str, limit: int, long_side: int | None, half: str | None, out: Path, read: bool
 ) -> None:
     """The open questions of a folder with queries.json."""
     from foveate.cli.evaluate.open import draw_cases, measure
@@ -127,11 +130,11 @@ def _evaluate_questions(
     questions = questions if half is None else questions.half(half)
     make_folder(out)
     with counting("relevance", min(limit, len(questions.photographs))) as progress:
-        report, asked = measure(questions, encoder, limit, long_side, progress)
+        report, asked = measure(questions, encoder, limit, long_side, progress, read=read)
     report["half"] = half
     write_whole(out / "pairs.jsonl", _lines(asked))
     write_whole(out / "report.json", json.dumps(report, indent=1).encode())
-    write_picture(out / "cases.png", draw_cases(questions, encoder, asked, long_side))
+    write_picture(out / "cases.png", draw_cases(questions, encoder, asked, long_side, read=read))
     _show_questions(report)
     print_rows(
         report,

@@ -146,6 +146,8 @@ def measure(
     limit: int | None = None,
     long_side: int | None = None,
     progress: Callable[[int], None] = lambda done: None,
+    *,
+    read: bool = False,
 ) -> tuple[dict[str, Any], list[Asked]]:
     """-> (report, one Asked for each question). The report has rows by kind in three tables, and one row a map.
 
@@ -154,7 +156,7 @@ def measure(
     random = np.random.default_rng(SEED)
     asked: list[Asked] = []
     for number, photograph, rgb in questions.read(limit):
-        texture = encode(rgb, encoder=encoder, long_side=long_side)
+        texture = encode(rgb, encoder=encoder, long_side=long_side, read=read)
         asked += _ask_all(texture, encoder, number, photograph.file, photograph.questions, random)
         progress(number + 1)
     if not any(one.there for one in asked):
@@ -163,10 +165,12 @@ def measure(
             expected="at least one, with its regions",
             fix="leave out --half and --limit, or add questions",
         )
-    return _report(questions, encoder, long_side, asked), asked
+    return _report(questions, encoder, long_side, asked) | {"read": read}, asked
 
 
-def draw_cases(questions: Questions, encoder: str, asked: Sequence[Asked], long_side: int | None = None) -> Image.Image:
+def draw_cases(
+    questions: Questions, encoder: str, asked: Sequence[Asked], long_side: int | None = None, *, read: bool = False
+) -> Image.Image:
     """The best, the worst and some random questions by average precision: the answer outlined, heat below."""
     there = [one for one in asked if one.there]
     kinds = choose_cases(there, [one.found[encoder].precision for one in there])

@@ -84,6 +84,8 @@ def measure(
     limit: int,
     long_side: int | None = None,
     progress: Callable[[int], None] = lambda done: None,
+    *,
+    read: bool = False,
 ) -> tuple[dict[str, Any], list[Pair]]:
     """-> (report, pairs). The report has one row a map, rows by size of the encoder's, presence, and objectness.
 
@@ -95,7 +97,7 @@ def measure(
     asked: list[tuple[float, bool, int]] = []  # confidence, whether the thing is there, image
     before: Floats | None = None
     for number, item in enumerate(folder.labelled(limit)):
-        texture = encode(item.rgb, encoder=encoder, long_side=long_side)
+        texture = encode(item.rgb, encoder=encoder, long_side=long_side, read=read)
         every = dict(zip(questions, score(texture, list(questions.values()), encoder=encoder), strict=True))
         asked += [(relevance.confidence, name in item.masks, number) for name, relevance in every.items()]
         shape = next(iter(item.masks.values())).shape
@@ -117,10 +119,12 @@ def measure(
             pairs.append(Pair(item.name, number, name, float(mask.mean()), every[name].confidence, found))
         before = next(iter(maps.values()))
         progress(number + 1)
-    return _report(folder, encoder, long_side, pairs, asked), pairs
+    return _report(folder, encoder, long_side, pairs, asked) | {"read": read}, pairs
 
 
-def draw_cases(folder: Folder, encoder: str, pairs: Sequence[Pair], long_side: int | None = None) -> Image.Image:
+def draw_cases(
+    folder: Folder, encoder: str, pairs: Sequence[Pair], long_side: int | None = None, *, read: bool = False
+) -> Image.Image:
     """The best, the worst and some random pairs by average precision: the thing outlined, heat below."""
     kinds = choose_cases(pairs, [pair.found[encoder].precision for pair in pairs])
     chosen = {pair.image for some in kinds.values() for pair in some}

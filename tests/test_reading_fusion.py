@@ -1,0 +1,141 @@
+"""What was read, in the map of a question: it takes the map's place where words answer, and stays silent elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import foveate
+from foveate.core.errors import OptionError, QueryError
+from foveate.reading.words import Word, Words
+from foveate.relevance.fusion import CERTAIN, ENTERS, Reading, _on_thing, weigh
+from foveate.texture.texture import Texture
+
+PAGE = [
+    Word("RECEIPT", (20, 180, 50, 330), 0.99, 0),
+    Word("Date:", (100, 40, 120, 90), 0.98, 1),
+    Word("12/03/2024", (100, 110, 120, 220), 0.98, 1),
+    Word("Apples", (200, 40, 220, 110), 0.97, 2),
+    Word("3.20", (200, 400, 220, 450), 0.97, 3),
+    Word("TOTAL", (300, 40, 320, 110), 0.99, 4),
+    Word("34.50", (300, 400, 320, 460), 0.99, 5),
+    Word("From:", (400, 40, 420, 90), 0.99, 6),
+    Word("Ann", (400, 110, 420, 150), 0.99, 6),
+    Word("Lee", (400, 155, 420, 190), 0.99, 6),
+]
+
+
+@pytest.fixture(scope="module")
+def blank() -> Texture:
+    """A sheet of paper with grey bars in the place of words: nano sees nothing in it."""
+    rgb = np.full((512, 512, 3), 245, np.uint8)
+    for word in PAGE:
+        y0, x0, y1, x1 = map(int, word.box)
+        rgb[y0 + 4 : y1 - 4, x0:x1] = 90
+    return foveate.encode(rgb)
+
+
+@pytest.fixture(scope="module")
+def page(blank: Texture) -> Texture:
+    return blank.with_words(Words.of(PAGE, "by hand"))
+
+
+def inside(relevance: foveate.Relevance, text: str) -> bool:
+    """Whether the best cell touches the word."""
+    y0, x0, y1, x1 = next(word.box for word in PAGE if word.text == text)
+    y, x = np.unravel_index(relevance.map.argmax(), relevance.map.shape)
+    size = 512 / relevance.grid.h
+    return bool(y0 < (y + 1) * size and y1 > y * size and x0 < (x + 1) * size and x1 > x * size)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("what is the total?", "34.50"),
+        ("how much was the total?", "34.50"),
+        ("what is the date?", "12/03/2024"),
+        ("when was it bought?", "12/03/2024"),
+        ('the word "Apples"', "Apples"),
+        ("the line that says RECEIPT", "RECEIPT"),
+    ],
+)
+def test_the_map_points_at_the_answer(page: Texture, question: str, answer: str) -> None:
+    relevance = foveate.score(page, question)
+    assert inside(relevance, answer)
+    assert relevance.detected
+    assert relevance.words[0].text == answer
+    kept = foveate.allocate(relevance, 12)
+    best = kept.why(int(kept.scores.argmax()))
+    assert str(best["words"]).startswith(answer + ", ")
+    assert best["reading"] > 0.4  # type: ignore[operator]
+
+
+def test_the_words_of_an_answer_are_kept_whole(page: Texture) -> None:
+    kept = foveate.allocate(foveate.score(page, "what is the total?"), 40)
+    size = 512 / kept.grid.h
+    y0, x0, y1, x1 = PAGE[6].box
+    rows, columns = slice(int(y0 // size), -int(-y1 // size)), slice(int(x0 // size), -int(-x1 // size))
+    assert kept.mask[rows, columns].all()
+
+
+def test_a_question_without_a_noun_asks_for_what_is_written(blank: Texture, page: Texture) -> None:
+    with pytest.raises(QueryError):
+        foveate.score(blank, "who is it from?")
+    relevance = foveate.score(page, "who is it from?")
+    assert {word.text for word in relevance.words[:2]} == {"Ann", "Lee"}
+    with pytest.raises(QueryError):
+        foveate.score(page, "")
+
+
+@pytest.mark.parametrize("question", ["where is the dog?", "a bicycle", "the red car"])
+def test_silent_where_nothing_written_is_asked_for(blank: Texture, page: Texture, question: str) -> None:
+    without, read = foveate.score(blank, question), foveate.score(page, question)
+    np.testing.assert_array_equal(without.map, read.map)
+    assert not read.detected
+    assert read.confidence == pytest.approx(without.confidence, abs=0.2)
+
+
+def test_writing_that_is_not_there_is_not_found(page: Texture) -> None:
+    relevance = foveate.score(page, 'the sign that says "STOP"')
+    assert not relevance.detected
+    assert relevance.confidence < 0.3
+
+
+def test_left_out_when_asked(blank: Texture, page: Texture) -> None:
+    plain, without = foveate.score(blank, "the total"), foveate.score(page, "the total", reading=False)
+    np.testing.assert_array_equal(plain.map, without.map)
+    assert "reading" not in without.reasons
+    assert without.words == ()
+    with pytest.raises(OptionError):
+        foveate.score(page, "the total", reading="yes")  # type: ignore[arg-type]
+
+
+def test_a_texture_from_its_file_answers_alike(page: Texture, tmp_path: Path) -> None:
+    page.save(tmp_path / "page.safetensors")
+    loaded = Texture.load(tmp_path / "page.safetensors")
+    assert loaded.words is not None
+    assert list(loaded.words) == list(page.words or ())
+    first, second = (foveate.score(t, "what is the total?") for t in (page, loaded))
+    np.testing.assert_array_equal(first.map, second.map)
+
+
+def test_the_weight_of_a_confidence() -> None:
+    assert weigh(0) == weigh(ENTERS) == 0
+    assert weigh(CERTAIN) == weigh(1) == 1
+    assert 0 < weigh((ENTERS + CERTAIN) / 2) < 1
+    assert Reading(np.zeros((1, 1), np.float32), 0.9, 1.0, False, ()).weight == 1
+
+
+def test_writing_on_a_thing(page: Texture) -> None:
+    words = page.words
+    assert words is not None
+    sign = np.zeros(page.grid.shape, np.float32)
+    sign[:10] = 0.9  # the upper sixth, where RECEIPT stands
+    on = _on_thing(words, {"sign": sign}, "sign", page)
+    assert on[0] == 1
+    assert on[-1] < 0.1
+    unseen = _on_thing(words, {"sign": sign * 0}, "sign", page)
+    assert (unseen == 1).all()
+    np.testing.assert_array_equal(_on_thing(words, {}, "sign", page), 1)
