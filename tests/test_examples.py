@@ -19,8 +19,8 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 
 
-def test_there_is_one_for_each_family_and_one_for_video() -> None:
-    names = {*FAMILIES, "video"}
+def test_there_is_one_for_each_family_for_video_and_for_pages() -> None:
+    names = {*FAMILIES, "video", "receipt"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == names
     assert all(f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text() for name in names)
 
@@ -32,6 +32,16 @@ def test_video_follows_a_bus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert said.count("encoded") >= 3
     assert said.count("propagated") >= 24
     assert "the bus -> found" in said
+
+
+def test_a_receipt_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["receipt.py", "--out", str(tmp_path)])
+    runpy.run_path(str(EXAMPLES / "receipt.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    assert "what is the total? -> 24.14, " in said
+    assert "when was this bought? -> 09/11/2026, " in said
+    assert 'the line that says "Broccoli" -> Broccoli, ' in said
+    assert len(list(tmp_path.glob("*.png"))) == 4
 
 
 @pytest.mark.parametrize("name", list(FAMILIES))
