@@ -52,6 +52,14 @@ def index(
         Path | None,
         typer.Option(help="A store that a new one is made like: parts of unlike machines then merge."),
     ] = None,
+    read: Annotated[
+        bool,
+        typer.Option(
+            "--read",
+            help="Read what is written in the images, seconds each: 'foveate search' then finds that, too. Of a store "
+            "that has images without their words, these are read; one that is read goes on so without this option.",
+        ),
+    ] = False,
     engine: EngineName = "local",
     gpus: Gpus = 0.0,
     address: Address = None,
@@ -70,9 +78,12 @@ def index(
     known = Store(output, encoder=encoder, basis=cells, rank=rank, long_side=long_side)
     several, by = make_engine(engine, workers, gpus, address)
     elsewhere = None if engine == "local" else by  # here, a file whose content is known is not encoded
-    with _count_images(encoder) as progress:
+    reads = read or bool(known.identity and known.identity.reader)
+    with _count_images(encoder, "reading and indexing" if reads else "indexing") as progress:
         try:
-            added = known.add(images, workers=several, part=shard, like=like, engine=elsewhere, progress=progress)
+            added = known.add(
+                images, workers=several, part=shard, like=like, engine=elsewhere, read=read or None, progress=progress
+            )
         except KeyboardInterrupt:
             done = 0 if known.identity is None else len(known)
             typer.echo(f"interrupted; {done} images are in the store, and the same command goes on", err=True)
@@ -81,24 +92,26 @@ def index(
     if added.bad:
         rows = [(path, why) for path, why in added.bad[:SHOWN]]
         more = f", {len(added.bad) - SHOWN} more in the last line" if len(added.bad) > SHOWN else ""
-        print_table(f"{len(added.bad)} files are no images that can be read{more}", ("file", "why"), rows)
+        what = "files are no images, or cannot be read" if reads else "files are no images that can be read"
+        print_table(f"{len(added.bad)} {what}{more}", ("file", "why"), rows)
     rate = added.added / added.seconds if added.seconds else 0.0
     facts = [
         ("added", f"{added.added} in {added.seconds:.1f} s, {rate:.1f} images a second"),
+        *([("read", f"{added.read}; {stats['read']} of the store's images, by {stats['reader']}")] if reads else []),
         ("known before", f"{added.known}; {added.linked} more names of images that are there"),
         ("in the store", f"{stats['names']} names, {stats['images']} images, {stats['bytes'] / 1e6:.1f} MB"),
         ("an image takes", f"{stats.get('bytes_an_image', 0) / 1e3:.0f} KB, {stats.get('cells_an_image', 0)} cells"),
     ]
     print_table(str(output), ("what", "value"), facts)
     print_json(
-        store=str(output), added=added.added, linked=added.linked, known=added.known,
+        store=str(output), added=added.added, newly_read=added.read, linked=added.linked, known=added.known,
         bad=[{"path": path, "why": why} for path, why in added.bad], seconds=round(added.seconds, 3),
         **{name: value for name, value in stats.items() if name != "store"},
     )  # fmt: skip
 
 
 @contextmanager
-def _count_images(encoder: str | None) -> Iterator[Callable[[Progress], None]]:
+def _count_images(encoder: str | None, doing: str) -> Iterator[Callable[[Progress], None]]:
     """A spinner while the basis is fitted, then a bar with rate and time left."""
     with ExitStack() as stack:
         first = stack.enter_context(ExitStack())
@@ -108,7 +121,7 @@ def _count_images(encoder: str | None) -> Iterator[Callable[[Progress], None]]:
         def show(progress: Progress) -> None:
             if not bar:
                 first.close()
-                bar.append(stack.enter_context(counting("indexing", progress.total, "images")))
+                bar.append(stack.enter_context(counting(doing, progress.total, "images")))
             bar[0](progress.done)
 
         yield show

@@ -20,7 +20,9 @@ class RapidReader:
     def read(self, rgb: NDArray[np.uint8]) -> list[Word]:
         """uint8 [H, W, 3] -> words, line by line."""
         found = load_engine()(np.ascontiguousarray(rgb[..., ::-1]), return_word_box=True)
-        words = []
+        words: list[Word] = []
+        if not found.txts:  # then its words are a line that is none
+            return words
         for number, line in enumerate(found.word_results or ()):
             for text, confidence, quad in filter(None, line or ()):  # an empty one stands for a line without words
                 if not text.strip() or quad is None:

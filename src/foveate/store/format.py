@@ -13,10 +13,13 @@ A record of 64 x 48 cells takes about 70 KB:
     saliency   uint8 [h, w]        in 255ths
     valid      uint8 [h, w]        opaque share of each cell, of an image with alpha
     thumbnail  uint8 [bytes]       a JPEG, 128 pixels along its long side
+    words      uint8 [bytes]       what is written in the image, where somebody read it (words.py)
     vectors    float16 [k, s]      image-level vectors in the shared space (record.py)
 
 * The key of an image is the SHA-256 of format version, encoder, basis, preprocessing and the SHA-256 of its bytes: the
-  same bytes have the same key, wherever they lie; other numbers have another key.
+  same bytes have the same key, wherever they lie; other numbers have another key. Words are not part of it: they may be
+  added to an image later, by a record in a later shard with the same key.
+* A store whose images are read has version 2, any other version 1, which older releases know.
 * Every shard repeats identity and space, and its header holds all that the index knows. Shards read in the order of
   their numbers make the store whole again. One without images adds names, or removes some.
 * Shards are written here, not by the safetensors library, because the tensors of an image must lie side by side: a
@@ -35,7 +38,7 @@ import stat
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -52,7 +55,8 @@ from foveate.store.disk import Disk
 from foveate.texture.basis import Basis, Metric, inward
 from foveate.texture.texture import EncoderStamp
 
-FORMAT, VERSION = "foveate-store", 1
+FORMAT, VERSION = "foveate-store", 2  # 2: words
+WITHOUT_WORDS = 1  # the version of a store that nobody reads, and of all keys
 PREPROCESSING = 1  # image.py's rules and the numbers of record.py; changes whenever a record's bytes would
 SPACE_FILE, FORMAT_FILE, ANN_FILE = "basis.safetensors", "format.json", "vectors.faiss"
 FOLDER = "shards"
@@ -69,13 +73,14 @@ CODES = {dtype: code for code, dtype in DTYPES.items()}
 SPACE = ("space.mean", "space.rows", "space.steps")
 TENSORS = {
     "basis.mean": "F32", "basis.rows": "F16", "basis.steps": "F32", "rivals": "F16",
-    "embedding": "I8", "residual": "U8", "saliency": "U8", "valid": "U8", "thumbnail": "U8",
+    "embedding": "I8", "residual": "U8", "saliency": "U8", "valid": "U8", "thumbnail": "U8", "words": "U8",
 }  # fmt: skip
 HEAD, VECTORS = "record", "vectors"  # beside the tensors, where a record travels
 
 # Limits of what is read. Nothing that foveate writes comes near them.
 MOST_WIDTH, MOST_VECTORS, MOST_SHARDS = 2**14, 2**8, 99_999_999
 MOST_FORMAT, MOST_HEADER, MOST_PIECE = 2**20, 100_000_000, 2**30  # bytes: format.json, a header, read at once
+MOST_WORDS = 2**24  # bytes of what is written in an image: 100,000 words take a quarter
 MOST_CRC, MOST_INT = 2**32 - 1, 2**63 - 1
 HUGE = 1e9  # numbers of a basis are smaller
 
@@ -136,6 +141,8 @@ class Identity:
         space: hash of the shared basis: of the cells where kind is "shared", of the image-level vectors always.
         long_side: working size of the encoder; None is its default.
         vectors: image-level vectors an image.
+        reader: who reads what is written in the images ("rapidocr"); "" is nobody. Images that were indexed before
+            somebody read the store are in it without words.
     """
 
     encoder: EncoderStamp
@@ -144,25 +151,39 @@ class Identity:
     space: str
     long_side: int | None
     vectors: int
+    reader: str = ""
 
     def key(self, image: str) -> str:
         """Key of an image: 64 hex digits. `image` is the SHA-256 of its bytes, in hex."""
         basis = self.space if self.kind == "shared" else "own"
-        parts = [VERSION, self.encoder.name, self.encoder.revision, basis, self.rank, PREPROCESSING, self.long_side]
+        parts = [
+            WITHOUT_WORDS,
+            self.encoder.name,
+            self.encoder.revision,
+            basis,
+            self.rank,
+            PREPROCESSING,
+            self.long_side,
+        ]
         return hashlib.sha256(json.dumps([*parts, image]).encode()).hexdigest()
+
+    def admits(self, other: Identity) -> bool:
+        """Whether images of the other identity belong into a store of this one: they may lack words, nothing else."""
+        return other in (self, replace(self, reader=""))
 
     def as_json(self) -> dict[str, Any]:
         """The content of format.json; `parse_identity` reads it."""
         encoder = self.encoder
         return {
             "format": FORMAT,
-            "version": VERSION,
+            "version": VERSION if self.reader else WITHOUT_WORDS,
             "encoder": {"name": encoder.name, "revision": encoder.revision, "width": int(encoder.width)},
             "basis": self.kind,
             "rank": int(self.rank),
             "space": self.space,
             "preprocessing": {"version": PREPROCESSING, "long_side": self.long_side},
             "vectors": int(self.vectors),
+            **({"reader": self.reader} if self.reader else {}),
         }
 
 
@@ -180,6 +201,9 @@ def parse_identity(content: Any, where: str) -> Identity:
             )
         encoder, side = content["encoder"], content["preprocessing"]["long_side"]
         width = number(encoder["width"], MOST_WIDTH, 1)
+        reader = "" if version == WITHOUT_WORDS else text(content["reader"])
+        if version != WITHOUT_WORDS and not (reader and reader.isprintable()):
+            raise ValueError(f"reader {reader!r}")
         return Identity(
             EncoderStamp(text(encoder["name"]), text(encoder["revision"]), width),
             content["basis"],
@@ -187,6 +211,7 @@ def parse_identity(content: Any, where: str) -> Identity:
             text(content["space"]),
             None if side is None else number(side, MAX_PIXELS, 1),
             number(content["vectors"], MOST_VECTORS, 1),
+            reader,
         )
     except StoreVersionError:
         raise
@@ -355,7 +380,7 @@ def sha256(content: bytes) -> str:
 
 
 def shapes_of(identity: Identity, cells: tuple[int, int], flags: int, negatives: bool) -> dict[str, tuple[int, ...]]:
-    """Shapes of a record's tensors by name, in their order, but for the thumbnail, which is the last."""
+    """Shapes of a record's tensors by name, in their order, up to the thumbnail and the words, which come last."""
     shapes: dict[str, tuple[int, ...]] = {}
     if identity.kind == "own":
         width = identity.encoder.width
@@ -396,13 +421,14 @@ class Name:
 @dataclass(frozen=True, eq=False)
 class Entry:
     """One image of a shard: `head` of Record.as_json; start and length of its tensors in the file, in bytes; the length
-    of its thumbnail; whether it has a plane of negatives."""
+    of its thumbnail; whether it has a plane of negatives; the length of its words, 0 where nobody read it."""
 
     head: dict[str, Any]
     start: int
     length: int
     thumbnail: int
     negatives: bool
+    words: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -557,7 +583,12 @@ def _entry(places: _Places, position: int, head: dict[str, Any], identity: Ident
     for name, shape in shapes_of(identity, (h, w), flags, negatives).items():
         places.take(f"{position}.{name}", TENSORS[name], shape)
     _, (thumbnail,) = places.take(f"{position}.thumbnail", TENSORS["thumbnail"])
-    return Entry(head, start, places.end - start, thumbnail, negatives)
+    words = 0
+    if f"{position}.words" in places.tensors:
+        _, (words,) = places.take(f"{position}.words", TENSORS["words"])
+        if not identity.reader or not 1 <= words <= MOST_WORDS:
+            raise ValueError(f"image {position} has {words} bytes of words, read by {identity.reader!r}")
+    return Entry(head, start, places.end - start, thumbnail, negatives, words)
 
 
 def _array(file: Any, tensor: dict[str, Any], first: int) -> NDArray[Any]:

@@ -4,17 +4,21 @@
 * Rows are made from the header of a shard that is already on the disk (`admit`), never otherwise: a row without a shard
   is impossible. Reading all shards in the order of their numbers makes the index again.
 * Rows are checked where they are read: `ImageRow`, `ShardRow`, `unpack_name`. An index may be hostile, or old.
+* What is written in the images of a store that is read is in `writing`, by their ids (words.py makes the texts), and
+  every token of it, forwards and backwards, in `tokens`, by which similar ones are found. Where Python's SQLite lacks
+  FTS5 there are no such tables, and no search by writing.
 * Each thread has a connection of its own, and so has each process after a fork.
 * In a folder that cannot be written to, SQLite could not even read in WAL mode: there, the index is made in memory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import stat
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,6 +58,11 @@ CREATE TABLE IF NOT EXISTS counter (changes INTEGER NOT NULL);
 INSERT INTO counter SELECT abs(random() % 1099511627776) WHERE NOT EXISTS (SELECT * FROM counter);
 PRAGMA user_version = 1;
 """
+WRITING = """
+CREATE VIRTUAL TABLE IF NOT EXISTS writing USING fts5 (text, tokenize = 'ascii');
+CREATE TABLE IF NOT EXISTS tokens (token TEXT PRIMARY KEY, backwards TEXT NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS tokens_backwards ON tokens (backwards);
+"""  # the tokenizer has nothing to do but to cut at spaces
 TABLES = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
 IMAGES = "key, image, sequence, position, start, length, crc, height, width, h, w, flags, step, thumbnail, rivals"
 ROW = (
@@ -158,15 +167,18 @@ class _Connection:
 
 
 class Index:
-    """Connections to one index. `where` is the file, or None for one in memory; `frozen`: nobody can write to it."""
+    """Connections to one index. `where` is the file, or None for one in memory; `frozen`: nobody can write to it.
 
-    def __init__(self, where: Path | None, frozen: bool = False) -> None:
-        self.where, self.frozen = where, frozen
+    `read`: whether the store's images are read. `texts`: whether it keeps what is written in them.
+    """
+
+    def __init__(self, where: Path | None, frozen: bool = False, read: bool = False) -> None:
+        self.where, self.frozen, self.texts = where, frozen, read and has_search()
         self._local = threading.local()
         self._memory: sqlite3.Connection | None = None
         if where is None:
             self._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            self._memory.executescript(SCHEMA)
+            self._memory.executescript(schema(self.texts))
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -243,7 +255,7 @@ class Index:
 
     def check(self) -> None:
         """Compare what does not grow with the images: tables and shards. Raises StoreDamagedError."""
-        if self.ask(TABLES) != _tables():
+        if self.ask(TABLES) != _tables(self.texts):
             raise damaged_index(self.where, "its tables are others")
         self.shards()
         if not 0 <= self.changes < MOST_INT // 2:
@@ -269,6 +281,12 @@ class Index:
         lost = "SELECT 1 FROM names WHERE image NOT IN (SELECT id FROM images) UNION ALL SELECT 1 FROM images WHERE "
         if self.ask(f"{lost} sequence NOT IN (SELECT sequence FROM shards) LIMIT 1"):
             raise damaged_index(self.where, "names without images, or images without shards")
+        if self.texts and not self.frozen:
+            try:
+                self.connection.execute("INSERT INTO writing (writing) VALUES ('integrity-check')")
+            except sqlite3.DatabaseError as cause:
+                if "readonly" not in str(cause):
+                    raise damaged_index(self.where, cause) from cause
 
     def close(self) -> None:
         """Close this thread's connection; the next question opens another."""
@@ -276,8 +294,24 @@ class Index:
 
 
 @cache
-def _tables() -> list[tuple[Any, ...]]:
-    return Index(None).ask(TABLES)
+def has_search() -> bool:
+    """Whether Python's SQLite can search in texts."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        try:
+            connection.execute("CREATE VIRTUAL TABLE t USING fts5 (text)")
+        except sqlite3.OperationalError:
+            return False
+    return True
+
+
+def schema(texts: bool) -> str:
+    """The tables of an index; `texts`: of one that keeps what is written."""
+    return SCHEMA + WRITING * texts
+
+
+@cache
+def _tables(texts: bool) -> list[tuple[Any, ...]]:
+    return Index(None, read=texts).ask(TABLES)
 
 
 def connect(where: Path, frozen: bool = False) -> sqlite3.Connection:
@@ -323,8 +357,11 @@ def image_rows(shard: Shard) -> list[tuple[Any, ...]]:
     ]  # fmt: skip
 
 
-def admit(connection: sqlite3.Connection, shard: Shard) -> None:
-    """Everything that a shard's header says, as rows; inside a transaction. What is there already changes its place."""
+def admit(connection: sqlite3.Connection, shard: Shard, texts: Sequence[str | None] | None) -> None:
+    """Everything that a shard's header says, as rows; inside a transaction. What is there already changes its place.
+
+    `texts`: what is written in the shard's images, where the index keeps that.
+    """
     connection.execute(
         "INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?)",
         (shard.sequence, shard.file, shard.bytes, len(shard.entries), *shard.vectors),
@@ -334,6 +371,9 @@ def admit(connection: sqlite3.Connection, shard: Shard) -> None:
         f"INSERT INTO images ({IMAGES}) VALUES ({', '.join('?' * 15)}) ON CONFLICT (key) DO UPDATE SET {new}",
         image_rows(shard),
     )
+    if texts is not None:
+        for entry, content in zip(shard.entries, texts, strict=True):
+            _keep_text(connection, entry.head["key"], content)
     loose: set[int] = set()
     for name in shard.names:
         found = connection.execute("SELECT id FROM images WHERE key = ?", (name.key,)).fetchone()
@@ -345,27 +385,45 @@ def admit(connection: sqlite3.Connection, shard: Shard) -> None:
     for path in shard.removed:
         loose |= _images_at(connection, path)
         connection.execute("DELETE FROM names WHERE path = ?", (pack_name(path),))
+    lost = "id = ? AND NOT EXISTS (SELECT * FROM names WHERE names.image = images.id)"
     for image in loose:  # those that no name speaks of any more
-        connection.execute(
-            "DELETE FROM images WHERE id = ? AND NOT EXISTS (SELECT * FROM names WHERE names.image = images.id)",
-            (image,),
-        )
+        _drop_images(connection, lost, image, texts is not None)
     for sequence in shard.replaces:
-        drop_shard(connection, sequence)
+        drop_shard(connection, sequence, texts is not None)
         connection.execute("INSERT OR IGNORE INTO replaced VALUES (?)", (sequence,))
     connection.execute("UPDATE counter SET changes = changes + 1")
 
 
-def drop_shard(connection: sqlite3.Connection, sequence: int) -> list[str]:
-    """Forget a shard and the images that are nowhere else; inside a transaction. -> their paths."""
+def drop_shard(connection: sqlite3.Connection, sequence: int, texts: bool) -> list[str]:
+    """Forget a shard and the images that are nowhere else; inside a transaction. -> their paths.
+
+    `texts`: whether the index keeps what is written.
+    """
     found = connection.execute(
         "SELECT path FROM names JOIN images ON images.id = names.image WHERE sequence = ?", (sequence,)
     ).fetchall()
     connection.execute("DELETE FROM names WHERE image IN (SELECT id FROM images WHERE sequence = ?)", (sequence,))
-    for table in ("images", "shards"):
-        connection.execute(f"DELETE FROM {table} WHERE sequence = ?", (sequence,))
+    _drop_images(connection, "sequence = ?", sequence, texts)
+    connection.execute("DELETE FROM shards WHERE sequence = ?", (sequence,))
     connection.execute("UPDATE counter SET changes = changes + 1")
     return [unpack_name(path) for (path,) in found]
+
+
+def _drop_images(connection: sqlite3.Connection, condition: str, value: int, texts: bool) -> None:
+    if texts:
+        connection.execute(f"DELETE FROM writing WHERE rowid IN (SELECT id FROM images WHERE {condition})", (value,))
+    connection.execute(f"DELETE FROM images WHERE {condition}", (value,))
+
+
+def _keep_text(connection: sqlite3.Connection, key: str, content: str | None) -> None:
+    (image,) = connection.execute("SELECT id FROM images WHERE key = ?", (key,)).fetchone()
+    if connection.execute("SELECT text FROM writing WHERE rowid = ?", (image,)).fetchall() == [(content,)]:
+        return  # `compact` moved it
+    connection.execute("DELETE FROM writing WHERE rowid = ?", (image,))
+    if content is not None:
+        connection.execute("INSERT INTO writing (rowid, text) VALUES (?, ?)", (image, content))
+        tokens = ((token, token[::-1]) for token in dict.fromkeys(content.split(" ")) if token)
+        connection.executemany("INSERT OR IGNORE INTO tokens VALUES (?, ?)", tokens)
 
 
 def _images_at(connection: sqlite3.Connection, path: str) -> set[int]:

@@ -5,6 +5,10 @@
 * Idempotent. A file whose size and time of change are those that the index knows is not read; one whose bytes are
   known under another name gets a further name; everything else is encoded. So "again" is the answer to every
   interruption.
+* A store whose images are read keeps what is written in them. That takes seconds an image, a hundred times as long as
+  encoding it. Images that the store knows without their words are read and not encoded again (but by an engine, whose
+  workers do not know the store). An image that the reader fails on is stored without words, is listed as bad, and is
+  tried again by the next `add`.
 * The window of files that are read and not yet written is bounded: memory does not grow with the folder.
 * `EncodeBatch` is the unit of work: columns in, columns out, in a loop, another process, or an engine's `map_batches`.
   It needs no store and writes nothing. An image that cannot be read fills "error"; what is wrong with the encoder is
@@ -21,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,15 +33,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_int
-from foveate.core.errors import EngineError, ImageNotFoundError, OptionError, OutputError
+from foveate.core.errors import EngineError, ImageNotFoundError, OptionError, OutputError, StoreDamagedError, StoreError
+from foveate.core.image import Picture, load_image
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
+from foveate.reading.protocol import WordReader
+from foveate.reading.read import ReadBy, choose_reader, find_reader, read_words
 from foveate.relevance.negatives import query_metric_of
 from foveate.store.disk import Disk
 from foveate.store.engine import Engine, column, engine_named
 from foveate.store.format import Draft, Identity, Name, Record, Space, check_basis, parse_record, sha256
 from foveate.store.index import pack_name
-from foveate.store.record import record_of
+from foveate.store.reader import Reader
+from foveate.store.record import add_words, record_of
 from foveate.store.recovery import Wanted, Writer, differs, no_store, open_store, writing
 from foveate.store.shared_basis import SHARED_RANK, SPACE_RANK, fit_space
 from foveate.store.sources import (
@@ -57,6 +65,7 @@ from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp
 
 SHARD_IMAGES, SHARD_BYTES, SHARD_SECONDS = 256, 64 * 2**20, 20.0
+READ_SECONDS = 60.0  # of a shard whose images are read: else it would hold a handful
 MOST_WORKERS = 64
 BATCH = 16  # images of an engine's batch
 OWN_RANK, VECTORS = 24, 6
@@ -64,7 +73,10 @@ OWN_RANK, VECTORS = 24, 6
 
 @dataclass(frozen=True)
 class Progress:
-    """How far `add` is: files done of a total; images added, further names, known before, bad; seconds so far."""
+    """How far `add` is: files done of a total; images added, further names, known before, bad; seconds so far.
+
+    `read`: images whose writing was read.
+    """
 
     done: int
     total: int
@@ -73,6 +85,7 @@ class Progress:
     known: int
     bad: int
     seconds: float
+    read: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,8 +94,9 @@ class Added:
 
     Attributes:
         added: images encoded and stored. linked: names of images that were there. known: nothing to do.
-        bad: (path, why) of files that are no images, or cannot be read.
+        bad: (path, why) of files that are no images, or cannot be read; and of images that the reader failed on.
         shards: published. seconds: of it all.
+        read: images whose writing was read, new ones and those that were there without their words.
     """
 
     added: int
@@ -91,18 +105,24 @@ class Added:
     bad: tuple[tuple[str, str], ...]
     shards: int
     seconds: float
+    read: int = 0
 
 
 @dataclass(frozen=True)
 class EncodeBatch:
-    """Files -> records for a store of this identity and shared basis. `encoder`: its name, or an object."""
+    """Files -> records for a store of this identity and shared basis.
+
+    `encoder`: its name, or an object. `reader`: of what is written, None where the store is not read.
+    """
 
     encoder: str | Encoder
     identity: Identity
     space: Space
+    reader: WordReader | None = None
 
     def __call__(self, batch: Mapping[str, Sequence[Any] | NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Columns as the module says. "image" is the SHA-256 of a file, "record" is b"" where "error" says why."""
+        """Columns as the module says. "image" is the SHA-256 of a file. "record" is b"" of one that cannot be encoded;
+        "error" says why, or why it could not be read."""
         made: dict[str, list[Any]] = {k: [] for k in ("size", "modified", "image", "record", "error")}
         for path, name in zip(batch["path"], batch["name"], strict=True):
             size = modified = 0
@@ -110,7 +130,8 @@ class EncodeBatch:
             try:
                 content = read(Source(from_column(path), from_column(name)))
                 size, modified, image = content.size, content.modified, sha256(content.content)
-                record = self.record(content.content).content
+                whole, error = self.make(content.content)
+                record = whole.content
             except BAD as cause:
                 error = explain(cause)
             for values, value in zip(made.values(), (size, modified, image, record, error), strict=True):
@@ -120,10 +141,24 @@ class EncodeBatch:
 
     def record(self, content: bytes) -> Record:
         """The record of an image file's bytes. Raises the Image...Errors, and those of the encoder."""
+        return self.make(content)[0]
+
+    def make(self, content: bytes) -> tuple[Record, str]:
+        """The same, and why the image could not be read: then it has no words."""
         encoder = self.resolve()
         picture, dense = encode_bytes(encoder, content, self.identity.long_side)
         metric = query_metric_of(encoder)
-        return record_of(sha256(content), picture, dense, encoder, self.identity, self.space, metric)
+        record = record_of(sha256(content), picture, dense, encoder, self.identity, self.space, metric)
+        return self.read(record, picture)
+
+    def read(self, record: Record, picture: Picture) -> tuple[Record, str]:
+        """A record with what is written in its picture; or as it is, and why. Raises MissingExtraError."""
+        if self.reader is None:
+            return record, ""
+        try:
+            return add_words(record, read_words(picture.rgb, self.reader)), ""
+        except OptionError as cause:
+            return record, explain(cause)
 
     def resolve(self) -> Encoder:
         """The encoder. Raises OptionError where it is not the one of the identity."""
@@ -143,7 +178,7 @@ class _Done:
     modified: int
     image: str
     record: Record | None  # None: the index has it, or the file is bad
-    error: str = ""
+    error: str = ""  # also of a record without words
 
 
 def add(
@@ -155,6 +190,7 @@ def add(
     part: str | None,
     like: PathLike | None,
     engine: Literal["ray"] | Engine | None,
+    read: bool | ReadBy | None,
     progress: Callable[[Progress], None] | None,
 ) -> Added:
     """See Store.add."""
@@ -176,13 +212,20 @@ def add(
             fix=f"check the paths; the working directory is '{Path.cwd()}'",
         )
     mine = found.files if part is None else take_part(found.files, part)
+    chosen = choose_reader(read, False)
+    if chosen is not None:
+        read_words(
+            np.full((32, 32, 3), 255, np.uint8), chosen
+        )  # what is wrong with it is raised before there is a store
     model = None if like is None else _model(Path(os.path.abspath(like)), wanted, disk)
     with writing(store, wanted, disk) as writer:
         if model is not None and writer.identity not in (None, model[0]):
             raise differs(store, f"another encoder, basis or space than '{like}'")
         if writer.identity is None:
-            writer.begin(*(model or new_identity(wanted, found.files, threads)))
-        return _Ingest(writer, wanted, mine, list(found.unreadable), progress).run(engine, threads)
+            identity, space = model or new_identity(wanted, found.files, threads)
+            writer.begin(replace(identity, reader="" if chosen is None else called(chosen)), space)
+        reader = _reader_of(writer, chosen, read)
+        return _Ingest(writer, wanted, reader, mine, list(found.unreadable), progress).run(engine, threads)
 
 
 def _model(path: Path, wanted: Wanted, disk: Disk) -> tuple[Identity, Space]:
@@ -192,6 +235,37 @@ def _model(path: Path, wanted: Wanted, disk: Disk) -> tuple[Identity, Space]:
         raise no_store(path)
     reader.close()
     return reader.identity, reader.space
+
+
+def called(reader: WordReader) -> str:
+    """What a store calls a reader: its name without a version."""
+    return reader.name.partition(" ")[0]
+
+
+def reader_named(name: str) -> WordReader:
+    """The reader that a store names. Raises StoreError for one that does not come with foveate."""
+    try:
+        return find_reader(name)
+    except OptionError as cause:
+        raise StoreError(
+            f"the images of the store are read by {name!r}, which does not come with foveate",
+            expected="the same reader for all images",
+            fix="pass it: store.add(..., read=mine)",
+        ) from cause
+
+
+def _reader_of(writer: Writer, chosen: WordReader | None, read: bool | ReadBy | None) -> WordReader | None:
+    """Who reads the images of a store: the one who read those before. Raises StoreError where another one is wanted."""
+    assert writer.identity is not None
+    before = writer.identity.reader
+    if chosen is None and (not before or read is None):
+        return reader_named(before) if before else None
+    if chosen is None or called(chosen) != (before or called(chosen)):
+        wanted = "nobody" if chosen is None else f"'{called(chosen)}'"
+        raise differs(writer.path, f"its images read by '{before}', not by {wanted}")
+    if not before:
+        writer.begin_reading(called(chosen))
+    return chosen
 
 
 def new_identity(wanted: Wanted, sources: Sequence[Source], workers: int = 1) -> tuple[Identity, Space]:
@@ -213,24 +287,27 @@ class _Ingest:
         self,
         writer: Writer,
         wanted: Wanted,
+        reader: WordReader | None,
         sources: Sequence[Source],
         bad: list[tuple[str, str]],
         progress: Callable[[Progress], None] | None,
     ) -> None:
         self.writer, self.total, self.bad, self.progress = writer, len(sources), bad, progress
         self.started = self.published = time.monotonic()
-        self.added = self.linked = self.shards = 0
+        self.added = self.linked = self.shards = self.read = 0
         self.draft, self.ready = Draft(), set[str]()
+        assert writer.identity is not None
+        assert writer.space is not None
+        self.stored = Reader(writer.path, writer.identity, writer.space, writer.index, (), writer.path.parent)
+        self.reads = reader is not None
         self.todo = [source for source in sources if not self._unchanged(source)]
         self.known = self.done = len(sources) - len(self.todo)
         if self.todo:
-            assert writer.identity is not None
-            assert writer.space is not None
             encoder = wanted.match(writer.identity.encoder)
             query_metric_of(encoder)
-            self.work = EncodeBatch(encoder, writer.identity, writer.space)
+            self.work = EncodeBatch(encoder, writer.identity, writer.space, reader)
             name = wanted.encoder or encoder.name  # a name can be sent anywhere
-            self.elsewhere = EncodeBatch(name, writer.identity, writer.space)
+            self.elsewhere = replace(self.work, encoder=name)
 
     def run(self, engine: Engine | None, workers: int) -> Added:
         try:
@@ -245,7 +322,7 @@ class _Ingest:
             raise
         self._publish()
         seconds = time.monotonic() - self.started
-        return Added(self.added, self.linked, self.known, tuple(self.bad), self.shards, seconds)
+        return Added(self.added, self.linked, self.known, tuple(self.bad), self.shards, seconds, self.read)
 
     def _by_threads(self, workers: int) -> Generator[_Done]:
         waiting: deque[Future[_Done]] = deque()
@@ -265,11 +342,29 @@ class _Ingest:
             content = read(source)
             image = sha256(content.content)
             key = self.work.identity.key(image)
-            new = key not in self.ready and not self.writer.index.has(key)
-            record = self.work.record(content.content) if new else None
+            record, error = None, ""
+            if key not in self.ready and not self._has(key):
+                before = self._before(key)
+                if before is None:
+                    record, error = self.work.make(content.content)
+                else:
+                    record, error = self.work.read(before, load_image(content.content))
         except BAD as cause:
             return _Done(0, 0, "", None, explain(cause))
-        return _Done(content.size, content.modified, image, record)
+        return _Done(content.size, content.modified, image, record, error)
+
+    def _has(self, key: str) -> bool:
+        """Whether the store has an image, with its words where it is read."""
+        found = self.writer.index.images("images.key = ?", (key,))
+        return bool(found) and (not self.reads or self.stored.words_length(found[0]) > 0)
+
+    def _before(self, key: str) -> Record | None:
+        """The record of an image that the store has without words; None of a new one, and of a damaged one."""
+        try:
+            found = self.writer.index.images("images.key = ?", (key,))
+            return self.stored.record(found[0]) if found else None
+        except StoreDamagedError:
+            return None
 
     def _by_engine(self, engine: Engine) -> Generator[_Done]:
         if not self.todo:
@@ -286,7 +381,7 @@ class _Ingest:
             for source, size, modified, image, record, error in zip(self.todo[place:stop], *values, strict=True):
                 if error and not image:
                     refuse_hidden(source, error)
-                yield _Done(size, modified, image, None if error else parse_record(record), error)
+                yield _Done(size, modified, image, parse_record(record) if record else None, error)
             place = stop
 
     def _take(self, source: Source, done: _Done) -> None:
@@ -294,17 +389,20 @@ class _Ingest:
             self.published = time.monotonic()
         if done.error:
             self.bad.append((source.path, done.error))
-        else:
+        if done.record is not None or not done.error:
             key = self.work.identity.key(done.image)
-            if done.record is None or key in self.ready or self.writer.index.has(key):
-                self.linked += 1
+            words = done.record is not None and "words" in done.record.tensors
+            new = not self.writer.index.has(key)
+            if done.record is None or key in self.ready or not (new or (words and not self._has(key))):
+                self.linked += not done.error
             else:
                 self.draft.records.append(done.record)
                 self.ready.add(key)
-                self.added += 1
+                self.added += new
+                self.read += words
             self.draft.names.append(Name(source.path, source.name, key, done.size, done.modified))
         self.done += 1
-        late = time.monotonic() - self.published > SHARD_SECONDS
+        late = time.monotonic() - self.published > (READ_SECONDS if self.reads else SHARD_SECONDS)
         full = len(self.draft.records) >= SHARD_IMAGES or self.draft.nbytes >= SHARD_BYTES
         if late or full or len(self.draft.names) >= 64 * SHARD_IMAGES:
             self._publish()
@@ -321,13 +419,16 @@ class _Ingest:
     def _report(self) -> None:
         if self.progress is not None:
             seconds = time.monotonic() - self.started
-            counts = (self.added, self.linked, self.known, len(self.bad), seconds)
+            counts = (self.added, self.linked, self.known, len(self.bad), seconds, self.read)
             self.progress(Progress(self.done, self.total, *counts))
 
     def _unchanged(self, source: Source) -> bool:
-        known = self.writer.index.ask("SELECT size, modified FROM names WHERE path = ?", (pack_name(source.path),))
+        path = (pack_name(source.path),)
+        known = self.writer.index.ask("SELECT size, modified FROM names WHERE path = ?", path)
         try:
             status = os.stat(source.path)
         except OSError:
             return False
-        return known == [(status.st_size, status.st_mtime_ns)]
+        if known != [(status.st_size, status.st_mtime_ns)]:
+            return False
+        return not self.reads or self.stored.words_length(self.stored.find("path = ?", path)[0][0]) > 0

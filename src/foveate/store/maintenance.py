@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from foveate.core.errors import FoveateError, StoreDamagedError, StoreError
-from foveate.core.grid import Grid
 from foveate.relevance.negatives import query_metric_of
 from foveate.store import ann
 from foveate.store.disk import TEMPORARY, Disk
@@ -26,9 +25,11 @@ from foveate.store.index import IMAGES, ImageRow, Index, ShardRow, drop_shard, i
 from foveate.store.ingest import SHARD_BYTES, SHARD_IMAGES
 from foveate.store.reader import Reader, log
 from foveate.store.record import farthest
-from foveate.store.recovery import QUARANTINE, Wanted, Writer, no_store, open_store, rebuild, writing
+from foveate.store.recovery import QUARANTINE, Wanted, Writer, no_store, open_store, writing
+from foveate.store.words import texts_of
 
 SMALL = SHARD_IMAGES // 2  # a shard with fewer images is worth merging
+TEXTS = "images LEFT JOIN writing ON writing.rowid = images.id"
 NAMES = "names JOIN images ON images.id = names.image"
 
 
@@ -110,7 +111,7 @@ def _compare(reader: Reader, file: Path, damaged: list[str]) -> tuple[list[str],
         problems.append(f"{file.name}: {flaw}" + (f", images {broken}" if broken else ""))
         for position in broken:
             damaged += _paths(reader, "images.sequence = ? AND images.position = ?", shard.sequence, position)
-    if shard.identity != reader.identity:
+    if not reader.identity.admits(shard.identity):
         problems.append(f"{file.name}: of another store")
     right = set(image_rows(shard))
     rows = reader.index.ask(f"SELECT {IMAGES} FROM images WHERE sequence = ?", (shard.sequence,))
@@ -118,6 +119,11 @@ def _compare(reader: Reader, file: Path, damaged: list[str]) -> tuple[list[str],
     header = ShardRow(shard.sequence, shard.file, shard.bytes, len(shard.entries), *shard.vectors)
     if reader.index.shards("sequence = ?", (shard.sequence,)) != [header]:
         stale.append(f"{file.name}: the shard is not what the index says")
+    if reader.index.texts:
+        listed = reader.index.ask(f"SELECT position, text FROM {TEXTS} WHERE sequence = ?", (shard.sequence,))
+        right_texts = dict(enumerate(texts_of(reader.path, shard)))
+        unlike = [position for position, content in listed if content != right_texts.get(position, "")]
+        stale += [f"{file.name}: image {position} has other words in the index" for position in unlike]
     return problems, stale
 
 
@@ -135,14 +141,14 @@ def repair(path: Path, wanted: Wanted, disk: Disk) -> Verified:
             writer.index.check_all()
         except StoreDamagedError as error:
             log.warning("%s; it is made again", error.received)
-            rebuild(path, disk)
+            writer.rebuild()
             writer.adopt()
         reader, again = _reader(writer), False
         for listed in reader.index.shards():
             sequence, file = listed.sequence, path / FOLDER / listed.file
             if not file.is_file():
                 with disk.transaction(writer.index.connection, file):
-                    lost += drop_shard(writer.index.connection, sequence)
+                    lost += drop_shard(writer.index.connection, sequence, writer.index.texts)
                 continue
             problems, stale = _compare(reader, file, [])
             again = again or bool(stale)
@@ -162,7 +168,7 @@ def repair(path: Path, wanted: Wanted, disk: Disk) -> Verified:
             writer.quarantine(file)
             aside.append(listed.file)
         if again:
-            rebuild(path, disk)
+            writer.rebuild()
         gone = ann.discard(reader, disk)
         reader.close()
         found = verify(path, _reader(writer))
@@ -215,7 +221,7 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
         identity = writer.identity
         for other, source in sources:  # all of them, before anything is written
             identity = identity or source.identity
-            if source.identity != identity:
+            if not identity.admits(source.identity):
                 raise StoreError(
                     f"the store '{other}' has another {_unlike(source.identity, identity)} than the rest",
                     expected="parts of one collection, made with the same options: 'foveate index --shard'",
@@ -226,7 +232,7 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
                 writer.begin(source.identity, source.space)
             draft = Draft()
             for row in source.index.images("1 ORDER BY images.id"):
-                if not writer.index.has(row.key):
+                if _lacks(writer, row, source):
                     draft.records.append(_whole_record(source, row, wanted, f"the store '{other}'"))
                     new += 1
                 draft.names += [name for name in _names(source, row) if not _has_name(writer.index, name)]
@@ -238,11 +244,17 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
     return new
 
 
+def _lacks(writer: Writer, row: ImageRow, source: Reader) -> bool:
+    """Whether a store lacks an image, or what is written in it."""
+    found = writer.index.images("images.key = ?", (row.key,))
+    return not found or (source.words_length(row) > 0 and source.words_length(found[0]) == 0)
+
+
 def _unlike(one: Identity, other: Identity) -> str:
     """What two stores differ in."""
     a, b = one.as_json(), other.as_json()
     words = {"space": "shared space (fitted to other images, or by a machine that rounds otherwise)"}
-    return ", ".join(words.get(name, name) for name in a if a[name] != b[name])
+    return ", ".join(words.get(name, name) for name in {**a, **b} if name != "version" and a.get(name) != b.get(name))
 
 
 def _has_name(index: Index, name: Name) -> bool:
@@ -260,12 +272,14 @@ def statistics(path: Path, reader: Reader) -> dict[str, Any]:
         "basis": identity.kind,
         "rank": identity.rank,
         "long_side": identity.long_side,
+        "reader": identity.reader or None,
         "images": images,
         "names": index.count(table="names"),
         "shards": index.count(table="shards"),
         "bytes": index.count("SUM(bytes)", "shards"),
         "bytes_an_image": round(index.count("SUM(length)") / max(1, images)),
         "cells_an_image": round(index.count("SUM(h * w)") / max(1, images)),
+        "read": index.count(table="writing") if index.texts else None,
         "dead_images": index.count("SUM(images)", "shards") - images,
         **ann.count(reader),
     }
@@ -283,17 +297,15 @@ def _reader(writer: Writer) -> Reader:
 def _record(reader: Reader, row: ImageRow, wanted: Wanted) -> Record | None:
     """The record of a row, as it was; None where it is damaged."""
     try:
-        tensors = dict(reader.tensors(row))
         vectors = reader.vectors_at(row)
         if vectors is None:  # only they are damaged: made again from what is kept
             metric = query_metric_of(wanted.match(reader.identity.encoder))
             texture = reader.texture(row, "", "image")
             x = texture.basis.restore(texture.coordinates())
             vectors = farthest(reader.space.coordinates(x, metric), reader.identity.vectors).astype(np.float16)
+        return reader.record(row, vectors)
     except FoveateError:
         return None
-    grid = Grid(row.h, row.w, row.height, row.width)
-    return Record(row.key, row.image, grid, row.flags, row.step, tensors, vectors)
 
 
 def _whole_record(reader: Reader, row: ImageRow, wanted: Wanted, where: str) -> Record:

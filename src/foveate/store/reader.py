@@ -22,13 +22,16 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from foveate.core.errors import FoveateError, StoreDamagedError, StoreKeyError
+from foveate.core.grid import Grid
 from foveate.store.format import (
     DTYPES,
     FOLDER,
     HUGE,
     MOST_PIECE,
+    MOST_WORDS,
     TENSORS,
     Identity,
+    Record,
     Space,
     damaged_shard,
     shapes_of,
@@ -150,6 +153,8 @@ class Reader:
             raise self._damaged(row.file, f"image {row.position}, {row.key[:16]}, differs in its CRC-32")
         shapes = shapes_of(self.identity, (row.h, row.w), row.flags, bool(row.negatives))
         shapes["thumbnail"] = (row.thumbnail,)
+        if length := self.words_length(row):
+            shapes["words"] = (length,)
         out: dict[str, NDArray[Any]] = {}
         place = 0
         for name, shape in shapes.items():
@@ -162,6 +167,21 @@ class Reader:
         if place != len(content) or len(out) != len(shapes) or not all(map(_sane, out.values())):
             raise self._damaged(row.file, f"image {row.position} is not what it is described as")
         return out
+
+    def record(self, row: ImageRow, vectors: NDArray[np.float16] | None = None) -> Record:
+        """The record of a row, as it was written; or with these image-level vectors. Raises StoreDamagedError."""
+        kept = self.vectors_at(row) if vectors is None else vectors
+        if kept is None:
+            raise self._damaged(row.file, "its vectors differ in their CRC-32")
+        grid = Grid(row.h, row.w, row.height, row.width)
+        return Record(row.key, row.image, grid, row.flags, row.step, dict(self.tensors(row)), kept)
+
+    def words_length(self, row: ImageRow) -> int:
+        """Bytes of a row's words: what its other tensors leave of it. 0 where nobody read the image."""
+        shapes = shapes_of(self.identity, (row.h, row.w), row.flags, bool(row.negatives))
+        others = sum(DTYPES[TENSORS[name]].itemsize * math.prod(shape) for name, shape in shapes.items())
+        length = row.length - row.thumbnail - others
+        return length if 0 < length <= MOST_WORDS else 0
 
     def list_names(self) -> Iterator[tuple[str, str]]:
         """(key, path) of every image, in the order of names: the name, or the path where another one has it too.

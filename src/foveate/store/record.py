@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import cv2
@@ -18,11 +19,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.channels.saliency import compute_saliency
+from foveate.core.errors import OptionError
 from foveate.core.grid import resize_map
 from foveate.core.image import Picture
 from foveate.encoders.protocol import DenseFeatures, Encoder
+from foveate.reading.words import Words
 from foveate.relevance.negatives import negatives_of
-from foveate.store.format import ALPHA, FLAT, Identity, Record, Space
+from foveate.store.format import ALPHA, FLAT, MOST_WORDS, Identity, Record, Space
+from foveate.store.words import pack_words
 from foveate.texture.basis import Basis, Metric, leading, rounded_up
 
 Floats = NDArray[np.float32]
@@ -41,7 +45,10 @@ def record_of(
     space: Space,
     metric: Metric,
 ) -> Record:
-    """Features of a picture as a record. `image` is the digest of its file; `space` the store's shared basis."""
+    """Features of a picture as a record. `image` is the digest of its file; `space` the store's shared basis.
+
+    What is written in it is not in the record yet: `add_words`.
+    """
     first = picture.rgb[0, 0]
     flat = bool((picture.rgb[::16, ::16] == first).all() and (picture.rgb == first).all())  # most are not: a glance
     x = dense.features.reshape(dense.grid.count, -1).astype(np.float32)
@@ -68,6 +75,14 @@ def record_of(
     vectors = farthest(space.coordinates(x, metric), identity.vectors).astype(np.float16)
     flags = FLAT * flat + ALPHA * (picture.valid is not None)
     return Record(identity.key(image), image, dense.grid, flags, step, tensors, vectors)
+
+
+def add_words(record: Record, words: Words) -> Record:
+    """The record with what is written in its image."""
+    packed = np.frombuffer(pack_words(words), np.uint8)
+    if packed.size > MOST_WORDS:
+        raise OptionError(f"{len(words)} words of {packed.size:,} bytes", expected="fewer", fix="read=False")
+    return replace(record, tensors={**record.tensors, "words": packed})
 
 
 def _own(x: Floats, rank: int, metric: Metric) -> tuple[Basis, NDArray[np.int8], Floats]:

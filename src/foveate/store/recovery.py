@@ -17,7 +17,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,9 @@ from foveate.store.format import (
     read_shard,
     read_space,
 )
-from foveate.store.index import INDEX_FILE, SCHEMA, Index, admit
+from foveate.store.index import INDEX_FILE, Index, admit, schema
 from foveate.store.reader import Reader, log
+from foveate.store.words import texts_of
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp
 
@@ -131,7 +132,7 @@ def open_store(path: Path, wanted: Wanted, disk: Disk, channels: tuple[str, ...]
     if found is None:
         return None
     wanted.check(path, *found)
-    return Reader(path, *found, _open_index(path, disk), channels, root)
+    return Reader(path, *found, _open_index(path, disk, bool(found[0].reader)), channels, root)
 
 
 def _describe(path: Path) -> tuple[Identity, Space] | None:
@@ -144,11 +145,11 @@ def _describe(path: Path) -> tuple[Identity, Space] | None:
             space = read_space(path / SPACE_FILE)
     if identity is not None and space is not None and space.fits(identity):
         return identity, space
-    for file in list_shards(path):
+    for file in reversed(list_shards(path)):  # the newest knows whether the store is read
         with contextlib.suppress(StoreDamagedError):
             shard = read_shard(file)
-            if identity in (None, shard.identity) and shard.space.fits(shard.identity):
-                return shard.identity, shard.space
+            if (identity is None or identity.admits(shard.identity)) and shard.space.fits(shard.identity):
+                return identity or shard.identity, shard.space
     raise StoreDamagedError(
         f"'{path / SPACE_FILE}' is missing or damaged, and so is every shard",
         expected="the store's shared basis",
@@ -161,7 +162,7 @@ def _check_format(path: Path, identity: Identity) -> None:
     others = 0
     for file in list_shards(path):
         with contextlib.suppress(StoreDamagedError, StoreVersionError):
-            if read_shard(file).identity == identity:
+            if identity.admits(read_shard(file).identity):
                 return
             others += 1
     if others:
@@ -192,29 +193,30 @@ def _refuse_foreign(path: Path) -> None:
         )
 
 
-def _open_index(path: Path, disk: Disk) -> Index:
+def _open_index(path: Path, disk: Disk, read: bool) -> Index:
     file = path / INDEX_FILE
     if not os.access(path, os.W_OK):
         log_file = path / f"{INDEX_FILE}-wal"
-        if _readable(Index(file, frozen=True)) and not (log_file.is_file() and log_file.stat().st_size):
-            return Index(file, frozen=True)
-        return _index_in_memory(path)
-    if _readable(Index(file)):
+        frozen = Index(file, frozen=True, read=read)
+        if _readable(frozen) and not (log_file.is_file() and log_file.stat().st_size):
+            return frozen
+        return _index_in_memory(path, read)
+    if _readable(Index(file, read=read)):
         listed = {shard.file for shard in Index(file).shards()}
         if not all(shard.name in listed for shard in list_shards(path)):  # a crash, or an index copied without its log
             with contextlib.suppress(StoreLockedError, OutputError), writing(path, Wanted(), disk):
                 pass
-        return Index(file)
+        return Index(file, read=read)
     if not list_shards(path):
-        return Index(None)
+        return Index(None, read=read)
     try:
         with only_writer(path):
-            if not _readable(Index(file)):  # nobody made it meanwhile
-                rebuild(path, disk)
-        return Index(file)
+            if not _readable(Index(file, read=read)):  # nobody made it meanwhile
+                rebuild(path, disk, Index(file, read=read).texts)
+        return Index(file, read=read)
     except (StoreLockedError, OutputError) as cause:
         log.warning("%s; the index is made in memory", cause.received)
-        return _index_in_memory(path)
+        return _index_in_memory(path, read)
 
 
 def _readable(index: Index) -> bool:
@@ -227,20 +229,20 @@ def _readable(index: Index) -> bool:
         index.close()
 
 
-def _index_in_memory(path: Path) -> Index:
-    index = Index(None)
-    _admit_all(index.connection, path)
+def _index_in_memory(path: Path, read: bool) -> Index:
+    index = Index(None, read=read)
+    _admit_all(index.connection, path, index.texts)
     return index
 
 
-def _admit_all(connection: sqlite3.Connection, path: Path) -> None:
+def _admit_all(connection: sqlite3.Connection, path: Path, texts: bool) -> None:
     for file in list_shards(path):
         try:
             shard = read_shard(file)
         except StoreDamagedError as error:  # verify reports it, and puts it aside
             log.warning("%s", error.received)
             continue
-        admit(connection, shard)
+        admit(connection, shard, texts_of(path, shard) if texts else None)
 
 
 # --- for writing ------------------------------------------------------------------------------------------------------
@@ -251,15 +253,31 @@ class Writer:
 
     def __init__(self, path: Path, disk: Disk, identity: Identity | None, space: Space | None) -> None:
         self.path, self.disk, self.identity, self.space = path, disk, identity, space
-        self.index = Index(path / INDEX_FILE)
+        self._look()
 
     def begin(self, identity: Identity, space: Space) -> None:
         """Make a new store."""
         self.identity, self.space = identity, space
         self.disk.make_folder(self.path / FOLDER)
         self.disk.publish(self.path / SPACE_FILE, [space.content])
-        rebuild(self.path, self.disk)
+        self.rebuild()
         self._publish_format()  # last: who reads from here on finds the index
+
+    def begin_reading(self, reader: str) -> None:
+        """From now on the images of this store are read; those that are there have no words yet."""
+        assert self.identity is not None
+        self.identity = replace(self.identity, reader=reader)
+        self._publish_format()  # first: a process that dies here leaves an index that is made again
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Make the index again."""
+        self._look()
+        rebuild(self.path, self.disk, self.index.texts)
+
+    def _look(self) -> None:
+        read = self.identity is not None and bool(self.identity.reader)
+        self.index = Index(self.path / INDEX_FILE, read=read)
 
     def commit(self, draft: Draft) -> None:
         """Publish a shard, then its rows: acknowledged when this returns. Raises OutputError."""
@@ -276,7 +294,7 @@ class Writer:
     def admit(self, shard: Any) -> None:
         """Make the rows of a shard that is on the disk."""
         with self.disk.transaction(self.index.connection, self.path / INDEX_FILE):
-            admit(self.index.connection, shard)
+            admit(self.index.connection, shard, texts_of(self.path, shard) if self.index.texts else None)
 
     def mend(self) -> None:
         """Put in order what a crash left."""
@@ -298,11 +316,12 @@ class Writer:
         if not (self.path / FORMAT_FILE).is_file():
             self._publish_format()
         if not _readable(self.index):
-            rebuild(self.path, self.disk)
+            self.rebuild()
         self.adopt()
 
     def adopt(self) -> None:
         """Rows for shards that have none; damaged ones are put aside."""
+        assert self.identity is not None
         listed = {shard.file: shard.sequence for shard in self.index.shards()}
         replaced = {sequence for (sequence,) in self.index.ask("SELECT sequence FROM replaced")}
         whole = []
@@ -321,12 +340,12 @@ class Writer:
                     fix="mend its permissions, or end what holds many files open; then run the same again",
                 ) from cause
             shard, _, flaw = find_flaws(file)
-            if shard is None or flaw or shard.identity != self.identity:
+            if shard is None or flaw or not self.identity.admits(shard.identity):
                 self.quarantine(file)
             else:
                 whole.append(shard)
         if whole and whole[0].sequence <= max(listed.values(), default=0):  # order matters: an old index was put back
-            rebuild(self.path, self.disk)
+            self.rebuild()
             return
         for shard in whole:
             if shard.sequence not in listed.values():
@@ -362,16 +381,19 @@ def writing(path: Path, wanted: Wanted, disk: Disk) -> Iterator[Writer]:
             writer.index.close()
 
 
-def rebuild(path: Path, disk: Disk) -> None:
-    """Make the index from the shards: in a file beside it, which then takes its place. The caller has the lock."""
+def rebuild(path: Path, disk: Disk, texts: bool) -> None:
+    """Make the index from the shards: in a file beside it, which then takes its place. The caller has the lock.
+
+    `texts`: with what is written in the images.
+    """
     temporary, target = temporary_in(path), path / INDEX_FILE
     try:
         connection = sqlite3.connect(temporary, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous = FULL")
-            connection.executescript(SCHEMA)
+            connection.executescript(schema(texts))
             with disk.transaction(connection, target):
-                _admit_all(connection, path)
+                _admit_all(connection, path, texts)
             connection.execute("PRAGMA journal_mode = WAL")  # stays so
         finally:
             connection.close()

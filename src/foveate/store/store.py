@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from foveate.channels.build import Preset, select_channels
 from foveate.core.errors import StoreDamagedError, StoreKeyError
 from foveate.encoders.protocol import Encoder
+from foveate.reading.read import ReadBy
 from foveate.relevance.negatives import negatives_of
 from foveate.relevance.score import score_maps
 from foveate.store import ingest, maintenance, recovery
@@ -103,6 +104,7 @@ class Store:
         part: str | None = None,
         like: PathLike | None = None,
         engine: Literal["ray"] | Engine | None = None,
+        read: bool | ReadBy | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Added:
         """Index image files, and folders with all that is below them. What is there already is not done again.
@@ -115,16 +117,20 @@ class Store:
             part: "i/n" does every n-th file only; the shared space is fitted to all. See `merge`.
             like: a store whose encoder, basis and space a new one takes: parts made by machines that differ can merge.
             engine: what decodes and encodes instead of threads: foveate.store.engine.Ray(...), or "ray" here.
+            read: whether to read what is written in the images, which takes seconds each: True, or by whom, as in
+                `foveate.encode`. None goes on as the store was begun. Images that a store has without words are read
+                when they are added again, and not encoded again.
             progress: called after each file.
 
         Returns counts, and the bad images with the reasons; those stop nothing.
 
         Raises:
             ImageNotFoundError: nothing is at a path, or no image below it. StoreLockedError: another process writes.
+            StoreError: the images of the store are read by somebody else. MissingExtraError: no reader is installed.
             OutputError: the disk is full, or the folder may not be written to. EngineError. What the encoder raises.
         """
         with self._changing(new=True):
-            return ingest.add(self.path, paths, self._wanted, self._disk, workers, part, like, engine, progress)
+            return ingest.add(self.path, paths, self._wanted, self._disk, workers, part, like, engine, read, progress)
 
     def remove(self, names: str | Iterable[str]) -> int:
         """Forget images, by name, path or content key; their bytes go with the next `compact`. -> how many.
@@ -215,7 +221,7 @@ class Store:
             row, path, called = self._find(name)
             reader = self._open()
             try:
-                return self.cache.get((row.key, path), lambda: reader.texture(row, path, called))  # noqa: B023
+                return self.cache.get((row.key, path, row.length), lambda: reader.texture(row, path, called))  # noqa: B023
             except GoneError:
                 if attempt == 2:
                     raise
@@ -235,7 +241,8 @@ class Store:
     def work(self) -> EncodeBatch:
         """What encodes a batch of files for this store, on whatever engine."""
         reader = self._open()
-        return EncodeBatch(self._wanted.encoder or reader.identity.encoder.name, reader.identity, reader.space)
+        words = ingest.reader_named(reader.identity.reader) if reader.identity.reader else None
+        return EncodeBatch(self._wanted.encoder or reader.identity.encoder.name, reader.identity, reader.space, words)
 
     @property
     def cached(self) -> CacheStatistics:

@@ -4,8 +4,8 @@ What is notable
 * It is a Texture, over the whole image and with its coordinates. `pixel`, and the planes that are made from pixels
   (edges, segments, ...), are made when they are first read: from the image's file if it is still there and has the
   bytes that were indexed, otherwise from the thumbnail, enlarged. `made_by` says which, for each of them.
-* What a question needs is kept in the store: embedding, basis, residual, saliency, opacity. Only the share that a cell
-  takes of its segment's mean (relevance/fusion.py) makes `foveate.score` look at pixels, once a texture.
+* What a question needs is kept in the store: embedding, basis, residual, saliency, opacity, words. Only the share that
+  a cell takes of its segment's mean (relevance/fusion.py) makes `foveate.score` look at pixels, once a texture.
 * `whole` gives a Texture without ties to the store, and so does pickling; `save` writes that.
 """
 
@@ -30,12 +30,14 @@ from foveate.channels.build import SEGMENTS, build_planes
 from foveate.core.errors import FoveateError, StoreDamagedError
 from foveate.core.grid import Grid, resize_map
 from foveate.core.image import MAX_BYTES, Picture, load_image
-from foveate.core.layout import COLOURS
+from foveate.core.layout import COLOURS, native_shape
 from foveate.core.readonly import ReadOnly
+from foveate.reading.words import Words
 from foveate.relevance.negatives import Negatives, nouns
 from foveate.store.format import ALPHA, FLAT
 from foveate.store.index import ImageRow
 from foveate.store.record import LEVELS, THUMBNAIL, lengths_of
+from foveate.store.words import unpack_words
 from foveate.texture.basis import Basis
 from foveate.texture.texture import Texture
 
@@ -137,10 +139,16 @@ class LazyPixels:
 
 
 class LazyPlanes(Mapping[str, NDArray[np.float16]]):
-    """Planes by name: saliency is there, the others are made when one of them is first read."""
+    """Planes by name: saliency is there, the others are made when one of them is first read.
 
-    def __init__(self, saliency: Bytes, pixels: LazyPixels) -> None:
-        self._levels, self._pixels = saliency, pixels
+    `text` makes the plane of an image that was read.
+    """
+
+    def __init__(
+        self, saliency: Bytes, pixels: LazyPixels, text: Callable[[], NDArray[np.float32]] | None = None
+    ) -> None:
+        self._levels, self._pixels, self._text = saliency, pixels, text
+        self._kept = ("saliency",) if text is None else ("saliency", "text")
 
     @cached_property
     def _saliency(self) -> NDArray[np.float16]:
@@ -148,21 +156,28 @@ class LazyPlanes(Mapping[str, NDArray[np.float16]]):
         plane.setflags(write=False)
         return plane
 
+    @cached_property
+    def _writing(self) -> NDArray[np.float16]:
+        assert self._text is not None
+        plane = self._text().astype(np.float16)
+        plane.setflags(write=False)
+        return plane
+
     def __getitem__(self, name: str) -> NDArray[np.float16]:
-        if name == "saliency":
-            return self._saliency
+        if name in self._kept:
+            return self._saliency if name == "saliency" else self._writing
         if name not in self._pixels.names:
             raise KeyError(name)
         return self._pixels.planes[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(("saliency", *self._pixels.names))
+        return iter((*self._kept, *self._pixels.names))
 
     def __len__(self) -> int:
-        return 1 + len(self._pixels.names)
+        return len(self._kept) + len(self._pixels.names)
 
     def __contains__(self, name: object) -> bool:
-        return name == "saliency" or name in self._pixels.names
+        return name in self._kept or name in self._pixels.names
 
 
 class StoredTexture(Texture):
@@ -172,6 +187,7 @@ class StoredTexture(Texture):
     _alpha: Bytes | None
     _residual: NDArray[np.float16] | tuple[Bytes, float]
     _rivals: NDArray[np.float16] | None
+    _words: Words | Bytes | None
 
     def __init__(
         self,
@@ -186,7 +202,7 @@ class StoredTexture(Texture):
             alpha = values["_pixels"].picture.valid
         else:
             values = {"extra": ReadOnly({}), **fields, "_pixels": pixels}
-        values["_residual"] = values.pop("residual")
+        values["_residual"], values["_words"] = values.pop("residual"), values.pop("words", None)
         values |= {"_alpha": alpha, "_rivals": negatives, "_derived": {}}
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -198,6 +214,13 @@ class StoredTexture(Texture):
             return self._residual
         levels, step = self._residual
         return self.derive("residual", lambda: lengths_of(levels, step))
+
+    @property
+    def words(self) -> Words | None:
+        if not isinstance(self._words, np.ndarray):
+            return self._words
+        packed = self._words
+        return self.derive("words", lambda: self._unpacked(packed))
 
     @property
     def pixel(self) -> Bytes:
@@ -212,13 +235,15 @@ class StoredTexture(Texture):
 
     @property
     def made_by(self) -> Mapping[str, str]:
-        return ReadOnly(self._pixels.made_by)
+        made, words = self._pixels.made_by, self.words if isinstance(self._words, np.ndarray) else None
+        return ReadOnly(made if words is None else {**made, "text": words.reader})
 
     @property
     def nbytes(self) -> int:
         """Bytes of what is in memory now; pixels and planes count once they were made."""
         own = self.embedding.nbytes + self.basis.mean.nbytes + self.basis.rows.nbytes
-        return own + 4 * self.grid.count + self._pixels.nbytes
+        words = 0 if self._words is None else self._words.nbytes
+        return own + words + 4 * self.grid.count + self._pixels.nbytes
 
     def whole(self) -> Texture:
         """The same as a Texture without ties to the store; its pixels and planes are made."""
@@ -234,6 +259,7 @@ class StoredTexture(Texture):
             preprocessing=self.preprocessing,
             name=self.name,
             made_by=self.made_by,
+            words=self.words,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -250,6 +276,19 @@ class StoredTexture(Texture):
             level: Any = self._rivals.ravel().astype(np.float64)
             return super().derive(key, lambda: np.exp(np.clip(key[2] * level, -700, 700)) * len(key[1].vectors))
         return super().derive(key, make)
+
+    def with_words(self, words: Words) -> Texture:
+        return self.whole().with_words(words)
+
+    def _unpacked(self, packed: Bytes) -> Words:
+        try:
+            return unpack_words(packed.tobytes(), (self.grid.height, self.grid.width))
+        except ValueError as cause:
+            raise StoreDamagedError(
+                f"the words of '{self.name}' are damaged ({cause})",
+                expected="what docs/store.md specifies, as it was written",
+                fix="foveate store verify STORE --repair; then index the folder again",
+            ) from cause
 
     def _enlarged_alpha(self) -> Bytes:
         assert self._alpha is not None
@@ -277,22 +316,30 @@ def stored_texture(
     `places` are where the image may be; `fields`: encoder, preprocessing and name, as in Texture.
     """
     embedding, size = tensors["embedding"], (row.height, row.width)
-    names = tuple(n for n in channels if n != "saliency" and not (row.flags & FLAT and n in SEGMENTS))
+    words = tensors.get("words")
+    kept = ("saliency",) if words is None else ("saliency", "text")
+    names = tuple(n for n in channels if n not in kept and not (row.flags & FLAT and n in SEGMENTS))
     alpha = tensors["valid"] if row.flags & ALPHA else None
+    grid = Grid(row.h, row.w, *size)
 
     def coordinates() -> NDArray[np.floating]:
         return embedding.astype(np.float32) * steps_of(tensors, basis)
+
+    def writing() -> NDArray[np.float32]:
+        assert texture.words is not None
+        return texture.words.mask(native_shape("quarter", grid), grid)
 
     pixels = LazyPixels(places, row.image, tensors["thumbnail"], size, names, coordinates)
     texture = StoredTexture(
         pixels,
         alpha,
         tensors.get("rivals"),
-        grid=Grid(row.h, row.w, *size),
-        planes=LazyPlanes(tensors["saliency"], pixels),
+        grid=grid,
+        planes=LazyPlanes(tensors["saliency"], pixels, None if words is None else writing),
         embedding=embedding,
         basis=basis,
         residual=(tensors["residual"], row.step),
+        words=words,
         **fields,
     )
     if alpha is not None:

@@ -1,0 +1,87 @@
+"""What is written in an image: as bytes of its record, and as the text that the index keeps of it.
+
+    bytes    a safetensors file: the four arrays of a texture file (docs/format.md); "about": JSON, reader and turned
+    text     runs of letters or of digits, small, one space between them: "Total: RM34.50" is "total rm 34 50"
+
+* Letters and digits are taken apart because readers lose spaces ("DATE11/4/93"). Han and kana, which have no spaces
+  between words, count one by one. Accents over Latin, Greek and Cyrillic letters are left out: readers lose them, too.
+* The same function makes texts of images and of questions. Nothing but letters, digits and spaces comes out of it, so
+  whatever is in a question, or in a picture, is data to SQLite.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load
+from safetensors.numpy import save as to_bytes
+
+from foveate.reading.words import Words
+from foveate.store.format import FOLDER, Shard, damaged_shard, number, text
+from foveate.texture.file import words_of, words_tensors
+
+ABOUT = "about"
+LONGEST = 64  # characters of a token that are kept
+_ALONE = (
+    r"[\u2E80-\u2FDF\u3005-\u3007\u3040-\u30FF\u31F0-\u31FF"
+    r"\u3400-\u4DBF\u4E00-\u9FFF\uF900-\uFAFF\U00020000-\U0003FFFF]"
+)
+_TOKEN = re.compile(rf"{_ALONE}|\d+|(?:(?!{_ALONE})[^\W\d_])+|[^\W_]")
+_ACCENTS = re.compile(r"[\u0300-\u036f]")
+
+
+def pack_words(words: Words) -> bytes:
+    """Words as bytes; `unpack_words` reads them."""
+    about = json.dumps({"reader": words.reader, "turned": words.turned}).encode()
+    arrays: dict[str, NDArray[Any]] = {**words_tensors(words), ABOUT: np.frombuffer(about, np.uint8)}
+    return bytes(to_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+
+
+def unpack_words(content: bytes, size: tuple[int, int]) -> Words:
+    """What `pack_words` made of the words of an image (height, width). Raises ValueError for anything else."""
+    try:
+        tensors = load(content)
+        about = json.loads(tensors.pop(ABOUT).tobytes())
+        return words_of(tensors, text(about["reader"]), number(about["turned"], 270), size)
+    except Exception as cause:  # a hostile file fails in many ways
+        raise ValueError(f"words that are none ({type(cause).__name__})") from cause
+
+
+def tokens_of(content: str) -> list[str]:
+    """A text as the tokens that it is found by, in order."""
+    plain = unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFKD", content)))
+    return [token[:LONGEST] for token in _TOKEN.findall(plain.casefold())]
+
+
+def text_of(words: Words) -> str:
+    """What the index keeps of an image's words."""
+    return " ".join(token for written in words.texts for token in tokens_of(written))
+
+
+def texts_of(store: Path, shard: Shard) -> list[str | None]:
+    """The texts of a shard's images, by place; None of those that nobody read. Raises StoreDamagedError.
+
+    Words that cannot be read are left out: reading the image's record says that it is damaged.
+    """
+    out: list[str | None] = [None] * len(shard.entries)
+    if not any(entry.words for entry in shard.entries):
+        return out
+    try:
+        with (store / FOLDER / shard.file).open("rb") as file:
+            for place, entry in enumerate(shard.entries):
+                if entry.words:
+                    file.seek(entry.start + entry.length - entry.words)
+                    height, width = entry.head["size"]
+                    try:
+                        out[place] = text_of(unpack_words(file.read(entry.words), (height, width)))
+                    except ValueError:
+                        continue
+    except OSError as cause:
+        raise damaged_shard(store / FOLDER / shard.file, cause) from cause
+    return out
