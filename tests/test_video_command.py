@@ -27,6 +27,7 @@ from foveate.cli.main import main
 from foveate.cli.terminal import until_interrupted
 from foveate.cli.video import choose_outputs, write_results
 from foveate.core import errors
+from foveate.reading import Word
 from foveate.relevance.value import Relevances
 from foveate.video import Frame, Refresh, open_clip, stream
 from foveate.viz.overlay import COLUMNS, SENT, History, Page, draw, draw_picture
@@ -77,6 +78,24 @@ def pictures(path: Path) -> tuple[list[Bytes], list[float]]:
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------------
+
+
+def test_reading(foveate: Foveate, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def read(self: object, rgb: Bytes) -> list[Word]:
+        seen.append(rgb.shape)
+        return [Word("MENU", (10, 10, 30, 60))]
+
+    monkeypatch.setattr("foveate.reading.rapid.RapidReader.read", read)
+    plain = last(foveate(clip, "a cup of coffee", "--no-video", *SMALL))
+    assert all("words" not in row for row in lines(Path("pan_kept.jsonl")))
+    last(foveate(clip, "a cup of coffee", "--no-video", "--read", "--read-every", 0, "--every", 5, *SMALL))
+    rows = lines(Path("pan_kept.jsonl"))
+    assert len(rows) == plain["frames"]
+    assert len(seen) == sum(row["key"] for row in rows) >= 2
+    assert rows[0]["words"] == 1
+    assert foveate(clip, "a dog", "--read", "--read-every", -1)[0] == 1
 
 
 def test_one_question(foveate: Foveate, clip: Path) -> None:

@@ -69,6 +69,10 @@ def video(
     start: Annotated[float, typer.Option(help="Seconds to leave out at the beginning.")] = 0.0,
     frames: Annotated[int | None, typer.Option(help="Frames, at most.")] = None,
     rate: Annotated[float | None, typer.Option(help="Pictures a second of a folder of images [default: 24].")] = None,
+    read: Annotated[
+        bool, typer.Option("--read", help="Read what is written, in keyframes; takes seconds each time (extra text).")
+    ] = False,
+    read_every: Annotated[float, typer.Option(help="Seconds of the clip between two readings, at least.")] = 2.0,
 ) -> None:  # fmt: skip
     """Follow questions through a clip: an overlay video, lines of JSON."""
     from foveate.core.checks import check_int, check_number
@@ -95,6 +99,8 @@ def video(
                 refresh=Refresh(every=every),
                 blend=blend,
                 long_side=long_side,
+                read=read,
+                read_every=read_every,
                 **steady,
             )
             opened.skip_to(start)
@@ -253,6 +259,7 @@ def make_record(frame: Frame) -> dict[str, Any]:
         "grid": list(frame.grid.shape),
         **dict(zip(("kept", "kept_new", "found", "detected"), values, strict=True)),
         "confidence": round(float(frame.confidence.mean()), 4),
+        **({} if frame.words is None else {"words": len(frame.words)}),
         "seconds": round(frame.seconds, 6),
     }
 

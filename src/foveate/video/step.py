@@ -4,7 +4,7 @@ A keyframe is encoded whole, and its features are mixed with those propagated th
 after a cut): an encoder sees a running dog
 better in one frame than in the next, and the mean of several looks is better than any one of them (`blend`,
 docs/video.md). Between keyframes features are propagated along the motion; colours, edges and saliency are the frame's
-own.
+own. What is written is read in a keyframe now and then, and followed in between (words.py).
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from foveate.core.layout import native_shape
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
 from foveate.pipeline import build_texture, score
+from foveate.reading.protocol import WordReader
+from foveate.reading.words import Words
 from foveate.relevance.allocate import BEST, Allocation, Budget
 from foveate.relevance.negatives import query_metric_of
 from foveate.relevance.policies import Policy
@@ -61,9 +63,11 @@ from foveate.video.temporal import (
     smooth_relevance,
     update_fixation,
 )
+from foveate.video.words import Writing, follow, read_frame, words_now
 
 BLEND, SMOOTHING, HYSTERESIS = 0.5, 0.5, 0.05  # measured on few clips: docs/log.md
 NEW, EXTRA = 1.5, 8  # a part of which compression leaves out this much more than usual gets so many directions more
+READ_EVERY = 2.0  # seconds of the clip
 MOST_LAYERS = 8  # each costs its own flow in every frame
 SEGMENTS_LAST = 30  # frames; then they are made again even where no frame was encoded
 FRESH = ("saliency", "motion", "flow_y", "flow_x", "prev_relevance", "prev_saliency", "fixation")
@@ -88,6 +92,8 @@ class StreamSettings:
     policy: Policy = BEST
     window: tuple[int, int] | None = None
     changed: float = CHANGED
+    reader: WordReader | None = None
+    read_every: float = READ_EVERY
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +121,7 @@ class State(Frozen):
     fixation: Floats  # [h, w]
     part_age: int  # frames since parts were last encoded again
     side: float | None  # working size of the encoder for a whole frame; None until a part has to be encoded
+    writing: Writing | None = None  # what was last read; None where nobody reads
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +174,11 @@ class Frame(Frozen):
         """The picture, uint8 [H, W, 3]."""
         return self._texture.pixel
 
+    @property
+    def words(self) -> Words | None:
+        """What is written in it, with boxes; None where the stream does not read."""
+        return self._texture.words
+
     @cached_property
     def texture(self) -> Texture:
         """The frame as a texture, for `score`, `sample` or `save`: its own colours and edges, propagated embedding.
@@ -195,6 +207,7 @@ class StepInput:
     queries: tuple[str, ...]
     settings: StreamSettings
     view: View
+    time: float
 
 
 def step(
@@ -204,6 +217,7 @@ def step(
     queries: tuple[str, ...],
     settings: StreamSettings,
     flow: Floats | None = None,
+    time: float = 0.0,
 ) -> tuple[State, Frame]:
     """The next frame. Index, time and seconds of the frame are the caller's to fill in.
 
@@ -215,8 +229,9 @@ def step(
         settings: see StreamSettings.
         flow: the true flow to the frame before, in samples of the views, where the caller knows it (then nothing counts
             as uncovered); None asks the flow model, in both directions.
+        time: of the frame in seconds, for `settings.read_every`.
     """
-    given = StepInput(rgb, name, queries, settings, make_view(rgb))
+    given = StepInput(rgb, name, queries, settings, make_view(rgb), time)
     if before is None or (before.texture.grid.height, before.texture.grid.width) != rgb.shape[:2]:
         return _encode_keyframe(given, "first")
     uncovered = np.zeros(given.view.shape, bool)
@@ -224,6 +239,7 @@ def step(
         flow = estimate_flow(settings.flow, given.view, before.view)
         uncovered = find_occlusions(flow, estimate_flow(settings.flow, before.view, given.view))
     layers = tuple(propagate(layer, flow, uncovered) for layer in before.layers)
+    writing = None if before.writing is None else follow(before.writing, rgb)
     features = blend_layers(layers, given.view)
     motion = measure_motion(flow, uncovered, given.view, before.view, before.texture.grid.shape)
     rules, age, confidence = settings.refresh, layers[0].age, features.confidence
@@ -244,7 +260,7 @@ def step(
         except OptionError:  # an encoder that takes no images of this size: then it gets the whole
             reason, boxes = "stale", []
     if reason is not None:
-        return _encode_keyframe(given, reason, before, features, motion, before.side)
+        return _encode_keyframe(given, reason, before, features, motion, before.side, writing)
     shared = before.planes_age == before.layers[0].age  # the usual case: both are of the keyframe
     after = replace(
         before,
@@ -253,9 +269,10 @@ def step(
         planes_age=before.planes_age + 1,
         view=given.view,
         part_age=0 if boxes else before.part_age + 1,
+        writing=writing,
     )
     if after.planes_age >= SEGMENTS_LAST:
-        planes, _ = build_planes([n for n in settings.names if n not in (*FRESH, *LATER)], rgb, features.z)
+        planes, _ = build_planes([*before.planes], rgb, features.z)
         halves = ReadOnly({name: plane.astype(np.float16) for name, plane in planes.items()})
         after = replace(after, planes=halves, planes_flow=no_flow(given.view.shape), planes_age=0)
     return _answer(given, after, features, motion, before, None, tuple(boxes))
@@ -268,6 +285,7 @@ def _encode_keyframe(
     features: Field | None = None,
     motion: Motion | None = None,
     side: float | None = None,
+    writing: Writing | None = None,
 ) -> tuple[State, Frame]:
     """A frame that is encoded whole, mixed with the features propagated to it if there are any."""
     rgb, settings, view = given.rgb, given.settings, given.view
@@ -278,6 +296,8 @@ def _encode_keyframe(
         mixed = (1 - share) * dense.features + share * before.basis.restore(features.z)
         dense = DenseFeatures(np.asarray(mixed, np.float32), dense.grid)
     names = [channel for channel in settings.names if channel not in LATER]
+    if settings.reader is not None:
+        names = [channel for channel in names if channel != "text"]  # the boxes of its words are that channel
     picture, rank, long_side = Picture(rgb, None, given.name), settings.rank, settings.long_side
     texture = build_texture(picture, dense, settings.encoder, names, rank=rank, long_side=long_side)
     after = State(
@@ -292,8 +312,19 @@ def _encode_keyframe(
         fixation=np.zeros(texture.grid.shape, np.float32),
         part_age=settings.refresh.pause,
         side=side,
+        writing=_read(given, writing),
     )
     return _answer(given, after, blend_layers(after.layers, view), motion, before, reason)
+
+
+def _read(given: StepInput, before: Writing | None) -> Writing | None:
+    """What was read before, where that is not long ago; else what is read now. None where nobody reads."""
+    settings = given.settings
+    if settings.reader is None:
+        return None
+    if before is not None and given.time - before.time < settings.read_every:
+        return before
+    return read_frame(given.rgb, given.name, given.time, settings.reader)
 
 
 def _add_parts(
@@ -347,7 +378,7 @@ def _make_texture(given: StepInput, state: State, features: Field, planes: dict[
     rows = state.basis.rows.astype(np.float32)
     steepest = np.float32(np.sqrt(np.abs(rows @ rows.T).sum(1).max()))  # >= the largest singular value of the rows
     rounding = np.linalg.norm(features.z - halves.astype(np.float32), axis=-1) * steepest
-    return replace(
+    texture = replace(
         state.texture,
         pixel=given.rgb,
         planes={**older, **{n: plane.astype(np.float16) for n, plane in planes.items()}},
@@ -356,6 +387,9 @@ def _make_texture(given: StepInput, state: State, features: Field, planes: dict[
         residual=rounded_up(features.residual + rounding),
         name=given.name,
     )
+    if state.writing is None:
+        return texture
+    return texture.with_words(words_now(state.writing))
 
 
 def _answer(

@@ -23,13 +23,14 @@ from foveate.core.checks import check_int, check_number, check_type
 from foveate.core.errors import BudgetError, OptionError, QueryError, VideoError
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
+from foveate.reading.read import ReadBy, choose_reader
 from foveate.relevance.allocate import BEST, Budget, check_floor
 from foveate.relevance.policies import Policy
 from foveate.relevance.query import prepare
 from foveate.video.decode import ClipSource, VideoClip, open_clip
 from foveate.video.flow import Dis, FlowModel
 from foveate.video.refresh import Refresh
-from foveate.video.step import BLEND, HYSTERESIS, SMOOTHING, Frame, State, StreamSettings, step
+from foveate.video.step import BLEND, HYSTERESIS, READ_EVERY, SMOOTHING, Frame, State, StreamSettings, step
 
 
 class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
@@ -72,7 +73,8 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
             )
         picture = next(self.clip)
         name = f"{self.clip.name} at {picture.time:.3f} s"
-        self._state, frame = step(self._state, picture.rgb, name, self.queries, self._settings)
+        at = picture.time
+        self._state, frame = step(self._state, picture.rgb, name, self.queries, self._settings, time=at)
         values: dict[str, Any] = {"index": picture.index, "time": picture.time}
         if self._one:
             values |= {"relevance": frame.relevance[0], "kept": frame.kept[0], "kept_new": frame.kept_new[0]}  # type: ignore[index]
@@ -110,6 +112,8 @@ def stream(
     floor: float = 0.0,
     policy: Policy = BEST,
     window: tuple[int, int] | None = None,
+    read: bool | ReadBy = False,
+    read_every: float = READ_EVERY,
     size: int | None = None,
     rate: float | None = None,
 ) -> Stream:
@@ -131,6 +135,9 @@ def stream(
         hysteresis: advantage of cells that were kept before, as a share of the map's peak, 0 to 1.
         changed: mean difference of a cell's colours, 0 to 1, above which it is sent again (`Frame.kept_new`).
         floor, policy, window: as in `allocate`.
+        read: True, or by whom, as in `encode`: what is written is read in keyframes, which takes seconds each time, and
+            followed in between: `Frame.texture.words`.
+        read_every: seconds of the clip from one reading to the next, at least; a cut is read whenever it comes.
         size: pictures larger than this are read scaled down to it (long side, pixels).
         rate: pictures a second of a folder or of arrays without times.
 
@@ -152,6 +159,7 @@ def stream(
             fix="leave it out for Dis()",
         )
     check_floor(floor)
+    check_number("read_every", read_every, 0, None, fix=f"leave it out for {READ_EVERY:g} seconds")
     settings = StreamSettings(
         encoder=resolve_encoder(encoder),
         names=select_channels(channels),
@@ -164,6 +172,8 @@ def stream(
         floor=floor,
         policy=policy,
         window=window,
+        reader=choose_reader(read, wanted=False),
+        read_every=float(read_every),
     )
     if isinstance(source, VideoClip):
         if size is not None or rate is not None:
