@@ -37,9 +37,11 @@ def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert not next(names["frames"]).renewed
 
 
-def test_the_recipe_of_a_network_is_python() -> None:
-    (recipe,) = blocks(PAGE, "python skip")
-    compile(recipe, "docs/video.md", "exec")
+def test_recipes_that_need_more_are_python() -> None:
+    recipes = blocks(PAGE, "python skip")
+    assert len(recipes) == 2  # a reader, a network
+    for recipe in recipes:
+        compile(recipe, "docs/video.md", "exec")
 
 
 def test_it_names_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +49,7 @@ def test_it_names_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     table = re.search(r"^\| attribute.*?\n\n", PAGE, re.M | re.S)
     assert table is not None
     named = {name for row in table[0].strip().splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert named == public | {"answers", "grid", "keyframe", "rgb", "texture"}
+    assert named == public | {"answers", "grid", "keyframe", "rgb", "texture", "words"}
     fields = {field.name: str(field.default) for field in dataclasses.fields(Refresh)}
     assert dict(re.findall(r"^\| `(\w+)` \| ([^|`]+) \| ", PAGE, re.M)) == fields
     assert all(f"`{reason}`" in PAGE for reason in typing.get_args(Reason))
