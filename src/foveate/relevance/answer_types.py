@@ -61,19 +61,21 @@ _PATTERNS: tuple[tuple[str, str, float], ...] = (
     ("measure", r"\d[\d.,]*(?:\s?[-–]\s?\d[\d.,]*)?", 0.5),
     ("email", r"[\w.+\-]+\s?@\s?[\w\-]+(?:\s?\.\s?[\w\-]+)+", 1.0),
     ("url", r"\b(?:https?:|www\s?\.)\S+", 1.0),
-    ("url", r"(?<![@\w.])[a-z0-9\-]{2,}\.(?:com?|org|net|info|edu|gov|[a-z]{2}(?=/|\s|$))(?:\.[a-z]{2})?(?:/\S*)?\b", 0.8),
+    ("url", r"(?<![@\w.])[a-z0-9\-]{2,}\.(?:com?|org|net|info|edu|gov|[a-z]{2}(?=/|\s|$))(?:\.[a-z]{2})?(?:/\S*)?", 0.8),
 )  # fmt: skip
 _COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE), weight) for kind, pattern, weight in _PATTERNS)
 _PHONE = re.compile(r"(?<![\w.,/:])(?:\+\s?)?[(\[]?\d(?:[\s()\[\]./\-–]{0,3}\d){5,15}(?![\w/:])")
 _IDENTIFIER = re.compile(r"(?=\S*\d)[\w#][\w\-/.#]*", re.IGNORECASE)
 _NAME = re.compile(r"(?:[^\W\d_][\w'’.\-]*\.?[,]?\s?){1,5}")
 _TITLES = frozenset(
-    "mr mrs ms miss dr prof sir madam herr frau hr fr sr sra srta mme mlle sig dott dhr mevr pan pani rev hon capt lt sgt".split()
+    """
+    mr mrs ms miss dr prof sir madam herr frau hr fr sr sra srta mme mlle sig dott dhr mevr pan pani rev hon capt lt sgt
+    """.split()
 )
 _LEGAL = re.compile(  # legal forms of many countries, and what the names of houses end with
     r"(?<![\w])(?:inc|incorporated|ltd|limited|llc|l\.l\.c|llp|lp|plc|corp|corporation|co|company|& co|gmbh|mbh|ag|kg|ohg"
-    r"|ug|e\.\s?v|e\.\s?k|sa|s\.a|sas|s\.a\.s|sarl|s\.a\.r\.l|srl|s\.r\.l|spa|s\.p\.a|snc|bv|b\.v|nv|n\.v|vof|ab|asa|a/s|aps"
-    r"|oy|oyj|sp\.?\s?z\s?o\.?\s?o|s\.r\.o|a\.s|kft|zrt|pty|pte|bhd|berhad|pt|tbk|k\.k|kk|ltda|lda|s\.a\. de c\.v|sapi"
+    r"|ug|e\.\s?v|e\.\s?k|sa|s\.a|sas|s\.a\.s|sarl|s\.a\.r\.l|srl|s\.r\.l|spa|s\.p\.a|snc|bv|b\.v|nv|n\.v|vof|ab|asa|a/s"
+    r"|aps|oy|oyj|sp\.?\s?z\s?o\.?\s?o|s\.r\.o|a\.s|kft|zrt|pty|pte|bhd|berhad|pt|tbk|k\.k|kk|ltda|lda|s\.a\. de c\.v|sapi"
     r"|eireli|ooo|ооо|jsc|pjsc|d\.o\.o|ehf|hf|group|holdings?|bank|university|hospital|school|society|association|foundation"
     r"|ministry|department of|restaurant|hotel|caf[eé]|pharmacy|stores?|supermarket|market|shop|enterprises?|trading"
     r"|industries|services|international|bros|brothers|& sons?)\.?(?![\w])",

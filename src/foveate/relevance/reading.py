@@ -58,6 +58,12 @@ FLOORS = {
     "date": 0.35, "time": 0.35, "amount": 0.3, "count": 0.12, "number": 0.15, "measure": 0.25, "phone": 0.5,
     "email": 0.8, "url": 0.8, "person": 0.15, "company": 0.2, "address": 0.5,
 }  # fmt: skip
+TRUSTS = {  # confidence that a question is answered by what is only of the right type
+    "date": 0.6, "time": 0.55, "amount": 0.55, "count": 0.1, "number": 0.3, "measure": 0.25, "phone": 0.65,
+    "email": 0.9, "url": 0.9, "person": 0.15, "company": 0.3, "address": 0.6,
+}  # fmt: skip
+PHOTOGRAPH = {"what": 0.8, "label": 0.7, "where": 0.45, "plain": 0.45, "is": 0.45}  # where little is written
+PAGE = {"what": 1.0, "label": 1.0, "where": 0.85, "plain": 0.85, "is": 0.7}
 HEADING = 0.8  # floor of a heading where the name of a house is asked for
 MASK = 0.03  # everything written, where nothing else is known
 LOOSE = 0.6  # least ratio of equal letters, where the very text is asked for
@@ -217,8 +223,20 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
     score = np.maximum(score, LABEL * label[piece])
     score = np.maximum(score, MASK) * page.trust
     because = _explain(page, question, labels, own, value, fits, score, kinds)
-    words = _by_word(page, score)
-    return WordScores(words, float(words.max()), because)
+    return WordScores(_by_word(page, score), _be_sure(page, question, value, fits, kinds), because)
+
+
+def _be_sure(
+    page: ReadWords, question: ReadingQuestion, value: Floats, fits: Floats, kinds: tuple[str, ...]
+) -> float:
+    """How sure it is that writing answers the question: by its label, by its type, by how much is written at all."""
+    form = PHOTOGRAPH[question.form] + page.full * (PAGE[question.form] - PHOTOGRAPH[question.form])
+    alone = np.zeros_like(fits)
+    for kind in kinds:
+        if kind in page.types:
+            trust = 1.0 if question.heading else TRUSTS[kind]
+            alone = np.maximum(alone, page.types[kind] * np.float32(trust * (0.5 + 0.5 * page.full)))
+    return float((1 - (1 - form * value) * (1 - alone)).max())
 
 
 def _whole(page: ReadWords, fits: Floats) -> Floats:

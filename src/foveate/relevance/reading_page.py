@@ -35,6 +35,7 @@ RIGHT = (0.95, 0.75, 0.6)  # along the row
 BELOW = (0.8, 0.6, 0.5, 0.45)  # down the column, and farther down:
 FAR_BELOW = 0.4
 WRAPPED = 0.55
+FEW, MANY = 6, 30  # words of a photograph with a sign in it, and of a page
 MOST_ROWS = 40  # rows that the header of a column reaches
 RIGHT_OF, BELOW_OF, WRAPPED_OF = 0, 1, 2
 _LOST_SPACE = re.compile(
@@ -102,6 +103,11 @@ class ReadWords(Frozen):
     def piece_letters(self) -> Floats:
         """Letters and digits of each piece, at least 1."""
         return np.maximum(np.add.reduceat(self.letters, self.starts), 1) if len(self.starts) else self.letters[:0]
+
+    @cached_property
+    def full(self) -> float:
+        """How much of a page it is, in [0, 1]: a photograph with a sign is none, a form is one."""
+        return float(np.clip((len(self.words) - FEW) / (MANY - FEW), 0, 1))
 
     @cached_property
     def first(self) -> Truths:

@@ -74,6 +74,7 @@ _ON = tuple(
         rf"^(?:please\s+)?read\s+(?:{_ARTICLE})?(?P<on>.+)$",
     )
 )
+_ON_THINGS = re.compile(r"\b(?:numbers?|names?|dates?|prices?|time|amount)\b", re.IGNORECASE)
 _TRAILING = re.compile(rf"\s+on\s+(?:{_ARTICLE})?(?P<on>[^,]+)$", re.IGNORECASE)
 _ASKS_FOR_WRITING = re.compile(
     r"\b(?:say|says|read|reads|written|printed|writing|words?|text|letters|spell|spelled|spelt)\b", re.IGNORECASE
@@ -98,6 +99,7 @@ _SPECIFIC = ("email", "url", "phone")  # of these the first alone; a phone numbe
 _HEADING = re.compile(
     rf"\b(?:name of the|which|what|the) (?:\w+ )?{_HOUSES}\b(?! (?:address|number|id|code|phone|reg))|^who issued\b"
 )
+_YES_OR_NO = re.compile(r"(?:is|are|was|were|do|does|did|has|have|can) ")
 _FORM = re.compile(r"(?:\w+\s+)?(?:what|which|who|whom|whose|when|how)\b")
 
 
@@ -122,7 +124,8 @@ class ReadingQuestion:
         on: the thing whose writing is asked for; None for any.
         writing: whether the question speaks of writing ("what does it say").
         heading: whether the answer may be a heading: the name of a company, a shop.
-        form: "what" (which, who, when, how), "where", "label" (a noun with a question mark) or "plain" (a noun).
+        form: "what" (which, who, when, how), "where", "is" (yes or no), "label" (a noun with a question mark)
+            or "plain" (a noun).
     """
 
     text: str
@@ -148,6 +151,8 @@ def read_question(text: str) -> ReadingQuestion:
     on, rest = _find_on(bare)
     folded = fold(said)
     form = "where" if re.match(r"(?:and |so )?where\b", folded) else "what" if _FORM.match(folded) else "plain"
+    if form == "plain" and _YES_OR_NO.match(folded):
+        form = "is"
     if form == "plain" and said.endswith("?"):
         form = "label"
     terms, kinds = _find_terms(split_words(rest), form)
@@ -174,11 +179,13 @@ def _find_on(bare: str) -> tuple[str | None, str]:
         if words[-1] in LABEL_WORDS and k in (0, 4):  # "what does the total say", "read the date"
             return None, on
         rest = bare[: found.start("on")] + bare[found.end("on") :]
-        return on, rest if re.search(r"\b(?:numbers?|name|date|price|time)\b", rest, re.IGNORECASE) else ""
+        return on, rest if _ON_THINGS.search(rest) else ""
     if found := _TRAILING.search(bare):
-        words = split_words(found["on"])
-        on = None if not words or words[-1] in _STOP | _DOCUMENTS or words[-1].isdigit() else found["on"]
-        return on, bare if on is None and words and words[-1] not in _DOCUMENTS else bare[: found.start()]
+        words, rest = split_words(found["on"]), bare[: found.start()]
+        if words and words[-1] in _DOCUMENTS:
+            return None, rest
+        if words and words[-1] not in _STOP and not words[-1].isdigit() and _ON_THINGS.search(rest):
+            return found["on"], rest
     return None, bare
 
 
@@ -197,7 +204,8 @@ def _find_terms(words: list[str], form: str) -> tuple[tuple[Term, ...], list[str
             for name, weight in (*own.items(), *((name, OTHER_NAME) for name in field.names)):
                 phrases[name] = max(phrases.get(name, 0.0), weight)
             kinds.append(field.type)
-        terms.append(Term(" ".join(phrase), _with_short(phrases)))
+        general = bool(strong) and set(phrase) <= _STOP | _WEAK and not set(strong) & set(phrase)  # "how many"
+        terms.append(Term(" ".join(phrase), _with_short(phrases), WEAK if general else 1.0))
         if len(phrase) == 1 or not any(phrase in field.names for field in fields):
             covered.update(phrase)
     for word in dict.fromkeys(content):

@@ -76,9 +76,15 @@ def forms(word: str) -> tuple[tuple[str, float], ...]:
     return tuple(out.items())
 
 
+def _letters(word: str) -> int:
+    return sum(c.isalpha() for c in word)
+
+
 @lru_cache(maxsize=131072)
 def alike(word: str, other: str, least: float = RATIO) -> float:
     """Similar spelling of two different words, in [0, .95]: 0 below the least ratio of equal letters."""
+    if 2 * min(_letters(word), _letters(other)) < min(len(word), len(other)) and word != other:
+        return 0.0  # "6.00" is no "boo"
     a, b = skeleton(word), skeleton(other)
     if a == b:
         return LOOKS_ALIKE
