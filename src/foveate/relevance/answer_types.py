@@ -61,7 +61,7 @@ _PATTERNS: tuple[tuple[str, str, float], ...] = (
     ("measure", r"\d[\d.,]*(?:\s?[-–]\s?\d[\d.,]*)?", 0.5),
     ("email", r"[\w.+\-]+\s?@\s?[\w\-]+(?:\s?\.\s?[\w\-]+)+", 1.0),
     ("url", r"\b(?:https?:|www\s?\.)\S+", 1.0),
-    ("url", r"(?<![@\w.])[a-z0-9\-]{2,}\.(?:com?|org|net|info|edu|gov|[a-z]{2}(?=/|\s|$))(?:\.[a-z]{2})?(?:/\S*)?", 0.8),
+    ("url", r"(?<![@\w.])[a-z0-9\-]{2,}\.(?:com?|org|net|info|edu|[a-z]{2}(?=/|\s|$))(?:\.[a-z]{2})?(?:/\S*)?", 0.8),
 )  # fmt: skip
 _COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE), weight) for kind, pattern, weight in _PATTERNS)
 _PHONE = re.compile(r"(?<![\w.,/:])(?:\+\s?)?[(\[]?\d(?:[\s()\[\]./\-–]{0,3}\d){5,15}(?![\w/:])")
@@ -73,12 +73,12 @@ _TITLES = frozenset(
     """.split()
 )
 _LEGAL = re.compile(  # legal forms of many countries, and what the names of houses end with
-    r"(?<![\w])(?:inc|incorporated|ltd|limited|llc|l\.l\.c|llp|lp|plc|corp|corporation|co|company|& co|gmbh|mbh|ag|kg|ohg"
-    r"|ug|e\.\s?v|e\.\s?k|sa|s\.a|sas|s\.a\.s|sarl|s\.a\.r\.l|srl|s\.r\.l|spa|s\.p\.a|snc|bv|b\.v|nv|n\.v|vof|ab|asa|a/s"
-    r"|aps|oy|oyj|sp\.?\s?z\s?o\.?\s?o|s\.r\.o|a\.s|kft|zrt|pty|pte|bhd|berhad|pt|tbk|k\.k|kk|ltda|lda|s\.a\. de c\.v|sapi"
-    r"|eireli|ooo|ооо|jsc|pjsc|d\.o\.o|ehf|hf|group|holdings?|bank|university|hospital|school|society|association|foundation"
-    r"|ministry|department of|restaurant|hotel|caf[eé]|pharmacy|stores?|supermarket|market|shop|enterprises?|trading"
-    r"|industries|services|international|bros|brothers|& sons?)\.?(?![\w])",
+    r"(?<![\w])(?:inc|incorporated|ltd|limited|llc|l\.l\.c|llp|lp|plc|corp|corporation|co|company|& co|gmbh|mbh|ag|kg"
+    r"|ohg|ug|e\.\s?v|e\.\s?k|sa|s\.a|sas|s\.a\.s|sarl|s\.a\.r\.l|srl|s\.r\.l|spa|s\.p\.a|snc|bv|b\.v|nv|n\.v|vof|ab|asa"
+    r"|a/s|aps|oyj?|sp\.?\s?z\s?o\.?\s?o|s\.r\.o|a\.s|kft|zrt|pty|pte|bhd|berhad|pt|tbk|k\.k|kk|ltda|lda"
+    r"|s\.a\. de c\.v|sapi|eireli|ooo|ооо|jsc|pjsc|d\.o\.o|ehf|hf|group|holdings?|bank|university|hospital|school|society"
+    r"|association|foundation|ministry|department of|restaurant|hotel|caf[eé]|pharmacy|stores?|supermarket|market|shop"
+    r"|enterprises?|trading|industries|services|international|bros|brothers|& sons?)\.?(?![\w])",
     re.IGNORECASE,
 )
 _STREET = re.compile(

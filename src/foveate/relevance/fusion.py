@@ -31,7 +31,7 @@ from foveate.encoders.protocol import Encoder
 from foveate.reading.words import Words
 from foveate.relevance.confidence import DETECTED, peak
 from foveate.relevance.cues import Cue, follow, plane_of
-from foveate.relevance.reading import paint_words, prepare_words, read_question, score_words
+from foveate.relevance.reading import place_words, prepare_words, read_question, score_words
 from foveate.relevance.value import Found, Relevance
 from foveate.texture.texture import Texture
 
@@ -300,7 +300,13 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
     )
     scores = np.maximum(scores, WRITTEN)
     silence = 0.0 if seen >= DETECTED and not question.writing else weigh(found.confidence)
-    return Reading(paint_words(words, scores, texture.grid), found.confidence, silence, question.writing, named)
+    return Reading(
+        texture.derive("placed words", lambda: place_words(words, texture.grid)).paint(scores),
+        found.confidence,
+        silence,
+        question.writing,
+        named,
+    )
 
 
 def _on_thing(words: Words, parts: Mapping[str, Floats], thing: str, texture: Texture) -> Floats:

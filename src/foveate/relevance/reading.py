@@ -226,9 +226,7 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
     return WordScores(_by_word(page, score), _be_sure(page, question, value, fits, kinds), because)
 
 
-def _be_sure(
-    page: ReadWords, question: ReadingQuestion, value: Floats, fits: Floats, kinds: tuple[str, ...]
-) -> float:
+def _be_sure(page: ReadWords, question: ReadingQuestion, value: Floats, fits: Floats, kinds: tuple[str, ...]) -> float:
     """How sure it is that writing answers the question: by its label, by its type, by how much is written at all."""
     form = PHOTOGRAPH[question.form] + page.full * (PAGE[question.form] - PHOTOGRAPH[question.form])
     alone = np.zeros_like(fits)
