@@ -218,7 +218,7 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
         value = value * (1 - FITS + FITS * fits)
     score = 1 - (1 - value) * (1 - alone)
     if labels is not None:
-        part = labels.matched > MATCHED
+        part = (labels.matched > MATCHED) & ~(question.heading & (fits > 0.5))  # "restaurant" may be a part of the name
         score = np.where(part, np.minimum(score, LABEL * label[piece]), score)
     score = np.maximum(score, LABEL * label[piece])
     score = np.maximum(score, MASK) * page.trust

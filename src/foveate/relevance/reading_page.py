@@ -152,7 +152,7 @@ def prepare_words(words: Words) -> ReadWords:
         piece=piece, starts=starts, piece_boxes=piece_boxes,
         letters=np.array([sum(c.isalnum() for c in text) for text in texts], np.float32),
         label=label, **edges, follows=follows,
-        types=_find_types(texts, spans, piece, piece_boxes),
+        types=_find_types(texts, spans, piece, piece_boxes, label),
     )  # fmt: skip
 
 
@@ -319,7 +319,9 @@ def _edges_of(
 # --- types -------------------------------------------------------------------------------------------------------
 
 
-def _find_types(texts: tuple[str, ...], spans: list[tuple[int, int]], piece: Ints, boxes: Floats) -> dict[str, Floats]:
+def _find_types(
+    texts: tuple[str, ...], spans: list[tuple[int, int]], piece: Ints, boxes: Floats, label: Floats
+) -> dict[str, Floats]:
     out: dict[str, Floats] = {}
     addresses, legal, capital = (np.zeros(len(spans), np.float32) for _ in range(3))
     plain = np.ones(len(spans), bool)
@@ -341,21 +343,37 @@ def _find_types(texts: tuple[str, ...], spans: list[tuple[int, int]], piece: Int
         certain = (found.get(kind, ()) for kind in ("amount", "date", "time", "phone"))
         plain[p] = len(letters) >= 3 and not any(weight >= 0.85 for marks in certain for _, _, weight in marks)
     if spans:
-        out["address"] = _join_addresses(addresses, boxes)[piece]
-        out["company"] = _weigh_headings(boxes, legal, capital, plain, addresses)[piece]
+        sizes = np.array([end - start for start, end in spans], np.int64)
+        lines = plain & (label < 0.5)
+        out["address"] = _join_addresses(addresses, boxes, lines, legal, sizes)[piece]
+        out["company"] = _weigh_headings(boxes, legal, capital, lines, addresses)[piece]
     return out
 
 
-def _join_addresses(weights: Floats, boxes: Floats) -> Floats:
-    """Lines of an address lend weight to the lines right above and below them."""
+def _join_addresses(weights: Floats, boxes: Floats, plain: Truths, legal: Floats, sizes: Ints) -> Floats:
+    """Lines of an address lend weight to the next; a plain line between two of them, or a short one after, is one too."""
+    order = np.argsort(boxes[:, 0], kind="stable").tolist()
     out = weights.copy()
     y0, x0, y1, x1 = boxes.T
-    middle = (y0 + y1) / 2
-    for p in np.flatnonzero(weights >= 0.3):
-        near = np.abs(middle - middle[p]) < 1.9 * max(float(y1[p] - y0[p]), 1)
-        near &= (np.minimum(x1, x1[p]) > np.maximum(x0, x0[p])) & (weights > 0.05)
-        near[p] = False
-        out[near] = np.minimum(1, np.maximum(out[near], weights[near] + 0.5 * weights[p]))
+    height = np.maximum(y1 - y0, 1)
+
+    def next_to(p: int, way: int) -> float:
+        """Weight of the line right above (-1) or below (1) piece p."""
+        base = boxes[p, 2] if way > 0 else boxes[p, 0]
+        edge = boxes[:, 0] if way > 0 else boxes[:, 2]
+        near = (np.abs(edge - base) < 0.8 * height[p]) & (np.minimum(x1, x1[p]) > np.maximum(x0, x0[p]))
+        near &= (np.maximum(height, height[p]) < 1.8 * np.minimum(height, height[p])) & (np.arange(len(boxes)) != p)
+        return float(np.max(np.where(near, out if way < 0 else weights, 0), initial=0))
+
+    for p in order:
+        above, below = next_to(p, -1), next_to(p, 1)
+        own = float(weights[p])
+        if own > 0.05:
+            out[p] = min(1.0, own + 0.5 * max(above, below))
+        elif plain[p] and legal[p] == 0 and min(above, below) >= 0.3:
+            out[p] = 0.8 * min(above, below)
+        elif plain[p] and legal[p] == 0 and above >= 0.6 and sizes[p] <= 3:
+            out[p] = 0.6 * above
     return out
 
 

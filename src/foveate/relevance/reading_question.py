@@ -97,7 +97,8 @@ _TYPES = tuple(
 )
 _SPECIFIC = ("email", "url", "phone")  # of these the first alone; a phone number is no other number
 _HEADING = re.compile(
-    rf"\b(?:name of the|which|what|the) (?:\w+ )?{_HOUSES}\b(?! (?:address|number|id|code|phone|reg))|^who issued\b"
+    rf"\bnames? of (?:{_ARTICLE})?(?:\w+ )?{_HOUSES}\b|\b{_HOUSES}(?:'s)? name\b|^who issued\b"
+    rf"|\b(?:which|what) {_HOUSES}\b(?! (?:address|number|id|code|phone|reg))"
 )
 _YES_OR_NO = re.compile(r"(?:is|are|was|were|do|does|did|has|have|can) ")
 _FORM = re.compile(r"(?:\w+\s+)?(?:what|which|who|whom|whose|when|how)\b")
@@ -164,7 +165,7 @@ def read_question(text: str) -> ReadingQuestion:
         kinds = [kind for kind in kinds if kind != "number"]
     types = tuple(dict.fromkeys(kind for kind in kinds if kind not in ("text", "product", "subject")))
     writing = bool(_ASKS_FOR_WRITING.search(said))
-    return ReadingQuestion(text, terms, types, (), on, writing, bool(_HEADING.search(folded)) and form != "where", form)
+    return ReadingQuestion(text, terms, types, (), on, writing, bool(_HEADING.search(folded)), form)
 
 
 def _find_on(bare: str) -> tuple[str | None, str]:
