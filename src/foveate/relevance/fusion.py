@@ -293,10 +293,12 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
     if question.on is not None:
         scores = scores * _on_thing(words, parts, question.on, texture)
     best = np.argsort(-scores, kind="stable")[:MOST_WORDS]
+    best = best[scores[best] > LEAST_WORD]
     named = tuple(
-        Found(words.texts[i], words[i].box, float(scores[i]), found.because.get(int(i), ""))
-        for i in best.tolist()
-        if scores[i] > LEAST_WORD
+        Found(words.texts[i], (y0, x0, y1, x1), score, found.because.get(i, ""))
+        for i, (y0, x0, y1, x1), score in zip(
+            best.tolist(), words.boxes[best].tolist(), scores[best].tolist(), strict=True
+        )
     )
     scores = np.maximum(scores, WRITTEN)
     silence = 0.0 if seen >= DETECTED and not question.writing else weigh(found.confidence)
