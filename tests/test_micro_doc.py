@@ -1,0 +1,201 @@
+"""The recipe of the micro-VLM for pages: its pages, questions, batches, a few steps of a tiny one, the evaluation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foveate.core.errors import MissingExtraError
+from foveate.reading.words import Word, Words
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers", minversion="5.18")
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+
+_NAMES = "attention batches evaluate fonts model pages train words".split()
+attention, batches, evaluate, fonts, model, pages, train, words = (
+    import_module(f"micro_doc.{name}") for name in _NAMES
+)
+
+KINDS = [False, True]
+MANY = {kind: [pages.page_of(7, index, held_back=kind, plain=True) for index in range(30)] for kind in KINDS}
+EVERY = MANY[False] + MANY[True]
+TINY = {"tower": 64, "tower_layers": 1, "width": 64, "layers": 3}
+
+
+def tiny() -> Any:
+    torch.manual_seed(0)
+    return model.new(**TINY).eval()
+
+
+def test_pages_are_a_function_of_seed_and_index() -> None:
+    for index in (0, 5):
+        again = pages.page_of(7, index, plain=True)
+        assert (again.runs, again.fields) == (MANY[False][index].runs, MANY[False][index].fields)
+        assert np.array_equal(pages.draw(again), pages.draw(MANY[False][index]))
+        assert pages.questions_of(again) == pages.questions_of(MANY[False][index])
+    assert pages.page_of(8, 0, plain=True).runs != MANY[False][0].runs
+
+
+def test_layouts_are_all_there_and_none_is_trained_on_and_held_back() -> None:
+    assert {page.layout for page in MANY[False]} == set(pages.TRAINED)
+    assert {page.layout for page in MANY[True]} == set(pages.HELD_BACK)
+    assert not {*fonts.faces(False)} & {*fonts.faces(True)}
+
+
+def test_boxes_hold_the_ink_of_the_answer() -> None:
+    for page in EVERY:
+        clean = replace(page, rules=(), noise=0.0, blur=0.0)
+        for k, run in enumerate(page.runs):
+            if run.role != pages.VALUE:
+                continue
+            without = replace(clean, runs=tuple(r for n, r in enumerate(page.runs) if n != k))
+            y, x = np.nonzero((pages.draw(clean) != pages.draw(without)).any(2))
+            y0, x0, y1, x1 = pages.box_of(page, run)
+            assert y.min() >= y0 - 2
+            assert y.max() <= y1 + 2
+            assert x.min() >= x0 - 2
+            assert x.max() <= x1 + 2
+            break
+
+
+def test_every_field_is_asked_once_and_answered_by_what_is_printed() -> None:
+    for page in EVERY:
+        asked = pages.questions_of(page)
+        assert sorted(question.field for question in asked) == list(range(len(page.fields)))
+        assert len({(one.key, one.column) for one in page.fields}) == len(page.fields)
+        for question in asked:
+            (printed,) = (run for run in page.runs if (run.field, run.role) == (question.field, pages.VALUE))
+            assert question.answer == printed.text.lower()
+            assert 0 < len(question.answer) <= words.LONGEST
+            assert set(question.answer) <= set(words.ALPHABET)
+            assert page.fields[question.field].key in question.text
+            assert len(batches.words_of(question.text)) <= batches.ASKED
+
+
+def test_values_and_their_cells() -> None:
+    for page in EVERY[:20]:
+        dense, where = batches.dense_of(page)
+        glyphs = {number: letter for letter, number in batches.GLYPHS.items()}
+        for number, one in enumerate(page.fields):
+            for letter, cell in zip(one.value.lower(), where[number], strict=True):
+                if letter != " " and cell >= 0:
+                    said = {glyphs.get(int(v)) for v in dense[: batches.SLOTS, cell]}
+                    said |= {glyphs.get(int(v)) for v in dense[batches.SLOTS : 2 * batches.SLOTS, cell]}
+                    assert letter in said
+
+
+def test_a_missing_font_names_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(fonts, "FOLDER", tmp_path)
+    fonts.font.cache_clear()
+    with pytest.raises(MissingExtraError, match="apt-get install fonts-lato"):
+        fonts.font("truetype/lato/Lato-Regular.ttf", 12)
+
+
+def test_a_slot_computes_what_the_question_alone_computes() -> None:
+    trainee = train.Trainee(tiny())
+    batch = batches.batch_of(7, 0, 2, 3, plain=True)
+    with torch.no_grad():
+        with attention.quick(trainee.model):
+            logits, targets, _ = trainee.answers(trainee.seen(batch.pixels), batch)
+        row = 0
+        for b in range(2):
+            for question in pages.questions_of(MANY[False][b])[:3]:
+                ids, wanted, _ = batches.slot_of(question, [-1] * len(question.answer))
+                length = ids.index(model.PAD) if model.PAD in ids else len(ids)
+                prompt = [model.BOS, model.USER, *[model.IMAGE] * model.TOKENS, *ids[:length]]
+                alone = trainee.model(
+                    input_ids=torch.tensor([prompt]),
+                    attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
+                    pixel_values=batch.pixels[b : b + 1],
+                ).logits[0, batches.PREFIX :]
+                at = [k for k, target in enumerate(wanted) if target != batches.IGNORED]
+                assert torch.allclose(alone[at], logits[row : row + len(at)], atol=1e-3)
+                assert targets[row : row + len(at)].tolist() == [wanted[k] for k in at]
+                row += len(at)
+        assert row == len(logits)
+
+
+def test_a_few_steps_lower_the_losses() -> None:
+    torch.manual_seed(0)
+    trainee = train.Trainee(model.new(**TINY))
+    optimizer = train.optimiser(trainee)
+    batch = batches.batch_of(7, 0, 2, 4, plain=True)
+    _, both = train.stages(1, 1)
+    steps = [train.one_step(trainee, optimizer, batch, both, rate=3e-3) for _ in range(12)]
+    for name in ("loss", "dense", "looks"):
+        assert steps[-1][name] < 0.9 * steps[0][name]
+
+
+def test_stock_classes_load_what_is_saved_and_the_processor_makes_the_prompt(tmp_path: Path) -> None:
+    from PIL import Image
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    model.save(tiny(), tmp_path)
+    assert {p.suffix for p in tmp_path.iterdir()} <= {".safetensors", ".json", ".jinja"}
+    stock: tuple[Any, Any] = AutoModelForImageTextToText, AutoProcessor
+    loaded, processor = (each.from_pretrained(tmp_path) for each in stock)
+    assert type(loaded).__name__ == "LlavaForConditionalGeneration"
+    question = pages.questions_of(MANY[False][0])[0]
+    parts = [{"type": "image"}, {"type": "text", "text": question.text}]
+    prompt = processor.apply_chat_template([{"role": "user", "content": parts}], add_generation_prompt=True)
+    picture = pages.draw(MANY[False][0])
+    inputs = processor(images=Image.fromarray(picture), text=prompt, return_tensors="pt")
+    ids, _, _ = batches.slot_of(question, [-1] * len(question.answer))
+    asked = ids[: ids.index(model.ASSISTANT) + 1]
+    assert inputs["input_ids"][0].tolist() == [model.BOS, model.USER, *[model.IMAGE] * model.TOKENS, *asked]
+    assert torch.allclose(inputs["pixel_values"], batches.normalised([picture]), atol=1e-5)
+    letters = [model.VOCABULARY[f"##{letter}"] for letter in "12.50 kg"]
+    assert processor.decode([*letters, model.EOS], skip_special_tokens=True) == "12.50 kg"
+
+
+def test_the_evaluation_asks_every_method_with_its_budget(tmp_path: Path) -> None:
+    import foveate.vlm
+
+    found, items = evaluate.asked(2, 2, held_back=False, plain=True)
+    vlm = foveate.vlm.attach(tiny(), model.processor())
+    read = [
+        Words.of([Word(run.text, pages.box_of(page, run), 1.0, k) for k, run in enumerate(page.runs)], "mine")
+        for page in found
+    ]
+    answerer = evaluate.through_foveate(vlm, found, read)
+    report = evaluate.report(answerer, items, list(evaluate.METHODS), {"100 %": 256, "12 %": 31})
+    assert set(report) == set(evaluate.METHODS)
+    assert all(row["12 %"]["questions"] == len(items) for row in report.values())
+    assert evaluate.table(report).count("\n") == len(evaluate.METHODS) + 1
+    kept = vlm.answers([evaluate.given(vlm, vlm.see(pages.draw(found[0])), items[0], np.array([3, 9]))], evaluate.SHORT)
+    assert kept[0].chosen[0].rows.tolist() == [3, 9]
+
+
+def test_the_oracle_keeps_the_answer_and_a_text_mask_keeps_writing() -> None:
+    for page in EVERY[:20]:
+        _, where = batches.dense_of(page)
+        for question in pages.questions_of(page)[:4]:
+            kept = evaluate.oracle(page, question, 31)
+            assert len(set(kept.tolist())) == 31
+            assert {cell for cell in where[question.field] if cell >= 0} <= set(kept.tolist())
+    one = Words.of([Word("total", (0, 0, 16, 80), 1.0, 0)], "mine")
+    assert evaluate.written(one, 5).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_what_was_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def read(picture: Any) -> list[Word]:
+        calls.append(1)
+        return [Word("a", (0.0, 1.0, 2.0, 3.0), 0.5, 0)]
+
+    monkeypatch.setattr(evaluate, "read_page", read)
+    pictures = [np.zeros((8, 8, 3), np.uint8)] * 3
+    first = evaluate.words_of(pictures, tmp_path / "words.json")
+    again = evaluate.words_of(pictures, tmp_path / "words.json")
+    assert len(calls) == 3
+    assert [list(each) for each in first] == [list(each) for each in again]
+    assert len(json.loads((tmp_path / "words.json").read_text("utf-8"))) == 3
