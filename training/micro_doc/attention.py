@@ -32,8 +32,7 @@ def slotted(
 ) -> tuple[Tensor, None]:
     """The mask of `batches.layout`: [b, heads, PREFIX + slots x SLOT, d] -> [b, n, heads, d]."""
     q = q * scaling
-    b, heads, n, d = q.shape
-    slots = (n - PREFIX) // SLOT
+    slots = (q.shape[2] - PREFIX) // SLOT
     page, page_values = k[:, :, :PREFIX], v[:, :, :PREFIX]
     hidden = torch.full((PREFIX, PREFIX), -1e4, dtype=q.dtype).triu(1)
     first = (q[:, :, :PREFIX] @ page.transpose(-1, -2) + hidden).softmax(-1) @ page_values

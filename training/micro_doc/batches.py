@@ -67,7 +67,7 @@ def cells_of(centres: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def dense_of(page: Page) -> tuple[NDArray[np.int64], dict[int, list[int]]]:
-    """What the extra loss asks of each cell, [planes, TOKENS]; and of each field the cells of its value's characters."""
+    """What the extra loss asks of each cell, [planes, TOKENS]; and each field's cells of its value's characters."""
     found = characters(page)
     cells = cells_of(found.centres)
     dense = np.zeros((len(PLANES), TOKENS), np.int64)
@@ -116,16 +116,16 @@ def normalised(pictures: Sequence[NDArray[np.uint8]]) -> Tensor:
     return (stacked - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
 
 
-def batch_of(seed: int, first: int, count: int, questions: int, *, held_back: bool = False, plain: bool = False) -> Batch:
+def batch_of(
+    seed: int, first: int, count: int, questions: int, *, held_back: bool = False, plain: bool = False
+) -> Batch:
     """Pages number first .. first + count - 1 of a seed; `questions` of each, some twice where it has fewer."""
     pictures, ids, targets, dense, looks = [], [], [], [], []
     for index in range(first, first + count):
         page = page_of(seed, index, held_back=held_back, plain=plain)
         planes, where = dense_of(page)
         asked = questions_of(page)
-        slots = [
-            slot_of(q, where[q.field]) for k in range(questions) for q in (asked[k % len(asked)],)
-        ]
+        slots = [slot_of(q, where[q.field]) for k in range(questions) for q in (asked[k % len(asked)],)]
         pictures.append(draw(page))
         ids.append([BOS, USER, *[IMAGE] * TOKENS, *(i for slot in slots for i in slot[0])])
         targets.append([*[IGNORED] * PREFIX, *(i for slot in slots for i in slot[1])])

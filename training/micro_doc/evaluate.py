@@ -4,8 +4,8 @@ What is notable
 * Held-out pages (another seed), up to `--questions` questions of each, the same for every method and budget. A right
   answer is the whole string; case does not count.
 * No selection sees the generator's truth but `oracle`, which is no method but the upper bound. `reading` goes by words
-  that RapidOCR read in the picture, enlarged ENLARGED times since its letters are small. They are read once for each page
-  and kept in the model's folder (`words-*.json`).
+  that RapidOCR read in the picture, enlarged ENLARGED times since its letters are small. Each page is read once; its
+  words are kept in the model's folder (`words-*.json`).
 * `nano alone` is the same call on a texture without words. `text mask` keeps what is written, whatever is asked: the
   boxes of the words, the middle ones of each first.
 * Intervals are 95 %, by bootstrap over pages. `kept` is the share of the full accuracy on the same questions.
@@ -25,13 +25,13 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
+from micro_vlm.evaluate import share
 from numpy.typing import NDArray
 from PIL import Image
 
 import foveate
 import foveate.vlm
 from foveate.reading.words import Word, Words
-from micro_vlm.evaluate import share
 
 from .batches import cells_of
 from .model import CELLS, TOKENS
@@ -185,7 +185,10 @@ def report(
 def table(found: dict[str, Any]) -> str:
     """A table in Markdown: a row a method, a column a budget; accuracy (95 %)."""
     budgets = list(next(iter(found.values())))
-    lines = ["| | " + " | ".join(f"{name} ({BUDGETS[name]})" for name in budgets) + " |", "|---" * (len(budgets) + 1) + "|"]
+    lines = [
+        "| | " + " | ".join(f"{name} ({BUDGETS[name]})" for name in budgets) + " |",
+        "|---" * (len(budgets) + 1) + "|",
+    ]
     for method, rows in found.items():
         cells = [f"{r['accuracy']:.2f} ({r['interval'][0]:.2f}-{r['interval'][1]:.2f})" for r in rows.values()]
         lines.append(f"| {method} | " + " | ".join(cells) + " |")

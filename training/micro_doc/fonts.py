@@ -1,8 +1,8 @@
 """The fonts of the pages: files of Debian packages, named one by one; nothing is committed.
 
-    apt-get install fonts-dejavu-core fonts-liberation fonts-lato fonts-open-sans fonts-roboto-unhinted fonts-cantarell \\
-        fonts-inconsolata fonts-crosextra-carlito fonts-crosextra-caladea fonts-paratype fonts-freefont-ttf \\
-        fonts-courier-prime fonts-cabin fonts-b612 fonts-roboto-slab
+    apt-get install fonts-dejavu-core fonts-liberation fonts-lato fonts-open-sans fonts-roboto-unhinted \\
+        fonts-cantarell fonts-inconsolata fonts-crosextra-carlito fonts-crosextra-caladea fonts-paratype \\
+        fonts-freefont-ttf fonts-courier-prime fonts-cabin fonts-b612 fonts-roboto-slab
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ HELD_BACK = {
         ("opentype/courier-prime/Courier Prime.otf", "opentype/courier-prime/Courier Prime Bold.otf"),
     ),
 }
-PACKAGES = {file: package for table in (TRAINED, HELD_BACK) for package, pairs in table.items() for p in pairs for file in p}
+PACKAGES = {
+    file: package for table in (TRAINED, HELD_BACK) for package, pairs in table.items() for p in pairs for file in p
+}
 
 
 def faces(held_back: bool) -> tuple[tuple[str, str], ...]:

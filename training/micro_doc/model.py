@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from micro_vlm.model import ASSISTANT, BOS, CHAT, EOS, IMAGE, PAD, SPECIAL, USER
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import (
     CLIPVisionConfig,
@@ -24,8 +25,6 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-
-from micro_vlm.model import ASSISTANT, BOS, CHAT, EOS, IMAGE, PAD, SPECIAL, USER
 
 from .pages import SIDE
 from .words import ALPHABET, COLUMNS, KEYS, THINGS

@@ -36,7 +36,7 @@ LABEL, VALUE = 1, 2  # roles of a run; 0: neither
 
 @dataclass(frozen=True)
 class Run:
-    """Something printed in one go. (x, y): left end of its baseline, in pixels. field: number of its field, -1: none."""
+    """Something printed in one go. (x, y): left end of its baseline, in pixels. field: number of its field, or -1."""
 
     text: str
     x: float
@@ -394,7 +394,12 @@ def draw(page: Page) -> NDArray[np.uint8]:
         pencil.text((run.x, run.y), run.text, font=font(run.file, run.size), fill=run.ink, anchor="ls")
     picture = np.asarray(plane)
     picture = cv2.warpAffine(
-        picture, page.affine, (SIDE, SIDE), flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_CONSTANT, borderValue=page.paper
+        picture,
+        page.affine,
+        (SIDE, SIDE),
+        flags=cv2.INTER_CUBIC,
+        borderMode=cv2.BORDER_CONSTANT,
+        borderValue=page.paper,
     )
     if page.blur > 0.2:
         picture = cv2.GaussianBlur(picture, (0, 0), page.blur)

@@ -14,17 +14,15 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from micro_vlm.train import optimiser
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.models.llama.modeling_llama import rotate_half
-
-from micro_vlm.train import optimiser
 
 from . import model as micro
 from .attention import quick
@@ -137,7 +135,7 @@ def rate_at(step: float, steps: int, peak: float, warm: int = 100) -> float:
 
 @dataclass(frozen=True)
 class Stage:
-    """Steps of one kind: how many, pages and questions of a step, weights of the extra losses, whether answers count."""
+    """Steps of one kind: how many; pages and questions of each; whether answers count; weights of the extra losses."""
 
     steps: int
     pages: int
@@ -185,7 +183,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, nargs=2, default=(1600, 4000), help="of the two stages")
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--compile", action="store_true", help="a third faster; needs a C++ compiler")
-    parser.add_argument("--minutes", type=float, default=0, help="the rate falls, and it stops, after so many; 0: never")
+    parser.add_argument(
+        "--minutes", type=float, default=0, help="the rate falls, and it stops, after so many; 0: never"
+    )
     parser.add_argument("--threads", type=int, default=0)
     args = parser.parse_args()
     if args.threads:
@@ -215,17 +215,18 @@ def main() -> None:
         (args.out / "new.pt").replace(state)
         micro.save(trainee.model, args.out / "model")
 
-    total, step, first = sum(args.steps), 0, 0
-    over = False
+    total, step, first, number = sum(args.steps), 0, 0, done
     for stage in stages(*args.steps):
+        if args.minutes and time.monotonic() - begun > args.minutes * 60:
+            break
         numbers = range(max(step, done), step + stage.steps)
         firsts = [first + (number - step) * stage.pages for number in numbers]
         step, first = step + stage.steps, first + stage.steps * stage.pages
         started = time.monotonic()
         for number, batch in zip(numbers, batches(SEED, firsts, stage.pages, stage.questions), strict=False):
             minutes = (time.monotonic() - begun) / 60
-            late = number if not args.minutes else max(number, total * minutes / args.minutes)
-            rate = rate_at(min(number, 100) if number < 100 else late, total, args.rate)
+            passed = max(number, total * minutes / args.minutes) if args.minutes and number > 100 else number
+            rate = rate_at(passed, total, args.rate)
             now = one_step(trainee, optimizer, batch, stage, rate=rate)
             mean = {n: v if n not in mean else 0.95 * mean[n] + 0.05 * v for n, v in now.items()}
             if (number + 1) % 10 == 0:
@@ -236,16 +237,17 @@ def main() -> None:
                 keep(number + 1)
                 saved = time.monotonic()
             if stage.asks and (number + 1) % 100 == 0:
-                print(f"held-out {accuracy(trainee, 32):.3f}, other layouts and fonts "
-                      f"{accuracy(trainee, 32, held_back=True):.3f}", flush=True)  # fmt: skip
-            over = bool(args.minutes) and minutes > args.minutes
-            if over:
+                print(held_out(trainee, 32), flush=True)
+            if args.minutes and minutes > args.minutes:
                 break
-        if over:
-            break
     keep(number + 1)
-    print(f"held-out {accuracy(trainee, 256):.4f}, other layouts and fonts {accuracy(trainee, 256, held_back=True):.4f}, "
-          f"{(time.monotonic() - begun) / 60:.0f} minutes")  # fmt: skip
+    print(f"{held_out(trainee, 256)}, {(time.monotonic() - begun) / 60:.0f} minutes")
+
+
+def held_out(trainee: Trainee, count: int) -> str:
+    """Accuracy on so many pages, in words."""
+    known, other = (accuracy(trainee, count, held_back=kind) for kind in (False, True))
+    return f"held-out {known:.3f}, other layouts and fonts {other:.3f}"
 
 
 if __name__ == "__main__":
