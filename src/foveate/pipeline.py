@@ -8,6 +8,7 @@ take about a hundred microseconds together; they can be called from any thread, 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypedDict, Unpack, overload
 
@@ -18,10 +19,12 @@ from foveate.channels.depth import DepthModel
 from foveate.channels.segments import Provider
 from foveate.channels.text import Detector
 from foveate.core.checks import check_choice, check_type
-from foveate.core.errors import QueryError
+from foveate.core.errors import FoveateError, OptionError, QueryError, ReadingWarning
 from foveate.core.image import ImageSource, Picture, load_image
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
+from foveate.reading.pdf import Page, is_pdf, load_page
+from foveate.reading.protocol import WordReader
 from foveate.reading.read import ReadBy, choose_reader, read_words
 from foveate.reading.words import Words
 from foveate.relevance.allocate import BEST, Allocation, Budget, allocate_relevance
@@ -51,13 +54,14 @@ def encode(
     text: Detector = "auto",
     depth: str | DepthModel | None = None,
     read: bool | ReadBy | None = None,
+    page: int | None = None,
 ) -> Texture:
     """Encode an image once, for any number of questions.
 
     >>> texture = encode("photo.jpg")                                           # doctest: +SKIP
 
     Args:
-        image: path, encoded bytes, PIL image, array [H, W, 3], or what `load_image` returned.
+        image: path, encoded bytes, PIL image, array [H, W, 3], or what `load_image` returned; or a PDF (extra `text`).
         encoder: "nano" (built in), "clip", "clip:NAME_OR_FOLDER", or an object with the members of `Encoder`.
         rank: numbers kept a cell; None is 24, or all of an encoder that has fewer.
         error: or the rank by an error target: allowed share of the scores' spread (see basis.compress).
@@ -71,23 +75,52 @@ def encode(
         text: who looks for writing: "rapidocr" (extra `text`), "opencv", or whichever there is.
         depth: a depth model's name or folder, or a DepthModel; None is Depth Anything V2-Small.
         read: whether to read what is written, which takes seconds: True, or by whom ("rapidocr", an object with `name`
-            and `read(rgb)`, a function rgb -> words). None reads for channels="all" where a reader is installed.
+            and `read(rgb)`, a function rgb -> words). None reads for channels="all" where a reader is installed, with
+            a ReadingWarning if it fails; the text layer of a PDF is kept unless this is False or names a reader.
+        page: of a PDF, from 1; None is the only one.
 
     Raises:
-        The five Image...Errors for the image; EncoderNameError, MissingExtraError, EncoderFilesError and
-        EncoderOutputError for the encoder; ChannelError for the channels; OptionError for anything else.
+        The five Image...Errors for the image; ModelFilesError for a reader without its models; EncoderNameError,
+        MissingExtraError, EncoderFilesError and EncoderOutputError for the encoder; ChannelError for the channels; OptionError for anything else.
     """
     check_choice("compression", compression, ("query", "pca", "full"))
     names = select_channels(channels)
     reader = choose_reader(read, channels == "all" and text in ("auto", "rapidocr"))
     encoder = resolve_encoder(encoder)
-    picture = load_image(image, value_range=value_range)
+    picture, layer = open_source(image, page, value_range)
     dense = encoder.encode_image(picture.rgb, long_side=long_side)
     check_features(encoder, dense, picture.size)
     return build_texture(
         picture, dense, encoder, names, rank=rank, error=error, compression=compression, long_side=long_side,
-        segments=segments, text=text, depth=depth, words=None if reader is None else read_words(picture.rgb, reader),
+        segments=segments, text=text, depth=depth, words=_read(picture, layer, read, reader),
     )  # fmt: skip
+
+
+def open_source(
+    image: ImageSource, page: int | None = None, value_range: tuple[float, float] | None = None
+) -> tuple[Picture, Page | None]:
+    """An image, or a page of a PDF with its words. Raises what `encode` does for both."""
+    if is_pdf(image):
+        found = load_page(image, page)
+        return found.picture, found
+    if page is not None:
+        raise OptionError(f"page={page!r} of an image", expected="a PDF, by path or bytes", fix="leave it out")
+    return load_image(image, value_range=value_range), None
+
+
+def _read(picture: Picture, layer: Page | None, read: bool | ReadBy | None, reader: WordReader | None) -> Words | None:
+    """The words of a texture: a PDF's own, where nobody is named to read it again; else what the reader finds."""
+    if layer is not None and layer.words is not None and (read is None or (read is True and not layer.scanned)):
+        return layer.words
+    if reader is None:
+        return None
+    try:
+        return read_words(picture.rgb, reader)
+    except FoveateError as error:
+        if read is not None:
+            raise
+        warnings.warn(f"'{picture.name}' is encoded without its words: {error}", ReadingWarning, stacklevel=3)
+        return None
 
 
 def build_texture(

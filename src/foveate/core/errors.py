@@ -108,6 +108,10 @@ class QueryLanguageWarning(UserWarning):
     """A question that looks like another language than those the encoder reads, but may be a name."""
 
 
+class ReadingWarning(UserWarning):
+    """What is written in an image could not be read where that was not asked for; everything else is as usual."""
+
+
 class BudgetError(FoveateError, ValueError):
     """A number of tokens that cannot be kept: not a whole number, below 1, or above the number of cells."""
 

@@ -40,6 +40,7 @@ MAX_BYTES = 256 * 2**20
 MAX_PIXELS = 64_000_000
 PILLOWS_LIMIT = 178_956_970
 TEXTURE_START = b'{"__metadata__":{"foveate"'  # near the beginning of a texture file
+PDF_START = b"%PDF-"  # within the first 1,024 bytes
 ADDRESS = re.compile("(https?|ftp|s3|gs|file):/", re.IGNORECASE)
 
 Bytes = NDArray[np.uint8]
@@ -98,13 +99,9 @@ def load_image(
         return source
     if isinstance(source, Image.Image):
         return _from_pil(source, "PIL image", value_range, max_pixels)
-    if isinstance(source, bytes | bytearray | memoryview):
-        return _from_bytes(bytes(source), "bytes", value_range, max_bytes, max_pixels)
-    if isinstance(source, str | os.PathLike):
-        refuse_address(source)
-        path = Path(source)
-        name = path.name.encode("utf-8", "replace").decode()  # a name that is no text must not break messages
-        return _from_bytes(_read(path, max_bytes), name, value_range, max_bytes, max_pixels)
+    if isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
+        content, name = read_source(source, max_bytes)
+        return _from_bytes(content, name, value_range, max_pixels)
     if hasattr(source, "__array__"):
         return _from_array(np.asarray(source), value_range, max_pixels)
     raise ImageArrayError(
@@ -147,6 +144,26 @@ def shrink(rgb: Bytes, long_side: int | None) -> Bytes:
     return np.asarray(cv2.resize(rgb, (w, h), interpolation=cv2.INTER_AREA), np.uint8)
 
 
+def read_source(
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview, max_bytes: int = MAX_BYTES
+) -> tuple[bytes, str]:
+    """The bytes of a file and its name, for messages. Raises ImageNotFoundError, ImageTooLargeError."""
+    if isinstance(source, str | os.PathLike):
+        refuse_address(source)
+        path = Path(source)
+        name = path.name.encode("utf-8", "replace").decode()  # a name that is no text must not break messages
+        content = _read(path, max_bytes)
+    else:
+        name, content = "bytes", bytes(source)
+    if len(content) > max_bytes:
+        raise ImageTooLargeError(
+            f"'{name}' has more than {max_bytes:,} bytes",
+            expected=f"at most {max_bytes:,}",
+            fix="if you trust it: foveate.encode(foveate.load_image(source, max_bytes=...))",
+        )
+    return content, name
+
+
 def _read(path: Path, max_bytes: int) -> bytes:
     fix = f"check spelling and permissions; the working directory is '{Path.cwd()}'"
     try:
@@ -178,15 +195,7 @@ def _check_pixels(size: tuple[int, int], name: str, max_pixels: int) -> None:
         )
 
 
-def _from_bytes(
-    content: bytes, name: str, value_range: tuple[float, float] | None, max_bytes: int, max_pixels: int
-) -> Picture:
-    if len(content) > max_bytes:
-        raise ImageTooLargeError(
-            f"'{name}' has more than {max_bytes:,} bytes",
-            expected=f"at most {max_bytes:,}",
-            fix="if you trust it: foveate.encode(foveate.load_image(source, max_bytes=...))",
-        )
+def _from_bytes(content: bytes, name: str, value_range: tuple[float, float] | None, max_pixels: int) -> Picture:
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             return _from_pil(image, name, value_range, max_pixels)
@@ -197,6 +206,8 @@ def _from_bytes(
             expected=", ".join(FORMATS) + ", judged by content and not by file name",
             fix="this looks like a texture: foveate.Texture.load(path), or foveate look PATH.safetensors"
             if TEXTURE_START in content[:64]
+            else "foveate.encode, look, encode and read take a page of a PDF; elsewhere save the page as PNG"
+            if PDF_START in content[:1024]
             else "convert it to PNG or JPEG, or download it again",
         ) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as cause:

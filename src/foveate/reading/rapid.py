@@ -1,39 +1,326 @@
-"""RapidOCR as a reader (extra `[text]`): PP-OCRv6 on onnxruntime; its models lie inside the wheel."""
+"""RapidOCR as a reader (extra `[text]`): PP-OCRv6 on onnxruntime; its models lie inside the wheel.
+
+Its detector and its recogniser are called by themselves. As a whole it drops lines without words, so that the rest
+stand beside the wrong texts, and what follows is done here:
+
+* Large pages: where letters are small at the size of the first look, tiles are looked at in full size, and the halves
+  of a line from two tiles become one again. Memory is that of one look (half a GB). Small pictures are enlarged.
+* Turned pages: most lines stand on end; then a few lines are read under both turns. Boxes come back in the image as it
+  was given; `Words.turned` says it.
+* Words get boxes from where their letters stand (letters.py), lines an order (order.py), columns included.
+* Lines that it is not sure of are left out: noise is no text.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
+import math
+import threading
+from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import MissingExtraError
-from foveate.reading.words import Word
+from foveate.core.errors import MissingExtraError, ModelFilesError
+from foveate.reading.letters import Letters, cut_words
+from foveate.reading.order import order_lines
+from foveate.reading.words import Word, Words
+
+Bytes = NDArray[np.uint8]
+Quads = NDArray[np.float32]  # [n, 4, 2] of (x, y), as OpenCV has them: top left, top right, bottom right, bottom left
+
+SHORT_SIDE = 736  # pixels that a small picture's short side is enlarged to,
+LARGEST = 3.0  # but by no more than this
+PIXELS = 1_600_000  # of one look at most
+MARGIN, STEP = 16, 32  # pixels around what is looked at; the detector's network halves five times
+SMALL = 16  # pixels of a line's height at the first look; what is lower is looked at again
+OVERLAP = 192  # pixels of neighbouring tiles
+SAME = 0.6  # of the lower height that two boxes of one line share
+HEIGHT, LONGEST = 48, 40  # of a line for the recogniser; times its height that it is long, else it is read in parts
+TALL = 1.5  # times its width that the box of a line on end is high
+SURE, SURE_SHORT = 0.5, 0.75  # mean confidence of a line's letters, at least; of one or two letters
+VOTERS, DOUBTFUL = (
+    6,
+    0.85,
+)  # lines that say whether a page stands on its head; the confidence below which they are asked
 
 
 class RapidReader:
     """RapidOCR's detector and recogniser, with a box for each word."""
 
-    name = "rapidocr"
+    @property
+    def name(self) -> str:
+        try:
+            return f"rapidocr {version('rapidocr')}"
+        except PackageNotFoundError:
+            return "rapidocr"
 
-    def read(self, rgb: NDArray[np.uint8]) -> list[Word]:
-        """uint8 [H, W, 3] -> words, line by line."""
-        found = load_engine()(np.ascontiguousarray(rgb[..., ::-1]), return_word_box=True)
-        words: list[Word] = []
-        if not found.txts:  # then its words are a line that is none
-            return words
-        for number, line in enumerate(found.word_results or ()):
-            for text, confidence, quad in filter(None, line or ()):  # an empty one stands for a line without words
-                if not text.strip() or quad is None:
-                    continue
-                x, y = np.asarray(quad, float).T
-                words.append(Word(text.strip(), (y.min(), x.min(), y.max(), x.max()), float(confidence), number))
-        return words
+    def read(self, rgb: Bytes) -> Words:
+        """uint8 [H, W, 3] -> words, line by line in reading order."""
+        bgr = np.ascontiguousarray(rgb[..., ::-1])
+        quads = find_lines(bgr)
+        turn = find_turn(bgr, quads)
+        quads = np.roll(quads, -turn, axis=1)
+        lines = [(quad, *read_line(bgr, quad)) for quad in quads]
+        lines = [line for line in lines if is_sure(line[1])]
+        order = order_lines(upright_boxes(np.array([line[0] for line in lines]).reshape(-1, 4, 2), turn))
+        words = []
+        for number, (_, letters, quad) in enumerate(lines[i] for i in order):
+            for text, start, end, confidence in cut_words(letters):
+                x, y = part_of(quad, start, end).T
+                box = (float(y.min()), float(x.min()), float(y.max()), float(x.max()))
+                words.append(Word(text, box, confidence, number))
+        return Words.of(words, self.name, turned=(360 - 90 * turn) % 360)
 
 
-@lru_cache(maxsize=1)
-def load_engine() -> Any:
+# --- where lines are --------------------------------------------------------------------------------------------------
+
+
+def find_lines(bgr: Bytes) -> Quads:
+    """Quadrilaterals around lines, in pixels of the image."""
+    h, w = bgr.shape[:2]
+    scale = min(max(1.0, min(LARGEST, SHORT_SIDE / min(h, w))), math.sqrt(PIXELS / (h * w)))
+    found = look(bgr, scale)
+    if scale >= 1:
+        return found
+    low = heights_of(found) * scale < SMALL
+    tiles = [tile for tile in cut_tiles(h, w) if (low & inside(found, tile)).any()]
+    again = []
+    for y0, x0, y1, x1 in tiles:
+        quads = look(bgr[y0:y1, x0:x1], 1.0)
+        again.append(quads + np.array([x0, y0], np.float32))
+    if not tiles:
+        return found
+    seen = np.any([inside(found, tile) for tile in tiles], 0)
+    return merge([found[~low | ~seen], *again])
+
+
+def look(bgr: Bytes, scale: float) -> Quads:
+    """What the detector finds in an image at another size."""
+    h, w = bgr.shape[:2]
+    size = (max(1, round(w * scale)), max(1, round(h * scale)))
+    if size != (w, h):
+        how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+        bgr = np.asarray(cv2.resize(bgr, size, interpolation=how), np.uint8)
+    around = np.median(np.concatenate([bgr[0], bgr[-1], bgr[:, 0], bgr[:, -1]]), 0).tolist()
+    down, right = ((-(side + 2 * MARGIN)) % STEP + MARGIN for side in bgr.shape[:2])
+    bgr = np.asarray(cv2.copyMakeBorder(bgr, MARGIN, down, MARGIN, right, cv2.BORDER_CONSTANT, value=around), np.uint8)
+    boxes = engines()[0](bgr).boxes
+    quads = np.zeros((0, 4, 2), np.float32) if boxes is None else np.asarray(boxes, np.float32).reshape(-1, 4, 2)
+    return np.asarray(np.clip((quads - MARGIN) * np.array([w / size[0], h / size[1]]), 0, [w, h]), np.float32)
+
+
+def cut_tiles(h: int, w: int) -> list[tuple[int, int, int, int]]:
+    """Overlapping tiles (y0, x0, y1, x1) of at most PIXELS that cover an image."""
+    side = math.isqrt(PIXELS)
+    high, wide = min(h, max(side, PIXELS // w)), min(w, max(side, PIXELS // h))
+    starts = [
+        np.linspace(0, full - part, 1 + math.ceil((full - part) / max(1, part - OVERLAP))).round().astype(int).tolist()
+        for full, part in ((h, high), (w, wide))
+    ]
+    return [(y, x, y + high, x + wide) for y in starts[0] for x in starts[1]]
+
+
+def heights_of(quads: Quads) -> NDArray[np.float32]:
+    """Of lines in any direction: the shorter side."""
+    a, b = (np.linalg.norm(quads[:, 0] - quads[:, k], axis=1) for k in (1, 3))
+    return np.minimum(a, b)
+
+
+def inside(quads: Quads, tile: tuple[int, int, int, int]) -> NDArray[np.bool_]:
+    """Which boxes reach into a tile."""
+    y0, x0, y1, x1 = tile
+    low, high = quads.min(1), quads.max(1)
+    return (low[:, 0] < x1) & (high[:, 0] > x0) & (low[:, 1] < y1) & (high[:, 1] > y0)
+
+
+def merge(looks: list[Quads]) -> Quads:
+    """Lines from several looks, each once: boxes of one line that overlap become the box around both."""
+    quads = np.concatenate(looks)
+    owner = np.repeat(np.arange(len(looks)), [len(each) for each in looks])
+    low, high = quads.min(1), quads.max(1)
+    group = np.arange(len(quads))
+
+    def root(i: int) -> int:
+        while group[i] != i:
+            i = int(group[i])
+        return i
+
+    for i in range(len(quads)):
+        shared = np.minimum(high[i], high[i + 1 :]) - np.maximum(low[i], low[i + 1 :])
+        least = np.minimum(high[i] - low[i], high[i + 1 :] - low[i + 1 :])
+        across = int(np.argmin(high[i] - low[i]))  # the side of a line that does not grow
+        same = (shared > 0).all(1) & (shared[:, across] > SAME * least[:, across]) & (owner[i + 1 :] != owner[i])
+        for j in np.flatnonzero(same) + i + 1:
+            a, b = root(i), root(int(j))
+            group[max(a, b)] = min(a, b)
+    roots = np.array([root(i) for i in range(len(quads))], int)
+    out = []
+    for r in np.unique(roots):
+        members = quads[roots == r]
+        out.append(members[0] if len(members) == 1 else around(members))
+    return np.asarray(out, np.float32).reshape(-1, 4, 2)
+
+
+def around(quads: Quads) -> Quads:
+    """The rectangle around boxes of one line, in their direction, its corners in their order."""
+    longest = quads[np.argmax(np.linalg.norm(quads.max(1) - quads.min(1), axis=1))]
+    u = longest[1] - longest[0]
+    u = u / max(float(np.linalg.norm(u)), 1e-6)
+    v = np.array([-u[1], u[0]])
+    along, down = quads.reshape(-1, 2) @ u, quads.reshape(-1, 2) @ v
+    (left, right), (top, low) = ((side.min(), side.max()) for side in (along, down))
+    return np.array([a * u + d * v for a, d in ((left, top), (right, top), (right, low), (left, low))], np.float32)
+
+
+# --- which way they run -----------------------------------------------------------------------------------------------
+
+
+def find_turn(bgr: Bytes, quads: Quads) -> int:
+    """By how many quarters the page is turned clockwise: 0 to 3."""
+    if not len(quads):
+        return 0
+    wide, high = (np.linalg.norm(quads[:, 0] - quads[:, k], axis=1) for k in (1, 3))
+    long = np.maximum(wide, high) > 2 * np.minimum(wide, high)
+    standing = int(high[long & (high > wide)].sum() > wide[long & (wide > high)].sum())
+    voters = np.argsort(-np.maximum(wide, high), kind="stable")[:VOTERS]
+    quads = np.roll(quads[voters], -standing, axis=1)
+    upright = [certainty(read_crop(crop_of(bgr, quad))) for quad in quads]
+    if np.median(upright) >= DOUBTFUL:
+        return standing
+    headlong = [certainty(read_crop(crop_of(bgr, np.roll(quad, -2, axis=0)))) for quad in quads]
+    return standing + 2 * int(np.mean(headlong) > np.mean(upright) + 0.05)
+
+
+def upright_boxes(quads: Quads, turn: int) -> NDArray[np.float64]:
+    """Boxes (y0, x0, y1, x1) [n, 4] in a frame where the page is upright and its lines level, for their order only."""
+    if not len(quads):
+        return np.zeros((0, 4))
+    along = quads[:, 1] + quads[:, 2] - quads[:, 0] - quads[:, 3]
+    lengths = np.linalg.norm(along, axis=1)
+    angles = np.arctan2(along[:, 1], along[:, 0]) - turn * np.pi / 2
+    angles = (angles + np.pi) % (2 * np.pi) - np.pi
+    level = lengths >= np.median(lengths)
+    skew = float(np.median(angles[level])) if np.abs(angles[level]).max() < 1 else 0.0
+    cos, sin = math.cos(-skew - turn * np.pi / 2), math.sin(-skew - turn * np.pi / 2)
+    points = quads.astype(np.float64) @ np.array([[cos, sin], [-sin, cos]])
+    middles, wide = points.mean(1), lengths / 2
+    high = np.linalg.norm(quads[:, 0] - quads[:, 3], axis=1)
+    leaning = np.abs(angles - skew) > 0.5  # a line in another direction: what it covers
+    size = np.where(leaning[:, None], np.ptp(points, axis=1), np.stack([wide, high], 1)) / 2
+    return np.concatenate([(middles - size)[:, ::-1], (middles + size)[:, ::-1]], 1)
+
+
+# --- what they say ----------------------------------------------------------------------------------------------------
+
+
+def read_line(bgr: Bytes, quad: Quads) -> tuple[Letters, Quads]:
+    """-> letters, and the corners in the order in which they run. A box that stands on end is tried in three ways."""
+    wide, high = (float(np.linalg.norm(quad[0] - quad[k])) for k in (1, 3))
+    turns = (0,) if high < TALL * wide else (0, 1, 3) if high < 3 * wide else (1, 3)
+    tried = []
+    for k in turns:
+        turned = np.roll(quad, -k, axis=0)
+        tried.append((read_crop(crop_of(bgr, turned)), turned))
+        if certainty(tried[-1][0]) > 0.9 and len(tried[-1][0].text) > 2:
+            break
+    return max(tried, key=lambda one: certainty(one[0]))
+
+
+def crop_of(bgr: Bytes, quad: Quads) -> Bytes:
+    """The pixels of a line, level; at most twice as high as the recogniser wants it."""
+    wide, high = (float(max(np.linalg.norm(quad[[0, 2]] - quad[[k, 4 - k]], axis=1))) for k in (1, 3))
+    shrink = min(1.0, 2 * HEIGHT / max(high, 1))
+    w, h = max(1, round(wide * shrink)), max(1, round(high * shrink))
+    if shrink < 0.5:  # by area: the warp below would skip pixels
+        x0, y0 = np.maximum(np.floor(quad.min(0)).astype(int) - 2, 0)
+        x1, y1 = np.ceil(quad.max(0)).astype(int) + 2
+        part = bgr[y0:y1, x0:x1]
+        small = cv2.resize(part, None, fx=2 * shrink, fy=2 * shrink, interpolation=cv2.INTER_AREA)
+        scale = np.array([small.shape[1] / part.shape[1], small.shape[0] / part.shape[0]])
+        bgr, quad = np.asarray(small, np.uint8), np.asarray((quad - np.array([x0, y0])) * scale, np.float32)
+    corners = np.array([[0, 0], [w, 0], [w, h], [0, h]], np.float32)
+    matrix = cv2.getPerspectiveTransform(np.ascontiguousarray(quad, np.float32), corners)
+    level = cv2.warpPerspective(bgr, matrix, (w, h), flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+    return np.asarray(level, np.uint8)
+
+
+def read_crop(crop: Bytes) -> Letters:
+    """What the recogniser reads in a line; a very long one is read in parts, cut where least is written."""
+    h, w = crop.shape[:2]
+    parts = math.ceil(w / (LONGEST * h))
+    if parts == 1:
+        return recognise(crop)
+    ink = crop.std((0, 2))
+    edges = [0]
+    for k in range(1, parts):
+        here = k * w // parts
+        near = np.arange(max(0, here - 3 * h), min(w, here + 3 * h))
+        edges.append(int(near[np.argmin(np.convolve(ink, np.ones(max(1, h // 4)), "same")[near])]))
+    read = [(a, b, recognise(crop[:, a:b])) for a, b in pairwise([*edges, w]) if b > a]
+    text = " ".join(letters.text for _, _, letters in read)
+    centres = [np.append((a + letters.centres * (b - a)) / w, b / w) for a, b, letters in read]
+    sure = [np.append(letters.confidences, 0) for _, _, letters in read]
+    return Letters(text, np.concatenate(centres)[:-1], np.concatenate(sure)[:-1])
+
+
+def recognise(crop: Bytes) -> Letters:
+    """The recogniser on one line: its letters, where they stand, how sure it is of each."""
+    found = engines()[1](np.ascontiguousarray(crop))
+    text = str(found.txts[0]) if found.txts else ""
+    if not text.strip():
+        return Letters.even("", 0.0)
+    try:
+        info = found.word_results[0]
+        sure = np.clip(np.asarray(info.confs, float), 0, 1)
+        shown = np.array([i for i, letter in enumerate(text) if not letter.isspace()])
+        columns = np.array([column for word in info.word_cols for column in word], float)
+        if len(sure) != len(text) or len(columns) != len(shown) or (np.diff(columns) <= 0).any():
+            raise ValueError
+        centres = np.interp(np.arange(len(text)), shown, (columns + 0.5) / info.line_txt_len)
+    except (AttributeError, TypeError, ValueError, IndexError, ZeroDivisionError):
+        return Letters.even(text, float(found.scores[0]))  # its letters by their share of the line
+    return Letters(text, np.clip(centres, 0, 1), sure)
+
+
+def certainty(letters: Letters) -> float:
+    """Mean confidence of the letters that are shown."""
+    shown = [not letter.isspace() for letter in letters.text]
+    return float(letters.confidences[shown].mean()) if any(shown) else 0.0
+
+
+def is_sure(letters: Letters) -> bool:
+    """Whether a line counts as read."""
+    return certainty(letters) >= (SURE if len(letters.text.strip()) > 2 else SURE_SHORT)
+
+
+def part_of(quad: Quads, start: float, end: float) -> Quads:
+    """The part of a line between two places along it, from 0 to 1."""
+    (a, b, c, d), t = quad, np.array([[start], [end]])
+    return np.concatenate([a + t * (b - a), d + t * (c - d)])
+
+
+# --- RapidOCR ---------------------------------------------------------------------------------------------------------
+
+_loaded: list[Any] = []
+_lock = threading.Lock()
+
+
+def engines() -> tuple[Any, Any]:
+    """RapidOCR as a detector and as a recogniser, loaded once. Both can be called from several threads.
+
+    Raises MissingExtraError, ModelFilesError.
+    """
+    with _lock:
+        if not _loaded:
+            _loaded.append(_load())
+    return _loaded[0]
+
+
+def _load() -> tuple[Any, Any]:
     try:
         import rapidocr
     except ImportError as cause:
@@ -42,4 +329,30 @@ def load_engine() -> Any:
             expected="the extra [text]",
             fix="pip install 'foveate[text]'",
         ) from cause
-    return rapidocr.RapidOCR(params={"Global.log_level": "critical"})
+    whole = {
+        "Global.log_level": "critical",  # it writes to stderr otherwise, each time
+        "Global.use_cls": False,
+        "Global.use_preprocess_img": False,  # sizes are chosen here
+        "Global.use_vertical_padding": False,
+    }
+    try:
+        models = Path(rapidocr.__file__).parent / "models"
+        det, rec = (next(models.glob(f"*_{kind}_*.onnx")) for kind in ("det", "rec"))  # else it would download them
+        finder = rapidocr.RapidOCR(
+            params=whole | {"Global.use_rec": False, "Det.model_path": str(det), "Det.limit_type": "max",
+                            "Det.limit_side_len": 10**6}
+        )  # fmt: skip
+        reader = rapidocr.RapidOCR(
+            params=whole | {"Global.use_det": False, "Global.return_word_box": True, "Rec.model_path": str(rec),
+                            "Rec.rec_img_shape": [3, HEIGHT, 64]}  # its own least width, 320, makes a short word slow
+        )  # fmt: skip
+        blank = np.full((HEIGHT, 64, 3), 255, np.uint8)
+        finder(blank)
+        reader(blank)  # models are loaded when first used
+    except Exception as cause:  # files missing or damaged, another version, no memory
+        raise ModelFilesError(
+            f"RapidOCR's models could not be loaded ({type(cause).__name__}: {str(cause).splitlines()[-1:]})",
+            expected="rapidocr 3.10 or later, whose wheel carries them",
+            fix="pip install --force-reinstall rapidocr; encode(..., read=False) goes on without reading",
+        ) from cause
+    return finder, reader

@@ -1,10 +1,10 @@
 """Reads an image once, by any reader.
 
-* A reader is named ("rapidocr"; "auto" is whichever there is), or an object with `name` and `read`, or a function
-  rgb -> words.
-* What a reader gives is checked: texts that are texts, boxes inside the image. Nothing that was read is executed,
+* A reader is named ("rapidocr", "tesseract", "tesseract:deu+eng"; "auto" is whichever there is), or an object with
+  `name` and `read`, or a function rgb -> words.
+* What a reader gives is checked: texts that can be shown, boxes inside the image. Nothing that was read is executed,
   logged, or put into an error.
-* The last results are kept by the content of the image and the name of the reader: reading takes seconds.
+* The last results of named readers are kept by the content of the image: reading takes seconds.
 """
 
 from __future__ import annotations
@@ -12,23 +12,26 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import math
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from foveate.core.errors import MissingExtraError, OptionError
+from foveate.core.errors import FoveateError, OptionError
 from foveate.core.image import check_rgb
 from foveate.reading.protocol import WordReader
 from foveate.reading.rapid import RapidReader
-from foveate.reading.words import Word, Words
+from foveate.reading.tesseract import PROGRAM, TesseractReader
+from foveate.reading.words import Word, Words, printable
 
 ReadBy = str | WordReader | Callable[[NDArray[np.uint8]], Sequence[Word]]
-NAMES = ("auto", "rapidocr")
+NAMES = ("auto", "rapidocr", "tesseract")
 REMEMBERED = 64  # images whose words are kept in memory
 MOST = 100_000  # words of one image, at most
 
@@ -52,16 +55,28 @@ class FunctionReader:
 
 def can_read() -> bool:
     """Whether a reader is installed."""
-    return importlib.util.find_spec("rapidocr") is not None
+    return importlib.util.find_spec("rapidocr") is not None or shutil.which(PROGRAM) is not None
 
 
 def find_reader(reader: ReadBy = "auto") -> WordReader:
     """A reader by name, an object that is one, or a function as one. Raises OptionError, MissingExtraError."""
     if isinstance(reader, str):
-        if reader in NAMES:
+        name, _, languages = reader.partition(":")
+        if reader == "auto":  # what is missing is said by the one that reads scenes, too
+            alone = importlib.util.find_spec("rapidocr") is None and shutil.which(PROGRAM) is not None
+            return TesseractReader() if alone else RapidReader()
+        if reader == "rapidocr":
             return RapidReader()
+        if name == "tesseract" and (languages or reader == name):
+            return TesseractReader(languages)
     elif isinstance(reader, WordReader) and not isinstance(reader, type):
-        return reader
+        if isinstance(reader.name, str) and reader.name and reader.name.isprintable():
+            return reader
+        raise OptionError(
+            f"a reader whose name is {reader.name!r:.100}",
+            expected="a printable text: it stands in files and tables",
+            fix="give it a name and a version",
+        )
     elif callable(reader) and not isinstance(reader, type):
         return FunctionReader(reader)
     raise OptionError(
@@ -85,48 +100,51 @@ def read_words(rgb: NDArray[np.uint8], reader: ReadBy = "auto") -> Words:
 
     Raises:
         ImageArrayError: no image. OptionError: no such reader, or it failed or gave something else than words.
-        MissingExtraError: its package is not installed.
+        MissingExtraError: its package or program is not installed. ModelFilesError: its models cannot be loaded.
     """
     check_rgb(rgb)
     found = find_reader(reader)
-    key = (hashlib.sha256(repr(rgb.shape).encode() + np.ascontiguousarray(rgb).tobytes()).digest(), found.name)
-    own = isinstance(found, FunctionReader)  # two functions may have one name
+    digest = hashlib.sha256(repr(rgb.shape).encode() + np.ascontiguousarray(rgb).tobytes()).digest()
+    named = isinstance(found, RapidReader | TesseractReader)  # others may read otherwise the next time
+    key = (digest, found.name)
     with _lock:
-        if not own and key in _kept:
+        if named and key in _kept:
             return _kept[key]
     try:
-        words = list(found.read(rgb))
-    except (MissingExtraError, OptionError):
+        given = found.read(rgb)
+        turned = given.turned if isinstance(given, Words) else 0
+        words = list(islice(given, MOST + 1))
+    except FoveateError:
         raise
     except Exception as cause:  # whatever another library raises on an image
-        raise _failed(found.name, rgb, f"{type(cause).__name__}: {str(cause)[:100]}") from cause
-    read = Words.of(_checked(words, found.name, rgb), found.name)
-    if not own:
+        raise _failed(found.name, rgb, f"{type(cause).__name__}: {printable(str(cause))[:100]}") from cause
+    read = Words.of(_checked(words, found.name, rgb), found.name, turned)
+    if named:
         with _lock:
             _kept[key] = read
     return read
 
 
 def _checked(words: Sequence[Any], name: str, rgb: NDArray[np.uint8]) -> list[Word]:
-    """Words with their texts in one line and boxes cut at the image's borders; those outside are left out."""
+    """Words with boxes cut at the image's borders; those outside are left out."""
     height, width = rgb.shape[:2]
     if len(words) > MOST:
-        raise _failed(name, rgb, f"{len(words)} words")
+        raise _failed(name, rgb, f"more than {MOST:,} words")
     out = []
     for number, word in enumerate(words):
         try:
             text, box, confidence, line = Word(*word)
             y0, x0, y1, x1 = map(float, box)
             sure = min(1.0, max(0.0, float(confidence)))
-            good = isinstance(text, str) and all(map(math.isfinite, (y0, x0, y1, x1, sure)))
-        except (TypeError, ValueError):
+            number_of_line = int(line)
+            good = isinstance(text, str) and all(map(math.isfinite, (y0, x0, y1, x1)))
+        except (TypeError, ValueError, OverflowError):
             good = False
         if not good:
             raise _failed(name, rgb, f"item {number} is no word")
         y0, y1, x0, x1 = max(0.0, y0), min(height, y1), max(0.0, x0), min(width, x1)
-        text = " ".join(text.split())
-        if text and y0 < y1 and x0 < x1:
-            out.append(Word(text, (y0, x0, y1, x1), sure, int(line)))
+        if y0 < y1 and x0 < x1:
+            out.append(Word(text, (y0, x0, y1, x1), sure, number_of_line))
     return out
 
 

@@ -6,22 +6,25 @@
 >>> words.boxes.shape
 (2, 4)
 
-A word is a run of letters or digits without a space, as its reader cut it. Words stand in reading order, those of a
-line together. Boxes are (y0, x0, y1, x1) in pixels of the upright image, continuous coordinates (docs/conventions.md).
+A word is a run of letters or digits without a space, as its reader cut it: printable text, nothing that could move a
+terminal's cursor or turn the direction of writing. Words stand in reading order, those of a line together. Boxes are
+(y0, x0, y1, x1) in pixels of the upright image, continuous coordinates (docs/conventions.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
+
+LETTERS = 1000  # of a word, at most
 
 Box = tuple[float, float, float, float]
 
@@ -78,10 +81,25 @@ class Words(Frozen, Sequence[Word]):
     reader: str
     turned: int = 0
 
+    def __post_init__(self) -> None:
+        sizes = {len(self.texts), len(self.boxes), len(self.confidences), len(self.line_numbers)}
+        if len(sizes) > 1 or not all(text and text.isprintable() for text in self.texts):
+            raise OptionError(
+                f"words with {sorted(sizes)} texts, boxes, confidences and lines, or with texts that cannot be shown",
+                expected="as many of each, and printable texts",
+                fix="Words.of([Word(text, box), ...], 'mine') makes them of any words",
+            )
+        super().__post_init__()
+
     @classmethod
     def of(cls, words: Iterable[Word], reader: str, turned: int = 0) -> Words:
-        """Words of any reader as one value. Line numbers are counted anew, in order of appearance."""
-        every = list(words)
+        """Words of any reader as one value.
+
+        Line numbers are counted anew, in order of appearance. Characters that cannot be shown are left out of texts,
+        and words without any other are left out.
+        """
+        every = [word._replace(text=printable(word.text)) for word in words]
+        every = [word for word in every if word.text]
         seen = {number: k for k, number in enumerate(dict.fromkeys(word.line for word in every))}
         every.sort(key=lambda word: seen[word.line])  # stable: the order inside a line stays
         return cls(
@@ -94,7 +112,9 @@ class Words(Frozen, Sequence[Word]):
         )
 
     def __repr__(self) -> str:
-        return f"Words({len(self)} in {len(self.lines)} lines, {self.reader})"
+        lines = int(self.line_numbers[-1]) + 1 if len(self) else 0
+        turned = f", turned by {self.turned} degrees" if self.turned else ""
+        return f"Words({len(self)} in {lines} lines, {self.reader}{turned})"
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -115,14 +135,17 @@ class Words(Frozen, Sequence[Word]):
     @property
     def lines(self) -> tuple[Line, ...]:
         """The lines, in reading order."""
-        starts = np.flatnonzero(np.diff(self.line_numbers, prepend=-1)).tolist()
-        out = []
-        for first, end in pairwise([*starts, len(self)]):
-            (y0, x0), (y1, x1) = self.boxes[first:end, :2].min(0), self.boxes[first:end, 2:].max(0)
-            text = " ".join(self.texts[first:end])
-            box = (float(y0), float(x0), float(y1), float(x1))
-            out.append(Line(text, box, float(self.confidences[first:end].mean()), range(first, end)))
-        return tuple(out)
+        if not len(self):
+            return ()
+        starts = np.flatnonzero(np.diff(self.line_numbers, prepend=-1))
+        low = np.minimum.reduceat(self.boxes[:, :2], starts).tolist()
+        high = np.maximum.reduceat(self.boxes[:, 2:], starts).tolist()
+        ends = [*starts[1:].tolist(), len(self)]
+        sure = (np.add.reduceat(self.confidences, starts) / (np.array(ends) - starts)).tolist()
+        return tuple(
+            Line(" ".join(self.texts[first:end]), (*low[i], *high[i]), sure[i], range(first, end))
+            for i, (first, end) in enumerate(zip(starts.tolist(), ends, strict=True))
+        )
 
     @property
     def text(self) -> str:
@@ -142,3 +165,12 @@ class Words(Frozen, Sequence[Word]):
         """Bytes of texts (UTF-8) and arrays."""
         arrays = (self.boxes, self.confidences, self.line_numbers)
         return sum(array.nbytes for array in arrays) + sum(len(text.encode()) for text in self.texts)
+
+
+def printable(text: str) -> str:
+    """A text in one line without control characters: no escape sequences, no marks that turn its direction.
+
+    LETTERS characters of it at most.
+    """
+    text = " ".join(text[:LETTERS].split())
+    return text if text.isprintable() else "".join(letter for letter in text if letter.isprintable()).strip()

@@ -1,0 +1,254 @@
+"""A page of a PDF as a picture and the words of its text layer (extra `[text]`: pypdfium2).
+
+The page is drawn so that its long side is LONG_SIDE pixels, at no more than 300 dots an inch, with what is filled into
+its forms. Words come from the layer where it has any: exact, and free. Letters without a meaning (fonts that do not say
+which character a shape is) are no layer, and neither is a stamp on a scanned page.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import threading
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.checks import check_int
+from foveate.core.errors import ImageDecodeError, ImageTooLargeError, MissingExtraError, OptionError
+from foveate.core.image import PDF_START, ImageSource, Picture, read_source
+from foveate.reading.order import GAP, arrange, stand_upright
+from foveate.reading.words import Word, Words
+
+LONG_SIDE = 1700  # pixels
+POINT = 72  # of a PDF: dots an inch
+FINEST = 300 / POINT
+MOST_LETTERS = 1_000_000  # of one page
+FINE = 64  # parts of a pixel in which PDFium is asked for places: it answers in whole numbers
+SOFT, HYPHENS = "\xad", "\xad\x02\ufffe"  # a soft hyphen, and what PDFium gives for one
+SCANNED, STAMP = 0.6, 20  # share of a page that one image covers; words at least, for such a page to have a layer
+UNKNOWN = 0.3  # share of letters without a meaning, at most
+
+Boxes = NDArray[np.float64]
+
+_lock = threading.Lock()  # PDFium knows no threads
+
+
+class Page(NamedTuple):
+    """A page of a PDF.
+
+    Attributes:
+        picture: as it is drawn.
+        words: of its text layer; None where it has none.
+        scanned: whether it is an image with few words, if any: reading may find more than the layer has.
+    """
+
+    picture: Picture
+    words: Words | None
+    scanned: bool
+
+
+def is_pdf(source: ImageSource) -> TypeGuard[str | os.PathLike[str] | bytes]:
+    """Whether a path or bytes begin as a PDF. False for anything that cannot be read."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        return PDF_START in bytes(source[:1024])
+    if not isinstance(source, str | os.PathLike):
+        return False
+    try:
+        path = Path(source)
+        if not path.is_file():  # a pipe may never end
+            return False
+        with path.open("rb") as file:
+            return PDF_START in file.read(1024)
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def load_page(source: str | os.PathLike[str] | bytes, page: int | None = None) -> Page:
+    """A page of a PDF, from its path or its bytes. Pages count from 1; None is the only one.
+
+    Raises:
+        MissingExtraError: pypdfium2 is not installed. OptionError: no such page, or None of several.
+        ImageNotFoundError, ImageTooLargeError, ImageDecodeError: the file, or the page, cannot be had.
+    """
+    try:
+        import pypdfium2
+    except ImportError as cause:
+        raise MissingExtraError(
+            f"a PDF needs {cause.name}, which is not installed",
+            expected="the extra [text]",
+            fix="pip install 'foveate[text]'; or save the page as PNG",
+        ) from cause
+    content, name = read_source(source)
+    with _lock:
+        try:
+            document = pypdfium2.PdfDocument(content)
+        except Exception as cause:
+            raise _broken(name, cause) from cause
+        try:
+            number = _number(page, len(document), name)
+            if len(document) > 1:
+                name = f"{Path(name).stem}, page {number}{Path(name).suffix}"
+            document.init_forms()
+            return _load(document, number, name)
+        except (OptionError, ImageDecodeError, ImageTooLargeError):
+            raise
+        except Exception as cause:
+            raise _broken(name, cause) from cause
+        finally:
+            document.close()
+
+
+def _number(page: int | None, pages: int, name: str) -> int:
+    if pages < 1:
+        raise ImageDecodeError(f"'{name}' is a PDF without pages", expected="one at least", fix="export it again")
+    if page is None and pages > 1:
+        raise OptionError(
+            f"'{name}' has {pages} pages",
+            expected="one of them",
+            fix=f"page=1, up to page={pages}; --page of a command",
+        )
+    return check_int("page", 1 if page is None else page, 1, pages, fix=f"'{name}' has pages 1 to {pages}")
+
+
+def _load(document: Any, number: int, name: str) -> Page:
+    page = document[number - 1]
+    if document.formenv is not None:
+        page.flatten()  # what stands in forms becomes a part of the page, its letters too
+        page = document[number - 1]
+    width, height = page.get_size()
+    if not (np.isfinite([width, height]).all() and width > 0 and height > 0):
+        raise ImageDecodeError(f"page {number} of '{name}' has no area", expected="a page", fix="export it again")
+    scale = min(LONG_SIDE / max(width, height), FINEST)
+    rgb = np.array(page.render(scale=scale, rev_byteorder=True, prefer_bgrx=False).to_numpy()[..., :3])
+    words = _words(page, rgb.shape[:2], name)
+    few = words is None or len(words) < STAMP
+    scanned = few and _is_scanned(page, width * height)
+    return Page(Picture(np.ascontiguousarray(rgb), None, name), words, scanned)
+
+
+def _is_scanned(page: Any, area: float) -> bool:
+    import pypdfium2.raw as raw
+
+    for each in page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE], max_depth=3):
+        left, bottom, right, top = each.get_bounds()
+        if (right - left) * (top - bottom) > SCANNED * area:
+            return True
+    return False
+
+
+def _words(page: Any, size: tuple[int, int], name: str) -> Words | None:
+    """The text layer, in pixels of the drawn page."""
+    import pypdfium2
+
+    texts, points, quarters = _letters(page, name)
+    shown = [text for text in texts if not text.isspace()]
+    unknown = sum(text == "\ufffd" or unicodedata.category(text[0]) in ("Co", "Cn") for text in shown)
+    if not shown or unknown > UNKNOWN * len(shown):
+        return None
+    boxes = _in_pixels(page, points, size)
+    turn = (quarters + page.get_rotation() // 90) % 4
+    words, line = [], 0
+    for letters, new in _split(texts, stand_upright(boxes, turn)):
+        text = unicodedata.normalize("NFC", "".join(texts[i] for i in letters))
+        text = text[:-1].replace(SOFT, "") + text[-1:].replace(SOFT, "-")  # it shows at the end of a line only
+        (y0, x0), (y1, x1) = np.maximum(boxes[letters, :2].min(0), 0), np.minimum(boxes[letters, 2:].max(0), size)
+        line += new
+        if y0 < y1 and x0 < x1:
+            words.append(Word(text, (float(y0), float(x0), float(y1), float(x1)), 1.0, line))
+    return arrange(words, f"text layer, pypdfium2 {pypdfium2.version.PYPDFIUM_INFO.version}", turn) if words else None
+
+
+def _letters(page: Any, name: str) -> tuple[list[str], Boxes, int]:
+    """-> letters, with a space or a line feed where words end; their sides (left, bottom, right, top) in points of the
+    page as it was written, float64 [n, 4]; by how many quarters clockwise most of them are turned on it."""
+    import pypdfium2.raw as raw
+
+    layer = page.get_textpage()
+    count = layer.count_chars()
+    if count > MOST_LETTERS:
+        raise ImageTooLargeError(
+            f"'{name}' has {count:,} letters on one page",
+            expected=f"at most {MOST_LETTERS:,}",
+            fix="save the page as PNG; read=True then reads it",
+        )
+    codes = [raw.FPDFText_GetUnicode(layer, i) for i in range(count)]
+    points = np.zeros((count, 4))
+    texts = []
+    for i, code in enumerate(codes):
+        text = chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
+        sides = [ctypes.c_double() for _ in range(4)]
+        if raw.FPDFText_GetCharBox(layer, i, *map(ctypes.byref, sides)):
+            points[i] = [sides[k].value for k in (0, 2, 1, 3)]
+        if text in HYPHENS:
+            text = SOFT
+        elif "\ufb00" <= text <= "\ufb06":  # ligatures
+            text = unicodedata.normalize("NFKC", text)
+        elif text in "\r\n":
+            text = "\n"
+        elif text.isspace() or unicodedata.category(text) == "Cc":
+            text = " "
+        texts.append(text)
+    some = range(0, count, max(1, count // 500))
+    angles = [raw.FPDFText_GetCharAngle(layer, i) for i in some if not texts[i].isspace()]
+    quarters = [round(angle / (math.pi / 2)) % 4 for angle in angles if 0 <= angle <= 2 * math.pi]
+    return texts, points, int(np.bincount(quarters).argmax()) if quarters else 0
+
+
+def _in_pixels(page: Any, points: Boxes, size: tuple[int, int]) -> Boxes:
+    """Sides in points -> boxes (y0, x0, y1, x1) in pixels of the drawn page, whatever it was turned and cut to."""
+    import pypdfium2.raw as raw
+
+    height, width = size
+    ends = []
+    for x, y in ((0.0, 0.0), (1000.0, 0.0), (0.0, 1000.0)):  # what PDFium does is linear
+        out = ctypes.c_int(), ctypes.c_int()
+        raw.FPDF_PageToDevice(page, 0, 0, width * FINE, height * FINE, 0, x, y, *map(ctypes.byref, out))
+        ends.append(np.array([out[1].value, out[0].value]) / FINE)
+    origin, along_x, along_y = ends[0], (ends[1] - ends[0]) / 1000, (ends[2] - ends[0]) / 1000
+    a = origin + points[:, :1] * along_x + points[:, 1:2] * along_y
+    b = origin + points[:, 2:3] * along_x + points[:, 3:] * along_y
+    return np.concatenate([np.minimum(a, b), np.maximum(a, b)], 1)
+
+
+def _split(texts: list[str], level: Boxes) -> Iterator[tuple[list[int], bool]]:
+    """Letters -> words, as numbers of letters, and whether a word begins a new line."""
+    word: list[int] = []
+    new, last = True, -1  # the last letter that was seen
+    for i, text in enumerate(texts):
+        if text.isspace():
+            if word:
+                yield word, new
+                word, new = [], False
+            new = new or text == "\n"
+            continue
+        if last >= 0:
+            height = max(level[last, 2] - level[last, 0], level[i, 2] - level[i, 0])
+            # letters from right to left go back by one at a time
+            if level[last, 1] - level[i, 1] > 2 * height or level[i, 1] - level[last, 3] > GAP * height:
+                if word:
+                    yield word, new
+                word, new = [], True
+        word.append(i)
+        last = i
+    if word:
+        yield word, new
+
+
+def _broken(name: str, cause: Exception) -> ImageDecodeError:
+    if "password" in str(cause).lower():
+        return ImageDecodeError(
+            f"'{name}' is an encrypted PDF",
+            expected="one that opens without a password",
+            fix="take the password off, for example: qpdf --password=... --decrypt in.pdf out.pdf",
+        )
+    return ImageDecodeError(
+        f"'{name}' begins as a PDF, but cannot be read ({type(cause).__name__}: {str(cause)[:100]})",
+        expected="a complete, undamaged file",
+        fix="download or export it again",
+    )
