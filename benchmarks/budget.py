@@ -34,7 +34,7 @@ COLUMNS = ("question", "budget", "writing kept", "by the best of the map", "shar
 def command(
     data: TextData,
     budgets: Annotated[str, typer.Option(help="Numbers of cells, with commas between.")] = "128,273",
-    text: Annotated[str, typer.Option(help="Who looks for writing: auto, rapidocr or opencv.")] = "auto",
+    text: Annotated[str, typer.Option(help="Who looks for writing: auto, pp-ocrv3 or rapidocr.")] = "auto",
 ) -> None:
     """Does a budget keep what was found? Kept cells on writing, by question."""
     with counting("budget", 12) as progress:

@@ -60,7 +60,7 @@ def measure(image: Path, repeats: int) -> dict[str, Any]:
         ms("saliency", lambda: compute_saliency(large, texture.grid.shape)),
         ms("segments and their borders (k-means)", lambda: segment_image(large, z)),
         ms("all of these, 1024 x 1024", everything, 60),
-        ms("writing, OpenCV", lambda: find_text_regions(large, "opencv")),
+        ms("writing", lambda: find_text_regions(large), 60),
         *_rapidocr(large, ms),
         ms("all mip levels of all channels", lambda: _mips(_bare(texture))),
         ms("all mip levels of all stored planes", lambda: _mips(_bare(texture), stored=True), 5),

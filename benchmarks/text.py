@@ -39,7 +39,7 @@ CELLS = 64
 SHARE = 0.25
 ALL = ""
 COLUMNS = ("detector", "recall", "precision", "F1", "time", "of the bundled photos")
-DETECTORS: tuple[Detector, ...] = ("rapidocr", "opencv")
+DETECTORS: tuple[Detector, ...] = ("pp-ocrv3", "rapidocr")
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
 

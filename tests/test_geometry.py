@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from foveate.channels.components import find_components
 from foveate.channels.geometry import JUMP, compute_normals, find_objects, find_occlusion_edges
 from foveate.core.errors import OptionError
 
@@ -239,3 +240,14 @@ def test_scenes_that_are_refused(depth: Any, ids: Any, options: dict[str, Any], 
 def test_a_relief_that_is_refused(relief: Any) -> None:
     with pytest.raises(OptionError, match="relief"):
         compute_normals(PLANE, relief=relief)
+
+
+@given(st.integers(1, 30), st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=60))
+def test_components_are_what_is_connected(count: int, pairs: list[tuple[int, int]]) -> None:
+    pairs = [(a % count, b % count) for a, b in pairs]
+    first, second = (np.array([pair[i] for pair in pairs], np.int64) for i in (0, 1))
+    twin = list(range(count))
+    for _ in range(count):
+        for a, b in pairs:
+            twin[a] = twin[b] = min(twin[a], twin[b])
+    assert find_components(count, first, second).tolist() == twin

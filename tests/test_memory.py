@@ -110,9 +110,9 @@ def test_presets_and_lists_of_channels() -> None:
     fast = foveate.encode(photo, channels="fast")
     assert "cluster_id" not in fast.built
     assert dict(fast.made_by) == {}
-    named = foveate.encode(photo, channels=["boundary", "text", "red"], text="opencv", segments=KMeans(count=9))
+    named = foveate.encode(photo, channels=["boundary", "text", "red"], text="pp-ocrv3", segments=KMeans(count=9))
     assert set(named.planes) == {"saliency", "boundary", "text"}
-    assert named.made_by["text"] == "opencv"
+    assert named.made_by["text"] == "pp-ocrv3"
     slic = foveate.encode(photo, segments=Slic(count=20))
     assert slic.made_by["cluster_id"].startswith("slic")
     assert slic.channel("cluster_id").max() <= 49

@@ -72,7 +72,7 @@ def encode(
             names; depth and what follows from it are computed when they are named.
         segments: who segments: KMeans() (default), Slic(), Seeds() of channels/segments.py, Sam() of channels/sam.py,
             or an object of your own.
-        text: who looks for writing: "rapidocr" (extra `text`), "opencv", or whichever there is.
+        text: who looks for writing: "pp-ocrv3" (built in, and "auto"), or "rapidocr" (extra `text`).
         depth: a depth model's name or folder, or a DepthModel; None is Depth Anything V2-Small.
         read: whether to read what is written, which takes seconds: True, or by whom ("rapidocr", an object with `name`
             and `read(rgb)`, a function rgb -> words). None reads for channels="all" where a reader is installed, with

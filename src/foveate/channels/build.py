@@ -91,7 +91,7 @@ def build_planes(
         rgb: uint8 [H, W, 3].
         z: compressed features [h, w, r], which segments follow.
         provider: of segments; None is k-means.
-        detector: of writing: "auto", "rapidocr" or "opencv".
+        detector: of writing: "auto", "pp-ocrv3" or "rapidocr".
         depth: a model, or the name or folder of one; None is Depth Anything V2-Small.
     """
     planes: dict[str, Floats] = {}

@@ -1,68 +1,66 @@
 """Where there is writing: a mask, and who made it. Nothing is read.
 
-* "rapidocr": the detector of RapidOCR (extra `[text]`): PP-OCRv6 small on onnxruntime. Its model lies inside the wheel,
-  so nothing is downloaded; its recogniser is never loaded. About half a second of one core an image.
-* "opencv": strokes, letters, lines; no model. Thin things vanish in a morphological opening or closing; they count as
-  letters where three of about the same height stand in a row. It misses letters that touch each other and writing that
-  is in columns or higher than an eighth of the long side, and takes fences and windows for text. Its constants were
-  chosen on the 12 images that `benchmarks.text` measures, so the figures flatter it. 15 ms of one core an image.
-* "auto": RapidOCR where it is installed and works, else OpenCV; the second result says which.
+* "pp-ocrv3", built in: the mobile detector of PP-OCRv3 (MODEL_CARD.md) in integers, 0.9 MB, on onnxruntime. It takes
+  images of any size and sees half a million pixels of them, which bounds its time and memory: a long strip is shrunk
+  less than its long side would ask for. Writing may stand any way up.
+* "rapidocr" (extra `[text]`): the detector of PP-OCRv6 small, inside RapidOCR's wheel; its recogniser is not loaded
+  here. It finds more small writing in streets, no more on pages, and takes about eight times as long.
+* "auto": the built-in one, whatever is installed.
 
-An image on which RapidOCR fails is an error where RapidOCR was asked for: an empty mask would mean no writing.
+`python -m benchmarks text` compares them. Where an image has been read, the words' boxes are the channel, not these.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.channels.components import find_components
 from foveate.core.checks import check_choice
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.core.image import check_rgb
+from foveate.encoders.nano import load_network
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
-Detector = Literal["auto", "rapidocr", "opencv"]
+Detector = Literal["auto", "pp-ocrv3", "rapidocr"]
+BUILT_IN = "pp-ocrv3"
 
-OCR_SIDE, OCR_STEP = 960, 32  # long side that RapidOCR sees at most; its network halves five times
-FAILED = "opencv (rapidocr failed)"
+PIXELS = 720 * 720  # that the built-in network sees at most
+LONGEST = 2048  # a side of what it sees
+STEP = 32  # its sides are multiples of: it halves five times
+LEVEL = 77  # of 255: from here on a pixel is writing
+SURE = 128  # of 255: mean of what is called writing, at least
+THIN = 3  # pixels of what it sees: what is thinner is noise
+UNCLIP = 1.6  # it was taught the core of each line; so much of area / perimeter is added all around
 
-SIDE = 896  # long side that OpenCV's detector sees at most
-STROKE = 21  # pixels; what is thinner is a stroke
-CONTRAST = 32  # levels of 255 between a stroke and its surround, at least
-HEIGHTS = (6, SIDE // 8)  # pixels, of letters
-MOST = 1200  # letters at most, those of the highest contrast: pairs grow with the square
-IN_A_ROW = 3
+OCR_SIDE = 960  # long side that RapidOCR sees at most
 
 
 def find_text_regions(rgb: Bytes, detector: Detector = "auto") -> tuple[Floats, str]:
-    """uint8 [H, W, 3] -> (mask, name): float32 [ceil(H/4), ceil(W/4)] of 0 and 1; "rapidocr", "opencv" or FAILED.
+    """uint8 [H, W, 3] -> (mask, name): float32 [ceil(H/4), ceil(W/4)] of 0 and 1; "pp-ocrv3" or "rapidocr".
 
     Raises:
         MissingExtraError: "rapidocr" is not installed. ImageArrayError: no image. OptionError: no such detector, or
-            RapidOCR failed.
+            RapidOCR failed. EncoderFilesError: the built-in network cannot be read.
     """
     check_rgb(rgb)
-    check_choice("detector", detector, ("auto", "rapidocr", "opencv"))
-    if detector == "opencv":
-        return fill_boxes(find_strokes(rgb), rgb), "opencv"
-    try:
-        return fill_boxes(run_ocr(rgb), rgb), "rapidocr"
-    except (MissingExtraError, OptionError) as error:
-        if detector == "rapidocr":
-            raise
-        name = "opencv" if isinstance(error, MissingExtraError) else FAILED
-        return fill_boxes(find_strokes(rgb), rgb), name
+    gone = str(detector) == "opencv"
+    fix = "leave it out: the built-in finder took the place of 'opencv'" if gone else "leave it out"
+    check_choice("text", detector, ("auto", BUILT_IN, "rapidocr"), fix=fix)
+    if detector == "rapidocr":
+        return fill_quads(run_ocr(rgb), rgb.shape[:2]), "rapidocr"
+    return fill_quads(find_writing(rgb), rgb.shape[:2]), BUILT_IN
 
 
-def fill_boxes(quads: Floats, rgb: Bytes) -> Floats:
+def fill_quads(quads: Floats, size: tuple[int, int]) -> Floats:
     """Quadrilaterals [n, 4, 2] of (y, x) in pixels -> 1 inside and on the border: float32 [ceil(H/4), ceil(W/4)]."""
-    height, width = rgb.shape[:2]
+    height, width = size
     shape = (-(-height // 4), -(-width // 4))
     plane = np.zeros(shape, np.uint8)
     scale = np.array([shape[0] / height, shape[1] / width], np.float32)
@@ -71,21 +69,65 @@ def fill_boxes(quads: Floats, rgb: Bytes) -> Floats:
     return plane.astype(np.float32)
 
 
+# --- the built-in finder ----------------------------------------------------------------------------------------------
+
+
+def find_writing(rgb: Bytes) -> Floats:
+    """Quadrilaterals float32 [n, 4, 2] of (y, x) in pixels around lines of writing, in no order."""
+    height, width = rgb.shape[:2]
+    scale = min(1.0, (PIXELS / (height * width)) ** 0.5, LONGEST / max(height, width))
+    small, (h, w) = _fit(rgb, scale)
+    (chances,) = _load_finder().run(None, {"rgb": small[None]})  # uint8 [1, 1, rows, columns]
+    return find_quads(chances[0, 0, :h, :w]) * np.array([height / h, width / w], np.float32)
+
+
+def find_quads(chances: Bytes) -> Floats:
+    """Of 255, how likely each pixel is the core of a line: uint8 [h, w] -> quadrilaterals [n, 4, 2] of (y, x)."""
+    outlines, _ = cv2.findContours((chances >= LEVEL).astype(np.uint8), cv2.RETR_LIST, cv2.CHAIN_APPROX_SIMPLE)
+    quads = []
+    for outline in outlines:
+        middle, (a, b), angle = cv2.minAreaRect(outline)
+        if min(a, b) < THIN or _mean_inside(chances, cv2.boxPoints((middle, (a, b), angle))) < SURE:
+            continue
+        more = a * b * UNCLIP / (a + b)
+        quads.append(cv2.boxPoints((middle, (a + more, b + more), angle))[:, ::-1])
+    return np.array(quads, np.float32).reshape(-1, 4, 2)
+
+
+def _mean_inside(chances: Bytes, corners: NDArray[Any]) -> float:
+    """The mean inside a quadrilateral [4, 2] of (x, y)."""
+    x, y = np.maximum(np.floor(corners.min(0)).astype(int), 0)
+    part = chances[y : int(corners[:, 1].max()) + 2, x : int(corners[:, 0].max()) + 2]
+    inside = np.zeros(part.shape, np.uint8)
+    cv2.fillConvexPoly(inside, (corners - [x, y]).astype(np.int32), [1.0])
+    return float(cv2.mean(part, inside)[0])
+
+
+def _fit(rgb: Bytes, scale: float) -> tuple[Bytes, tuple[int, int]]:
+    """The image smaller by a scale, with its borders repeated up to multiples of STEP, and its size before that."""
+    h, w = (max(1, round(side * scale)) for side in rgb.shape[:2])
+    small = cv2.resize(rgb, (w, h), interpolation=cv2.INTER_AREA) if scale < 1 else rgb
+    padded = cv2.copyMakeBorder(small, 0, -h % STEP, 0, -w % STEP, cv2.BORDER_REPLICATE)
+    return np.asarray(padded, np.uint8), (h, w)
+
+
+@lru_cache(maxsize=1)
+def _load_finder() -> Any:
+    return load_network(Path(str(files("foveate") / "channels" / "assets" / "writing.onnx")))
+
+
 # --- RapidOCR ---------------------------------------------------------------------------------------------------------
 
 
 def run_ocr(rgb: Bytes) -> Floats:
     """Quadrilaterals float32 [n, 4, 2] of (y, x) in pixels around writing, by RapidOCR's detector.
 
-    Raises MissingExtraError without the extra, OptionError where RapidOCR fails.
+    Raises MissingExtraError without the extra, OptionError where RapidOCR fails: an empty mask would mean no writing.
     """
     engine = _load_engine()
     height, width = rgb.shape[:2]
-    scale = min(1.0, OCR_SIDE / max(height, width))
-    h, w = max(1, round(height * scale)), max(1, round(width * scale))
-    small = cv2.resize(rgb, (w, h), interpolation=cv2.INTER_AREA) if scale < 1 else rgb
     # Left to itself it enlarges the short side to 736 pixels: a strip of 31 x 5000 then takes gigabytes.
-    small = cv2.copyMakeBorder(small, 0, -h % OCR_STEP, 0, -w % OCR_STEP, cv2.BORDER_REPLICATE)
+    small, (h, w) = _fit(rgb, min(1.0, OCR_SIDE / max(height, width)))
     try:
         boxes = engine(np.ascontiguousarray(small[..., ::-1])).boxes
         quads = np.zeros((0, 4, 2), np.float32) if boxes is None else np.asarray(boxes, np.float32).reshape(-1, 4, 2)
@@ -95,7 +137,7 @@ def run_ocr(rgb: Bytes) -> Floats:
         raise OptionError(
             f"RapidOCR failed on an image of {height} x {width} pixels ({type(cause).__name__}: {str(cause)[:100]})",
             expected="boxes around writing",
-            fix="ask for detector='opencv', or 'auto', which does so by itself",
+            fix=f"leave it out, or ask for text={BUILT_IN!r}",
         ) from cause
     return np.asarray(quads[..., ::-1] * np.array([height / h, width / w]), np.float32)
 
@@ -108,7 +150,7 @@ def _load_engine() -> Any:
         raise MissingExtraError(
             f"the text detector 'rapidocr' needs {cause.name}, which is not installed",
             expected="the extra [text]",
-            fix="pip install 'foveate[text]'; or use detector='opencv', which needs nothing",
+            fix=f"pip install 'foveate[text]'; or use text={BUILT_IN!r}, which needs nothing",
         ) from cause
     return rapidocr.RapidOCR(
         params={
@@ -119,57 +161,3 @@ def _load_engine() -> Any:
             "Det.limit_side_len": OCR_SIDE,
         }
     )
-
-
-# --- OpenCV -----------------------------------------------------------------------------------------------------------
-
-
-def find_strokes(rgb: Bytes) -> Floats:
-    """Quadrilaterals float32 [n, 4, 2] of (y, x) in pixels: letters in a row, and the gaps between them."""
-    height, width = rgb.shape[:2]
-    scale = min(1.0, SIDE / max(height, width))
-    h, w = max(1, round(height * scale)), max(1, round(width * scale))
-    luma = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
-    luma = cv2.resize(luma, (w, h), interpolation=cv2.INTER_AREA) if scale < 1 else luma
-    kernel = np.ones((STROKE, STROKE), np.uint8)
-    found = [
-        find_rows(find_letters(cv2.morphologyEx(luma, kind, kernel, borderType=cv2.BORDER_REPLICATE).astype(np.uint8)))
-        for kind in (cv2.MORPH_BLACKHAT, cv2.MORPH_TOPHAT)
-    ]
-    y0, x0, y1, x1 = (np.concatenate(found) * np.tile([height / h, width / w], 2)).T
-    return np.asarray(np.stack([y0, x0, y0, x1, y1, x1, y1, x0], 1).reshape(-1, 4, 2), np.float32)
-
-
-def find_letters(hat: Bytes) -> NDArray[np.float64]:
-    """Contrast of strokes, uint8 [h, w] -> boxes of what may be a letter: (y0, x0, y1, x1, contrast) [n, 5]."""
-    count, labels, stats, _ = cv2.connectedComponentsWithStats((hat >= CONTRAST).astype(np.uint8), connectivity=8)
-    x, y, w, h, area = stats.T.astype(np.float64)
-    contrast = np.bincount(labels.ravel(), hat.ravel(), count) / np.maximum(area, 1)
-    fill = area / np.maximum(w * h, 1)
-    good = (h >= HEIGHTS[0]) & (h <= HEIGHTS[1]) & (w <= 2.5 * h) & (w >= 0.08 * h) & (fill > 0.15) & (area >= 8)
-    good[0] = False  # the ground
-    kept = np.flatnonzero(good)
-    kept = np.sort(kept[np.argsort(-contrast[kept], kind="stable")[:MOST]])
-    return np.stack([y, x, y + h, x + w, contrast], 1)[kept]
-
-
-def find_rows(boxes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Letters [n, 5] -> boxes (y0, x0, y1, x1) [m, 4] that hold neighbouring pairs of rows of three and more."""
-    y0, x0, y1, x1, contrast = boxes.T
-    h, middle = y1 - y0, (y0 + y1) / 2
-    tall = np.maximum(h[:, None], h)
-    gap = np.maximum(x0[:, None], x0) - np.minimum(x1[:, None], x1)
-    pair = (
-        (np.minimum(h[:, None], h) > 0.55 * tall)
-        & (abs(middle[:, None] - middle) < 0.35 * tall)
-        & (gap < 0.8 * tall)
-        & (gap > -0.3 * tall)
-        & (np.minimum(contrast[:, None], contrast) > 0.6 * np.maximum(contrast[:, None], contrast))
-        & (x0[:, None] < x0)
-    )
-    first, second = np.nonzero(pair)
-    names = find_components(len(boxes), first, second)
-    long = np.bincount(names, minlength=len(boxes))[names] >= IN_A_ROW
-    first, second = first[long[first]], second[long[first]]
-    low, high = np.minimum(boxes[first, :2], boxes[second, :2]), np.maximum(boxes[first, 2:4], boxes[second, 2:4])
-    return np.concatenate([low, high], 1)

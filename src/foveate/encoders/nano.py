@@ -88,16 +88,7 @@ class _BuiltIn:
 
     @cached_property
     def _session(self) -> Any:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
-        options.intra_op_num_threads = count_threads()
-        path = str(self.folder / self.files[0])
-        try:
-            return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        except Exception as cause:
-            raise _damaged(path, cause) from cause
+        return load_network(self.folder / self.files[0])
 
     @cached_property
     def _table(self) -> tuple[Any, NDArray[np.int8], Floats]:
@@ -208,9 +199,22 @@ def count_threads() -> int:
     return min(int(wanted), MOST_THREADS) if wanted.isascii() and wanted.isdigit() else 0
 
 
+def load_network(path: Path) -> Any:
+    """One of the package's networks (ONNX) as a session of onnxruntime. Raises EncoderFilesError."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = count_threads()
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as cause:
+        raise _damaged(str(path), cause) from cause
+
+
 def _damaged(file: str, cause: object) -> EncoderFilesError:
     return EncoderFilesError(
-        f"'{file}' of the built-in encoder cannot be read ({cause})",
+        f"'{file}' cannot be read ({cause})",
         expected="the files that come with foveate",
         fix=FIX,
     )
