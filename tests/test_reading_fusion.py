@@ -103,6 +103,14 @@ def test_writing_that_is_not_there_is_not_found(page: Texture) -> None:
     assert relevance.confidence < 0.3
 
 
+def test_quotes_alone_may_name_a_thing(page: Texture) -> None:
+    bus = foveate.encode(Path(foveate.__file__).parent / "cli" / "photos" / "yellow_bus.jpg")
+    read = bus.with_words(Words.of([Word("SCHOOL", (100, 100, 120, 200))], "by hand"))
+    assert foveate.score(read, '"bus"').confidence == foveate.score(bus, '"bus"').confidence > 0.9
+    assert foveate.score(read, '"SCHOOL"').detected
+    assert not foveate.score(read, 'the sign that says "bus"').detected
+
+
 def test_left_out_when_asked(blank: Texture, page: Texture) -> None:
     plain, without = foveate.score(blank, "the total"), foveate.score(page, "the total", reading=False)
     np.testing.assert_array_equal(plain.map, without.map)

@@ -148,7 +148,8 @@ def read_question(text: str) -> ReadingQuestion:
     if not exact and (found := _SAYS.search(bare)):
         exact = (found["text"].strip(" ,;:'"),)
     if exact:
-        return ReadingQuestion(text, exact=exact, writing=True, form="what")
+        # Quotes alone keep a name as it is: '"parking meter"' may be a thing, too.
+        return ReadingQuestion(text, exact=exact, writing=writing or not _QUOTES.search(said), form="what")
     on, rest = _find_on(bare)
     folded = fold(said)
     form = "where" if re.match(r"(?:and |so )?where\b", folded) else "what" if _FORM.match(folded) else "plain"
