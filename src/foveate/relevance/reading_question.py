@@ -144,12 +144,12 @@ def read_question(text: str) -> ReadingQuestion:
     """A question -> what it asks of the writing. Any text is one; an empty text asks for nothing."""
     said = " ".join(text.split())
     bare = said.rstrip(" ?!.")
+    writing = bool(_ASKS_FOR_WRITING.search(said))
     exact = tuple(a or b for a, b in _QUOTES.findall(said) if (a or b).strip())
-    if not exact and (found := _SAYS.search(bare)):
-        exact = (found["text"].strip(" ,;:'"),)
-    if exact:
-        # Quotes alone keep a name as it is: '"parking meter"' may be a thing, too.
-        return ReadingQuestion(text, exact=exact, writing=writing or not _QUOTES.search(said), form="what")
+    if exact:  # quotes alone keep a name as it is: '"parking meter"' may be a thing, too
+        return ReadingQuestion(text, exact=exact, writing=writing, form="what")
+    if found := _SAYS.search(bare):
+        return ReadingQuestion(text, exact=(found["text"].strip(" ,;:'"),), writing=True, form="what")
     on, rest = _find_on(bare)
     folded = fold(said)
     form = "where" if re.match(r"(?:and |so )?where\b", folded) else "what" if _FORM.match(folded) else "plain"
@@ -165,7 +165,6 @@ def read_question(text: str) -> ReadingQuestion:
     if {"date", "time", "amount"} & set(kinds):
         kinds = [kind for kind in kinds if kind != "number"]
     types = tuple(dict.fromkeys(kind for kind in kinds if kind not in ("text", "product", "subject")))
-    writing = bool(_ASKS_FOR_WRITING.search(said))
     return ReadingQuestion(text, terms, types, (), on, writing, bool(_HEADING.search(folded)), form)
 
 
