@@ -23,7 +23,7 @@ EXTRAS = {
     "torch": ("torch", "transformers"),
     "vlm": ("torch", "transformers", "jinja2"),
     "train": ("peft",),
-    "text": ("rapidocr",),
+    "text": ("rapidocr", "pypdfium2"),
     "segments": ("scikit-image",),
     "large": ("tifffile", "imagecodecs"),
     "video": ("av",),
@@ -59,6 +59,7 @@ def examine() -> dict[str, Any]:
         rows.append((f"extra [{extra}]", f"not installed: pip install 'foveate[{extra}]'" if missing else state))
     tried = {name: _try_encoder(name) for name in ENCODERS}
     rows += [(f"encoder {name}", state) for name, (_, state) in tried.items()]
+    rows += [("reader rapidocr", _try_reader("rapidocr")), ("reader tesseract", _try_reader("tesseract"))]
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     rows.append(("hub", "offline by HF_HUB_OFFLINE" if offline else "allowed; only clip, siglip and tips use it"))
     ok = all(working for working, _ in tried.values()) and all(_version(name) for name in BASE)
@@ -80,6 +81,22 @@ def _try_encoder(name: str) -> tuple[bool, str]:
         return True, f"works, revision {encoder.revision}, {megabytes:.1f} MB, offline"
     except Exception as error:  # whatever it is, it is what the reader of this table wants to know
         return False, f"BROKEN: {type(error).__name__}: {str(error).splitlines()[0]}. {AGAIN}"
+
+
+def _try_reader(name: str) -> str:
+    """Read a tiny image; readers are no part of the main job."""
+    try:
+        import numpy as np
+
+        from foveate.reading.read import find_reader
+
+        reader = find_reader(name)
+        reader.read(np.full((64, 64, 3), 255, np.uint8))
+        return f"works, {reader.name}"
+    except ImportError as error:  # MissingExtraError is one
+        return f"not installed: {getattr(error, 'fix', error)}"
+    except Exception as error:
+        return f"BROKEN: {type(error).__name__}: {str(error).splitlines()[0]}"
 
 
 def _version(package: str) -> str | None:

@@ -8,9 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import EncoderName, LongSide, print_json, print_table, waiting
+from foveate.cli.terminal import (
+    EncoderName,
+    LongSide,
+    PageNumber,
+    ReaderName,
+    ReadFlag,
+    format_count,
+    print_json,
+    print_table,
+    waiting,
+)
 
 if TYPE_CHECKING:
+    from foveate.reading.words import Words
     from foveate.texture.texture import Texture
 
 TEXTURE = ".safetensors"
@@ -21,7 +32,7 @@ ChannelNames = Annotated[
 
 
 def encode(
-    image: Annotated[Path, typer.Argument(help="An image.")],
+    image: Annotated[Path, typer.Argument(help="An image, or a PDF.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Texture file to write (.safetensors).")],
     encoder: EncoderName = None,
     rank: Annotated[int, typer.Option(help="Numbers kept for each cell.")] = 24,
@@ -30,6 +41,9 @@ def encode(
     twice: Annotated[
         bool, typer.Option("--twice", help="Encode a second, closer time: better maps, in about thrice the time.")
     ] = False,
+    read: ReadFlag = None,
+    reader: ReaderName = None,
+    page: PageNumber = None,
 ) -> None:
     """Encode an image once, keep the texture for 'foveate look FILE'."""
     from foveate.core.errors import OptionError
@@ -41,10 +55,12 @@ def encode(
             f"--output {output}", expected=f"a name that ends in {TEXTURE}", fix=f"write -o {image.stem}{TEXTURE}"
         )
     start = time.perf_counter()
-    with waiting(f"encoding {image}", encoder):
+    by = who_reads(read, reader)
+    with waiting(f"{'encoding and reading' if by else 'encoding'} {image}", encoder):
         texture = encode_image(
-            image, encoder=encoder or "nano", rank=rank, long_side=long_side, channels=_split(channels)
-        )
+            image, encoder=encoder or "nano", rank=rank, long_side=long_side, channels=_split(channels), read=by,
+            page=page,
+        )  # fmt: skip
         if twice:
             texture = refine(texture, encoder=encoder)
     seconds = time.perf_counter() - start
@@ -58,6 +74,8 @@ def encode(
         ("size", f"{texture.nbytes / 1e6:.2f} MB, {texture.query_nbytes / 1e3:.0f} KB of it answers questions"),
         ("time", f"{seconds * 1e3:.0f} ms"),
     ]
+    if texture.words is not None:
+        rows.insert(4, ("words", describe_words(texture.words)))
     print_table(f"{image} -> {output}", ("what", "value"), rows)
     print_json(
         image=str(image),
@@ -66,11 +84,17 @@ def encode(
         grid=list(grid.shape),
         encode_seconds=round(seconds, 4),
         bytes=output.stat().st_size,
+        words=None if texture.words is None else len(texture.words),
     )
 
 
 def load_or_encode(
-    path: Path, encoder: str | None, long_side: int | None = None, channels: str = "standard"
+    path: Path,
+    encoder: str | None,
+    long_side: int | None = None,
+    channels: str = "standard",
+    read: bool | str | None = None,
+    page: int | None = None,
 ) -> tuple[Texture, float]:
     """A texture from an image (encoded) or from a texture file (read), and the seconds it took."""
     from foveate.core.errors import OptionError
@@ -79,17 +103,38 @@ def load_or_encode(
 
     start = time.perf_counter()
     if path.suffix.lower() == TEXTURE:
-        if long_side is not None:
+        given = f"--long-side {long_side}" if long_side is not None else f"--page {page}" if page is not None else ""
+        if given:
             raise OptionError(
-                f"--long-side {long_side} for the texture '{path}'",
+                f"{given} for the texture '{path}'",
                 expected="no such option: its image is encoded already",
                 fix="leave it out, or encode the image again with it",
             )
         texture = Texture.load(path)
+        if read:
+            with waiting(f"reading {path}"):
+                texture = texture.read("auto" if read is True else read)
     else:
-        with waiting(f"encoding {path}", encoder):
-            texture = encode_image(path, encoder=encoder or "nano", long_side=long_side, channels=_split(channels))
+        with waiting(f"{'encoding and reading' if read else 'encoding'} {path}", encoder):
+            texture = encode_image(
+                path, encoder=encoder or "nano", long_side=long_side, channels=_split(channels), read=read, page=page
+            )
     return texture, time.perf_counter() - start
+
+
+def who_reads(read: bool | None, reader: str | None) -> bool | str | None:
+    """The options --read and --reader as the keyword `read` of encode. Raises OptionError."""
+    from foveate.core.errors import OptionError
+
+    if read is False and reader is not None:
+        raise OptionError(f"--no-read with --reader {reader}", expected="one of them", fix="leave out --no-read")
+    return read if reader is None else reader
+
+
+def describe_words(words: Words) -> str:
+    """For a table: how many there are, who read them, how the page lies."""
+    turned = f"; the page had to be turned by {words.turned} degrees" if words.turned else ""
+    return f"{format_count(len(words), 'word')} in {format_count(len(words.lines), 'line')}, {words.reader}{turned}"
 
 
 def _split(channels: str) -> Any:

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foveate.cli.encode import TEXTURE, load_or_encode
+from foveate.cli.encode import TEXTURE, describe_words, load_or_encode, who_reads
 from foveate.cli.results import make_slug, write_result
 from foveate.cli.terminal import (
     PHOTOS,
     EncoderName,
     LongSide,
     Out,
+    PageNumber,
+    ReaderName,
+    ReadFlag,
     format_confidence,
     parse_budget,
     print_json,
@@ -42,17 +45,22 @@ DEMO = (
 
 
 def look(
-    image: Annotated[Path, typer.Argument(help="An image, or a texture written by 'foveate encode' (.safetensors).")],
+    image: Annotated[
+        Path, typer.Argument(help="An image, a PDF, or a texture written by 'foveate encode' (.safetensors).")
+    ],
     query: Annotated[list[str], typer.Argument(help="Questions or noun phrases, each in quotes.")],
     budget: Budget = None,
     encoder: EncoderName = None,
     out: Out = Path("foveate-out"),
     floor: Annotated[float, typer.Option(help="Share of the budget spread evenly, 0 to 1.")] = 0.0,
     long_side: LongSide = None,
+    read: ReadFlag = None,
+    reader: ReaderName = None,
+    page: PageNumber = None,
 ) -> None:
     """Ask an image questions: a heat map and K kept cells for each."""
     refuse_files(query)
-    print_json(**_look_at(image, query, budget, out, encoder, floor, long_side))
+    print_json(**_look_at(image, query, budget, out, encoder, floor, long_side, who_reads(read, reader), page))
 
 
 def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
@@ -65,7 +73,7 @@ def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
 
 def _look_at(
     image: Path, queries: list[str] | tuple[str, ...], budget: Any, out: Path, encoder: str | None = None,
-    floor: float = 0.0, long_side: int | None = None,
+    floor: float = 0.0, long_side: int | None = None, read: bool | str | None = None, page: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Write the results of all queries, print their table. -> what `foveate look` prints as JSON.
 
@@ -74,7 +82,7 @@ def _look_at(
     from foveate.core.files import make_folder
     from foveate.pipeline import allocate, score
 
-    texture, seconds = load_or_encode(image, encoder, long_side)
+    texture, seconds = load_or_encode(image, encoder, long_side, read=read, page=page)
     encoder = encoder or (None if image.suffix.lower() == TEXTURE else "nano")
     results = []
     for query in queries:
@@ -90,12 +98,15 @@ def _look_at(
         for r in records
     ]  # fmt: skip
     title = f"{image}  {texture.grid.h} x {texture.grid.w} cells, {texture.encoder.name}, {seconds * 1e3:.0f} ms"
+    if texture.words is not None:
+        title += f", {describe_words(texture.words)}"
     print_table(title, ("query", "looks for", "confidence", "kept", "time", "picture"), rows)
     return {
         "image": str(image),
         "encoder": texture.encoder.name,
         "grid": list(texture.grid.shape),
         "encode_seconds": round(seconds, 4),
+        "words": None if texture.words is None else len(texture.words),
         "queries": records,
     }
 

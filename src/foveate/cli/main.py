@@ -22,6 +22,7 @@ from foveate.cli.encode import encode
 from foveate.cli.evaluate.command import evaluate
 from foveate.cli.index import index
 from foveate.cli.look import demo, look
+from foveate.cli.read import read
 from foveate.cli.search import search
 from foveate.cli.store import store
 from foveate.cli.video import EXAMPLE, video
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(look)
 app.command()(encode)
+app.command()(read)
 app.command()(channels)
 app.command()(zoom)
 app.command()(ask)

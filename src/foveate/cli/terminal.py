@@ -35,6 +35,18 @@ EncoderName = Annotated[
 LongSide = Annotated[
     int | None, typer.Option(help="Working size of the encoder in pixels [default: the encoder's own].")
 ]
+ReadFlag = Annotated[
+    bool | None,
+    typer.Option(
+        "--read/--no-read",
+        help="Read what is written, which takes seconds [default: for --channels all, if a reader is installed].",
+    ),
+]
+ReaderName = Annotated[
+    str | None,
+    typer.Option("--reader", help="Who reads: rapidocr, tesseract, tesseract:deu+eng [default: whichever there is]."),
+]
+PageNumber = Annotated[int | None, typer.Option("--page", help="Page of a PDF, from 1.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for pictures and JSON; made if needed.")]
 
 EngineName = Annotated[str, typer.Option("--engine", help="What does the work: local, or ray (a Ray cluster).")]
@@ -120,16 +132,24 @@ def print_json(**values: Any) -> None:
 
 
 @contextmanager
-def waiting(what: str, encoder: str | None) -> Iterator[None]:
-    """A spinner on stderr, for people only."""
+def waiting(what: str, encoder: str | None = None) -> Iterator[None]:
+    """A spinner on stderr with the seconds that passed, for people only."""
     if not sys.stderr.isatty():
         yield
         return
     from rich.console import Console
+    from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task
+    from rich.text import Text
 
     if (encoder or "").startswith(("clip", "siglip", "tips")):
         what += " (the first use of a Hub checkpoint downloads it: 0.6 to 4 GB, see docs/encoders.md)"
-    with Console(stderr=True).status(what):
+
+    class Seconds(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{what}, {task.elapsed or 0:.0f} s")
+
+    with Progress(SpinnerColumn(), Seconds(), console=Console(stderr=True), transient=True) as bar:
+        bar.add_task(what, total=None)
         yield
 
 

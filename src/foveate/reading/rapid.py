@@ -38,6 +38,7 @@ PIXELS = 1_600_000  # of one look at most
 MARGIN, STEP = 16, 32  # pixels around what is looked at; the detector's network halves five times
 SMALL = 16  # pixels of a line's height at the first look; what is lower is looked at again
 OVERLAP = 192  # pixels of neighbouring tiles
+STROKE, CONTRAST, PRINT = 9, 40, (5, 28)  # pixels of thin strokes, levels of 255, pixels of the lines that they make
 SAME = 0.6  # of the lower height that two boxes of one line share
 HEIGHT, LONGEST = 48, 40  # of a line for the recogniser; times its height that it is long, else it is read in parts
 TALL = 1.5  # times its width that the box of a line on end is high
@@ -67,13 +68,13 @@ class RapidReader:
         lines = [(quad, *read_line(bgr, quad)) for quad in quads]
         lines = [line for line in lines if is_sure(line[1])]
         order = order_lines(upright_boxes(np.array([line[0] for line in lines]).reshape(-1, 4, 2), turn))
-        words = []
+        words: list[Word] = []
         for number, (_, letters, quad) in enumerate(lines[i] for i in order):
             for text, start, end, confidence in cut_words(letters):
                 x, y = part_of(quad, start, end).T
                 box = (float(y.min()), float(x.min()), float(y.max()), float(x.max()))
                 words.append(Word(text, box, confidence, number))
-        return Words.of(words, self.name, turned=(360 - 90 * turn) % 360)
+        return Words.of(words, self.name, turned=(360 - 90 * turn) % 360 if words else 0)
 
 
 # --- where lines are --------------------------------------------------------------------------------------------------
@@ -87,15 +88,32 @@ def find_lines(bgr: Bytes) -> Quads:
     if scale >= 1:
         return found
     low = heights_of(found) * scale < SMALL
-    tiles = [tile for tile in cut_tiles(h, w) if (low & inside(found, tile)).any()]
-    again = []
-    for y0, x0, y1, x1 in tiles:
-        quads = look(bgr[y0:y1, x0:x1], 1.0)
-        again.append(quads + np.array([x0, y0], np.float32))
-    if not tiles:
-        return found
-    seen = np.any([inside(found, tile) for tile in tiles], 0)
-    return merge([found[~low | ~seen], *again])
+    gray = cv2.cvtColor(bgr, cv2.COLOR_BGR2GRAY)
+    for quad in np.rint(found[~low]).astype(np.int32):
+        cv2.fillConvexPoly(gray, quad, [int(np.median(gray[quad[:, 1].clip(0, h - 1), quad[:, 0].clip(0, w - 1)]))])
+    again, seen = [], np.zeros(len(found), bool)
+    for y0, x0, y1, x1 in cut_tiles(h, w):
+        here = inside(found, (y0, x0, y1, x1))
+        if (low & here).any() or has_rows(gray[y0:y1, x0:x1]):
+            seen |= here
+            again.append(look(bgr[y0:y1, x0:x1], 1.0) + np.array([x0, y0], np.float32))
+    return merge([found[~(low & seen)], *again])
+
+
+def has_rows(gray: Bytes) -> bool:
+    """Whether there may be small print that a first look misses: thin strokes that close up to long low bars."""
+    kernel = np.ones((STROKE, STROKE), np.uint8)
+    kinds = (cv2.MORPH_BLACKHAT, cv2.MORPH_TOPHAT)
+    thin = np.max([cv2.morphologyEx(gray, kind, kernel, borderType=cv2.BORDER_REPLICATE) for kind in kinds], 0)
+    marks = (thin >= CONTRAST).astype(np.uint8)
+    for along in ((1, 2 * STROKE), (2 * STROKE, 1)):  # pages may be turned
+        bars = cv2.morphologyEx(marks, cv2.MORPH_CLOSE, np.ones(along, np.uint8))
+        found = cv2.connectedComponentsWithStats(bars)[2][1:]
+        low, long = np.sort(found[:, 2:4], 1).T
+        filled = 2 * found[:, 4] > low * long  # leaves and hair are not
+        if (filled & (low >= PRINT[0]) & (low <= PRINT[1]) & (long >= 8 * low)).sum() >= 2:
+            return True
+    return False
 
 
 def look(bgr: Bytes, scale: float) -> Quads:
@@ -192,7 +210,7 @@ def find_turn(bgr: Bytes, quads: Quads) -> int:
     if np.median(upright) >= DOUBTFUL:
         return standing
     headlong = [certainty(read_crop(crop_of(bgr, np.roll(quad, -2, axis=0)))) for quad in quads]
-    return standing + 2 * int(np.mean(headlong) > np.mean(upright) + 0.05)
+    return standing + 2 * int(np.median(headlong) >= SURE and np.mean(headlong) > np.mean(upright) + 0.05)
 
 
 def upright_boxes(quads: Quads, turn: int) -> NDArray[np.float64]:

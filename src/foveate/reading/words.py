@@ -20,6 +20,7 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import check_array
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
@@ -82,13 +83,19 @@ class Words(Frozen, Sequence[Word]):
     turned: int = 0
 
     def __post_init__(self) -> None:
-        sizes = {len(self.texts), len(self.boxes), len(self.confidences), len(self.line_numbers)}
-        if len(sizes) > 1 or not all(text and text.isprintable() for text in self.texts):
-            raise OptionError(
-                f"words with {sorted(sizes)} texts, boxes, confidences and lines, or with texts that cannot be shown",
-                expected="as many of each, and printable texts",
-                fix="Words.of([Word(text, box), ...], 'mine') makes them of any words",
-            )
+        n, fix = len(self.texts), "Words.of([Word(text, box), ...], 'mine') makes them of any words"
+        check_array("boxes of words", self.boxes, (n, 4), fix=fix)
+        check_array("confidences of words", self.confidences, (n,), low=0, high=1, fix=fix)
+        lines = check_array("lines of words", self.line_numbers, (n,), dtype=None, low=0, fix=fix)
+        wrong = {
+            "texts that are empty or cannot be shown": not all(text and text.isprintable() for text in self.texts),
+            "boxes that end before they begin": (self.boxes[:, :2] > self.boxes[:, 2:]).any(),
+            "lines that are not numbered in order": n and (lines[0] != 0 or not np.isin(np.diff(lines), (0, 1)).all()),
+            f"reader {self.reader!r}": not self.reader or not self.reader.isprintable(),
+            f"turned={self.turned!r}": self.turned not in (0, 90, 180, 270),
+        }
+        for what in (key for key, value in wrong.items() if value):
+            raise OptionError(f"words with {what}", expected="what Words says of them", fix=fix)
         super().__post_init__()
 
     @classmethod
