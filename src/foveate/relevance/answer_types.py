@@ -51,6 +51,7 @@ _PATTERNS: tuple[tuple[str, str, float], ...] = (
     ("amount", r"(?<![\d.,/:\-])-?(?:\d{1,3}(?:[.,' ]\d{3})*|\d+)[.,]\d{2}(?![\d/%])(?![.,]\d)", 0.85),
     ("amount", r"(?<![\d.,/:])\d{1,3}(?:[,.']\d{3})+(?![\d/])", 0.6),
     ("amount", r"(?<![\w.,/:\-])\d{1,6}(?![\w/:\-])(?![.,]\d)", 0.25),
+    ("amount", rf"(?<![\w])\d[\d.,]*\s?(?:{_UNIT})(?![a-z%])", 0.6),
     ("count", r"(?<![\w.,/:\-])\d{1,5}(?![\w/:\-])(?![.,]\d)", 1.0),
     ("count", r"(?<![\w.,/:])\d{1,4}\s?(?:x|pcs?|pieces?|units?|items?|rolls?|boxes|sheets?|pages?|persons?|people)\b",
      1.0),
@@ -76,9 +77,9 @@ _LEGAL = re.compile(  # legal forms of many countries, and what the names of hou
     r"(?<![\w])(?:inc|incorporated|ltd|limited|llc|l\.l\.c|llp|lp|plc|corp|corporation|co|company|gmbh|mbh|ag|kg"
     r"|ohg|ug|e\.\s?v|e\.\s?k|sa|s\.a|sas|s\.a\.s|sarl|s\.a\.r\.l|srl|s\.r\.l|spa|s\.p\.a|snc|bv|b\.v|nv|n\.v|vof|ab|asa"
     r"|a/s|aps|oyj?|sp\.?\s?z\s?o\.?\s?o|s\.r\.o|a\.s|kft|zrt|pty|pte|bhd|berhad|pt|tbk|k\.k|kk|ltda|lda"
-    r"|s\.a\. de c\.v|sapi|eireli|ooo|ооо|jsc|pjsc|d\.o\.o|ehf|hf|group|holdings?|bank|university|hospital|school|society"
-    r"|association|foundation|ministry|department of|restaurant|hotel|caf[eé]|pharmacy|stores?|supermarket|market|shop"
-    r"|enterprises?|trading|industries|services|international|bros|brothers|& sons?)\.?(?![\w])",
+    r"|s\.a\. de c\.v|sapi|eireli|ooo|ооо|jsc|pjsc|d\.o\.o|ehf|hf|group|holdings?|bank|university|hospital|school"
+    r"|society|association|foundation|ministry|department of|restaurant|hotel|caf[eé]|pharmacy|stores?|supermarket|market"
+    r"|shop|enterprises?|trading|industries|services|international|bros|brothers|& sons?)\.?(?![\w])",
     re.IGNORECASE,
 )
 _STREET = re.compile(

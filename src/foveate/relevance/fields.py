@@ -8,6 +8,7 @@ It was written from general knowledge of documents, not from a set of pages: ben
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -112,12 +113,14 @@ place: destination, to, bound for | going to, go to, headed, goes to, heading to
 place: origin, from, departure | come from, comes from, start from, leaves from
 place: venue, location, place | take place, held
 number: number, no, nr, num, id, code, # | which number
-number: invoice number, invoice no, invoice, inv no, bill no, invoice #, inv |
-number: receipt number, receipt no, receipt #, rcpt, receipt |
+number: invoice number, invoice no, invoice, inv no, invoice #, inv, bill no, bill number, document no, doc no,
+    receipt no |
+number: receipt number, receipt no, receipt #, rcpt, receipt, invoice no, bill no, document no, doc no, slip no,
+    transaction no, trans no, check |
 number: order number, order no, order, po number, po, purchase order, order #, order id |
 number: account number, account no, a/c, acct, account, a/c no, iban | account
 number: reference number, reference, ref, ref no, reference no, our ref, your ref | refer
-number: document number, document no, doc no, doc number, doc |
+number: document number, document no, doc no, doc number, doc, invoice no, bill no, receipt no, reference no |
 number: registration number, reg no, registration no, reg, registration, registered no |
 number: tax number, tax id, vat no, vat number, vat id, gst no, gstin, tin, ein, tax reg no, uid, siret, abn |
 number: serial number, serial no, s/n, sn, serial |
@@ -230,7 +233,15 @@ def _read_short() -> Mapping[str, tuple[str, ...]]:
 
 FIELDS = _read_fields()
 SHORT = _read_short()
-# What labels are made of: words of names, without those that are as often something else.
-LABEL_WORDS = frozenset(word for field in FIELDS for name in field.names for word in name if len(word) > 1) - frozenset(
-    "open store shop restaurant hotel cafe market bank school university college street".split()
+_NAMES = [name for field in FIELDS for name in field.names]
+_COUNTS = Counter(word for name in _NAMES if len(name) > 1 for word in name)
+_OTHERS = "open store shop restaurant hotel cafe market bank school university college street"
+# What labels are made of: names of one word, and words of several names; without what is as often something else.
+LABEL_WORDS = frozenset(
+    word
+    for word in {
+        *(name[0] for name in _NAMES if len(name) == 1),
+        *(word for word, count in _COUNTS.items() if count > 2),
+    }
+    if len(word) > 1 and word not in _OTHERS.split()
 )

@@ -37,7 +37,7 @@ import numpy as np
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
 from foveate.reading.words import Words
-from foveate.relevance.reading_page import BELOW_OF, Floats, Ints, ReadWords, prepare_words
+from foveate.relevance.reading_page import BELOW_OF, LEFT_OF, Floats, Ints, ReadWords, prepare_words
 from foveate.relevance.reading_question import ReadingQuestion, Term, read_question
 from foveate.relevance.spelling import RATIO, alike, fold, forms, skeleton, spell, split_words
 
@@ -250,7 +250,8 @@ def _move(
     piece, starts = page.piece, page.starts
     moved = SELF * labels.evidence
     if len(page.source):
-        along = labels.evidence[:, page.source] * page.weight
+        fit = np.maximum.reduceat(fits, starts) if kinds else np.zeros(len(starts), np.float32)
+        along = labels.evidence[:, page.source] * np.where(page.way == LEFT_OF, fit[page.target], 1) * page.weight
         places = page.target[page.targets]
         moved[:, places] = np.maximum(moved[:, places], np.maximum.reduceat(along, page.targets, axis=1))
     values = wanted.weights @ moved
@@ -345,7 +346,7 @@ def _why_value(page: ReadWords, question: ReadingQuestion, labels: _Labels, own:
         near = (weights @ labels.evidence[:, page.source[low:high]]) * page.weight[low:high]
         if high > low and float(near.max()) > max(float(own[i]), 0.1):
             edge = int(low + near.argmax())
-            way = "below" if page.way[edge] == BELOW_OF else "right of"
+            way = {BELOW_OF: "below", LEFT_OF: "left of"}.get(int(page.way[edge]), "right of")
             return f'{way} "{page.text_of(int(page.source[edge]))}"'
         if own[i] > 0:
             inside = np.flatnonzero((page.piece == p) & (labels.matched > MATCHED))

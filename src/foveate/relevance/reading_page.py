@@ -34,10 +34,13 @@ LONG = 4  # words; a label with a colon after more words than these begins a pie
 RIGHT = (0.95, 0.75, 0.6)  # along the row
 BELOW = (0.8, 0.6, 0.5, 0.45)  # down the column, and farther down:
 FAR_BELOW = 0.4
+LEVEL = 0.25  # overlap of two heights on one row
 WRAPPED = 0.55
 FEW, MANY = 6, 30  # words of a photograph with a sign in it, and of a page
 MOST_ROWS = 40  # rows that the header of a column reaches
-RIGHT_OF, BELOW_OF, WRAPPED_OF = 0, 1, 2
+DIAGONAL = 0.5  # under and behind the label, where nothing stands behind it: filled in a little low
+LEFT = (0.4, 0.3)  # before the label, along the row: only for values of the type that is asked for
+RIGHT_OF, BELOW_OF, WRAPPED_OF, LEFT_OF = 0, 1, 2, 3
 _LOST_SPACE = re.compile(
     r"(?<=[^\W\d_]{3})(?=\d{1,4}[/.,:\-]\d)"  # DATE11/4/93
     r"|(?<=[A-Z]{3})(?=[A-Z][a-z]{2,})"  # DATEMay
@@ -175,7 +178,7 @@ def _split(words: Words) -> tuple[tuple[str, ...], Ints, Floats]:
 
 
 def _ends_label(text: str) -> bool:
-    return text.endswith((":", "：")) and not text[:-1].isdigit()
+    return text.endswith((":", "：")) and any(c.isalpha() for c in text)
 
 
 def _cut(texts: tuple[str, ...], boxes: Floats, lines: NDArray[np.integer]) -> Ints:
@@ -240,6 +243,8 @@ def _find_neighbours(boxes: Floats, label: Floats) -> tuple[dict[str, NDArray[np
         below = [_below(p, boxes, height, order, ordered, middle, typical) for p in range(count)]
         for p in range(count):
             edges += _edges_of(p, right[p], below[p], below, boxes, label)
+            if not right[p] or label[right[p][0]] >= 0.5:
+                edges += _diagonal(p, boxes, label, order, ordered, middle, typical)
         taken = np.zeros(count, bool)
         for p in order.tolist():
             for q, _ in below[p][:1]:
@@ -266,7 +271,7 @@ def _right_of(
     near = order[low:high]
     overlap = np.minimum(boxes[p, 2], boxes[near, 2]) - np.maximum(boxes[p, 0], boxes[near, 0])
     behind = boxes[near, 1] > (boxes[p, 1] + boxes[p, 3]) / 2
-    near = near[(overlap > 0.4 * np.minimum(height[p], height[near])) & behind & (near != p)]
+    near = near[(overlap > LEVEL * np.minimum(height[p], height[near])) & behind & (near != p)]
     return [int(q) for q in near[np.argsort(boxes[near, 1], kind="stable")][: len(RIGHT)]]
 
 
@@ -293,6 +298,17 @@ def _below(
     return out
 
 
+def _diagonal(
+    p: int, boxes: Floats, label: Floats, order: Ints, ordered: Floats, middle: Floats, typical: float
+) -> list[tuple[int, int, float, int]]:
+    """The piece that begins under and behind piece p."""
+    low, high = np.searchsorted(ordered, (middle[p] + 0.4 * typical, middle[p] + 2.5 * typical))
+    near = order[low:high]
+    behind = (boxes[near, 1] > boxes[p, 3] - 0.5 * typical) & (boxes[near, 1] < boxes[p, 3] + 4 * typical)
+    near = near[behind & (boxes[near, 0] < boxes[p, 2] + 1.2 * typical) & (label[near] < 0.5)]
+    return [(p, int(near[0]), DIAGONAL, WRAPPED_OF)] if len(near) else []
+
+
 def _edges_of(
     p: int, right: list[int], below: list[tuple[int, int]], columns: list[list[tuple[int, int]]],
     boxes: Floats, label: Floats,
@@ -311,6 +327,7 @@ def _edges_of(
         out.append((p, q, weight * (1 - 0.4 * float(label[q])), BELOW_OF))
     if right:
         edge = (boxes[p, 1] + boxes[p, 3]) / 2
+        out += [(q, p, LEFT[k], LEFT_OF) for k, q in enumerate(right[: len(LEFT)]) if label[p] < 0.9]
         under = [q for q, row in columns[right[0]][:2] if row == 1 and boxes[q, 1] > edge and label[q] < 0.5]
         out += [(p, q, WRAPPED, WRAPPED_OF) for q in under[:1]]
     return out
@@ -351,7 +368,7 @@ def _find_types(
 
 
 def _join_addresses(weights: Floats, boxes: Floats, plain: Truths, legal: Floats, sizes: Ints) -> Floats:
-    """Lines of an address lend weight to the next; a plain line between two of them, or a short one after, is one too."""
+    """Lines of an address lend weight to the next; a plain line between two, or a short one after them, is one too."""
     order = np.argsort(boxes[:, 0], kind="stable").tolist()
     out = weights.copy()
     y0, x0, y1, x1 = boxes.T

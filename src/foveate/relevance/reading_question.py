@@ -44,9 +44,10 @@ _DOCUMENTS = frozenset(
     """
     receipt invoice form page letter document bill statement paper sheet scan fax memo certificate contract report slip
     note card ticket screen screenshot picture image photo photograph list table menu label right left top bottom
-    monday tuesday wednesday thursday friday saturday sunday weekend weekends
     """.split()
 )
+_DAYS = frozenset("monday tuesday wednesday thursday friday saturday sunday weekday weekdays weekend weekends".split())
+_OF = frozenset(("of", "for", "on", "in"))
 _HOUSES = (
     r"(?:company|store|shop|business|firm|restaurant|hotel|supermarket|pharmacy|caf[eé]|bar|bakery|issuer|seller|merchant|"
     r"school|university|hospital|bank|museum|theatre|theater|organi[sz]ation|institution|laboratory|publisher|airline)"
@@ -185,6 +186,8 @@ def _find_on(bare: str) -> tuple[str | None, str]:
         words, rest = split_words(found["on"]), bare[: found.start()]
         if words and words[-1] in _DOCUMENTS:
             return None, rest
+        if words and _DAYS.intersection((words[-1], *SHORT.get(words[-1], ()))):
+            return None, bare
         if words and words[-1] not in _STOP and not words[-1].isdigit() and _ON_THINGS.search(rest):
             return found["on"], rest
     return None, bare
@@ -197,18 +200,21 @@ def _find_terms(words: list[str], form: str) -> tuple[tuple[Term, ...], list[str
     terms: list[Term] = []
     kinds: list[str] = []
     covered: set[str] = set()
-    for phrase, fields in _find_fields(words, bool(strong)):
+    found = _find_fields(words, bool(strong))
+    for _, phrase, fields in found:
         phrases: dict[tuple[str, ...], float] = {}
         for field in fields:
             named = phrase in field.names
             own = {phrase: NAME} if named else {(word,): ASKED for word in phrase if word not in _STOP | _WEAK}
             for name, weight in (*own.items(), *((name, OTHER_NAME) for name in field.names)):
                 phrases[name] = max(phrases.get(name, 0.0), weight)
-            kinds.append(field.type)
         general = bool(strong) and set(phrase) <= _STOP | _WEAK and not set(strong) & set(phrase)  # "how many"
         terms.append(Term(" ".join(phrase), _with_short(phrases), WEAK if general else 1.0))
         if len(phrase) == 1 or not any(phrase in field.names for field in fields):
             covered.update(phrase)
+    before = [each for each in found if not _OF.intersection(words[: each[0]])]  # "the number of the invoice"
+    for _, _, fields in (before or found)[-1:]:
+        kinds += [field.type for field in fields]
     for word in dict.fromkeys(content):
         if word not in covered:
             partly = any(word in term.text.split() for term in terms)
@@ -217,8 +223,8 @@ def _find_terms(words: list[str], form: str) -> tuple[tuple[Term, ...], list[str
     return tuple(terms), kinds
 
 
-def _find_fields(words: list[str], has_content: bool) -> list[tuple[tuple[str, ...], list[Field]]]:
-    """Phrases of a question that name or ask for fields, the longest first; no word is taken twice."""
+def _find_fields(words: list[str], has_content: bool) -> list[tuple[int, tuple[str, ...], list[Field]]]:
+    """Phrases of a question that name or ask for fields, with their places; the longest win, no word is taken twice."""
     wanted = _wanted(words[:3])
     found = []
     for at in range(len(words)):
@@ -237,7 +243,7 @@ def _find_fields(words: list[str], has_content: bool) -> list[tuple[tuple[str, .
             out.append((at, phrase, fields))
     said = [each for each in out if each[1] != ("when",)]
     telling = [each for each in said if not set(each[1]) <= _WEAK]
-    return [(phrase, fields) for _, phrase, fields in sorted(telling or said or out, key=lambda each: each[0])]
+    return sorted(telling or said or out, key=lambda each: each[0])
 
 
 def _by_phrase() -> dict[tuple[str, ...], tuple[Field, ...]]:
