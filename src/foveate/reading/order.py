@@ -20,8 +20,8 @@ Floats = NDArray[np.float64]
 GAP = 1.5  # times the height of two words between them: they are two lines, as a label and its value
 SAME_ROW = 0.5  # of the lower height, by which the middles of two lines of a row differ at most
 ROWS = 4  # of prose on both sides of a gap make columns
-FULL = 0.6  # share of its column that a line of prose fills, in the median
-WIDE = 6.0  # times its height that a line of prose is long, in the median
+FULL = 0.75  # share of its column that a row of prose fills, in the median; labels and values do not
+WIDE = 8.0  # times its height that a line of prose is long, in the median
 
 
 def arrange(words: Sequence[Word], reader: str, turn: int) -> Words:
@@ -98,17 +98,20 @@ def find_columns(boxes: Floats, rows: list[list[int]], first: int) -> tuple[floa
         end = first
         while end < len(rows) and all(boxes[i, 3] <= x or boxes[i, 1] >= x - 1 for i in rows[end]):
             end += 1
-        inside = boxes[[i for row in rows[first:end] for i in row]].reshape(-1, 4)
-        left, right = inside[inside[:, 3] <= x], inside[inside[:, 3] > x]
-        if is_prose(left) and is_prose(right) and (best is None or end > best[1]):
+        inside = [[i for i in row if boxes[i, 3] <= x] for row in rows[first:end]]
+        beyond = [[i for i in row if boxes[i, 3] > x] for row in rows[first:end]]
+        if is_prose(boxes, inside) and is_prose(boxes, beyond) and (best is None or end > best[1]):
             best = (x - 0.5, end)
     return best
 
 
-def is_prose(boxes: Floats) -> bool:
-    """Whether boxes look like running text in one column: lines one above the other that fill it."""
-    if len(boxes) < ROWS:
+def is_prose(boxes: Floats, rows: list[list[int]]) -> bool:
+    """Whether rows look like running text, in one column or more: one above the other, filling what they take."""
+    rows = [row for row in rows if row]
+    if len(rows) < ROWS:
         return False
-    heights, widths = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
-    column = boxes[:, 3].max() - boxes[:, 1].min()
-    return bool(np.median(widths) >= FULL * column and np.median(widths / heights) >= WIDE)
+    every = boxes[[i for row in rows for i in row]]
+    heights, widths = every[:, 2] - every[:, 0], every[:, 3] - every[:, 1]
+    filled = [float((boxes[row, 3] - boxes[row, 1]).sum()) for row in rows]
+    wide = every[:, 3].max() - every[:, 1].min()
+    return bool(np.median(filled) >= FULL * wide and np.median(widths / np.maximum(heights, 1e-6)) >= WIDE)

@@ -48,7 +48,7 @@ class TesseractReader:
 
     @property
     def name(self) -> str:
-        return " ".join(filter(None, (PROGRAM, program_version(), self.languages)))
+        return " ".join(filter(None, (PROGRAM, version_of(shutil.which(PROGRAM)), self.languages)))
 
     def read(self, rgb: NDArray[np.uint8]) -> Words:
         """uint8 [H, W, 3] -> words, line by line in reading order."""
@@ -108,14 +108,14 @@ def find_program() -> str:
     return program
 
 
-@lru_cache(maxsize=1)
-def program_version() -> str:
+@lru_cache(maxsize=4)
+def version_of(program: str | None) -> str:
     """Of the program, or "" where there is none."""
+    if program is None:
+        return ""
     try:
-        done = subprocess.run(
-            [find_program(), "--version"], capture_output=True, text=True, timeout=SECONDS, check=False
-        )
-    except (MissingExtraError, OSError, subprocess.SubprocessError):
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=SECONDS, check=False)
+    except (OSError, ValueError, subprocess.SubprocessError):
         return ""
     found = re.match(r"tesseract v?(\d[\w.]*)", done.stdout or done.stderr)
     return found[1] if found else ""

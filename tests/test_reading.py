@@ -1,0 +1,500 @@
+"""What is written, as values: words, lines, order, files; whoever reads. No reader is needed here."""
+
+from __future__ import annotations
+
+import stat
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import foveate
+from foveate import Texture
+from foveate.core.errors import (
+    FoveateError,
+    ImageArrayError,
+    MissingExtraError,
+    ModelFilesError,
+    OptionError,
+    ReadingWarning,
+)
+from foveate.core.grid import Grid
+from foveate.reading import Line, Word, WordReader, Words
+from foveate.reading import read as reading
+from foveate.reading.letters import Letters, cut_words
+from foveate.reading.order import arrange, find_rows, order_lines, stand_upright
+from foveate.reading.read import find_reader, read_words
+from foveate.reading.tesseract import TesseractReader, parse_table, turn_of
+from foveate.reading.words import LETTERS, printable
+
+SHEET = np.full((60, 100, 3), 255, np.uint8)
+TOTAL = [Word("TOTAL", (10, 5, 20, 40), 0.99, 0), Word("34.50", (10, 60, 20, 90), 0.97, 0)]
+
+
+def reads(*words: Any) -> Any:
+    """A function that reads these words in any image."""
+    return lambda rgb: list(words)
+
+
+# --- the value --------------------------------------------------------------------------------------------------------
+
+
+def test_words_are_a_sequence_in_lines() -> None:
+    words = Words.of([*TOTAL, Word("thanks", (30, 5, 40, 50), 0.5, 7)], "mine")
+    assert len(words) == 3
+    assert words[1] == Word("34.50", (10, 60, 20, 90), pytest.approx(0.97), 0)
+    assert [word.line for word in words] == [0, 0, 1]
+    assert words[1:] == [words[1], words[2]]
+    assert words.text == "TOTAL 34.50\nthanks"
+    assert words.lines[0] == Line("TOTAL 34.50", (10, 5, 20, 90), pytest.approx(0.98), range(2))
+    assert words.nbytes == 3 * (16 + 4 + 4) + len("TOTAL34.50thanks")
+    assert repr(words) == "Words(3 in 2 lines, mine)"
+    assert repr(Words.of(TOTAL, "mine", turned=90)) == "Words(2 in 1 lines, mine, turned by 90 degrees)"
+    with pytest.raises(ValueError, match="read-only"):
+        words.boxes[0] = 1
+
+
+def test_words_of_a_line_come_together() -> None:
+    words = Words.of([Word(text, (0, 0, 1, 1), 1, line) for text, line in (("a", 5), ("b", 2), ("c", 5))], "mine")
+    assert (words.texts, words.line_numbers.tolist()) == (("a", "c", "b"), [0, 0, 1])
+
+
+def test_no_words_are_words() -> None:
+    words = Words.of([], "mine")
+    assert (len(words), words.lines, words.text, list(words), words.boxes.shape) == (0, (), "", [], (0, 4))
+    assert not words.mask((4, 4), Grid(2, 2, 8, 8)).any()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2J\x1b]0;owned\x07sale", "[2J]0;ownedsale"),
+        ("a\u202eb\u2066c\u200f", "abc"),
+        ("two\nlines\tand a tab", "two lines and a tab"),
+        ("\ud800x", "x"),
+        ("Ωμέγα 株式会社 カタカナ", "Ωμέγα 株式会社 カタカナ"),
+        ("a" * 5000, "a" * LETTERS),
+    ],
+)
+def test_nothing_that_could_move_a_cursor_or_turn_a_text_comes_in(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert Words.of([Word(text, (0, 0, 1, 1))], "mine").texts == (shown,)
+
+
+def test_words_without_a_letter_that_can_be_shown_are_left_out() -> None:
+    assert len(Words.of([Word("\x1b\x07", (0, 0, 1, 1)), Word("", (0, 0, 1, 1)), Word(" ", (0, 0, 1, 1))], "mine")) == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"texts": ("a",)},
+        {"texts": ("a", "")},
+        {"texts": ("a", "\x1b[2J")},
+        {"boxes": np.zeros((2, 3), np.float32)},
+        {"boxes": np.full((2, 4), np.nan, np.float32)},
+        {"boxes": np.tile(np.float32([5, 5, 1, 1]), (2, 1))},
+        {"confidences": np.array([0.5, 1.5], np.float32)},
+        {"line_numbers": np.array([0, 2], np.int32)},
+        {"line_numbers": np.array([1, 1], np.int32)},
+        {"reader": ""},
+        {"reader": "a\x1b"},
+        {"turned": 45},
+    ],
+)
+def test_words_that_are_none_are_refused(change: dict[str, Any]) -> None:
+    good = Words.of(TOTAL, "mine")
+    parts = {name: getattr(good, name) for name in ("texts", "boxes", "confidences", "line_numbers", "reader")}
+    with pytest.raises(OptionError, match="words"):
+        Words(**parts | change)
+
+
+def test_a_hundred_thousand_words() -> None:
+    words = Words.of(
+        (Word(f"w{i}", (i // 100, i % 100, i // 100 + 1, i % 100 + 1), 0.5, i // 10) for i in range(100_000)), "mine"
+    )
+    lines = words.lines
+    assert (len(words), len(lines)) == (100_000, 10_000)
+    assert lines[3] == Line(" ".join(f"w{i}" for i in range(30, 40)), (0, 30, 1, 40), 0.5, range(30, 40))
+
+
+# --- letters to words -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("DATE11/4/93", ["DATE", "11/4/93"]),
+        ("Date:23/01/2018", ["Date:", "23/01/2018"]),
+        ("84600,PAGOH,JOHOR", ["84600,", "PAGOH,", "JOHOR"]),
+        ("SB(306295-X)", ["SB", "(306295-X)"]),
+        ("TOTAL12.50", ["TOTAL", "12.50"]),
+        ("  two   words ", ["two", "words"]),
+        ("B166 MP3 Brand(s) 3:28 1,340.00 http://a.b 10:15PM", None),
+        ("", []),
+        ("   ", []),
+        ("x", ["x"]),
+    ],
+)
+def test_lost_spaces_are_found_again(line: str, words: list[str] | None) -> None:
+    pieces = cut_words(Letters.even(line, 0.9))
+    assert [piece.text for piece in pieces] == (line.split() if words is None else words)
+    ends = [end for piece in pieces for end in (piece.start, piece.end)]
+    assert ends == sorted(ends)
+    assert all(0 <= end <= 1 for end in ends)
+
+
+def test_a_gap_between_letters_is_a_space() -> None:
+    centres = np.array([1, 2, 3, 7, 8, 9]) / 10
+    pieces = cut_words(Letters("abcdef", centres, np.array([0.9, 0.9, 0.9, 0.3, 0.3, 0.3])))
+    assert [(piece.text, piece.confidence) for piece in pieces] == [
+        ("abc", pytest.approx(0.9)),
+        ("def", pytest.approx(0.3)),
+    ]
+    assert pieces[0].end < 0.4 < 0.6 < pieces[1].start
+    assert [piece.text for piece in cut_words(Letters("ab12", np.array([1, 2, 3.7, 4.7]) / 5, np.ones(4)))] == [
+        "ab",
+        "12",
+    ]
+
+
+@given(st.text(max_size=40))
+def test_no_letter_is_lost(text: str) -> None:
+    pieces = cut_words(Letters.even(text, 0.5))
+    assert "".join(piece.text for piece in pieces) == "".join(text.split())
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def boxes_of(*rows: Sequence[tuple[float, float]], height: float = 10, step: float = 15) -> np.ndarray:
+    """Rows of (x0, x1), one below the other -> boxes (y0, x0, y1, x1)."""
+    return np.array([(i * step, x0, i * step + height, x1) for i, row in enumerate(rows) for x0, x1 in row], float)
+
+
+def test_a_table_is_read_row_by_row() -> None:
+    table = boxes_of(*[[(0, 60), (200, 240), (300, 340)]] * 6)
+    shuffled = np.random.default_rng(0).permutation(len(table))
+    assert [int(shuffled[i]) for i in order_lines(table[shuffled])] == list(range(18))
+
+
+def test_columns_of_prose_are_read_one_after_the_other() -> None:
+    prose = [[(0, 190), (210, 400)]] * 6
+    page = boxes_of([(50, 350)], *prose, [(0, 60), (300, 360)])
+    assert order_lines(page) == [0, *range(1, 14, 2), *range(2, 15, 2)]
+    three = boxes_of(*[[(0, 190), (210, 400), (420, 600)]] * 5)
+    assert order_lines(three) == [i + 3 * k for i in range(3) for k in range(5)]
+
+
+def test_lines_of_a_row_may_be_of_different_height_and_a_little_askew() -> None:
+    boxes = np.array([(10, 0, 20, 50), (12, 60, 24, 90), (9, 100, 19, 140), (25, 0, 35, 50)], float)
+    assert find_rows(boxes) == [[0, 1, 2], [3]]
+    assert order_lines(np.zeros((0, 4))) == []
+
+
+@pytest.mark.parametrize("turn", range(4))
+def test_a_turned_page_has_the_order_of_an_upright_one(turn: int) -> None:
+    upright = boxes_of([(0, 40), (45, 80)], [(0, 60)], [(0, 30), (200, 240)])
+    y0, x0, y1, x1 = upright.T
+    turned = np.stack([(y0, x0, y1, x1), (x0, 50 - y1, x1, 50 - y0), (50 - y1, 240 - x1, 50 - y0, 240 - x0),
+                       (240 - x1, y0, 240 - x0, y1)][turn], 1)  # fmt: skip
+    back = stand_upright(turned, turn)
+    assert np.allclose(back - back.min(0).repeat(1), upright - upright.min(0)) or turn
+    words = [
+        Word(name, tuple(box), 1.0, line) for name, box, line in zip("abcde", turned, (0, 0, 1, 2, 2), strict=True)
+    ]
+    found = arrange(words, "mine", turn)
+    assert found.texts == tuple("abcde")
+    assert found.line_numbers.tolist() == [0, 0, 1, 2, 3]  # the wide gap cuts the last line
+    assert found.turned == (0, 270, 180, 90)[turn]
+
+
+@given(st.lists(st.tuples(*[st.floats(-1e6, 1e6)] * 2, *[st.floats(0, 1e4)] * 2), max_size=30))
+def test_every_line_comes_once(corners: list[tuple[float, float, float, float]]) -> None:
+    boxes = np.array([(y, x, y + h, x + w) for y, x, h, w in corners]).reshape(-1, 4)
+    assert sorted(order_lines(boxes)) == list(range(len(boxes)))
+
+
+# --- whoever reads ----------------------------------------------------------------------------------------------------
+
+
+def test_a_function_and_an_object_are_readers() -> None:
+    class Mine:
+        name = "mine 1.0"
+
+        def read(self, rgb: np.ndarray) -> list[Word]:
+            return [Word(f"{rgb.shape[0]}", (0, 0, 5, 5))]
+
+    assert isinstance(Mine(), WordReader)
+    assert read_words(SHEET, Mine()).texts == ("60",)
+    assert read_words(SHEET, Mine()).reader == "mine 1.0"
+    assert read_words(SHEET, reads(*TOTAL)).reader == "<lambda>"
+    assert read_words(SHEET, lambda rgb: Words.of(TOTAL, "other", turned=180)).turned == 180
+    assert read_words(SHEET, lambda rgb: (("a", (0, 0, 5, 5)), ("b", (0, 0, 5, 5), 0.5))).texts == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["rapid", "", "tesseract:", "tesseract:../../etc", "tesseract:-l", "rapidocr:eng", "tesseract:eng\n", "auto "],
+)
+def test_names_that_nobody_has(name: str) -> None:
+    with pytest.raises(OptionError):
+        find_reader(name)
+
+
+@pytest.mark.parametrize("reader", [3, None, WordReader, object(), [], Word])
+def test_what_is_no_reader(reader: Any) -> None:
+    with pytest.raises(OptionError, match="reader"):
+        find_reader(reader)
+
+
+@pytest.mark.parametrize("name", ["", "a\x1b[2J", 3])
+def test_a_reader_has_a_name_that_can_be_written_down(name: Any) -> None:
+    class Nameless:
+        def read(self, rgb: np.ndarray) -> list[Word]:
+            return []
+
+    reader = Nameless()
+    reader.name = name  # type: ignore[attr-defined]
+    with pytest.raises(OptionError, match="name"):
+        find_reader(reader)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        Word("a", (0, 0, np.nan, 5)),
+        Word("a", (0, -np.inf, 5, 5)),
+        Word("a", (0, 0, 5)),  # type: ignore[arg-type]
+        Word("a", "box"),  # type: ignore[arg-type]
+        Word(b"a", (0, 0, 5, 5)),  # type: ignore[arg-type]
+        Word(None, (0, 0, 5, 5)),  # type: ignore[arg-type]
+        Word("a", (0, 0, 5, 5), "sure"),  # type: ignore[arg-type]
+        Word("a", (0, 0, 5, 5), 0.5, np.inf),  # type: ignore[arg-type]
+        Word("a", (0, 0, 5, 5), 0.5, "first"),  # type: ignore[arg-type]
+        "word",
+        None,
+        7,
+        (),
+    ],
+)
+def test_what_is_no_word_is_an_error_that_names_its_reader(word: Any) -> None:
+    with pytest.raises(OptionError, match=r"reader '<lambda>' failed .*item 1 is no word"):
+        read_words(SHEET, reads(TOTAL[0], word))
+
+
+def test_boxes_are_cut_at_the_borders_and_those_outside_left_out() -> None:
+    words = read_words(
+        SHEET,
+        reads(
+            Word("wide", (-1e300, -5, 1e300, 50), 7.0),
+            Word("outside", (70, 0, 80, 10)),
+            Word("nowhere", (5, 5, 5, 5)),
+            Word("backwards", (20, 20, 10, 10)),
+            Word("unsure", (0, 0, 5, 5), -3.0, 10**30),
+            Word("nan", (0, 0, 5, 5), np.nan),
+        ),
+    )
+    assert words.texts == ("wide", "nan", "unsure")
+    assert words[0].box == (0, 0, 60, 50)
+    assert words.confidences.tolist() == [1, 0, 0]
+
+
+def test_a_reader_that_never_ends_is_stopped() -> None:
+    def endless(rgb: np.ndarray) -> Any:
+        while True:
+            yield TOTAL[0]
+
+    with pytest.raises(OptionError, match="more than 100,000 words"):
+        read_words(SHEET, endless)
+
+
+def test_what_a_reader_raises_is_said_and_what_it_read_is_not_run() -> None:
+    def broken(rgb: np.ndarray) -> list[Word]:
+        raise RuntimeError("no\x1b[2J luck")
+
+    with pytest.raises(OptionError, match=r"RuntimeError: no\[2J luck"):
+        read_words(SHEET, broken)
+
+    def missing(rgb: np.ndarray) -> list[Word]:
+        raise MissingExtraError("it needs a thing", expected="it", fix="get it")
+
+    with pytest.raises(MissingExtraError, match="needs a thing"):
+        read_words(SHEET, missing)
+    with pytest.raises(ImageArrayError):
+        read_words(SHEET[0], reads())
+
+
+def test_named_readers_read_an_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    class Counting(TesseractReader):
+        def read(self, rgb: np.ndarray) -> Words:
+            calls.append(1)
+            return Words.of(TOTAL, self.name)
+
+    monkeypatch.setattr(reading, "TesseractReader", Counting)
+    image = np.random.default_rng(5).integers(0, 256, (40, 50, 3), np.uint8)
+    first = read_words(image, "tesseract")
+    assert read_words(image.copy(), "tesseract") is first
+    assert len(calls) == 1
+    read_words(image[:, ::-1], "tesseract")
+    read_words(image, "tesseract:deu")
+    read_words(image.reshape(50, 40, 3), "tesseract")
+    assert len(calls) == 4
+
+
+# --- in a texture -----------------------------------------------------------------------------------------------------
+
+
+def test_a_texture_is_read_once(texture: Texture) -> None:
+    read = texture.read(reads(*TOTAL))
+    assert texture.words is None
+    assert read.words is not None
+    assert read.words.texts == ("TOTAL", "34.50")
+    assert read.read() is read
+    assert read.made_by["text"] == "<lambda>"
+    plane = read.channel("text")
+    assert plane[3, 3] == 1
+    assert plane[40:].max() == 0
+
+
+def test_words_of_another_image_are_refused(texture: Texture) -> None:
+    for box in ((0, 0, 10, 1e6), (-5, 0, 10, 10)):
+        with pytest.raises(OptionError, match="outside"):
+            texture.with_words(Words.of([Word("a", box)], "mine"))
+    with pytest.raises(OptionError, match="words"):
+        texture.with_words([TOTAL])  # type: ignore[arg-type]
+
+
+def test_encode_reads_when_asked() -> None:
+    sheet = np.full((64, 64, 3), 200, np.uint8)
+    sheet[10:20, 5:40] = 0
+    assert foveate.encode(sheet, long_side=64).words is None
+    words = foveate.encode(sheet, long_side=64, read=reads(*TOTAL)).words
+    assert words is not None
+    assert words.text == "TOTAL 34.50"
+    assert words[1].box == (10, 60, 20, 64)  # cut at the border
+    with pytest.raises(OptionError, match="reader"):
+        foveate.encode(sheet, read="nobody")
+    with pytest.raises(OptionError, match="page"):
+        foveate.encode(sheet, page=1)
+
+
+def test_a_reader_that_fails_leaves_a_texture_without_words_where_nobody_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Any, rgb: np.ndarray) -> Words:
+        raise ModelFilesError("RapidOCR's models could not be loaded", expected="them", fix="install it again")
+
+    monkeypatch.setattr("foveate.reading.rapid.RapidReader.read", broken)
+    monkeypatch.setattr("foveate.pipeline.choose_reader", lambda read, wanted: find_reader("rapidocr"))
+    sheet = np.random.default_rng(6).integers(0, 256, (32, 32, 3), np.uint8)
+    with pytest.warns(ReadingWarning, match="encoded without its words"):
+        texture = foveate.encode(sheet, channels="all", long_side=64)
+    assert texture.words is None
+    assert texture.has("text")
+    assert foveate.score(texture, "a dog").map.shape == texture.grid.shape
+    with pytest.raises(ModelFilesError, match="could not be loaded"):
+        foveate.encode(sheet, read=True, long_side=64)
+    with pytest.raises(ModelFilesError):
+        texture.read()
+
+
+def test_where_no_reader_is_nothing_is_read_and_asking_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rapidocr", None)
+    monkeypatch.setattr("foveate.reading.rapid._loaded", [])
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(reading.importlib.util, "find_spec", lambda name: None)
+    sheet = np.random.default_rng(7).integers(0, 256, (32, 32, 3), np.uint8)
+    assert not reading.can_read()
+    assert foveate.encode(sheet, channels="all", long_side=64).words is None
+    with pytest.raises(MissingExtraError, match=r"foveate\[text\]"):
+        foveate.encode(sheet, read=True, long_side=64)
+    with pytest.raises(MissingExtraError, match="apt-get install tesseract-ocr"):
+        foveate.encode(sheet, read="tesseract", long_side=64)
+
+
+# --- Tesseract --------------------------------------------------------------------------------------------------------
+
+TABLE = "level\tpage_num\tblock_num\tpar_num\tline_num\tword_num\tleft\ttop\twidth\theight\tconf\ttext\n"
+
+
+def row(line: int, left: int, text: str, confidence: float = 96.0, top: int = 10) -> str:
+    return f"5\t1\t1\t1\t{line}\t1\t{left}\t{top}\t40\t20\t{confidence}\t{text}\n"
+
+
+def test_tesseracts_table() -> None:
+    table = TABLE + "1\t1\t0\t0\t0\t0\t0\t0\t100\t60\t-1\t\n" + row(1, 10, "TOTAL") + row(1, 60, "34.50", 90)
+    table += row(2, 10, "leaves", 20) + row(3, 10, " ") + row(4, 10, "\x1b[2J", 99) + "5\tbroken\n"
+    words = parse_table(table, (2.0, 2.0))
+    assert words[:2] == [Word("TOTAL", (5, 5, 15, 25), 0.96, 1), Word("34.50", (5, 30, 15, 50), 0.9, 1)]
+    assert len(words) == 3
+    assert parse_table("", (1, 1)) == []
+    assert turn_of(words) == 0
+    assert turn_of([]) == 0
+    assert turn_of([Word("a", (0, 0, 9, 9)), Word("b", (30, 0, 39, 9))]) == 1
+    assert turn_of([Word("a", (30, 0, 39, 9)), Word("b", (0, 0, 9, 9))]) == 3
+    assert turn_of([Word("a", (0, 30, 9, 39)), Word("b", (0, 0, 9, 9))]) == 2
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program `tesseract`, first on the PATH, that does what a test writes into it."""
+    path = tmp_path / "bin" / "tesseract"
+    path.parent.mkdir()
+    path.write_text("#!/bin/sh\nexit 1\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{path.parent}:/bin:/usr/bin")
+    return path
+
+
+def test_the_program_gets_an_image_and_its_arguments(program: Path, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    table.write_text(TABLE + row(1, 10, "TOTAL") + row(1, 60, "\x1b[31m34.50"))
+    program.write_text(
+        f'#!/bin/sh\nif [ "$1" = --version ]; then echo "tesseract v9.8.7"; exit; fi\n'
+        f'cat > {tmp_path}/got; echo "$@" > {tmp_path}/asked; cat {table}\n'
+    )
+    words = read_words(np.full((800, 900, 3), 255, np.uint8), "tesseract:deu+eng")
+    assert words.reader == "tesseract 9.8.7 deu+eng"
+    assert words.texts == ("TOTAL", "[31m34.50")
+    assert (tmp_path / "asked").read_text() == "stdin stdout --psm 1 -l deu+eng tsv\n"
+    assert foveate.load_image(tmp_path / "got").size == (800, 900)
+
+
+def test_a_program_that_fails_or_hangs(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program.write_text("#!/bin/sh\necho 'no language \x1b[2J files' >&2; exit 3\n")
+    with pytest.raises(OptionError, match=r"status 3 .*no language") as caught:
+        read_words(SHEET + 1, "tesseract")
+    assert "\x1b" not in str(caught.value)
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr("foveate.reading.tesseract.SECONDS", 0.2)
+    monkeypatch.setattr("foveate.reading.tesseract.A_MEGAPIXEL", 0)
+    with pytest.raises(OptionError, match="TimeoutExpired"):
+        read_words(SHEET + 2, "tesseract")
+    program.write_bytes(b"\x7fELF no program")
+    with pytest.raises(OptionError, match=r"OSError|Exec"):
+        read_words(SHEET + 3, "tesseract")
+    program.unlink()
+    with pytest.raises((MissingExtraError, FoveateError)):
+        read_words(SHEET + 4, "tesseract")
+
+
+def test_readers_from_many_threads() -> None:
+    found: list[str] = []
+    image = np.random.default_rng(8).integers(0, 256, (30, 30, 3), np.uint8)
+
+    def work(number: int) -> None:
+        found.append(read_words(image, lambda rgb: [Word(f"n{number}", (0, 0, 5, 5))]).text)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == sorted(f"n{i}" for i in range(16))
