@@ -77,8 +77,8 @@ _LEGAL = re.compile(  # legal forms of many countries, and what the names of hou
     r"(?<![\w])(?:inc|incorporated|ltd|limited|llc|l\.l\.c|llp|lp|plc|corp|corporation|co|company|gmbh|mbh|ag|kg"
     r"|ohg|ug|e\.\s?v|e\.\s?k|sa|s\.a|sas|s\.a\.s|sarl|s\.a\.r\.l|srl|s\.r\.l|spa|s\.p\.a|snc|bv|b\.v|nv|n\.v|vof|ab|asa"
     r"|a/s|aps|oyj?|sp\.?\s?z\s?o\.?\s?o|s\.r\.o|a\.s|kft|zrt|pty|pte|bhd|berhad|pt|tbk|k\.k|kk|ltda|lda"
-    r"|s\.a\. de c\.v|sapi|eireli|ooo|ооо|jsc|pjsc|d\.o\.o|ehf|hf|group|holdings?|bank|university|hospital|school"
-    r"|society|association|foundation|ministry|department of|restaurant|hotel|caf[eé]|pharmacy|stores?|supermarket|market"
+    r"|s\.a\. de c\.v|sapi|eireli|ooo|ооо|jsc|pjsc|d\.o\.o|ehf|hf|group|holdings?|bank|university|hospital"
+    r"|school|society|association|foundation|ministry|department of|restaurant|hotel|caf[eé]|pharmacy|stores?|supermarket|market"
     r"|shop|enterprises?|trading|industries|services|international|bros|brothers|& sons?)\.?(?![\w])",
     re.IGNORECASE,
 )

@@ -52,7 +52,7 @@ PURE = 0.45  # share of a label's evidence that depends on how much of the piece
 LABEL = 0.55  # what a label itself counts beside its value
 SELF = 0.5  # what a piece that holds a term counts as a value: "2nd floor" of "which floor"
 AFTER, AFTER_DIGITS = 0.8, 0.95  # words after the label in the same piece; with digits
-GOES_ON = 0.92  # of a value, on its next line
+GOES_ON = 0.9  # of a value, on its next line
 FITS = 0.3
 FLOORS = {
     "date": 0.35, "time": 0.35, "amount": 0.3, "count": 0.12, "number": 0.15, "measure": 0.25, "phone": 0.5,
@@ -381,7 +381,7 @@ class WordCells(Frozen):
     starts: Ints
 
     def paint(self, scores: Floats) -> Floats:
-        """Scores of words -> float32 [h, w] in [0, 1]: .7 of the best word in each cell and .3 of what words cover."""
+        """Scores of words -> float32 [h, w] in [0, 1]: .8 of the best word in each cell, .2 of what words cover."""
         out = np.zeros(self.grid.count, np.float32)
         if len(self.cell):
             each = scores[self.word]
@@ -391,7 +391,7 @@ class WordCells(Frozen):
         return out.reshape(self.grid.shape)
 
 
-BEST, GROWN = 0.7, 0.0  # share of the best word; heights by which a word's box is grown
+BEST, GROWN = 0.8, 0.1  # share of the best word; heights by which a word's box is grown
 
 
 def place_words(words: Words, grid: Grid) -> WordCells:
