@@ -10,7 +10,7 @@ import pytest
 import foveate
 from foveate.core.errors import OptionError, QueryError
 from foveate.reading.words import Word, Words
-from foveate.relevance.fusion import CERTAIN, ENTERS, Reading, _on_thing, weigh
+from foveate.relevance.fusion import CERTAIN, ENTERS, UNREAD, _on_thing, page_of, weigh
 from foveate.texture.texture import Texture
 
 PAGE = [
@@ -133,7 +133,6 @@ def test_the_weight_of_a_confidence() -> None:
     assert weigh(0) == weigh(ENTERS) == 0
     assert weigh(CERTAIN) == weigh(1) == 1
     assert 0 < weigh((ENTERS + CERTAIN) / 2) < 1
-    assert Reading(np.zeros((1, 1), np.float32), 0.9, 1.0, False, ()).weight == 1
 
 
 def test_writing_on_a_thing(page: Texture) -> None:
@@ -147,3 +146,41 @@ def test_writing_on_a_thing(page: Texture) -> None:
     unseen = _on_thing(words, {"sign": sign * 0}, "sign", page)
     assert (unseen == 1).all()
     np.testing.assert_array_equal(_on_thing(words, {}, "sign", page), 1)
+
+
+def unread_sheet(lines: int) -> Texture:
+    """A sheet with two columns of short lines, as a finder of writing sees them: a grey bar and a plane."""
+    rgb, plane = np.full((512, 512, 3), 245, np.uint8), np.zeros((128, 128), np.float32)
+    for line in range(lines):
+        y = 20 + 30 * (line // 2)
+        x = 40 + 260 * (line % 2)
+        rgb[y : y + 12, x : x + 90] = 90
+        plane[y // 4 : y // 4 + 4, x // 4 : x // 4 + 23] = 1
+    return foveate.encode(rgb).with_channel("text", plane)
+
+
+def test_the_writing_of_a_page_that_nobody_read_takes_the_place_of_a_guess() -> None:
+    sheet = unread_sheet(24)
+    written = sheet.channel("text")[1::2, 1::2] > 0
+    for question in ("what is the total?", "who is it from?"):
+        relevance = foveate.score(sheet, question)
+        best = np.argsort(-relevance.map.ravel())[: int(written.sum()) // 2]
+        assert written.ravel()[best].mean() > 0.9
+        assert 0 < relevance.map.max() <= UNREAD
+        assert not relevance.detected
+        assert relevance.words == ()
+        assert relevance.reasons["reading"].max() > UNREAD
+    plain = foveate.score(sheet, "what is the total?", reading=False)
+    assert "reading" not in plain.reasons
+    assert plain.confidence == foveate.score(sheet, "what is the total?").confidence
+
+
+def test_what_is_no_page_or_was_read_keeps_its_map() -> None:
+    few, empty = unread_sheet(6), unread_sheet(24).with_words(Words.of([], "mine"))
+    empty = empty.with_channel("text", unread_sheet(24).channel("text"))
+    for texture in (few, empty, foveate.encode(few.pixel)):
+        assert "reading" not in foveate.score(texture, "what is the total?").reasons
+        with pytest.raises(QueryError):
+            foveate.score(texture, "who is it from?")
+    assert page_of(few) == (0.0, None)
+    assert page_of(unread_sheet(24))[0] == 1

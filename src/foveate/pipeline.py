@@ -28,7 +28,7 @@ from foveate.reading.protocol import WordReader
 from foveate.reading.read import ReadBy, choose_reader, read_words
 from foveate.reading.words import Words
 from foveate.relevance.allocate import BEST, Allocation, Budget, allocate_relevance
-from foveate.relevance.fusion import DEFAULTS, Scoring, asks_for_words, parse_options
+from foveate.relevance.fusion import DEFAULTS, Scoring, asks_for_words, page_of, parse_options
 from foveate.relevance.negatives import negatives_of, query_metric_of
 from foveate.relevance.policies import Policy
 from foveate.relevance.query import Query, prepare, without_things
@@ -214,11 +214,12 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
 
 
 def _prepared(texture: Texture, encoder: Encoder, text: str) -> Query:
-    """The question for its encoder; of a texture that was read it need not name a thing ("who is it from?")."""
+    """The question for its encoder; of a page, or an image that was read, it need not name a thing ("who is it from?")."""
     try:
         return prepare(encoder, text)
     except QueryError:
-        if not texture.words or not isinstance(text, str) or not asks_for_words(text):
+        unread = texture.words is None and page_of(texture)[1] is not None
+        if not (texture.words or unread) or not isinstance(text, str) or not asks_for_words(text):
             raise
         return without_things(encoder, text)
 

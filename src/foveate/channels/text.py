@@ -36,7 +36,7 @@ LONGEST = 2048  # a side of what it sees
 STEP = 32  # its sides are multiples of: it halves five times
 LEVEL = 77  # of 255: from here on a pixel is writing
 SURE = 128  # of 255: mean of what is called writing, at least
-LARGER = 380  # and so much more for a line as high as the long side: people are large, and hardly ever sure to be writing
+LARGER = 380  # and so much more for a line as high as the long side: people are large, and not as sure to be writing
 THIN = 3  # pixels of what it sees: what is thinner is noise
 UNCLIP = 1.6  # it was taught the core of each line; so much of area / perimeter is added all around
 

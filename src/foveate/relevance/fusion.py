@@ -1,8 +1,8 @@
 """A question's map beside everything else that may count: its segments, channels its words name, a prior, a fusion.
 
 The order is fixed. Each cell of the question's map takes a share of its segment's mean, as things are most often whole
-segments; cues (cues.py) follow; what was read takes its place as far as the answer is written (reading.py); the prior
-is mixed in; and a fusion combines the result, "participation", with
+segments; cues (cues.py) follow; what was read takes its place as far as the answer is written (reading.py), and on a
+page that nobody read its writing, at half height, unless the thing asked for is detected; the prior is mixed in; and a fusion combines the result, "participation", with
 
     information   = 0.4 max(edge_on, edge_off) + 0.3 high_pass + 0.3 (1 - edge_distance)      what is in the pixels
     perspective   = (0.6 saliency + 0.4 motion) (1 - 0.5 eccentricity)                        what stands out
@@ -21,11 +21,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypedDict, runtime_checkable
 
+import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.checks import check_array, check_number, check_type
 from foveate.core.errors import ChannelError, OptionError
+from foveate.core.grid import resize_map
 from foveate.core.layout import Layout
 from foveate.encoders.protocol import Encoder
 from foveate.reading.words import Words
@@ -38,6 +40,9 @@ from foveate.texture.texture import Texture
 Floats = NDArray[np.float32]
 MOST_WORDS, LEAST_WORD = 32, 0.1  # words that a relevance names at most, and their least score
 ENTERS, CERTAIN = 0.25, 0.5  # confidences of what was read, from which on it enters the map, and alone
+PIECES, WRITING = (6, 10), (0.035, 0.05)  # pieces of writing, and their share of the image: of no page, of a page
+UNREAD = 0.5  # weight of a page's writing that was not read: it is never found for certain
+IN_ROWS, DOWN = 0.7, 0.5  # what a row full of writing loses, and the lower end of a page
 WRITTEN = 0.05  # the least score of a word where words are asked for: other words come before blank paper
 _READ = Layout("scorers", ("edge_on", "edge_off", "high_pass", "edge_distance", "saliency", "motion", "eccentricity"))
 
@@ -244,11 +249,12 @@ def segment_means(texture: Texture, plane: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What was read, for one question.
+    """What was read, for one question; of a page that nobody read, its writing.
 
     Attributes:
         map: float32 [h, w] in [0, 1], where the words are that answer.
         confidence: in [0, 1], that they do.
+        weight: how far the map enters, in [0, 1].
         silence: share of the map of things that they take away, in [0, 1].
         written: whether the question asks for writing, whatever else is in the image.
         words: the words, the best first.
@@ -256,19 +262,15 @@ class Reading:
 
     map: Floats
     confidence: float
+    weight: float
     silence: float
     written: bool
     words: tuple[Found, ...]
 
-    @property
-    def weight(self) -> float:
-        """How far the map enters, in [0, 1]."""
-        return weigh(self.confidence)
-
 
 def weigh(confidence: float) -> float:
     """What a confidence counts, in [0, 1]: nothing up to ENTERS, everything from CERTAIN on."""
-    return min(1.0, max(0.0, (confidence - ENTERS) / (CERTAIN - ENTERS)))
+    return _between(confidence, (ENTERS, CERTAIN))
 
 
 def asks_for_words(text: str) -> bool:
@@ -278,16 +280,19 @@ def asks_for_words(text: str) -> bool:
 
 
 def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: float = 0.0) -> Reading | None:
-    """The words of a texture that answer a question; None where nothing was read.
+    """The words of a texture that answer a question; of a page that nobody read, its writing; None of other textures.
 
     Args:
         parts: maps of the things that the question names.
         seen: confidence that they are in the image. A thing that is detected stays, unless writing is asked for.
     """
     words = texture.words
-    if not words:
-        return None
     question = read_question(text)
+    if not words:
+        share, plane = (0.0, None) if words is not None else page_of(texture)
+        if plane is None or (seen >= DETECTED and not question.writing):
+            return None
+        return Reading(plane, seen, share * UNREAD, share, question.writing, ())
     found = score_words(texture.derive("read", lambda: prepare_words(words)), question)
     scores = found.scores
     if question.on is not None:
@@ -305,10 +310,37 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
     return Reading(
         texture.derive("placed words", lambda: place_words(words, texture.grid)).paint(scores),
         found.confidence,
+        weigh(found.confidence),
         silence,
         question.writing,
         named,
     )
+
+
+def page_of(texture: Texture) -> tuple[float, Floats | None]:
+    """How far an image is a page, in [0, 1], and where on it an answer may stand, float32 [h, w] in [0, 1].
+
+    A page has many separate pieces of writing; 0 and None of other images, and where nobody looked for writing.
+    Answers stand where there is writing: less in full rows, which are running text, and rather at the top.
+    """
+
+    def make() -> tuple[float, Floats | None]:
+        if not texture.has("text"):
+            return 0.0, None
+        plane = texture.channel("text", warn=False)
+        pieces = cv2.connectedComponents((plane > 0).astype(np.uint8))[0] - 1
+        page = min(_between(pieces, PIECES), _between(float(plane.mean()), WRITING))
+        if page == 0:
+            return 0.0, None
+        cells = resize_map(plane, texture.grid.shape)
+        down = ((np.arange(len(cells)) + 0.5) / len(cells))[:, None]
+        return page, np.asarray(cells * (1 - IN_ROWS * cells.mean(1, keepdims=True)) * (1 - DOWN * down), np.float32)
+
+    return texture.derive("page", make)
+
+
+def _between(value: float, ends: tuple[float, float]) -> float:
+    return min(1.0, max(0.0, (value - ends[0]) / (ends[1] - ends[0])))
 
 
 def _on_thing(words: Words, parts: Mapping[str, Floats], thing: str, texture: Texture) -> Floats:
@@ -341,7 +373,7 @@ def combine(
         found = (1 - share) * found
         found += share * reasons["segment"]
     for cue in cues if options.cues else ():
-        if cue.channel == "text" and reading is not None and reading.weight > 0:
+        if cue.channel == "text" and reading is not None and reading.words and reading.weight > 0:
             continue  # which words are asked for is known
         plane = plane_of(texture, cue.channel)
         if plane is not None:
