@@ -43,6 +43,7 @@ EXTRAS = (
     "ray",
     "skimage",
     "rapidocr",
+    "pypdfium2",
     "tifffile",
     "imagecodecs",
     "sklearn",

@@ -174,7 +174,9 @@ def test_channels_draws_one_sheet_and_doctor_is_content(run: Run, photo: Path) -
 def test_help_leads_a_newcomer_and_version_is_one_line(run: Run) -> None:
     commands = re.findall(r"^  ([a-z]+) ", run("--help").stdout.partition("Commands:")[2], re.M)
     assert commands[:4] == ["demo", "look", "encode", "channels"]
-    assert {"zoom", "ask", "video", "index", "search", "store", "basis", "evaluate", "doctor"} == set(commands[4:])
+    assert {"read", "zoom", "ask", "video", "index", "search", "store", "basis", "evaluate", "doctor"} == set(
+        commands[4:]
+    )
     assert run("--version").stdout.strip().count(".") == 2
     nothing = run()
     assert "foveate demo" in nothing.stdout + nothing.stderr
@@ -314,3 +316,60 @@ def test_zoom_finds_and_draws(run: Run) -> None:
     fails(run("zoom", "wide.png", "a bus", "--scene", "city.json"), "the name of a folder")  # before the work
     assert not Path("city.json").exists()
     fails(run("zoom", "wide.png", "a bus", "--share", 15), "share")
+
+
+# --- what is written --------------------------------------------------------------------------------------------------
+
+READER = """#!/bin/sh
+if [ "$1" = --version ]; then echo "tesseract 9.8.7"; exit; fi
+cat > /dev/null
+row='5\\t1\\t1\\t1\\t1\\t1\\t%s\\t50\\t90\\t20\\t96\\t%b\\n'
+printf "$row" 40 TOTAL 140 '\\033[2J34.50'
+"""
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program `tesseract` that reads the same in every image, with an escape sequence in it."""
+    program = tmp_path / "bin" / "tesseract"
+    program.parent.mkdir()
+    program.write_text(READER)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/bin:/usr/bin")
+
+
+@pytest.mark.usefixtures("reader")
+def test_read_shows_lines_and_no_escape_sequence_reaches_the_terminal(run: Run, broccoli: Path) -> None:
+    done = run("read", broccoli, "--reader", "tesseract")
+    result = last(done)
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "TOTAL [2J34.50" in done.stdout
+    assert (result["reader"], result["words"], result["turned"]) == ("tesseract 9.8.7", 2, 0)
+    assert result["lines"][0]["text"] == "TOTAL [2J34.50"
+    assert [word[0] for word in result["lines"][0]["words"]] == ["TOTAL", "[2J34.50"]
+    assert run("read", broccoli, "--reader", "tesseract", "--plain").stdout == "TOTAL [2J34.50\n"
+
+
+@pytest.mark.usefixtures("reader")
+def test_what_was_read_is_kept_and_asked(run: Run, broccoli: Path) -> None:
+    result = last(run("encode", broccoli, "-o", "t.safetensors", "--reader", "tesseract"))
+    assert result["words"] == 2
+    assert Texture.load("t.safetensors").words is not None
+    result = last(run("read", "t.safetensors"))  # no reader needed
+    assert result["reader"] == "tesseract 9.8.7"
+    done = run("look", "t.safetensors", "what is the total?", "--budget", 20)
+    assert last(done)["words"] == 2
+    assert "2 words in 1 line" in " ".join(done.stdout.split())
+    assert last(run("look", broccoli, "a child", "--budget", 20, "--read", "--reader", "tesseract"))["words"] == 2
+    assert last(run("look", broccoli, "a child", "--budget", 20, "--no-read"))["words"] is None
+
+
+def test_reading_wrongly(run: Run, broccoli: Path, photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails(run("read", broccoli, "--reader", "nobody"), "reader='nobody'")
+    fails(run("look", broccoli, "a dog", "--no-read", "--reader", "rapidocr"), "--no-read")
+    fails(run("read", broccoli, "--page", 2), "page=2 of an image")
+    fails(run("read", photo, "--page", 2), "--page 2 of a texture")
+    fails(run("look", photo, "a dog", "--page", 2), "--page 2")
+    fails(run("read", "nothing.png"), "nothing.png")
+    monkeypatch.setenv("PATH", "/nowhere")
+    fails(run("read", broccoli, "--reader", "tesseract"), "apt-get install tesseract-ocr")

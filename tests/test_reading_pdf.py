@@ -118,7 +118,12 @@ def test_a_stamp_on_a_scan_is_kept_but_does_not_keep_from_reading(monkeypatch: p
     assert page.scanned
     assert foveate.encode(stamped, long_side=64).words.text == "page 1 of 5"  # type: ignore[union-attr]
     seen: list[Any] = []
-    monkeypatch.setattr("foveate.pipeline.read_words", lambda rgb, reader: seen.append(reader) or page.words)
+
+    def read(rgb: Any, reader: Any) -> Any:
+        seen.append(reader)
+        return page.words
+
+    monkeypatch.setattr("foveate.pipeline.read_words", read)
     foveate.encode(stamped, long_side=64, read=True)
     assert len(seen) == 1
     searchable = scan(*[(72, 700 - 20 * i, 10, "several words that are there") for i in range(STAMP)])
@@ -188,7 +193,7 @@ def test_other_places_and_sources(tmp_path: Path) -> None:
     assert not is_pdf(tmp_path)
     assert not is_pdf("a\0b")
     assert not is_pdf(np.zeros((2, 2), np.uint8))
-    assert is_pdf(memoryview(make_pdf(LETTER)))
+    assert is_pdf(make_pdf(LETTER))
     with pytest.raises(ImageNotFoundError):
         foveate.encode(tmp_path / "no.pdf")
     with pytest.raises(ImageFormatError) as caught:
@@ -220,3 +225,31 @@ def test_mutated_pdfs_are_read_or_refused(data: st.DataObject) -> None:
     except FoveateError:
         return  # any other exception fails this test
     assert page.picture.rgb.ndim == 3
+
+
+def test_the_command_takes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    import json
+    import sys
+
+    from foveate.cli.main import main
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["foveate", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return int(end.value.code or 0), said.out + said.err
+
+    monkeypatch.chdir(tmp_path)
+    Path("two.pdf").write_bytes(make_pdf(LETTER, text((72, 700, 24, "Second page"))))
+    code, said = run("read", "two.pdf", "--page", "2", "--plain")
+    assert (code, said) == (0, "Second page\n")
+    code, said = run("look", "two.pdf", "how much is the total?", "--page", "1", "--budget", "20", "--long-side", "128")
+    result = json.loads(said.splitlines()[-1])
+    assert (code, result["words"]) == (0, 10)
+    assert "two, page 1--how-much" in result["queries"][0]["png"]
+    code, said = run("encode", "two.pdf", "-o", "t.safetensors", "--page", "2", "--long-side", "128")
+    assert (code, json.loads(said.splitlines()[-1])["words"]) == (0, 2)
+    code, said = run("look", "two.pdf", "the total")
+    assert code == 1
+    assert "has 2 pages" in said

@@ -20,9 +20,13 @@ from safetensors.numpy import load_file, save_file
 import foveate
 from foveate import Texture
 from foveate.core.errors import FoveateError, OutputError, TextureEncoderError, TextureFileError, TextureVersionError
+from foveate.reading import Word, Words
 from tests.conftest import kill_after
 
 GOLDEN = Path(__file__).parent / "golden" / "texture-v1.safetensors"
+
+
+WORDS = Words.of([Word("TOTAL", (2, 1, 6, 12), 0.9, 0), Word("34.50", (2, 15, 6, 26), 0.8, 0)], "mine", turned=180)
 
 
 def parts(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -112,6 +116,35 @@ def test_golden_file_of_version_2() -> None:
     assert int(texture.channel("cluster_id").sum()) == 113
 
 
+def test_golden_file_of_version_3() -> None:
+    """The same with words, written on 2026-11-22."""
+    words = Texture.load(GOLDEN.with_name("texture-v3.safetensors")).words
+    assert words is not None
+    assert words.texts == ("TOTAL", "34.50", "Ωμέγα株式会社")
+    assert words.boxes.tolist() == [[2, 1, 6, 12.5], [2, 15.25, 6, 26], [10, 1, 16, 20]]
+    assert words.confidences.tolist() == pytest.approx([0.99, 0.875, 0.5])
+    assert words.line_numbers.tolist() == [0, 0, 1]
+    assert (words.reader, words.turned) == ("golden reader 1.0", 90)
+    assert Texture.load(GOLDEN).words is None
+    assert Texture.load(GOLDEN.with_name("texture-v2.safetensors")).words is None
+
+
+def test_a_file_without_words_is_one_that_older_releases_read(texture: Texture, saved: Path, tmp_path: Path) -> None:
+    assert parts(saved)[1]["version"] == 2
+    read = texture.with_words(WORDS)
+    read.save(tmp_path / "t.safetensors")
+    assert parts(tmp_path / "t.safetensors")[1]["version"] == 3
+    again = Texture.load(tmp_path / "t.safetensors")
+    assert same(read, again)
+    assert again.words is not None
+    assert list(again.words) == list(WORDS)
+    empty = texture.with_words(Words.of([], "mine"))
+    empty.save(tmp_path / "empty.safetensors")
+    loaded = Texture.load(tmp_path / "empty.safetensors").words
+    assert loaded is not None
+    assert len(loaded) == 0
+
+
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 
@@ -190,6 +223,62 @@ def test_damage_is_refused(what: str, saved: Path, tmp_path: Path) -> None:
     with pytest.raises(TextureFileError) as caught:
         Texture.load(path)
     assert str(path) in str(caught.value)
+
+
+def _texts(content: bytes) -> Any:
+    return lambda t, h: t.update({"words.texts": np.frombuffer(content, np.uint8)})
+
+
+def _tensor(name: str, values: Any, dtype: type) -> Any:
+    return lambda t, h: t.update({f"words.{name}": np.array(values, dtype)})
+
+
+WORDS_CHANGES = {
+    "a missing tensor": lambda t, h: t.pop("words.boxes"),
+    "no header": lambda t, h: h.pop("words"),
+    "a header that is no object": lambda t, h: h.update(words="rapidocr"),
+    "no reader": lambda t, h: h["words"].pop("reader"),
+    "a reader that moves the cursor": lambda t, h: h["words"].update(reader="\x1b[2J"),
+    "an empty reader": lambda t, h: h["words"].update(reader=""),
+    "a turn by 45": lambda t, h: h["words"].update(turned=45),
+    "a turn that is no number": lambda t, h: h["words"].update(turned="half"),
+    "one text too many": _texts(b"a\nb\nc\n"),
+    "one text too few": _texts(b"a\n"),
+    "no end": _texts(b"a\nb"),
+    "an empty text": _texts(b"a\n\n"),
+    "no UTF-8": _texts(b"a\n\xff\n"),
+    "an escape sequence": _texts(b"a\n\x1b[2J\n"),
+    "a mark that turns the direction": _texts("a\n\u202eb\n".encode()),
+    "a text of another type": _tensor("texts", [97, 10, 98, 10], np.int32),
+    "boxes of another type": _tensor("boxes", [[0, 0, 1, 1]] * 2, np.float64),
+    "boxes of another shape": _tensor("boxes", [[0, 0, 1]] * 2, np.float32),
+    "a box that is no number": _tensor("boxes", [[0, 0, 1, np.nan]] * 2, np.float32),
+    "a box outside": _tensor("boxes", [[0, 0, 1, 1e9]] * 2, np.float32),
+    "a box before the image": _tensor("boxes", [[-1, 0, 1, 1]] * 2, np.float32),
+    "a box that ends before it begins": _tensor("boxes", [[5, 0, 1, 1]] * 2, np.float32),
+    "a confidence above 1": _tensor("confidences", [2, 0], np.float32),
+    "a confidence that is no number": _tensor("confidences", [np.nan, 0], np.float32),
+    "another number of confidences": _tensor("confidences", [1], np.float32),
+    "lines with a gap": _tensor("line_numbers", [0, 2], np.int32),
+    "lines that go back": _tensor("line_numbers", [1, 0], np.int32),
+    "lines of another type": _tensor("line_numbers", [0, 0], np.int64),
+}
+
+
+@pytest.fixture(scope="module")
+def written(texture: Texture, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("textures") / "words.safetensors"
+    texture.with_words(WORDS).save(path)
+    return path
+
+
+@pytest.mark.parametrize("what", WORDS_CHANGES)
+def test_damaged_words_are_refused(what: str, written: Path, tmp_path: Path) -> None:
+    path = rewrite(written, tmp_path / "t.safetensors", WORDS_CHANGES[what])
+    with pytest.raises(TextureFileError) as caught:
+        Texture.load(path)
+    assert str(path) in str(caught.value)
+    assert "\x1b" not in str(caught.value)
 
 
 def test_dtypes_that_numpy_does_not_have(tmp_path: Path) -> None:

@@ -80,8 +80,9 @@ def encode(
         page: of a PDF, from 1; None is the only one.
 
     Raises:
-        The five Image...Errors for the image; ModelFilesError for a reader without its models; EncoderNameError,
-        MissingExtraError, EncoderFilesError and EncoderOutputError for the encoder; ChannelError for the channels; OptionError for anything else.
+        The five Image...Errors for the image; MissingExtraError, EncoderNameError, EncoderFilesError and
+        EncoderOutputError for the encoder; MissingExtraError and ModelFilesError for a reader; ChannelError for the
+        channels; OptionError for anything else.
     """
     check_choice("compression", compression, ("query", "pca", "full"))
     names = select_channels(channels)

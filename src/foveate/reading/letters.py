@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 GAP = 2.6  # a step of so many usual ones is a gap; pairs of letters have 0.5 to 2
 GAP_OF_KINDS = 1.5  # the same where a letter meets a digit
+HALF = 0.8  # of a usual step, from a letter's centre to its end: M and W are wide, and centres are known roughly
 LOST = re.compile(
     r"(?<=[^\W\d_]{2}:)(?=\w)"  # Date:23/01/2018, not 3:28
     r"|(?<=\w,)(?=[^\W\d_])|(?<=[^\W\d_],)(?=\d)"  # 84600,PAGOH, not 1,340
     r"|(?<=[^\W\d_]{2})(?=\([^)]{3})"  # SB(306295-X), not Brand(s)
+    r"|(?<=[a-z]{4})(?=\d{3,}\b)"  # number4711, not B166
     r"|(?<=[A-Z]{3})(?=\d{1,4}[/.:-]\d)"  # DATE11/4/93, TOTAL12.50; not MP3, B166
 )
 
@@ -73,8 +75,8 @@ def cut_words(line: Letters) -> list[Piece]:
     return [
         Piece(
             text[first:end],
-            float(max(middles[first], centres[first] - usual / 2)),
-            float(min(middles[end], centres[end - 1] + usual / 2)),
+            float(max(middles[first], centres[first] - HALF * usual)),
+            float(min(middles[end], centres[end - 1] + HALF * usual)),
             float(line.confidences[shown[first:end]].mean()),
         )
         for first, end in pairwise(edges)

@@ -88,7 +88,7 @@ def find_lines(bgr: Bytes) -> Quads:
     if scale >= 1:
         return found
     low = heights_of(found) * scale < SMALL
-    gray = cv2.cvtColor(bgr, cv2.COLOR_BGR2GRAY)
+    gray = np.asarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2GRAY), np.uint8)
     for quad in np.rint(found[~low]).astype(np.int32):
         cv2.fillConvexPoly(gray, quad, [int(np.median(gray[quad[:, 1].clip(0, h - 1), quad[:, 0].clip(0, w - 1)]))])
     again, seen = [], np.zeros(len(found), bool)

@@ -1,0 +1,351 @@
+"""RapidOCR on pages that are drawn here: words at their place, whatever the page."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import rapidocr
+from PIL import Image, ImageDraw, ImageFont
+
+import foveate
+from foveate.core.errors import ModelFilesError, OptionError
+from foveate.core.grid import Grid
+from foveate.reading import rapid
+from foveate.reading.letters import Letters
+from foveate.reading.rapid import (
+    PIXELS,
+    RapidReader,
+    certainty,
+    crop_of,
+    cut_tiles,
+    find_lines,
+    find_turn,
+    has_rows,
+    is_sure,
+    merge,
+    read_crop,
+    recognise,
+)
+from foveate.reading.read import read_words
+
+LINES = ("Invoice number 4711", "Total amount 34.50", "Paid in cash on Monday", "Date 23/01/2018")
+
+
+def draw(*lines: str, size: int = 24, shape: tuple[int, int] = (220, 420), step: float = 2.0) -> np.ndarray:
+    """Lines of print on white: uint8 [H, W, 3]."""
+    page = Image.new("RGB", shape[::-1], "white")
+    pen, font = ImageDraw.Draw(page), ImageFont.load_default(size)
+    for i, line in enumerate(lines):
+        pen.text((20, 14 + i * size * step), line, fill="black", font=font)
+    return np.array(page)
+
+
+PAGE = draw(*LINES)
+
+
+@pytest.fixture(scope="module")
+def upright() -> foveate.reading.Words:
+    return RapidReader().read(PAGE)
+
+
+def ink(rgb: np.ndarray) -> np.ndarray:
+    return np.asarray(rgb.min(2) < 128)
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+def test_words_stand_where_they_are_written(upright: Any) -> None:
+    assert upright.text.split("\n") == list(LINES)
+    assert upright.reader == f"rapidocr {rapidocr_version()}"
+    assert upright.turned == 0
+    assert upright.confidences.min() > 0.8
+    mask = upright.mask(PAGE.shape[:2], Grid(1, 1, *PAGE.shape[:2]))
+    assert ink(PAGE)[mask == 0].sum() < 0.02 * ink(PAGE).sum()
+    for word in upright:
+        y0, x0, y1, x1 = np.rint(word.box).astype(int)
+        assert ink(PAGE)[y0:y1, x0:x1].any()
+        assert y1 - y0 < 40
+    for a, b in pairwise(upright):
+        assert a.line != b.line or a.box[3] <= b.box[1] + 2  # no word reaches into the next
+
+
+def rapidocr_version() -> str:
+    from importlib.metadata import version
+
+    return version("rapidocr")
+
+
+@pytest.mark.parametrize("quarters", [1, 2, 3])
+def test_turned_pages_are_read_and_their_boxes_come_back(quarters: int, upright: Any) -> None:
+    page = np.ascontiguousarray(np.rot90(PAGE, quarters))
+    words = RapidReader().read(page)
+    assert words.text == upright.text
+    assert words.turned == 90 * quarters
+    mask = words.mask(page.shape[:2], Grid(1, 1, *page.shape[:2]))
+    assert ink(page)[mask == 0].sum() < 0.04 * ink(page).sum()
+    first = words[0].box
+    corner = [(0, 0), (1, 0), (1, 1), (0, 1)][quarters]  # of the page where its first word is
+    assert [(first[0] + first[2]) / 2 > page.shape[0] / 2, (first[1] + first[3]) / 2 > page.shape[1] / 2] == [
+        *map(bool, corner)
+    ]
+
+
+def test_lines_askew_stay_in_their_order() -> None:
+    page = cv2.warpAffine(draw(*LINES, shape=(320, 460)), cv2.getRotationMatrix2D((200, 130), 8, 1), (460, 320),
+                          borderValue=(255, 255, 255))  # fmt: skip
+    assert RapidReader().read(page.astype(np.uint8)).text.split("\n") == list(LINES)
+
+
+def test_small_print_in_a_small_picture_and_light_on_dark() -> None:
+    words = RapidReader().read(draw(*LINES[:2], size=9, shape=(60, 150)))
+    assert words.text.split("\n") == list(LINES[:2])
+    assert RapidReader().read(255 - draw(LINES[1], shape=(60, 300))).text == LINES[1]
+
+
+@pytest.mark.parametrize(
+    "rgb",
+    [
+        np.full((300, 400, 3), 255, np.uint8),
+        np.zeros((1, 1, 3), np.uint8),
+        np.zeros((1, 900, 3), np.uint8),
+        np.zeros((900, 1, 3), np.uint8),
+        np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8),
+        cv2.GaussianBlur(np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8), (0, 0), 2).astype(
+            np.uint8
+        ),
+    ],
+    ids=["blank", "dot", "row", "column", "noise", "clouds"],
+)
+def test_nothing_is_read_where_nothing_is_written(rgb: np.ndarray) -> None:
+    words = read_words(rgb, "rapidocr")
+    assert (len(words), words.turned) == (0, 0)
+
+
+def test_a_scribble_is_not_turned_into_words() -> None:
+    page, rng = np.full((200, 400, 3), 255, np.uint8), np.random.default_rng(3)
+    points = np.array([200, 100]) + np.cumsum(rng.normal(0, 12, (120, 2)), 0)
+    cv2.polylines(page, [points.astype(np.int32)], False, (30, 30, 60), 2)
+    words = RapidReader().read(page)
+    assert all(word.confidence < 0.95 for word in words)
+    assert len(words) <= 2
+
+
+def test_other_scripts_are_read_as_they_stand() -> None:
+    page = draw("\u0391\u03b8\u03ae\u03bd\u03b1 2026", shape=(60, 260))  # Greek: in the default font
+    assert "2026" in RapidReader().read(page).text
+
+
+@pytest.mark.slow
+def test_two_columns_of_prose() -> None:
+    left = (
+        "The first column tells a", "story that goes on and", "on for several lines of", "print before it ends at",
+        "the bottom of the page",
+    )  # fmt: skip
+    right = (
+        "while another column is", "about something else in", "the world and is read as", "soon as the first column",
+        "has come to its very end",
+    )  # fmt: skip
+    page = np.concatenate([draw(*left, size=18, shape=(220, 270)), draw(*right, size=18, shape=(220, 270))], 1)
+    assert RapidReader().read(page).text.split("\n") == [*left, *right]
+
+
+@pytest.mark.slow
+def test_small_print_on_a_large_page_is_read_once() -> None:
+    line = "hotel india juliet kilo lima mike november oscar papa quebec romeo sierra tango uniform victor whiskey"
+    page = np.full((3000, 2400, 3), 255, np.uint8)
+    page[1200:1700, :2100] = draw(*[line] * 6, size=14, shape=(500, 2100), step=5)
+    page[100:220, :1500] = draw("A large headline", size=80, shape=(120, 1500))
+    words = RapidReader().read(page)
+    found = Counter(words.texts)
+    assert words.lines[0].text == "A large headline"
+    assert sum(found[name] for name in line.split()) >= 0.95 * 6 * len(line.split())
+    assert max(found[name] for name in line.split()) <= 6
+    assert len(words.lines) == 7
+
+
+@pytest.mark.slow
+def test_a_long_strip_is_one_line_and_takes_little_memory() -> None:
+    import resource
+
+    strip = np.ascontiguousarray(draw(" ".join(LINES * 4), size=20, shape=(50, 3600))[12:43])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    words = RapidReader().read(strip)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 10**6  # KB
+    assert len(words.lines) == 1
+    assert Counter(words.texts)["Monday"] == 4
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(3000, 2400), (5000, 300), (200, 9000), (1300, 1300), (64, 64), (1, 10**6)])
+def test_tiles_cover_an_image_and_overlap(size: tuple[int, int]) -> None:
+    tiles = cut_tiles(*size)
+    covered = np.zeros((size[0] // 8 + 1, size[1] // 8 + 1), bool)
+    for y0, x0, y1, x1 in tiles:
+        assert 0 <= y0 < y1 <= size[0]
+        assert 0 <= x0 < x1 <= size[1]
+        assert (y1 - y0) * (x1 - x0) <= PIXELS * 1.001
+        covered[y0 // 8 : -(-y1 // 8) + 1, x0 // 8 : -(-x1 // 8) + 1] = True
+    assert covered.all()
+    rows = sorted({(y0, y1) for y0, _, y1, _ in tiles})
+    assert all(below[0] < above[1] - 100 for above, below in pairwise(rows))
+
+
+def quad(x0: float, y0: float, x1: float, y1: float) -> np.ndarray:
+    return np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]], np.float32)
+
+
+def test_halves_of_a_line_become_one_and_neighbours_stay_apart() -> None:
+    one = np.array([quad(0, 10, 100, 30), quad(0, 33, 100, 53)])
+    two = np.array([quad(80, 11, 200, 31), quad(150, 60, 200, 80)])
+    assert merge([one, two]).tolist() == [
+        quad(0, 10, 200, 31).tolist(), quad(0, 33, 100, 53).tolist(), quad(150, 60, 200, 80).tolist()
+    ]  # fmt: skip
+    assert len(merge([one, one])) == 2
+    assert len(merge([np.array([quad(10, 0, 30, 100)]), np.array([quad(11, 80, 31, 200)])])) == 1  # on end
+    assert merge([np.zeros((0, 4, 2), np.float32)]).shape == (0, 4, 2)
+
+
+def test_small_print_is_suspected_where_it_is() -> None:
+    small = cv2.cvtColor(draw(*LINES, size=12, shape=(400, 600)), cv2.COLOR_RGB2GRAY).astype(np.uint8)
+    assert has_rows(small)
+    assert has_rows(np.ascontiguousarray(small.T))
+    assert has_rows(255 - small)
+    assert not has_rows(np.full((400, 600), 255, np.uint8))
+    assert not has_rows(np.random.default_rng(0).integers(0, 256, (400, 600), np.uint8))
+
+
+def test_a_line_too_long_for_the_recogniser_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    crop = draw("alpha bravo charlie delta echo", size=24, shape=(40, 400))
+    monkeypatch.setattr(rapid, "LONGEST", 4)
+    letters = read_crop(crop)
+    assert letters.text.split() == "alpha bravo charlie delta echo".split()
+    assert len(letters.text) == len(letters.centres) == len(letters.confidences)
+    assert (np.diff(letters.centres) >= 0).all()
+
+
+@pytest.mark.parametrize("height", [6, 30, 90, 400])
+def test_crops_are_level_and_bounded(height: int) -> None:
+    page = np.zeros((500, 900, 3), np.uint8)
+    page[50 : 50 + height, 100:800] = 255
+    crop = crop_of(page, quad(100, 50, 800, 50 + height))
+    assert crop.shape[0] <= 96
+    assert crop.shape[1] / crop.shape[0] == pytest.approx(700 / height, rel=0.1)
+    assert crop.mean() > 235
+
+
+# --- what RapidOCR may do ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A detector with these boxes and a recogniser with this result in the place of RapidOCR's."""
+    fake = SimpleNamespace(boxes=[], found=None)
+    pair = (lambda bgr: SimpleNamespace(boxes=fake.boxes), lambda crop: fake.found)
+    monkeypatch.setattr(rapid, "_loaded", [pair])
+    return fake
+
+
+def result(text: str, columns: Any, confidences: Any, width: float = 10, score: float = 0.9) -> SimpleNamespace:
+    info = SimpleNamespace(word_cols=columns, confs=confidences, line_txt_len=width)
+    return SimpleNamespace(txts=(text,), scores=(score,), word_results=(info,))
+
+
+def test_a_line_whose_letters_are_not_placed_is_cut_by_its_text(engines: SimpleNamespace) -> None:
+    engines.boxes = [quad(20, 20, 220, 40) + 16]
+    for odd in (
+        SimpleNamespace(txts=("TOTAL 34.50",), scores=(0.9,), word_results=()),
+        SimpleNamespace(txts=("TOTAL 34.50",), scores=(0.9,)),
+        result("TOTAL 34.50", [[1, 2]], [0.9] * 11),
+        result("TOTAL 34.50", [[5, 4, 3, 2, 1, 0, 9, 8, 7, 6]], [0.9] * 11),
+        result("TOTAL 34.50", None, None),
+    ):
+        engines.found = odd
+        words = read_words(np.random.default_rng(id(odd) % 97).integers(0, 256, (100, 300, 3), np.uint8), "rapidocr")
+        assert words.texts == ("TOTAL", "34.50")
+        assert words[0].box[3] < words[1].box[1] + 1
+        assert words.confidences.tolist() == pytest.approx([0.9, 0.9])
+
+
+def test_no_line_is_lost_beside_one_without_words(engines: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines.boxes = [quad(20, y, 220, y + 20) + 16 for y in (20, 50, 80)]
+    texts = iter(["one", "", "three"] * 3)
+    monkeypatch.setattr(rapid, "read_crop", lambda crop: Letters.even(next(texts), 0.95))
+    assert RapidReader().read(np.full((120, 300, 3), 255, np.uint8)).text == "one\nthree"
+
+
+def test_unsure_lines_are_left_out() -> None:
+    assert not is_sure(Letters.even("leaves", 0.4))
+    assert is_sure(Letters.even("leaves", 0.6))
+    assert not is_sure(Letters.even("I", 0.6))
+    assert not is_sure(Letters.even("", 1.0))
+    assert certainty(Letters("a b", np.arange(3) / 3, np.array([1.0, 0.0, 0.5]))) == 0.75
+
+
+def test_boxes_that_are_none(engines: SimpleNamespace) -> None:
+    engines.found = result("word", [[1, 2, 3, 4]], [0.9] * 4)
+    for boxes in (None, [], np.zeros((0, 4, 2)), [quad(5, 5, 5, 5)], [quad(-1e4, -1e4, 1e4, 1e4)]):
+        engines.boxes = boxes
+        read_words(np.full((50, 60, 3), len(str(boxes)) % 255, np.uint8), "rapidocr")
+    engines.boxes = [quad(np.nan, 0, 9, 9)]
+    with pytest.raises(OptionError, match="reader 'rapidocr"):
+        read_words(np.full((50, 60, 3), 1, np.uint8), "rapidocr")
+
+
+def test_models_that_cannot_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = Path(str(rapidocr.__file__)).parent
+    damaged = tmp_path / "models"
+    damaged.mkdir()
+    monkeypatch.setattr(rapidocr, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(rapid, "_loaded", [])
+    image = np.random.default_rng(11).integers(0, 256, (40, 40, 3), np.uint8)
+    with pytest.raises(ModelFilesError, match="could not be loaded") as caught:  # no file
+        foveate.encode(image, read=True, long_side=64)
+    assert "--force-reinstall rapidocr" in caught.value.fix
+    for file in (package / "models").glob("*.onnx"):
+        (damaged / file.name).write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(ModelFilesError):  # half a file
+        foveate.encode(image, read=True, long_side=64)
+    assert rapid._loaded == []
+    monkeypatch.undo()
+    assert len(rapid.engines()) == 2  # and again when it is mended
+
+
+def test_it_is_silent_and_asks_no_network() -> None:
+    code = (
+        "import socket, numpy as np\n"
+        "def refuse(*a, **k): raise OSError('network')\n"
+        "socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse\n"
+        "from foveate.reading.read import read_words\n"
+        "read_words(np.full((64, 64, 3), 255, np.uint8), 'rapidocr')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_from_several_threads(upright: Any) -> None:
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.append(RapidReader().read(PAGE).text)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [upright.text] * 3
+
+
+def test_a_page_without_lines_has_no_turn() -> None:
+    assert find_turn(np.full((50, 50, 3), 255, np.uint8), np.zeros((0, 4, 2), np.float32)) == 0
+    assert find_lines(np.full((50, 50, 3), 255, np.uint8)).shape == (0, 4, 2)
+    assert recognise(np.full((48, 64, 3), 255, np.uint8)).text == ""
