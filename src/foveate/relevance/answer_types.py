@@ -78,8 +78,8 @@ _LEGAL = re.compile(  # legal forms of many countries, and what the names of hou
     r"|ohg|ug|e\.\s?v|e\.\s?k|sa|s\.a|sas|s\.a\.s|sarl|s\.a\.r\.l|srl|s\.r\.l|spa|s\.p\.a|snc|bv|b\.v|nv|n\.v|vof|ab|asa"
     r"|a/s|aps|oyj?|sp\.?\s?z\s?o\.?\s?o|s\.r\.o|a\.s|kft|zrt|pty|pte|bhd|berhad|pt|tbk|k\.k|kk|ltda|lda"
     r"|s\.a\. de c\.v|sapi|eireli|ooo|ооо|jsc|pjsc|d\.o\.o|ehf|hf|group|holdings?|bank|university|hospital"
-    r"|school|society|association|foundation|ministry|department of|restaurant|hotel|caf[eé]|pharmacy|stores?|supermarket|market"
-    r"|shop|enterprises?|trading|industries|services|international|bros|brothers|& sons?)\.?(?![\w])",
+    r"|school|society|association|foundation|ministry|department of|restaurant|hotel|caf[eé]|pharmacy|stores?"
+    r"|supermarket|market|shop|enterprises?|trading|industries|services|international|brothers|& sons?)\.?(?![\w])",
     re.IGNORECASE,
 )
 _STREET = re.compile(
@@ -106,9 +106,11 @@ def find_types(text: str) -> Mapping[str, Spans]:
     if any(c.isdigit() for c in text) or "@" in text or "." in text or "day" in text.lower():
         for kind, pattern, weight in _COMPILED:
             for found in pattern.finditer(text):
-                out.setdefault(kind, []).append((found.start(), found.end(), weight))
+                sure = weight if kind != "date" or _is_date(found[0]) else 0.3 * weight
+                out.setdefault(kind, []).append((found.start(), found.end(), sure))
+        others = [span for kind in ("date", "amount") for span in out.get(kind, ()) if span[2] > 0.8]
         for found in _PHONE.finditer(text):
-            weight = _weigh_phone(found[0], [span for span in out.get("date", ()) if span[2] > 0.8], found.start())
+            weight = 0.0 if _overlaps(found.span(), others) else _weigh_phone(found[0])
             if weight:
                 out.setdefault("phone", []).append((found.start(), found.end(), weight))
         for found in _IDENTIFIER.finditer(text):
@@ -118,9 +120,22 @@ def find_types(text: str) -> Mapping[str, Spans]:
     return out
 
 
-def _weigh_phone(text: str, dates: Spans, start: int) -> float:
+def _is_date(text: str) -> bool:
+    """Whether numbers between strokes, dots or dashes can be a day, a month and a year; anything else may be one."""
+    groups = re.split(r"\s?[./\-]\s?", text)
+    if len(groups) != 3 or not all(group.isdigit() for group in groups):
+        return True
+    day, month = sorted(map(int, groups[:2] if len(groups[0]) <= 2 else groups[1:]))
+    return 1 <= day <= 12 and 1 <= month <= 31 and max(map(len, groups)) >= 2
+
+
+def _overlaps(span: tuple[int, int], others: Spans) -> bool:
+    return any(a < span[1] and b > span[0] for a, b, _ in others)
+
+
+def _weigh_phone(text: str) -> float:
     digits = sum(c.isdigit() for c in text)
-    if not 7 <= digits <= 15 or re.search(r"\d[.,]\d{2}$", text) or any(a <= start < b for a, b, _ in dates):
+    if not 7 <= digits <= 15:
         return 0.0
     if text.startswith("+") or "(" in text:
         return 1.0
@@ -131,8 +146,8 @@ def _weigh_phone(text: str, dates: Spans, start: int) -> float:
 
 
 def _weigh_identifier(text: str) -> float:
-    if re.fullmatch(r"\d+[.,]\d{2}|\d{1,2}[/:]\d{2}(?:[/:]\d{2,4})?", text):
-        return 0.4
+    if re.fullmatch(r"\d+[.,]\d{2}|\d{1,2}[/:.]\d{2}(?:[/:.]\d{2,4})?|\d{4}[/.-]\d{2}[/.-]\d{2}", text):
+        return 0.4  # an amount, a time, a date
     if sum(c.isdigit() for c in text) >= 3 or any(c.isalpha() for c in text):
         return 1.0
     return 0.7

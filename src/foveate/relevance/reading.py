@@ -69,6 +69,7 @@ MASK = 0.03  # everything written, where nothing else is known
 LOOSE = 0.6  # least ratio of equal letters, where the very text is asked for
 _OF_TYPE = {"org": "company", "shop": "company", "place": "address"}
 _SHORT_ANSWERS = frozenset(("date", "time", "amount", "count", "number", "phone", "email", "url", "measure"))
+_BEFORE = frozenset(("date", "time", "count"))  # what may stand before what it belongs to, in a table
 _SMALL = frozenset("to from by for re no of in on at cc due each less open last t each net left id via per".split())
 _IS = {
     "date": "is a date", "time": "is a time", "amount": "is an amount", "count": "is a number", "number": "is a number",
@@ -250,7 +251,8 @@ def _move(
     piece, starts = page.piece, page.starts
     moved = SELF * labels.evidence
     if len(page.source):
-        fit = np.maximum.reduceat(fits, starts) if kinds else np.zeros(len(starts), np.float32)
+        before = _BEFORE.intersection(kinds)
+        fit = np.maximum.reduceat(fits, starts) if before else np.zeros(len(starts), np.float32)
         along = labels.evidence[:, page.source] * np.where(page.way == LEFT_OF, fit[page.target], 1) * page.weight
         places = page.target[page.targets]
         moved[:, places] = np.maximum(moved[:, places], np.maximum.reduceat(along, page.targets, axis=1))
@@ -260,15 +262,15 @@ def _move(
     at = np.arange(len(piece))
     part = labels.matched > MATCHED
     last = np.maximum.reduceat(np.where(part, at, -1), starts)[piece]
-    before = at <= last
-    head = np.add.reduceat(np.where(before, page.letters, 0), starts)
-    hit = np.add.reduceat(np.where(before, page.letters * labels.matched, 0), starts)
+    upto = at <= last
+    head = np.add.reduceat(np.where(upto, page.letters, 0), starts)
+    hit = np.add.reduceat(np.where(upto, page.letters * labels.matched, 0), starts)
     inner = wanted.weights @ (labels.cover * (1 - PURE + PURE * np.minimum(hit / np.maximum(head, 1), 1)))
     digits = page.types.get("number")
     strength = AFTER if digits is None else np.where(digits > 0, np.float32(AFTER_DIGITS), np.float32(AFTER))
-    own = np.where((last >= 0) & ~before, inner[piece] * strength, 0)
+    own = np.where((last >= 0) & ~upto, inner[piece] * strength, 0)
     if {"count", "measure"} & set(kinds):  # "21 capsules"
-        own = np.where((last >= 0) & before & ~part & (fits > 0.9), inner[piece], own)
+        own = np.where((last >= 0) & upto & ~part & (fits > 0.9), inner[piece], own)
     return np.maximum(values[piece], own), own
 
 
@@ -323,7 +325,7 @@ def _explain(
     """Why the best words are the best."""
     out: dict[int, str] = {}
     best = float(score.max())
-    for i in np.flatnonzero(score >= max(0.12, 0.6 * best)).tolist():
+    for i in np.flatnonzero(score >= max(0.12, 0.5 * best)).tolist():
         said = []
         if labels is not None and labels.matched[i] > MATCHED:
             said.append(f'matches "{question.terms[int(labels.matches[:, i].argmax())].text}"')

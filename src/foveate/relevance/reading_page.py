@@ -39,7 +39,7 @@ WRAPPED = 0.55
 FEW, MANY = 6, 30  # words of a photograph with a sign in it, and of a page
 MOST_ROWS = 40  # rows that the header of a column reaches
 DIAGONAL = 0.5  # under and behind the label, where nothing stands behind it: filled in a little low
-LEFT = (0.4, 0.3)  # before the label, along the row: only for values of the type that is asked for
+LEFT = (0.6, 0.5)  # before the label, along the row: only for values of the type that is asked for
 RIGHT_OF, BELOW_OF, WRAPPED_OF, LEFT_OF = 0, 1, 2, 3
 _LOST_SPACE = re.compile(
     r"(?<=[^\W\d_]{3})(?=\d{1,4}[/.,:\-]\d)"  # DATE11/4/93

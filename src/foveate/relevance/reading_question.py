@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from foveate.relevance.fields import FIELDS, LABEL_WORDS, SHORT, Field
+from foveate.relevance.fields import FIELDS, SHORT, Field
 from foveate.relevance.spelling import fold, split_words
 
 REMEMBERED = 4096
@@ -47,6 +47,12 @@ _DOCUMENTS = frozenset(
     """.split()
 )
 _DAYS = frozenset("monday tuesday wednesday thursday friday saturday sunday weekday weekdays weekend weekends".split())
+_SAID = frozenset(
+    name[0]
+    for field in FIELDS
+    for name in field.names
+    if len(name) == 1 and field.type in ("date", "time", "amount", "phone", "email", "url", "address", "subject")
+)
 _OF = frozenset(("of", "for", "on", "in"))
 _HOUSES = (
     r"(?:company|store|shop|business|firm|restaurant|hotel|supermarket|pharmacy|caf[eé]|bar|bakery|issuer|seller|merchant|"
@@ -178,7 +184,7 @@ def _find_on(bare: str) -> tuple[str | None, str]:
         words = split_words(on)
         if not words or words[-1] in _STOP | _DOCUMENTS:
             return None, ""
-        if words[-1] in LABEL_WORDS and k in (0, 4):  # "what does the total say", "read the date"
+        if words[-1] in _SAID and k in (0, 4):  # "what does the total say", "read the date"
             return None, on
         rest = bare[: found.start("on")] + bare[found.end("on") :]
         return on, rest if _ON_THINGS.search(rest) else ""

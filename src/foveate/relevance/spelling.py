@@ -24,6 +24,7 @@ RATIO = 0.75  # least share of equal letters of two words of four letters and mo
 INSIDE = 0.8  # a word at either end of a longer one
 _JOINTS = re.compile(r"[^\W_]+(?:[&/'’.\-][^\W_]+)*|#")
 _RUNS = re.compile(r"[A-Z]{2,}(?=[A-Z][a-z])|[A-Z]?[a-zà-ÿ]{2,}|[^\W\d_]{2,}")
+_NUMBERED = re.compile(r"\d{3}")
 _LOOKS = str.maketrans("0q1i|!5$826", "oollllssbzb")
 
 
@@ -45,8 +46,11 @@ def tokens(text: str) -> tuple[str, ...]:
     out = [whole, *found] if whole else found
     for word in found:
         if not word.isalnum():
-            out += [part for part in re.split(r"[\W_]", word) if part]
-    out += [fold(run) for run in _RUNS.findall(text)]
+            out += [
+                part for part in re.split(r"[\W_]", word) if part and (part.isdigit() or not _NUMBERED.search(word))
+            ]
+    if not _NUMBERED.search(text):  # "INV-00871" is no "inv"
+        out += [fold(run) for run in _RUNS.findall(text)]
     return tuple(dict.fromkeys(out)) or (fold(text),)
 
 

@@ -1,0 +1,303 @@
+"""Questions against words that were read: which word is best, how sure that is, and why."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from foveate.core.grid import Grid
+from foveate.reading.words import Word, Words
+from foveate.relevance.answer_types import find_types
+from foveate.relevance.fields import FIELDS
+from foveate.relevance.reading import WordScores, paint_words, place_words, prepare_words, read_question, score_words
+from foveate.relevance.spelling import alike, forms
+from tests.reading_pages import Asked, draw, places, read_pages
+
+PAGES, ASKED = read_pages()
+PREPARED = {name: prepare_words(page.words) for name, page in PAGES.items()}
+THINGS = ["dog", "where is the dog?", "the red car", "is there a zebra?", "what is the man holding?", "how many cats?"]
+
+
+def ask(text: str, question: str) -> tuple[Words, WordScores]:
+    words = draw(text).words
+    return words, score_words(prepare_words(words), read_question(question))
+
+
+def best(text: str, question: str) -> str:
+    words, found = ask(text, question)
+    return words.texts[int(found.scores.argmax())]
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=lambda asked: f"{asked.page}: {asked.question}")
+def test_the_best_word_is_in_the_answer(asked: Asked) -> None:
+    found = score_words(PREPARED[asked.page], read_question(asked.question))
+    right = int(found.scores.argmax()) in places(PAGES[asked.page].words, asked.answer)
+    assert right is not asked.missed
+
+
+def test_answers_are_covered_whole() -> None:
+    """By the best quarter of the cells, every word of nearly every answer."""
+    shares = []
+    for asked in ASKED:
+        words, (height, width) = PAGES[asked.page]
+        grid = Grid(
+            max(1, round(64 * height / max(height, width))),
+            max(1, round(64 * width / max(height, width))),
+            height,
+            width,
+        )
+        plane = paint_words(words, score_words(PREPARED[asked.page], read_question(asked.question)).scores, grid)
+        least = np.sort(plane.ravel())[-grid.count // 4]
+        cells = grid.index_at(words.boxes[:, :2] / 2 + words.boxes[:, 2:] / 2)
+        shares.append(np.mean([plane.ravel()[cells[i]] >= least for i in places(words, asked.answer)]))
+    assert np.mean(shares) > 0.97
+
+
+# --- what a question asks for --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("question", "exact"),
+    [
+        ('the sign that says "no entry"', "no entry"),
+        ("the sign that says STOP", "STOP"),
+        ("where does it say fresh fish?", "fresh fish"),
+        ("the word Open", "Open"),
+        ("a t-shirt saying hello world", "hello world"),
+        ("the bottle labelled Tonic", "Tonic"),
+        ("“Kölner Straße”", "Kölner Straße"),
+    ],
+)
+def test_text_that_is_asked_for_itself(question: str, exact: str) -> None:
+    assert read_question(question).exact == (exact,)
+
+
+@pytest.mark.parametrize(
+    ("question", "on"),
+    [
+        ("what does the blue sign say?", "blue sign"),
+        ("what is written on the bus?", "bus"),
+        ("the word on the woman's shirt", "woman's shirt"),
+        ("the number on the bus", "bus"),
+        ("read the poster", "poster"),
+        ("what does the letter say?", None),
+        ("what is the date on the receipt?", None),
+        ("the candle on the cake", None),
+        ("what is on the boy's hand?", None),
+        ("what time on sat?", None),
+    ],
+)
+def test_writing_on_a_thing(question: str, on: str | None) -> None:
+    assert read_question(question).on == on
+
+
+@pytest.mark.parametrize(
+    ("question", "types"),
+    [
+        ("when was it written?", {"date"}),
+        ("at what time?", {"time"}),
+        ("how much is it?", {"amount"}),
+        ("which number can I call?", {"phone"}),
+        ("what is the email address?", {"email"}),
+        ("what is the tax registration number?", {"number"}),
+        ("where is the shop located?", {"address"}),
+        ("who supplies it?", {"person", "org"}),
+        ("what is the brand?", {"org", "product"}),
+    ],
+)
+def test_types_of_answers(question: str, types: set[str]) -> None:
+    assert set(read_question(question).types) <= types
+    assert set(read_question(question).types) or types == {"org", "product"}
+
+
+def test_any_text_is_a_question() -> None:
+    for text in ("", " ", "?", '""', "the", "who?", "#", "\x00", "犬", "a" * 5000, '"' * 99, "on on on", "the word"):
+        read = read_question(text)
+        assert score_words(PREPARED["menu"], read).scores.shape == (len(PAGES["menu"].words),)
+
+
+def test_fields_are_wellformed() -> None:
+    for row in FIELDS:
+        assert row.names
+        assert all(word == word.lower() for phrase in (*row.names, *row.asked) for word in phrase)
+
+
+# --- spelling and types ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "other"),
+    [("supplier", "suppller"), ("total", "t0tai"), ("to", "t0"), ("house", "qbhquse"), ("number", "nuimber")],
+)
+def test_misread_words_are_alike(word: str, other: str) -> None:
+    assert alike(word, other) > 0.6
+
+
+@pytest.mark.parametrize(("word", "other"), [("house", "mouse"), ("book", "600"), ("cat", "car"), ("1234", "1235")])
+def test_other_words_are_not(word: str, other: str) -> None:
+    assert alike(word, other) == 0.0
+
+
+def test_plurals() -> None:
+    assert dict(forms("company"))["companies"] == dict(forms("companies"))["company"] == 0.97
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "span"),
+    [
+        ("date", "on 3 May 2024 at", "3 May 2024"),
+        ("date", "Mar 3rd, 2024", "Mar 3rd, 2024"),
+        ("date", "2020年11月03日", "2020年11月03日"),
+        ("date", "le 14 février 2019", "14 février 2019"),
+        ("date", "9 /8 /95", "9 /8 /95"),
+        ("time", "at 7:42 PM", "7:42 PM"),
+        ("amount", "USD 1,250.00 net", "USD 1,250.00"),
+        ("amount", "1 250,00 ₽", "1 250,00 ₽"),
+        ("amount", "989,60", "989,60"),
+        ("phone", "+49 711 203 4450", "+49 711 203 4450"),
+        ("phone", "(503) 555-0148", "(503) 555-0148"),
+        ("email", "a.b@c-d.de", "a.b@c-d.de"),
+        ("url", "www.terranova.in", "www.terranova.in"),
+        ("measure", "below 25 °C", "25 °C"),
+        ("person", "Dr. H. Lindqvist", "Dr. H. Lindqvist"),
+    ],
+)
+def test_shapes_of_answers(kind: str, text: str, span: str) -> None:
+    start = text.index(span)
+    assert any((a, b) == (start, start + len(span)) and weight >= 0.8 for a, b, weight in find_types(text)[kind])
+
+
+def test_shapes_that_are_none() -> None:
+    assert all(weight < 0.5 for _, _, weight in find_types("1-4-9").get("date", ()))
+    assert all(weight <= 0.5 for _, _, weight in find_types("99/99/99").get("date", ()))
+    assert "phone" not in find_types("12.50 13.50 1/2/2020")
+
+
+# --- what is found -----------------------------------------------------------------------------------------------
+
+
+def test_why_names_the_label() -> None:
+    words, found = ask("TOTAL      34.50\nDate:  3 May 2024", "what is the total?")
+    assert found.because[words.texts.index("34.50")] == 'right of "TOTAL", is an amount'
+    assert found.because[words.texts.index("TOTAL")] == 'matches "total"'
+    words, found = ask("Supplier\nAcme Ltd", "who supplies it?")
+    assert found.because[words.texts.index("Acme")].startswith('below "Supplier"')
+    words, found = ask("CASH 20.00", "how much cash was paid?")
+    assert found.because[words.texts.index("20.00")].startswith('after "CASH"')
+
+
+def test_where_row_and_column_meet() -> None:
+    table = "Item        Price     Stock\nCoffee      2.50      14\nTea         1.90      33\nCocoa       3.10      5"
+    assert best(table, "what is the price of the tea?") == "1.90"
+    assert best(table, "what is the stock of cocoa?") == "5"
+
+
+def test_phrases_go_over_lines_and_may_be_misread() -> None:
+    sign = "NO PARK1NG\nAT ANY TIME\nParking garage"
+    words, found = ask(sign, "the sign that says no parking at any time")
+    assert {words.texts[i] for i in np.argsort(-found.scores)[:5]} == {"NO", "PARK1NG", "AT", "ANY", "TIME"}
+    assert found.confidence > 0.5
+
+
+def test_text_that_is_not_there_is_not_found() -> None:
+    _, found = ask("Fresh fish\nevery day", "the sign that says EXIT")
+    assert found.confidence < 0.25
+
+
+@pytest.mark.parametrize("page", ["german invoice", "business letter", "menu", "warning sign", "fax cover"])
+@pytest.mark.parametrize("thing", THINGS)
+def test_silent_where_nothing_written_is_asked_for(page: str, thing: str) -> None:
+    assert score_words(PREPARED[page], read_question(thing)).confidence < 0.5
+
+
+def test_a_word_on_a_sign_is_weak_for_a_plain_noun() -> None:
+    sign = "PERSON CO\nsince 1982"
+    assert ask(sign, "person")[1].confidence < 0.5
+    assert ask(sign, "where is the person?")[1].confidence < 0.5
+    assert ask(sign, 'where does it say "person"?')[1].confidence > 0.5
+    assert ask(sign, "what does the sign say?")[1].confidence > 0.5
+
+
+def test_hardly_read_words_count_less() -> None:
+    def page(confidence: float) -> float:
+        words = [Word("Total", (0, 0, 10, 40), 0.99, 0), Word("34.50", (0, 80, 10, 120), confidence, 1)]
+        return float(score_words(prepare_words(Words.of(words, "x")), read_question("what is the total?")).scores[1])
+
+    assert page(0.2) < 0.7 * page(0.99)
+
+
+def test_other_scripts_are_equal_or_nothing() -> None:
+    assert best("Итого:  1250\nНДС:  250", "Итого?") == "1250"
+    assert best("合計  390\n現金  500", "現金?") == "500"
+    assert ask("合計  390", "what is the dog?")[1].confidence < 0.25
+
+
+def test_nothing_read_and_one_word() -> None:
+    empty = Words.of([], "x")
+    found = score_words(prepare_words(empty), read_question("what is the total?"))
+    assert found.scores.shape == (0,)
+    assert found.confidence == 0.0
+    assert not paint_words(empty, found.scores, Grid(4, 4, 64, 64)).any()
+    assert best("STOP", "the word stop") == "STOP"
+
+
+def test_prepared_words_are_immutable_and_pickle() -> None:
+    page = PREPARED["menu"]
+    with pytest.raises(ValueError, match="read-only"):
+        page.boxes[0, 0] = 1
+    again = pickle.loads(pickle.dumps(page))
+    question = read_question("how much is the tiramisu?")
+    assert np.array_equal(score_words(again, question).scores, score_words(page, question).scores)
+
+
+def test_scores_are_shares_for_any_question() -> None:
+    for asked in ASKED[::7]:
+        for page in PREPARED.values():
+            found = score_words(page, read_question(asked.question))
+            assert found.scores.dtype == np.float32
+            assert found.scores.min() >= 0
+            assert found.scores.max() <= 1
+            assert 0 <= found.confidence <= 1
+
+
+def test_a_page_of_many_words_stays_small() -> None:
+    rows = "\n".join("   ".join(f"w{r}x{c} {r * c}" for c in range(10)) for r in range(150))
+    page = prepare_words(draw(rows).words)
+    assert len(page.words) == 3000
+    assert len(page.source) < 60 * len(page.starts)
+    assert page.spelling.nbytes < 8 << 20
+
+
+# --- cells -------------------------------------------------------------------------------------------------------
+
+
+def test_cells_under_words_are_painted() -> None:
+    words = Words.of([Word("a", (10, 10, 20, 30), 1.0, 0), Word("b", (10, 40, 20, 60), 1.0, 0)], "x")
+    grid = Grid(8, 8, 80, 80)
+    plane = paint_words(words, np.array([1.0, 0.5], np.float32), grid)
+    assert plane.shape == (8, 8)
+    assert plane[1, 1] == plane[1, 2] == 1.0
+    assert 0.35 < plane[1, 4] <= 0.5
+    assert plane[4:].max() == 0
+
+
+def test_painting_is_a_pure_function_of_placed_words() -> None:
+    words, (height, width) = PAGES["menu"]
+    grid = Grid(40, 30, height, width)
+    cells = place_words(words, grid)
+    scores = np.linspace(0, 1, len(words), dtype=np.float32)
+    slow = np.zeros(grid.shape, np.float32)
+    for k, (cell, word) in enumerate(zip(cells.cell, cells.word, strict=True)):
+        assert 0 < cells.share[k] <= 1
+        slow.ravel()[cell] = max(slow.ravel()[cell], scores[word])
+    painted = cells.paint(scores)
+    assert np.all(painted <= slow + 1e-6)
+    assert np.all(painted >= 0.8 * slow - 1e-6)
+    assert np.array_equal(painted, paint_words(words, scores, grid))
+
+
+def test_words_outside_of_the_grid_are_left_out() -> None:
+    words = Words.of([Word("far", (500, 500, 520, 560), 1.0, 0)], "x")
+    assert not paint_words(words, np.ones(1, np.float32), Grid(4, 4, 64, 64)).any()
