@@ -27,7 +27,7 @@ attention, batches, evaluate, fonts, model, pages, train, words = (
 KINDS = [False, True]
 MANY = {kind: [pages.page_of(7, index, held_back=kind, plain=True) for index in range(30)] for kind in KINDS}
 EVERY = MANY[False] + MANY[True]
-TINY = {"tower": 64, "tower_layers": 1, "width": 64, "layers": 3}
+TINY = {"tower": 128, "tower_layers": 2, "width": 64, "layers": 3}
 
 
 def tiny() -> Any:
@@ -104,7 +104,7 @@ def test_a_slot_computes_what_the_question_alone_computes() -> None:
     batch = batches.batch_of(7, 0, 2, 3, plain=True)
     with torch.no_grad():
         with attention.quick(trainee.model):
-            logits, targets, _ = trainee.answers(trainee.seen(batch.pixels), batch)
+            logits, targets, _ = trainee.answers(trainee.seen(batch.pixels)[0], batch)
         row = 0
         for b in range(2):
             for question in pages.questions_of(MANY[False][b])[:3]:

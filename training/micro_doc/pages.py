@@ -4,7 +4,7 @@ A page is a function of (seed, index, held back or not). It is a list of runs, p
 and given noise; the same affine map carries the places of the characters along, so every character's centre is known.
 
 What is notable
-* SIDE pixels, fonts of 11 to 13 pixels (signs: 14 to 19). A cell of the model has two to three characters.
+* SIDE pixels, fonts of 12 to 14 pixels (signs: 14 to 17). A cell of the model has two to three characters.
 * Seven layouts are trained on, three are held back, as are four fonts. Held-back pages use held-back fonts as well
   where the caller says so.
 * Questions ask for a key ("What is the due date?") or for a thing's column in a table ("What is the price of milk?").
@@ -318,7 +318,7 @@ def card(pen: Pen) -> None:
         if y + LINE > BOTTOM:
             break
         number, value = pen.new(key, room=room)
-        pen.write(pen.label(key), x, y, field=number, role=LABEL, size=11)
+        pen.write(pen.label(key), x, y, field=number, role=LABEL, size=12)
         pen.write(value, x, y + LINE, field=number, role=VALUE, file=pen.value_file)
         y += (k % 2) * 2 * LINE
 
@@ -370,7 +370,7 @@ def page_of(seed: int, index: int, *, held_back: bool = False, plain: bool = Fal
     if rng.random() < 0.15:
         regular = bold
     ink = tuple(int(v) for v in rng.integers(0, 70, 3))
-    pen = Pen(rng, regular, bold, int(rng.integers(11, 14)), (ink[0], ink[1], ink[2]))
+    pen = Pen(rng, regular, bold, int(rng.integers(12, 15)), (ink[0], ink[1], ink[2]))
     pen.case, pen.colon, pen.gap = int(rng.integers(6)), bool(rng.random() < 0.5), float(rng.choice([0.0, 0.1, 0.3]))
     pen.value_file = regular if rng.random() < 0.6 else other[int(rng.random() < 0.3)]
     layouts[name](pen)
@@ -380,7 +380,7 @@ def page_of(seed: int, index: int, *, held_back: bool = False, plain: bool = Fal
     affine[:, 2] += rng.uniform(-3, 3), rng.uniform(-1.2, 1.2)
     return Page(
         name, tuple(pen.runs), tuple(pen.rules), tuple(pen.fields), (int(paper[0]), int(paper[1]), int(paper[2])),
-        affine, (seed, index), float(rng.uniform(0, 9)), float(max(0.0, rng.uniform(-0.5, 0.55))),
+        affine, (seed, index), float(rng.uniform(0, 5)), float(max(0.0, rng.uniform(-0.5, 0.35))),
     )  # fmt: skip
 
 
