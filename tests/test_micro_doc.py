@@ -168,10 +168,18 @@ def test_the_evaluation_asks_every_method_with_its_budget(tmp_path: Path) -> Non
     answerer = evaluate.through_foveate(vlm, found, read)
     report = evaluate.report(answerer, items, list(evaluate.METHODS), {"100 %": 256, "12 %": 31})
     assert set(report) == set(evaluate.METHODS)
-    assert all(row["12 %"]["questions"] == len(items) for row in report.values())
-    assert evaluate.table(report).count("\n") == len(evaluate.METHODS) + 1
+    assert all(row["12 %"]["anls"]["questions"] == len(items) for row in report.values())
+    assert evaluate.table(report, "exact").count("\n") == len(evaluate.METHODS) + 1
     kept = vlm.answers([evaluate.given(vlm, vlm.see(pages.draw(found[0])), items[0], np.array([3, 9]))], evaluate.SHORT)
     assert kept[0].chosen[0].rows.tolist() == [3, 9]
+
+
+def test_anls_forgives_a_few_edits() -> None:
+    assert evaluate.alike("12.50", "12.50") == 1
+    assert evaluate.alike("12.58", "12.50") == pytest.approx(0.8)
+    assert evaluate.alike("12", "1234") == 0
+    assert evaluate.alike("kitten", "sitting") == pytest.approx(1 - 3 / 7)
+    assert evaluate.alike("", "a") == 0
 
 
 def test_the_oracle_keeps_the_answer_and_a_text_mask_keeps_writing() -> None:

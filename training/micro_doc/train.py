@@ -182,7 +182,7 @@ def stages(see: int, both: int) -> tuple[Stage, ...]:
     """Tower and projector alone; everything."""
     return (
         Stage(see, 8, 1, asks=False, dense=1.0, links=2.0, look=0.0),
-        Stage(both, 8, 8, asks=True, dense=0.5, links=0.5, look=0.5),
+        Stage(both, 8, 12, asks=True, dense=0.5, links=0.0, look=1.0),
     )
 
 
@@ -194,9 +194,11 @@ def one_step(trainee: Trainee, optimizer: Any, batch: Batch, stage: Stage, *, ra
         features, states = trainee.seen(batch.pixels)
         extra, out = trainee.dense_loss(features, batch.dense)
         out["dense"] = float(extra.detach())
-        links = trainee.links_loss(states, batch.dense)
-        out["links"] = float(links.detach())
-        loss = stage.dense * extra + stage.links * links
+        loss = stage.dense * extra
+        if stage.links:
+            links = trainee.links_loss(states, batch.dense)
+            out["links"] = float(links.detach())
+            loss = loss + stage.links * links
         if stage.asks:
             logits, targets, looks = trainee.answers(features, batch)
             answer = F.cross_entropy(logits, targets)
