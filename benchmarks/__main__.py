@@ -2,7 +2,7 @@
 
 import typer
 
-from benchmarks import basis, budget, channels, failures, fusion, index, query, refine, store, text, video, vlm
+from benchmarks import basis, budget, channels, failures, fusion, index, query, refine, store, text, video, vlm, writing
 from foveate.cli.main import run
 
 app = typer.Typer(
@@ -11,7 +11,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="The numbers of the README come from here.",
 )
-for benchmark in (query, channels, fusion, refine, text, budget, failures, video, store, index, basis, vlm):
+for benchmark in (query, channels, fusion, refine, text, budget, failures, video, store, writing, index, basis, vlm):
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
 
 if __name__ == "__main__":

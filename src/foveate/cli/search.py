@@ -1,10 +1,11 @@
-"""`foveate search`: images out of a store, by what is in them."""
+"""`foveate search`: images out of a store, by what is in them and by what is written there."""
 
 from __future__ import annotations
 
 import time
+import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,17 +21,29 @@ from foveate.cli.terminal import (
     waiting,
 )
 
+if TYPE_CHECKING:
+    from foveate.store.search import Hit
+
+SHOWN = 60  # characters of what is written there, in the table; the JSON has all
+
 
 def search(
     path: StorePath,
-    query: Annotated[list[str], typer.Argument(help="Questions or noun phrases, each in quotes.")],
+    query: Annotated[
+        list[str],
+        typer.Argument(
+            help="Questions or noun phrases, each in quotes. What is in quotes inside of one must be written there, "
+            "in a store that was indexed with --read: 'receipt \"Tan Woon\"'."
+        ),
+    ],
     count: Annotated[int, typer.Option("--count", "-k", help="Images at most.")] = 12,
     encoder: EncoderName = None,
     out: Out = Path("foveate-out"),
     no_sheet: Annotated[bool, typer.Option("--no-sheet", help="No pictures.")] = False,
     exact: Annotated[bool, typer.Option("--exact", help="Scan all images, also after 'foveate store ann'.")] = False,
 ) -> None:
-    """Find images in a store by what is in them: a table, a contact sheet with heat, JSON."""
+    """Find images in a store by what is in them, or written there: a table, a contact sheet with heat, JSON."""
+    from foveate.core.errors import ReadingWarning
     from foveate.core.files import make_folder
     from foveate.viz import draw_hits
 
@@ -39,7 +52,8 @@ def search(
     if not no_sheet:
         make_folder(out)
     records: list[dict[str, Any]] = []
-    with waiting("searching", encoder):
+    with waiting("searching", encoder), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         known.search(query[0], 1, exact=exact)  # reads vectors and the encoder: not part of a search's time
         for text in query:
             start = time.perf_counter()
@@ -50,16 +64,44 @@ def search(
                 write_picture(sheet, draw_hits(hits, text))
             found = [
                 {"path": hit.path, "name": hit.name, "score": round(hit.score, 4), "detected": hit.detected}
+                | {"words": _words(hit)}
                 for hit in hits
             ]
             path_of_sheet = None if sheet is None else str(sheet)
             records.append({"query": text, "seconds": round(seconds, 5), "sheet": path_of_sheet, "hits": found})
+    notes = list(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, ReadingWarning)))
+    for one in caught:
+        if not issubclass(one.category, ReadingWarning):
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
     for record in records:
         rows = [
-            (str(place), format_confidence(hit["score"], hit["detected"], 3), hit["path"])
+            (str(place), format_confidence(hit["score"], hit["detected"], 3), hit["path"], _written(hit["words"]))
             for place, hit in enumerate(record["hits"], 1)
         ]
-        print_table(f"“{record['query']}”  {record['seconds'] * 1e3:.0f} ms", ("", "score", "image"), rows)
+        columns = 4 if any(row[3] for row in rows) else 3
+        header = ("", "score", "image", "written there")[:columns]
+        title = f"“{record['query']}”  {record['seconds'] * 1e3:.0f} ms"
+        print_table(title, header, [row[:columns] for row in rows])
+        if not rows:
+            typer.echo("nothing: no image has that written")
         if record["sheet"]:
             typer.echo(f"sheet: {record['sheet']}")
-    print_json(store=str(path), images=len(known), queries=records)
+    print_json(store=str(path), images=len(known), notes=notes, queries=records)
+
+
+def _words(hit: Hit) -> list[dict[str, Any]]:
+    from foveate.core.errors import StoreDamagedError, StoreKeyError
+
+    try:
+        return [{"text": word.text, "box": [round(v, 1) for v in word.box]} for word in hit.words]
+    except (StoreKeyError, StoreDamagedError):  # removed or damaged since it was found
+        return []
+
+
+def _written(words: list[dict[str, Any]]) -> str:
+    """Words for the table: what a reader, or a hostile store, took for letters may be anything."""
+    text = " ".join(word["text"] for word in words)
+    shown = "".join(character if character.isprintable() else "\ufffd" for character in text)
+    return shown if len(shown) <= SHOWN else shown[: SHOWN - 1] + "…"

@@ -186,13 +186,13 @@ def _places(phrase: Phrase) -> tuple[str, ...]:
 
 def prepare(encoder: Encoder, text: str) -> Query:
     """Question -> Query. Raises QueryError for a text that is empty, too long or unreadable."""
-    _check(text)
+    check_text(text)
     return _prepare(encoder, text)
 
 
 def without_things(encoder: Encoder, text: str) -> Query:
     """A question that names no thing: for what is written. Raises QueryError for an empty or unreadable text."""
-    _check(text)
+    check_text(text)
     return Query(text, (), np.zeros((0, encoder.width), np.float32))
 
 
@@ -347,7 +347,8 @@ def _joins(words: list[str], kept: list[str | None], i: int) -> bool:
     return following < len(kept) and kept[following] is not _CUT
 
 
-def _check(text: str) -> None:
+def check_text(text: str) -> None:
+    """Raises QueryError for a text that is empty, too long or unreadable."""
     check_type("query", text, str, fix="pass a string, or a list of strings", error=QueryError)
     if len(text) > MAX_CHARACTERS:
         raise QueryError(

@@ -5,8 +5,8 @@
   is impossible. Reading all shards in the order of their numbers makes the index again.
 * Rows are checked where they are read: `ImageRow`, `ShardRow`, `unpack_name`. An index may be hostile, or old.
 * What is written in the images of a store that is read is in `writing`, by their ids (words.py makes the texts), and
-  every token of it, forwards and backwards, in `tokens`, by which similar ones are found. Where Python's SQLite lacks
-  FTS5 there are no such tables, and no search by writing.
+  every token of it in `tokens`, by which similar ones are found. Where Python's SQLite lacks FTS5 there are no such
+  tables, and no search by writing.
 * Each thread has a connection of its own, and so has each process after a fork.
 * In a folder that cannot be written to, SQLite could not even read in WAL mode: there, the index is made in memory.
 """
@@ -60,8 +60,7 @@ PRAGMA user_version = 1;
 """
 WRITING = """
 CREATE VIRTUAL TABLE IF NOT EXISTS writing USING fts5 (text, tokenize = 'ascii');
-CREATE TABLE IF NOT EXISTS tokens (token TEXT PRIMARY KEY, backwards TEXT NOT NULL) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS tokens_backwards ON tokens (backwards);
+CREATE TABLE IF NOT EXISTS tokens (token TEXT PRIMARY KEY) WITHOUT ROWID;
 """  # the tokenizer has nothing to do but to cut at spaces
 TABLES = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
 IMAGES = "key, image, sequence, position, start, length, crc, height, width, h, w, flags, step, thumbnail, rivals"
@@ -422,8 +421,8 @@ def _keep_text(connection: sqlite3.Connection, key: str, content: str | None) ->
     connection.execute("DELETE FROM writing WHERE rowid = ?", (image,))
     if content is not None:
         connection.execute("INSERT INTO writing (rowid, text) VALUES (?, ?)", (image, content))
-        tokens = ((token, token[::-1]) for token in dict.fromkeys(content.split(" ")) if token)
-        connection.executemany("INSERT OR IGNORE INTO tokens VALUES (?, ?)", tokens)
+        tokens = ((token,) for token in sorted(set(content.split())))
+        connection.executemany("INSERT OR IGNORE INTO tokens VALUES (?)", tokens)
 
 
 def _images_at(connection: sqlite3.Connection, path: str) -> set[int]:

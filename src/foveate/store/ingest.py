@@ -400,13 +400,18 @@ class _Ingest:
                 self.ready.add(key)
                 self.added += new
                 self.read += words
-            self.draft.names.append(Name(source.path, source.name, key, done.size, done.modified))
+            if new or not self._called(source, key, done):  # who is only read keeps the name that it had
+                self.draft.names.append(Name(source.path, source.name, key, done.size, done.modified))
         self.done += 1
         late = time.monotonic() - self.published > (READ_SECONDS if self.reads else SHARD_SECONDS)
         full = len(self.draft.records) >= SHARD_IMAGES or self.draft.nbytes >= SHARD_BYTES
         if late or full or len(self.draft.names) >= 64 * SHARD_IMAGES:
             self._publish()
         self._report()
+
+    def _called(self, source: Source, key: str, done: _Done) -> bool:
+        known = "SELECT key, size, modified FROM names JOIN images ON images.id = names.image WHERE path = ?"
+        return self.writer.index.ask(known, (pack_name(source.path),)) == [(key, done.size, done.modified)]
 
     def _publish(self) -> None:
         draft, self.draft = self.draft, Draft()

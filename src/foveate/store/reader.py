@@ -153,8 +153,6 @@ class Reader:
             raise self._damaged(row.file, f"image {row.position}, {row.key[:16]}, differs in its CRC-32")
         shapes = shapes_of(self.identity, (row.h, row.w), row.flags, bool(row.negatives))
         shapes["thumbnail"] = (row.thumbnail,)
-        if length := self.words_length(row):
-            shapes["words"] = (length,)
         out: dict[str, NDArray[Any]] = {}
         place = 0
         for name, shape in shapes.items():
@@ -164,6 +162,9 @@ class Reader:
                 break
             out[name] = np.frombuffer(content, dtype, count, place).reshape(shape)
             place = end
+        if 0 < len(content) - place <= MOST_WORDS and len(out) == len(shapes):  # what is left of it are the words
+            out["words"] = np.frombuffer(content, np.uint8, offset=place)
+            shapes["words"], place = out["words"].shape, len(content)
         if place != len(content) or len(out) != len(shapes) or not all(map(_sane, out.values())):
             raise self._damaged(row.file, f"image {row.position} is not what it is described as")
         return out

@@ -77,6 +77,15 @@ def dim(rgb: Bytes, bright: NDArray[np.bool_]) -> Bytes:
     return np.where(bright[..., None], rgb, faint).astype(np.uint8)
 
 
+def draw_boxes(rgb: Bytes, boxes: NDArray[np.floating]) -> Bytes:
+    """The image [H, W, 3] with frames around boxes [n, 4], (y0, x0, y1, x1) in its pixels."""
+    picture = Image.fromarray(rgb)
+    pen = ImageDraw.Draw(picture)
+    for y0, x0, y1, x1 in boxes.tolist():
+        pen.rectangle((x0 - 2, y0 - 2, x1 + 1, y1 + 1), outline=FOUND)
+    return np.asarray(picture)
+
+
 def scale_to(rgb: Bytes, side: int) -> Bytes:
     """The image with a long side of `side` pixels."""
     ratio = side / max(rgb.shape[:2])
@@ -157,17 +166,26 @@ def draw_channels(texture: Texture) -> Image.Image:
 
 
 def draw_hits(hits: Sequence[Hit], query: str) -> Image.Image:
-    """What a search found, best first: small pictures with the question's heat, at most MOST_HITS."""
+    """What a search found, best first: small pictures with the question's heat, at most MOST_HITS.
+
+    What is written there of the question's words is framed, and said.
+    """
     tiles = []
     for place, hit in enumerate(hits[:MOST_HITS], 1):
         score = f"{place}.  {hit.score:.2f}" + ("" if hit.detected else "  not detected")
         name = hit.name.encode("utf-8", "replace").decode()
         try:
             picture = draw_heat(scale_to(hit.texture.pixel, HIT), hit.relevance.map)
+            words = hit.words
         except (StoreKeyError, StoreDamagedError):  # removed or damaged since it was found
-            picture, name = np.full((HIT, HIT, 3), PAPER, np.uint8), f"{name}: not there any more"
-        tiles.append(Tile(picture, (score, name), faint=not hit.detected))
-    return arrange(tiles, 4, text=12, title=f"“{query}”", narrowest=HIT)
+            picture, name, words = np.full((HIT, HIT, 3), PAPER, np.uint8), f"{name}: not there any more", ()
+        if words:
+            ratio = HIT / max(hit.texture.grid.height, hit.texture.grid.width)
+            picture = draw_boxes(picture, np.array([word.box for word in words]) * ratio)
+        written = (" ".join(word.text for word in words),) if words else ()
+        tiles.append(Tile(picture, (score, name, *written), faint=not hit.detected))
+    legend = ((FOUND, "is written there"),) if any(len(tile.captions) > 2 for tile in tiles) else ()
+    return arrange(tiles, 4, text=12, title=f"“{query}”", narrowest=HIT, legend=legend)
 
 
 def arrange(

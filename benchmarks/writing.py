@@ -1,0 +1,167 @@
+"""Is a page found by what is written on it, and are photographs still found by what is in them?
+
+    foveate index DATA/dev/docs DATA/dev/coco128 -o mixed.fov --read
+    python -m benchmarks writing mixed.fov --data DATA/dev/docs --photos DATA/dev/coco128
+
+`--data` has queries.json: a list of {"file", "kind", "answer"}. Every answer, as people typed it, is searched for: in
+quotes, with one letter changed (in the middle of its longest word), and without quotes. The page that it was taken from
+should come first, or among the first five; pages of the same score share their places. `--photos` is a COCO-style
+folder: mean average precision of ranking its images and all pages by the names of things.
+
+Without quotes, a row for each weight of what is written (writing.py has one of them); in quotes it makes no difference.
+Files are halved by the CRC-32 of their names: what was chosen on half A is judged on half B.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import typer
+
+from benchmarks.common import show
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.evaluate.coco import read_folder
+from foveate.cli.terminal import print_json
+from foveate.core.errors import OptionError, QueryError
+from foveate.store import Store, search
+from foveate.store.words import tokens_of
+
+WEIGHTS = (0.0, 0.5, 0.8, 1.0)
+LEFT_OUT = ("form-paraphrase",)  # the same answers as of another kind
+TOP, LISTED, LONGEST = 5, 10, 300  # images; characters of an answer
+COLUMNS = ("searched for", "weight", "questions", "first", "among five", "photographs, mAP")
+
+
+class Answer(NamedTuple):
+    """What is written on a page, as it was typed."""
+
+    file: str
+    kind: str
+    text: str
+
+
+def command(
+    store: Annotated[Path, typer.Argument(help="A store of the pages, and of others, that was indexed with --read.")],
+    data: Annotated[Path, typer.Option("--data", help="Folder with queries.json: what is written on which page.")],
+    photos: Annotated[Path | None, typer.Option("--photos", help="COCO-style folder whose images are in it.")] = None,
+    half: Annotated[str | None, typer.Option("--half", help="A or B: pages of one half alone.")] = None,
+) -> None:
+    """Is a page found by what is written on it?"""
+    report = measure(store, data, photos, half)
+    show(report, COLUMNS)
+    print_json(**report)
+
+
+def measure(path: Path, data: Path, photos: Path | None = None, half: str | None = None) -> dict[str, Any]:
+    """-> report with a row for each way of asking. Raises OptionError where no page of `data` is in the store."""
+    store = Store(path)
+    names = {name.rpartition("/")[2]: name for name in store}
+    answers = [a for a in read_answers(data) if half in (None, half_of(a.file)) and a.file in names]
+    if not answers:
+        raise OptionError(f"'{data}' and '{path}'", expected="a store of its pages", fix="index the folder with --read")
+    rows = []
+    for way, ask in (("in quotes", quote), ("in quotes, one letter changed", quote_changed)):
+        places = [place_of(store, text, names[a.file]) for a in answers if (text := ask(a.text))]
+        rows.append(_row(way, "", places, None))
+    kinds: dict[str, list[float]] = defaultdict(list)
+    for weight in WEIGHTS:
+        with weighing(weight):
+            places = [place_of(store, plain(a.text), names[a.file]) for a in answers]
+            if weight == usual:
+                for answer, place in zip(answers, places, strict=True):
+                    kinds[answer.kind].append(place)
+            rows.append(_row("without", f"{weight}", places, None if photos is None else precision(store, photos)))
+    rows += [_row(f"without: {kind}", f"{usual}", places, None) for kind, places in sorted(kinds.items())]
+    title = f"{len(answers)} texts of {len({a.file for a in answers})} pages, among {len(store)} images"
+    return {"title": title, "rows": rows, "half": half, **circumstances()}
+
+
+usual = search.WRITTEN
+
+
+def read_answers(data: Path) -> list[Answer]:
+    """The different answers of queries.json, each with its page and kind."""
+    listed = json.loads((data / "queries.json").read_text("utf-8"))
+    every = [Answer(Path(q["file"]).name, q["kind"], " ".join(q["answer"].split())) for q in listed]
+    return [a for a in dict.fromkeys(every) if a.kind not in LEFT_OUT and tokens_of(a.text) and len(a.text) <= LONGEST]
+
+
+def half_of(file: str) -> str:
+    """Of a page."""
+    return "AB"[zlib.crc32(file.encode()) & 1]
+
+
+def plain(text: str) -> str:
+    """A text without quotes."""
+    return text.replace('"', " ")
+
+
+def quote(text: str) -> str:
+    """A text in quotes."""
+    return f'"{plain(text)}"'
+
+
+def quote_changed(text: str) -> str | None:
+    """A text in quotes with one letter changed; None for one without a word of five letters."""
+    words = plain(text).split()
+    number = max(range(len(words)), key=lambda i: len(words[i]) * words[i].isalpha(), default=0)
+    word = words[number]
+    if not word.isalpha() or len(word) < 5:
+        return None
+    middle = len(word) // 2
+    words[number] = word[:middle] + ("x" if word[middle].lower() != "x" else "k") + word[middle + 1 :]
+    return quote(" ".join(words))
+
+
+def place_of(store: Store, text: str, name: str) -> float:
+    """How many images come before one, of a search for a text; those of the same score count a half. inf: not found."""
+    try:
+        hits = store.search(text, LISTED)
+    except QueryError:
+        return float("inf")
+    scores = {hit.name: hit.score for hit in hits}
+    if name not in scores:
+        return float("inf")
+    mine = scores[name]
+    return sum((score > mine) + (score == mine) / 2 for other, score in scores.items() if other != name)
+
+
+def precision(store: Store, photos: Path) -> float:
+    """Mean average precision of the names of things, over all images of the store."""
+    found = []
+    folder = read_folder(photos)
+    for thing in folder.names:
+        right = {image.file for image in folder.images if any(o.thing == thing for o in image.outlines)}
+        if right:
+            ranked = [hit.name.rpartition("/")[2] in right for hit in store.search(thing, len(store))]
+            hits = np.flatnonzero(ranked)
+            found.append(float((np.arange(1, len(hits) + 1) / (hits + 1)).sum() / len(right)))
+    return float(np.mean(found))
+
+
+@contextmanager
+def weighing(weight: float) -> Iterator[None]:
+    """Searches with another weight of what is written."""
+    before = search.WRITTEN
+    search.WRITTEN = weight
+    try:
+        yield
+    finally:
+        search.WRITTEN = before
+
+
+def _row(way: str, weight: str, places: Sequence[float], photographs: float | None) -> dict[str, Any]:
+    first, five = (float(np.mean([place < most for place in places])) for most in (1, TOP))
+    shown = "" if photographs is None else f"{photographs:.3f}"
+    return {
+        "cells": (way, weight, str(len(places)), f"{first:.3f}", f"{five:.3f}", shown),
+        "what": way, "weight": weight, "questions": len(places), "first": round(first, 4), "among_five": round(five, 4),
+        "map": photographs,
+    }  # fmt: skip

@@ -1,0 +1,308 @@
+"""Search by what is written: a question's words against the texts that the index keeps.
+
+    receipt "Tan Woon"      receipt: looked for in the pictures, and in what is written; Tan Woon: must be written
+
+* **Quoted text** must be written there: its tokens in a row (FTS5's phrase). Where too few images have it so, texts
+  like it count, too, for readers make errors: at most one letter in five wrong, no digit; lost and additional spaces
+  are no errors. An image's share is 1 - errors / letters.
+* **Other words** raise images that have them written: an image's share of a phrase is the share of the phrase's words
+  that it has, each weighted by its idf, log(1 + (N - n + 1/2) / (n + 1/2)). A word with one wrong letter counts
+  1 - 1 / letters. This is not bm25, which for a word of most of 100,000 images takes FTS5 a second.
+* Candidates come from the rare words alone: no more than COMMON images of a word are looked at.
+* FTS5 gets tokens of words.py and nothing else: letters and digits, each in quotes, as a bound value.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.errors import QueryError
+from foveate.reading.words import Word, Words
+from foveate.relevance.query import Query
+from foveate.store.index import Index
+from foveate.store.words import tokens_of
+
+Tokens = tuple[str, ...]
+QUOTED = re.compile(r"[\"“”„«»「」『』]([^\"“”„«»「」『』]*)[\"“”„«»「」『』]")
+WRITTEN = 0.8  # what a phrase counts that is written and not seen; docs/store.md has how it was chosen
+COMMON = 5000  # images of one word that are looked at
+MOST = 4096  # images that have a quoted text
+CLOSER = 100  # images whose texts are compared letter by letter with a quoted text that is read wrongly
+LETTERS = 5  # for each so many, one may be wrong
+SHORTEST = 5  # letters of a word that is found with one of them wrong
+MOST_TOKENS = 64  # of a question
+GAP = "\0" * 20
+FAR = 10_000  # errors: more than any text has
+ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+
+
+class Asked(NamedTuple):
+    """What a question asks of the writing.
+
+    Attributes:
+        rest: the question without its quoted texts.
+        quoted: tokens of each of those.
+    """
+
+    rest: str
+    quoted: tuple[Tokens, ...]
+
+
+def read_quotes(text: str) -> Asked:
+    """A question -> its quoted texts and the rest. A quote without its other end is a character like others.
+
+    Raises QueryError for a quoted text without a letter or digit.
+    """
+    quoted = []
+    for inside in QUOTED.findall(text):
+        tokens = tuple(tokens_of(inside)[:MOST_TOKENS])
+        if not tokens and inside.strip():
+            raise QueryError(
+                f'"{inside}" in quotes', expected="a text with a letter or a digit", fix="leave the quotes out"
+            )
+        if tokens:
+            quoted.append(tokens)
+    return Asked(QUOTED.sub(" ", text), tuple(dict.fromkeys(quoted)))
+
+
+@dataclass(frozen=True)
+class Writing:
+    """The texts of one store's index, asked about one question. `images`: how many the store has, about."""
+
+    index: Index
+    images: int
+
+    # --- quoted text --------------------------------------------------------------------------------------------------
+
+    def find_quoted(self, quoted: Sequence[Tokens], enough: int) -> dict[int, float]:
+        """Images that have all of these texts, by id: the geometric mean of how well, in (0, 1]."""
+        exact = [self._match(_in_a_row(tokens), MOST) for tokens in quoted]
+        both = set.intersection(*map(set, exact))
+        if len(both) >= enough:
+            return dict.fromkeys(sorted(both), 1.0)
+        shares: list[Mapping[int, float]] = []
+        for tokens, ids in zip(quoted, exact, strict=True):
+            near = self._alike(tokens) if len(ids) < MOST else {}
+            shares.append({**near, **dict.fromkeys(ids, 1.0)})
+        every = set(shares[0]).intersection(*shares[1:])
+        return {id: math.prod(share[id] for share in shares) ** (1 / len(shares)) for id in sorted(every)}
+
+    def _alike(self, tokens: Tokens) -> dict[int, float]:
+        """Images that have a text like this, by id, with its share."""
+        joined = ["".join(tokens), *map("".join, pairwise(tokens))] if len(tokens) > 1 else []
+        ways = [[*self.similar(token), *self._split(token)] for token in tokens]
+        ways.append([(token,) for token in self._known(joined)])
+        found: dict[int, float] = {}
+        for several in ways:
+            ids = {id for way in several for id in self._match(_in_a_row(way), COMMON)}
+            for id in ids if len(ids) < COMMON else ():
+                found[id] = found.get(id, 0.0) + self.weigh(len(ids))
+        best = sorted(found, key=lambda id: (-found[id], id))[:CLOSER]
+        texts = self.texts(best)
+        wanted, alike = "".join(tokens), {token for several in ways for way in several for token in way}
+        parts = [_around(text.split(), alike, len(tokens)) for text in texts.values()]
+        out = {}
+        for id, (errors, _) in zip(texts, align(wanted, parts), strict=True):
+            if errors * LETTERS <= len(wanted):
+                out[id] = 1 - errors / len(wanted)
+        return out
+
+    # --- other words --------------------------------------------------------------------------------------------------
+
+    def find_words(self, tokens: Sequence[str], most: int) -> list[int]:
+        """Ids of the images that have the largest shares of these words, rare ones first."""
+        found: dict[int, float] = {}
+        common = []
+        for token in dict.fromkeys(tokens):
+            best: dict[int, float] = {}
+            for (way,), share in self.similar(token).items():
+                ids = self._match(_in_a_row((way,)), COMMON)
+                if len(ids) == COMMON:
+                    common.append(token)
+                    continue
+                for id in ids:
+                    best[id] = max(best.get(id, 0.0), share * self.weigh(len(ids)))
+            for id, share in best.items():
+                found[id] = found.get(id, 0.0) + share
+        if not found and common:  # words that are everywhere: those that have all of them
+            return self._match(" AND ".join(f'"{token}"' for token in common), most)
+        return sorted(found, key=lambda id: (-found[id], id))[:most]
+
+    def shares(self, phrases: Sequence[Tokens], ids: Sequence[int]) -> NDArray[np.float32]:
+        """How much of each phrase's words images have: float32 [images, phrases] in [0, 1], 0 without words."""
+        texts = self.texts(ids)
+        known = {token: self.similar(token) for tokens in phrases for token in tokens}
+        weights = {token: self.weigh(len(self._match(_in_a_row((token,)), COMMON))) for token in known}
+        out = np.zeros((len(ids), len(phrases)), np.float32)
+        for row, id in enumerate(ids):
+            have = set(texts.get(id, "").split())
+            if not have:
+                continue
+            has = {t: max((share for (way,), share in known[t].items() if way in have), default=0.0) for t in known}
+            for column, tokens in enumerate(phrases):
+                if tokens:
+                    total = sum(weights[token] for token in tokens)
+                    out[row, column] = sum(weights[token] * has[token] for token in tokens) / total
+        return out
+
+    # --- the index ----------------------------------------------------------------------------------------------------
+
+    def weigh(self, images: int) -> float:
+        """The idf of a word that so many images have."""
+        return math.log(1 + (max(self.images, images) - images + 0.5) / (images + 0.5))
+
+    def texts(self, ids: Sequence[int]) -> dict[int, str]:
+        """The texts of images, by id; those without words are left out."""
+        out: dict[int, str] = {}
+        for start in range(0, len(ids), 500):
+            few = tuple(ids[start : start + 500])
+            marks = ", ".join("?" * len(few))
+            found = self.index.ask(f"SELECT rowid, text FROM writing WHERE rowid IN ({marks})", few)
+            out |= {id: text for id, text in found if type(text) is str}
+        return out
+
+    def similar(self, token: str) -> dict[Tokens, float]:
+        """The token, and those of the store with one letter that differs, each with its share."""
+        kept = self._similar.get(token)
+        if kept is None:
+            kept = self._similar[token] = {(token,): 1.0}
+            if len(token) >= SHORTEST and not any(c.isdigit() for c in token):
+                share = 1 - 1 / len(token)
+                kept |= {(other,): share for other in self._known(sorted(_with_one_error(token)))}
+        return kept
+
+    @cached_property
+    def _similar(self) -> dict[str, dict[Tokens, float]]:
+        return {}
+
+    def _split(self, token: str) -> list[Tokens]:
+        """Pairs of tokens of the store that together are this one: a space that the reader saw, or lost."""
+        cuts = [(token[:i], token[i:]) for i in range(3, len(token) - 2)]
+        known = set(self._known(sorted({part for pair in cuts for part in pair})))
+        return [pair for pair in cuts if known.issuperset(pair)]
+
+    def _known(self, tokens: Sequence[str]) -> list[str]:
+        """Those of these tokens that some image has, or had."""
+        out = []
+        for start in range(0, len(tokens), 500):
+            few = tuple(tokens[start : start + 500])
+            marks = ", ".join("?" * len(few))
+            found = self.index.ask(f"SELECT token FROM tokens WHERE token IN ({marks})", few)
+            out += [token for (token,) in found if type(token) is str and token.isalnum()]
+        return out
+
+    def _match(self, expression: str, most: int) -> list[int]:
+        statement = "SELECT rowid FROM writing WHERE writing MATCH ? LIMIT ?"
+        return [id for (id,) in self.index.ask(statement, (expression, most))]
+
+
+def _in_a_row(tokens: Sequence[str]) -> str:
+    return '"' + " ".join(tokens) + '"'
+
+
+def _around(tokens: Sequence[str], alike: Container[str], reach: int) -> list[str]:
+    """What stands around tokens of a text, with a gap between parts: comparing letters takes time."""
+    near = sorted({j for i, token in enumerate(tokens) if token in alike for j in range(i - reach, i + reach + 1)})
+    out: list[str] = []
+    for before, place in pairwise([-1, *(j for j in near if 0 <= j < len(tokens))]):
+        out += [GAP] * (place > before + 1) + [tokens[place]]
+    return out
+
+
+def _with_one_error(token: str) -> set[str]:
+    """Texts that become the token by one letter: put in, left out, replaced, or two exchanged."""
+    letters = sorted({*ALPHABET, *token})
+    out = set()
+    for i in range(len(token) + 1):
+        left, right = token[:i], token[i:]
+        out |= {left + letter + right for letter in letters}
+        if right:
+            out |= {left + letter + right[1:] for letter in letters} | {left + right[1:]}
+        if len(right) > 1:
+            out.add(left + right[1] + right[0] + right[2:])
+    return out - {token, ""}
+
+
+def align(wanted: str, texts: Sequence[Sequence[str]]) -> list[tuple[int, tuple[int, int]]]:
+    """Where texts, as tokens, have something like `wanted`: the fewest errors, and the tokens [from, to) alike.
+
+    An error is a letter too many, too few or another one, also a digit for a letter; another digit, one too many or too
+    few count as FAR. Spaces count nothing, but what is found begins and ends with a token, or that is an error.
+    """
+    if not texts:
+        return []
+    lines = ["".join(tokens) for tokens in texts]
+    n = max(map(len, lines))
+    letters = np.array([list(line.ljust(n, "\0")) for line in lines]).reshape(len(lines), n)
+    empty = letters == "\0"
+    numeric = np.char.isdigit(letters)
+    ends = [np.cumsum([0, *map(len, tokens)]) for tokens in texts]
+    edge = np.ones((len(lines), n + 1), np.int64)
+    for row, places in zip(edge, ends, strict=True):
+        row[places] = 0
+    extra = np.zeros_like(edge)  # errors of all letters before, were they too many
+    np.cumsum(np.where(numeric | empty, FAR, 1), 1, out=extra[:, 1:])
+    steps = np.broadcast_to(np.arange(n + 1), edge.shape)
+    errors, begins = edge.copy(), steps.copy()  # of what ends at each place; where that begins
+    for letter in wanted:
+        digit = letter.isdigit()
+        other = np.where(letters == letter, 0, np.where(empty | (numeric & digit), FAR, 1))
+        new, origin = errors + (FAR if digit else 1), begins.copy()
+        same = errors[:, :-1] + other
+        better = same < new[:, 1:]
+        new[:, 1:][better], origin[:, 1:][better] = same[better], begins[:, :-1][better]
+        least = np.minimum.accumulate(new - extra, 1)
+        where = np.maximum.accumulate(np.where(new - extra == least, steps, 0), 1)
+        errors, begins = least + extra, np.take_along_axis(origin, where, 1)
+    errors += edge
+    out = []
+    for row, begin, places in zip(errors, begins, ends, strict=True):
+        end = int(row.argmin())
+        first = int(np.searchsorted(places, begin[end], side="right")) - 1
+        out.append((int(row[end]), (first, int(np.searchsorted(places, end, side="left")))))
+    return out
+
+
+def words_of_phrases(query: Query | None, rest: str) -> list[Tokens]:
+    """Tokens of each phrase that is asked for, with the numbers, then of all of them; without a query, of the text."""
+    every = tuple(dict.fromkeys(tokens_of(rest)))[:MOST_TOKENS]
+    if query is None or not query.phrases:
+        return [every] if every else []
+    phrases = [tokens_of(query.phrases[i]) for i in query.asked()]
+    named = {token for tokens in phrases for token in tokens}
+    numbers = [token for token in every if token.isdigit() and token not in named]
+    every = tuple(token for token in every if token in named) + tuple(numbers)
+    return [*(tuple(dict.fromkeys([*tokens, *numbers])) for tokens in phrases), every]
+
+
+def find_words(words: Words, quoted: Sequence[Tokens], others: Sequence[Tokens]) -> tuple[Word, ...]:
+    """The words of an image that a question asked for: those of its quoted texts, and those that are like others."""
+    tokens = [(token, number) for number, text in enumerate(words.texts) for token in tokens_of(text)]
+    plain = [token for token, _ in tokens]
+    chosen: set[int] = set()
+    for wanted in quoted:
+        n = len(wanted)
+        places = [i for i in range(len(plain) - n + 1) if tuple(plain[i : i + n]) == wanted]
+        for first in places:
+            chosen |= {number for _, number in tokens[first : first + n]}
+        if not places:
+            ((errors, (first, end)),) = align("".join(wanted), [plain])
+            if errors * LETTERS <= len("".join(wanted)):
+                chosen |= {number for _, number in tokens[first:end]}
+    every = {token for several in others for token in several}
+    alike = {way for token in every if _may_err(token) for way in _with_one_error(token)} | every
+    chosen |= {number for token, number in tokens if token in alike}
+    return tuple(words[number] for number in sorted(chosen))
+
+
+def _may_err(token: str) -> bool:
+    return len(token) >= SHORTEST and not any(c.isdigit() for c in token)
