@@ -43,11 +43,12 @@ from foveate.store.format import Space
 from foveate.store.reader import RETRIES, Reader, Vectors, log
 from foveate.store.texture import StoredTexture
 from foveate.store.words import tokens_of
-from foveate.store.writing import WRITTEN, Tokens, Writing, find_words, read_quotes, words_of_phrases
+from foveate.store.writing import Tokens, WrittenTexts, find_words, read_quotes, words_of_phrases
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
 CHUNK = 2**16  # images of one product: its scores stay in the processor's cache
+WRITTEN = 0.8  # what a phrase counts that is written and not seen; docs/store.md has how it was chosen
 LEAST = 0.01  # of a word beside quoted text, that no image shows
 RERANKED, FACTOR = 50, 5  # images that are searched exactly: at least so many, and so many for each that is wanted
 
@@ -62,7 +63,7 @@ class Listed:
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class Sought:
     """What a query asks for: in the pictures, None for nothing; quoted texts; words of each phrase, and of all."""
 
     query: Query | None
@@ -82,7 +83,7 @@ class Hit:
     name: str
     score: float
     query: str
-    _asked: Question
+    _asked: Sought
     _texture: Callable[[], StoredTexture]
     _score: Callable[[Texture, str], Relevance]
 
@@ -123,7 +124,7 @@ def _check_some(texts: Sequence[str]) -> None:
         raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
 
 
-def read_question(reader: Reader, encoder: Encoder, text: str) -> Question:
+def seek(reader: Reader, encoder: Encoder, text: str) -> Sought:
     """What a query asks of a store. Raises QueryError; warns of quoted text that nobody can look for."""
     check_text(text)
     asked = read_quotes(text)
@@ -136,7 +137,7 @@ def read_question(reader: Reader, encoder: Encoder, text: str) -> Question:
             )
             message = f"{why}: what is in quotes is looked for in the pictures, not in what is written"
             warnings.warn(f"{message}; foveate index FOLDER -o STORE --read adds what is written", ReadingWarning, 4)
-        return Question(prepare(encoder, text))
+        return Sought(prepare(encoder, text))
     query = None
     try:
         if any(character.isalnum() for character in asked.rest):
@@ -145,7 +146,7 @@ def read_question(reader: Reader, encoder: Encoder, text: str) -> Question:
         if not asked.quoted and not tokens_of(asked.rest):
             raise
     query = query if query is not None and query.phrases else None
-    return Question(query, asked.quoted, tuple(words_of_phrases(query, asked.rest)))
+    return Sought(query, asked.quoted, tuple(words_of_phrases(query, asked.rest)))
 
 
 def search(
@@ -165,7 +166,7 @@ def search(
     size = reranked(reader, k) if rerank is None else max(check_int("rerank", rerank), k)
     _check_some(texts)
     matched = match_encoder(reader.identity.encoder, encoder)
-    questions = [read_question(reader, matched, text) for text in texts]
+    questions = [seek(reader, matched, text) for text in texts]
     seen = [question.query for question in questions if question.query is not None and not question.quoted]
     found: list[list[Hit]] = []
     for _ in range(RETRIES):
@@ -196,14 +197,14 @@ def _scan(reader: Reader, queries: Sequence[Query], encoder: Encoder, size: int)
 
 
 def _candidates(
-    reader: Reader, encoder: Encoder, question: Question, visual: list[int], k: int, size: int
+    reader: Reader, encoder: Encoder, question: Sought, visual: list[int], k: int, size: int
 ) -> dict[int, float]:
     """Ids of the images to search exactly, and how well each has what is in quotes. `visual`: the short list."""
     if not reader.index.texts:
         return dict.fromkeys(visual, 1.0)
-    writing = Writing(reader.index, _images(reader))
+    writing = WrittenTexts(reader.index, _images(reader))
     if not question.quoted:
-        return dict.fromkeys([*visual, *writing.find_words(question.words[-1], RERANKED)], 1.0)
+        return dict.fromkeys([*visual, *writing.find_having(question.words[-1], RERANKED)], 1.0)
     found = writing.find_quoted(question.quoted, k)
     best = sorted(found, key=lambda id: (-found[id], id))
     if len(best) > size and question.query is not None:  # of those that have it, the ones that look like the rest
@@ -230,7 +231,7 @@ def reranked(reader: Reader, k: int) -> int:
 def _rank(
     reader: Reader,
     encoder: Encoder,
-    question: Question,
+    question: Sought,
     text: str,
     candidates: Mapping[int, float],
     k: int,
@@ -241,7 +242,7 @@ def _rank(
     ids, query = list(candidates), question.query
     written = np.zeros((len(ids), 0), np.float32)
     if reader.index.texts:
-        written = Writing(reader.index, _images(reader)).shares(question.words, ids)
+        written = WrittenTexts(reader.index, _images(reader)).shares(question.words, ids)
     scored: list[tuple[float, int, str, str]] = []
     for row, id in enumerate(ids):
         try:
@@ -254,7 +255,7 @@ def _rank(
         peaks = np.zeros(0, np.float32)
         if query is not None:
             peaks = peak_confidences(texture, query, encoder.calibration, negatives)
-        worth = combine(peaks, written[row], [candidates[id]] * len(question.quoted))
+        worth = join_factors(peaks, written[row], [candidates[id]] * len(question.quoted))
         if worth > 0:
             scored.append((-worth, id, path, name))
     scored.sort()
@@ -268,7 +269,7 @@ def _rank(
     ]
 
 
-def combine(peaks: Floats, written: Floats, quoted: Sequence[float]) -> float:
+def join_factors(peaks: Floats, written: Floats, quoted: Sequence[float]) -> float:
     """The score of an image: from the peaks of the phrases [p]; how much of the words of each of them, and of all, is
     written in it [p + 1], or [0] where nobody read it; and how well it has what is in quotes."""
     factors = peaks

@@ -33,7 +33,6 @@ from foveate.store.words import tokens_of
 
 Tokens = tuple[str, ...]
 QUOTED = re.compile(r"[\"“”„«»「」『』]([^\"“”„«»「」『』]*)[\"“”„«»「」『』]")
-WRITTEN = 0.8  # what a phrase counts that is written and not seen; docs/store.md has how it was chosen
 COMMON = 5000  # images of one word that are looked at
 MOST = 4096  # images that have a quoted text
 CLOSER = 100  # images whose texts are compared letter by letter with a quoted text that is read wrongly
@@ -45,7 +44,7 @@ FAR = 10_000  # errors: more than any text has
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 
-class Asked(NamedTuple):
+class Quotes(NamedTuple):
     """What a question asks of the writing.
 
     Attributes:
@@ -57,7 +56,7 @@ class Asked(NamedTuple):
     quoted: tuple[Tokens, ...]
 
 
-def read_quotes(text: str) -> Asked:
+def read_quotes(text: str) -> Quotes:
     """A question -> its quoted texts and the rest. A quote without its other end is a character like others.
 
     Raises QueryError for a quoted text without a letter or digit.
@@ -71,11 +70,11 @@ def read_quotes(text: str) -> Asked:
             )
         if tokens:
             quoted.append(tokens)
-    return Asked(QUOTED.sub(" ", text), tuple(dict.fromkeys(quoted)))
+    return Quotes(QUOTED.sub(" ", text), tuple(dict.fromkeys(quoted)))
 
 
 @dataclass(frozen=True)
-class Writing:
+class WrittenTexts:
     """The texts of one store's index, asked about one question. `images`: how many the store has, about."""
 
     index: Index
@@ -118,7 +117,7 @@ class Writing:
 
     # --- other words --------------------------------------------------------------------------------------------------
 
-    def find_words(self, tokens: Sequence[str], most: int) -> list[int]:
+    def find_having(self, tokens: Sequence[str], most: int) -> list[int]:
         """Ids of the images that have the largest shares of these words, rare ones first."""
         found: dict[int, float] = {}
         common = []
