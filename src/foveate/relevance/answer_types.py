@@ -31,7 +31,7 @@ _UNIT = (
 )
 # (type, pattern, weight); all without regard to case.
 _PATTERNS: tuple[tuple[str, str, float], ...] = (
-    ("date", r"(?<![\d.,/-])\d{1,4}\s?[./\-]\s?\d{1,2}\s?[./\-]\s?\d{1,4}(?![\d/])", 1.0),
+    ("date", r"(?<![\d.,/])\d{1,4}\s?([./\-])\s?\d{1,2}\s?\1\s?\d{1,4}(?!\d|\1)", 1.0),
     ("date", r"\b\d{4}\s?年\s?\d{1,2}\s?月(?:\s?\d{1,2}\s?日)?", 1.0),
     ("date", rf"\b\d{{1,2}}(?:st|nd|rd|th|er|[.ºª])?[\s\-/.]{{0,2}}(?:of |de |di )?{_MONTH}(?![a-z])"
              r"[\s\-,/.']{0,3}(?:de )?(?:\d{4}|\d{2})?\b", 1.0),
