@@ -154,8 +154,8 @@ def build_texture(
             flat, rank=min(DEFAULT_RANK, encoder.width) if rank is None else rank, error=error, metric=metric
         )
     z = small.z.reshape(*grid.shape, -1)
-    if words is not None:
-        names = [name for name in names if name != "text"]  # their boxes are that channel
+    if words is not None and text == "auto":
+        text = "pp-ocrv3"  # the words' own boxes come on top, and need no second look by their reader's detector
     planes, made_by = build_planes(names, picture.rgb, z, provider=segments, detector=text, depth=depth)
     texture = Texture(
         grid=grid,

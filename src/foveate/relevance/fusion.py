@@ -18,7 +18,7 @@ any object with a name and a `fuse` method.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypedDict, runtime_checkable
 
 import cv2
@@ -43,6 +43,7 @@ ENTERS, CERTAIN = 0.25, 0.5  # confidences of what was read, from which on it en
 PIECES, WRITING = (6, 10), (0.035, 0.05)  # pieces of writing, and their share of the image: of no page, of a page
 UNREAD = 0.5  # weight of a page's writing that was not read: it is never found for certain
 IN_ROWS, DOWN = 0.7, 0.5  # what a row full of writing loses, and the lower end of a page
+BESIDE_WORDS = 0.1  # weight of all writing where the words that are asked for are known
 WRITTEN = 0.05  # the least score of a word where words are asked for: other words come before blank paper
 _READ = Layout("scorers", ("edge_on", "edge_off", "high_pass", "edge_distance", "saliency", "motion", "eccentricity"))
 
@@ -362,6 +363,15 @@ def _on_thing(words: Words, parts: Mapping[str, Floats], thing: str, texture: Te
     return np.asarray(1 - seen * (1 - on / max(float(on.max()), 1e-6)), np.float32)
 
 
+def _follow(texture: Texture, found: Floats, cue: Cue, reasons: dict[str, Floats]) -> Floats:
+    """The map after a cue, if the texture holds its plane; adds it to `reasons`."""
+    plane = plane_of(texture, cue.channel)
+    if plane is None:
+        return found
+    reasons[cue.channel] = plane
+    return follow(found, cue, plane)
+
+
 def combine(
     texture: Texture, cues: tuple[Cue, ...], reasons: dict[str, Floats], options: ScoreOptions, reading: Reading | None
 ) -> Floats:
@@ -372,16 +382,17 @@ def combine(
         share = np.float32(options.smoothing)
         found = (1 - share) * found
         found += share * reasons["segment"]
-    for cue in cues if options.cues else ():
-        if cue.channel == "text" and reading is not None and reading.words and reading.weight > 0:
-            continue  # which words are asked for is known
-        plane = plane_of(texture, cue.channel)
-        if plane is not None:
-            reasons[cue.channel] = plane
-            found = follow(found, cue, plane)
+    followed = cues if options.cues else ()
+    known = reading is not None and bool(reading.words) and reading.weight > 0
+    for cue in followed:
+        if not (known and cue.channel == "text"):
+            found = _follow(texture, found, cue, reasons)
     if reading is not None:
         reasons["reading"] = reading.map
         found = np.maximum(np.float32(1 - reading.silence) * found, np.float32(reading.weight) * reading.map)
+        for cue in followed:
+            if known and cue.channel == "text":  # which words are asked for is known; others come before blank paper
+                found = _follow(texture, found, replace(cue, weight=BESIDE_WORDS), reasons)
     if options.prior is not None:
         reasons["prior"] = options.prior
         share = np.float32(options.prior_weight)

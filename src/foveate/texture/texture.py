@@ -330,7 +330,10 @@ class Texture(Frozen):
         return self.with_words(read_words(self.pixel, reader))
 
     def with_words(self, words: Words) -> Texture:
-        """A new texture with these words, and their boxes as its channel "text"."""
+        """A new texture with these words, and their boxes in its channel "text".
+
+        Writing that was found before the image was first read stays in that channel: a reader does not get all of it.
+        """
         words = check_type("words", words, Words, fix="Words.of([Word(text, box), ...], 'mine') makes them")
         if (words.boxes < 0).any() or (words.boxes[:, 2:] > (self.grid.height, self.grid.width)).any():
             raise OptionError(
@@ -338,8 +341,11 @@ class Texture(Frozen):
                 expected="(y0, x0, y1, x1) in pixels of this image",
                 fix="scale the boxes to it",
             )
-        plane = words.mask(native_shape("quarter", self.grid), self.grid)
-        return replace(self.with_channel("text", plane, made_by=words.reader), words=words)
+        plane, made_by = words.mask(native_shape("quarter", self.grid), self.grid), words.reader
+        if self.words is None and self.has("text"):
+            plane = np.maximum(plane, self.channel("text"))
+            made_by += f", {self.made_by['text']}" if "text" in self.made_by else ""
+        return replace(self.with_channel("text", plane, made_by=made_by), words=words)
 
     def tokens(self, grid: Grid | None = None, layout: Layout | str = FULL40) -> Floats:
         """The token table: one contiguous row of all channels per cell, float32 [grid.count, len(layout)].
