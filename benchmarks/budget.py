@@ -4,8 +4,9 @@
 
 FOLDER is that of `benchmarks text`: images and polygons of their writing, here with those marked "ignore" (too small
 to read). A cell lies on writing where polygons cover a quarter of it. Writing kept: kept cells on writing, of its
-cells or of the budget, whichever is fewer; legible: of those not marked, in images that have any. Beside questions about writing, one about a thing that is not there, and the
-best cells of the map itself. Intervals as in agreement.py, over images.
+cells or of the budget, whichever is fewer; legible: of those not marked, in images that have any. Beside questions
+about writing, one about a thing that is not there, and the best cells of the map itself. Intervals as in agreement.py,
+over images.
 """
 
 from __future__ import annotations

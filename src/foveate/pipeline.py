@@ -215,7 +215,7 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
 
 
 def _prepared(texture: Texture, encoder: Encoder, text: str) -> Query:
-    """The question for its encoder; of a page, or an image that was read, it need not name a thing ("who is it from?")."""
+    """The question for its encoder. Of a page, or an image that was read, it need not name a thing: "who sent it?"."""
     try:
         return prepare(encoder, text)
     except QueryError:

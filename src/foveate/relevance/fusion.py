@@ -2,7 +2,8 @@
 
 The order is fixed. Each cell of the question's map takes a share of its segment's mean, as things are most often whole
 segments; cues (cues.py) follow; what was read takes its place as far as the answer is written (reading.py), and on a
-page that nobody read its writing, at half height, unless the thing asked for is detected; the prior is mixed in; and a fusion combines the result, "participation", with
+page that nobody read its writing, at half height, unless the thing asked for is detected; the prior is mixed in; and a
+fusion combines the result, "participation", with
 
     information   = 0.4 max(edge_on, edge_off) + 0.3 high_pass + 0.3 (1 - edge_distance)      what is in the pixels
     perspective   = (0.6 saliency + 0.4 motion) (1 - 0.5 eccentricity)                        what stands out

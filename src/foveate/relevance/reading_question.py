@@ -60,8 +60,8 @@ _HOUSES = (
 )
 _WRITING = r"(?:words?|writing|text|letters|lettering|inscription|caption|message|print|numbers?|name|logo)"
 _CARRIERS = frozenset(  # things that writing stands on, though some are names of fields, too
-    "sign signs label labels plate plates board boards poster banner screen display ticket card cup shirt box book bottle "
-    "store shop van truck bus tag badge cover sticker".split()
+    "sign signs label labels plate plates board boards poster banner screen display ticket card cup shirt box book "
+    "bottle store shop van truck bus tag badge cover sticker".split()
 )
 _ARTICLE = r"(?:the|a|an|this|that|his|her|its|their|my|your)\s+"
 _QUOTES = re.compile(r"[\"“”„«»]([^\"“”„«»]+)[\"“”„«»]|(?<!\w)['‘‚]([^'’‘]+)['’](?!\w)")
