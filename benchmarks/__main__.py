@@ -2,7 +2,22 @@
 
 import typer
 
-from benchmarks import basis, budget, channels, failures, fusion, index, query, refine, store, text, video, vlm, writing
+from benchmarks import (
+    basis,
+    budget,
+    channels,
+    failures,
+    fusion,
+    index,
+    query,
+    reading,
+    refine,
+    store,
+    text,
+    video,
+    vlm,
+    writing,
+)
 from foveate.cli.main import run
 
 app = typer.Typer(
@@ -11,7 +26,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="The numbers of the README come from here.",
 )
-for benchmark in (query, channels, fusion, refine, text, budget, failures, video, store, writing, index, basis, vlm):
+for benchmark in (
+    query, channels, fusion, refine, text, reading, budget, failures, video, store, writing, index, basis, vlm
+):  # fmt: skip
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ those of its installation ("tesseract:deu+eng"). It finds by itself how a page i
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -59,7 +60,8 @@ class TesseractReader:
         _, png = cv2.imencode(".png", bgr, [cv2.IMWRITE_PNG_COMPRESSION, 1])
         command = [program, "stdin", "stdout", "--psm", "1", *(("-l", self.languages) if self.languages else ()), "tsv"]
         limit = SECONDS + A_MEGAPIXEL * bgr.size / 3e6
-        done = subprocess.run(command, input=png.tobytes(), capture_output=True, timeout=limit, check=False)
+        alone = {"OMP_THREAD_LIMIT": "1", **os.environ}  # its threads wait for one another, and are no faster
+        done = subprocess.run(command, input=png.tobytes(), capture_output=True, timeout=limit, check=False, env=alone)
         if done.returncode:
             why = printable(done.stderr.decode("utf-8", "replace")[-200:])
             raise OptionError(

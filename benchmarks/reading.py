@@ -1,0 +1,147 @@
+"""How well and how fast do readers read? Words of known answers that are found at their place.
+
+`measure(folder)`: a folder with queries.json, [{"file", "answer", "regions": [[x0, y0, x1, y1], ...]}], and images.tar,
+images/ or the images themselves beside it. A word of an answer is read where an equal one (letters and digits only,
+lower case) stands inside the answer's boxes; it is read as a part where it lies within what was read there. Seconds are
+those of the processor, of this process and of programs that it calls.
+
+With `turn`, pages are turned by 0, 1, 2 and 3 quarters, one after the other: which turns does the reader find?
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from benchmarks.common import show
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.evaluate.coco import open_images
+from foveate.cli.terminal import counting, print_json
+from foveate.core.errors import MissingExtraError, ModelFilesError, OptionError
+from foveate.reading.order import stand_upright
+from foveate.reading.read import find_reader, read_words
+
+COLUMNS = ("reader", "answers' words read", "as a part", "turns found", "words a page", "processor")
+READERS = ("rapidocr", "tesseract")
+NEAR = 8  # pixels that a word may lie outside the boxes of its answer
+
+ReadingData = Annotated[
+    Path, typer.Option("--data", help="Folder with queries.json (answers, regions) and its images.")
+]
+
+
+def command(
+    data: ReadingData,
+    limit: Annotated[int, typer.Option(help="Pages at most, spread over all; 0 is all.")] = 0,
+    turn: Annotated[bool, typer.Option("--turn", help="Turn pages by quarters.")] = False,
+) -> None:
+    """How well and how fast do readers read? Answers whose place is known."""
+    report = measure(data, limit, turn)
+    show(report, COLUMNS)
+    print_json(**report)
+
+
+def measure(folder: Path, limit: int = 0, turn: bool = False) -> dict[str, Any]:
+    """-> report: one row for each reader that is installed. Raises OptionError for another kind of folder."""
+    answers = read_answers(folder)
+    files = sorted(answers)
+    files = files[:: max(1, len(files) // limit)][:limit] if limit else files
+    sums = {name: np.zeros(6) for name in READERS if _is_installed(name)}
+    with open_images(folder) as find, counting("reading", len(files) * len(sums)) as progress:
+        for done, file in enumerate(files):
+            image, quarters = find(file), done % 4 if turn else 0
+            page = np.ascontiguousarray(np.rot90(image, -quarters))
+            for number, (name, total) in enumerate(sums.items()):
+                start = _processor()
+                words = read_words(page, name)
+                seconds = _processor() - start
+                boxes = stand_upright(words.boxes.astype(float), quarters)
+                boxes += np.tile([image.shape[0] * (quarters in (1, 2)), image.shape[1] * (quarters in (2, 3))], 2)
+                found = words.turned == (360 - 90 * quarters) % 360
+                total += [*count_read(answers[file], words.texts, boxes), found, len(words), seconds]
+                progress(done * len(sums) + number + 1)
+    return {
+        "title": f"{len(files)} pages{', turned by quarters' if turn else ''}; seconds of the processor a page",
+        "rows": [_row(name, total, len(files)) for name, total in sums.items()],
+        "missing": [name for name in READERS if name not in sums],
+        "data": str(folder),
+        **circumstances(),
+    }
+
+
+def read_answers(folder: Path) -> dict[str, list[tuple[list[str], NDArray[np.float64]]]]:
+    """By file: the words of each answer and the boxes (y0, x0, y1, x1) where they are. Raises OptionError."""
+    found: dict[str, list[tuple[list[str], NDArray[np.float64]]]] = {}
+    try:
+        for entry in json.loads((folder / "queries.json").read_text("utf-8")):
+            words = [plain for plain in map(plain_word, str(entry.get("answer") or "").split()) if plain]
+            if words:
+                boxes = np.array(entry["regions"], float).reshape(-1, 4)[:, [1, 0, 3, 2]]
+                found.setdefault(str(entry["file"]), []).append((words, boxes))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
+        found, why = {}, f" ({type(cause).__name__}: {cause})"
+    else:
+        why = ""
+    if not found:
+        raise OptionError(
+            f"'{folder}' has no queries.json with answers{why}",
+            expected='[{"file", "answer", "regions": [[x0, y0, x1, y1], ...]}, ...] beside its images',
+            fix="check the path",
+        )
+    return found
+
+
+def count_read(
+    answers: list[tuple[list[str], NDArray[np.float64]]], texts: tuple[str, ...], boxes: NDArray[np.float64]
+) -> tuple[int, int, int]:
+    """Of the words of these answers: how many are read, as a part of what was read, and how many there are."""
+    middles, plain = (boxes[:, :2] + boxes[:, 2:]) / 2, [plain_word(text) for text in texts]
+    equal = part = every = 0
+    for wanted, places in answers:
+        near = ((middles[:, None] >= places[:, :2] - NEAR) & (middles[:, None] <= places[:, 2:] + NEAR)).all(2).any(1)
+        here = [plain[i] for i in np.flatnonzero(near)]
+        equal += (Counter(wanted) & Counter(here)).total()
+        part += sum(word in "".join(here) for word in wanted)
+        every += len(wanted)
+    return equal, part, every
+
+
+def plain_word(text: str) -> str:
+    """Its letters and digits, in lower case."""
+    return re.sub(r"[\W_]", "", text.lower())
+
+
+def _row(name: str, total: NDArray[np.float64], pages: int) -> dict[str, Any]:
+    equal, part, every, turns, words, seconds = total.tolist()
+    values = {
+        "read": equal / max(every, 1),
+        "part": part / max(every, 1),
+        "turns": turns / pages,
+        "words": words / pages,
+        "seconds": seconds / pages,
+    }
+    cells = [f"{equal / max(every, 1):.3f}", f"{part / max(every, 1):.3f}", f"{turns:.0f} of {pages}"]
+    cells += [f"{words / pages:.0f}", f"{seconds / pages:.1f} s"]
+    return {"reader": name, "cells": [name, *cells], **{key: round(value, 4) for key, value in values.items()}}
+
+
+def _processor() -> float:
+    """Seconds of the processor so far, of this process and of those that it waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        find_reader(name).read(np.full((64, 64, 3), 255, np.uint8))  # loads its models, too
+    except (MissingExtraError, ModelFilesError):
+        return False
+    return True
