@@ -253,3 +253,19 @@ def test_the_command_takes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     code, said = run("look", "two.pdf", "the total")
     assert code == 1
     assert "has 2 pages" in said
+
+
+def test_filled_in_forms_and_hidden_layers_are_words() -> None:
+    filled = text((2, 4, 12, "Ada Lovelace"))
+    field = b"<< /Type /Annot /Subtype /Widget /FT /Tx /T (name) /Rect [100 500 300 520] /F 4 /AP << /N 5 0 R >> >>"
+    look = b"<< /Type /XObject /Subtype /Form /BBox [0 0 200 20] /Resources << /Font << /F 3 0 R >> >> /Length %d >>\n"
+    look = look % len(filled) + b"stream\n%s\nendstream" % filled
+    form = make_pdf(text((100, 530, 12, "Your name")), more=[field, look])
+    form = form.replace(b"/Type /Page /Parent", b"/Type /Page /Annots [4 0 R] /Parent")
+    form = form.replace(b"/Pages 2 0 R >>", b"/Pages 2 0 R /AcroForm << /Fields [4 0 R] >> >>")
+    words = load_page(form).words
+    assert words is not None
+    assert words.text == "Your name\nAda Lovelace"
+    hidden = load_page(make_pdf(b"BT 3 Tr /F 12 Tf 72 700 Td (read before) Tj ET")).words
+    assert hidden is not None
+    assert hidden.text == "read before"

@@ -23,7 +23,7 @@ from foveate.core.errors import FoveateError, OptionError, QueryError, ReadingWa
 from foveate.core.image import ImageSource, Picture, load_image
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
-from foveate.reading.pdf import Page, is_pdf, load_page
+from foveate.reading.pdf import PdfPage, is_pdf, load_page
 from foveate.reading.protocol import WordReader
 from foveate.reading.read import ReadBy, choose_reader, read_words
 from foveate.reading.words import Words
@@ -99,7 +99,7 @@ def encode(
 
 def open_source(
     image: ImageSource, page: int | None = None, value_range: tuple[float, float] | None = None
-) -> tuple[Picture, Page | None]:
+) -> tuple[Picture, PdfPage | None]:
     """An image, or a page of a PDF with its words. Raises what `encode` does for both."""
     if is_pdf(image):
         found = load_page(image, page)
@@ -109,7 +109,9 @@ def open_source(
     return load_image(image, value_range=value_range), None
 
 
-def _read(picture: Picture, layer: Page | None, read: bool | ReadBy | None, reader: WordReader | None) -> Words | None:
+def _read(
+    picture: Picture, layer: PdfPage | None, read: bool | ReadBy | None, reader: WordReader | None
+) -> Words | None:
     """The words of a texture: a PDF's own, where nobody is named to read it again; else what the reader finds."""
     if layer is not None and layer.words is not None and (read is None or (read is True and not layer.scanned)):
         return layer.words

@@ -39,7 +39,7 @@ Boxes = NDArray[np.float64]
 _lock = threading.Lock()  # PDFium knows no threads
 
 
-class Page(NamedTuple):
+class PdfPage(NamedTuple):
     """A page of a PDF.
 
     Attributes:
@@ -69,7 +69,7 @@ def is_pdf(source: ImageSource) -> TypeGuard[str | os.PathLike[str] | bytes]:
         return False
 
 
-def load_page(source: str | os.PathLike[str] | bytes, page: int | None = None) -> Page:
+def load_page(source: str | os.PathLike[str] | bytes, page: int | None = None) -> PdfPage:
     """A page of a PDF, from its path or its bytes. Pages count from 1; None is the only one.
 
     Raises:
@@ -116,7 +116,7 @@ def _number(page: int | None, pages: int, name: str) -> int:
     return check_int("page", 1 if page is None else page, 1, pages, fix=f"'{name}' has pages 1 to {pages}")
 
 
-def _load(document: Any, number: int, name: str) -> Page:
+def _load(document: Any, number: int, name: str) -> PdfPage:
     page = document[number - 1]
     if document.formenv is not None:
         page.flatten()  # what stands in forms becomes a part of the page, its letters too
@@ -129,7 +129,7 @@ def _load(document: Any, number: int, name: str) -> Page:
     words = _words(page, rgb.shape[:2], name)
     few = words is None or len(words) < STAMP
     scanned = few and _is_scanned(page, width * height)
-    return Page(Picture(np.ascontiguousarray(rgb), None, name), words, scanned)
+    return PdfPage(Picture(np.ascontiguousarray(rgb), None, name), words, scanned)
 
 
 def _is_scanned(page: Any, area: float) -> bool:
