@@ -11,6 +11,7 @@ from benchmarks import (
     index,
     query,
     reading,
+    reading_vlm,
     refine,
     store,
     text,
@@ -27,7 +28,8 @@ app = typer.Typer(
     help="The numbers of the README come from here.",
 )
 for benchmark in (
-    query, channels, fusion, refine, text, reading, budget, failures, video, store, writing, index, basis, vlm
+    query, channels, fusion, refine, text, reading, reading_vlm, budget, failures, video, store, writing, index,
+    basis, vlm,
 ):  # fmt: skip
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
 

@@ -80,7 +80,7 @@ def patches_of(vlm: VLM, rgb: np.ndarray) -> tuple[np.ndarray, TokenLayout]:
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("foveate.vlm.encode.encode", lambda *a, **k: None)  # no textures are needed
-            image = vlm.see(rgb)
+            image = vlm.see(rgb, read=False)
     finally:
         for hook in hooks:
             hook.remove()

@@ -61,6 +61,13 @@ def ask(
             "question goes; \\n is a new line."
         ),
     ] = None,
+    read: Annotated[
+        bool | None,
+        typer.Option(
+            "--read/--no-read",
+            help="Read what is written, which takes seconds (extra text) [default: where it looks like a page].",
+        ),
+    ] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Length of an answer, at most.")] = 64,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -91,7 +98,7 @@ def ask(
     records, notes = [], dict[str, None]()
     with waiting(f"asking {model}", None):
         start = time.perf_counter()
-        encoded = vlm.see(picture, mode="sparse" if mode == "sparse" else "drop")
+        encoded = vlm.see(picture, mode="sparse" if mode == "sparse" else "drop", read="auto" if read is None else read)
         see_seconds = time.perf_counter() - start
         for text in question:
             with warnings.catch_warnings(record=True) as caught:
@@ -125,6 +132,7 @@ def ask(
     print_json(
         image=str(image), model=model, encoder=encoder or "nano", mode=mode, method=method, budget=budget,
         load_seconds=round(load_seconds, 3), cells=encoded.tokens[0], see_seconds=round(see_seconds, 4),
+        words=None if (words := encoded.textures[0].words) is None else len(words),
         warnings=list(notes), questions=records,
     )  # fmt: skip
 

@@ -259,7 +259,7 @@ class Reading:
         weight: how far the map enters, in [0, 1].
         silence: share of the map of things that they take away, in [0, 1].
         written: whether the question asks for writing, whatever else is in the image.
-        words: the words, the best first.
+        words: the words that enter, the best first.
     """
 
     map: Floats
@@ -300,11 +300,12 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
     if question.on is not None:
         scores = scores * _on_thing(words, parts, question.on, texture)
     best = np.argsort(-scores, kind="stable")[:MOST_WORDS]
-    best = best[scores[best] > LEAST_WORD]
+    entered = scores * np.float32(weigh(found.confidence))
+    best = best[entered[best] > LEAST_WORD]
     named = tuple(
         Found(words.texts[i], (y0, x0, y1, x1), score, found.because.get(i, ""))
         for i, (y0, x0, y1, x1), score in zip(
-            best.tolist(), words.boxes[best].tolist(), scores[best].tolist(), strict=True
+            best.tolist(), words.boxes[best].tolist(), entered[best].tolist(), strict=True
         )
     )
     scores = np.maximum(scores, WRITTEN)

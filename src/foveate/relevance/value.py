@@ -23,7 +23,7 @@ class Found(NamedTuple):
     Attributes:
         text: as read.
         box: (y0, x0, y1, x1) in pixels.
-        score: in [0, 1].
+        score: as it entered the map, in [0, 1].
         because: why, in words: 'matches "total"', 'right of "total"'.
     """
 

@@ -24,6 +24,7 @@ from foveate.vlm.encoded import EncodedImage, Mode
 from foveate.vlm.families.family import Family, Indices, VisualFeatures
 from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.inputs.prompt import adds_special_tokens, find_spans
+from foveate.vlm.pages import Read, find_reader_of, read_frames, read_textures
 from foveate.vlm.tower import TowerEncoder
 
 TEXT_INPUTS = ("input_ids", "attention_mask", "mm_token_type_ids")
@@ -39,8 +40,9 @@ class Attached:
     encoder: str | Encoder
 
 
-def encode_images(vlm: Attached, images: Sequence[Any], mode: Mode) -> EncodedImage:
+def encode_images(vlm: Attached, images: Sequence[Any], mode: Mode, read: Read = False) -> EncodedImage:
     """As `VLM.see` says."""
+    reader = find_reader_of(read)
     pictures = [load_image(image) for image in images]
     if not pictures:
         raise SceneError("an empty list of images", expected="at least one", fix="pass a path or an array")
@@ -65,7 +67,7 @@ def encode_images(vlm: Attached, images: Sequence[Any], mode: Mode) -> EncodedIm
     return EncodedImage(
         model=vlm.model,
         images=visible,
-        textures=textures,
+        textures=read_textures(textures, reader),
         layouts=layouts,
         spans=spans,
         features=None if features is None else replace(features, before_last=None),
@@ -73,8 +75,9 @@ def encode_images(vlm: Attached, images: Sequence[Any], mode: Mode) -> EncodedIm
     )
 
 
-def encode_video(vlm: Attached, frames: Any, fps: float, mode: Mode) -> EncodedImage:
+def encode_video(vlm: Attached, frames: Any, fps: float, mode: Mode, read: Read = False) -> EncodedImage:
     """As `VLM.see_video` says."""
+    reader = find_reader_of(read)
     if isinstance(frames, str | os.PathLike | VideoClip):
         picked = pick(frames, fps)
         frames, fps = [picture.rgb for picture in picked], measure_rate(picked, fps)  # a slow clip has fewer
@@ -85,6 +88,8 @@ def encode_video(vlm: Attached, frames: Any, fps: float, mode: Mode) -> EncodedI
             expected="the path of a clip, or a list of images or frames",
             fix="pass [image] for a single image, or list(array) for an array of frames",
         )
+    frames = list(frames)
+    known = [each.words if isinstance(each, Frame) and read is not False else None for each in frames]
     pictures: list[Picture] = [load_image(each.rgb if isinstance(each, Frame) else each) for each in frames]
     if not pictures:
         raise SceneError("a video with no frames", expected="at least one", fix="check what was read from the file")
@@ -100,10 +105,14 @@ def encode_video(vlm: Attached, frames: Any, fps: float, mode: Mode) -> EncodedI
     _check_counts([video.span], [video.layout], vlm.model.config.video_token_id)
     inputs, features = _run_encoder(vlm, dict(video.inputs), [video.layout], mode)
     shown = [pictures[number] for number in video.shown]
+    textures = [encode(picture, encoder=vlm.encoder) for picture in shown]
+    for place, number in enumerate(video.shown):
+        if (words := known[number]) is not None:
+            textures[place] = textures[place].with_words(words)
     return EncodedImage(
         model=vlm.model,
         images=tuple(picture.rgb for picture in shown),
-        textures=tuple(encode(picture, encoder=vlm.encoder) for picture in shown),
+        textures=read_frames(textures, reader),
         layouts=(video.layout,),
         spans=(video.span,),
         features=features,

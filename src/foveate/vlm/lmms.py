@@ -38,6 +38,7 @@ from foveate.vlm.select.choose import METHODS
 
 NAME = "foveate"
 IMAGES = 16  # kept encoded; one of LLaVA-1.5-7B holds 576 x 4096 numbers and a texture
+READ: dict[str, bool | str] = {"auto": "auto", "true": True, "false": False}
 BLANK_LINE = "\n\n"  # what tasks that say nothing get as `until`
 
 _CHOICE = re.compile(r"^\(?[A-Za-z][.):]\s+")  # "A. red": what may be looked for is the red
@@ -88,6 +89,7 @@ class Evaluated:
         budget: visual tokens of each image: a number, "auto", "all", or a share: "25%".
         method, mode, seed: as of `VLM.prepare`; mode=crop uses the chat template, not the task's layout of the prompt.
         images: how many are kept encoded.
+        read: as of `VLM.see`: auto (pages), True or False.
         max_new_tokens: where a task says nothing.
     """
 
@@ -103,6 +105,7 @@ class Evaluated:
         encoder: str = "nano",
         seed: int = 0,
         images: int = IMAGES,
+        read: bool | str = "auto",
         max_new_tokens: int = 128,
         batch_size: int | str = 1,
         **unknown: Any,
@@ -111,11 +114,12 @@ class Evaluated:
         if unknown:
             raise OptionError(
                 f"--model_args {', '.join(f'{name}={value}' for name, value in unknown.items())}",
-                expected="pretrained, budget, method, mode, dtype, device, encoder, seed, images, max_new_tokens",
+                expected="pretrained, budget, method, mode, dtype, device, encoder, seed, images, read, max_new_tokens",
                 fix="check the spelling",
             )
         check_choice("method", method, METHODS)
         check_choice("mode", mode, MODES)
+        self.read: Any = READ[check_choice("read", str(read).lower(), tuple(READ))]
         if str(batch_size) != "1":
             raise OptionError(
                 f"batch_size={batch_size}", expected="1: each question has its images", fix="leave it out"
@@ -196,7 +200,7 @@ class Evaluated:
         key = digest.hexdigest()
         encoded = self.encoded.get(key)
         if encoded is None:
-            encoded = self.vlm.see(list(images), mode="sparse" if self.mode == "sparse" else "drop")
+            encoded = self.vlm.see(list(images), mode="sparse" if self.mode == "sparse" else "drop", read=self.read)
             self.encoded[key] = encoded
         return encoded
 

@@ -52,14 +52,14 @@ from foveate.vlm.inputs.batch import (
 )
 from foveate.vlm.inputs.features import check_weights, pool, weights_from_map
 from foveate.vlm.inputs.prompt import prompt_ids, prompt_text
+from foveate.vlm.pages import Read
 from foveate.vlm.select.budgets import Budget, Window, count_tokens, resolve_window
 from foveate.vlm.select.choose import Candidates, Choice, Method, choose
-from foveate.vlm.select.crops import choose_crops, split_budget
+from foveate.vlm.select.crops import choose_crops, split_budget, write_words
+from foveate.vlm.select.words import choose_spread
 
 if TYPE_CHECKING:
     import torch
-
-FLOOR = 0.25  # measured on a small model that answers, docs/log.md
 
 
 class QuestionWarning(UserWarning):
@@ -74,17 +74,29 @@ class VLM(Attached):
         encoder = self.encoder if isinstance(self.encoder, str) else self.encoder.name
         return f"VLM({type(self.model).__name__}, family {self.family.name!r}, encoder {encoder!r})"
 
-    def see(self, images: ImageSource | Sequence[ImageSource], *, mode: Mode = "drop") -> EncodedImage:
+    def see(
+        self, images: ImageSource | Sequence[ImageSource], *, mode: Mode = "drop", read: Read = "auto"
+    ) -> EncodedImage:
         """Encode one image (path, bytes, PIL image, array), or a list or tuple of them, for any number of questions.
 
-        `mode`: "sparse" runs the encoder for every question, over the kept tokens only; all others run it once, here.
-        Raises the errors of `load_image`; ModelError if model and processor do not fit; SceneError without images.
+        Args:
+            mode: "sparse" runs the encoder for every question, over the kept tokens only; all others run it once, here.
+            read: whether to read what is written, which takes seconds an image: True, by whom (as of `encode`), or
+                False. "auto" reads those that look like a page (channels/page.py), where a reader is installed.
+
+        Raises the errors of `load_image`; ModelError if model and processor do not fit; SceneError without images;
+        OptionError and MissingExtraError for `read`.
         """
         check_choice("mode", mode, MODES)
-        return encode_images(self, images if isinstance(images, list | tuple) else [images], mode)
+        return encode_images(self, images if isinstance(images, list | tuple) else [images], mode, read)
 
     def see_video(
-        self, frames: str | PathLike[str] | Iterable[Any], *, fps: float = 2.0, mode: Mode = "drop"
+        self,
+        frames: str | PathLike[str] | Iterable[Any],
+        *,
+        fps: float = 2.0,
+        mode: Mode = "drop",
+        read: Read = "auto",
     ) -> EncodedImage:
         """Encode frames as one video; the budget of a question is shared by all of them.
 
@@ -92,12 +104,13 @@ class VLM(Attached):
             frames: path of a clip, of which `fps` frames a second are taken; or images of one size, or frames of
                 `foveate.video.stream`, in order.
             fps: how many of them make a second.
-            mode: as for `see`.
+            mode, read: as for `see`; a frame that looks like the one before it is not read again, and frames of a
+                stream that read keep their words.
 
         Raises ModelError for a model without video (its frames may go to `see`), SceneError without frames.
         """
         check_choice("mode", mode, MODES)
-        return encode_video(self, frames, fps, mode)
+        return encode_video(self, frames, fps, mode, read)
 
     def prepare(
         self,
@@ -108,7 +121,7 @@ class VLM(Attached):
         mode: Mode = "drop",
         method: Method = "relevance",
         policy: Policy = BEST,
-        floor: float = FLOOR,
+        floor: float | None = None,
         protected: NDArray[np.bool_] | None = None,
         window: Window = "auto",
         weights: Sequence[torch.Tensor] | None = None,
@@ -126,9 +139,10 @@ class VLM(Attached):
             mode: "drop" after the encoder; "sparse" before it; "weight" keeps all tokens and scales their features.
             method: how tokens are chosen (select/choose.py): "relevance", or a baseline.
             policy, floor, protected, window: as of `foveate.allocate`, for method "relevance". A quarter is spread
-                evenly by default: questions are also about what is beside the thing they name. `protected` is a mask
-                over the image. `window="auto"`: in mode "sparse", windows of an encoder that has any are kept whole,
-                and single tokens fill up the budget (select/budgets.py); None: single tokens.
+                evenly by default, as questions are also about what is beside the thing they name; down to a tenth where
+                the answer was read. `protected` is a mask over the image. `window="auto"`: in mode "sparse", windows of
+                an encoder that has any are kept whole, and single tokens fill up the budget (select/budgets.py); None:
+                single tokens.
             weights: for mode "weight": a factor for each visual token of each image, tensors [n]; gradients flow
                 through them. None: 0.5 where nothing is relevant, to 1 at the peak.
             prompt: the whole prompt as text, with an image token for each image, instead of the chat template.
@@ -166,7 +180,7 @@ class VLM(Attached):
                 encoded.images if encoded.kind == "video" else encoded.images[number : number + 1],
                 partial(_selectable_features, encoded, number),
                 policy=policy,
-                floor=floor,
+                floor=choose_spread(maps[number]) if floor is None else floor,
                 protected=None if protected is None else np.asarray(protected),
                 window=windows,
                 filled=filled,
@@ -322,7 +336,9 @@ class VLM(Attached):
         (relevance,) = self.relevance(encoded, question if looking_for is None else looking_for)
         total, found = choose_crops(self.model, relevance, how.get("budget", "auto"))
         start = time.perf_counter()
-        closer = self.see([encoded.images[0], *found.crops(encoded.images[0])])
+        closer = self.see([encoded.images[0], *found.crops(encoded.images[0])], read=False)
+        if (words := encoded.textures[0].words) is not None:  # nothing is read twice
+            closer = replace(closer, textures=tuple(write_words(closer.textures, words, found)))
         seconds = time.perf_counter() - start
         how = how | {"mode": "drop", "budget": split_budget(total, found, closer.tokens)}
         (answer,) = self._generate([self.prepare(closer, question, **how)], keywords)

@@ -230,6 +230,7 @@ def evaluate_vlm(
     batch: Batch = "1,4",
     new: New = 16,
     repeats: Repeats = 5,
+    read: Annotated[bool, typer.Option("--read", help="Read the images first: questions look at words, too.")] = False,
     dtype: Dtype = "auto",
     device: Device = "auto",
 ) -> None:
@@ -239,7 +240,7 @@ def evaluate_vlm(
     from foveate.core.image import load_image
     from foveate.vlm.load import load
 
-    plan = make_plan(budgets, modes, batch, new, repeats)
+    plan = make_plan(budgets, modes, batch, new, repeats, read)
     pictures = [load_image(source.path) for source in choose_images(data, limit)]
     time_vlm(load(model, dtype=dtype, device=device), pictures, plan, model=model, data=[str(path) for path in data])
 

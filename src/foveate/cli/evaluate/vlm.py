@@ -53,6 +53,7 @@ class Plan:
     Attributes:
         budgets: percent of the cells. modes: "drop", "sparse". batches: questions at once.
         new: tokens of an answer. repeats: measurements of each number, for each picture.
+        read: whether the pictures are read, once, before anything is timed: questions are then scored on words, too.
     """
 
     budgets: tuple[float, ...]
@@ -60,9 +61,10 @@ class Plan:
     batches: tuple[int, ...]
     new: int
     repeats: int
+    read: bool = False
 
 
-def make_plan(budgets: str, modes: str, batch: str, new: int, repeats: int) -> Plan:
+def make_plan(budgets: str, modes: str, batch: str, new: int, repeats: int, read: bool = False) -> Plan:
     """Options as text, lists with commas -> a plan. Raises OptionError."""
 
     def split(option: str, text: str, convert: Callable[[str], Any], expected: str) -> tuple[Any, ...]:
@@ -78,6 +80,7 @@ def make_plan(budgets: str, modes: str, batch: str, new: int, repeats: int) -> P
         split("--batch", batch, lambda part: check_int("size", int(part), 1, 256), "a whole number from 1 to 256"),
         check_int("--new", new, 1, 4096),
         check_int("--repeats", repeats, 1, 1000),
+        read,
     )
 
 
@@ -111,7 +114,7 @@ def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callabl
     """
     notes, ways, cells, selection = list[str](), list(_ways(plan)), list[int](), dict[str, Any]()
     for number, picture in enumerate(pictures):
-        clock = _Clock(vlm, picture, plan.new)
+        clock = _Clock(vlm, picture, plan.new, plan.read)
         cells.append(clock.encoded["drop"].tokens[0])
         ways = [way for way in ways if clock.warm_up(way, notes)]
         for repeat in range(plan.repeats):
@@ -141,6 +144,7 @@ def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callabl
         "transformers": clock.transformers.__version__,
         "threads": clock.torch.get_num_threads(),
         "encoder": "nano",
+        "read": plan.read,
         **({"gpu": clock.torch.cuda.get_device_name(model.device)} if clock.cuda else {}),
         **circumstances(),
     }
@@ -149,11 +153,11 @@ def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callabl
 class _Clock:
     """A model, a picture and a clock."""
 
-    def __init__(self, vlm: VLM, picture: Picture, new: int) -> None:
+    def __init__(self, vlm: VLM, picture: Picture, new: int, read: bool = False) -> None:
         self.torch, self.transformers = libraries()
         self.vlm, self.picture, self.new = vlm, picture, new
         self.cuda = vlm.model.device.type == "cuda"
-        self.encoded: dict[str, EncodedImage] = {mode: vlm.see(picture, mode=mode) for mode in MODES}
+        self.encoded: dict[str, EncodedImage] = {mode: vlm.see(picture, mode=mode, read=read) for mode in MODES}
 
     def timed(self, function: Callable[[], Any]) -> tuple[float, Any]:
         """(milliseconds, result), with the GPU idle before and after."""
@@ -170,7 +174,7 @@ class _Clock:
             return self.vlm.family.encode(self.vlm.model, encoded.inputs, [layout.count for layout in encoded.layouts])
 
     def see(self, mode: Mode) -> float:
-        return self.timed(lambda: self.vlm.see(self.picture, mode=mode))[0]
+        return self.timed(lambda: self.vlm.see(self.picture, mode=mode, read=False))[0]
 
     def warm_up(self, way: Way, notes: list[str]) -> bool:
         """Go through a way once, and count its tokens. One that fails as it may is noted."""

@@ -12,7 +12,7 @@ overview and the tiles of LLaVA-NeXT. Others only end a line of tokens, and are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.core.readonly import ReadOnly
-from foveate.relevance.value import Relevance
+from foveate.relevance.value import Found, Relevance
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
@@ -143,7 +143,18 @@ def project(relevance: Relevance, grid: TokenGrid) -> Relevance:
         valid=None if valid.min() >= 1 - 1e-6 else (valid > 0.5).astype(np.float32),
         grid=grid.grid,
         features=None if relevance.features is None else moved(relevance.features),
+        words=tuple(_shift_words(relevance.words, grid)),
     )
+
+
+def _shift_words(words: Sequence[Found], grid: TokenGrid) -> Iterator[Found]:
+    """Words that a grid shows, with their boxes in pixels from its own corner, cut at its borders."""
+    y0, x0, y1, x1 = grid.box
+    for word in words:
+        a, b, c, d = word.box
+        box = max(0.0, a - y0), max(0.0, b - x0), min(y1 - y0, c - y0), min(x1 - x0, d - x0)
+        if box[0] < box[2] and box[1] < box[3]:
+            yield word._replace(box=box)
 
 
 def project_mask(mask: NDArray[np.bool_], size: tuple[int, int], grid: TokenGrid) -> NDArray[np.bool_]:

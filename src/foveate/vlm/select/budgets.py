@@ -6,7 +6,7 @@ With its whole window kept it sees there what it sees in the dense encoder; alon
 * The budget stays exact. As many whole windows are kept as fit into it; what is left, fewer tokens than a window, goes
   to the best single tokens.
 * Fewer than four windows are not preferred to single tokens: of three, none could be the quarter of the budget that is
-  spread evenly (`model.FLOOR`).
+  spread evenly (words.py).
 * It costs aim: a window also holds what lies beside the thing (docs/log.md).
 """
 

@@ -13,7 +13,8 @@
 Each keeps exactly as many tokens as the budget says (downsample: at most). The last three are written from the papers'
 descriptions; `maxmin` and `dpp` work on the features that the language model gets.
 
-Several grids over one image share its budget: as many tokens go to each as it has among the best of all.
+Several grids over one image share its budget: as many tokens go to each as it has among the best of all. Words that a
+question found are kept whole, in tiles rather than in an overview (words.py).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, app
 from foveate.relevance.value import Relevance
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, project, project_mask
 from foveate.vlm.select.budgets import allocate_windows_first
+from foveate.vlm.select.words import follow_words
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
@@ -152,7 +154,7 @@ def _new(image: Candidates) -> list[Floats]:
 
 
 def _by_relevance(image: Candidates, budget: int, policy: Policy, new: Sequence[Floats] | None = None) -> Choice:
-    maps = image.on_grids(features=not isinstance(policy, TopK | Proportional))
+    maps = follow_words(image.on_grids(features=not isinstance(policy, TopK | Proportional)), image.layout)
     if new is not None:  # what is not new comes last, as transparent cells do
         maps = [replace(r, valid=n * (1.0 if r.valid is None else r.valid)) for r, n in zip(maps, new, strict=True)]
     kept = []

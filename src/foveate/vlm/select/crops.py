@@ -8,12 +8,17 @@ it whole, and keeps the best tokens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from foveate.core.checks import check_int
 from foveate.core.errors import BudgetError
+from foveate.reading.words import Word, Words
 from foveate.relevance.regions import Regions, regions
 from foveate.relevance.value import Relevance
+from foveate.texture.texture import Texture
 
 USUAL = 512  # tokens in all, for "auto"
 OVERVIEW = 4  # a quarter of the budget
@@ -44,3 +49,19 @@ def split_budget(total: int, found: Regions, tokens: tuple[int, ...]) -> tuple[i
     """The budget of the picture and of each crop, of which there are `tokens`: what crops cannot take, it gets."""
     shown = [min(int(n), count) for n, count in zip(found.tokens, tokens[1:], strict=True)]
     return max(1, min(total - sum(shown), tokens[0])), *shown
+
+
+def write_words(textures: Sequence[Texture], words: Words, found: Regions) -> list[Texture]:
+    """Textures of a picture and of its crops, with the picture's words; a crop has those that are in it by half."""
+    out = [textures[0].with_words(words)]
+    for texture, (y0, x0, y1, x1) in zip(textures[1:], found.boxes.tolist(), strict=True):
+        scale = np.array([texture.grid.height / (y1 - y0), texture.grid.width / (x1 - x0)] * 2)
+        inside = []
+        for word in words:
+            box = np.array(word.box)
+            cut = np.clip(box, [y0, x0, y0, x0], [y1, x1, y1, x1])
+            if 2 * np.prod(cut[2:] - cut[:2]) >= np.prod(box[2:] - box[:2]):
+                moved = tuple(((cut - [y0, x0, y0, x0]) * scale).tolist())
+                inside.append(Word(word.text, moved, word.confidence, word.line))
+        out.append(texture.with_words(Words.of(inside, words.reader, words.turned)))
+    return out

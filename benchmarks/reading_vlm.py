@@ -1,0 +1,176 @@
+"""Do the visual tokens that a model gets hold the answer's words whole?
+
+    python -m benchmarks reading_vlm --data FOLDER --words words.json
+
+FOLDER holds queries.json, [{"file", "query", "kind", "regions": [[x0, y0, x1, y1], ...], "alternatives"?}], and its
+images (images.tar, images/ or beside it). The grids are those that real models lay over these pages
+(document_grids.py); no weights, nothing is answered. An answer is *whole* where kept tokens of a grid that shows it
+legibly cover it: every box, but for a tenth of its height at each side (boxes are drawn generously), to 95 %. Where the
+same answer stands in several places, the best counts. *Legibly*: on the finest grids of the image; a letter that is
+twelve pixels high on the page is four on an overview.
+
+Reading takes seconds a page, so words are kept in the file --words. `--half A` or B: those pages alone, by crc32 of the
+file's name.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from benchmarks.common import show
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.evaluate.coco import open_images
+from foveate.cli.terminal import counting, print_json
+from foveate.core.errors import QueryError
+from foveate.pipeline import score
+from foveate.reading.read import read_words
+from foveate.reading.words import Word, Words
+from foveate.relevance.score import empty_relevance
+from foveate.vlm.families.token_layout import TokenLayout
+from foveate.vlm.select.choose import Candidates, Choice, choose
+from foveate.vlm.select.words import choose_spread
+
+SHARES = (6, 12, 25)
+WHOLE, MARGIN = 0.95, 0.1
+COLUMNS = ("model", "way", *(f"whole at {share} %" for share in SHARES), *(f"covered at {share} %" for share in SHARES))
+Boxes = Sequence[Sequence[float]]  # (x0, y0, x1, y1)
+
+
+def cover(layout: TokenLayout, choice: Choice, boxes: Boxes) -> float:
+    """Share of the boxes that lies under kept tokens of the finest grids."""
+    finest = min(_side(grid.box, grid.h) for grid in layout.grids)
+    shares = []
+    for x0, y0, x1, y1 in boxes:
+        margin = MARGIN * min(y1 - y0, x1 - x0)
+        samples = [
+            np.linspace(a + margin, b - margin, n) for a, b, n in ((y0, y1, 16), (x0, x1, max(16, int((x1 - x0) / 2))))
+        ]
+        seen = np.zeros((len(samples[0]), len(samples[1])), bool)
+        for grid, kept in zip(layout.grids, choice.kept, strict=True):
+            if _side(grid.box, grid.h) > 1.1 * finest:
+                continue
+            top, left, bottom, right = grid.box
+            rows = np.floor((samples[0] - top) / (bottom - top) * grid.h).astype(int)
+            columns = np.floor((samples[1] - left) / (right - left) * grid.w).astype(int)
+            good = np.outer((rows >= 0) & (rows < grid.h), (columns >= 0) & (columns < grid.w))
+            mask = kept.mask if len(kept) else np.zeros((grid.h, grid.w), bool)
+            at = mask[np.clip(rows, 0, grid.h - 1)[:, None], np.clip(columns, 0, grid.w - 1)]
+            seen |= good & at
+        shares.append(seen.mean() * (y1 - y0) * (x1 - x0))
+    return float(sum(shares) / max(1e-9, sum((b[3] - b[1]) * (b[2] - b[0]) for b in boxes)))
+
+
+def _side(box: tuple[float, float, float, float], h: int) -> float:
+    return (box[2] - box[0]) / h
+
+
+def command(
+    data: Annotated[Path, typer.Option("--data", help="Folder with queries.json and its images.")],
+    words: Annotated[Path | None, typer.Option("--words", help="File where words are kept; made if needed.")] = None,
+    half: Annotated[str | None, typer.Option(help="A or B: half of the pages [default: all].")] = None,
+    families: Annotated[str, typer.Option(help="Names with commas between.")] = "",
+    limit: Annotated[int | None, typer.Option(help="Pages, at most.")] = None,
+) -> None:
+    """Do a model's tokens hold the answer's words whole? Reading beside nano alone and an even grid."""
+    questions = read_pages(data, half)
+    files = list(questions)[:limit]
+    with counting("reading_vlm", len(files)) as progress:
+        report = measure(data, {f: questions[f] for f in files}, words, [f for f in families.split(",") if f], progress)
+    show(report, COLUMNS)
+    print_json(**report)
+
+
+def read_pages(data: Path, half: str | None) -> dict[str, list[dict[str, Any]]]:
+    """Questions of each file, of one half of the files."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for item in json.loads((data / "queries.json").read_text("utf-8")):
+        if half is None or "AB"[zlib.crc32(item["file"].encode()) & 1] == half.upper():
+            found.setdefault(item["file"], []).append(item)
+    return found
+
+
+def measure(
+    data: Path,
+    pages: dict[str, list[dict[str, Any]]],
+    words: Path | None,
+    families: Sequence[str] = (),
+    progress: Callable[[int], None] = lambda done: None,
+) -> dict[str, Any]:
+    """-> report: a row for each family and way of choosing."""
+    from benchmarks.document_grids import FAMILIES, model_of
+
+    shares: dict[tuple[str, str, int], list[float]] = {}
+    with open_images(data) as read:
+        for number, (file, items) in enumerate(pages.items(), 1):
+            rgb = read(file)
+            reader = _known(words, file)
+            for family in families or FAMILIES:
+                vlm = model_of(family)
+                encoded = vlm.see(rgb, mode="sparse", read=reader)
+                for item in items:
+                    for way, share, covered in _ways(vlm, encoded, item):
+                        shares.setdefault((family, way, share), []).append(covered)
+            progress(number)
+    rows = []
+    for family, way in dict.fromkeys((family, way) for family, way, _ in shares):
+        found = [np.array(shares[family, way, share]) for share in SHARES]
+        whole, mean = [float((each >= WHOLE).mean()) for each in found], [float(each.mean()) for each in found]
+        cells = [family, way, *(f"{value:.2f}" for value in (*whole, *mean))]
+        rows.append({"cells": cells, "model": family, "way": way, "whole": whole, "covered": mean})
+    title = f"{len(pages)} pages, {sum(map(len, pages.values()))} questions; share of the model's visual tokens"
+    return {"title": title, "rows": rows, **circumstances()}
+
+
+def _ways(vlm: Any, encoded: Any, item: dict[str, Any]) -> Iterator[tuple[str, int, float]]:
+    layout = encoded.layouts[0]
+    read = vlm.relevance(encoded, item["query"])
+    plain = [replace(each, words=()) for each in read]
+    blind = [_blind(texture, item["query"]) for texture in encoded.textures]
+    places = [item["regions"], *item.get("alternatives", [])]
+    for share in SHARES:
+        count = max(1, round(layout.selectable * share / 100))
+        for way, method, relevance in (
+            ("uniform", "uniform", read),
+            ("nano alone", "relevance", blind),
+            ("read, words as they fall", "relevance", plain),
+            ("read", "relevance", read),
+        ):
+            spread = choose_spread(relevance)
+            image = Candidates(layout, relevance, encoded.images, lambda: np.empty((0, 0), np.float32), floor=spread)
+            choice = choose(method, image, count)  # type: ignore[arg-type]
+            yield way, share, max(cover(layout, choice, boxes) for boxes in places)
+
+
+def _blind(texture: Any, question: str) -> Any:
+    """The relevance of a question on a texture that nobody read."""
+    planes = {name: plane for name, plane in texture.planes.items() if name != "text"}
+    unread = replace(texture, words=None, planes=planes)
+    try:
+        return score(unread, question)
+    except QueryError:
+        return empty_relevance(unread, question)
+
+
+def _known(words: Path | None, file: str) -> Any:
+    """A reader that looks into the file first, and writes there what it read."""
+
+    def read(rgb: NDArray[np.uint8]) -> Sequence[Word]:
+        known = json.loads(words.read_text("utf-8")) if words is not None and words.exists() else {}
+        if file in known:
+            return [Word(text, tuple(box), sure, line) for text, box, sure, line in known[file]["words"]]
+        found: Words = read_words(rgb)
+        if words is not None:
+            known[file] = {"words": [[w.text, list(w.box), w.confidence, w.line] for w in found]}
+            words.write_text(json.dumps(known), "utf-8")
+        return found
+
+    return read
