@@ -31,13 +31,16 @@ from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import open_images
 from foveate.cli.terminal import counting, print_json
 from foveate.core.errors import QueryError
-from foveate.pipeline import score
+from foveate.pipeline import encode, score
 from foveate.reading.read import read_words
 from foveate.reading.words import Word, Words
 from foveate.relevance.score import empty_relevance
+from foveate.relevance.value import Relevance
+from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenLayout
+from foveate.vlm.pages import CHANNELS, is_page
 from foveate.vlm.select.choose import Candidates, Choice, choose
-from foveate.vlm.select.words import choose_spread
+from foveate.vlm.select.words import SPREAD, choose_spread
 
 SHARES = (6, 12, 25)
 WHOLE, MARGIN = 0.95, 0.1
@@ -109,15 +112,18 @@ def measure(
     from benchmarks.document_grids import FAMILIES, model_of
 
     shares: dict[tuple[str, str, int], list[float]] = {}
+    looks = list[tuple[bool, bool]]()
     with open_images(data) as read:
         for number, (file, items) in enumerate(pages.items(), 1):
             rgb = read(file)
-            reader = _known(words, file)
+            unread = encode(rgb, channels=CHANNELS)
+            looks.append((is_page(unread), not items[0]["kind"].startswith("scene")))
+            texture = unread.read(_known(words, file))
+            every = [_relevances(texture, unread, item["query"]) for item in items]
             for family in families or FAMILIES:
-                vlm = model_of(family)
-                encoded = vlm.see(rgb, mode="sparse", read=reader)
-                for item in items:
-                    for way, share, covered in _ways(vlm, encoded, item):
+                layout = model_of(family).see(rgb, mode="sparse", read=False).layouts[0]
+                for item, ways in zip(items, every, strict=True):
+                    for way, share, covered in _ways(layout, ways, item, rgb):
                         shares.setdefault((family, way, share), []).append(covered)
             progress(number)
     rows = []
@@ -127,37 +133,42 @@ def measure(
         cells = [family, way, *(f"{value:.2f}" for value in (*whole, *mean))]
         rows.append({"cells": cells, "model": family, "way": way, "whole": whole, "covered": mean})
     title = f"{len(pages)} pages, {sum(map(len, pages.values()))} questions; share of the model's visual tokens"
-    return {"title": title, "rows": rows, **circumstances()}
+    seen, are = np.array(looks).T
+    auto = {"pages": int(are.sum()), "read_by_auto": int(seen.sum()), "pages_read_by_auto": int((seen & are).sum())}
+    return {"title": title, "rows": rows, "auto": auto, **circumstances()}
 
 
-def _ways(vlm: Any, encoded: Any, item: dict[str, Any]) -> Iterator[tuple[str, int, float]]:
-    layout = encoded.layouts[0]
-    read = vlm.relevance(encoded, item["query"])
-    plain = [replace(each, words=()) for each in read]
-    blind = [_blind(texture, item["query"]) for texture in encoded.textures]
+def _relevances(texture: Texture, unread: Texture, question: str) -> dict[str, tuple[Relevance, float]]:
+    """What a way of looking gives, and the share of a budget that it spreads evenly."""
+    planes = {name: plane for name, plane in unread.planes.items() if name != "text"}
+    read = _score(texture, question)
+    spread = choose_spread([read])
+    return {
+        "uniform": (read, spread),
+        "nano alone": (_score(replace(unread, planes=planes), question), SPREAD),
+        "not read": (_score(unread, question), SPREAD),
+        "read, words as they fall": (replace(read, words=()), spread),
+        "read": (read, spread),
+    }
+
+
+def _score(texture: Texture, question: str) -> Relevance:
+    try:
+        return replace(score(texture, question), features=None)
+    except QueryError:
+        return empty_relevance(texture, question)
+
+
+def _ways(
+    layout: TokenLayout, ways: dict[str, tuple[Relevance, float]], item: dict[str, Any], rgb: NDArray[np.uint8]
+) -> Iterator[tuple[str, int, float]]:
     places = [item["regions"], *item.get("alternatives", [])]
     for share in SHARES:
         count = max(1, round(layout.selectable * share / 100))
-        for way, method, relevance in (
-            ("uniform", "uniform", read),
-            ("nano alone", "relevance", blind),
-            ("read, words as they fall", "relevance", plain),
-            ("read", "relevance", read),
-        ):
-            spread = choose_spread(relevance)
-            image = Candidates(layout, relevance, encoded.images, lambda: np.empty((0, 0), np.float32), floor=spread)
-            choice = choose(method, image, count)  # type: ignore[arg-type]
+        for way, (relevance, spread) in ways.items():
+            image = Candidates(layout, [relevance], [rgb], lambda: np.empty((0, 0), np.float32), floor=spread)
+            choice = choose("uniform" if way == "uniform" else "relevance", image, count)
             yield way, share, max(cover(layout, choice, boxes) for boxes in places)
-
-
-def _blind(texture: Any, question: str) -> Any:
-    """The relevance of a question on a texture that nobody read."""
-    planes = {name: plane for name, plane in texture.planes.items() if name != "text"}
-    unread = replace(texture, words=None, planes=planes)
-    try:
-        return score(unread, question)
-    except QueryError:
-        return empty_relevance(unread, question)
 
 
 def _known(words: Path | None, file: str) -> Any:

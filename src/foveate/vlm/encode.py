@@ -24,7 +24,7 @@ from foveate.vlm.encoded import EncodedImage, Mode
 from foveate.vlm.families.family import Family, Indices, VisualFeatures
 from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.inputs.prompt import adds_special_tokens, find_spans
-from foveate.vlm.pages import Read, find_reader_of, read_frames, read_textures
+from foveate.vlm.pages import CHANNELS, Read, find_reader_of, read_frames, read_textures
 from foveate.vlm.tower import TowerEncoder
 
 TEXT_INPUTS = ("input_ids", "attention_mask", "mm_token_type_ids")
@@ -63,7 +63,7 @@ def encode_images(vlm: Attached, images: Sequence[Any], mode: Mode, read: Read =
     if isinstance(vlm.encoder, TowerEncoder):
         visible, textures, layouts = vlm.encoder.textures(visible, layouts, features)
     else:
-        textures = tuple(encode(picture, encoder=vlm.encoder) for picture in pictures)
+        textures = tuple(encode(picture, encoder=vlm.encoder, channels=CHANNELS) for picture in pictures)
     return EncodedImage(
         model=vlm.model,
         images=visible,
@@ -105,7 +105,7 @@ def encode_video(vlm: Attached, frames: Any, fps: float, mode: Mode, read: Read 
     _check_counts([video.span], [video.layout], vlm.model.config.video_token_id)
     inputs, features = _run_encoder(vlm, dict(video.inputs), [video.layout], mode)
     shown = [pictures[number] for number in video.shown]
-    textures = [encode(picture, encoder=vlm.encoder) for picture in shown]
+    textures = [encode(picture, encoder=vlm.encoder, channels=CHANNELS) for picture in shown]
     for place, number in enumerate(video.shown):
         if (words := known[number]) is not None:
             textures[place] = textures[place].with_words(words)

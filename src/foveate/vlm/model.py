@@ -82,7 +82,7 @@ class VLM(Attached):
         Args:
             mode: "sparse" runs the encoder for every question, over the kept tokens only; all others run it once, here.
             read: whether to read what is written, which takes seconds an image: True, by whom (as of `encode`), or
-                False. "auto" reads those that look like a page (channels/page.py), where a reader is installed.
+                False. "auto" reads those that look like a page (pages.py), where a reader is installed.
 
         Raises the errors of `load_image`; ModelError if model and processor do not fit; SceneError without images;
         OptionError and MissingExtraError for `read`.

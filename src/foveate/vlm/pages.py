@@ -1,7 +1,9 @@
 """Which of the images that a model sees are read, and by whom.
 
-Reading takes seconds, and what is written matters on pages first: "auto" reads what looks like one (channels/page.py),
-where a reader is installed, and leaves photographs alone. True, or a reader by name, reads everything.
+Reading takes seconds, and what is written matters on pages first: "auto" reads what looks like one, by the text channel
+(relevance/fusion.py: many pieces of writing, a twentieth of the image), where a reader is installed. It leaves photographs
+alone, streets with signs among them; True, or a reader by name, reads everything. `python -m benchmarks reading_vlm`
+says how often "auto" is right.
 """
 
 from __future__ import annotations
@@ -12,13 +14,16 @@ from typing import Literal
 
 import numpy as np
 
+from foveate.channels.build import PRESETS
 from foveate.channels.change import CHANGED, describe_cells, measure_change
-from foveate.channels.page import is_page
 from foveate.core.errors import MissingExtraError, ModelFilesError, OptionError
 from foveate.reading.protocol import WordReader
 from foveate.reading.read import ReadBy, can_read, choose_reader
+from foveate.relevance.fusion import page_of
 from foveate.texture.texture import Texture
 
+CHANNELS = (*PRESETS["standard"], "text")  # of textures: questions look at writing, and a page is known by it
+PAGE = 0.5  # of `page_of`
 Read = bool | Literal["auto"] | ReadBy
 
 
@@ -27,6 +32,11 @@ def find_reader_of(read: Read) -> WordReader | Literal["auto"] | None:
     if isinstance(read, str) and read == "auto":
         return "auto" if can_read() else None
     return choose_reader(read, wanted=False)
+
+
+def is_page(texture: Texture) -> bool:
+    """Whether a texture with a text channel shows a page."""
+    return page_of(texture)[0] >= PAGE
 
 
 def read_textures(textures: Sequence[Texture], reader: WordReader | Literal["auto"] | None) -> tuple[Texture, ...]:
@@ -63,7 +73,7 @@ def _read(texture: Texture, reader: WordReader | Literal["auto"]) -> Texture:
         return texture
     if reader != "auto":
         return texture.read(reader)
-    if not is_page(texture.pixel):
+    if not is_page(texture):
         return texture
     try:
         return texture.read()

@@ -24,6 +24,7 @@ from foveate.pipeline import encode
 from foveate.texture.texture import Texture
 from foveate.vlm.families.family import VisualFeatures
 from foveate.vlm.families.token_layout import TokenLayout, whole_box
+from foveate.vlm.pages import CHANNELS
 
 if TYPE_CHECKING:
     import torch
@@ -85,7 +86,7 @@ class TowerEncoder:
             crop = _cut_out(rgb, grid.box)
             dense = self._dense(features.before_last[number], (grid.h, grid.w))
             seen.append(crop)
-            textures.append(encode(crop, encoder=replace(self, features=dense)))
+            textures.append(encode(crop, encoder=replace(self, features=dense), channels=CHANNELS))
             box = whole_box((crop.shape[0], crop.shape[1]))
             moved.append(replace(layout, grids=(replace(grid, box=box),)))
         return tuple(seen), tuple(textures), tuple(moved)
