@@ -24,6 +24,9 @@ def spoken(question: str) -> list[str]:
     [
         ("what does the sign say", ["text"]),
         ("read the label", ["text"]),
+        ("the name of the hotel", ["text"]),
+        ("the number on the sign", ["text"]),
+        ("a sign, a number", []),
         ("what is written on the shirt?", ["text"]),
         ("where is the stop sign?", []),  # a thing, not what it says
         ("a license plate", []),

@@ -45,8 +45,9 @@ class Cue:
 WORDS: dict[str, tuple[str, ...]] = {
     "text": tuple(
         "say says read reads written write writing text word words letters label title headline caption sign spell "
-        "spelled number plate logo brand inscription".split()
-    ),
+        "spelled number plate logo brand inscription name names date registration".split()
+    )
+    + ("number on", "numbers on", "logo on"),
     "motion": tuple("moving moves move motion running flying falling jumping driving fast".split()),
     "depth": ("how far", "how near", "how close", "nearest", "closest", "nearby", "in front", "foreground", "distance"),
 }
