@@ -10,7 +10,7 @@ from benchmarks import (
     fusion,
     index,
     query,
-    reading,
+    readers,
     reading_vlm,
     refine,
     store,
@@ -28,7 +28,7 @@ app = typer.Typer(
     help="The numbers of the README come from here.",
 )
 for benchmark in (
-    query, channels, fusion, refine, text, reading, reading_vlm, budget, failures, video, store, writing, index,
+    query, channels, fusion, refine, text, readers, reading_vlm, budget, failures, video, store, writing, index,
     basis, vlm,
 ):  # fmt: skip
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)

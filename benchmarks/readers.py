@@ -106,7 +106,8 @@ def count_read(
     middles, plain = (boxes[:, :2] + boxes[:, 2:]) / 2, [plain_word(text) for text in texts]
     equal = part = every = 0
     for wanted, places in answers:
-        near = ((middles[:, None] >= places[:, :2] - NEAR) & (middles[:, None] <= places[:, 2:] + NEAR)).all(2).any(1)
+        low, high = places[:, :2] - NEAR, places[:, 2:] + NEAR
+        near = np.any(np.all((middles[:, None] >= low) & (middles[:, None] <= high), axis=2), axis=1)
         here = [plain[i] for i in np.flatnonzero(near)]
         equal += (Counter(wanted) & Counter(here)).total()
         part += sum(word in "".join(here) for word in wanted)

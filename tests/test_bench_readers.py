@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import reading as bench
+from benchmarks import readers as bench
 from foveate.core.errors import OptionError
 from foveate.reading import Word, Words
 
