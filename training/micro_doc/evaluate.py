@@ -43,6 +43,7 @@ BUDGETS = {"100 %": 256, "50 %": 128, "25 %": 64, "12 %": 31, "6 %": 15, "3 %": 
 SHORT = {"max_new_tokens": 14, "do_sample": False}
 METHODS: dict[str, dict[str, Any]] = {  # keywords of VLM.ask; those without are made here
     "reading": {"method": "relevance"},
+    "reading, no floor": {"method": "relevance", "floor": 0.0},
     "nano alone": {"method": "relevance"},
     "text mask": {},
     "maxmin": {"method": "maxmin"},
@@ -50,7 +51,7 @@ METHODS: dict[str, dict[str, Any]] = {  # keywords of VLM.ask; those without are
     **{name: {"method": name} for name in ("random", "uniform", "downsample")},
     "oracle": {},
 }
-READS = ("reading",)  # methods whose textures have words
+READS = ("reading", "reading, no floor")  # methods whose textures have words
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def report(
             row = {metric: share(here[metric], scene, full[metric]) for metric in here}
             out.setdefault(method, {})[name] = row
             said = " ".join(f"{metric} {its['accuracy']:.3f}" for metric, its in row.items())
-            print(f"{method:12} {name:>6} {said} {time.monotonic() - begun:.0f} s", flush=True)
+            print(f"{method:18} {name:>6} {said} {time.monotonic() - begun:.0f} s", flush=True)
     return out
 
 

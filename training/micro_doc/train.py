@@ -158,10 +158,10 @@ def accuracy(trainee: Trainee, count: int, *, held_back: bool = False, size: int
 
 
 def rate_at(step: float, steps: int, peak: float, warm: int = 100) -> float:
-    """Learning rate: linear up, level, and down to a fiftieth over the last quarter."""
+    """Learning rate: linear up, level, and down to a fiftieth over the last fifth."""
     if step < warm:
         return peak * (step + 1) / warm
-    late = max(0.0, (step / steps - 0.75) / 0.25)
+    late = max(0.0, (step / steps - 0.78) / 0.22)
     return peak * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, late))))
 
 
