@@ -1,9 +1,9 @@
 """Which of the images that a model sees are read, and by whom.
 
-Reading takes seconds, and what is written matters on pages first: "auto" reads what looks like one, by the text channel
-(relevance/fusion.py: many pieces of writing, a twentieth of the image), where a reader is installed. It leaves photographs
-alone, streets with signs among them; True, or a reader by name, reads everything. `python -m benchmarks reading_vlm`
-says how often "auto" is right.
+Reading takes seconds, and what is written matters on pages first: "auto" reads what looks like one by its text channel
+(relevance/fusion.py: many pieces of writing, a twentieth of the image), where a reader is installed. It leaves alone
+photographs, streets with signs among them; True, or a reader by name, reads everything. `python -m benchmarks
+reading_vlm` says how often "auto" is right.
 """
 
 from __future__ import annotations
