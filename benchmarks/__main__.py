@@ -11,6 +11,7 @@ from benchmarks import (
     index,
     query,
     readers,
+    reading,
     reading_vlm,
     refine,
     store,
@@ -28,8 +29,8 @@ app = typer.Typer(
     help="The numbers of the README come from here.",
 )
 for benchmark in (
-    query, channels, fusion, refine, text, readers, reading_vlm, budget, failures, video, store, writing, index,
-    basis, vlm,
+    query, channels, fusion, refine, text, readers, reading, reading_vlm, budget, failures, video, store, writing,
+    index, basis, vlm,
 ):  # fmt: skip
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
 
