@@ -10,7 +10,7 @@ import pytest
 import foveate
 from foveate.core.errors import OptionError, QueryError
 from foveate.reading.words import Word, Words
-from foveate.relevance.fusion import CERTAIN, ENTERS, UNREAD, _on_thing, page_of, weigh
+from foveate.relevance.written import CERTAIN, ENTERS, UNREAD, _on_thing, page_of, weigh
 from foveate.texture.texture import Texture
 
 PAGE = [

@@ -28,12 +28,13 @@ from foveate.reading.protocol import WordReader
 from foveate.reading.read import ReadBy, choose_reader, read_words
 from foveate.reading.words import Words
 from foveate.relevance.allocate import BEST, Allocation, Budget, allocate_relevance
-from foveate.relevance.fusion import DEFAULTS, Scoring, asks_for_words, page_of, parse_options
+from foveate.relevance.fusion import DEFAULTS, Scoring, parse_options
 from foveate.relevance.negatives import negatives_of, query_metric_of
 from foveate.relevance.policies import Policy
 from foveate.relevance.query import Query, prepare, without_things
 from foveate.relevance.score import score_query
 from foveate.relevance.value import Relevance, Relevances
+from foveate.relevance.written import asks_for_words, page_of
 from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
 from foveate.texture.texture import EncoderStamp, Texture
 

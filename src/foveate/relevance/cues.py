@@ -43,11 +43,11 @@ class Cue:
 
 # Words that ask for a channel, wherever they stand outside of quotes.
 WORDS: dict[str, tuple[str, ...]] = {
-    "text": tuple(
-        "say says read reads written write writing text word words letters label title headline caption sign spell "
-        "spelled number plate logo brand inscription name names date registration".split()
-    )
-    + ("number on", "numbers on", "logo on"),
+    "text": (
+        *"say says read reads written write writing text word words letters label title headline caption sign".split(),
+        *"spell spelled number plate logo brand inscription name names date registration".split(),
+        *("number on", "numbers on", "logo on"),
+    ),
     "motion": tuple("moving moves move motion running flying falling jumping driving fast".split()),
     "depth": ("how far", "how near", "how close", "nearest", "closest", "nearby", "in front", "foreground", "distance"),
 }

@@ -1,7 +1,7 @@
 """A question's map beside everything else that may count: its segments, channels its words name, a prior, a fusion.
 
 The order is fixed. Each cell of the question's map takes a share of its segment's mean, as things are most often whole
-segments; cues (cues.py) follow; what was read takes its place as far as the answer is written (reading.py), and on a
+segments; cues (cues.py) follow; what was read takes its place as far as the answer is written (written.py), and on a
 page that nobody read its writing, at half height, unless the thing asked for is detected; the prior is mixed in; and a
 fusion combines the result, "participation", with
 
@@ -18,34 +18,23 @@ any object with a name and a `fuse` method.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, TypedDict, runtime_checkable
 
-import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.checks import check_array, check_number, check_type
 from foveate.core.errors import ChannelError, OptionError
-from foveate.core.grid import resize_map
 from foveate.core.layout import Layout
 from foveate.encoders.protocol import Encoder
-from foveate.reading.words import Words
-from foveate.relevance.confidence import DETECTED, peak
 from foveate.relevance.cues import Cue, follow, plane_of
-from foveate.relevance.reading import place_words, prepare_words, read_question, score_words
-from foveate.relevance.value import Found, Relevance
+from foveate.relevance.value import Relevance
+from foveate.relevance.written import Reading
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
-MOST_WORDS, LEAST_WORD = 32, 0.1  # words that a relevance names at most, and their least score
-ENTERS, CERTAIN = 0.25, 0.5  # confidences of what was read, from which on it enters the map, and alone
-PIECES, WRITING = (6, 10), (0.035, 0.05)  # pieces of writing, and their share of the image: of no page, of a page
-UNREAD = 0.5  # weight of a page's writing that was not read: it is never found for certain
-IN_ROWS, DOWN = 0.7, 0.5  # what a row full of writing loses, and the lower end of a page
 BESIDE_WORDS = 0.1  # weight of all writing where the words that are asked for are known
-WRITTEN = 0.05  # the least score of a word where words are asked for: other words come before blank paper
 _READ = Layout("scorers", ("edge_on", "edge_off", "high_pass", "edge_distance", "saliency", "motion", "eccentricity"))
 
 
@@ -247,122 +236,6 @@ def segment_means(texture: Texture, plane: Floats) -> Floats:
     ids, counts = texture.derive("segments", make)
     means = (np.bincount(ids.ravel(), plane.ravel(), len(counts)) / counts).astype(np.float32)
     return means.take(ids)
-
-
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """What was read, for one question; of a page that nobody read, its writing.
-
-    Attributes:
-        map: float32 [h, w] in [0, 1], where the words are that answer.
-        confidence: in [0, 1], that they do.
-        weight: how far the map enters, in [0, 1].
-        silence: share of the map of things that they take away, in [0, 1].
-        written: whether the question asks for writing, whatever else is in the image.
-        words: the words that enter, the best first.
-    """
-
-    map: Floats
-    confidence: float
-    weight: float
-    silence: float
-    written: bool
-    words: tuple[Found, ...]
-
-
-def weigh(confidence: float) -> float:
-    """What a confidence counts, in [0, 1]: nothing up to ENTERS, everything from CERTAIN on."""
-    return _between(confidence, (ENTERS, CERTAIN))
-
-
-def asks_for_words(text: str) -> bool:
-    """Whether a question asks for anything that may be written."""
-    question = read_question(text)
-    return bool(question.terms or question.types or question.exact or question.on or question.writing)
-
-
-def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: float = 0.0) -> Reading | None:
-    """The words of a texture that answer a question; of a page that nobody read, its writing; None of other textures.
-
-    Args:
-        parts: maps of the things that the question names.
-        seen: confidence that they are in the image. A thing that is detected stays, unless writing is asked for.
-    """
-    words = texture.words
-    question = read_question(text)
-    if not words:
-        share, plane = (0.0, None) if words is not None else page_of(texture)
-        if plane is None or (seen >= DETECTED and not question.writing):
-            return None
-        return Reading(plane, seen, share * UNREAD, share, question.writing, ())
-    found = score_words(texture.derive("read", lambda: prepare_words(words)), question)
-    scores = found.scores
-    if question.on is not None:
-        scores = scores * _on_thing(words, parts, question.on, texture)
-    best = np.argsort(-scores, kind="stable")[:MOST_WORDS]
-    entered = scores * np.float32(weigh(found.confidence))
-    best = best[entered[best] > LEAST_WORD]
-    named = tuple(
-        Found(words.texts[i], (y0, x0, y1, x1), score, found.because.get(i, ""))
-        for i, (y0, x0, y1, x1), score in zip(
-            best.tolist(), words.boxes[best].tolist(), entered[best].tolist(), strict=True
-        )
-    )
-    scores = np.maximum(scores, WRITTEN)
-    silence = 0.0 if seen >= DETECTED and not question.writing else weigh(found.confidence)
-    return Reading(
-        texture.derive("placed words", lambda: place_words(words, texture.grid)).paint(scores),
-        found.confidence,
-        weigh(found.confidence),
-        silence,
-        question.writing,
-        named,
-    )
-
-
-def page_of(texture: Texture) -> tuple[float, Floats | None]:
-    """How far an image is a page, in [0, 1], and where on it an answer may stand, float32 [h, w] in [0, 1].
-
-    A page has many separate pieces of writing; 0 and None of other images, and where nobody looked for writing.
-    Answers stand where there is writing: less in full rows, which are running text, and rather at the top.
-    """
-
-    def make() -> tuple[float, Floats | None]:
-        if not texture.has("text"):
-            return 0.0, None
-        plane = texture.channel("text", warn=False)
-        pieces = cv2.connectedComponents((plane > 0).astype(np.uint8))[0] - 1
-        page = min(_between(pieces, PIECES), _between(float(plane.mean()), WRITING))
-        if page == 0:
-            return 0.0, None
-        cells = resize_map(plane, texture.grid.shape)
-        down = ((np.arange(len(cells)) + 0.5) / len(cells))[:, None]
-        return page, np.asarray(cells * (1 - IN_ROWS * cells.mean(1, keepdims=True)) * (1 - DOWN * down), np.float32)
-
-    return texture.derive("page", make)
-
-
-def _between(value: float, ends: tuple[float, float]) -> float:
-    return min(1.0, max(0.0, (value - ends[0]) / (ends[1] - ends[0])))
-
-
-def _on_thing(words: Words, parts: Mapping[str, Floats], thing: str, texture: Texture) -> Floats:
-    """How much each word lies on a thing, float32 [n] in [0, 1]; 1 of every word where the thing is not seen."""
-    last = thing.split()[-1].lower()
-    maps = [plane for phrase, plane in parts.items() if phrase.split()[-1] == last] or list(parts.values())
-    if not maps:
-        return np.ones(len(words), np.float32)
-    plane = np.max(maps, axis=0)
-    seen = min(1.0, peak(plane.ravel()) / DETECTED)
-    h, w = plane.shape
-    y0, x0, y1, x1 = words.boxes.T
-    on = np.zeros(len(words), np.float32)
-    for share in (0.1, 0.5, 0.9):  # some points of each box: a word lies on what any of them lies on
-        for across in (0.1, 0.5, 0.9):
-            y = ((y0 + share * (y1 - y0)) * (h / texture.grid.height)).astype(int)
-            x = ((x0 + across * (x1 - x0)) * (w / texture.grid.width)).astype(int)
-            np.maximum(on, plane[np.minimum(y, h - 1), np.minimum(x, w - 1)], out=on)
-    return np.asarray(1 - seen * (1 - on / max(float(on.max()), 1e-6)), np.float32)
 
 
 def _follow(texture: Texture, found: Floats, cue: Cue, reasons: dict[str, Floats]) -> Floats:

@@ -34,10 +34,11 @@ from foveate.encoders.protocol import Calibration
 from foveate.relevance.compose import compose
 from foveate.relevance.confidence import peak
 from foveate.relevance.cues import evidence_of
-from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine, read_map
+from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine
 from foveate.relevance.negatives import Negatives
 from foveate.relevance.query import Query
 from foveate.relevance.value import Relevance
+from foveate.relevance.written import read_map
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]

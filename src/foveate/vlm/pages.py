@@ -19,7 +19,7 @@ from foveate.channels.change import CHANGED, describe_cells, measure_change
 from foveate.core.errors import MissingExtraError, ModelFilesError, OptionError
 from foveate.reading.protocol import WordReader
 from foveate.reading.read import ReadBy, can_read, choose_reader
-from foveate.relevance.fusion import page_of
+from foveate.relevance.written import page_of
 from foveate.texture.texture import Texture
 
 CHANNELS = (*PRESETS["standard"], "text")  # of textures: questions look at writing, and a page is known by it
