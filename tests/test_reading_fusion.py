@@ -117,7 +117,7 @@ def test_left_out_when_asked(blank: Texture, page: Texture) -> None:
     assert "reading" not in without.reasons
     assert without.words == ()
     with pytest.raises(OptionError):
-        foveate.score(page, "the total", reading="yes")  # type: ignore[arg-type]
+        foveate.score(page, "the total", reading="yes")  # type: ignore[call-overload]
 
 
 def test_a_texture_from_its_file_answers_alike(page: Texture, tmp_path: Path) -> None:
