@@ -349,3 +349,12 @@ def test_a_page_without_lines_has_no_turn() -> None:
     assert find_turn(np.full((50, 50, 3), 255, np.uint8), np.zeros((0, 4, 2), np.float32)) == 0
     assert find_lines(np.full((50, 50, 3), 255, np.uint8)).shape == (0, 4, 2)
     assert recognise(np.full((48, 64, 3), 255, np.uint8)).text == ""
+
+
+def test_lines_that_cannot_be_read_have_no_say_in_a_pages_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    sure = iter([0.3, 0.9, 0.4, 0.9, 0.45, 0.99, 0.2, 0.99])  # four lines upright, then on their heads
+    monkeypatch.setattr(rapid, "read_crop", lambda crop: Letters.even("word", next(sure)))
+    lines = np.array([quad(20, y, 220, y + 20) for y in (20, 50, 80, 110)])
+    assert find_turn(PAGE, lines) == 2
+    monkeypatch.setattr(rapid, "read_crop", lambda crop: Letters.even("word", 0.4))
+    assert find_turn(PAGE, lines) == 0

@@ -206,11 +206,12 @@ def find_turn(bgr: Bytes, quads: Quads) -> int:
     standing = int(high[long & (high > wide)].sum() > wide[long & (wide > high)].sum())
     voters = np.argsort(-np.maximum(wide, high), kind="stable")[:VOTERS]
     quads = np.roll(quads[voters], -standing, axis=1)
-    upright = [certainty(read_crop(crop_of(bgr, quad))) for quad in quads]
+    upright = np.array([certainty(read_crop(crop_of(bgr, quad))) for quad in quads])
     if np.median(upright) >= DOUBTFUL:
         return standing
-    headlong = [certainty(read_crop(crop_of(bgr, np.roll(quad, -2, axis=0)))) for quad in quads]
-    return standing + 2 * int(np.median(headlong) >= SURE and np.mean(headlong) > np.mean(upright) + 0.05)
+    headlong = np.array([certainty(read_crop(crop_of(bgr, np.roll(quad, -2, axis=0)))) for quad in quads])
+    read = np.maximum(upright, headlong) >= SURE  # the others say nothing, whichever way
+    return standing + 2 * int(read.any() and headlong[read].mean() > upright[read].mean() + 0.05)
 
 
 def upright_boxes(quads: Quads, turn: int) -> NDArray[np.float64]:
