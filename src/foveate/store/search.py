@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +69,7 @@ class Sought:
 
     query: Query | None
     quoted: tuple[Tokens, ...] = ()
-    words: tuple[Tokens, ...] = ()
+    words: tuple[tuple[Tokens, ...], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +105,7 @@ class Hit:
     def words(self) -> tuple[Word, ...]:
         """What is written there of the question's words, with boxes in pixels; in reading order."""
         words = self.texture.words
-        return () if not words else find_words(words, self._asked.quoted, self._asked.words)
+        return () if not words else find_words(words, self._asked.quoted, chain(*self._asked.words))
 
     @cached_property
     def relevance(self) -> Relevance:

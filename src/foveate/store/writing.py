@@ -7,7 +7,8 @@
   are no errors. An image's share is 1 - errors / letters.
 * **Other words** raise images that have them written: an image's share of a phrase is the share of the phrase's words
   that it has, each weighted by its idf, log(1 + (N - n + 1/2) / (n + 1/2)). A word with one wrong letter counts
-  1 - 1 / letters. This is not bm25, which for a word of most of 100,000 images takes FTS5 a second.
+  1 - 1 / letters; the digits of a number stand together ("34.50"). This is not bm25, which for a word of most of
+  100,000 images takes FTS5 a second.
 * Candidates come from the rare words alone: no more than COMMON images of a word are looked at.
 * FTS5 gets tokens of words.py and nothing else: letters and digits, each in quotes, as a bound value.
 """
@@ -16,10 +17,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -98,7 +99,7 @@ class WrittenTexts:
     def _alike(self, tokens: Tokens) -> dict[int, float]:
         """Images that have a text like this, by id, with its share."""
         joined = ["".join(tokens), *map("".join, pairwise(tokens))] if len(tokens) > 1 else []
-        ways = [[*self.similar(token), *self._split(token)] for token in tokens]
+        ways = [[*self.similar((token,)), *self._split(token)] for token in tokens]
         ways.append([(token,) for token in self._known(joined)])
         found: dict[int, float] = {}
         for several in ways:
@@ -117,40 +118,45 @@ class WrittenTexts:
 
     # --- other words --------------------------------------------------------------------------------------------------
 
-    def find_having(self, tokens: Sequence[str], most: int) -> list[int]:
+    def find_having(self, words: Sequence[Tokens], most: int) -> list[int]:
         """Ids of the images that have the largest shares of these words, rare ones first."""
         found: dict[int, float] = {}
         common = []
-        for token in dict.fromkeys(tokens):
+        for word in dict.fromkeys(words):
             best: dict[int, float] = {}
-            for (way,), share in self.similar(token).items():
-                ids = self._match(_in_a_row((way,)), COMMON)
+            for way, share in self.similar(word).items():
+                ids = self._match(_in_a_row(way), COMMON)
                 if len(ids) == COMMON:
-                    common.append(token)
+                    common.append(way)
                     continue
                 for id in ids:
                     best[id] = max(best.get(id, 0.0), share * self.weigh(len(ids)))
             for id, share in best.items():
                 found[id] = found.get(id, 0.0) + share
         if not found and common:  # words that are everywhere: those that have all of them
-            return self._match(" AND ".join(f'"{token}"' for token in common), most)
+            return self._match(" AND ".join(map(_in_a_row, common)), most)
         return sorted(found, key=lambda id: (-found[id], id))[:most]
 
-    def shares(self, phrases: Sequence[Tokens], ids: Sequence[int]) -> NDArray[np.float32]:
+    def shares(self, phrases: Sequence[Sequence[Tokens]], ids: Sequence[int]) -> NDArray[np.float32]:
         """How much of each phrase's words images have: float32 [images, phrases] in [0, 1], 0 without words."""
         texts = self.texts(ids)
-        known = {token: self.similar(token) for tokens in phrases for token in tokens}
-        weights = {token: self.weigh(len(self._match(_in_a_row((token,)), COMMON))) for token in known}
+        known = {word: self.similar(word) for words in phrases for word in words}
+        weights = {word: self.weigh(len(self._match(_in_a_row(word), COMMON))) for word in known}
         out = np.zeros((len(ids), len(phrases)), np.float32)
         for row, id in enumerate(ids):
-            have = set(texts.get(id, "").split())
+            text = f" {texts.get(id, '')} "
+            have = set(text.split())
             if not have:
                 continue
-            has = {t: max((share for (way,), share in known[t].items() if way in have), default=0.0) for t in known}
-            for column, tokens in enumerate(phrases):
-                if tokens:
-                    total = sum(weights[token] for token in tokens)
-                    out[row, column] = sum(weights[token] * has[token] for token in tokens) / total
+
+            def has(way: Tokens, have: set[str] = have, text: str = text) -> bool:
+                return have.issuperset(way) and (len(way) == 1 or f" {' '.join(way)} " in text)
+
+            best = {word: max((share for way, share in known[word].items() if has(way)), default=0.0) for word in known}
+            for column, words in enumerate(phrases):
+                if words:
+                    total = sum(weights[word] for word in words)
+                    out[row, column] = sum(weights[word] * best[word] for word in words) / total
         return out
 
     # --- the index ----------------------------------------------------------------------------------------------------
@@ -169,18 +175,18 @@ class WrittenTexts:
             out |= {id: text for id, text in found if type(text) is str}
         return out
 
-    def similar(self, token: str) -> dict[Tokens, float]:
-        """The token, and those of the store with one letter that differs, each with its share."""
-        kept = self._similar.get(token)
+    def similar(self, word: Tokens) -> dict[Tokens, float]:
+        """The word, and tokens of the store with one letter that differs, each with its share."""
+        kept = self._similar.get(word)
         if kept is None:
-            kept = self._similar[token] = {(token,): 1.0}
-            if len(token) >= SHORTEST and not any(c.isdigit() for c in token):
-                share = 1 - 1 / len(token)
-                kept |= {(other,): share for other in self._known(sorted(_with_one_error(token)))}
+            kept = self._similar[word] = {word: 1.0}
+            if _may_err(word):
+                share = 1 - 1 / len(word[0])
+                kept |= {(other,): share for other in self._known(sorted(_with_one_error(word[0])))}
         return kept
 
     @cached_property
-    def _similar(self) -> dict[str, dict[Tokens, float]]:
+    def _similar(self) -> dict[Tokens, dict[Tokens, float]]:
         return {}
 
     def _split(self, token: str) -> list[Tokens]:
@@ -271,37 +277,53 @@ def align(wanted: str, texts: Sequence[Sequence[str]]) -> list[tuple[int, tuple[
     return out
 
 
-def words_of_phrases(query: Query | None, rest: str) -> list[Tokens]:
-    """Tokens of each phrase that is asked for, with the numbers, then of all of them; without a query, of the text."""
-    every = tuple(dict.fromkeys(tokens_of(rest)))[:MOST_TOKENS]
+def units_of(text: str) -> list[Tokens]:
+    """The words of a text, once each: tokens, and numbers with all of their digits: "RM34.50" is rm and 34 50."""
+    out: list[Tokens] = []
+    for word in text.split():
+        for digits, run in groupby(tokens_of(word), str.isdigit):
+            tokens = tuple(run)
+            out += [tokens] if digits else [(token,) for token in tokens]
+    return list(dict.fromkeys(out))[:MOST_TOKENS]
+
+
+def words_of_phrases(query: Query | None, rest: str) -> list[tuple[Tokens, ...]]:
+    """Words of each phrase that is asked for, with the numbers, then of all of them; without a query, of the text."""
+    every = units_of(rest)
     if query is None or not query.phrases:
-        return [every] if every else []
-    phrases = [tokens_of(query.phrases[i]) for i in query.asked()]
-    named = {token for tokens in phrases for token in tokens}
-    numbers = [token for token in every if token.isdigit() and token not in named]
-    every = tuple(token for token in every if token in named) + tuple(numbers)
-    return [*(tuple(dict.fromkeys([*tokens, *numbers])) for tokens in phrases), every]
+        return [tuple(every)] if every else []
+    phrases = [units_of(query.phrases[i]) for i in query.asked()]
+    named = {word for words in phrases for word in words}
+    numbers = [word for word in every if word[0].isdigit() and word not in named]
+    together = tuple(word for word in every if word in named) + tuple(numbers)
+    return [*(tuple(dict.fromkeys([*words, *numbers])) for words in phrases), together]
 
 
-def find_words(words: Words, quoted: Sequence[Tokens], others: Sequence[Tokens]) -> tuple[Word, ...]:
+def find_words(words: Words, quoted: Sequence[Tokens], others: Iterable[Tokens]) -> tuple[Word, ...]:
     """The words of an image that a question asked for: those of its quoted texts, and those that are like others."""
     tokens = [(token, number) for number, text in enumerate(words.texts) for token in tokens_of(text)]
-    plain = [token for token, _ in tokens]
+    plain = tuple(token for token, _ in tokens)
     chosen: set[int] = set()
-    for wanted in quoted:
+
+    def take(wanted: Tokens) -> bool:
         n = len(wanted)
-        places = [i for i in range(len(plain) - n + 1) if tuple(plain[i : i + n]) == wanted]
-        for first in places:
-            chosen |= {number for _, number in tokens[first : first + n]}
-        if not places:
+        places = [i for i in range(len(plain) - n + 1) if plain[i : i + n] == wanted]
+        chosen.update(number for first in places for _, number in tokens[first : first + n])
+        return bool(places)
+
+    for wanted in quoted:
+        if not take(wanted):
             ((errors, (first, end)),) = align("".join(wanted), [plain])
             if errors * LETTERS <= len("".join(wanted)):
                 chosen |= {number for _, number in tokens[first:end]}
-    every = {token for several in others for token in several}
-    alike = {way for token in every if _may_err(token) for way in _with_one_error(token)} | every
+    every = set(others)
+    for word in every:
+        take(word)
+    alike = {token for word in every if _may_err(word) for token in _with_one_error(word[0])}
     chosen |= {number for token, number in tokens if token in alike}
     return tuple(words[number] for number in sorted(chosen))
 
 
-def _may_err(token: str) -> bool:
-    return len(token) >= SHORTEST and not any(c.isdigit() for c in token)
+def _may_err(word: Tokens) -> bool:
+    """Whether a word is found though a letter of it is wrong."""
+    return len(word) == 1 and len(word[0]) >= SHORTEST and not any(c.isdigit() for c in word[0])
