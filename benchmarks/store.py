@@ -2,6 +2,7 @@
 
     python -m benchmarks store                        # 512 textures
     python -m benchmarks store --textures 100000      # 9 GB below TMPDIR: what grows with a store
+    python -m benchmarks store --words                # 100,000 images with words: search by what is written
 
 Textures are of 64 x 64 cells: one photograph, square, stored many times with its cells moved round. Searching is over
 synthetic vectors, random and as long as real ones. Medians, with the 99th percentile; the machines are shared. Rows
@@ -33,7 +34,7 @@ import numpy as np
 import typer
 from PIL import Image as Pillow
 
-from benchmarks import store_ann
+from benchmarks import store_ann, store_words
 from benchmarks.common import (
     PHOTO,
     Image,
@@ -80,10 +81,14 @@ def command(
     ann: Annotated[
         bool, typer.Option("--ann", help="Only approximate nearest neighbours, beside the exact scan.")
     ] = False,
+    words: Annotated[bool, typer.Option("--words", help="Only search by what is written.")] = False,
 ) -> None:
     """Times of the store: reading, searching, indexing; and the bytes that a question reads."""
     if ann:
         report = store_ann.measure(images, repeats)
+        show(report, ("what", "measured"))
+    elif words:
+        report = store_words.measure(images, repeats)
         show(report, ("what", "measured"))
     else:
         report = measure(image, repeats, images, textures)

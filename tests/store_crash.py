@@ -23,10 +23,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from foveate import Store
 from foveate.core.errors import StoreKeyError
+from foveate.reading.words import Word
 from foveate.store import ingest, maintenance
 from foveate.store.disk import Disk
 from foveate.store.texture import StoredTexture
@@ -59,6 +62,20 @@ class Crashing(Counting):
                 file.write("\n".join(store.keys() if store.identity else ()) + "\n")
         if self.writes == self.at:
             os._exit(CRASHED)
+
+
+def mine(rgb: np.ndarray) -> list[Word]:
+    """A reader: the colour of the first pixel."""
+    return [Word("colour", (0, 0, 4, 9), 1.0, 0), Word(f"{rgb[0, 0]}", (5, 0, 9, 9), 0.5, 1)]
+
+
+def written(path: Path) -> dict[str, str | None]:
+    """What every image's words say, as its record and as the index has it."""
+    store = Store(path, encoder=Toy(), cache=0)
+    words = {name: store[name].words for name in store}
+    found = {hit.name for hit in store.search('"colour"', 100)} if store.stats()["reader"] else set()
+    assert found == {name for name, read in words.items() if read is not None}
+    return {name: None if read is None else read.text for name, read in words.items()}
 
 
 def small_shards() -> None:
@@ -113,8 +130,13 @@ def every_nth(base: Path) -> int:
     Store(base / "many.fov", encoder=Toy()).remove(["001.png", "101.png", "below/004.png"])
     gone = frozenset(("001.png", "101.png", "below/004.png"))
     empty = base / "empty.fov"
+    shutil.copytree(ready, base / "read.fov")
+    Store(base / "read.fov", encoder=Toy()).add(second, read=mine)
+    said = written(base / "read.fov")
+    assert sum(text is not None for text in said.values()) == 3
     jobs: dict[str, tuple[Path, Callable[[Store], object], frozenset[str]]] = {
         "add": (empty, lambda s: s.add([first, second]), frozenset()),
+        "read": (ready, lambda s: s.add(second, read=mine), frozenset()),
         "remove": (ready, lambda s: s.remove(["001.png", "101.png"]), gone),
         "compact": (base / "many.fov", lambda s: s.compact(), gone),
     }
@@ -138,14 +160,19 @@ def every_nth(base: Path) -> int:
                     job(Store(path, encoder=Toy()))
             else:
                 job(Store(path, encoder=Toy()))
-            after = {"add": set(right), "remove": before - {"001.png", "101.png"}, "compact": before}[name]
+            reads = name == "read"
+            after = {"remove": before - {"001.png", "101.png"}, "compact": before}.get(name, set(right))
             assert all_numbers(path) == {key: right[key] for key in after}
-            Store(path, encoder=Toy()).add(second / "102.png")  # mends what the crash left
+            assert not reads or written(path) == said
+            Store(path, encoder=Toy()).add(
+                second / "102.png", read=mine if reads else None
+            )  # mends what the crash left
             seen = Store(path, encoder=Toy()).verify()
             assert seen.ok, (name, n, seen)
             assert not seen.notes, (name, n, seen)
             os.remove(path / "index.sqlite")
             assert all_numbers(path) == {key: right[key] for key in after}  # the shards alone say the same
+            assert not reads or written(path) == said
             shutil.rmtree(path)
         print(f"{name}: the process ended at each of {n - 1} writes")
     return crashes

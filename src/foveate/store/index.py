@@ -254,7 +254,8 @@ class Index:
 
     def check(self) -> None:
         """Compare what does not grow with the images: tables and shards. Raises StoreDamagedError."""
-        if self.ask(TABLES) != _tables(self.texts):
+        tables = self.ask(TABLES)
+        if tables != _tables(self.texts) and (self.texts or not has_search() or tables != _tables(True)):
             raise damaged_index(self.where, "its tables are others")
         self.shards()
         if not 0 <= self.changes < MOST_INT // 2:
@@ -372,7 +373,8 @@ def admit(connection: sqlite3.Connection, shard: Shard, texts: Sequence[str | No
     )
     if texts is not None:
         for entry, content in zip(shard.entries, texts, strict=True):
-            _keep_text(connection, entry.head["key"], content)
+            (image,) = connection.execute("SELECT id FROM images WHERE key = ?", (entry.head["key"],)).fetchone()
+            keep_text(connection, image, content)
     loose: set[int] = set()
     for name in shard.names:
         found = connection.execute("SELECT id FROM images WHERE key = ?", (name.key,)).fetchone()
@@ -414,8 +416,8 @@ def _drop_images(connection: sqlite3.Connection, condition: str, value: int, tex
     connection.execute(f"DELETE FROM images WHERE {condition}", (value,))
 
 
-def _keep_text(connection: sqlite3.Connection, key: str, content: str | None) -> None:
-    (image,) = connection.execute("SELECT id FROM images WHERE key = ?", (key,)).fetchone()
+def keep_text(connection: sqlite3.Connection, image: int, content: str | None) -> None:
+    """What is written in an image, by its id, as words.py makes it; None where nobody read it; inside a transaction."""
     if connection.execute("SELECT text FROM writing WHERE rowid = ?", (image,)).fetchall() == [(content,)]:
         return  # `compact` moved it
     connection.execute("DELETE FROM writing WHERE rowid = ?", (image,))

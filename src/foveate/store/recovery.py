@@ -267,8 +267,8 @@ class Writer:
         """From now on the images of this store are read; those that are there have no words yet."""
         assert self.identity is not None
         self.identity = replace(self.identity, reader=reader)
-        self._publish_format()  # first: a process that dies here leaves an index that is made again
-        self.rebuild()
+        self.rebuild()  # first, with empty tables: whoever reads meanwhile has no use for them, and takes no offence
+        self._publish_format()
 
     def rebuild(self) -> None:
         """Make the index again."""

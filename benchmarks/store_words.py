@@ -1,0 +1,100 @@
+"""Times of searching so many images by what is written in them: `python -m benchmarks store --words`.
+
+Synthetic pages of 80 words and 20 numbers. Words are drawn from VOCABULARY by Zipf's law, so the commonest stand on
+nearly every page and most on a handful; numbers are below 10,000. One page in a thousand holds KNOWN. The index is a
+file as a store has it, without images: the exact scores of a search come on top (`python -m benchmarks store`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import time_calls, time_once, time_row
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.core.checks import check_int
+from foveate.store.disk import Disk
+from foveate.store.index import INDEX_FILE, Index, keep_text
+from foveate.store.recovery import rebuild
+from foveate.store.search import RERANKED
+from foveate.store.writing import WrittenTexts, read_quotes, units_of
+
+VOCABULARY, WORDS, NUMBERS, EVERY = 400_000, 80, 20, 1000
+KNOWN = "tanqwe wooniu yannop"
+
+
+def measure(images: int, repeats: int) -> dict[str, Any]:
+    """-> report. `repeats`: of each row."""
+    check_int("--images", images, 1000)
+    repeats = max(5, repeats // 50)
+    rng = np.random.default_rng(0)
+    vocabulary = make_vocabulary(rng)
+    with tempfile.TemporaryDirectory() as folder:
+        rebuild(Path(folder), Disk(), texts=True)
+        index = Index(Path(folder) / INDEX_FILE, read=True)
+        seconds = time_once(lambda: fill(index, images, vocabulary, rng))
+        size = sum(file.stat().st_size for file in Path(folder).iterdir() if file.name.startswith(INDEX_FILE))
+        middle = vocabulary[5000]
+        rows = [
+            {"what": f"writing the index of {images:,} pages, once", "measured": f"{seconds:.0f} s"},
+            {"what": "its bytes", "measured": f"{size / 1e6:.0f} MB, {size / images:.0f} an image"},
+        ]
+        for what, text in (
+            ("a quoted text of three rare words", f'"{KNOWN}"'),
+            ("  a letter of it is wrong", '"tanqwe woniu yannop"'),
+            ("  nowhere written", '"tanqwe yannop"'),
+            ("a quoted text of the two commonest words", f'"{vocabulary[0]} {vocabulary[1]}"'),
+            ("  nowhere written", f'"{vocabulary[0]} {middle[:2]}x {vocabulary[1]}"'),
+        ):
+            quoted = read_quotes(text).quoted
+            rows.append(_timed(what, lambda quoted=quoted: _texts(index, images).find_quoted(quoted, 20), repeats))
+        for what, text in (
+            ("three rare words", KNOWN),
+            ("a rare word, a common one and a number", f"{middle} {vocabulary[3]} 34.50"),
+            ("the three commonest words", " ".join(vocabulary[:3])),
+        ):
+            words = units_of(text)
+
+            def asked(words: list[tuple[str, ...]] = words) -> None:
+                texts = _texts(index, images)
+                texts.shares([words], texts.find_having(words, RERANKED))
+
+            rows.append(_timed(f"without quotes: {what}", asked, repeats))
+    title = f"benchmarks store --words: {images:,} pages of {WORDS + NUMBERS} words, medians of {repeats}"
+    return {"title": title, "rows": rows, "images": images, **circumstances()}
+
+
+def make_vocabulary(rng: np.random.Generator) -> list[str]:
+    """Different random words of three to ten letters."""
+    lengths = rng.integers(3, 11, 2 * VOCABULARY)
+    letters = (rng.integers(0, 26, lengths.sum(), np.uint8) + ord("a")).tobytes().decode()
+    ends = np.cumsum(lengths).tolist()
+    return list(dict.fromkeys(letters[end - n : end] for end, n in zip(ends, lengths.tolist(), strict=True)))[
+        :VOCABULARY
+    ]
+
+
+def fill(index: Index, images: int, vocabulary: list[str], rng: np.random.Generator) -> None:
+    """Pages of so many images, as shards of 256 would bring them."""
+    share = np.cumsum(1 / np.arange(1, len(vocabulary) + 1))
+    share /= share[-1]
+    for start in range(0, images, 256):
+        index.connection.execute("BEGIN")
+        for image in range(start, min(images, start + 256)):
+            drawn = np.searchsorted(share, rng.random(WORDS))
+            page = [vocabulary[word] for word in drawn] + [str(n) for n in rng.integers(0, 10_000, NUMBERS)]
+            if image % EVERY == 0:
+                page[40:43] = KNOWN.split()
+            keep_text(index.connection, image + 1, " ".join(page))
+        index.connection.execute("COMMIT")
+
+
+def _texts(index: Index, images: int) -> WrittenTexts:
+    return WrittenTexts(index, images)
+
+
+def _timed(what: str, function: Any, repeats: int) -> dict[str, Any]:
+    return time_row(what, time_calls(function, repeats), "ms", "", 99)
