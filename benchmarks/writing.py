@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import read_folder
 from foveate.cli.terminal import print_json
 from foveate.core.errors import OptionError, QueryError
-from foveate.store import Store, search
+from foveate.store import Store, search, writing
 from foveate.store.words import tokens_of
 
 WEIGHTS = (0.0, 0.5, 0.8, 1.0)
@@ -68,11 +69,13 @@ def measure(path: Path, data: Path, photos: Path | None = None, half: str | None
         raise OptionError(f"'{data}' and '{path}'", expected="a store of its pages", fix="index the folder with --read")
     rows = []
     for way, ask in (("in quotes", quote), ("in quotes, one letter changed", quote_changed)):
-        places = [place_of(store, text, names[a.file]) for a in answers if (text := ask(a.text))]
-        rows.append(_row(way, "", places, None))
+        for forgiven in (writing.CLOSER, 0):
+            with setting(writing, "CLOSER", forgiven):
+                places = [place_of(store, text, names[a.file]) for a in answers if (text := ask(a.text))]
+            rows.append(_row(way + ", no errors forgiven" * (not forgiven), "", places, None))
     kinds: dict[str, list[float]] = defaultdict(list)
     for weight in WEIGHTS:
-        with weighing(weight):
+        with setting(search, "WRITTEN", weight):
             places = [place_of(store, plain(a.text), names[a.file]) for a in answers]
             if weight == usual:
                 for answer, place in zip(answers, places, strict=True):
@@ -147,14 +150,14 @@ def precision(store: Store, photos: Path) -> float:
 
 
 @contextmanager
-def weighing(weight: float) -> Iterator[None]:
-    """Searches with another weight of what is written."""
-    before = search.WRITTEN
-    search.WRITTEN = weight
+def setting(module: ModuleType, name: str, value: float) -> Iterator[None]:
+    """Searches with another constant."""
+    before = getattr(module, name)
+    setattr(module, name, value)
     try:
         yield
     finally:
-        search.WRITTEN = before
+        setattr(module, name, before)
 
 
 def _row(way: str, weight: str, places: Sequence[float], photographs: float | None) -> dict[str, Any]:

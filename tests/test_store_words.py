@@ -20,6 +20,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import foveate
+from benchmarks import store_words
+from benchmarks import writing as benchmark
 from foveate import Store, Texture
 from foveate.cli.main import app
 from foveate.core.errors import (
@@ -655,3 +657,24 @@ def test_the_sheet_frames_what_is_written(store: Store) -> None:
     colour = np.array((90, 220, 255))
     assert not (plain == colour).all(-1).any()
     assert (framed == colour).all(-1).sum() > 50
+
+
+# --- benchmarks -------------------------------------------------------------------------------------------------------
+
+
+def test_the_benchmark_of_pages(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [
+        {"file": "c.png", "kind": "company", "answer": "simplified"},
+        {"file": "b.png", "kind": "total", "answer": "34.50"},
+    ]
+    (tmp_path / "queries.json").write_text(json.dumps(asked * 2))
+    nano = Store(tmp_path / "s.fov")
+    nano.add(folder / "pages", read=Mine())
+    report = benchmark.measure(nano.path, tmp_path)
+    rows = {(row["what"], row["weight"]): row for row in report["rows"]}
+    assert rows["in quotes", ""]["first"] == rows["without", "0.8"]["first"] == 1.0
+    assert rows["without: total", "0.8"]["questions"] == 1
+    monkeypatch.setattr(store_words, "VOCABULARY", 500)
+    times = store_words.measure(1000, 5)
+    assert len(times["rows"]) == 10
+    assert all(row["measured"] for row in times["rows"])

@@ -15,6 +15,7 @@ from foveate.cli.terminal import (
     EngineName,
     Gpus,
     LongSide,
+    ReaderName,
     Workers,
     counting,
     make_engine,
@@ -60,6 +61,7 @@ def index(
             "that has images without their words, these are read; one that is read goes on so without this option.",
         ),
     ] = False,
+    reader: ReaderName = None,
     engine: EngineName = "local",
     gpus: Gpus = 0.0,
     address: Address = None,
@@ -78,12 +80,13 @@ def index(
     known = Store(output, encoder=encoder, basis=cells, rank=rank, long_side=long_side)
     several, by = make_engine(engine, workers, gpus, address)
     elsewhere = None if engine == "local" else by  # here, a file whose content is known is not encoded
-    reads = read or bool(known.identity and known.identity.reader)
+    reads = read or reader is not None or bool(known.identity and known.identity.reader)
     with _count_images(encoder, "reading and indexing" if reads else "indexing") as progress:
         try:
             added = known.add(
-                images, workers=several, part=shard, like=like, engine=elsewhere, read=read or None, progress=progress
-            )
+                images, workers=several, part=shard, like=like, engine=elsewhere,
+                read=reader or read or None, progress=progress,
+            )  # fmt: skip
         except KeyboardInterrupt:
             done = 0 if known.identity is None else len(known)
             typer.echo(f"interrupted; {done} images are in the store, and the same command goes on", err=True)

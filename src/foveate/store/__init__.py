@@ -3,7 +3,7 @@
     photos.fov/format.json          what it is made of
     photos.fov/basis.safetensors    the shared basis
     photos.fov/shards/*.safetensors images, a few hundred a file, never changed
-    photos.fov/index.sqlite         where they are; made again from the shards if lost
+    photos.fov/index.sqlite         where they are, what is written in them; made again from the shards if lost
     photos.fov/vectors.faiss        approximate nearest neighbours, if asked for
 
 `Store` (store.py) is all that a person needs; begin there. docs/store.md is the specification, with what was measured.
@@ -16,6 +16,7 @@
     recovery.py     opening, mending after a crash          maintenance.py    verify, compact, merge
     reader.py       row -> texture                          texture.py   the texture that it gives
     search.py       short lists, exact scores               ann.py       short lists by FAISS
+    words.py        what is written, as bytes and text      writing.py   search by what is written
     shared_basis.py fit a basis that images share           basis_check.py   is it good?
     cache.py        textures in memory
 """

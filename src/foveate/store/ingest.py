@@ -39,6 +39,7 @@ from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.reading.protocol import WordReader
 from foveate.reading.read import ReadBy, choose_reader, find_reader, read_words
+from foveate.reading.tesseract import TesseractReader
 from foveate.relevance.negatives import query_metric_of
 from foveate.store.disk import Disk
 from foveate.store.engine import Engine, column, engine_named
@@ -238,8 +239,9 @@ def _model(path: Path, wanted: Wanted, disk: Disk) -> tuple[Identity, Space]:
 
 
 def called(reader: WordReader) -> str:
-    """What a store calls a reader: its name without a version."""
-    return reader.name.partition(" ")[0]
+    """What a store calls a reader: its name without a version, as `find_reader` takes it."""
+    name = reader.name.partition(" ")[0]
+    return f"{name}:{reader.languages}" if isinstance(reader, TesseractReader) and reader.languages else name
 
 
 def reader_named(name: str) -> WordReader:
