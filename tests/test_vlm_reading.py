@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import foveate
-from foveate.core.errors import MissingExtraError, OptionError
+from foveate.core.errors import MissingExtraError, OptionError, ReadingWarning
 from foveate.core.grid import Grid
 from foveate.reading import Word, Words
 from foveate.relevance.value import Found, Relevance
@@ -26,6 +27,7 @@ from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, one_grid, 
 from foveate.vlm.select.choose import Candidates, choose
 from foveate.vlm.select.crops import write_words
 from foveate.vlm.select.words import SPREAD, SPREAD_READ, choose_spread, follow_words, raise_words
+from tests.pdf_files import make_pdf
 from tests.video_scenes import photo as photograph
 from tests.vlm_models import FAMILIES, attached, photo
 
@@ -139,7 +141,7 @@ def test_auto_without_a_reader_and_with_one_that_fails(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("foveate.reading.rapid.RapidReader.read", fails)
     monkeypatch.setattr("foveate.reading.read._kept", {})
-    with pytest.warns(UserWarning, match=r"out of ink.*read=False"):
+    with pytest.warns(ReadingWarning, match=r"out of ink.*read=False"):
         encoded = vlm.see(PAGE)
     assert encoded.textures[0].words is None
     assert vlm.ask(encoded, "what is the total?", budget=10, max_new_tokens=2).tokens[0] == 10
@@ -153,6 +155,22 @@ def test_no_such_reader(bad: Any) -> None:
         attached("qwen2_vl").see(PAGE, read=bad)
     with pytest.raises(OptionError):
         attached("qwen2_vl").see_video([PAGE], read=bad)
+
+
+def test_a_pdf_brings_its_words(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    lines = b"BT /F 24 Tf 60 700 Td (Total 34.50) Tj ET", b"BT /F 24 Tf 60 700 Td (Due date: 12/03/2021) Tj ET"
+    path = tmp_path / "bill.pdf"
+    path.write_bytes(make_pdf(*lines))
+    vlm = attached("qwen2_vl")
+    for read, known in (("auto", True), (True, True), (False, False)):
+        encoded = vlm.see(path, page=1, read=read)  # nobody reads: the words are the text layer's
+        assert (encoded.textures[0].words is not None) is known
+    both = vlm.see([path, path.read_bytes()], page=2)
+    assert [texture.words.text for texture in both.textures if texture.words] == ["Due date: 12/03/2021"] * 2
+    assert vlm.see(path, page=1, read=lambda rgb: []).textures[0].words is not None
+    with pytest.raises(OptionError, match="page"):
+        vlm.see(PAGE, page=2)
 
 
 def test_a_reader_that_is_not_installed() -> None:

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from foveate.cli.encode import who_reads
 from foveate.cli.results import make_slug, write_result
 from foveate.cli.terminal import (
     Device,
     Dtype,
     EncoderName,
+    PageNumber,
+    ReaderName,
     parse_budget_or_all,
     print_json,
     print_table,
@@ -68,6 +71,8 @@ def ask(
             help="Read what is written, which takes seconds (extra text) [default: where it looks like a page].",
         ),
     ] = None,
+    reader: ReaderName = None,
+    page: PageNumber = None,
     max_new_tokens: Annotated[int, typer.Option(help="Length of an answer, at most.")] = 64,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -77,14 +82,15 @@ def ask(
 ) -> None:  # fmt: skip
     """Ask a vision-language model: it gets only the tokens where the question looks."""
     from foveate.core.files import make_folder
-    from foveate.core.image import load_image
     from foveate.encoders.load import load_encoder
+    from foveate.pipeline import open_source
     from foveate.vlm.load import load
 
     refuse_files(question)
     prompt = None if prompt is None else prompt.replace("\\n", "\n")
     _check(question, budget, mode, method, prompt, max_new_tokens)
-    picture = load_image(image)
+    who = who_reads(read, reader)
+    picture, layer = open_source(image, page)
     load_encoder(encoder or "nano")
     start = time.perf_counter()
     hint = f"loading {model}" + ("" if Path(model).expanduser().is_dir() else " (downloaded if not in the cache)")
@@ -98,7 +104,10 @@ def ask(
     records, notes = [], dict[str, None]()
     with waiting(f"asking {model}", None):
         start = time.perf_counter()
-        encoded = vlm.see(picture, mode="sparse" if mode == "sparse" else "drop", read="auto" if read is None else read)
+        seen = picture if layer is None else image  # a PDF brings its words
+        encoded = vlm.see(
+            seen, page=page, mode="sparse" if mode == "sparse" else "drop", read="auto" if who is None else who
+        )
         see_seconds = time.perf_counter() - start
         for text in question:
             with warnings.catch_warnings(record=True) as caught:

@@ -22,6 +22,7 @@ import typer
 from foveate.cli.terminal import (
     EncoderName,
     LongSide,
+    ReaderName,
     counting,
     format_count,
     parse_budget,
@@ -70,8 +71,9 @@ def video(
     frames: Annotated[int | None, typer.Option(help="Frames, at most.")] = None,
     rate: Annotated[float | None, typer.Option(help="Pictures a second of a folder of images [default: 24].")] = None,
     read: Annotated[
-        bool, typer.Option("--read", help="Read what is written, in keyframes; takes seconds each time (extra text).")
+        bool, typer.Option("--read", help="Read what is written, in keyframes; takes seconds each time.")
     ] = False,
+    reader: ReaderName = None,
     read_every: Annotated[float, typer.Option(help="Seconds of the clip between two readings, at least.")] = 2.0,
 ) -> None:  # fmt: skip
     """Follow questions through a clip: an overlay video, lines of JSON."""
@@ -99,7 +101,7 @@ def video(
                 refresh=Refresh(every=every),
                 blend=blend,
                 long_side=long_side,
-                read=read,
+                read=read if reader is None else reader,
                 read_every=read_every,
                 **steady,
             )

@@ -16,7 +16,7 @@ from foveate.core.errors import FoveateError, ImageArrayError, ModelError, Scene
 from foveate.core.image import Picture, load_image
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Encoder
-from foveate.pipeline import encode
+from foveate.pipeline import encode, open_source
 from foveate.video.decode import VideoClip
 from foveate.video.pick import measure_rate, pick
 from foveate.video.step import Frame
@@ -24,7 +24,7 @@ from foveate.vlm.encoded import EncodedImage, Mode
 from foveate.vlm.families.family import Family, Indices, VisualFeatures
 from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.inputs.prompt import adds_special_tokens, find_spans
-from foveate.vlm.pages import CHANNELS, Read, find_reader_of, read_frames, read_textures
+from foveate.vlm.pages import CHANNELS, Read, find_reader_of, read_frames, read_textures, with_layer
 from foveate.vlm.tower import TowerEncoder
 
 TEXT_INPUTS = ("input_ids", "attention_mask", "mm_token_type_ids")
@@ -40,10 +40,13 @@ class Attached:
     encoder: str | Encoder
 
 
-def encode_images(vlm: Attached, images: Sequence[Any], mode: Mode, read: Read = False) -> EncodedImage:
+def encode_images(
+    vlm: Attached, images: Sequence[Any], mode: Mode, read: Read = False, page: int | None = None
+) -> EncodedImage:
     """As `VLM.see` says."""
     reader = find_reader_of(read)
-    pictures = [load_image(image) for image in images]
+    opened = [open_source(image, page) for image in images]
+    pictures = [picture for picture, _ in opened]
     if not pictures:
         raise SceneError("an empty list of images", expected="at least one", fix="pass a path or an array")
     processor = vlm.processor
@@ -67,7 +70,9 @@ def encode_images(vlm: Attached, images: Sequence[Any], mode: Mode, read: Read =
     return EncodedImage(
         model=vlm.model,
         images=visible,
-        textures=read_textures(textures, reader),
+        textures=read_textures(
+            [with_layer(t, pdf, read) for t, (_, pdf) in zip(textures, opened, strict=True)], reader
+        ),
         layouts=layouts,
         spans=spans,
         features=None if features is None else replace(features, before_last=None),

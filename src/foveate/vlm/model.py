@@ -75,20 +75,27 @@ class VLM(Attached):
         return f"VLM({type(self.model).__name__}, family {self.family.name!r}, encoder {encoder!r})"
 
     def see(
-        self, images: ImageSource | Sequence[ImageSource], *, mode: Mode = "drop", read: Read = "auto"
+        self,
+        images: ImageSource | Sequence[ImageSource],
+        *,
+        mode: Mode = "drop",
+        read: Read = "auto",
+        page: int | None = None,
     ) -> EncodedImage:
         """Encode one image (path, bytes, PIL image, array), or a list or tuple of them, for any number of questions.
 
         Args:
             mode: "sparse" runs the encoder for every question, over the kept tokens only; all others run it once, here.
             read: whether to read what is written, which takes seconds an image: True, by whom (as of `encode`), or
-                False. "auto" reads those that look like a page (pages.py), where a reader is installed.
+                False. "auto" reads those that look like a page (pages.py), where a reader is installed; with it and
+                with True, a page of a PDF has the words of its text layer.
+            page: of PDFs, from 1; None is the only one.
 
         Raises the errors of `load_image`; ModelError if model and processor do not fit; SceneError without images;
         OptionError and MissingExtraError for `read`.
         """
         check_choice("mode", mode, MODES)
-        return encode_images(self, images if isinstance(images, list | tuple) else [images], mode, read)
+        return encode_images(self, images if isinstance(images, list | tuple) else [images], mode, read, page)
 
     def see_video(
         self,

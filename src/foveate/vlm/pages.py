@@ -16,7 +16,8 @@ import numpy as np
 
 from foveate.channels.build import PRESETS
 from foveate.channels.change import CHANGED, describe_cells, measure_change
-from foveate.core.errors import MissingExtraError, ModelFilesError, OptionError
+from foveate.core.errors import MissingExtraError, ModelFilesError, OptionError, ReadingWarning
+from foveate.reading.pdf import PdfPage
 from foveate.reading.protocol import WordReader
 from foveate.reading.read import ReadBy, can_read, choose_reader
 from foveate.relevance.written import page_of
@@ -37,6 +38,15 @@ def find_reader_of(read: Read) -> WordReader | Literal["auto"] | None:
 def is_page(texture: Texture) -> bool:
     """Whether a texture with a text channel shows a page."""
     return page_of(texture)[0] >= PAGE
+
+
+def with_layer(texture: Texture, page: PdfPage | None, read: Read) -> Texture:
+    """A texture of a PDF's page with the words of its text layer, where those say what is on it."""
+    wanted = read is True or (isinstance(read, str) and read == "auto")
+    if page is None or page.words is None or page.scanned or not wanted:
+        return texture
+    whole = texture.pixel.shape == page.picture.rgb.shape  # LLaVA's tower sees a part only
+    return texture.with_words(page.words) if whole else texture
 
 
 def read_textures(textures: Sequence[Texture], reader: WordReader | Literal["auto"] | None) -> tuple[Texture, ...]:
@@ -79,5 +89,5 @@ def _read(texture: Texture, reader: WordReader | Literal["auto"]) -> Texture:
         return texture.read()
     except (OptionError, MissingExtraError, ModelFilesError) as cause:
         note = f"{cause.received}: the page was not read; read=False leaves it out, read=True makes this an error"
-        warnings.warn(note, stacklevel=6)
+        warnings.warn(note, ReadingWarning, stacklevel=6)
         return texture
