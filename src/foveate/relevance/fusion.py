@@ -258,6 +258,10 @@ def combine(
         found = (1 - share) * found
         found += share * reasons["segment"]
     followed = cues if options.cues else ()
+    if texture.words and reading is not None and not reading.written:
+        followed = tuple(
+            cue for cue in followed if cue.channel != "text"
+        )  # which words answer is known, or that none do
     known = reading is not None and bool(reading.words) and reading.weight > 0
     for cue in followed:
         if not (known and cue.channel == "text"):
