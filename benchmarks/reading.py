@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -150,7 +150,7 @@ def _read(page: ReadWords, text: str, cells: WordCells) -> Floats:
     return cells.paint(score_words(page, read_question(text)).scores)
 
 
-def _median_ms(calls: list[Callable[[], Any]], repeats: int) -> float:
+def _median_ms(calls: Sequence[Callable[[], Any]], repeats: int) -> float:
     return float(np.median([time_calls(call, repeats).min() for call in calls]) * 1e3)
 
 

@@ -1,7 +1,7 @@
 """What a piece of writing may be the answer to: a date, a time, an amount, a phone number, a person, an address ...
 
-    >>> find_types("Invoice date: 3 May 2024")["date"]
-    [(14, 24, 1.0)]
+    >>> find_types("Invoice date: 3 May 2024")["date"]  # from, to, how well the shape fits
+    [(14, 24, 1.0), (16, 24, 0.9), (20, 24, 0.4)]
 
 By shapes that hold in many countries: months and streets in several languages, currencies by symbol and code, postcodes
 of many forms. A type is a guess with a weight in [0, 1], never a decision: a label beside the value says more.
