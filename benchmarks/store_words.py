@@ -13,6 +13,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def measure(images: int, repeats: int) -> dict[str, Any]:
             ("  nowhere written", f'"{vocabulary[0]} {middle[:2]}x {vocabulary[1]}"'),
         ):
             quoted = read_quotes(text).quoted
-            rows.append(_timed(what, lambda quoted=quoted: _texts(index, images).find_quoted(quoted, 20), repeats))
+            rows.append(_timed(what, partial(_texts(index, images).find_quoted, quoted, 20), repeats))
         for what, text in (
             ("three rare words", KNOWN),
             ("a rare word, a common one and a number", f"{middle} {vocabulary[3]} 34.50"),

@@ -204,7 +204,7 @@ mtg meeting, dob birth, qtr quarter, pwd password, usr user, id identification
 """
 
 
-class Field(NamedTuple):
+class FieldNames(NamedTuple):
     """A thing that documents say: the type of its answer, its names on pages, and how it is asked for; phrases."""
 
     type: str
@@ -212,13 +212,13 @@ class Field(NamedTuple):
     asked: tuple[tuple[str, ...], ...]
 
 
-def _read_fields() -> tuple[Field, ...]:
+def _read_fields() -> tuple[FieldNames, ...]:
     fields = []
     for row in " ".join(_FIELDS.split("\n    ")).strip().split("\n"):
         kind, _, rest = row.partition(":")
         names, _, asked = rest.partition("|")
         phrases = [tuple(tuple(p.split()) for p in part.split(",") if p.strip()) for part in (names, asked)]
-        fields.append(Field(kind, phrases[0], phrases[1]))
+        fields.append(FieldNames(kind, phrases[0], phrases[1]))
     return tuple(fields)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,7 +229,7 @@ def _weigh_label(texts: tuple[str, ...]) -> float:
 # --- neighbours --------------------------------------------------------------------------------------------------
 
 
-def _find_neighbours(boxes: Floats, label: Floats) -> tuple[dict[str, NDArray[np.generic]], Ints]:
+def _find_neighbours(boxes: Floats, label: Floats) -> tuple[dict[str, NDArray[Any]], Ints]:
     """Edges from each piece to those that may hold its value, by target; and the piece that each one continues."""
     count = len(boxes)
     edges: list[tuple[int, int, float, int]] = []

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from foveate.relevance.fields import FIELDS, SHORT, Field
+from foveate.relevance.fields import FIELDS, SHORT, FieldNames
 from foveate.relevance.spelling import fold, split_words
 
 REMEMBERED = 4096
@@ -233,7 +233,7 @@ def _find_terms(words: list[str], form: str) -> tuple[tuple[Term, ...], list[str
     return tuple(terms), kinds
 
 
-def _find_fields(words: list[str], has_content: bool) -> list[tuple[int, tuple[str, ...], list[Field]]]:
+def _find_fields(words: list[str], has_content: bool) -> list[tuple[int, tuple[str, ...], list[FieldNames]]]:
     """Phrases of a question that name or ask for fields, with their places; the longest win, no word is taken twice."""
     wanted = _wanted(words[:3])
     found = []
@@ -243,20 +243,20 @@ def _find_fields(words: list[str], has_content: bool) -> list[tuple[int, tuple[s
             fields = _BY_PHRASE.get(phrase, ())
             if fields and not (length == 1 and phrase[0] in _STOP and has_content and phrase[0] != "when"):
                 fit = [field for field in fields if field.type in wanted]
-                found.append((-length, at, phrase, fit or list(fields)))
+                found.append((-length, at, phrase, fit or [*fields]))
     taken: set[int] = set()
     out = []
-    for length, at, phrase, fields in sorted(found, key=lambda each: each[:2]):
+    for length, at, phrase, named in sorted(found, key=lambda each: each[:2]):
         places = set(range(at, at - length))
         if not places & taken:
             taken |= places
-            out.append((at, phrase, fields))
+            out.append((at, phrase, named))
     said = [each for each in out if each[1] != ("when",)]
     telling = [each for each in said if not set(each[1]) <= _WEAK]
     return sorted(telling or said or out, key=lambda each: each[0])
 
 
-def _by_phrase() -> dict[tuple[str, ...], tuple[Field, ...]]:
+def _by_phrase() -> dict[tuple[str, ...], tuple[FieldNames, ...]]:
     pairs = sorted(
         ((phrase, k) for k, field in enumerate(FIELDS) for phrase in (*field.names, *field.asked)), key=lambda p: p[0]
     )
