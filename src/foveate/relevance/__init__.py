@@ -19,9 +19,9 @@ Begin with `value`, then `score` and `allocate`.
 * policies: which cells: TopK, Coverage, Proportional; whole numbers in proportion.
 * windows: budgets made of whole windows of cells.
 * regions: a map and a total become crops of 64 to 400 tokens each.
-* reading: which of the words that were read answer a question? reading_question: what it asks of them; fields: names
-  of the same thing on pages; answer_types: what looks like a date, an amount, an address.
-* written: those words, or the writing of a page that nobody read, as a plane beside the encoder's map.
+* reading: which of the words that were read answer a question? reading_question: what it asks of them; reading_page:
+  labels, neighbours and types of a page; fields: names of one thing on pages; answer_types: what looks like a date, an
+  amount, an address; spelling: words that are alike.
 * passes: maps kept as planes for later questions.
 * cascade: the same cells with less scoring, coarse first; slower than scoring everything, kept because it was measured.
 """
