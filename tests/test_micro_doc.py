@@ -128,7 +128,7 @@ def test_a_few_steps_lower_the_losses() -> None:
     trainee = train.Trainee(model.new(**TINY))
     optimizer = train.optimiser(trainee)
     batch = batches.batch_of(7, 0, 2, 4, plain=True)
-    _, both = train.stages(1, 1)
+    _, both, _ = train.stages(1, 1, 1)
     steps = [train.one_step(trainee, optimizer, batch, both, rate=3e-3) for _ in range(12)]
     for name in ("loss", "dense", "looks"):
         assert steps[-1][name] < 0.9 * steps[0][name]

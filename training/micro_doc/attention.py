@@ -30,16 +30,22 @@ def plain(
 def slotted(
     module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float, **_: Any
 ) -> tuple[Tensor, None]:
-    """The mask of `batches.layout`: [b, heads, PREFIX + slots x SLOT, d] -> [b, n, heads, d]."""
+    """The mask of `batches.layout`: [b, heads, PREFIX + slots x SLOT, d] -> [b, n, heads, d].
+
+    Of `mask`, bool [b or 1, 1, n, n], only the last row is looked at: which tokens of the page are there at all.
+    """
     q = q * scaling
+    gone = torch.zeros(1, 1, 1, PREFIX, dtype=q.dtype)
+    if mask is not None:
+        gone = torch.where(mask[:, :, -1:, :PREFIX], gone, torch.full_like(gone, -1e4))
     slots = (q.shape[2] - PREFIX) // SLOT
     page, page_values = k[:, :, :PREFIX], v[:, :, :PREFIX]
     hidden = torch.full((PREFIX, PREFIX), -1e4, dtype=q.dtype).triu(1)
-    first = (q[:, :, :PREFIX] @ page.transpose(-1, -2) + hidden).softmax(-1) @ page_values
+    first = (q[:, :, :PREFIX] @ page.transpose(-1, -2) + hidden + gone).softmax(-1) @ page_values
     asked = q[:, :, PREFIX:]
     own, own_keys, own_values = (t[:, :, -slots * SLOT :].unflatten(2, (slots, SLOT)) for t in (asked, k, v))
     near = own @ own_keys.transpose(-1, -2) + hidden[:SLOT, :SLOT]
-    far = (asked @ page.transpose(-1, -2)).unflatten(2, (slots, SLOT))
+    far = (asked @ page.transpose(-1, -2) + gone).unflatten(2, (slots, SLOT))
     weights = torch.cat([far, near], -1).softmax(-1)
     found = weights[..., :PREFIX].flatten(2, 3) @ page_values + (weights[..., PREFIX:] @ own_values).flatten(2, 3)
     return torch.cat([first, found], 2).transpose(1, 2), None

@@ -28,7 +28,7 @@ from transformers.models.llama.modeling_llama import rotate_half
 
 from . import model as micro
 from .attention import quick
-from .batches import IGNORED, PLANES, PREFIX, SLOT, SLOTS, Batch, batch_of, batches, layout
+from .batches import CELLS, IGNORED, PLANES, PREFIX, SLOT, SLOTS, TOKENS, Batch, batch_of, batches, layout
 
 SEED, HELD_OUT = 1, 2  # of pages
 LOOKS = (1, 2)  # layers whose first head is told where the next character stands
@@ -95,8 +95,10 @@ class Trainee(nn.Module):
                 right[name] = float((logits.detach().argmax(-1) == target)[there].float().mean())
         return total, right
 
-    def answers(self, features: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def answers(self, features: Tensor, batch: Batch, kept: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Logits [m, words] and targets [m] at the places that are to be learned, and the loss of where they look.
+
+        `kept`: bool [b, TOKENS], the cells that the language model gets; None: all.
 
         The loop over layers is that of LlamaModel.forward.
         """
@@ -105,6 +107,8 @@ class Trainee(nn.Module):
         embedded = text.embed_tokens(batch.ids)
         hidden = torch.cat([embedded[:, :2], features.to(embedded.dtype), embedded[:, PREFIX:]], 1)
         mask, positions = layout((batch.ids.shape[1] - PREFIX) // SLOT)
+        if kept is not None:
+            mask = mask & F.pad(kept, (2, hidden.shape[1] - PREFIX), value=True)[:, None, None]
         turns = text.rotary_emb(hidden, positions)
         looks = []
         for number, layer in enumerate(text.layers):
@@ -130,9 +134,29 @@ def looking_loss(layer: Any, hidden: Tensor, turns: tuple[Tensor, Tensor], mask:
     for b in range(len(hidden)):
         mine = row == b
         logits = (q[mine] @ k[b].T).float() * size**-0.5
-        logits = logits.masked_fill(~mask[0, 0, place[mine]], -1e9)
+        logits = logits.masked_fill(~mask[b % len(mask), 0, place[mine]], -1e9)
         losses.append(F.cross_entropy(logits, 2 + batch.looks[b, place[mine]], reduction="sum"))
     return torch.stack(losses).sum() / len(row)
+
+
+def some_cells(batch: Batch, step: int) -> Tensor:
+    """Cells to keep of each page, bool [b, TOKENS]: those of the answers and of their keys, and a share of the others.
+
+    The share is drawn for each page, from none to all; half of the pages keep what lies around those cells, too.
+    """
+    rng = torch.Generator().manual_seed(step)
+    owner = batch.dense[:, OWNER]
+    b = len(owner)
+    needed = torch.zeros(b, TOKENS + 1, dtype=torch.bool)
+    needed.scatter_(1, batch.looks.clamp(min=-1) % (TOKENS + 1), True)  # -1 is the place behind the last cell
+    needed = needed[:, :TOKENS]
+    asked = torch.zeros(b, int(owner.max()) + 1, dtype=torch.bool).scatter_(1, owner * needed, True)
+    asked[:, 0] = False
+    needed = needed | asked.gather(1, owner) & (batch.dense[:, list(PLANES).index("place")] == 0)
+    wide = F.max_pool2d(needed.float().unflatten(1, (CELLS, CELLS))[:, None], 3, 1, 1)[:, 0].flatten(1) > 0
+    needed = torch.where(torch.rand(b, 1, generator=rng) < 0.5, wide, needed)
+    share = torch.rand(b, 1, generator=rng) ** 2
+    return needed | (torch.rand(b, TOKENS, generator=rng) < share)
 
 
 def exact(logits: Tensor, batch: Batch) -> tuple[int, int]:
@@ -176,17 +200,21 @@ class Stage:
     dense: float
     links: float
     look: float
+    drops: bool = False
 
 
-def stages(see: int, both: int) -> tuple[Stage, ...]:
-    """Tower and projector alone; everything."""
+def stages(see: int, both: int, some: int) -> tuple[Stage, ...]:
+    """Tower and projector alone; everything; everything, with some of the cells."""
     return (
         Stage(see, 8, 1, asks=False, dense=1.0, links=2.0, look=0.0),
         Stage(both, 8, 12, asks=True, dense=0.5, links=0.0, look=1.0),
+        Stage(some, 8, 5, asks=True, dense=0.5, links=0.0, look=0.5, drops=True),
     )
 
 
-def one_step(trainee: Trainee, optimizer: Any, batch: Batch, stage: Stage, *, rate: float) -> dict[str, float]:
+def one_step(
+    trainee: Trainee, optimizer: Any, batch: Batch, stage: Stage, *, rate: float, step: int = 0
+) -> dict[str, float]:
     """One optimiser step; the losses and the shares of what is right."""
     for group in optimizer.param_groups:
         group["lr"] = rate
@@ -200,7 +228,8 @@ def one_step(trainee: Trainee, optimizer: Any, batch: Batch, stage: Stage, *, ra
             out["links"] = float(links.detach())
             loss = loss + stage.links * links
         if stage.asks:
-            logits, targets, looks = trainee.answers(features, batch)
+            kept = some_cells(batch, step) if stage.drops else None
+            logits, targets, looks = trainee.answers(features, batch, kept)
             answer = F.cross_entropy(logits, targets)
             loss = loss + answer + stage.look * looks
             hits, every = exact(logits.detach(), batch)
@@ -217,7 +246,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, nargs=2, default=(1600, 4000), help="of the two stages")
+    parser.add_argument("--steps", type=int, nargs=3, default=(2650, 2100, 500), help="of the three stages")
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--compile", action="store_true", help="a third faster; needs a C++ compiler")
     parser.add_argument(
@@ -265,7 +294,7 @@ def main() -> None:
             minutes = (time.monotonic() - begun) / 60
             passed = max(number, total * minutes / args.minutes) if args.minutes and number > 100 else number
             rate = rate_at(passed, total, args.rate)
-            now = one_step(trainee, optimizer, batch, stage, rate=rate)
+            now = one_step(trainee, optimizer, batch, stage, rate=rate, step=number)
             mean = {n: v if n not in mean else 0.95 * mean[n] + 0.05 * v for n, v in now.items()}
             if (number + 1) % 10 == 0:
                 pace = (time.monotonic() - started) / (number + 1 - numbers[0])
