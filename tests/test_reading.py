@@ -184,6 +184,11 @@ def test_a_table_is_read_row_by_row() -> None:
     assert [int(shuffled[i]) for i in order_lines(table[shuffled])] == list(range(18))
 
 
+def test_a_page_of_thousands_of_lines_has_an_order() -> None:
+    table = boxes_of(*[[(0, 60), (200, 240), (300, 340), (400, 490), (500, 540)]] * 1000)
+    assert order_lines(table) == list(range(5000))
+
+
 def test_columns_of_prose_are_read_one_after_the_other() -> None:
     prose = [[(0, 190), (210, 400)]] * 6
     page = boxes_of([(50, 350)], *prose, [(0, 60), (300, 360)])

@@ -57,9 +57,10 @@ def order_lines(boxes: Floats) -> list[int]:
         return []
     rows = find_rows(boxes)
     done: list[int] = []
+    refused: dict[int, int] = {}
     first = 0
     while first < len(rows):
-        gap = find_columns(boxes, rows, first)
+        gap = find_columns(boxes, rows, first, refused)
         if gap is None:
             done += rows[first]
             first += 1
@@ -90,18 +91,26 @@ def find_rows(boxes: Floats) -> list[list[int]]:
     return [sorted(row, key=lambda i: float(boxes[i, 1])) for row in rows]
 
 
-def find_columns(boxes: Floats, rows: list[list[int]], first: int) -> tuple[float, int] | None:
-    """From row `first` on: (x of a gap between two columns of prose, the row where they end), or None."""
+def find_columns(boxes: Floats, rows: list[list[int]], first: int, refused: dict[int, int]) -> tuple[float, int] | None:
+    """From row `first` on: (x of a gap between two columns of prose, the row where they end), or None.
+
+    `refused`: places of gaps that are none, and the row from which they are tried again: a page has thousands of rows.
+    """
     best = None
+    height = max(1e-6, float(np.median(boxes[:, 2] - boxes[:, 0])))
     starts = sorted({float(boxes[i, 1]) for row in rows[first : first + ROWS] for i in row})
     for x in starts[1:]:
-        end = first
+        place, end = round(x / height), first
+        if refused.get(place, 0) > first:
+            continue
         while end < len(rows) and all(boxes[i, 3] <= x or boxes[i, 1] >= x - 1 for i in rows[end]):
             end += 1
         inside = [[i for i in row if boxes[i, 3] <= x] for row in rows[first:end]]
         beyond = [[i for i in row if boxes[i, 3] > x] for row in rows[first:end]]
-        if is_prose(boxes, inside) and is_prose(boxes, beyond) and (best is None or end > best[1]):
-            best = (x - 0.5, end)
+        if is_prose(boxes, inside) and is_prose(boxes, beyond):
+            best = (x - 0.5, end) if best is None or end > best[1] else best
+        else:
+            refused[place] = first + 1 + (end - first) // 4
     return best
 
 
