@@ -29,6 +29,7 @@ from foveate.store.search import RERANKED
 from foveate.store.writing import WrittenTexts, read_quotes, units_of
 
 VOCABULARY, WORDS, NUMBERS, EVERY = 400_000, 80, 20, 1000
+WANTED = 20
 KNOWN = "tanqwe wooniu yannop"
 
 
@@ -55,8 +56,7 @@ def measure(images: int, repeats: int) -> dict[str, Any]:
             ("a quoted text of the two commonest words", f'"{vocabulary[0]} {vocabulary[1]}"'),
             ("  nowhere written", f'"{vocabulary[0]} {middle[:2]}x {vocabulary[1]}"'),
         ):
-            quoted = read_quotes(text).quoted
-            rows.append(_timed(what, partial(_texts(index, images).find_quoted, quoted, 20), repeats))
+            rows.append(_timed(what, partial(_find, index, images, text), repeats))
         for what, text in (
             ("three rare words", KNOWN),
             ("a rare word, a common one and a number", f"{middle} {vocabulary[3]} 34.50"),
@@ -64,11 +64,7 @@ def measure(images: int, repeats: int) -> dict[str, Any]:
         ):
             words = units_of(text)
 
-            def asked(words: list[tuple[str, ...]] = words) -> None:
-                texts = _texts(index, images)
-                texts.shares([words], texts.find_having(words, RERANKED))
-
-            rows.append(_timed(f"without quotes: {what}", asked, repeats))
+            rows.append(_timed(f"without quotes: {what}", partial(_ask, index, images, words), repeats))
     title = f"benchmarks store --words: {images:,} pages of {WORDS + NUMBERS} words, medians of {repeats}"
     return {"title": title, "rows": rows, "images": images, **circumstances()}
 
@@ -98,8 +94,13 @@ def fill(index: Index, images: int, vocabulary: list[str], rng: np.random.Genera
         index.connection.execute("COMMIT")
 
 
-def _texts(index: Index, images: int) -> WrittenTexts:
-    return WrittenTexts(index, images)
+def _find(index: Index, images: int, text: str) -> None:
+    WrittenTexts(index, images).find_quoted(read_quotes(text).quoted, WANTED)
+
+
+def _ask(index: Index, images: int, words: list[tuple[str, ...]]) -> None:
+    texts = WrittenTexts(index, images)  # a new one: it remembers similar words
+    texts.shares([words], texts.find_having(words, RERANKED))
 
 
 def _timed(what: str, function: Callable[[], Any], repeats: int) -> dict[str, Any]:

@@ -37,6 +37,7 @@ QUOTED = re.compile(r"[\"“”„«»「」『』]([^\"“”„«»「」『�
 COMMON = 5000  # images of one word that are looked at
 MOST = 4096  # images that have a quoted text
 CLOSER = 64  # images whose texts are compared letter by letter with a quoted text that is read wrongly
+USUAL = 20  # letters of a quoted text; of longer ones fewer images are compared
 LETTERS = 5  # for each so many, one may be wrong
 SHORTEST = 5  # letters of a word that is found with one of them wrong
 MOST_TOKENS = 64  # of a question
@@ -106,9 +107,9 @@ class WrittenTexts:
             ids = {id for way in several for id in self._match(_in_a_row(way), COMMON)}
             for id in ids if len(ids) < COMMON else ():
                 found[id] = found.get(id, 0.0) + self.weigh(len(ids))
-        best = sorted(found, key=lambda id: (-found[id], id))[:CLOSER]
-        texts = self.texts(best)
         wanted, alike = "".join(tokens), {token for several in ways for way in several for token in way}
+        closer = -(-CLOSER * USUAL // max(USUAL, len(wanted)))  # a long text is told apart by its words alone
+        texts = self.texts(sorted(found, key=lambda id: (-found[id], id))[:closer])
         parts = [_around(text.split(), alike, len(tokens)) for text in texts.values()]
         out = {}
         for id, (errors, _) in zip(texts, align(wanted, parts), strict=True):
