@@ -1,8 +1,8 @@
-"""Trains the model: `python -m micro_doc.train --out FOLDER` (from training/), about an hour and a half on two cores.
+"""Trains the model: `python -m micro_doc.train --out FOLDER` (from training/), under two hours on two cores.
 
 What is notable
-* As micro_vlm: many questions a page in one sequence, no tokens dropped, float32 weights with bfloat16 arithmetic,
-  AdamW, cosine, stages; continues from `state.pt`.
+* As micro_vlm: many questions a page in one sequence, float32 weights with bfloat16 arithmetic, AdamW, stages;
+  continues from `state.pt`. A last stage leaves cells out: without it even the answer's own cells were not enough.
 * The extra loss asks each cell, on the projected features, for its characters in order, whose they are (key or thing,
   column) and which character of the value it begins with. At first alone: a model that cannot read learns no answers.
 * Two more tell heads where to look: in the tower from a cell to its key and to all of its value (which were not found
