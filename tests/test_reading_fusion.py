@@ -184,3 +184,22 @@ def test_what_is_no_page_or_was_read_keeps_its_map() -> None:
             foveate.score(texture, "who is it from?")
     assert page_of(few) == (0.0, None)
     assert page_of(unread_sheet(24))[0] == 1
+
+
+@pytest.mark.parametrize("turned", [90, 180, 270])
+def test_a_turned_page_is_understood_as_it_is_read(page: Texture, turned: int) -> None:
+    """Boxes lie in the image as it was given; rows and columns are those of the page as one reads it."""
+
+    def turn(y: float, x: float) -> tuple[float, float]:
+        for _ in range((360 - turned) // 90):  # the page lies turned clockwise by so many quarters
+            y, x = x, 512 - y
+        return y, x
+
+    words = []
+    for word in PAGE:
+        (ya, xa), (yb, xb) = turn(*word.box[:2]), turn(*word.box[2:])
+        words.append(word._replace(box=(min(ya, yb), min(xa, xb), max(ya, yb), max(xa, xb))))
+    lying = page.with_words(Words.of(words, "by hand", turned))
+    relevance = foveate.score(lying, "what is the total?")
+    assert relevance.words[0].text == "34.50"
+    assert relevance.detected

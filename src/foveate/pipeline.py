@@ -210,20 +210,22 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     options = parse_options(texture, how) if how else DEFAULTS
     if isinstance(query, str) or not isinstance(query, Iterable):
-        return score_query(texture, _prepared(texture, encoder, query), encoder.calibration, negatives, options)
-    queries = [_prepared(texture, encoder, text) for text in query]
+        return score_query(
+            texture, _prepared(texture, encoder, query, options.reading), encoder.calibration, negatives, options
+        )
+    queries = [_prepared(texture, encoder, text, options.reading) for text in query]
     if not queries:
         raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
     return Relevances(tuple(score_query(texture, each, encoder.calibration, negatives, options) for each in queries))
 
 
-def _prepared(texture: Texture, encoder: Encoder, text: str) -> Query:
+def _prepared(texture: Texture, encoder: Encoder, text: str, reading: bool) -> Query:
     """The question for its encoder. Of a page, or an image that was read, it need not name a thing: "who sent it?"."""
     try:
         return prepare(encoder, text)
     except QueryError:
         unread = texture.words is None and page_of(texture)[1] is not None
-        if not (texture.words or unread) or not isinstance(text, str) or not asks_for_words(text):
+        if not reading or not (texture.words or unread) or not isinstance(text, str) or not asks_for_words(text):
             raise
         return without_things(encoder, text)
 

@@ -100,7 +100,7 @@ class Allocation(Frozen):
         for word in self.words:
             y0, x0, y1, x1 = word.box
             if y0 < (y + 1) * height and y1 > y * height and x0 < (x + 1) * width and x1 > x * width:
-                return why | {"words": f"{word.text}, {word.because}"}
+                return why | {"words": ", ".join(filter(None, (word.text, word.because)))}
         return why
 
 

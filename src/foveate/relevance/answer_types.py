@@ -47,20 +47,20 @@ _PATTERNS: tuple[tuple[str, str, float], ...] = (
     ("time", r"\b[012]?\d\s?(?:h|uhr|o'clock|hrs)\s?(?:[0-5]\d)?\b", 0.8),
     ("time", r"\b[012]?\d\.[0-5]\d\b", 0.3),
     ("amount", rf"(?:{_SYMBOL}|\b(?:{_CODES})\b\.?:?)\s?-?\(?(?:{_NUMBER})(?:[.,]\s?-{{1,2}})?", 1.0),
-    ("amount", rf"(?:{_NUMBER})(?:[.,]-{{1,2}})?\s?(?:{_SYMBOL}|\b(?:{_CODES})\b)", 1.0),
+    ("amount", rf"(?<![\d.,])(?:{_NUMBER})(?:[.,]-{{1,2}})?\s?(?:{_SYMBOL}|\b(?:{_CODES})\b)", 1.0),
     ("amount", r"(?<![\d.,/:\-])-?(?:\d{1,3}(?:[.,' ]\d{3})*|\d+)[.,]\d{2}(?![\d/%])(?![.,]\d)", 0.85),
     ("amount", r"(?<![\d.,/:])\d{1,3}(?:[,.']\d{3})+(?![\d/])", 0.6),
     ("amount", r"(?<![\w.,/:\-])\d{1,6}(?![\w/:\-])(?![.,]\d)", 0.25),
-    ("amount", rf"(?<![\w])\d[\d.,]*\s?(?:{_UNIT})(?![a-z%])", 0.6),
+    ("amount", rf"(?<![\w.,])\d[\d.,]{{0,20}}\s?(?:{_UNIT})(?![a-z%])", 0.6),
     ("count", r"(?<![\w.,/:\-])\d{1,5}(?![\w/:\-])(?![.,]\d)", 1.0),
     ("count", r"(?<![\w.,/:])\d{1,4}\s?(?:x|pcs?|pieces?|units?|items?|rolls?|boxes|sheets?|pages?|persons?|people)\b",
      1.0),
     ("count", r"\bx\s?\d{1,4}\b", 1.0),
-    ("count", r"\d[\d.,]*", 0.5),
-    ("measure", rf"(?<![\w])\d[\d.,]*\s?(?:{_UNIT})(?![a-z])", 1.0),
-    ("measure", r"\b\d[\d.,]*\s?[\"'”]?\s?[x×]\s?\d[\d.,]*", 1.0),
-    ("measure", r"\d[\d.,]*(?:\s?[-–]\s?\d[\d.,]*)?", 0.5),
-    ("email", r"[\w.+\-]+\s?@\s?[\w\-]+(?:\s?\.\s?[\w\-]+)+", 1.0),
+    ("count", r"(?<![\d.,])\d[\d.,]{0,20}", 0.5),
+    ("measure", rf"(?<![\w.,])\d[\d.,]{{0,20}}\s?(?:{_UNIT})(?![a-z])", 1.0),
+    ("measure", r"(?<![\w.,])\d[\d.,]{0,20}\s?[\"'”]?\s?[x×]\s?\d[\d.,]{0,20}", 1.0),
+    ("measure", r"(?<![\d.,])\d[\d.,]{0,20}(?:\s?[-–]\s?\d[\d.,]{0,20})?", 0.5),
+    ("email", r"(?<![\w.+\-])[\w.+\-]{1,64}\s?@\s?[\w\-]+(?:\s?\.\s?[\w\-]+)+", 1.0),
     ("url", r"\b(?:https?:|www\s?\.)\S+", 1.0),
     ("url", r"(?<![@\w.])[a-z0-9\-]{2,}\.(?:com?|org|net|info|edu|[a-z]{2}(?=/|\s|$))(?:\.[a-z]{2})?(?:/\S*)?", 0.8),
 )  # fmt: skip
@@ -100,9 +100,13 @@ _HOUSE = re.compile(
 )
 
 
+LONGEST = 500  # characters of a line that are looked at: a hostile one would take minutes
+
+
 def find_types(text: str) -> Mapping[str, Spans]:
-    """Spans of a line that look like an answer, by type; those of one type may overlap."""
+    """Spans of a line that look like an answer, by type; those of one type may overlap. Of LONGEST characters."""
     out: dict[str, Spans] = {}
+    text = text[:LONGEST]
     if any(c.isdigit() for c in text) or "@" in text or "." in text or "day" in text.lower():
         for kind, pattern, weight in _COMPILED:
             for found in pattern.finditer(text):

@@ -53,7 +53,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 }
 # "sign", "number", "plate", "label", "logo" and "brand" name things as well; they ask for writing only with a word
 # that asks ("what does the sign say", "which number is on the shirt", "read the label").
-_THINGS_TOO = frozenset("sign number plate label logo brand title".split())
+_THINGS_TOO = frozenset("sign number plate label logo brand title date registration".split())
 _ASKS = frozenset("what which whose read reads say says written spell spelled".split())
 
 # Hue in degrees (from, to), least saturation, least and most value; None: any hue, and `saturation` is the most.

@@ -125,7 +125,7 @@ number: registration number, reg no, registration no, reg, registration, registe
 number: tax number, tax id, vat no, vat number, vat id, gst no, gstin, tin, ein, tax reg no, uid, siret, abn |
 number: serial number, serial no, s/n, sn, serial |
 number: part number, part no, p/n, sku, article number, art no, item no, item number |
-number: batch number, batch, lot, lot no, lot number, batch no | charge
+number: batch number, batch, lot, lot no, lot number, batch no |
 number: passport number, passport no |
 number: licence number, license no, license number, dl, licence no |
 number: flight, flight no, flight number | which flight

@@ -266,7 +266,7 @@ def combine(
     for cue in followed:
         if not (known and cue.channel == "text"):
             found = _follow(texture, found, cue, reasons)
-    if reading is not None:
+    if reading is not None and (reading.weight or reading.silence):
         reasons["reading"] = reading.map
         found = np.maximum(np.float32(1 - reading.silence) * found, np.float32(reading.weight) * reading.map)
         for cue in followed:

@@ -235,7 +235,7 @@ def _be_sure(page: ReadWords, question: ReadingQuestion, value: Floats, fits: Fl
         if kind in page.types:
             trust = 1.0 if question.heading else TRUSTS[kind]
             alone = np.maximum(alone, page.types[kind] * np.float32(trust * (0.5 + 0.5 * page.full)))
-    return float((1 - (1 - form * value) * (1 - alone)).max())
+    return min(1.0, float(((1 - (1 - form * value) * (1 - alone)) * page.trust).max()))
 
 
 def _whole(page: ReadWords, fits: Floats) -> Floats:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.readonly import Frozen
+from foveate.reading.order import stand_upright
 from foveate.reading.words import Words
 from foveate.relevance.answer_types import find_types, weigh_address, weigh_company
 from foveate.relevance.fields import LABEL_WORDS
@@ -39,6 +40,7 @@ LEVEL = 0.25  # overlap of two heights on one row
 WRAPPED = 0.55
 FEW, MANY = 6, 30  # words of a photograph with a sign in it, and of a page
 MOST_ROWS = 40  # rows that the header of a column reaches
+MOST_BELOW = 160  # pieces under one: of boxes that lie over one another there is no end
 DIAGONAL = 0.5  # under and behind the label, where nothing stands behind it: filled in a little low
 LEFT = (0.6, 0.5)  # before the label, along the row: only for values of the type that is asked for
 RIGHT_OF, BELOW_OF, WRAPPED_OF, LEFT_OF = 0, 1, 2, 3
@@ -166,11 +168,13 @@ def _starts(numbers: NDArray[np.integer]) -> Ints:
 
 
 def _split(words: Words) -> tuple[tuple[str, ...], Ints, Floats]:
-    """Words cut where a space was lost; boxes by the share of the characters."""
+    """Words cut where a space was lost; boxes of the page as it is read, upright, by the share of the characters."""
+    level = stand_upright(words.boxes.astype(np.float64), (360 - words.turned) // 90 % 4)
+    level = level - np.tile(np.minimum(level[:, :2].min(0, initial=0), 0), 2)
     texts, word, boxes = [], [], []
     for i, text in enumerate(words.texts):
         cuts = [0, *(found.start() for found in _LOST_SPACE.finditer(text) if 0 < found.start() < len(text)), len(text)]
-        y0, x0, y1, x1 = words.boxes[i].tolist()
+        y0, x0, y1, x1 = level[i].tolist()
         for a, b in pairwise(cuts):
             texts.append(text[a:b])
             word.append(i)
@@ -296,6 +300,8 @@ def _below(
                 break
             rows, last, bottom = rows + 1, float(middle[q]), float(boxes[q, 2])
         out.append((q, max(rows, 1)))
+        if len(out) == MOST_BELOW:
+            break
     return out
 
 

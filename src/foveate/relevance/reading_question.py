@@ -67,7 +67,8 @@ _ARTICLE = r"(?:the|a|an|this|that|his|her|its|their|my|your)\s+"
 _QUOTES = re.compile(r"[\"“”„«»]([^\"“”„«»]+)[\"“”„«»]|(?<!\w)['‘‚]([^'’‘]+)['’](?!\w)")
 # Text itself: what follows these to the end.
 _SAYS = re.compile(
-    r"(?:\b(?:that|which|it)\s+(?:says?|reads?|said|spells?)|\b(?:saying|reading|labell?ed|titled|spelling)"
+    r"(?:\b(?:that|which|it)\s+(?:says?|reads?|said|spells?)|\b(?:saying|labell?ed|spelling)"
+    r"|\b(?:sign|board|label|banner|poster|plate|line|screen|shirt)\s+(?:reading|titled)"
     r"|\bwith the (?:words?|text|letters)"
     r"|^(?:(?:where is|where are|find|show me|read)\s+)?(?:the\s+)?(?:words?|text|phrase|letters))\s+"
     rf"(?!(?:{_ARTICLE}|on|in|of|at|above|below|under|over|next|near|beside|behind|written|printed|to|for|from|with|that"
@@ -84,6 +85,10 @@ _ON = tuple(
         rf"^(?:what|which)\s+{_WRITING}\s+(?:is|are|can you see|stands?)\s+(?:on|in)\s+(?:{_ARTICLE})?(?P<on>.+)$",
         rf"^(?:please\s+)?read\s+(?:{_ARTICLE})?(?P<on>.+)$",
     )
+)
+_WRITES = re.compile(  # "a man writing on a blackboard" is a man
+    r"\b(?:man|woman|men|women|person|people|boys?|girls?|child|children|teacher|student|he|she|somebody|someone)\s+writing\b",
+    re.IGNORECASE,
 )
 _ON_THINGS = re.compile(r"\b(?:numbers?|names?|dates?|prices?|time|amount)\b", re.IGNORECASE)
 _TRAILING = re.compile(rf"\s+on\s+(?:{_ARTICLE})?(?P<on>[^,]+)$", re.IGNORECASE)
@@ -182,7 +187,7 @@ def read_question(text: str) -> ReadingQuestion:
 def _find_on(bare: str) -> tuple[str | None, str]:
     """-> (the thing whose writing is asked for, what the question says beside it)."""
     for k, pattern in enumerate(_ON):
-        if not (found := pattern.search(bare)):
+        if not (found := pattern.search(bare)) or _WRITES.search(bare[: found.start("on")]):
             continue
         on = found["on"].strip(" ,;:")
         words = split_words(on)

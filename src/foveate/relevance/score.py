@@ -96,7 +96,16 @@ def _score_reading(texture: Texture, text: str, options: ScoreOptions) -> Releva
         return nothing
     reasons = dict(nothing.reasons)
     final = combine(texture, (), reasons, options, reading)
-    return replace(nothing, map=final, confidence=reading.confidence, reasons=ReadOnly(reasons), words=reading.words)
+    if nothing.valid is not None:
+        final = np.minimum(final, nothing.valid)
+    return replace(
+        nothing,
+        map=final,
+        confidence=reading.confidence,
+        reasons=ReadOnly(reasons),
+        peak=peak(final.ravel()),
+        words=reading.words,
+    )
 
 
 def empty_relevance(texture: Texture, text: str) -> Relevance:

@@ -72,11 +72,12 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
     """
     words = texture.words
     question = read_question(text)
+    alone = question.writing and bool(question.exact or question.on or not question.terms)
     if not words:
         share, plane = (0.0, None) if words is not None else page_of(texture)
-        if plane is None or (seen >= DETECTED and not question.writing):
+        if plane is None or (seen >= DETECTED and not alone):
             return None
-        return Reading(plane, seen, share * UNREAD, share, question.writing, ())
+        return Reading(plane, seen, share * UNREAD, share, alone, ())
     found = score_words(texture.derive("read", lambda: prepare_words(words)), question)
     scores = found.scores
     if question.on is not None:
@@ -91,13 +92,13 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
         )
     )
     scores = np.maximum(scores, WRITTEN)
-    silence = 0.0 if seen >= DETECTED and not question.writing else weigh(found.confidence)
+    silence = 0.0 if seen >= DETECTED and not alone else weigh(found.confidence)
     return Reading(
         texture.derive("placed words", lambda: place_words(words, texture.grid)).paint(scores),
         found.confidence,
         weigh(found.confidence),
         silence,
-        question.writing,
+        alone,
         named,
     )
 

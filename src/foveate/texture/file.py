@@ -24,7 +24,8 @@ from foveate.core.errors import FoveateError, TextureFileError, TextureVersionEr
 from foveate.core.files import carries, check_target, write_whole
 from foveate.core.grid import Grid
 from foveate.core.layout import EVERY_NAME, FULL40, Channel, extra_channel, native_shape
-from foveate.reading.words import Words
+from foveate.reading.read import MOST
+from foveate.reading.words import LETTERS, Words
 from foveate.texture.basis import Basis
 
 FORMAT = "foveate-texture"
@@ -116,6 +117,8 @@ def words_of(tensors: Mapping[str, NDArray[Any]], reader: str, turned: int, size
     split = texts.tobytes().decode("utf-8").split("\n")
     if len(split) != n + 1 or split.pop():
         raise ValueError(f"{n} words with other texts")
+    if n > MOST or max(map(len, split), default=0) > LETTERS:
+        raise ValueError(f"{n} words, the longest of {max(map(len, split), default=0)} characters")
     if not ((boxes >= 0).all() and (boxes[:, 2:] <= size).all()):
         raise ValueError("boxes of words that leave the image")
     return Words(tuple(split), boxes, confidences, lines, reader, turned)
