@@ -17,6 +17,7 @@ from benchmarks import (
     store,
     text,
     video,
+    video_words,
     vlm,
     writing,
 )
@@ -30,7 +31,7 @@ app = typer.Typer(
 )
 for benchmark in (
     query, channels, fusion, refine, text, readers, reading, reading_vlm, budget, failures, video, store, writing,
-    index, basis, vlm,
+    index, basis, vlm, video_words,
 ):  # fmt: skip
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
 
