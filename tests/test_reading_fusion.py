@@ -109,6 +109,8 @@ def test_quotes_alone_may_name_a_thing(page: Texture) -> None:
     assert foveate.score(read, '"bus"').confidence == foveate.score(bus, '"bus"').confidence > 0.9
     assert foveate.score(read, '"SCHOOL"').detected
     assert not foveate.score(read, 'the sign that says "bus"').detected
+    assert foveate.score(read, 'the word "SCHOQL"').detected  # misread
+    assert not foveate.score(read, '"preschooling"').detected
 
 
 def test_left_out_when_asked(blank: Texture, page: Texture) -> None:

@@ -103,7 +103,8 @@ def alike(word: str, other: str, least: float = RATIO) -> float:
         return 0.0
     if least == RATIO and a[0] != b[0] and ratio < 0.85:  # "house" and "mouse" are two words
         return 0.0
-    return 0.55 + 0.4 * (ratio - least) / (1 - least)
+    lowest = 0.55 if least == RATIO else 0.3  # loosely alike is not found: "xylophone" over "phone"
+    return lowest + (0.95 - lowest) * (ratio - least) / (1 - least)
 
 
 @lru_cache(maxsize=16384)
