@@ -127,7 +127,7 @@ def _compare(page: ReadWords, wanted: tuple[str, ...], least: float = RATIO) -> 
     return np.maximum.reduceat(same[:, page.token], page.token_starts, axis=1)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)  # tens of kilobytes each
 def _spell(words: tuple[str, ...]) -> Floats:
     """Spelling of words of which similar ones are looked for; 0 for short ones and numbers."""
     out = spell(words)
@@ -146,7 +146,7 @@ class _Wanted(NamedTuple):
     weights: Floats
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)  # tens of kilobytes each
 def _flatten(terms: tuple[Term, ...]) -> _Wanted:
     words = tuple(dict.fromkeys(word for term in terms for phrase, _ in term.phrases for word in phrase))
     number = {word: k for k, word in enumerate(words)}

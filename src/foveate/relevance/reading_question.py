@@ -21,7 +21,7 @@ from itertools import groupby
 from foveate.relevance.fields import FIELDS, SHORT, FieldNames
 from foveate.relevance.spelling import fold, split_words
 
-REMEMBERED = 4096
+REMEMBERED = 1024
 NAME, OTHER_NAME, ASKED, ABBREVIATED = 1.0, 0.9, 0.8, 0.95  # what phrases count as evidence for a term
 PART, WEAK = 0.5, 0.35  # weights of terms: a word of a field's name; a word that says little
 
