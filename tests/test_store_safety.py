@@ -404,7 +404,7 @@ def test_a_newer_store_is_refused(store: Store, change: str) -> None:
     file = store.path / "format.json"
     said = json.loads(file.read_text())
     if change == "version":
-        said["version"] = 2
+        said["version"] = 3
     else:
         said["preprocessing"]["version"] = 99
     file.write_text(json.dumps(said))
