@@ -41,7 +41,7 @@ from tests.store_crash import CRASHED, forked
 from tests.store_toys import Rivalling, Toy, pictures, quick_folder
 
 IMAGES = 40
-QUERIES = ("a dog", "a cat and a table", "a red car next to a tree on a hill", '"a beach"')
+QUERIES = ("a dog", "a cat and a table", "a red car next to a tree on a hill", "a beach")
 Found = list[tuple[str, float]]
 
 
