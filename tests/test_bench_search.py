@@ -180,6 +180,7 @@ def test_encoders_whose_questions_compete_are_measured_too(toys: Path) -> None:
     assert all(row["top10"][50] == 1 for row in found["rows"])
 
 
+@pytest.mark.filterwarnings("ignore::foveate.core.errors.ReadingWarning")  # a noun in quotes; nothing was read
 def test_approximate_neighbours_are_asked_in_the_same_store(toys: Path, report: dict[str, Any], tmp_path: Path) -> None:
     """Against a store of its own, asked through the public search alone."""
     pytest.importorskip("faiss")
