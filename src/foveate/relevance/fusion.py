@@ -162,17 +162,22 @@ def find_fusion(fusion: str | Fusion) -> Fusion:
     )
 
 
-class Scoring(TypedDict, total=False):
-    """Keywords of `foveate.score`, which explains them."""
+class Combining(TypedDict, total=False):
+    """Keywords of `foveate.score` that `VLM.prepare` takes as well; `score` explains them."""
 
-    encoder: str | Encoder | None
     fusion: str | Fusion
-    weights: ScorerWeights
     cues: bool
     reading: bool
     smoothing: float
     prior: str | Relevance | ArrayLike | None
     prior_weight: float
+
+
+class Scoring(Combining, total=False):
+    """Keywords of `foveate.score`, which explains them."""
+
+    encoder: str | Encoder | None
+    weights: ScorerWeights
 
 
 @dataclass(frozen=True, eq=False)

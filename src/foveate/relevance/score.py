@@ -26,9 +26,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from foveate.core.grid import resize_map
+from foveate.core.checks import check_array
+from foveate.core.grid import check_grid, resize_map
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
 from foveate.relevance.compose import compose
@@ -113,6 +114,42 @@ def empty_relevance(texture: Texture, text: str) -> Relevance:
     nothing = np.zeros(texture.grid.shape, np.float32)
     reasons = ReadOnly({"participation": nothing})
     return Relevance(text, nothing, nothing, 0.0, ReadOnly({}), reasons, **_of_texture(texture))
+
+
+def score_nothing(texture: Texture, text: str, options: ScoreOptions = DEFAULTS) -> Relevance:
+    """The relevance of a question that names nothing, where something else may count: a prior, a fusion."""
+    nothing = empty_relevance(texture, text)
+    reasons = dict(nothing.reasons)
+    final = combine(texture, (), reasons, options, None)
+    if nothing.valid is not None:
+        final = np.minimum(final, nothing.valid)
+    entered = reasons.keys() - {"participation", "segment"}
+    return replace(nothing, map=final, reasons=ReadOnly(reasons), peak=peak(final.ravel()) if entered else 0.0)
+
+
+def given_relevance(texture: Texture, text: str, given: Relevance | ArrayLike) -> Relevance:
+    """A relevance that somebody brings: one over an image of this size, or a map by hand, followed as it is.
+
+    Args:
+        text: the question that it is for.
+        given: a Relevance, which stays as it is, on its own grid; or numbers [h, w] in [0, 1] that span the image, on
+            any grid.
+
+    Raises OptionError for a map of another kind, or a relevance over an image of another size.
+    """
+    if isinstance(given, Relevance):
+        check_grid(given.grid, texture.grid)
+        return given
+    fix = "pass a Relevance, or a map [h, w] over the whole image, scaled to [0, 1]"
+    plane = check_array("relevance", given, (None, None), low=0, high=1, fix=fix)
+    nothing = empty_relevance(texture, text)
+    found = np.clip(resize_map(plane, texture.grid.shape), 0, 1)
+    if nothing.valid is not None:
+        found = np.minimum(found, nothing.valid)
+    found.setflags(write=False)
+    return replace(
+        nothing, map=found, reasons=ReadOnly({"given": found}), confidence=peak(found.ravel()), peak=float(found.any())
+    )
 
 
 def _of_texture(texture: Texture) -> dict[str, Any]:

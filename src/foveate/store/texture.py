@@ -37,12 +37,14 @@ from foveate.relevance.negatives import Negatives, nouns
 from foveate.store.format import ALPHA, FLAT
 from foveate.store.index import ImageRow
 from foveate.store.record import LEVELS, THUMBNAIL, lengths_of
+from foveate.store.record import thumbnail as encode_thumbnail
 from foveate.store.words import unpack_words
 from foveate.texture.basis import Basis
 from foveate.texture.texture import Texture
 
 T = TypeVar("T")
 Bytes = NDArray[np.uint8]
+ALIKE = 0.5  # mean difference of two thumbnails of one image, of 255
 
 
 @dataclass(eq=False)
@@ -101,6 +103,19 @@ class LazyPixels:
             return {name: f"{made[name]}, {self._origin}" if name in made else self._origin for name in named}
 
     @property
+    def original(self) -> bool:
+        """Whether the picture is from the image's file."""
+        return self.picture is not None and not self._origin
+
+    def resembles(self, rgb: Bytes) -> bool:
+        """Whether an image has the size and the thumbnail of the one that was indexed."""
+        if rgb.shape[:2] != self.size:
+            return False
+        other = _decode_jpeg(np.frombuffer(encode_thumbnail(rgb), np.uint8))
+        small = _decode_jpeg(self.thumbnail)
+        return float(np.abs(other.astype(np.int16) - small).mean()) <= ALIKE  # another decoder may round differently
+
+    @property
     def nbytes(self) -> int:
         """Of what was made so far."""
         with self._lock:
@@ -121,10 +136,7 @@ class LazyPixels:
 
     def _enlarged(self) -> tuple[Picture, str]:
         try:
-            with Image.open(io.BytesIO(self.thumbnail.tobytes()), formats=["JPEG"]) as image:
-                if max(image.size) > THUMBNAIL:
-                    raise ValueError(f"{image.size} pixels")
-                small = np.asarray(image.convert("RGB"))
+            small = _decode_jpeg(self.thumbnail)
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as cause:
             raise StoreDamagedError(
                 f"the thumbnail of image {self.image[:16]} is damaged ({cause})",
@@ -136,6 +148,14 @@ class LazyPixels:
             rgb = np.asarray(cv2.resize(small, self.size[::-1], interpolation=cv2.INTER_LINEAR), np.uint8)
         origin = f"from a thumbnail of {small.shape[0]} x {small.shape[1]} pixels: the image is not there any more"
         return Picture(np.array(rgb), None, "thumbnail"), origin
+
+
+def _decode_jpeg(thumbnail: Bytes) -> Bytes:
+    """uint8 [h, w, 3] of a thumbnail. Raises OSError, ValueError, SyntaxError or Pillow's own for a damaged one."""
+    with Image.open(io.BytesIO(thumbnail.tobytes()), formats=["JPEG"]) as image:
+        if max(image.size) > THUMBNAIL:
+            raise ValueError(f"{image.size} pixels")
+        return np.asarray(image.convert("RGB"))
 
 
 class LazyPlanes(Mapping[str, NDArray[np.float16]]):
@@ -245,6 +265,14 @@ class StoredTexture(Texture):
         words = 0 if self._words is None else self._words.nbytes
         return own + words + 4 * self.grid.count + self._pixels.nbytes
 
+    @property
+    def original(self) -> bool:
+        return self._pixels.original
+
+    def shows(self, rgb: Bytes) -> bool:
+        """Whether an image is the one that was indexed: in every pixel, or as its thumbnail where the file is gone."""
+        return super().shows(rgb) if self.original else self._pixels.resembles(rgb)
+
     def whole(self) -> Texture:
         """The same as a Texture without ties to the store; its pixels and planes are made."""
         return Texture(
@@ -299,8 +327,12 @@ class _Fixed:
     """What stands for LazyPixels in a copy that dataclasses.replace made."""
 
     def __init__(self, pixel: Bytes, valid: Bytes | None, made_by: Mapping[str, str]) -> None:
-        self.picture, self.made_by = Picture(pixel, valid, ""), dict(made_by)
+        self.picture, self.made_by, self.original = Picture(pixel, valid, ""), dict(made_by), COLOURS[0] not in made_by
         self.nbytes = pixel.nbytes + (0 if valid is None else valid.nbytes)
+
+    def resembles(self, rgb: Bytes) -> bool:
+        """False: of the image itself, nothing is left to compare with."""
+        return False
 
 
 def stored_texture(

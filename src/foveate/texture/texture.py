@@ -109,6 +109,15 @@ class Texture(Frozen):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_derived": {}}
 
+    @property
+    def original(self) -> bool:
+        """Whether `pixel` is the image that was encoded, and not the thumbnail that a store kept of it."""
+        return COLOURS[0] not in self.made_by
+
+    def shows(self, rgb: NDArray[np.uint8]) -> bool:
+        """Whether an image, uint8 [H, W, 3], is the one that was encoded: the same in every pixel."""
+        return np.array_equal(self.pixel, rgb)
+
     def __repr__(self) -> str:
         return (
             f"Texture({self.name!r}, {self.grid.height} x {self.grid.width} px, {self.grid.h} x {self.grid.w} cells, "

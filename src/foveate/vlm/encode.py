@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from foveate.core.checks import check_number
+from foveate.core.checks import check_number, check_type
 from foveate.core.errors import FoveateError, ImageArrayError, ModelError, SceneError
 from foveate.core.image import Picture, load_image
 from foveate.core.readonly import ReadOnly
+from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import encode, open_source
+from foveate.reading.pdf import PdfPage
+from foveate.texture.texture import Texture
 from foveate.video.decode import VideoClip
 from foveate.video.pick import measure_rate, pick
 from foveate.video.step import Frame
@@ -40,15 +43,79 @@ class Attached:
     encoder: str | Encoder
 
 
+@dataclass(frozen=True, eq=False)
+class ImageToSee:
+    """An image to see: its picture, the page of a PDF that it is, and its texture where one was made before."""
+
+    picture: Picture
+    page: PdfPage | None
+    texture: Texture | None
+
+
+def open_sources(
+    vlm: Attached, images: Sequence[Any], page: int | None, textures: Sequence[Texture | None]
+) -> list[ImageToSee]:
+    """Images with the textures that the caller has of them. Raises as `VLM.see` says."""
+    if not images:
+        raise SceneError("an empty list of images", expected="at least one", fix="pass a path or an array")
+    if len(textures) != len(images):
+        raise SceneError(
+            f"{len(textures)} textures for {len(images)} images",
+            expected="one for each; None for an image that has none yet",
+            fix="pass texture=[first, None], say",
+        )
+    return [_open_source(vlm, image, page, texture) for image, texture in zip(images, textures, strict=True)]
+
+
+def _open_source(vlm: Attached, image: Any, page: int | None, texture: Texture | None) -> ImageToSee:
+    if isinstance(image, Texture):
+        if texture is not None or page is not None:
+            raise SceneError(
+                f"a texture in the place of an image, with {'texture=' if page is None else f'page={page}'}",
+                expected="a texture alone: it holds its image",
+                fix="leave the keyword out",
+            )
+        if not image.original:
+            raise SceneError(
+                f"the texture of '{image.name}', of whose image only a thumbnail is left",
+                expected="an image that the model can be shown",
+                fix="pass the image itself beside it: vlm.see(image, texture=texture)",
+            )
+        _match(vlm, image)
+        return ImageToSee(Picture(image.pixel, image.valid, image.name), None, image)
+    picture, layer = open_source(image, page)
+    if texture is not None:
+        check_type("texture", texture, Texture, fix="foveate.encode(image) makes one", error=SceneError)
+        _match(vlm, texture)
+        if not texture.shows(picture.rgb):
+            sizes = [f"{h} x {w}" for h, w in (picture.size, (texture.grid.height, texture.grid.width))]
+            same = sizes[0] == sizes[1]
+            raise SceneError(
+                f"the image '{picture.name}' of {sizes[0]} pixels with the texture of "
+                f"'{texture.name}'{', whose pixels are others' if same else f' of {sizes[1]} pixels'}",
+                expected="the texture of this image, the same in every pixel",
+                fix="encode the image, or leave texture= out; vlm.see(texture) shows the texture's own image",
+            )
+    return ImageToSee(picture, layer, texture)
+
+
+def _match(vlm: Attached, texture: Texture) -> None:
+    """Raises TextureEncoderError for a texture that this model's encoder cannot ask questions of."""
+    match_encoder(texture.encoder, None if vlm.encoder == "nano" else vlm.encoder)
+
+
 def encode_images(
-    vlm: Attached, images: Sequence[Any], mode: Mode, read: Read = False, page: int | None = None
+    vlm: Attached,
+    images: Sequence[Any],
+    mode: Mode,
+    read: Read = False,
+    page: int | None = None,
+    textures: Sequence[Texture | None] | None = None,
 ) -> EncodedImage:
     """As `VLM.see` says."""
     reader = find_reader_of(read)
-    opened = [open_source(image, page) for image in images]
-    pictures = [picture for picture, _ in opened]
-    if not pictures:
-        raise SceneError("an empty list of images", expected="at least one", fix="pass a path or an array")
+    sources = open_sources(vlm, images, page, [None] * len(images) if textures is None else textures)
+    pictures = [source.picture for source in sources]
     processor = vlm.processor
     text = f"{processor.image_token}\n" * len(pictures)  # what stands around an image makes no difference to it
     shown = [Image.fromarray(picture.rgb) for picture in pictures]
@@ -62,18 +129,26 @@ def encode_images(
     layouts = vlm.family.layouts(vlm.model, processor, inputs, sizes, spans)
     _check_counts(spans, layouts, vlm.model.config.image_token_id)
     inputs, features = _run_encoder(vlm, inputs, layouts, mode)
-    visible = tuple(picture.rgb for picture in pictures)
-    if isinstance(vlm.encoder, TowerEncoder):
-        visible, textures, layouts = vlm.encoder.textures(visible, layouts, features)
-    else:
-        textures = tuple(encode(picture, encoder=vlm.encoder, channels=CHANNELS) for picture in pictures)
+    shown_to_model = [picture.rgb for picture in pictures]
+    seen_as = list(layouts)
+    textures_made: list[Texture] = []
+    for number, source in enumerate(sources):
+        if source.texture is not None:
+            textures_made.append(source.texture)
+        elif isinstance(vlm.encoder, TowerEncoder):
+            shown_to_model[number], texture, seen_as[number] = vlm.encoder.texture(
+                source.picture.rgb, seen_as[number], features, number
+            )
+            textures_made.append(texture)
+        else:
+            textures_made.append(encode(source.picture, encoder=vlm.encoder, channels=CHANNELS))
     return EncodedImage(
         model=vlm.model,
-        images=visible,
+        images=tuple(shown_to_model),
         textures=read_textures(
-            [with_layer(t, pdf, read) for t, (_, pdf) in zip(textures, opened, strict=True)], reader
+            [with_layer(t, source.page, read) for t, source in zip(textures_made, sources, strict=True)], reader
         ),
-        layouts=layouts,
+        layouts=tuple(seen_as),
         spans=spans,
         features=None if features is None else replace(features, before_last=None),
         inputs=ReadOnly(inputs),

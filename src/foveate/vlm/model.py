@@ -23,10 +23,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.checks import check_choice, check_int, check_type
 from foveate.core.errors import BudgetError, OptionError, PromptError, QueryError, SceneError
@@ -34,9 +34,11 @@ from foveate.core.image import ImageSource
 from foveate.core.readonly import ReadOnly
 from foveate.pipeline import score
 from foveate.relevance.allocate import BEST
+from foveate.relevance.fusion import Combining, Scoring, parse_options
 from foveate.relevance.policies import Policy
-from foveate.relevance.score import empty_relevance
+from foveate.relevance.score import given_relevance, score_nothing
 from foveate.relevance.value import Relevance
+from foveate.texture.texture import Texture
 from foveate.vlm.encode import Attached, encode_images, encode_video
 from foveate.vlm.encoded import MODES, Answer, EncodedImage, Mode, Prepared, Selection
 from foveate.vlm.families.family import VisualFeatures
@@ -55,11 +57,14 @@ from foveate.vlm.inputs.prompt import prompt_ids, prompt_text
 from foveate.vlm.pages import Read
 from foveate.vlm.select.budgets import Budget, Window, count_tokens, resolve_window
 from foveate.vlm.select.choose import Candidates, Choice, Method, choose
-from foveate.vlm.select.crops import choose_crops, split_budget, write_words
+from foveate.vlm.select.crops import choose_crops, cut_relevance, split_budget, write_words
 from foveate.vlm.select.words import choose_spread
 
 if TYPE_CHECKING:
     import torch
+
+_WHERE = ("looking_for", "relevance")  # beside Combining: keywords of `prepare` that say where to look
+Given: TypeAlias = Relevance | ArrayLike | Sequence[Relevance]  # of several images, a list with one for each
 
 
 class QuestionWarning(UserWarning):
@@ -76,13 +81,17 @@ class VLM(Attached):
 
     def see(
         self,
-        images: ImageSource | Sequence[ImageSource],
+        images: ImageSource | Texture | Sequence[ImageSource | Texture],
         *,
         mode: Mode = "drop",
         read: Read = "auto",
         page: int | None = None,
+        texture: Texture | Sequence[Texture | None] | None = None,
     ) -> EncodedImage:
         """Encode one image (path, bytes, PIL image, array), or a list or tuple of them, for any number of questions.
+
+        A texture, loaded or out of a store, stands for its image, and is not made again: everything it knows (what
+        was read in it, an earlier pass, a gaze) reaches the model.
 
         Args:
             mode: "sparse" runs the encoder for every question, over the kept tokens only; all others run it once, here.
@@ -90,12 +99,17 @@ class VLM(Attached):
                 False. "auto" reads those that look like a page (pages.py), where a reader is installed; with it and
                 with True, a page of a PDF has the words of its text layer.
             page: of PDFs, from 1; None is the only one.
+            texture: of the image, where there is one already; of several, a list with one or None for each. Every pixel
+                is compared, so that a texture of another image is refused.
 
-        Raises the errors of `load_image`; ModelError if model and processor do not fit; SceneError without images;
-        OptionError and MissingExtraError for `read`.
+        Raises the errors of `load_image`; ModelError if model and processor do not fit; SceneError without images, or
+        for a texture of another one; TextureEncoderError for a texture of another encoder; OptionError and
+        MissingExtraError for `read`.
         """
         check_choice("mode", mode, MODES)
-        return encode_images(self, images if isinstance(images, list | tuple) else [images], mode, read, page)
+        sources: Any = images if isinstance(images, list | tuple) else [images]
+        known: Any = texture if isinstance(texture, list | tuple) else [texture]
+        return encode_images(self, sources, mode, read, page, None if texture is None else known)
 
     def see_video(
         self,
@@ -134,7 +148,9 @@ class VLM(Attached):
         weights: Sequence[torch.Tensor] | None = None,
         prompt: str | None = None,
         looking_for: str | None = None,
+        relevance: Given | None = None,
         seed: int = 0,
+        **scoring: Unpack[Combining],
     ) -> Prepared:
         """Select visual tokens for a question, and lay out what the model needs: `model.generate(**prepared.inputs())`.
 
@@ -154,10 +170,15 @@ class VLM(Attached):
                 through them. None: 0.5 where nothing is relevant, to 1 at the peak.
             prompt: the whole prompt as text, with an image token for each image, instead of the chat template.
             looking_for: what to score by, where that is not the question: "the dog" for "what is it doing?".
+            relevance: where to look, instead of what the question says: a Relevance over the image, or a map by hand,
+                [h, w] in [0, 1] on any grid that spans it. Of several images, a list with one for each.
             seed: of method "random".
+            scoring: keywords of `foveate.score`: prior, prior_weight, fusion, cues, reading, smoothing. Of several
+                images, `prior` may be a list with one for each.
 
         Raises:
-            SceneError, PromptError, BudgetError, OptionError, QueryError.
+            SceneError, PromptError, BudgetError, OptionError, QueryError; ChannelError for a prior that a texture does
+            not hold.
         """
         import torch
 
@@ -174,10 +195,10 @@ class VLM(Attached):
         if weights is not None and mode != "weight":
             raise OptionError("weights= outside of mode 'weight'", expected="mode='weight'", fix="set the mode")
         clock = _Stopwatch()
-        relevance = self.relevance(encoded, question if looking_for is None else looking_for)
+        found = self.relevance(encoded, question, looking_for=looking_for, relevance=relevance, **scoring)
         clock.mark("score")
         windows, filled = resolve_window(self.family, self.model, mode, window)
-        maps, budget = encoded.per_layout(relevance), None if mode == "weight" else budget
+        maps, budget = encoded.per_layout(found), None if mode == "weight" else budget
         counts = count_tokens(encoded.layouts, maps, budget, None if filled else windows)
         chosen = []
         for number, count in enumerate(counts):
@@ -213,7 +234,7 @@ class VLM(Attached):
             family=self.family,
             keep=keep,
             chosen=tuple(chosen),
-            relevance=relevance,
+            relevance=found,
             tokens=(sum(len(choice.rows) for choice in chosen), sum(layout.count for layout in encoded.layouts)),
             seconds=ReadOnly(clock.seconds),
             model=self.model,
@@ -241,7 +262,7 @@ class VLM(Attached):
         keywords = generation_keywords(self.model, generation, max_new_tokens)
         _check_keywords(how)
         if how.get("mode") == "crop":
-            return self._ask_crops(encoded, question, keywords, how)
+            return self._ask_crops(encoded, question, keywords, dict(how))
         return self._generate([self.prepare(encoded, question, **how)], keywords)[0]
 
     def ask_many(
@@ -272,25 +293,51 @@ class VLM(Attached):
         made = [self.prepare(encoded, q, budget=b, **how) for q, b in zip(questions, budgets, strict=True)]
         return self._generate(made, keywords)
 
-    def relevance(self, encoded: EncodedImage, question: str) -> tuple[Relevance, ...]:
-        """Where a question looks in each image.
+    def relevance(
+        self,
+        encoded: EncodedImage,
+        question: str,
+        *,
+        looking_for: str | None = None,
+        relevance: Given | None = None,
+        **scoring: Unpack[Combining],
+    ) -> tuple[Relevance, ...]:
+        """Where a question looks in each image: keywords as of `prepare`.
 
         One that names nothing the encoder knows ("why?", another script) gets a map of 0, confidence 0 and a
-        QuestionWarning: `foveate.allocate` then goes by saliency and an even spread.
+        QuestionWarning: `foveate.allocate` then goes by saliency and an even spread. With a prior it gets that.
         """
         if not isinstance(question, str) or not question.strip():
             raise QueryError(f"the question {question!r}", expected="a text", fix='ask "what is in the picture?", say')
+        count = len(encoded.textures)
+        if relevance is not None:
+            other = sorted({*scoring, *(["looking_for"] if looking_for is not None else [])})
+            if other:
+                raise OptionError(
+                    f"relevance= with {', '.join(other)}",
+                    expected="one of them: a relevance that is given is not scored",
+                    fix="foveate.score(texture, query, prior=...) makes a relevance with them",
+                )
+            given = one_each("relevance", relevance, count)
+            return tuple(given_relevance(t, question, each) for t, each in zip(encoded.textures, given, strict=True))
+        text = question if looking_for is None else looking_for
+        told = None if self.encoder == "nano" else self.encoder  # nothing to tell of one that comes with foveate
+        priors = one_each("prior", scoring.get("prior"), count)
+        how = [cast("Scoring", {**scoring, "encoder": told, "prior": prior}) for prior in priors]
         try:
-            told = None if self.encoder == "nano" else self.encoder  # nothing to tell of one that comes with foveate
-            return tuple(score(texture, question, encoder=told) for texture in encoded.textures)
+            return tuple(score(texture, text, **each) for texture, each in zip(encoded.textures, how, strict=True))
         except QueryError as cause:
+            followed = any(prior is not None for prior in priors)
             warnings.warn(
-                f"{cause.received}: the image was not searched, tokens are kept by saliency and an even spread. "
-                "looking_for= says what to search for",
+                f"{cause.received}: the image was not searched, tokens are kept by "
+                f"{'the prior' if followed else 'saliency and an even spread'}. looking_for= says what to search for",
                 QuestionWarning,
                 stacklevel=4,
             )
-            return tuple(empty_relevance(texture, question) for texture in encoded.textures)
+            return tuple(
+                score_nothing(texture, text, parse_options(texture, each))
+                for texture, each in zip(encoded.textures, how, strict=True)
+            )
 
     def answers(self, made: Sequence[Prepared], generation: dict[str, Any] | None = None) -> list[Answer]:
         """Generate for prepared questions, also of different images, in one batch. All must be of one kind."""
@@ -339,15 +386,24 @@ class VLM(Attached):
                 expected="the chat template: how many images there are is known only after the question",
                 fix="leave prompt= out, or use mode='drop'",
             )
-        looking_for = how.get("looking_for")
-        (relevance,) = self.relevance(encoded, question if looking_for is None else looking_for)
+        where = {name: how.pop(name) for name in (*_WHERE, *Combining.__annotations__) if name in how}
+        (relevance,) = self.relevance(encoded, question, **where)
         total, found = choose_crops(self.model, relevance, how.get("budget", "auto"))
         start = time.perf_counter()
-        closer = self.see([encoded.images[0], *found.crops(encoded.images[0])], read=False)
+        crops = found.crops(encoded.images[0])
+        known = encoded.textures[0] if encoded.textures[0].shows(encoded.images[0]) else None
+        closer = self.see(
+            [encoded.images[0], *crops], read=False, texture=None if known is None else [known, *[None] * len(crops)]
+        )
         if (words := encoded.textures[0].words) is not None:  # nothing is read twice
             closer = replace(closer, textures=tuple(write_words(closer.textures, words, found)))
         seconds = time.perf_counter() - start
+        if "relevance" in where:  # what was given is all there is to go by
+            within = cut_relevance(relevance, closer.textures[1:], found)
+        else:
+            within = self.relevance(closer, question, looking_for=where.get("looking_for"))[1:]
         how = how | {"mode": "drop", "budget": split_budget(total, found, closer.tokens)}
+        how["relevance"] = [relevance, *within]
         (answer,) = self._generate([self.prepare(closer, question, **how)], keywords)
         return replace(answer, regions=found, mode="crop", seconds=ReadOnly({"see": seconds, **answer.seconds}))
 
@@ -424,9 +480,28 @@ def _selectable_features(encoded: EncodedImage, number: int) -> NDArray[np.float
     return rows[encoded.layouts[number].selectable_rows()]
 
 
+def one_each(name: str, given: Any, count: int) -> list[Any]:
+    """One thing for each of `count` images: a list or tuple of so many; a name, or nothing, for all of them.
+
+    Raises OptionError for another number.
+    """
+    if isinstance(given, list | tuple) and (count > 1 or (len(given) == 1 and not np.isscalar(given[0]))):
+        found = list(given)
+    else:
+        found = [given] * (count if given is None or isinstance(given, str) else 1)
+    if len(found) != count:
+        raise OptionError(
+            f"{len(found)} for {name}, of {count} images",
+            expected="a list with one for each image",
+            fix=f"{name}=[first, second], say; None for an image without" if name == "prior" else f"{name}=[a, b]",
+        )
+    return found
+
+
 def _check_keywords(how: dict[str, Any]) -> None:
     """Raises OptionError for a keyword that `prepare` does not have."""
-    known = set(inspect.signature(VLM.prepare).parameters) - {"self", "encoded", "question"}
+    named = {*inspect.signature(VLM.prepare).parameters, *Combining.__annotations__}
+    known = named - {"self", "encoded", "question", "scoring"}
     if unknown := sorted(set(how) - known):
         raise OptionError(
             f"keywords {unknown}",

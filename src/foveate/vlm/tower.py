@@ -67,10 +67,10 @@ class TowerEncoder:
         """CLIP's text side."""
         return self.clip.encode_text(texts)
 
-    def textures(
-        self, images: Sequence[NDArray[np.uint8]], layouts: Sequence[TokenLayout], features: VisualFeatures | None
-    ) -> tuple[tuple[NDArray[np.uint8], ...], tuple[Texture, ...], tuple[TokenLayout, ...]]:
-        """What the tower saw of each image (the processor may cut the centre out), its texture, and its layout.
+    def texture(
+        self, rgb: NDArray[np.uint8], layout: TokenLayout, features: VisualFeatures | None, number: int
+    ) -> tuple[NDArray[np.uint8], Texture, TokenLayout]:
+        """What the tower saw of image `number` (the processor may cut the centre out), its texture, and its layout.
 
         Raises ModelError where the tower did not run, or saw more than the image.
         """
@@ -80,16 +80,12 @@ class TowerEncoder:
                 expected="a tower that ran over the whole image, read in front of its last block",
                 fix="use encoder='nano'",
             )
-        seen, textures, moved = [], [], []
-        for number, (rgb, layout) in enumerate(zip(images, layouts, strict=True)):
-            (grid,) = layout.grids
-            crop = _cut_out(rgb, grid.box)
-            dense = self._dense(features.before_last[number], (grid.h, grid.w))
-            seen.append(crop)
-            textures.append(encode(crop, encoder=replace(self, features=dense), channels=CHANNELS))
-            box = whole_box((crop.shape[0], crop.shape[1]))
-            moved.append(replace(layout, grids=(replace(grid, box=box),)))
-        return tuple(seen), tuple(textures), tuple(moved)
+        (grid,) = layout.grids
+        crop = _cut_out(rgb, grid.box)
+        dense = self._dense(features.before_last[number], (grid.h, grid.w))
+        texture = encode(crop, encoder=replace(self, features=dense), channels=CHANNELS)
+        box = whole_box((crop.shape[0], crop.shape[1]))
+        return crop, texture, replace(layout, grids=(replace(grid, box=box),))
 
     def _dense(self, hidden: torch.Tensor, shape: tuple[int, int]) -> Floats:
         import torch

@@ -17,8 +17,10 @@ from foveate.core.checks import check_int
 from foveate.core.errors import BudgetError
 from foveate.reading.words import Word, Words
 from foveate.relevance.regions import Regions, regions
+from foveate.relevance.score import given_relevance
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
+from foveate.vlm.families.token_layout import TokenGrid, project
 
 USUAL = 512  # tokens in all, for "auto"
 OVERVIEW = 4  # a quarter of the budget
@@ -51,9 +53,18 @@ def split_budget(total: int, found: Regions, tokens: tuple[int, ...]) -> tuple[i
     return max(1, min(total - sum(shown), tokens[0])), *shown
 
 
+def cut_relevance(relevance: Relevance, textures: Sequence[Texture], found: Regions) -> tuple[Relevance, ...]:
+    """A map over the picture, on the textures of its crops."""
+    cut = []
+    for texture, (y0, x0, y1, x1) in zip(textures, found.boxes.tolist(), strict=True):
+        grid = TokenGrid(texture.grid.h, texture.grid.w, (y0, x0, y1, x1))
+        cut.append(given_relevance(texture, relevance.query, project(relevance, grid).map))
+    return tuple(cut)
+
+
 def write_words(textures: Sequence[Texture], words: Words, found: Regions) -> list[Texture]:
     """Textures of a picture and of its crops, with the picture's words; a crop has those that are in it by half."""
-    out = [textures[0].with_words(words)]
+    out = [textures[0] if textures[0].words is not None else textures[0].with_words(words)]
     for texture, (y0, x0, y1, x1) in zip(textures[1:], found.boxes.tolist(), strict=True):
         scale = np.array([texture.grid.height / (y1 - y0), texture.grid.width / (x1 - x0)] * 2)
         inside = []

@@ -1,0 +1,155 @@
+"""Everything a texture knows reaches the model: textures seen as images, priors, maps by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import foveate
+from foveate.channels.attention import make_gaze_plane
+from foveate.core.errors import ChannelError, OptionError, SceneError, TextureEncoderError
+from foveate.texture.texture import Texture
+from foveate.vlm import VLM, QuestionWarning
+from foveate.vlm.pages import CHANNELS
+from tests.vlm_models import attached, photo
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+PHOTO = photo()
+SHORT: dict[str, Any] = {"max_new_tokens": 2}
+
+
+@pytest.fixture(scope="module")
+def vlm() -> VLM:
+    return attached("qwen2_5_vl")
+
+
+@pytest.fixture(scope="module")
+def texture() -> Texture:
+    return foveate.encode(PHOTO, channels=CHANNELS)
+
+
+def kept(prepared: Any) -> list[int]:
+    return [int(row) for row in prepared.chosen[0].rows]
+
+
+def corner(shape: tuple[int, int] = (8, 8)) -> np.ndarray:
+    plane = np.zeros(shape, np.float32)
+    plane[: shape[0] // 4, : shape[1] // 4] = 1
+    return plane
+
+
+@pytest.mark.parametrize("family", ["llava", "llava_next", "qwen2_5_vl", "smolvlm", "internvl"])
+def test_a_texture_stands_for_its_image(family: str) -> None:
+    vlm, texture = attached(family), foveate.encode(PHOTO, channels=CHANNELS)
+    by_image, by_texture = vlm.see(PHOTO, read=False), vlm.see(texture, read=False)
+    beside = vlm.see(PHOTO, texture=texture, read=False)
+    assert by_texture.textures[0] is texture
+    assert beside.textures[0] is texture
+    for encoded in (by_texture, beside):
+        assert encoded.features is not None
+        assert by_image.features is not None
+        for one, other in zip(encoded.features.rows, by_image.features.rows, strict=True):
+            assert (one == other).all()
+        a, b = (vlm.prepare(each, "where is the dog?", budget=6) for each in (encoded, by_image))
+        assert kept(a) == kept(b)
+
+
+def test_a_texture_of_another_image_is_refused(vlm: VLM, texture: Texture) -> None:
+    other = PHOTO.copy()
+    other[3, 4] += 1
+    with pytest.raises(SceneError, match="whose pixels are others"):
+        vlm.see(other, texture=texture)
+    with pytest.raises(SceneError, match="pixels with the texture of"):
+        vlm.see(PHOTO[:-8], texture=texture)
+    with pytest.raises(SceneError, match="2 textures for 1 images"):
+        vlm.see(PHOTO, texture=[texture, texture])
+    with pytest.raises(SceneError, match="a texture in the place of an image"):
+        vlm.see(texture, texture=texture)
+    with pytest.raises(SceneError, match="texture"):
+        vlm.see(PHOTO, texture="photo.safetensors")  # type: ignore[arg-type]
+    stamp = replace(texture.encoder, revision="0" * 12)
+    with pytest.raises(TextureEncoderError):
+        vlm.see(replace(texture, encoder=stamp))
+
+
+def test_a_stored_texture_is_seen(vlm: VLM, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    images.mkdir()
+    Image.fromarray(PHOTO).save(images / "a.png")
+    store = foveate.Store(tmp_path / "photos.fov")
+    store.add(images)
+    stored = store["a.png"]
+    answer = vlm.ask(vlm.see(stored), "the dog", budget=6, **SHORT)
+    assert answer.tokens[0] == 6
+    (images / "a.png").unlink()
+    gone = foveate.Store(tmp_path / "photos.fov")["a.png"]
+    assert not gone.original
+    with pytest.raises(SceneError, match="only a thumbnail is left"):
+        vlm.see(gone)
+    assert vlm.see(PHOTO, texture=gone).textures[0] is gone
+    with pytest.raises(SceneError, match="whose pixels are others"):
+        vlm.see(255 - PHOTO, texture=gone)
+
+
+def test_a_map_by_hand_is_where_tokens_are_kept(vlm: VLM, texture: Texture) -> None:
+    encoded = vlm.see(texture)
+    grid = encoded.layouts[0].grids[0]
+    by_hand = vlm.prepare(encoded, "why?", budget=1, floor=0, relevance=corner())
+    at = int(by_hand.chosen[0].kept[0].indices[0])
+    assert at // grid.w < grid.h / 3
+    assert at % grid.w < grid.w / 3
+    scored = foveate.score(texture, "the dog")
+    assert kept(vlm.prepare(encoded, "x", budget=6, relevance=scored)) == kept(
+        vlm.prepare(encoded, "the dog", budget=6)
+    )
+    crop = vlm.ask(encoded, "why?", mode="crop", budget=160, relevance=corner(), **SHORT)
+    assert crop.regions is not None
+    assert (crop.regions.boxes[:, :2] < np.array(PHOTO.shape[:2]) / 2).all()
+
+
+def test_a_prior_reaches_the_model(vlm: VLM, texture: Texture) -> None:
+    h, w = texture.grid.height, texture.grid.width
+    gaze = make_gaze_plane([(h * 0.9, w * 0.9, 1.0)], texture.grid)
+    encoded = vlm.see(texture.with_channel("gaze", gaze))
+    grid = encoded.layouts[0].grids[0]
+    for prior in ("gaze", gaze):
+        made = vlm.prepare(encoded, "a zebra", budget=2, floor=0, prior=prior, prior_weight=0.9)
+        at = made.chosen[0].kept[0].indices
+        assert (at // grid.w > grid.h / 2).all()
+        assert (at % grid.w > grid.w / 2).all()
+    with pytest.warns(QuestionWarning, match="kept by the prior"):
+        made = vlm.prepare(encoded, "why?", budget=1, floor=0, prior="gaze", prior_weight=1.0)
+    assert made.relevance[0].trust == 1
+
+
+def test_bad_maps_and_priors_are_refused(vlm: VLM, texture: Texture) -> None:
+    encoded = vlm.see(texture)
+    with pytest.raises(OptionError, match="relevance= with prior"):
+        vlm.prepare(encoded, "the dog", relevance=corner(), prior="saliency")
+    with pytest.raises(OptionError):
+        vlm.prepare(encoded, "the dog", relevance=corner() * 2)
+    with pytest.raises(OptionError):
+        vlm.prepare(encoded, "the dog", prior=corner((3, 3)))
+    with pytest.raises(ChannelError):
+        vlm.prepare(encoded, "the dog", prior="gaze")
+    other = foveate.score(foveate.encode(PHOTO[:-8]), "the dog")
+    with pytest.raises(OptionError, match="a grid over"):
+        vlm.prepare(encoded, "the dog", relevance=other)
+    with pytest.raises(OptionError, match="priro"):
+        vlm.ask(encoded, "the dog", priro="gaze")
+
+
+def test_several_images_have_a_prior_each(vlm: VLM, texture: Texture) -> None:
+    encoded = vlm.see([texture, texture])
+    planes = [np.zeros(texture.grid.shape, np.float32), np.ones(texture.grid.shape, np.float32)]
+    made = vlm.prepare(encoded, "a zebra", budget=(2, 2), prior=planes, prior_weight=0.5)
+    assert made.relevance[1].map.mean() > made.relevance[0].map.mean() + 0.3
+    with pytest.raises(OptionError, match="of 2 images"):
+        vlm.prepare(encoded, "a zebra", prior=planes[0])
+    with pytest.raises(OptionError, match="of 2 images"):
+        vlm.prepare(encoded, "a zebra", relevance=[corner()])  # type: ignore[list-item]
