@@ -152,4 +152,4 @@ def test_several_images_have_a_prior_each(vlm: VLM, texture: Texture) -> None:
     with pytest.raises(OptionError, match="of 2 images"):
         vlm.prepare(encoded, "a zebra", prior=planes[0])
     with pytest.raises(OptionError, match="of 2 images"):
-        vlm.prepare(encoded, "a zebra", relevance=[corner()])  # type: ignore[list-item]
+        vlm.prepare(encoded, "a zebra", relevance=[corner()])
