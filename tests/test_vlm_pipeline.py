@@ -11,11 +11,13 @@ import pytest
 from PIL import Image
 
 import foveate
+import foveate.video
 from foveate.channels.attention import make_gaze_plane
 from foveate.core.errors import ChannelError, OptionError, SceneError, TextureEncoderError
 from foveate.texture.texture import Texture
 from foveate.vlm import VLM, QuestionWarning
 from foveate.vlm.pages import CHANNELS
+from tests.video_scenes import panning
 from tests.vlm_models import attached, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -153,3 +155,12 @@ def test_several_images_have_a_prior_each(vlm: VLM, texture: Texture) -> None:
         vlm.prepare(encoded, "a zebra", prior=planes[0])
     with pytest.raises(OptionError, match="of 2 images"):
         vlm.prepare(encoded, "a zebra", relevance=[corner()])
+
+
+def test_frames_of_a_stream_bring_their_textures(vlm: VLM) -> None:
+    with foveate.video.stream(panning(6, (112, 160)), "the dog", budget=8, rate=2) as stream:
+        frames = list(stream)
+    encoded = vlm.see_video(frames, fps=2)
+    assert {id(texture) for texture in encoded.textures} <= {id(frame.texture) for frame in frames}
+    assert encoded.textures[-1].has("prev_relevance")
+    vlm.prepare(encoded, "a zebra", budget=4, prior="prev_relevance")

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from foveate.core.checks import check_number, check_type
-from foveate.core.errors import FoveateError, ImageArrayError, ModelError, SceneError
+from foveate.core.errors import FoveateError, ImageArrayError, ModelError, SceneError, TextureEncoderError
 from foveate.core.image import Picture, load_image
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import match_encoder
@@ -104,6 +104,15 @@ def _match(vlm: Attached, texture: Texture) -> None:
     match_encoder(texture.encoder, None if vlm.encoder == "nano" else vlm.encoder)
 
 
+def can_ask(vlm: Attached, texture: Texture) -> bool:
+    """Whether this model's encoder can ask questions of a texture."""
+    try:
+        _match(vlm, texture)
+    except TextureEncoderError:
+        return False
+    return True
+
+
 def encode_images(
     vlm: Attached,
     images: Sequence[Any],
@@ -169,7 +178,6 @@ def encode_video(vlm: Attached, frames: Any, fps: float, mode: Mode, read: Read 
             fix="pass [image] for a single image, or list(array) for an array of frames",
         )
     frames = list(frames)
-    known = [each.words if isinstance(each, Frame) and read is not False else None for each in frames]
     pictures: list[Picture] = [load_image(each.rgb if isinstance(each, Frame) else each) for each in frames]
     if not pictures:
         raise SceneError("a video with no frames", expected="at least one", fix="check what was read from the file")
@@ -185,10 +193,7 @@ def encode_video(vlm: Attached, frames: Any, fps: float, mode: Mode, read: Read 
     _check_counts([video.span], [video.layout], vlm.model.config.video_token_id)
     inputs, features = _run_encoder(vlm, dict(video.inputs), [video.layout], mode)
     shown = [pictures[number] for number in video.shown]
-    textures = [encode(picture, encoder=vlm.encoder, channels=CHANNELS) for picture in shown]
-    for place, number in enumerate(video.shown):
-        if (words := known[number]) is not None:
-            textures[place] = textures[place].with_words(words)
+    textures = [_texture_of(vlm, frames[number], pictures[number]) for number in video.shown]
     return EncodedImage(
         model=vlm.model,
         images=tuple(picture.rgb for picture in shown),
@@ -200,6 +205,13 @@ def encode_video(vlm: Attached, frames: Any, fps: float, mode: Mode, read: Read 
         kind="video",
         mark=video.mark,
     )
+
+
+def _texture_of(vlm: Attached, frame: Any, picture: Picture) -> Texture:
+    """A frame's texture: that of a stream has one already, with what was propagated and read."""
+    if isinstance(frame, Frame) and can_ask(vlm, frame.texture):
+        return frame.texture
+    return encode(picture, encoder=vlm.encoder, channels=CHANNELS)
 
 
 @contextmanager

@@ -125,8 +125,8 @@ class VLM(Attached):
             frames: path of a clip, of which `fps` frames a second are taken; or images of one size, or frames of
                 `foveate.video.stream`, in order.
             fps: how many of them make a second.
-            mode, read: as for `see`; a frame that looks like the one before it is not read again, and frames of a
-                stream that read keep their words.
+            mode, read: as for `see`; a frame that looks like the one before it is not read again. Frames of a stream
+                bring their textures, with what was propagated and read.
 
         Raises ModelError for a model without video (its frames may go to `see`), SceneError without frames.
         """
@@ -174,7 +174,7 @@ class VLM(Attached):
                 [h, w] in [0, 1] on any grid that spans it. Of several images, a list with one for each.
             seed: of method "random".
             scoring: keywords of `foveate.score`: prior, prior_weight, fusion, cues, reading, smoothing. Of several
-                images, `prior` may be a list with one for each.
+                images, `prior` may be a list with one for each, or the name of a plane that at least one of them holds.
 
         Raises:
             SceneError, PromptError, BudgetError, OptionError, QueryError; ChannelError for a prior that a texture does
@@ -323,6 +323,15 @@ class VLM(Attached):
         text = question if looking_for is None else looking_for
         told = None if self.encoder == "nano" else self.encoder  # nothing to tell of one that comes with foveate
         priors = one_each("prior", scoring.get("prior"), count)
+        if any(
+            texture.has(prior)
+            for texture, prior in zip(encoded.textures, priors, strict=True)
+            if isinstance(prior, str)
+        ):
+            priors = [  # the first frame of a clip has no frame before it
+                None if isinstance(prior, str) and not texture.has(prior) else prior
+                for texture, prior in zip(encoded.textures, priors, strict=True)
+            ]
         how = [cast("Scoring", {**scoring, "encoder": told, "prior": prior}) for prior in priors]
         try:
             return tuple(score(texture, text, **each) for texture, each in zip(encoded.textures, how, strict=True))
