@@ -11,8 +11,20 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Texture
-from foveate.relevance.cues import COLOUR, COLOURS, MATERIAL, Cue, colour_plane, cues, evidence_of, follow
-from foveate.relevance.query import noun_phrases
+from foveate.core.errors import QueryError
+from foveate.relevance.cues import (
+    COLOUR,
+    COLOURS,
+    FAVOUR,
+    MATERIAL,
+    RAISE,
+    Cue,
+    colour_plane,
+    cues,
+    evidence_of,
+    follow,
+)
+from foveate.relevance.query import channel_weights, noun_phrases
 
 
 def spoken(question: str) -> list[str]:
@@ -42,6 +54,15 @@ def spoken(question: str) -> list[str]:
 )
 def test_which_words_speak_of_which_channel(question: str, channels: list[str]) -> None:
     assert spoken(question) == channels
+
+
+def test_weights_of_a_question_are_few_and_kept() -> None:
+    weights = channel_weights("what does the red sign say?")
+    assert dict(weights) == {"text": RAISE, "colour:red": FAVOUR}
+    assert channel_weights("what does the red sign say?") is weights
+    assert dict(channel_weights("a dog")) == {}
+    with pytest.raises(QueryError):
+        channel_weights("")
 
 
 PAINT = {
@@ -92,6 +113,7 @@ def test_a_question_about_writing_uses_the_text_channel(texture: Texture) -> Non
 def test_the_colour_of_a_thing_is_mild(texture: Texture) -> None:
     plain, green, red = (foveate.score(texture, q, smoothing=0) for q in ("broccoli", "green broccoli", "red broccoli"))
     assert set(green.reasons) == {"participation", "broccoli", "looks green"}
+    assert dict(green.weights) == {"looks green": COLOUR}
     assert np.allclose(green.reasons["broccoli"], plain.map, atol=1e-6)
     assert (red.map >= (1 - COLOUR) * plain.map - 1e-6).all()
     leaf = np.unravel_index(plain.map.argmax(), plain.map.shape)

@@ -15,7 +15,8 @@ from foveate.core.errors import BudgetError, ChannelError, OptionError
 from foveate.encoders.load import load_encoder
 from foveate.relevance.allocate import allocate_map
 from foveate.relevance.cascade import cascade
-from foveate.relevance.passes import add_dialogue, add_map, add_phrases
+from foveate.relevance.cues import colour_plane
+from foveate.relevance.passes import add_dialogue, add_map, add_phrases, add_word_maps
 from foveate.relevance.query import prepare
 from tests.conftest import PHOTOS
 
@@ -38,6 +39,35 @@ def test_every_phrase_becomes_a_plane(texture: Texture) -> None:
     assert np.allclose(kept.channel("word_cake"), found.parts["cake"], atol=1e-3)
 
 
+def test_every_word_becomes_a_plane(texture: Texture) -> None:
+    found = foveate.score(texture, "the white plate of the old child, and a hot dog")
+    kept = add_word_maps(texture, found)
+    added = set(kept.built) - set(texture.built)
+    assert added == {"word_white", "word_plate", "word_old", "word_child", "word_hot_dog"}
+    assert np.allclose(kept.channel("word_white"), colour_plane(texture, "white"), atol=1e-3)
+    alone = foveate.score(texture, "a child", smoothing=0)
+    assert np.allclose(kept.channel("word_child"), alone.map, atol=1e-3)
+    again = foveate.score(kept, "a child", channels={"word_white": 0.5})  # a plane like any other
+    assert again.weights["word_white"] == 0.5
+
+
+def test_words_that_are_things_are_not_their_colour(texture: Texture) -> None:
+    kept = add_word_maps(texture, foveate.score(texture, "an orange"))
+    assert np.allclose(kept.channel("word_orange"), foveate.score(texture, '"orange"', smoothing=0).map, atol=1e-3)
+    assert not np.allclose(kept.channel("word_orange"), colour_plane(texture, "orange"), atol=0.05)
+
+
+def test_words_of_a_transparent_part_are_nowhere() -> None:
+    rgba = np.full((64, 64, 4), 255, np.uint8)
+    rgba[:32, :, 1:3] = 0  # red above white
+    rgba[:, :32, 3] = 0
+    texture = foveate.encode(rgba, long_side=64)
+    kept = add_word_maps(texture, foveate.score(texture, "the red car"))
+    red = kept.channel("word_red")
+    assert red[:4, 5:].min() > 0.9
+    assert red[:, :4].max() == red[4:].max() == kept.channel("word_car")[:, :4].max() == 0
+
+
 def test_a_dialogue_fades_and_readmits(texture: Texture) -> None:
     child, broccoli = foveate.score(texture, "a child"), foveate.score(texture, "broccoli")
     once = add_dialogue(texture, child, decay=0.6)
@@ -52,7 +82,7 @@ def test_a_dialogue_fades_and_readmits(texture: Texture) -> None:
 
 def test_anything_but_a_texture_and_a_relevance_is_refused(texture: Texture) -> None:
     relevance, wrong = foveate.score(texture, "broccoli"), cast(Any, 5)
-    for function in (add_map, add_phrases, add_dialogue):
+    for function in (add_map, add_phrases, add_word_maps, add_dialogue):
         with pytest.raises(OptionError, match="of type int"):
             function(wrong, relevance)
         with pytest.raises(OptionError, match="of type Relevances"):

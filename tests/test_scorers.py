@@ -1,4 +1,4 @@
-"""Information, perspective, participation; what a fusion does with them; priors."""
+"""Information, perspective, participation; what a fusion does with them; channels by hand; priors."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import foveate
 from foveate import Grid, Texture
 from foveate.core.errors import ChannelError, OptionError
+from foveate.relevance.cues import RAISE
 from foveate.relevance.fusion import FUSIONS, Linear, Participation, ScorerWeights, Tensions, information, perspective
 
 unit = st.floats(0, 1, width=32)
@@ -104,6 +105,52 @@ def test_each_cell_takes_a_share_of_its_segment(texture: Texture) -> None:
     for share in wrong:
         with pytest.raises(OptionError, match="smoothing"):
             foveate.score(texture, "broccoli", smoothing=share)
+
+
+def test_channels_by_hand_raise_the_map(texture: Texture) -> None:
+    plain = foveate.score(texture, "broccoli")
+    assert dict(plain.weights) == {}
+    found = foveate.score(texture, "broccoli", channels={"saliency": 0.4, "colour:green": 0.2})
+    saliency, green = column(texture, "saliency"), found.reasons["colour:green"]
+    assert np.allclose(found.map, 1 - (1 - plain.map) * (1 - 0.4 * saliency) * (1 - 0.2 * green), atol=1e-5)
+    assert dict(found.weights) == {"saliency": 0.4, "colour:green": 0.2}
+    assert dict(found.on(Grid(8, 6, texture.grid.height, texture.grid.width)).weights) == dict(found.weights)
+    assert np.allclose(found.reasons["saliency"], saliency, atol=1e-6)
+    assert found.confidence == plain.confidence
+    derived = foveate.score(texture, ["broccoli", "a child"], channels={"gradient": np.float32(0.5)})
+    assert all(dict(each.weights) == {"gradient": 0.5} for each in derived)
+
+
+def test_a_weight_by_hand_replaces_that_of_the_words(texture: Texture) -> None:
+    written = texture.with_channel("text", np.eye(160, 120))
+    asked = "what does the sign say?"
+    assert foveate.score(written, asked).weights["text"] == RAISE
+    assert foveate.score(written, asked, channels={"text": 0.9}).weights["text"] == 0.9
+    silent = foveate.score(written, asked, channels={"text": 0})
+    assert "text" not in silent.weights
+    assert "text" not in silent.reasons
+    assert np.array_equal(silent.map, foveate.score(written, asked, cues=False).map)
+
+
+@pytest.mark.parametrize(
+    ("channels", "error", "says"),
+    [
+        ({"salency": 0.3}, ChannelError, "perhaps saliency"),
+        ({"depth": 0.3}, ChannelError, "does not hold"),
+        ({"cluster_id": 0.3}, ChannelError, "from 0 to 49"),
+        ({"gradient_x": 0.3}, ChannelError, "from -1 to 1"),
+        ({1: 0.3}, ChannelError, "no channel named 1"),
+        ({"colour:puce": 0.3}, OptionError, "puce"),
+        ({"saliency": 1.5}, OptionError, "from 0 to 1"),
+        ({"saliency": float("nan")}, OptionError, "from 0 to 1"),
+        ({"saliency": "much"}, OptionError, "from 0 to 1"),
+        (["saliency"], OptionError, "of type list"),
+        (0.5, OptionError, "of type float"),
+    ],
+)
+def test_channels_that_are_none_are_refused(texture: Texture, channels: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        foveate.score(texture, "broccoli", channels=channels)
 
 
 def test_a_prior_is_mixed_in(texture: Texture) -> None:

@@ -29,14 +29,14 @@ Begin with `value`, then `score` and `allocate`.
 from foveate.relevance.allocate import Allocation, allocate_map
 from foveate.relevance.cascade import cascade
 from foveate.relevance.fusion import Fusion, Linear, Participation, ScorerWeights, Tensions
-from foveate.relevance.passes import add_dialogue, add_map, add_phrases
+from foveate.relevance.passes import add_dialogue, add_map, add_phrases, add_word_maps
 from foveate.relevance.policies import Coverage, Policy, Proportional, TopK
-from foveate.relevance.query import Query, noun_phrases, prepare
+from foveate.relevance.query import Query, channel_weights, noun_phrases, prepare
 from foveate.relevance.regions import Regions, regions
 from foveate.relevance.value import Relevance, Relevances
 
 __all__ = [
     "Allocation", "Coverage", "Fusion", "Linear", "Participation", "Policy", "Proportional", "Query", "Regions",
     "Relevance", "Relevances", "ScorerWeights", "Tensions", "TopK", "add_dialogue", "add_map", "add_phrases",
-    "allocate_map", "cascade", "noun_phrases", "prepare", "regions",
+    "add_word_maps", "allocate_map", "cascade", "channel_weights", "noun_phrases", "prepare", "regions",
 ]  # fmt: skip

@@ -86,12 +86,16 @@ HANDS = ("hand", "mouth")  # where people and animals hold and eat
 
 @dataclass(frozen=True)
 class Composed:
-    """A phrase's map [h, w], its confidence, and what entered: planes and confidences by name."""
+    """A phrase's map [h, w], its confidence, and what entered: planes and confidences by name.
+
+    weights: how much a lack of each property takes away, by the name of its plane.
+    """
 
     map: Floats
     confidence: float
     planes: dict[str, Floats]
     confidences: dict[str, float]
+    weights: dict[str, float]
 
 
 def words_of(phrase: Phrase) -> tuple[str, ...]:
@@ -123,6 +127,7 @@ def compose(phrase: Phrase, maps: dict[str, Floats], evidence: Evidence) -> Comp
     """
     planes: dict[str, Floats] = {}
     confidences: dict[str, float] = {}
+    weights: dict[str, float] = {}
     found = maps[phrase.noun] if phrase.noun else None
     support = 1.0
     if found is not None and not is_plain(phrase):
@@ -132,14 +137,16 @@ def compose(phrase: Phrase, maps: dict[str, Floats], evidence: Evidence) -> Comp
             shown = evidence(word)
             if shown is not None and found is not None:
                 planes[f"looks {word}"], share = shown
+                weights[f"looks {word}"] = share
                 support = min(support, share_of(shown[0], found) / ENOUGH)
                 found = found * (1 - np.float32(share) * (1 - around(shown[0], found)))
     if phrase.place is None:
         assert found is not None
-        return Composed(found, peak(found) * support, planes, confidences)
+        return Composed(found, peak(found) * support, planes, confidences, weights)
     relation, other = phrase.place.relation, compose(phrase.place.of, maps, evidence)
     planes |= other.planes
     confidences |= other.confidences
+    weights |= other.weights
     whole = phrase.place.of.noun or phrase.place.of.text
     planes.setdefault(whole, other.map)
     confidences[whole] = other.confidence
@@ -147,7 +154,7 @@ def compose(phrase: Phrase, maps: dict[str, Floats], evidence: Evidence) -> Comp
         place, found = frame(relation, other.map, maps)
         planes["place"] = place
         found = found * place
-        return Composed(found, min(peak(found), other.confidence), planes, confidences)
+        return Composed(found, min(peak(found), other.confidence), planes, confidences, weights)
     place = region(relation, other.map)
     planes["place"] = place
     if relation == "part":
@@ -163,7 +170,7 @@ def compose(phrase: Phrase, maps: dict[str, Floats], evidence: Evidence) -> Comp
     if relation == "part":
         unseen = max(0.0, 1 - peak(gated) / SEEN)
         gated = np.maximum(gated, np.float32(GUESS * unseen) * other.map * usual(phrase.noun, other.map))
-    return Composed(gated, confidence, planes, confidences)
+    return Composed(gated, confidence, planes, confidences, weights)
 
 
 def region(relation: Relation, w: Floats) -> Floats:

@@ -29,6 +29,7 @@ from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
 RAISE, FAVOUR = 0.5, 0.3
+COLOUR_OF = "colour:"  # begins the name of a plane of one colour
 _RGB = Layout("rgb", ("red", "green", "blue"))
 
 
@@ -112,14 +113,14 @@ def cues(text: str, phrases: tuple[str, ...]) -> tuple[Cue, ...]:
             out.append(Cue(channel, "raise", RAISE))
     for phrase in phrases:
         said_of = (SPELLED.get(word, word) for word in phrase.lower().split()[:-1])
-        out += [Cue(f"colour:{colour}", "favour", FAVOUR) for colour in said_of if colour in COLOURS]
+        out += [Cue(COLOUR_OF + colour, "favour", FAVOUR) for colour in said_of if colour in COLOURS]
     return tuple(dict.fromkeys(out))
 
 
 def plane_of(texture: Texture, channel: str) -> Floats | None:
     """The plane a cue speaks of on the cell grid, float32 [h, w] in [0, 1]; None if this texture does not hold it."""
-    if channel.startswith("colour:"):
-        return colour_plane(texture, channel.removeprefix("colour:"))
+    if channel.startswith(COLOUR_OF):
+        return colour_plane(texture, channel.removeprefix(COLOUR_OF))
     if not texture.has(channel):
         return None
     return texture.tokens(layout=Layout(channel, (channel,))).reshape(texture.grid.shape)

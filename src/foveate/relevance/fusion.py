@@ -2,14 +2,15 @@
 
 The order is fixed. Each cell of the question's map takes a share of its segment's mean, as things are most often whole
 segments; cues (cues.py) follow; what was read takes its place as far as the answer is written (written.py), and on a
-page that nobody read its writing, at half height, unless the thing asked for is detected; the prior is mixed in; and a
-fusion combines the result, "participation", with
+page that nobody read its writing, at half height, unless the thing asked for is detected; channels given by hand
+(`channels=`) are raised as a word of the question would raise them; the prior is mixed in; and a fusion combines the
+result, "participation", with
 
     information   = 0.4 max(edge_on, edge_off) + 0.3 high_pass + 0.3 (1 - edge_distance)      what is in the pixels
     perspective   = (0.6 saliency + 0.4 motion) (1 - 0.5 eccentricity)                        what stands out
 
 Formulas and weights are those of the documents this project started from. Both planes are made once a texture. What
-entered is kept, plane by plane, in `Relevance.reasons`.
+entered is kept, plane by plane, in `Relevance.reasons`; how much each channel counted in `Relevance.weights`.
 
 The default fusion is `Participation`, the question alone: `python -m benchmarks fusion` compares the others (tables in
 docs/log.md). `Linear` helps precision on neither of two sets, the documents' tensions lose 8 and 11 points. A fusion is
@@ -18,17 +19,18 @@ any object with a name and a `fuse` method.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, TypedDict, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.core.checks import check_array, check_number, check_type
+from foveate.core.checks import check_array, check_choice, check_number, check_type
 from foveate.core.errors import ChannelError, OptionError
-from foveate.core.layout import Layout
+from foveate.core.layout import Channel, Layout
 from foveate.encoders.protocol import Encoder
-from foveate.relevance.cues import Cue, follow, plane_of
+from foveate.relevance.cues import COLOUR_OF, COLOURS, Cue, follow, plane_of
 from foveate.relevance.value import Relevance
 from foveate.relevance.written import Reading
 from foveate.texture.texture import Texture
@@ -167,6 +169,7 @@ class Combining(TypedDict, total=False):
 
     fusion: str | Fusion
     cues: bool
+    channels: Mapping[str, float] | None
     reading: bool
     smoothing: float
     prior: str | Relevance | ArrayLike | None
@@ -186,11 +189,13 @@ class ScoreOptions:
 
     Attributes:
         prior: a plane on the cell grid, float32 [h, w] in [0, 1]; None for none.
+        channels: those given by hand; a weight of 0 keeps the question's words from raising that channel.
     """
 
     fusion: Fusion = FUSIONS["participation"]
     weights: ScorerWeights = WEIGHTS
     cues: bool = True
+    channels: tuple[Cue, ...] = ()
     reading: bool = True
     smoothing: float = 0.3  # more blurs borders, less gains less: `python -m benchmarks fusion`
     prior: Floats | None = None
@@ -207,12 +212,7 @@ def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
         raise OptionError(f"keywords {unknown}", expected=", ".join(Scoring.__annotations__), fix="check the spelling")
     prior: object = how.get("prior")
     if isinstance(prior, str):
-        if not texture.has(texture.describe(prior).name):
-            raise ChannelError(
-                f"prior={prior!r}: this texture does not hold that channel",
-                expected=f"one of {', '.join(texture.built)}",
-                fix=f"texture.with_channel('{prior}', plane) adds what you have",
-            )
+        _check_held(texture, "prior", prior)
         prior = texture.tokens(layout=Layout(prior, (prior,))).reshape(texture.grid.shape)
     elif isinstance(prior, Relevance):
         prior = prior.on(texture.grid).map
@@ -224,11 +224,47 @@ def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
         fusion=find_fusion(how.get("fusion", "participation")),
         weights=check_type("weights", how.get("weights", WEIGHTS), ScorerWeights),
         cues=check_type("cues", how.get("cues", True), bool),
+        channels=_parse_channels(texture, how.get("channels")),
         reading=check_type("reading", how.get("reading", True), bool),
         smoothing=check_number("smoothing", how.get("smoothing", DEFAULTS.smoothing)),
         prior=prior,
         prior_weight=check_number("prior_weight", how.get("prior_weight", DEFAULTS.prior_weight)),
     )
+
+
+def _parse_channels(texture: Texture, channels: object) -> tuple[Cue, ...]:
+    """Weights by hand, checked. Raises OptionError, ChannelError."""
+    if channels is None:
+        return ()
+    fix = "pass {'saliency': 0.3}, say"
+    check_type("channels", channels, Mapping, expected="weights by the names of channels", fix=fix)
+    out = []
+    for name, weight in channels.items():  # type: ignore[attr-defined]
+        weight = check_number(f"channels[{name!r}]", weight, fix="0 leaves the channel out, 1 lets it raise all it can")
+        if isinstance(name, str) and name.startswith(COLOUR_OF):
+            check_choice("colour", name.removeprefix(COLOUR_OF), tuple(COLOURS), fix="these have planes")
+        else:
+            channel = _check_held(texture, "channels", name)
+            if channel.low < 0 or channel.high > 1:
+                raise ChannelError(
+                    f"channels={{{name!r}: {weight:g}}}: its values are from {channel.low:g} to {channel.high:g}",
+                    expected="a channel with values from 0 to 1",
+                    fix="scale it, and add it with texture.with_channel under another name",
+                )
+        out.append(Cue(name, "raise", weight))
+    return tuple(out)
+
+
+def _check_held(texture: Texture, what: str, name: str) -> Channel:
+    """The entry of a channel whose values the texture has or can make. Raises ChannelError."""
+    channel = texture.describe(name)
+    if not texture.has(channel.name):
+        raise ChannelError(
+            f"{what}={name!r}: this texture does not hold that channel",
+            expected=f"one of {', '.join(texture.built)}",
+            fix=f"texture.with_channel('{name}', plane) adds what you have",
+        )
+    return channel
 
 
 def segment_means(texture: Texture, plane: Floats) -> Floats:
@@ -243,19 +279,27 @@ def segment_means(texture: Texture, plane: Floats) -> Floats:
     return means.take(ids)
 
 
-def _follow(texture: Texture, found: Floats, cue: Cue, reasons: dict[str, Floats]) -> Floats:
-    """The map after a cue, if the texture holds its plane; adds it to `reasons`."""
-    plane = plane_of(texture, cue.channel)
+def _follow(texture: Texture, found: Floats, cue: Cue, reasons: dict[str, Floats], weights: dict[str, float]) -> Floats:
+    """The map after a cue, if the texture holds its plane; adds it to `reasons`, and its weight to `weights`."""
+    plane = plane_of(texture, cue.channel) if cue.weight else None
     if plane is None:
         return found
-    reasons[cue.channel] = plane
+    reasons[cue.channel], weights[cue.channel] = plane, cue.weight
     return follow(found, cue, plane)
 
 
 def combine(
-    texture: Texture, cues: tuple[Cue, ...], reasons: dict[str, Floats], options: ScoreOptions, reading: Reading | None
+    texture: Texture,
+    cues: tuple[Cue, ...],
+    reasons: dict[str, Floats],
+    weights: dict[str, float],
+    options: ScoreOptions,
+    reading: Reading | None,
 ) -> Floats:
-    """The question's map `reasons["participation"]` after all of the above; adds what entered to `reasons`."""
+    """The question's map `reasons["participation"]` after all of the above.
+
+    Adds what entered to `reasons`, and how much of each channel to `weights`.
+    """
     found = reasons["participation"]
     if options.smoothing and texture.has("cluster_id"):
         reasons["segment"] = segment_means(texture, found)
@@ -263,6 +307,9 @@ def combine(
         found = (1 - share) * found
         found += share * reasons["segment"]
     followed = cues if options.cues else ()
+    if options.channels:
+        by_hand = {cue.channel for cue in options.channels}
+        followed = tuple(cue for cue in followed if cue.channel not in by_hand)
     if texture.words and reading is not None and not reading.written:
         followed = tuple(
             cue for cue in followed if cue.channel != "text"
@@ -270,13 +317,15 @@ def combine(
     known = reading is not None and bool(reading.words) and reading.weight > 0
     for cue in followed:
         if not (known and cue.channel == "text"):
-            found = _follow(texture, found, cue, reasons)
+            found = _follow(texture, found, cue, reasons, weights)
     if reading is not None and (reading.weight or reading.silence):
         reasons["reading"] = reading.map
         found = np.maximum(np.float32(1 - reading.silence) * found, np.float32(reading.weight) * reading.map)
         for cue in followed:
             if known and cue.channel == "text":  # which words are asked for is known; others come before blank paper
-                found = _follow(texture, found, replace(cue, weight=BESIDE_WORDS), reasons)
+                found = _follow(texture, found, replace(cue, weight=BESIDE_WORDS), reasons, weights)
+    for cue in options.channels:
+        found = _follow(texture, found, cue, reasons, weights)
     if options.prior is not None:
         reasons["prior"] = options.prior
         share = np.float32(options.prior_weight)

@@ -2,6 +2,7 @@
 
     texture = add_map(texture, relevance, "pass_1")        # multi-pass: score(texture, query, prior="pass_1")
     texture = add_phrases(texture, relevance)              # a plane for each phrase: word_red_car, word_dog
+    texture = add_word_maps(texture, relevance)            # a plane for each word: word_red, word_car, word_dog
     texture = add_dialogue(texture, relevance)             # a dialogue: score(texture, query, prior="attention_prev")
 
 Every function returns a new texture that shares all other planes. Nothing that was dropped for one question is lost
@@ -10,12 +11,23 @@ for the next: maps are mixed, cells are never taken away.
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Mapping
+
+import numpy as np
 
 from foveate.channels.attention import accumulate
 from foveate.core.checks import check_type
-from foveate.core.errors import ChannelError
+from foveate.core.errors import ChannelError, QueryError
 from foveate.core.layout import EVERY_NAME
+from foveate.encoders.load import match_encoder
+from foveate.encoders.protocol import Encoder
+from foveate.relevance.cues import evidence_of
+from foveate.relevance.negatives import negatives_of
+from foveate.relevance.phrase import Phrase
+from foveate.relevance.query import Query, encode_phrase, prepare
+from foveate.relevance.score import score_maps
 from foveate.relevance.value import Floats, Relevance
 from foveate.texture.texture import Texture
 
@@ -32,14 +44,68 @@ def add_map(texture: Texture, relevance: Relevance, name: str = "pass_1") -> Tex
 def add_phrases(texture: Texture, relevance: Relevance) -> Texture:
     """Keep the map of each phrase of a question as a plane: "red car" becomes `word_red_car`."""
     _check(texture, relevance)
+    return _with_words(texture, relevance.on(texture.grid).parts, relevance.query)
+
+
+def add_word_maps(texture: Texture, relevance: Relevance, encoder: str | Encoder | None = None) -> Texture:
+    """Keep a map of each word of a question's phrases as a plane: "red car" becomes `word_red` and `word_car`.
+
+    Each is that word alone, in [0, 1]: `word_red` is high on all that is red. Words before a noun that name colours,
+    materials and patterns are seen in the pixels (cues.py); all others are asked of the encoder. A word that nobody
+    taught it has a low map, one that it cannot read has none. What it knows as one thing stays one: `word_hot_dog`.
+
+    Args:
+        encoder: as in `foveate.score`.
+
+    Raises:
+        TextureEncoderError: the texture is from another encoder.
+    """
+    _check(texture, relevance)
+    encoder = match_encoder(texture.encoder, encoder)
+    negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
+    maps: dict[str, Floats] = {}
+    valid = relevance.on(texture.grid).valid
+    words = _words_of(prepare(encoder, relevance.query), encoder) if relevance.parts else {}
+    for word, describes in words.items():
+        seen = evidence_of(texture, word) if describes else None
+        if seen is not None:
+            maps[word] = seen[0] if valid is None else np.minimum(seen[0], valid)
+            continue
+        with contextlib.suppress(QueryError):
+            asked = Query(word, (word,), encode_phrase(encoder, word)[None])
+            maps[word] = score_maps(texture, [asked], encoder.calibration, negatives)[0]
+    return _with_words(texture, maps, relevance.query)
+
+
+def _words_of(query: Query, encoder: Encoder) -> dict[str, bool]:
+    """The words of a question's phrases, in order, and whether each says what another is like."""
+    knows = getattr(encoder, "knows", lambda name: False)
+    out: dict[str, bool] = {}
+    for phrase in query.structure:
+        of: Phrase | None = phrase
+        while of is not None:
+            before = " ".join(of.attributes).split()
+            if knows(of.noun):
+                last = of.noun
+            else:
+                *more, last = [word for word in of.noun.split() if word not in ("of", "the", "a", "an")] or [""]
+                before += more
+            for word, describes in (*((word, True) for word in before), (last, False)):
+                if word:
+                    out.setdefault(word, describes)
+            of = of.place.of if of.place else None
+    return out
+
+
+def _with_words(texture: Texture, maps: Mapping[str, Floats], query: str) -> Texture:
     names = set[str]()
-    for phrase, part in relevance.on(texture.grid).parts.items():
+    for phrase, part in maps.items():
         name = "word_" + (re.sub(r"[^a-z0-9]+", "_", phrase.lower()).strip("_") or "unnamed")[:50]
         number = 2
         while name in names:  # "red-car" and "red car" are two phrases
             name, number = f"{name.rstrip('0123456789_')}_{number}", number + 1
         names.add(name)
-        texture = _with_plane(texture, name, part, relevance.query, phrase)
+        texture = _with_plane(texture, name, part, query, phrase)
     return texture
 
 

@@ -29,10 +29,11 @@ from numpy.typing import NDArray
 
 from foveate.core.checks import check_type
 from foveate.core.errors import QueryError, QueryLanguageWarning
+from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import BUILT_IN
 from foveate.encoders.protocol import Encoder, encode_texts
 from foveate.relevance.compose import is_plain, words_of
-from foveate.relevance.cues import COLOURS, SPELLED, Cue, cues
+from foveate.relevance.cues import COLOUR_OF, COLOURS, SPELLED, Cue, cues
 from foveate.relevance.language import other_language
 from foveate.relevance.phrase import Phrase, Place, Span, is_state, structure
 
@@ -194,6 +195,20 @@ def without_things(encoder: Encoder, text: str) -> Query:
     """A question that names no thing: for what is written. Raises QueryError for an empty or unreadable text."""
     check_text(text)
     return Query(text, (), np.zeros((0, encoder.width), np.float32))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def channel_weights(question: str) -> ReadOnly[str, float]:
+    """The channels that a question's words speak of, with their weights in (0, 1]: few, most often none.
+
+    `Relevance.weights` has what `foveate.score` used of them: channels that the texture holds; colours by another rule
+    and weight ("looks red") where the encoder does not read phrases. Raises QueryError.
+
+    >>> dict(channel_weights("what does the sign say?"))
+    {'text': 0.5}
+    """
+    check_text(question)
+    return ReadOnly({cue.channel: cue.weight for cue in cues(question, noun_phrases(question))})
 
 
 def noun_phrases(text: str) -> tuple[str, ...]:
@@ -384,7 +399,7 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     wording = parse(text)
     for phrase in wording.phrases:
         try:
-            vectors.append(_encode(encoder, phrase))
+            vectors.append(encode_phrase(encoder, phrase))
         except QueryError as error:
             refused = error  # one phrase that cannot be read is no reason to refuse the others
             continue
@@ -395,7 +410,7 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     read = tuple(s for phrase, s in zip(wording.phrases, wording.structure, strict=True) if phrase in readable)
     said = cues(text, tuple(readable))
     if not getattr(encoder, "reads_phrases", True):  # then colours are evidence of their own
-        said = tuple(cue for cue in said if not cue.channel.startswith("colour:"))
+        said = tuple(cue for cue in said if not cue.channel.startswith(COLOUR_OF))
     else:
         read = tuple(_without_attributes(phrase) for phrase in read)
     if callable(knows := getattr(encoder, "knows", None)):
@@ -408,8 +423,8 @@ def _prepare(encoder: Encoder, text: str) -> Query:
 
 
 @lru_cache(maxsize=REMEMBERED)  # "what is the man holding" and "... the woman holding" share fifty words
-def _encode(encoder: Encoder, text: str) -> NDArray[np.float32]:
-    """The unit vector of one text: the mean of its prompts."""
+def encode_phrase(encoder: Encoder, text: str) -> NDArray[np.float32]:
+    """The unit vector of one text, float32 [D]: the mean of its prompts. Raises QueryError."""
     mean = encode_texts(encoder, [template.format(text) for template in encoder.templates]).mean(0)
     return np.asarray(mean / max(float(np.linalg.norm(mean)), 1e-9), np.float32)
 
@@ -423,7 +438,7 @@ def _encode_words(
     for phrase in read:
         try:
             if not is_plain(phrase):
-                known |= {word: _encode(encoder, word) for word in words_of(phrase) if word not in known}
+                known |= {word: encode_phrase(encoder, word) for word in words_of(phrase) if word not in known}
             out.append(phrase)
         except QueryError:
             out.append(Phrase(phrase.text, phrase.text))

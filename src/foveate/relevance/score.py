@@ -68,7 +68,8 @@ def score_query(
     union = max(scored.confidences[i] for i in asked) if alone else peak(best)
     confidence = join_confidences(groups, confidences) if together else union
     reading = read_map(texture, query.text, parts, confidence) if options.reading else None
-    final = combine(texture, query.cues, reasons, options, reading)
+    weights = dict(scored.weights)
+    final = combine(texture, query.cues, reasons, weights, options, reading)
     if scored.valid is not None and len(reasons) > 1:  # what entered knows nothing of transparency; the map does
         final = np.minimum(final, scored.valid.reshape(shape))
     entered = reasons.keys() - {"participation", "segment"} - scored.planes.keys()
@@ -85,6 +86,7 @@ def score_query(
         ignored=query.ignored,
         peak=peak(final.ravel()) if entered else union if together else 0.0,
         words=() if reading is None else reading.words,
+        weights=ReadOnly(weights),
         **_of_texture(texture),
     )
 
@@ -95,8 +97,8 @@ def _score_reading(texture: Texture, text: str, options: ScoreOptions) -> Releva
     reading = read_map(texture, text, {})
     if reading is None or not options.reading:
         return nothing
-    reasons = dict(nothing.reasons)
-    final = combine(texture, (), reasons, options, reading)
+    reasons, weights = dict(nothing.reasons), dict[str, float]()
+    final = combine(texture, (), reasons, weights, options, reading)
     if nothing.valid is not None:
         final = np.minimum(final, nothing.valid)
     return replace(
@@ -106,6 +108,7 @@ def _score_reading(texture: Texture, text: str, options: ScoreOptions) -> Releva
         reasons=ReadOnly(reasons),
         peak=peak(final.ravel()),
         words=reading.words,
+        weights=ReadOnly(weights),
     )
 
 
@@ -206,7 +209,8 @@ def sigmoid(logits: Floats, slope: np.float32, offset: np.float32) -> Floats:
 class _Scored(NamedTuple):
     """Logits and maps of each phrase, float32 [phrases, cells], and their confidences; the opaque share of the cells.
 
-    planes, inside: maps [h, w] and confidences of what composed phrases are made of, by name.
+    planes, inside, weights: maps [h, w] and confidences of what composed phrases are made of, and how much their
+    properties count, by name.
     """
 
     logits: Floats
@@ -215,6 +219,7 @@ class _Scored(NamedTuple):
     valid: Floats | None
     planes: dict[str, Floats]
     inside: dict[str, float]
+    weights: dict[str, float]
 
 
 def _highest(rows: Floats, asked: tuple[int, ...]) -> Floats:
@@ -227,6 +232,7 @@ def _score_phrases(texture: Texture, query: Query, calibration: Calibration, neg
     confidences = [peak(one) for one in maps]
     planes: dict[str, Floats] = {}
     inside: dict[str, float] = {}
+    weights: dict[str, float] = {}
     if query.words and query.word_vectors is not None:
         shape = texture.grid.shape
         _, words, _ = _score_vectors(texture, query.word_vectors, calibration, negatives)
@@ -243,7 +249,8 @@ def _score_phrases(texture: Texture, query: Query, calibration: Calibration, neg
                 name: plane.copy() for name, plane in made.planes.items()
             }  # a view would keep those of all words
             inside |= made.confidences
-    return _Scored(logits, maps, confidences, valid, planes, inside)
+            weights |= made.weights
+    return _Scored(logits, maps, confidences, valid, planes, inside, weights)
 
 
 def _score_vectors(

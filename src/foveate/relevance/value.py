@@ -55,6 +55,8 @@ class Relevance(Frozen):
         ignored: phrases that the question leaves out ("everything except the bear"); they are not in the map.
         peak: the mean of the highest 1/256 of the final map, where more than one map and its segments entered; else 0.
         words: words of the image that the question found, the best first; none where nothing was read or found.
+        weights: how much each channel counted that the question's words speak of or that was given by hand, in (0, 1],
+            by its name in `reasons`. Few, and none of a plain question.
     """
 
     query: str
@@ -71,6 +73,7 @@ class Relevance(Frozen):
     ignored: tuple[str, ...] = ()
     peak: float = 0.0
     words: tuple[Found, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
 
     def __repr__(self) -> str:
         found = "detected" if self.detected else "not detected"
