@@ -327,6 +327,18 @@ def test_what_a_reader_raises_is_said_and_what_it_read_is_not_run() -> None:
     with pytest.raises(OptionError, match=r"RuntimeError: no\[2J luck"):
         read_words(SHEET, broken)
 
+    def leaves(rgb: np.ndarray) -> list[Word]:
+        sys.exit(3)
+
+    with pytest.raises(OptionError, match="SystemExit: 3"):
+        read_words(SHEET, leaves)
+
+    def stopped(rgb: np.ndarray) -> list[Word]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        read_words(SHEET, stopped)
+
     def missing(rgb: np.ndarray) -> list[Word]:
         raise MissingExtraError("it needs a thing", expected="it", fix="get it")
 
@@ -486,6 +498,7 @@ def test_a_program_that_fails_or_hangs(program: Path, monkeypatch: pytest.Monkey
     with pytest.raises(OptionError, match=r"OSError|Exec"):
         read_words(SHEET + 3, "tesseract")
     program.unlink()
+    monkeypatch.setenv("PATH", str(program.parent))  # no other one either
     with pytest.raises((MissingExtraError, FoveateError)):
         read_words(SHEET + 4, "tesseract")
 

@@ -116,7 +116,7 @@ def read_words(rgb: NDArray[np.uint8], reader: ReadBy = "auto") -> Words:
         words = list(islice(given, MOST + 1))
     except FoveateError:
         raise
-    except Exception as cause:  # whatever another library raises on an image
+    except (Exception, SystemExit) as cause:  # whatever another library does on an image: it may not end the process
         raise _failed(found.name, rgb, f"{type(cause).__name__}: {printable(str(cause))[:100]}") from cause
     read = Words.of(_checked(words, found.name, rgb), found.name, turned)
     if named:
