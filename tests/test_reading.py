@@ -382,6 +382,22 @@ def test_a_texture_is_read_once(texture: Texture) -> None:
     assert plane[40:].max() == 0
 
 
+def test_words_that_come_again_leave_what_a_finder_found(texture: Texture) -> None:
+    first, second = (Words.of([Word("a", box)], name) for name, box in (("one", (0, 0, 8, 8)), ("two", (0, 40, 8, 48))))
+    read = texture.with_words(first)
+    assert read.made_by["text"] == "one"
+    again = read.with_words(second)  # nobody else looked for writing: these words alone
+    assert (again.made_by["text"], again.channel("text")[0, 0], again.channel("text")[0, 11]) == ("two", 0, 1)
+    found = np.zeros(read.channel("text").shape, np.float32)
+    found[6, 6] = 1
+    again = texture.with_channel("text", found, made_by="finder").with_words(first).with_words(second)
+    assert again.made_by["text"] == "two, finder"
+    assert again.channel("text")[6, 6] == 1
+    assert again.channel("text")[0, 11] == 1
+    given = texture.with_channel("text", found).with_words(first).with_words(second)
+    assert given.channel("text")[6, 6] == 1
+
+
 def test_words_of_another_image_are_refused(texture: Texture) -> None:
     for box in ((0, 0, 10, 1e6), (-5, 0, 10, 10)):
         with pytest.raises(OptionError, match="outside"):

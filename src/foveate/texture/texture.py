@@ -341,7 +341,8 @@ class Texture(Frozen):
     def with_words(self, words: Words) -> Texture:
         """A new texture with these words, and their boxes in its channel "text".
 
-        Writing that was found before the image was first read stays in that channel: a reader does not get all of it.
+        Writing that a finder, or whoever gave that channel, marked stays in it: a reader does not get all of it. So do
+        the boxes of words that were read before then; without a finder, the new words' boxes replace them.
         """
         words = check_type("words", words, Words, fix="Words.of([Word(text, box), ...], 'mine') makes them")
         if (words.boxes < 0).any() or (words.boxes[:, 2:] > (self.grid.height, self.grid.width)).any():
@@ -351,9 +352,11 @@ class Texture(Frozen):
                 fix="scale the boxes to it",
             )
         plane, made_by = words.mask(native_shape("quarter", self.grid), self.grid), words.reader
-        if self.words is None and self.has("text"):
-            plane = np.maximum(plane, self.channel("text"))
-            made_by += f", {self.made_by['text']}" if "text" in self.made_by else ""
+        finder = self.made_by.get("text", "given") if self.has("text") else ""
+        if self.words is not None:
+            finder = finder.removeprefix(self.words.reader).removeprefix(", ")
+        if finder:
+            plane, made_by = np.maximum(plane, self.channel("text")), f"{made_by}, {finder}"
         return replace(self.with_channel("text", plane, made_by=made_by), words=words)
 
     def tokens(self, grid: Grid | None = None, layout: Layout | str = FULL40) -> Floats:
