@@ -116,6 +116,24 @@ def test_words_that_are_none_are_refused(change: dict[str, Any]) -> None:
         Words(**parts | change)
 
 
+def test_other_numbers_become_those_that_files_hold(tmp_path: Path, texture: Texture) -> None:
+    whole = Words(("a", "b"), np.array([[0, 0, 9, 9]] * 2), np.ones(2), np.array([0, 1]), "mine")
+    kinds = [array.dtype for array in (whole.boxes, whole.confidences, whole.line_numbers)]
+    assert kinds == [np.float32, np.float32, np.int32]
+    texture.with_words(whole).save(tmp_path / "t.safetensors")
+    assert list(Texture.load(tmp_path / "t.safetensors").words or ()) == list(whole)
+    with pytest.raises(OptionError, match="in order"):
+        Words(("a", "b"), whole.boxes, whole.confidences, np.array([0, 0.5]), "mine")
+
+
+def test_a_mask_is_what_boxes_touch() -> None:
+    words = Words.of([Word(text, box) for text, box in (("a", (8, 8, 16, 24)), ("b", (32, 0, 33, 8)))], "mine")
+    mask = words.mask((16, 16), Grid(4, 4, 64, 64))
+    assert np.argwhere(mask).tolist() == [[y, x] for y in (2, 3) for x in (2, 3, 4, 5)] + [[8, 0], [8, 1]]
+    thin = Words.of([Word("thin", (8, 8, 8, 16))], "mine")
+    assert thin.mask((16, 16), Grid(4, 4, 64, 64)).sum() == 2
+
+
 def test_a_hundred_thousand_words() -> None:
     words = Words.of(
         (Word(f"w{i}", (i // 100, i % 100, i // 100 + 1, i % 100 + 1), 0.5, i // 10) for i in range(100_000)), "mine"

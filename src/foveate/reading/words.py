@@ -84,18 +84,20 @@ class Words(Frozen, Sequence[Word]):
 
     def __post_init__(self) -> None:
         n, fix = len(self.texts), "Words.of([Word(text, box), ...], 'mine') makes them of any words"
-        check_array("boxes of words", self.boxes, (n, 4), fix=fix)
-        check_array("confidences of words", self.confidences, (n,), low=0, high=1, fix=fix)
-        lines = check_array("lines of words", self.line_numbers, (n,), dtype=None, low=0, fix=fix)
+        boxes = check_array("boxes of words", self.boxes, (n, 4), fix=fix)
+        sure = check_array("confidences of words", self.confidences, (n,), low=0, high=1, fix=fix)
+        lines = check_array("lines of words", self.line_numbers, (n,), dtype=np.float64, low=0, high=n, fix=fix)
         wrong = {
             "texts that are empty or cannot be shown": not all(text and text.isprintable() for text in self.texts),
-            "boxes that end before they begin": (self.boxes[:, :2] > self.boxes[:, 2:]).any(),
+            "boxes that end before they begin": (boxes[:, :2] > boxes[:, 2:]).any(),
             "lines that are not numbered in order": n and (lines[0] != 0 or not np.isin(np.diff(lines), (0, 1)).all()),
             f"reader {self.reader!r}": not self.reader or not self.reader.isprintable(),
             f"turned={self.turned!r}": self.turned not in (0, 90, 180, 270),
         }
         for what in (key for key, value in wrong.items() if value):
             raise OptionError(f"words with {what}", expected="what Words says of them", fix=fix)
+        for name, array in (("boxes", boxes), ("confidences", sure), ("line_numbers", lines.astype(np.int32))):
+            object.__setattr__(self, name, array)  # in the types that files hold
         super().__post_init__()
 
     @classmethod
@@ -160,11 +162,13 @@ class Words(Frozen, Sequence[Word]):
         return "\n".join(line.text for line in self.lines)
 
     def mask(self, shape: tuple[int, int], grid: Grid) -> NDArray[np.float32]:
-        """1 where a word's box is, 0 elsewhere: float32 of the given shape over the image of the grid."""
+        """1 in each cell that a word's box touches, 0 elsewhere: float32 of a shape over the image of the grid."""
         plane = np.zeros(shape, np.float32)
-        scale = np.array([shape[0] / grid.height, shape[1] / grid.width] * 2)
-        for y0, x0, y1, x1 in np.floor(self.boxes * scale).astype(int):
-            plane[y0 : y1 + 1, x0 : x1 + 1] = 1
+        edges = self.boxes * np.array([shape[0] / grid.height, shape[1] / grid.width] * 2)
+        first = np.floor(edges[:, :2]).astype(int)
+        ends = np.maximum(np.ceil(edges[:, 2:]).astype(int), first + 1)
+        for (y0, x0), (y1, x1) in zip(first.tolist(), ends.tolist(), strict=True):
+            plane[y0:y1, x0:x1] = 1
         return plane
 
     @property
