@@ -360,6 +360,9 @@ def test_what_was_read_is_kept_and_asked(run: Run, broccoli: Path) -> None:
     done = run("look", "t.safetensors", "what is the total?", "--budget", 20)
     assert last(done)["words"] == 2
     assert "2 words in 1 line" in " ".join(done.stdout.split())
+    assert "words found" in done.stdout
+    assert "[2J34.50" in done.stdout
+    assert "words" not in last(done)["queries"][0]
     assert last(run("look", broccoli, "a child", "--budget", 20, "--read", "--reader", "tesseract"))["words"] == 2
     assert last(run("look", broccoli, "a child", "--budget", 20, "--no-read"))["words"] is None
 

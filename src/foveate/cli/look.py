@@ -38,6 +38,7 @@ Budget = Annotated[
         help="Cells to keep, exactly; auto: by the map's mass [default: 273, or half of a small grid].",
     ),
 ]
+MOST_WORDS = 6  # of those found, in the table
 DEMO = (
     ("child_with_broccoli.jpg", ("broccoli", "the child's hand")),
     ("yellow_bus.jpg", ("the wheels of the bus", "the sky")),
@@ -92,15 +93,17 @@ def _look_at(
         results.append((relevance, kept, time.perf_counter() - start))
     make_folder(out)
     records = [_write(texture, *result, out, str(image.absolute())) for result in results]
+    said = [_words_found(relevance) for relevance, _, _ in results]
     rows = [
-        (r["query"], _looked_for(r), format_confidence(r["confidence"], r["detected"]),
+        (r["query"], _looked_for(r), *([words] if any(said) else []), format_confidence(r["confidence"], r["detected"]),
          f"{r['budget']} of {texture.grid.count}", f"{r['score_seconds'] * 1e3:.2f} ms", r["png"])
-        for r in records
+        for r, words in zip(records, said, strict=True)
     ]  # fmt: skip
     title = f"{image}  {texture.grid.h} x {texture.grid.w} cells, {texture.encoder.name}, {seconds * 1e3:.0f} ms"
     if texture.words is not None:
         title += f", {describe_words(texture.words)}"
-    print_table(title, ("query", "looks for", "confidence", "kept", "time", "picture"), rows)
+    words = ["words found"] if any(said) else []
+    print_table(title, ("query", "looks for", *words, "confidence", "kept", "time", "picture"), rows)
     return {
         "image": str(image),
         "encoder": texture.encoder.name,
@@ -113,6 +116,12 @@ def _look_at(
 
 def _looked_for(record: dict[str, Any]) -> str:
     return " + ".join(record["phrases"]) + "".join(f", not {phrase}" for phrase in record["ignored"])
+
+
+def _words_found(relevance: Any) -> str:
+    """The best words of a question, and of the others those that are half as good: a few."""
+    best = [word.text for word in relevance.words if 2 * word.score >= relevance.words[0].score]
+    return ", ".join(best[:MOST_WORDS]) + (" ..." if len(best) > MOST_WORDS else "")
 
 
 def _write(texture: Texture, relevance: Any, kept: Any, seconds: float, out: Path, source: str) -> dict[str, Any]:
