@@ -79,11 +79,11 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
             return None
         return Reading(plane, seen, share * UNREAD, share, alone, ())
     found = score_words(texture.derive("read", lambda: prepare_words(words)), question)
-    scores = found.scores
+    scores, weight = found.scores, weigh(found.confidence)
     if question.on is not None:
         scores = scores * _on_thing(words, parts, question.on, texture)
     best = np.argsort(-scores, kind="stable")[:MOST_WORDS]
-    entered = scores * np.float32(weigh(found.confidence))
+    entered = scores * np.float32(weight)
     best = best[entered[best] > LEAST_WORD]
     named = tuple(
         Found(words.texts[i], (y0, x0, y1, x1), score, found.because.get(i, ""))
@@ -92,11 +92,11 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
         )
     )
     scores = np.maximum(scores, WRITTEN)
-    silence = 0.0 if seen >= DETECTED and not alone else weigh(found.confidence)
+    silence = 0.0 if seen >= DETECTED and not alone else weight
     return Reading(
         texture.derive("placed words", lambda: place_words(words, texture.grid)).paint(scores),
         found.confidence,
-        weigh(found.confidence),
+        weight,
         silence,
         alone,
         named,
