@@ -79,8 +79,8 @@ text: method of payment, payment method, payment, paid by, payment type | paid f
 text: terms, payment terms, conditions |
 date: date, dated, day, date of issue, issue date, issued, dt | when, which day, what day, written, was it written,
     issued
-date: due date, due, deadline, payable by, pay by, due by, closing date, due on, return by | must it be paid, be paid
-    by, latest, must be returned, is it due, to be paid
+date: due date, payment due, due, deadline, payable by, pay by, due by, closing date, due on, return by | must it be
+    paid, be paid by, by when, latest, must be returned, is it due, to be paid
 date: expiry date, expiration date, expires, exp, valid until, valid to, valid thru, best before, use by, expiry, exp
     date, bb, good thru, valid through, date of expiry | run out, expire, expires, how long is it valid, valid, go off
 date: date of birth, dob, born, birth date, birthday, birthdate | born, birthday, birth
@@ -112,12 +112,12 @@ place: place of birth, birthplace, born in | born
 place: destination, to, bound for | going to, go to, headed, goes to, heading to, bound
 place: origin, from, departure | come from, comes from, start from, leaves from
 place: venue, location, place | take place, held
-number: number, no, nr, num, id, code, # | which number
-number: invoice number, invoice no, invoice, inv no, invoice #, inv, bill no, bill number, document no, doc no,
+number: number, no, nr, num, id, code | which number
+number: invoice number, invoice no, invoice, inv no, inv, bill no, bill number, document no, doc no,
     receipt no |
-number: receipt number, receipt no, receipt #, rcpt, receipt, invoice no, bill no, document no, doc no, slip no,
+number: receipt number, receipt no, rcpt, receipt, invoice no, bill no, document no, doc no, slip no,
     transaction no, trans no, check |
-number: order number, order no, order, po number, po, purchase order, order #, order id |
+number: order number, order no, order, po number, po, purchase order, order id |
 number: account number, account no, a/c, acct, account, a/c no, iban | account
 number: reference number, reference, ref, ref no, reference no, our ref, your ref | refer
 number: document number, document no, doc no, doc number, doc, invoice no, bill no, receipt no, reference no |

@@ -208,12 +208,12 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
             fits = np.maximum(fits, plane)
             alone = np.maximum(alone, plane * (HEADING if question.heading else FLOORS[kind]))
     value, label = np.zeros(len(page.texts), np.float32), np.zeros(len(page.starts), np.float32)
-    labels = own = None
+    labels = own = near = None
     if question.terms:
         wanted = _flatten(question.terms)
         labels = _find_labels(page, wanted)
         label = wanted.weights @ labels.evidence
-        value, own = _move(page, wanted, labels, question, kinds, fits)
+        value, own, near = _move(page, wanted, labels, question, kinds, fits)
     if kinds:
         fits = np.maximum(fits, _whole(page, fits))
         value = value * (1 - FITS + FITS * fits)
@@ -223,7 +223,7 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
         score = np.where(part, np.minimum(score, LABEL * label[piece]), score)
     score = np.maximum(score, LABEL * label[piece])
     score = np.maximum(score, MASK) * page.trust
-    because = _explain(page, question, labels, own, value, fits, score, kinds)
+    because = _explain(page, question, labels, own, near, value, fits, score, kinds)
     return WordScores(_by_word(page, score), _be_sure(page, question, value, fits, kinds), because)
 
 
@@ -246,14 +246,16 @@ def _whole(page: ReadWords, fits: Floats) -> Floats:
 
 def _move(
     page: ReadWords, wanted: _Wanted, labels: _Labels, question: ReadingQuestion, kinds: tuple[str, ...], fits: Floats
-) -> tuple[Floats, Floats]:
-    """-> (the value of each unit [u], what of it comes from a label before it in its own piece)."""
+) -> tuple[Floats, Floats, Floats]:
+    """-> (the value of each unit [u], what of it comes from a label before it in its own piece, and along each edge)."""
     piece, starts = page.piece, page.starts
     moved = SELF * labels.evidence
+    near = page.weight
     if len(page.source):
         before = _BEFORE.intersection(kinds)
         fit = np.maximum.reduceat(fits, starts) if before else np.zeros(len(starts), np.float32)
         along = labels.evidence[:, page.source] * np.where(page.way == LEFT_OF, fit[page.target], 1) * page.weight
+        near = wanted.weights @ along
         places = page.target[page.targets]
         moved[:, places] = np.maximum(moved[:, places], np.maximum.reduceat(along, page.targets, axis=1))
     values = wanted.weights @ moved
@@ -271,7 +273,7 @@ def _move(
     own = np.where((last >= 0) & ~upto, inner[piece] * strength, 0)
     if {"count", "measure"} & set(kinds):  # "21 capsules"
         own = np.where((last >= 0) & upto & ~part & (fits > 0.9), inner[piece], own)
-    return np.maximum(values[piece], own), own
+    return np.maximum(values[piece], own), own, near
 
 
 def _go_on(page: ReadWords, values: Floats, label: Floats) -> Floats:
@@ -319,8 +321,8 @@ def _score_exact(page: ReadWords, question: ReadingQuestion) -> WordScores:
 
 
 def _explain(
-    page: ReadWords, question: ReadingQuestion, labels: _Labels | None, own: Floats | None, value: Floats,
-    fits: Floats, score: Floats, kinds: tuple[str, ...],
+    page: ReadWords, question: ReadingQuestion, labels: _Labels | None, own: Floats | None, near: Floats | None,
+    value: Floats, fits: Floats, score: Floats, kinds: tuple[str, ...],
 ) -> dict[int, str]:  # fmt: skip
     """Why the best words are the best."""
     out: dict[int, str] = {}
@@ -329,8 +331,8 @@ def _explain(
         said = []
         if labels is not None and labels.matched[i] > MATCHED:
             said.append(f'matches "{question.terms[int(labels.matches[:, i].argmax())].text}"')
-        elif labels is not None and own is not None and value[i] > 0.1:
-            said.append(_why_value(page, question, labels, own, i))
+        elif labels is not None and own is not None and near is not None and value[i] > 0.1:
+            said.append(_why_value(page, labels, own, near, i))
         kind = next((k for k in kinds if k in page.types and page.types[k][i] > 0.5), None)
         if kind is not None and (labels is None or labels.matched[i] <= MATCHED):
             said.append(_IS[kind])
@@ -339,15 +341,13 @@ def _explain(
     return out
 
 
-def _why_value(page: ReadWords, question: ReadingQuestion, labels: _Labels, own: Floats, i: int) -> str:
+def _why_value(page: ReadWords, labels: _Labels, own: Floats, near: Floats, i: int) -> str:
     p = int(page.piece[i])
-    weights = _flatten(question.terms).weights
     seen = set()
     for _ in range(MOST_LINES):
         low, high = np.searchsorted(page.target, (p, p + 1))
-        near = (weights @ labels.evidence[:, page.source[low:high]]) * page.weight[low:high]
-        if high > low and float(near.max()) > max(float(own[i]), 0.1):
-            edge = int(low + near.argmax())
+        if high > low and float(near[low:high].max()) > max(float(own[i]), 0.1):
+            edge = int(low + near[low:high].argmax())
             way = {BELOW_OF: "below", LEFT_OF: "left of"}.get(int(page.way[edge]), "right of")
             return f'{way} "{page.text_of(int(page.source[edge]))}"'
         if own[i] > 0:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.readonly import Frozen
+from foveate.core.readonly import Frozen, ReadOnly
 from foveate.reading.order import stand_upright
 from foveate.reading.words import Words
 from foveate.relevance.answer_types import find_types, weigh_address, weigh_company
@@ -94,6 +94,11 @@ class ReadWords(Frozen):
     way: Ints
     follows: Ints
     types: Mapping[str, Floats]
+
+    def __post_init__(self) -> None:
+        for name in ("index", "skeletons", "types"):
+            object.__setattr__(self, name, ReadOnly(getattr(self, name)))
+        super().__post_init__()
 
     @cached_property
     def word_starts(self) -> Ints:
