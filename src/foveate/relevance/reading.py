@@ -247,7 +247,7 @@ def _whole(page: ReadWords, fits: Floats) -> Floats:
 def _move(
     page: ReadWords, wanted: _Wanted, labels: _Labels, question: ReadingQuestion, kinds: tuple[str, ...], fits: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """-> (the value of each unit [u]; what of it comes from a label before it in its piece; and along each edge [e])."""
+    """-> (the value of each unit [u]; what of it a label before it in its piece gives; what each edge carries [e])."""
     piece, starts = page.piece, page.starts
     moved = SELF * labels.evidence
     near = page.weight
