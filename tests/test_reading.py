@@ -117,14 +117,14 @@ def test_words_that_are_none_are_refused(change: dict[str, Any]) -> None:
 
 
 def test_other_numbers_become_those_that_files_hold(tmp_path: Path, texture: Texture) -> None:
-    arrays: tuple[Any, ...] = (np.array([[0, 0, 9, 9]] * 2), np.ones(2), np.array([0, 1]))  # int64 and float64
-    whole = Words(("a", "b"), *arrays, "mine")
+    boxes, sure, lines = map(np.array, ([[0, 0, 9, 9]] * 2, [1.0, 0.5], [0, 1]))  # int64, float64
+    whole = Words(("a", "b"), boxes, sure, lines, "mine")
     kinds = [array.dtype for array in (whole.boxes, whole.confidences, whole.line_numbers)]
     assert kinds == [np.float32, np.float32, np.int32]
     texture.with_words(whole).save(tmp_path / "t.safetensors")
     assert list(Texture.load(tmp_path / "t.safetensors").words or ()) == list(whole)
     with pytest.raises(OptionError, match="in order"):
-        Words(("a", "b"), *arrays[:2], np.array([0, 0.5]), "mine")  # type: ignore[arg-type]
+        Words(("a", "b"), boxes, sure, sure - sure[1], "mine")
 
 
 def test_a_mask_is_what_boxes_touch() -> None:
