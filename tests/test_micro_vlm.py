@@ -141,7 +141,7 @@ def test_labels_of_the_selector_hold() -> None:
 
 def test_a_slot_computes_what_the_question_alone_computes() -> None:
     trainee = train.Trainee(tiny())
-    batch = batches.batch_of(7, 0, 2, 3)
+    batch = batches.batch_of(batches.Order(0, 2, 3), 7)
     with torch.no_grad():
         logits, _, _ = trainee.answers(trainee.seen(batch.pixels), batch)
         features = reference.features_of(trainee.model, batch.pixels)
@@ -155,17 +155,83 @@ def test_a_slot_computes_what_the_question_alone_computes() -> None:
                 ).logits[0, -1]
                 assert torch.allclose(alone, logits[row], atol=1e-4)
                 kept = list(range(0, 256, 9))
-                word = reference.first_words(trainee.model, [features.pooler_output[b]], [question.text], [kept])
+                word = reference.first_words(trainee.model, [features.pooler_output[b]], [[question.text]], [kept])
                 said = reference.generated(trainee.model, features, b, question.text, kept, words=1)
                 assert word == [said] or word[0].startswith("<")
                 row += 2  # an answer and </s>
+
+
+def test_a_follow_up_names_nothing_and_has_one_answer_in_the_scene() -> None:
+    talks = [(scene, talk) for scene in MANY for talk in scenes.follow_ups_of(scene)]
+    assert {talk[1].family for _, talk in talks} == set(scenes.FOLLOW_UPS)
+    for scene, (first, second) in talks:
+        (number,) = first.needs
+        thing = scene.things[number]
+        assert fits(scene, first.text) == {first.answer}
+        assert second.needs == first.needs
+        assert second.answer == (thing.colour if "colour" in second.text else thing.glyph)
+        assert second.answer not in {*first.text.split(), first.answer}
+        assert not {*second.text.split()} & {*scenes.COLOURS, *scenes.SHAPES, *scenes.LETTERS, *scenes.DIGITS}
+        assert {*second.text.split()} <= set(model.VOCABULARY)
+
+
+def test_a_change_names_another_thing() -> None:
+    for scene in MANY[:60]:
+        for first, second in scenes.changes_of(scene):
+            assert not {*first.needs} & {*second.needs}
+            assert second in scenes.questions_of(scene)
+
+
+def test_a_slot_of_two_turns_computes_what_the_dialogue_alone_computes() -> None:
+    trainee, order = train.Trainee(tiny()), batches.Order(0, 2, 4, turns=2, held=0.5)
+    batch = batches.batch_of(order, 7)
+    with torch.no_grad():
+        logits, targets, _ = trainee.answers(trainee.seen(batch.pixels), batch)
+    row, kinds = 0, batch.turn[batch.targets != batches.IGNORED].tolist()
+    for b in range(2):
+        for first, second in scenes.pick_talks(order.scene(7, b), 4):
+            ids = reference.full_ids(first.text, first.answer, second.text)[None]
+            with torch.no_grad():
+                alone = trainee.model(
+                    input_ids=ids, attention_mask=torch.ones_like(ids), pixel_values=batch.pixels[b : b + 1]
+                ).logits[0, -1]
+            assert torch.allclose(alone, logits[row + 2], atol=1e-4)  # after the first answer and </s>
+            assert model.VOCABULARY[second.answer] == targets[row + 2]
+            assert kinds[row : row + 4] == [0, -1, 1 if second.family in scenes.FOLLOW_UPS else 2, -1]
+            row += 4
+    assert row == len(logits)
+
+
+def test_the_chat_template_lays_out_a_dialogue_as_the_slots_do() -> None:
+    first, second = scenes.follow_ups_of(next(s for s in MANY if scenes.follow_ups_of(s)))[0]
+    parts = [{"type": "image"}, {"type": "text", "text": first.text}]
+    says = [{"role": "user", "content": parts}, {"role": "assistant", "content": first.answer}]
+    processor = model.processor()
+    text = processor.apply_chat_template(
+        [*says, {"role": "user", "content": second.text + "?"}], add_generation_prompt=True
+    )
+    ids = processor(images=scenes.draw(MANY[0]), text=text, return_tensors="pt")["input_ids"][0]
+    assert ids.tolist() == reference.full_ids(first.text, first.answer, second.text).tolist()
+
+
+def test_heads_of_a_tower_start_at_neighbours() -> None:
+    torch.manual_seed(0)
+    tower = model.new(neighbours=True, tower_layers=1).model.vision_tower
+    attention = tower.encoder.layers[0].self_attn
+    with torch.no_grad():
+        places = tower.encoder.layers[0].layer_norm1(tower.embeddings.position_embedding.weight[1:])
+        for head, (dy, dx) in enumerate(model.BESIDE[0]):
+            rows = slice(head * 48, (head + 1) * 48)
+            asks, offers = places @ attention.q_proj.weight[rows].T, places @ attention.k_proj.weight[rows].T
+            looks = (asks @ offers.T).argmax(1).reshape(model.CELLS, model.CELLS)
+            assert looks[8, 8] == (8 + dy) * model.CELLS + 8 + dx
 
 
 def test_a_few_steps_lower_both_losses() -> None:
     torch.manual_seed(0)
     trainee = train.Trainee(model.new(**TINY))
     optimizer = train.optimiser(trainee)
-    batch = batches.batch_of(7, 0, 4, 4)
+    batch = batches.batch_of(batches.Order(0, 4, 4), 7)
     _, both, ask, _ = train.stages(1, 1, 1, 1)
     steps = [train.one_step(trainee, optimizer, batch, both, rate=3e-3) for _ in range(12)]
     assert steps[-1]["loss"] < 0.7 * steps[0]["loss"]

@@ -120,7 +120,7 @@ def by_reference(
         for part in range(0, len(items), 64):
             some = items[part : part + 64]
             out += first_words(
-                model, [cells[i.scene] for i in some], [i.question.text for i in some], kept[part : part + 64]
+                model, [cells[i.scene] for i in some], [[i.question.text] for i in some], kept[part : part + 64]
             )
         return out
 

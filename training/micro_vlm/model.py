@@ -10,6 +10,7 @@ What is notable
 from __future__ import annotations
 
 import math
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import (
     CLIPVisionConfig,
+    CLIPVisionModel,
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
@@ -34,7 +36,7 @@ MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>", "<image>", "<|user|>", "<|assistant|>")
 PAD, BOS, EOS, UNK, IMAGE, USER, ASSISTANT = range(len(SPECIAL))
 WORDS = (
-    *"what is in on the with around of left right above below colour shape letter digit".split(),
+    *"what is in on the with around of left right above below colour shape letter digit and it".split(),
     *COLOURS,
     *SHAPES,
     *LETTERS,
@@ -123,12 +125,14 @@ def config(*, tower: int = 192, tower_layers: int = 6, width: int = 256, layers:
     )
 
 
-def new(**sizes: int) -> LlavaForConditionalGeneration:
-    """A model with random weights (of torch's generator)."""
+def new(*, neighbours: bool = False, **sizes: int) -> LlavaForConditionalGeneration:
+    """A model with random weights (of torch's generator); `neighbours`: of the tower's heads, see look_beside."""
     model = LlavaForConditionalGeneration(config(**sizes))
     places = model.model.vision_tower.embeddings.position_embedding.weight
     with torch.no_grad():
         places[1:] += 0.3 * waves(places.shape[1])  # neighbours are alike from the start; the rest is learned
+        if neighbours:
+            look_beside(model.model.vision_tower)
     model.generation_config.bos_token_id, model.generation_config.eos_token_id = BOS, EOS
     model.generation_config.pad_token_id = PAD
     return model
@@ -143,6 +147,35 @@ def waves(width: int) -> torch.Tensor:
     rows = line[:, None].expand(-1, CELLS, -1)
     columns = line[None].expand(CELLS, -1, -1)
     return torch.cat([rows, columns], 2).reshape(TOKENS, 4 * count)
+
+
+BESIDE = (
+    *(((0, 1), (0, -1), (1, 0), (-1, 0)), ((0, 1), (0, -1), (1, 0), (-1, 0))),
+    *(((1, 1), (1, -1), (-1, 1), (-1, -1)), ((0, 2), (0, -2), (2, 0), (-2, 0))),
+)  # by layer and head: rows and columns
+
+
+def look_beside(tower: CLIPVisionModel, gain: float = 2.0) -> None:
+    """Adds to each head of a tower that it looks at one neighbour of a cell: a start like a convolution's.
+
+    What a head asks for is the place turned by the neighbour's offset, what it offers is the place.
+    """
+    width, heads = tower.config.hidden_size, tower.config.num_attention_heads
+    count, size = width // 4, width // heads
+    speed = 2 * math.pi / CELLS * 10 ** (torch.arange(count) / count - 0.3)
+    for layer, offsets in zip(tower.encoder.layers, BESIDE, strict=False):
+        for head in range(heads):
+            asks, offers = torch.zeros(size, width), torch.zeros(size, width)
+            waves_used = torch.arange(head % 2, count, count // (size // 4))[: size // 4].tolist()
+            for row, (wave, axis) in enumerate(product(waves_used, range(2))):
+                sine = 2 * axis * count + wave
+                cosine, turn = sine + count, speed[wave] * offsets[head % 4][axis]
+                offers[2 * row, sine] = offers[2 * row + 1, cosine] = 1
+                asks[2 * row, sine] = asks[2 * row + 1, cosine] = turn.cos()
+                asks[2 * row, cosine], asks[2 * row + 1, sine] = turn.sin(), -turn.sin()
+            rows = slice(head * size, (head + 1) * size)
+            layer.self_attn.q_proj.weight[rows] += gain * asks
+            layer.self_attn.k_proj.weight[rows] += gain * offers
 
 
 def save(model: LlavaForConditionalGeneration, folder: Path) -> None:

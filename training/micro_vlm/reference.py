@@ -14,20 +14,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .model import ASSISTANT, BOS, IMAGE, TOKENS, USER, VOCABULARY
+from .model import ASSISTANT, BOS, EOS, IMAGE, TOKENS, USER, VOCABULARY
 
 NAMES = list(VOCABULARY)
 Kept = Sequence[int]  # ascending cells
 
 
-def full_ids(question: str) -> Tensor:
-    """The prompt of one question with all placeholders, int64 [n]."""
-    return torch.tensor([BOS, USER, *[IMAGE] * TOKENS, *(VOCABULARY[w] for w in question.split()), ASSISTANT])
+def full_ids(*turns: str) -> Tensor:
+    """The prompt of a question or a dialogue (question, answer, question, ...) with all placeholders: int64 [n]."""
+    ids = [BOS]
+    for number, turn in enumerate(turns):
+        words = [VOCABULARY[word] for word in turn.split()]
+        if number % 2:
+            ids += [ASSISTANT, *words, EOS]
+        else:
+            ids += [USER, *([] if number else [IMAGE] * TOKENS), *words]
+    return torch.tensor([*ids, ASSISTANT])
 
 
-def short(question: str, kept: Kept) -> tuple[Tensor, Tensor]:
+def short(turns: Sequence[str], kept: Kept) -> tuple[Tensor, Tensor]:
     """Tokens and original positions that remain, int64 [m] each."""
-    ids = full_ids(question)
+    ids = full_ids(*turns)
     stays = ids != IMAGE
     stays[2 + torch.as_tensor(kept)] = True
     return ids[stays], torch.arange(len(ids))[stays]
@@ -41,7 +48,7 @@ def features_of(model: Any, pixels: Tensor) -> Any:
 
 def generated(model: Any, features: Any, row: int, question: str, kept: Kept, words: int = 2) -> str:
     """The stock `generate` on what remains of picture `row`."""
-    ids, positions = short(question, kept)
+    ids, positions = short([question], kept)
     cut = type(features)(pooler_output=[features.pooler_output[row][torch.as_tensor(kept)]])
     out = model.generate(
         input_ids=ids[None],
@@ -55,9 +62,9 @@ def generated(model: Any, features: Any, row: int, question: str, kept: Kept, wo
     return " ".join(word for word in new if not word.startswith("<"))
 
 
-def first_words(model: Any, cells: Sequence[Tensor], questions: Sequence[str], kept: Sequence[Kept]) -> list[str]:
-    """First word of each answer; `cells` has the projected features [256, D] of each question's picture."""
-    parts = [short(question, keep) for question, keep in zip(questions, kept, strict=True)]
+def first_words(model: Any, cells: Sequence[Tensor], talks: Sequence[Sequence[str]], kept: Sequence[Kept]) -> list[str]:
+    """First word of each answer to the last turn; `cells` has the projected features [256, D] of each one's picture."""
+    parts = [short(turns, keep) for turns, keep in zip(talks, kept, strict=True)]
     longest = max(len(ids) for ids, _ in parts)
     ids = torch.zeros(len(parts), longest, dtype=torch.int64)
     positions, real = torch.zeros_like(ids), torch.zeros_like(ids)

@@ -1,7 +1,9 @@
 """Trains the micro-VLM: `python -m micro_vlm.train --out FOLDER` (from training/), about an hour on two cores.
 
 What is notable
-* Every picture is asked many questions in one sequence (batches.py), so that its 2 x 256 tokens pay.
+* Every picture is asked many questions in one sequence (batches.py), so that its 2 x 256 tokens pay. With
+  `--talk` it is asked eight dialogues of two turns instead: half with a follow-up ("and what colour is it"), half with
+  another thing in the second turn.
 * An extra loss tells tower and projector what is in each cell (three linear heads on the projected features that are
   thrown away after the training), at first alone. On the tower's own features it is not enough: the projector then
   kept 4 directions of 256, colours not among them, and no answer was learned (docs/log.md).
@@ -22,16 +24,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.models.llama.modeling_llama import rotate_half
 
 from . import model as micro
-from .batches import IGNORED, PLANES, PREFIX, SLOT, Batch, Order, batch_of, batches, layout
+from .batches import IGNORED, PLANES, PREFIX, Batch, Order, batch_of, batches, layout
 
 SEED, HELD_OUT = 1, 2  # of scenes
-LOOKS = {2: 0, 3: 1}  # layers whose first head is told where to look: at the thing named, at the thing that answers
+TURNS = ("first", "follow-up", "change")
+ALONE = Order(0, 16, 16)  # sixteen questions of a scene
+TALKS = Order(0, 16, 8, least=3, most=7, turns=2, held=0.5, glyphs=4)  # eight dialogues of two turns
+SMALL = {"tower_layers": 4, "layers": 4}  # what learns dialogues in an hour on one core
+LOOKS = {3: 0, 2: 1}  # counted from the last layer: whose first head is told to look at the thing named, at the answer
 
 
 class Trainee(nn.Module):
@@ -71,12 +78,12 @@ class Trainee(nn.Module):
         text = inner.language_model
         embedded = text.embed_tokens(batch.ids)
         hidden = torch.cat([embedded[:, :2], features, embedded[:, PREFIX:]], 1)
-        mask, positions = layout((batch.ids.shape[1] - PREFIX) // SLOT)
+        mask, positions = layout(batch.slots, (batch.ids.shape[1] - PREFIX) // batch.slots)
         turns = text.rotary_emb(hidden, positions)
         looks = []
         for number, layer in enumerate(text.layers):
-            if number in LOOKS:
-                looks.append(looking_loss(layer, hidden, turns, mask, batch, LOOKS[number]))
+            if (back := len(text.layers) - number) in LOOKS:
+                looks.append(looking_loss(layer, hidden, turns, mask, batch, LOOKS[back]))
             hidden = layer(hidden, attention_mask=mask, position_ids=positions, position_embeddings=turns)
         learned = batch.targets != IGNORED
         logits = self.model.lm_head(text.norm(hidden)[learned]).float()
@@ -100,23 +107,25 @@ def looking_loss(
     k = k * cos + rotate_half(k) * sin
     logits = torch.einsum("md,mnd->mn", q, k[row]).float() * size**-0.5
     logits = logits.masked_fill(~mask[0, 0, place], -1e9)
-    thing = batch.needs[row, (place - PREFIX) // SLOT, which]
+    thing = batch.needs[row, place, which]
     there = batch.shown[row] == thing[:, None]
     on = logits[:, 2:PREFIX].masked_fill(~there, -1e9).logsumexp(1)
     return (logits.logsumexp(1) - on)[there.any(1)].mean()
 
 
-def accuracy(trainee: Trainee, count: int, size: int = 32, questions: int = 16) -> float:
-    """Share of right answers (first token) on held-out scenes, teacher-forced."""
-    right = asked = 0
+def accuracy(trainee: Trainee, count: int, order: Order, size: int = 32) -> dict[str, float]:
+    """Shares of right answers (first token) on held-out scenes, teacher-forced: first turns, follow-ups, changes."""
+    right, asked = np.zeros(len(TURNS)), np.zeros(len(TURNS))
     for k in range(count // size):
-        batch = batch_of(HELD_OUT, 1_000_000 + k * size, size, questions)
+        batch = batch_of(replace(order, first=1_000_000 + k * size, count=size), HELD_OUT)
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
             logits, targets, _ = trainee.answers(trainee.seen(batch.pixels), batch)
-        is_answer = targets != micro.EOS
-        right += int((logits.argmax(-1) == targets)[is_answer].sum())
-        asked += int(is_answer.sum())
-    return right / asked
+        turn = batch.turn[batch.targets != IGNORED].numpy()
+        hit = (logits.argmax(-1) == targets).numpy()
+        for number in range(len(TURNS)):
+            right[number] += hit[turn == number].sum()
+            asked[number] += (turn == number).sum()
+    return {name: round(float(right[i] / asked[i]), 3) for i, name in enumerate(TURNS) if asked[i]}
 
 
 def rate_at(step: int, steps: int, peak: float, warm: int = 100) -> float:
@@ -146,13 +155,13 @@ class Stage:
     boost: float = 1.0
 
 
-def stages(see: int, both: int, ask: int, finish: int) -> tuple[Stage, ...]:
+def stages(see: int, both: int, ask: int, finish: int, order: Order = ALONE) -> tuple[Stage, ...]:
     """Tower and projector alone; everything; the language model alone, which takes half the time; everything again."""
     return (
-        Stage(see, Order(0, 32, 1), sees=True, asks=False, dense=1.0, look=0.0),
-        Stage(both, Order(0, 16, 16), sees=True, asks=True, dense=0.3, look=0.3),
-        Stage(ask, Order(0, 16, 16), sees=False, asks=True, dense=0.0, look=0.5),
-        Stage(finish, Order(0, 16, 16), sees=True, asks=True, dense=0.3, look=0.3, boost=3.0),
+        Stage(see, replace(order, count=32, slots=1), sees=True, asks=False, dense=1.0, look=0.0),
+        Stage(both, order, sees=True, asks=True, dense=0.3, look=0.3),
+        Stage(ask, order, sees=False, asks=True, dense=0.0, look=0.5),
+        Stage(finish, order, sees=True, asks=True, dense=0.3, look=0.3, boost=3.0),
     )
 
 
@@ -205,14 +214,16 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, nargs=4, default=(700, 800, 1100, 600), help="of the four stages")
+    parser.add_argument("--steps", type=int, nargs=4, help="of the four stages")
+    parser.add_argument("--talk", action="store_true", help="dialogues of two turns, by a smaller model")
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--compile", action="store_true", help="a third faster; needs a C++ compiler")
     parser.add_argument("--minutes", type=float, default=0, help="stop (and save) after so many; 0: never")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(SEED)
-    trainee = Trainee(micro.new())
+    trainee = Trainee(micro.new(neighbours=args.talk, **SMALL if args.talk else {}))
+    order = TALKS if args.talk else ALONE
     if args.compile:
         trainee.model.model.vision_tower.compile(dynamic=False)
         for layer in trainee.model.model.language_model.layers:
@@ -225,7 +236,7 @@ def main() -> None:
         optimizer.load_state_dict(kept["optimizer"])
         done, spent = kept["step"], kept["spent"]
     print(f"{sum(p.numel() for p in trainee.model.parameters()) / 1e6:.1f} M parameters, from step {done}", flush=True)
-    steps = plan(stages(*args.steps))
+    steps = plan(stages(*args.steps or ((500, 800, 500, 200) if args.talk else (700, 800, 1100, 600)), order))
     begun, first, mean = time.monotonic() - spent, done, dict[str, float]()
 
     def keep(step: int) -> None:
@@ -249,12 +260,12 @@ def main() -> None:
         if (step + 1) % 100 == 0:
             keep(step + 1)
         if stage.asks and (step + 1) % 200 == 0:
-            print(f"held-out {accuracy(trainee, 64):.3f}", flush=True)
+            print(f"held-out {accuracy(trainee, 64, order)}", flush=True)
         if args.minutes and time.monotonic() - begun > args.minutes * 60:
             steps = steps[: step + 1]
             break
     keep(len(steps))
-    print(f"held-out {accuracy(trainee, 512):.4f}, {(time.monotonic() - begun) / 60:.0f} minutes")
+    print(f"held-out {accuracy(trainee, 512, order)}, {(time.monotonic() - begun) / 60:.0f} minutes")
 
 
 if __name__ == "__main__":
