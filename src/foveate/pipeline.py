@@ -200,7 +200,7 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
         reading: False leaves out what was read in the image (relevance/reading.py).
         smoothing: share of its segment's mean in each cell of the map, 0 to 1; default 0.3.
         prior: what was relevant before, to be mixed in: a Relevance over an image of this size (another frame's, say:
-            a relevance does not know its texture), the name of a plane (an earlier pass, "attention_prev", "gaze"), or
+            a relevance does not know its texture), the name of a plane (an earlier pass, "history", "gaze"), or
             a map [h, w] in [0, 1] on its cells.
         prior_weight: share of the prior, 0 to 1; default 0.3.
 

@@ -103,8 +103,8 @@ CHANNELS: tuple[Channel, ...] = (
     _unit("fixation", "cell", "mean", 0.0, "0.9 old + 0.1 new over frames; 0 for a still"),
     *(_embedding(i) for i in range(EMBEDDING_CHANNELS)),
     _unit("edge_distance", "quarter", "min", 1.0, "distance to the nearest edge / diagonal; 1 where there is no edge"),
-    _unit("attention_prev", "cell", "mean", 0.0, "relevance of the dialogue so far, with decay"),
-    _unit("attention_now", "cell", "mean", 0.0, "attention of the language model"),
+    _unit("attention_prev", "cell", "mean", 0.0, "attention of the language model, in the layer before attention_now"),
+    _unit("attention_now", "cell", "mean", 0.0, "attention of the language model from its answer, in a late layer"),
     _unit("gaze", "cell", "mean", 0.0, "an eye tracker's fixations"),
     _mask("boundary", "borders of segments"),
     _mask("text", "regions with writing"),
@@ -124,6 +124,7 @@ DERIVED: tuple[Channel, ...] = (
 )
 
 KNOWN_EXTRAS: tuple[Channel, ...] = (
+    _unit("history", "cell", "mean", 0.0, "where a dialogue's earlier questions looked, with decay"),
     _unit("depth", "quarter", "mean", 0.0, "relative inverse depth: 1 is nearest; 0 unknown"),
     _unit("normal_y", "quarter", "mean", 0.5, "surface normal, down; 0.5 is none"),
     _unit("normal_x", "quarter", "mean", 0.5, "surface normal, right; 0.5 is none"),

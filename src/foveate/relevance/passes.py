@@ -3,7 +3,7 @@
     texture = add_map(texture, relevance, "pass_1")        # multi-pass: score(texture, query, prior="pass_1")
     texture = add_phrases(texture, relevance)              # a plane for each phrase: word_red_car, word_dog
     texture = add_word_maps(texture, relevance)            # a plane for each word: word_red, word_car, word_dog
-    texture = add_dialogue(texture, relevance)             # a dialogue: score(texture, query, prior="attention_prev")
+    texture = add_dialogue(texture, relevance)             # a dialogue: score(texture, query, prior="history")
 
 Every function returns a new texture that shares all other planes. Nothing that was dropped for one question is lost
 for the next: maps are mixed, cells are never taken away.
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from foveate.channels.attention import accumulate
-from foveate.core.checks import check_type
+from foveate.core.checks import check_number, check_type
 from foveate.core.errors import ChannelError, QueryError
 from foveate.core.layout import EVERY_NAME
 from foveate.encoders.load import match_encoder
@@ -31,7 +31,8 @@ from foveate.relevance.score import score_maps
 from foveate.relevance.value import Floats, Relevance
 from foveate.texture.texture import Texture
 
-DECAY = 0.7
+HISTORY = "history"
+DECAY = 0.3  # of what was, how much stays a question later
 
 
 def add_map(texture: Texture, relevance: Relevance, name: str = "pass_1") -> Texture:
@@ -110,10 +111,26 @@ def _with_words(texture: Texture, maps: Mapping[str, Floats], query: str) -> Tex
 
 
 def add_dialogue(texture: Texture, relevance: Relevance, decay: float = DECAY) -> Texture:
-    """Add a question to the dialogue so far: attention_prev <- decay old + (1 - decay) new. Raises OptionError."""
+    """Add a question to the dialogue so far: history <- decay old + (1 - decay) new. Raises OptionError.
+
+    The first question is the history as it is.
+    """
     _check(texture, relevance)
-    plane = accumulate(texture.channel("attention_prev", warn=False), relevance.on(texture.grid).map, decay)
-    return texture.with_channel("attention_prev", plane, made_by=f"dialogue, decay {decay:g}")
+    before = texture.channel(HISTORY) if texture.has(HISTORY) else None
+    return texture.with_channel(
+        HISTORY, add_to_history(before, relevance.on(texture.grid).map, decay), made_by=f"dialogue, decay {decay:g}"
+    )
+
+
+def add_to_history(before: Floats | None, now: Floats, decay: float) -> Floats:
+    """Maps of a dialogue so far and of its next question, [h, w] in [0, 1] -> with it. Raises OptionError.
+
+    A map of 0 leaves the history as it is: that question found nowhere to look.
+    """
+    check_number("decay", decay)
+    if before is None or not now.any():
+        return now if before is None else before
+    return accumulate(before, now, decay)
 
 
 def _with_plane(texture: Texture, name: str, plane: Floats, query: str, about: str) -> Texture:

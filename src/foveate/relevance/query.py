@@ -228,7 +228,7 @@ def parse(text: str) -> Wording:
     >>> parse("Is there a cup of coffee in the picture? Answer the question using a single word.").phrases
     ('cup of coffee',)
     """
-    words, spans = _find_phrases(unicodedata.normalize("NFC", text.replace(_QUOTE, " ")))
+    words, spans = find_phrases(unicodedata.normalize("NFC", text.replace(_QUOTE, " ")))
     negated = _find_ignored(words, spans)
     if len(negated) == len(spans) and words and words[0] in _NAMED:
         negated = set()  # "no entry signs", "not a dog": nothing else can be meant
@@ -255,7 +255,7 @@ def parse(text: str) -> Wording:
     return Wording(found, together, ignored, tuple(read[phrase] for phrase in found))
 
 
-def _find_phrases(text: str) -> tuple[list[str], list[Span]]:
+def find_phrases(text: str) -> tuple[list[str], list[Span]]:
     """-> (the words of a question, its phrases). Where something is in quotes, only that is a phrase."""
     in_quotes = [phrase.strip() for phrase in _QUOTED.findall(text) if phrase.strip()]
     if in_quotes:

@@ -22,6 +22,7 @@ from foveate.vlm.select.choose import Choice
 Mode = Literal["drop", "sparse", "weight", "crop"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 Indices = NDArray[np.int64]
+Floats = NDArray[np.float32]
 
 
 class OfModel:
@@ -141,11 +142,16 @@ class Answer(Selection):
         text: without special tokens.
         ids: generated ids, int64 [n].
         regions: mode "crop": what was cut out; the first of `chosen` is the whole picture, then come the regions.
+        attention: of the answer's tokens to the kept visual tokens, the mean of heads and of the answer's tokens:
+            float32 [layers, n] for each image, n as in `chosen[i].rows`. None where the model did not return it: it
+            does with attn_implementation="eager" and generation={"output_attentions": True,
+            "return_dict_in_generate": True}.
     """
 
     text: str
     ids: Indices
     regions: Regions | None = None
+    attention: tuple[Floats, ...] | None = None
 
     def __repr__(self) -> str:
         seconds = sum(self.seconds.values())

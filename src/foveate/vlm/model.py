@@ -39,9 +39,11 @@ from foveate.relevance.policies import Policy
 from foveate.relevance.score import given_relevance, score_nothing
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
+from foveate.vlm.chat import DECAY, HISTORY, LAYERS, PRIOR_WEIGHT, Chat
 from foveate.vlm.encode import Attached, encode_images, encode_video
 from foveate.vlm.encoded import MODES, Answer, EncodedImage, Mode, Prepared, Selection
 from foveate.vlm.families.family import VisualFeatures
+from foveate.vlm.inputs.attention import read_attention
 from foveate.vlm.inputs.batch import (
     cut_at_end,
     encoder_outputs,
@@ -53,7 +55,7 @@ from foveate.vlm.inputs.batch import (
     shorten,
 )
 from foveate.vlm.inputs.features import check_weights, pool, weights_from_map
-from foveate.vlm.inputs.prompt import prompt_ids, prompt_text
+from foveate.vlm.inputs.prompt import check_question, prompt_ids, prompt_text
 from foveate.vlm.pages import Read
 from foveate.vlm.select.budgets import Budget, Window, count_tokens, resolve_window
 from foveate.vlm.select.choose import Candidates, Choice, Method, choose
@@ -222,7 +224,7 @@ class VLM(Attached):
         if encoded.kind == "video" and encoded.mark in text:
             text = text.replace(encoded.mark, self.processor.video_token)
         full = prompt_ids(self.processor, text, encoded.spans, encoded.kind)
-        keep = keep_mask(full, getattr(self.model.config, f"{encoded.kind}_token_id"), chosen, encoded.layouts)
+        keep = keep_mask(full, self._token(encoded.kind), chosen, encoded.layouts)
         ids = torch.from_numpy(full).to(self.model.device)
         inputs = shorten(ids, keep, self.family.positions(self.model, ids, encoded.inputs))
         clock.mark("slice")
@@ -307,8 +309,7 @@ class VLM(Attached):
         One that names nothing the encoder knows ("why?", another script) gets a map of 0, confidence 0 and a
         QuestionWarning: `foveate.allocate` then goes by saliency and an even spread. With a prior it gets that.
         """
-        if not isinstance(question, str) or not question.strip():
-            raise QueryError(f"the question {question!r}", expected="a text", fix='ask "what is in the picture?", say')
+        check_question(question)
         count = len(encoded.textures)
         if relevance is not None:
             other = sorted({*scoring, *(["looking_for"] if looking_for is not None else [])})
@@ -337,16 +338,40 @@ class VLM(Attached):
             return tuple(score(texture, text, **each) for texture, each in zip(encoded.textures, how, strict=True))
         except QueryError as cause:
             followed = any(prior is not None for prior in priors)
-            warnings.warn(
-                f"{cause.received}: the image was not searched, tokens are kept by "
-                f"{'the prior' if followed else 'saliency and an even spread'}. looking_for= says what to search for",
-                QuestionWarning,
-                stacklevel=4,
-            )
+            if not followed or scoring.get("prior_weight") != 1:  # with 1 the prior is all that was wanted
+                warnings.warn(
+                    f"{cause.received}: the image was not searched, tokens are kept by "
+                    f"{'the prior' if followed else 'saliency and an even spread'}. looking_for= says what to search "
+                    "for",
+                    QuestionWarning,
+                    stacklevel=4,
+                )
             return tuple(
                 score_nothing(texture, text, parse_options(texture, each))
                 for texture, each in zip(encoded.textures, how, strict=True)
             )
+
+    def chat(
+        self,
+        encoded: EncodedImage,
+        *,
+        prior_weight: float = PRIOR_WEIGHT,
+        decay: float = DECAY,
+        follow: str = HISTORY,
+        layers: tuple[int, int] = LAYERS,
+        **how: Any,
+    ) -> Chat:
+        """A dialogue about these images: earlier rounds stay in the prompt, and every round selects again.
+
+        Args:
+            prior_weight, decay, follow, layers: as of `Chat`.
+            how: keywords of `ask` for every round; `chat.ask(...)` may say otherwise for one.
+
+        Raises SceneError for images of another model or mode; OptionError; ModelError.
+        """
+        _check_keywords({name: value for name, value in how.items() if name not in ("generation", "max_new_tokens")})
+        self.check(encoded, how.get("mode", "drop"))
+        return Chat(self, encoded, prior_weight=prior_weight, decay=decay, follow=follow, layers=layers, **how)
 
     def answers(self, made: Sequence[Prepared], generation: dict[str, Any] | None = None) -> list[Answer]:
         """Generate for prepared questions, also of different images, in one batch. All must be of one kind."""
@@ -375,12 +400,20 @@ class VLM(Attached):
         seconds = time.perf_counter() - start
         length = inputs["input_ids"].shape[1]
         answers = []
-        for one, row in zip(made, getattr(out, "sequences", out)[:, length:].cpu().numpy(), strict=True):
+        for number, (one, row) in enumerate(
+            zip(made, getattr(out, "sequences", out)[:, length:].cpu().numpy(), strict=True)
+        ):
             ids = cut_at_end(row, self.model)
             shared = {field.name: getattr(one, field.name) for field in fields(Selection)}
             shared["seconds"] = ReadOnly({**one.seconds, "generate": seconds})
-            answers.append(Answer(**shared, text=words.decode(ids, skip_special_tokens=True).strip(), ids=ids))
+            attention = read_attention(out, inputs["input_ids"], self._token(one.kind), number, one.chosen, len(ids))
+            text = words.decode(ids, skip_special_tokens=True).strip()
+            answers.append(Answer(**shared, text=text, ids=ids, attention=attention))
         return answers
+
+    def _token(self, kind: str) -> int:
+        """Id of the placeholder of visual tokens, of images or of videos."""
+        return int(getattr(self.model.config, f"{kind}_token_id"))
 
     def _ask_crops(self, encoded: EncodedImage, question: str, keywords: dict[str, Any], how: dict[str, Any]) -> Answer:
         """One question to one image, by its regions (select/crops.py)."""

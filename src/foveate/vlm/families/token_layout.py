@@ -169,6 +169,15 @@ def project_mask(mask: NDArray[np.bool_], size: tuple[int, int], grid: TokenGrid
     return (down.astype(np.int64) @ mask.astype(np.int64) @ across.T.astype(np.int64)) > 0
 
 
+def spread(plane: Floats, grid: TokenGrid, over: Grid) -> Floats:
+    """Numbers on the tokens of a grid [h, w] -> on the cells of an image, each number shared out over its token's area.
+
+    The transposed of `project`: sums are kept, but for what lies outside of the image.
+    """
+    down, across = _weights_of(over.shape, (over.height, over.width), grid)
+    return np.asarray(down.T @ plane @ across, np.float32)
+
+
 def _weights_of(shape: tuple[int, ...], size: tuple[int, int], grid: TokenGrid) -> tuple[Floats, Floats]:
     """Weights of the samples of a plane [h, w, ...] for each line of tokens, and for each column."""
     y0, x0, y1, x1 = grid.box

@@ -8,14 +8,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_type
-from foveate.core.errors import OptionError
+from foveate.core.errors import BudgetError, OptionError, PromptError
 from foveate.vlm.families.family import Family, VisualFeatures, concatenate
 from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.select.choose import Choice
@@ -114,6 +114,38 @@ def setting(model: Any, keywords: dict[str, Any], name: str) -> Any:
     """A setting of generation: by keyword, by the generation config among the keywords, or by the model's own."""
     config = keywords.get("generation_config") or getattr(model, "generation_config", None)
     return keywords.get(name, getattr(config, name, None))
+
+
+def check_context(model: Any, text: Mapping[str, torch.Tensor], kept: int, keywords: dict[str, Any]) -> None:
+    """Whether a prompt (`text`: of one question, with `kept` visual tokens) and its answer fit the model's context.
+
+    Kept tokens have the positions that they have in the full prompt, so in most families dropping some makes no room;
+    where a position stands for many tokens (M-RoPE), their number may be what does not fit.
+
+    Raises BudgetError where fewer visual tokens would fit, PromptError where only a shorter dialogue does.
+    """
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    new = setting(model, keywords, "max_new_tokens") or 0
+    tokens, at = int(text["input_ids"].shape[1]), text["position_ids"]
+    reach = int((at[1:] if at.ndim == 3 else at).max()) + 1
+    if limit is None or max(tokens, reach) + new <= limit:
+        return
+    what = (
+        f"a prompt of {tokens} tokens, {kept} of them visual, that reaches position {reach}, and an answer of {new} "
+        f"for a context of {limit}"
+    )
+    if reach + new <= limit and tokens - kept + new < limit:
+        most = limit - new - (tokens - kept)
+        raise BudgetError(
+            what,
+            expected=f"at most {most} visual tokens",
+            fix=f"budget={most}, or chat.forget(1): fewer earlier rounds",
+        )
+    raise PromptError(
+        what,
+        expected=f"at most {limit} together",
+        fix="chat.forget(1) drops the oldest round, chat.forget() all; or a smaller max_new_tokens",
+    )
 
 
 def runs_without_cache(model: Any, keywords: dict[str, Any]) -> bool:

@@ -16,20 +16,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_type
-from foveate.core.errors import ModelError, PromptError
+from foveate.core.errors import ModelError, PromptError, QueryError
 
 Indices = NDArray[np.int64]
 
 
-def prompt_text(processor: Any, question: str, images: int, prompt: str | None, kind: str = "image") -> str:
+def check_question(question: object) -> str:
+    """The question itself. Raises QueryError for anything but a text with something in it."""
+    if not isinstance(question, str) or not question.strip():
+        raise QueryError(f"the question {question!r}", expected="a text", fix='ask "what is in the picture?", say')
+    return question
+
+
+def prompt_text(
+    processor: Any,
+    question: str,
+    images: int,
+    prompt: str | None,
+    kind: str = "image",
+    earlier: Sequence[tuple[str, str]] = (),
+) -> str:
     """The prompt as text, with one image token for each image, or one video token for each video (kind "video").
 
     `prompt`: the text itself, if the caller wrote it; otherwise the processor's chat template lays it out, images
-    first. Raises PromptError.
+    first, then `earlier` rounds of a dialogue (question, answer), then the question. Raises PromptError.
     """
     token = processor.image_token if kind == "image" else processor.video_token
     others = {str(getattr(processor, name, token)) for name in ("image_token", "video_token")}
     by_hand = f"pass prompt='USER: {token} What is this? ASSISTANT:', in the way your model was trained"
+    if earlier:
+        by_hand = "set processor.chat_template to the one of your model"
     if prompt is None:
         if any(each in question for each in others):
             raise PromptError(
@@ -41,11 +57,18 @@ def prompt_text(processor: Any, question: str, images: int, prompt: str | None, 
             raise PromptError(
                 "a processor without a chat template", expected="one, to lay out the question", fix=by_hand
             )
-        content = [*({"type": kind} for _ in range(images)), {"type": "text", "text": question}]
+        said = [question]
+        for asked, answer in reversed(earlier):
+            for each in others:  # a model may write the token out, letter by letter
+                answer = answer.replace(each, "")
+            said[:0] = [asked, answer]
+        messages = [
+            {"role": "assistant" if i % 2 else "user", "content": [{"type": "text", "text": text}]}
+            for i, text in enumerate(said)
+        ]
+        messages[0]["content"] = [*({"type": kind} for _ in range(images)), {"type": "text", "text": said[0]}]
         try:
-            prompt = processor.apply_chat_template(
-                [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
-            )
+            prompt = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         except Exception as cause:  # a template is a program that came with the model: it may raise anything
             raise PromptError(
                 f"a chat template that failed: {type(cause).__name__}: {str(cause).splitlines()[0][:200]}",

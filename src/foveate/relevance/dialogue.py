@@ -1,0 +1,101 @@
+"""Which questions go back to what was asked before: "and what colour is it?" does, "where is the dog?" does not.
+
+A dialogue's earlier maps are a good place to look only for questions that refer to them. The rule is a list of words:
+
+    wholly   the question names nothing of its own ("is it open?", "and the colour?", "why?"): all there is to go by is
+             what the dialogue was about
+    partly   a word refers back, and something is named beside it ("and its wheels?", "is that a dog?")
+    not      it names what it asks for ("what about the cat?"), or asks for something else ("what else is there?")
+
+What is notable
+* A pronoun behind a thing that the same question names belongs to that thing: "what is the man holding in his hand?"
+  does not go back. Where that thing is what is wanted, it does: "what letter is on it?".
+* What only describes ("colour", "open", "larger") is not a thing of the question's own.
+* "is it raining?" and "what time is it?" have a pronoun that stands for nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from foveate.core.errors import QueryError
+from foveate.relevance.phrase import is_state
+from foveate.relevance.query import check_text, find_phrases
+
+GoesBack = Literal["wholly", "partly", "not"]
+
+_PRONOUNS = frozenset(
+    "it it's its he he's him his she she's her hers they they're them their theirs one ones same both".split()
+)
+_POINTING = frozenset("this that these those".split())
+_OTHERS = frozenset("other others another else rest elsewhere except besides instead".split())
+_WANTED = frozenset("what which whose".split())  # before a noun: it is the answer's kind, and no place to look at
+_BEFORE_IT = frozenset(
+    "is are was were does do did has have on in at of by from to with under over behind near".split()
+)
+_WHOLE_IMAGE = frozenset("image images picture pictures photo photos photograph photographs scene figure page".split())
+# What describes a thing and is none: alone it asks about the thing that the dialogue is at.
+_DESCRIBES = frozenset(
+    """
+    color colour colors colours size shape material pattern texture breed species kind type sort brand make model age
+    height width length weight price position orientation state condition name
+    big bigger biggest large larger largest small smaller smallest tall taller long longer short shorter old older new
+    newer young younger bright brighter dark darker light lighter heavy heavier wide wider round flat
+    red green blue yellow orange purple pink brown black white grey gray
+    full half open closed shut empty
+    alive real broken clean dirty wet dry hot cold sharp visible asleep awake alone now again then exactly
+    """.split()
+)
+# "It" that stands for nothing: weather, time, and sayings.
+_NOTHING = re.compile(
+    r"\b(?:what (?:time|day|year|season) is it|is it (?:(?:likely|possibly|currently|probably) )?(?:rain|snow|sunny|"
+    r"cloudy|windy|foggy|stormy|day|night|morning|evening|afternoon|noon|dawn|dusk|winter|summer|spring|autumn|true|"
+    r"possible|safe to))"
+)
+
+
+def goes_back(text: str) -> GoesBack:
+    """How far a question refers to what a dialogue was about.
+
+    >>> goes_back("and what colour is it?"), goes_back("and its wheels?"), goes_back("where is the dog?")
+    ('wholly', 'partly', 'not')
+
+    Raises QueryError for an empty or unreadable text.
+    """
+    check_text(text)
+    words, spans = find_phrases(text)
+    asked = " ".join(word for word in words if word[0].isalnum())
+    if _OTHERS & set(words) or _NOTHING.search(asked):
+        return "not"
+    named = [span for span in spans if not _only_describes(span.phrase)]
+    if not named:
+        return "not" if _WHOLE_IMAGE & set(words) else "wholly"
+    first, end = named[0], named[1].start if len(named) > 1 else len(words)
+    wanted = first.start > 0 and words[first.start - 1] in _WANTED
+    back = [i for i in range(first.start) if _refers(words, i)]
+    if wanted:
+        back += [i for i in range(first.end, end) if _refers(words, i) and words[i - 1] in _BEFORE_IT]
+    return "partly" if back else "not"
+
+
+def prior_weight_for(text: str, partly: float) -> float:
+    """Weight of a dialogue's prior for a question, in [0, 1]: `partly` where it also names something, else 1 or 0.
+
+    A question that cannot be read, in another language say, names nothing that could be looked for: 1.
+    """
+    try:
+        return {"wholly": 1.0, "partly": partly, "not": 0.0}[goes_back(text)]
+    except QueryError:
+        return 1.0
+
+
+def _refers(words: list[str], i: int) -> bool:
+    """Whether a word stands for a thing that was named before; "this" does not in "this picture"."""
+    pointing = words[i] in _POINTING and (i + 1 == len(words) or words[i + 1] not in _WHOLE_IMAGE)
+    return pointing or words[i] in _PRONOUNS
+
+
+def _only_describes(phrase: str) -> bool:
+    words = phrase.split()
+    return all(word in _DESCRIBES or is_state(word) for word in words) or words[-1] in _WHOLE_IMAGE

@@ -1,0 +1,250 @@
+"""A dialogue about an image: several rounds, each of which selects its visual tokens anew.
+
+    chat = vlm.chat(encoded)
+    chat.ask("where is the dog?", budget=64)
+    chat.ask("and what colour is it?", budget=64)     # names nothing: looks where the dialogue looked
+
+* Earlier questions and answers stay in the prompt; earlier selections do not. Every round chooses from all tokens, so
+  what one round dropped is there for the next.
+* What rounds found is kept as planes: `history`, the maps of earlier questions with decay, and, of models that return
+  their attention, `attention_prev` and `attention_now`: where the last answer looked, in two layers.
+* A question that refers back ("is it open?", "and its wheels?") takes the history as a prior; one that names a thing
+  of its own does not (relevance/dialogue.py).
+* A chat is the one thing here that changes with time, as `video.Stream` is; each round is computed from values. It
+  holds texts and planes only, and a round that fails leaves it as it was. Use one from one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.checks import check_choice, check_int, check_number
+from foveate.core.errors import OptionError
+from foveate.relevance.dialogue import prior_weight_for
+from foveate.relevance.passes import DECAY as DECAY
+from foveate.relevance.passes import HISTORY as HISTORY
+from foveate.relevance.passes import add_to_history
+from foveate.relevance.value import Relevance
+from foveate.texture.texture import Texture
+from foveate.vlm.encoded import Answer, EncodedImage, OfModel, Prepared
+from foveate.vlm.inputs.attention import place_attention
+from foveate.vlm.inputs.batch import check_context, generation_keywords
+from foveate.vlm.inputs.prompt import check_question, prompt_text
+
+PRIOR_WEIGHT = 0.7
+LAYERS = (-2, -1)
+ATTENTION = ("attention_prev", "attention_now")
+FOLLOW = (HISTORY, *ATTENTION)
+
+Floats = NDArray[np.float32]
+Planes = Mapping[str, tuple[Floats, ...]]  # by name, one for each texture
+
+
+class Answering(Protocol):
+    """What a chat needs of a VLM."""
+
+    @property
+    def model(self) -> Any:
+        """The stock model."""
+
+    @property
+    def processor(self) -> Any:
+        """Its processor."""
+
+    @property
+    def prepare(self) -> Callable[..., Prepared]:
+        """Select visual tokens for a question."""
+
+    def answers(self, made: Sequence[Prepared], generation: dict[str, Any] | None = None) -> list[Answer]:
+        """Generate for prepared questions."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A round of a dialogue, as plain values.
+
+    Attributes:
+        question, answer: texts.
+        tokens: (visual tokens the model got, visual tokens there are).
+        prompt: tokens of the prompt, visual ones included.
+        prior_weight: of the dialogue so far in this round's map; 0 for none.
+    """
+
+    question: str
+    answer: str
+    tokens: tuple[int, int]
+    prompt: int
+    prior_weight: float
+
+
+class Chat(OfModel):
+    """A dialogue about one EncodedImage. From `VLM.chat`.
+
+    Attributes:
+        encoded: what it is about.
+        turns: the rounds that are in the prompt, oldest first.
+    """
+
+    def __init__(
+        self,
+        vlm: Answering,
+        encoded: EncodedImage,
+        *,
+        prior_weight: float = PRIOR_WEIGHT,
+        decay: float = DECAY,
+        follow: str = HISTORY,
+        layers: tuple[int, int] = LAYERS,
+        **how: Any,
+    ) -> None:
+        """Keywords that are not named here are those of `ask`, for every round.
+
+        Args:
+            prior_weight: of the dialogue so far in a question that refers to it and names something besides, 0 to 1.
+                One that names nothing goes by the dialogue alone.
+            decay: how much of the history stays when a question is added, 0 (only the last one) to 1.
+            follow: the plane that such questions go by: "history", or "attention_now" or "attention_prev" where the
+                model returns its attention.
+            layers: of the language model, whose attention becomes attention_prev and attention_now; negative numbers
+                count from the end.
+        """
+        self.encoded = encoded
+        self.turns: tuple[Turn, ...] = ()
+        self._vlm, self._how = vlm, how
+        self._weight = check_number("prior_weight", prior_weight)
+        self._decay = check_number("decay", decay)
+        self._follow = check_choice("follow", follow, FOLLOW)
+        self._layers = _check_layers(vlm.model, layers)
+        self._attends = _config(vlm.model)._attn_implementation == "eager"
+        if follow in ATTENTION and not self._attends:
+            raise OptionError(
+                f"follow={follow!r} with a model that does not return its attention",
+                expected='one loaded with attn_implementation="eager"',
+                fix=f'follow="{HISTORY}"',
+            )
+        self._planes: Planes = {}
+
+    def __repr__(self) -> str:
+        planes = f", planes {', '.join(self._planes)}" if self._planes else ""
+        return f"Chat({len(self.turns)} rounds about {self.encoded!r}{planes})"
+
+    @property
+    def textures(self) -> tuple[Texture, ...]:
+        """Textures of the images with the planes of the dialogue: `foveate.score(texture, query, prior="history")`."""
+        found = list(self.encoded.textures)
+        for name, planes in self._planes.items():
+            found = [t.with_channel(name, plane, made_by="dialogue") for t, plane in zip(found, planes, strict=True)]
+        return tuple(found)
+
+    def prepare(self, question: str, **how: Any) -> Prepared:
+        """Select visual tokens for the next question; the dialogue stays as it is. Keywords as of `ask`."""
+        return self._prepare(question, {**self._how, **how})[0]
+
+    def ask(self, question: str, **how: Any) -> Answer:
+        """Ask the next question, with the dialogue so far in the prompt.
+
+        Args:
+            question: what is asked.
+            how: keywords of `VLM.ask`, but for `prompt` and mode "crop": budget, mode, method, ... `prior` or
+                `relevance` take the place of the dialogue's own prior, `prior_weight` is its weight in this round, and
+                with `looking_for` that text decides whether the dialogue counts.
+
+        Raises BudgetError or PromptError, before anything is generated, where prompt and answer do not fit the model's
+        context; and the errors of `VLM.ask`. The chat is then as it was.
+        """
+        how = {**self._how, **how}
+        keywords = generation_keywords(self._vlm.model, how.pop("generation", None), how.pop("max_new_tokens", None))
+        prepared, weight = self._prepare(question, how)
+        check_context(self._vlm.model, prepared.text, prepared.tokens[0], keywords)
+        if self._attends:
+            keywords |= {"output_attentions": True, "return_dict_in_generate": True}
+        (answer,) = self._vlm.answers([prepared], keywords)
+        self._planes = self._add(answer)
+        length = int(prepared.text["input_ids"].shape[1])
+        self.turns = (*self.turns, Turn(question, answer.text, answer.tokens, length, weight))
+        return answer
+
+    def forget(self, rounds: int | None = None) -> None:
+        """Take the oldest rounds out of the prompt; None: all, and the planes of the dialogue too.
+
+        Raises OptionError for more rounds than there are.
+        """
+        if rounds is None:
+            self.turns, self._planes = (), {}
+            return
+        fix = "chat.forget() forgets everything"
+        self.turns = self.turns[check_int("rounds", rounds, 0, len(self.turns), fix=fix) :]
+
+    def _prepare(self, question: str, how: dict[str, Any]) -> tuple[Prepared, float]:
+        """The question's tokens, and the weight of the dialogue's prior."""
+        how = {name: value for name, value in how.items() if name not in ("generation", "max_new_tokens")}
+        if how.get("mode") == "crop" or how.get("prompt") is not None:
+            raise OptionError(
+                "mode='crop' in a chat" if how.get("mode") == "crop" else "prompt= in a chat",
+                expected="the model's chat template with the same image in every round",
+                fix="leave it out, or use vlm.ask",
+            )
+        processor, images = self._vlm.processor, self.encoded
+        earlier = [(turn.question, turn.answer) for turn in self.turns]
+        text = prompt_text(processor, check_question(question), len(images.spans), None, images.kind, earlier)
+        how["prompt"], weight = text, 0.0
+        planes = self._planes.get(self._follow)
+        if planes is not None and how.get("prior") is None and how.get("relevance") is None:
+            about = how.get("looking_for")
+            weight = prior_weight_for(question if about is None else about, self._weight)
+            weight = how.pop("prior_weight", weight)
+            if weight:
+                how |= {"prior": planes if len(planes) > 1 else planes[0], "prior_weight": weight}
+        return self._vlm.prepare(images, question, **how), weight
+
+    def _add(self, answer: Answer) -> Planes:
+        """The planes after a round."""
+        textures, before = self.encoded.textures, self._planes.get(HISTORY)
+        maps = [r.on(texture.grid).map for r, texture in zip(answer.relevance, textures, strict=True)]
+        old = [None] * len(maps) if before is None else before
+        planes = {HISTORY: tuple(add_to_history(a, b, self._decay) for a, b in zip(old, maps, strict=True))}
+        if answer.attention is None:
+            return planes
+        for name, layer in zip(ATTENTION, self._layers, strict=True):
+            planes[name] = attention_planes(self.encoded, answer, layer)
+        return planes
+
+
+def attention_planes(encoded: EncodedImage, answer: Answer, layer: int) -> tuple[Floats, ...]:
+    """Where an answer looked: float32 [h, w] in [0, 1] on the cells of each texture, the highest of all 1.
+
+    Raises OptionError for an answer without attention, or a layer that the model does not have.
+    """
+    if answer.attention is None:
+        raise OptionError(
+            "an answer without attention",
+            expected='a model with attn_implementation="eager"',
+            fix='vlm.chat asks for it; vlm.ask with generation={"output_attentions": True, '
+            '"return_dict_in_generate": True}',
+        )
+    depth = len(answer.attention[0])
+    check_int("layer", layer, -depth, depth - 1)
+    grids: list[Relevance] = list(answer.relevance)
+    found: list[Floats] = []
+    for given, choice, layout, pictures in zip(
+        answer.attention, answer.chosen, encoded.layouts, encoded.per_layout(grids), strict=True
+    ):
+        here = encoded.textures[len(found) : len(found) + len(pictures)]
+        found += place_attention(given[layer], choice, layout, [texture.grid for texture in here])
+    highest = max(float(plane.max()) for plane in found)
+    return tuple(plane / highest if highest > 0 else plane for plane in found)
+
+
+def _config(model: Any) -> Any:
+    return model.config.get_text_config()
+
+
+def _check_layers(model: Any, layers: tuple[int, int]) -> tuple[int, int]:
+    depth = int(_config(model).num_hidden_layers)
+    if not isinstance(layers, tuple | list) or len(layers) != 2:
+        raise OptionError(f"layers={layers!r}", expected="two of the model's layers", fix=f"{LAYERS} are the last two")
+    return tuple(check_int("layer", layer, -depth, depth - 1) for layer in layers)  # type: ignore[return-value]

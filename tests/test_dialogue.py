@@ -1,0 +1,53 @@
+"""Which questions go back to what a dialogue was about, and its history as a plane."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foveate.core.errors import OptionError, QueryError
+from foveate.relevance.dialogue import GoesBack, goes_back, prior_weight_for
+from foveate.relevance.passes import add_to_history
+
+QUESTIONS: dict[GoesBack, tuple[str, ...]] = {
+    "wholly": (
+        "and what colour is it?", "is it open?", "what about that one?", "what is he holding?", "and the colour?",
+        "what shape is it?", "why?", "and now?", "is it red?", "are they the same size?", "which of them is larger?",
+        "what is next to it?", "read it", "how big is this thing?", "where is it?", "Is it the red one?",
+    ),
+    "partly": (
+        "and its wheels?", "is that a dog?", "is it a bus or a car?", "what breed is that dog?",
+        "what letter is on it?", "what is the colour of its roof?", "is this a cat?", "what animal is on its roof?",
+    ),
+    "not": (
+        "where is the dog?", "what about the red circle?", "and the cat?", "is there another one?", "the other one?",
+        "what else is there?", "what time is it?", "is it raining?", "is it day or night?", "describe the image",
+        "what is this picture about?", "what is the man holding in his hand?", "can you see the dog that is sleeping?",
+        "where is the dog and what is it doing?", "what letter is in the green square?",
+        "is there a dog in this photo?",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in QUESTIONS.items() for text in texts])
+def test_which_questions_go_back(kind: GoesBack, text: str) -> None:
+    assert goes_back(text) == kind
+    assert prior_weight_for(text, 0.6) == {"wholly": 1.0, "partly": 0.6, "not": 0.0}[kind]
+
+
+def test_texts_that_are_no_questions() -> None:
+    with pytest.raises(QueryError):
+        goes_back("  ")
+    with pytest.raises(QueryError):
+        goes_back("x" * 5000)
+    assert prior_weight_for("?", 0.6) == 1.0  # nothing to look for but what the dialogue was about
+
+
+def test_history_decays_and_survives_a_question_that_found_nothing() -> None:
+    first, second = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)[::-1]
+    once = add_to_history(None, first, 0.25)
+    assert (once == first).all()
+    assert np.allclose(add_to_history(once, second, 0.25), 0.25 * first + 0.75 * second)
+    assert add_to_history(once, np.zeros_like(first), 0.25) is once
+    with pytest.raises(OptionError):
+        add_to_history(once, second, 1.5)
