@@ -1,11 +1,25 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from PIL import ImageFont
 
 import foveate
 from foveate import Texture
-from foveate.viz.pictures import colour_heat, cover, draw_channels, draw_heat, draw_kept, draw_question, fit_text
+from foveate.core.errors import BudgetError, OptionError
+from foveate.core.layout import FULL40, channel_named
+from foveate.viz.pictures import (
+    CONSTANT,
+    colour_heat,
+    colour_plane,
+    cover,
+    describe_range,
+    draw_channels,
+    draw_heat,
+    draw_kept,
+    draw_question,
+    fit_text,
+)
 from foveate.vlm.families.token_layout import TokenGrid
 
 
@@ -38,6 +52,42 @@ def test_pictures_of_upright_and_wide_images_have_three_panels(texture: Texture,
         relevance = foveate.score(one, "a dog")
         page = draw_question(one, relevance, foveate.allocate(relevance, 50))
         assert page.width > 2.5 * page.height * one.grid.width / one.grid.height * 0.8
+
+
+def test_more_pictures_are_more_panels(texture: Texture) -> None:
+    relevance = foveate.score(texture, "the child's hand")
+    kept = foveate.allocate(relevance, 273)
+    widths = [
+        draw_question(texture, relevance, kept, some).width
+        for some in ((), ("homunculus",), ("regions",), ("homunculus", "regions"))
+    ]
+    assert np.array_equal(np.diff(widths), [372] * 3)
+    with pytest.raises(OptionError, match="homunculus"):
+        draw_question(texture, relevance, kept, ("homunculi",))
+    with pytest.raises(BudgetError, match="64"):
+        draw_question(texture, relevance, foveate.allocate(relevance, 20), ("regions",))
+
+
+def test_a_plane_is_drawn_on_its_own_range() -> None:
+    faint = np.linspace(0.001, 0.004, 12).reshape(3, 4).astype(np.float32)
+    assert np.array_equal(
+        colour_plane(faint, channel_named("high_pass")), colour_heat(np.linspace(0, 1, 12).reshape(3, 4))
+    )
+    constant = colour_plane(np.full((3, 4), 0.2, np.float32), channel_named("text"))
+    assert (constant == CONSTANT).all()
+    ids = colour_plane(np.arange(12, dtype=np.float32).reshape(3, 4), channel_named("cluster_id"))
+    assert len(np.unique(ids.reshape(-1, 3), axis=0)) == 12
+    assert describe_range(np.array([[0.5, 0.0004]])) == "0.0004 .. 0.5"
+    assert describe_range(np.zeros((2, 2))) == "constant 0"
+
+
+def test_the_sheet_has_what_is_beyond_the_forty(texture: Texture) -> None:
+    own = texture.with_channel("mine", np.eye(*texture.grid.shape, dtype=np.float32) / 50)
+    usual, more = draw_channels(texture), draw_channels(own)
+    assert more.width == usual.width
+    left, top = 12 + len(set(own.built) - set(FULL40.names) - {"mine"}) % 8 * 180, more.height - 12 - 168 - 12
+    shown = np.asarray(more)[top:, left : left + 126].reshape(-1, 3)
+    assert (shown == colour_heat(np.ones(1))).all(1).any()  # 0.02 is its highest value
 
 
 def test_extreme_shapes_can_be_drawn() -> None:

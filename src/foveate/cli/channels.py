@@ -17,21 +17,23 @@ def channels(
     out: Out = Path("foveate-out"),
     names: ChannelNames = "all",
 ) -> None:
-    """Draw all 40 channels of an image on one sheet."""
+    """Draw all channels of an image on one sheet, each from its lowest to its highest value (docs/pictures.md)."""
     from foveate.cli.results import write_picture
     from foveate.core.files import make_folder
     from foveate.core.layout import FULL40, channel_named
-    from foveate.viz import draw_channels
+    from foveate.viz import describe_range, draw_channels
 
     texture, seconds = load_or_encode(image, encoder, channels=names)
     make_folder(out)
     path = out / f"{Path(texture.name).stem}--channels.png"
     write_picture(path, draw_channels(texture))
     rows, built = [], set(texture.built)
-    for layer, name in enumerate(FULL40.names):
-        plane = texture.channel(name, warn=False)
-        values = f"{plane.min():.3f} .. {plane.max():.3f}" if name in built else f"neutral {plane.flat[0]:g}"
-        about = channel_named(name).about + (f" ({texture.made_by[name]})" if name in texture.made_by else "")
+    for name in (*FULL40.names, *(name for name in texture.built if name not in FULL40.names)):
+        plane, layer = texture.channel(name, warn=False), FULL40.layer(name) if name in FULL40.names else ""
+        values = describe_range(plane) if name in built else f"not built: {plane.flat[0]:g}"
+        about = channel_named(name, texture.extra).about + (
+            f" ({texture.made_by[name]})" if name in texture.made_by else ""
+        )
         rows.append((str(layer), name, f"{plane.shape[0]} x {plane.shape[1]}", values, about))
     print_table(str(image), ("layer", "channel", "native size", "values", "how"), rows)
     typer.echo(f"sheet: {path}")

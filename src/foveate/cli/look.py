@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +40,14 @@ Budget = Annotated[
     ),
 ]
 MOST_WORDS = 6  # of those found, in the table
+Pictures = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--picture",
+        help="More panels in the picture: homunculus (area in proportion to tokens), or regions (of 64 to 400 tokens, "
+        "as many as the budget); again for both.",
+    ),
+]
 DEMO = (
     ("child_with_broccoli.jpg", ("broccoli", "the child's hand")),
     ("yellow_bus.jpg", ("the wheels of the bus", "the sky")),
@@ -58,10 +67,12 @@ def look(
     read: ReadFlag = None,
     reader: ReaderName = None,
     page: PageNumber = None,
+    picture: Pictures = None,
 ) -> None:
-    """Ask an image questions: a heat map and K kept cells for each."""
+    """Ask an image questions: a heat map and K kept cells for each (docs/pictures.md)."""
     refuse_files(query)
-    print_json(**_look_at(image, query, budget, out, encoder, floor, long_side, who_reads(read, reader), page))
+    reading = who_reads(read, reader)
+    print_json(**_look_at(image, query, budget, out, encoder, floor, long_side, reading, page, picture or ()))
 
 
 def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
@@ -75,14 +86,19 @@ def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
 def _look_at(
     image: Path, queries: list[str] | tuple[str, ...], budget: Any, out: Path, encoder: str | None = None,
     floor: float = 0.0, long_side: int | None = None, read: bool | str | None = None, page: int | None = None,
+    pictures: Sequence[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """Write the results of all queries, print their table. -> what `foveate look` prints as JSON.
 
-    All queries are scored before anything is written, so a bad one leaves no files behind.
+    All queries are scored and drawn before anything is written, so a bad one leaves no files behind.
     """
+    from foveate.core.checks import check_choice
     from foveate.core.files import make_folder
     from foveate.pipeline import allocate, score
+    from foveate.viz import PICTURES, draw_question
 
+    for name in pictures:
+        check_choice("--picture", name, PICTURES)
     texture, seconds = load_or_encode(image, encoder, long_side, read=read, page=page)
     encoder = encoder or (None if image.suffix.lower() == TEXTURE else "nano")
     results = []
@@ -90,10 +106,11 @@ def _look_at(
         start = time.perf_counter()
         relevance = score(texture, query, encoder=encoder)
         kept = allocate(relevance, budget, floor=floor)
-        results.append((relevance, kept, time.perf_counter() - start))
+        seconds_each = time.perf_counter() - start
+        results.append((relevance, kept, seconds_each, draw_question(texture, relevance, kept, pictures)))
     make_folder(out)
     records = [_write(texture, *result, out, str(image.absolute())) for result in results]
-    said = [_words_found(relevance) for relevance, _, _ in results]
+    said = [_words_found(relevance) for relevance, *_ in results]
     rows = [
         (r["query"], _looked_for(r), *([words] if any(said) else []), format_confidence(r["confidence"], r["detected"]),
          f"{r['budget']} of {texture.grid.count}", f"{r['score_seconds'] * 1e3:.2f} ms", r["png"])
@@ -124,9 +141,9 @@ def _words_found(relevance: Any) -> str:
     return ", ".join(best[:MOST_WORDS]) + (" ..." if len(best) > MOST_WORDS else "")
 
 
-def _write(texture: Texture, relevance: Any, kept: Any, seconds: float, out: Path, source: str) -> dict[str, Any]:
-    from foveate.viz import draw_question
-
+def _write(
+    texture: Texture, relevance: Any, kept: Any, seconds: float, picture: Any, out: Path, source: str
+) -> dict[str, Any]:
     record = {
         "query": relevance.query,
         "phrases": list(relevance.parts),
@@ -142,7 +159,7 @@ def _write(texture: Texture, relevance: Any, kept: Any, seconds: float, out: Pat
         out / f"{Path(texture.name).stem}--{make_slug(relevance.query)}",
         {"source": source, "query": relevance.query, "budget": len(kept)},
         record,
-        draw_question(texture, relevance, kept),
+        picture,
         image=texture.name,
         size=[texture.grid.height, texture.grid.width],
         grid=list(texture.grid.shape),

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
@@ -85,6 +86,15 @@ class Grid:
         half = np.array(self.cell, np.float32) / 2
         centres = self.centres()
         return np.concatenate([centres - half, centres + half], 1)
+
+    def coverage(self, box: Sequence[float]) -> Floats:
+        """Share of each cell that lies in a box (y0, x0, y1, x1) in pixels: float32 [h, w], from 0 to 1."""
+        y0, x0, y1, x1 = box
+        rows = np.clip(y1 * self.h / self.height - np.arange(self.h), 0, 1)
+        rows -= np.clip(y0 * self.h / self.height - np.arange(self.h), 0, 1)
+        columns = np.clip(x1 * self.w / self.width - np.arange(self.w), 0, 1)
+        columns -= np.clip(x0 * self.w / self.width - np.arange(self.w), 0, 1)
+        return np.outer(np.maximum(rows, 0), np.maximum(columns, 0)).astype(np.float32)
 
 
 def check_grid(grid: object, image: Grid) -> Grid:

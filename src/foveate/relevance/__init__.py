@@ -19,6 +19,7 @@ Begin with `value`, then `score` and `allocate`.
 * policies: which cells: TopK, Coverage, Proportional; whole numbers in proportion.
 * windows: budgets made of whole windows of cells.
 * regions: a map and a total become crops of 64 to 400 tokens each.
+* overlap: kept cells beside boxes that are known to be right.
 * reading: which of the words that were read answer a question? reading_question: what it asks of them; reading_page:
   labels, neighbours and types of a page; fields: names of one thing on pages; answer_types: what looks like a date, an
   amount, an address; spelling: words that are alike.
@@ -29,6 +30,7 @@ Begin with `value`, then `score` and `allocate`.
 from foveate.relevance.allocate import Allocation, allocate_map
 from foveate.relevance.cascade import cascade
 from foveate.relevance.fusion import Fusion, Linear, Participation, ScorerWeights, Tensions
+from foveate.relevance.overlap import Overlap, cells_of, overlap
 from foveate.relevance.passes import add_dialogue, add_map, add_phrases, add_word_maps
 from foveate.relevance.policies import Coverage, Policy, Proportional, TopK
 from foveate.relevance.query import Query, channel_weights, noun_phrases, prepare
@@ -36,7 +38,8 @@ from foveate.relevance.regions import Regions, regions
 from foveate.relevance.value import Relevance, Relevances
 
 __all__ = [
-    "Allocation", "Coverage", "Fusion", "Linear", "Participation", "Policy", "Proportional", "Query", "Regions",
-    "Relevance", "Relevances", "ScorerWeights", "Tensions", "TopK", "add_dialogue", "add_map", "add_phrases",
-    "add_word_maps", "allocate_map", "cascade", "channel_weights", "noun_phrases", "prepare", "regions",
+    "Allocation", "Coverage", "Fusion", "Linear", "Overlap", "Participation", "Policy", "Proportional", "Query",
+    "Regions", "Relevance", "Relevances", "ScorerWeights", "Tensions", "TopK", "add_dialogue", "add_map",
+    "add_phrases", "add_word_maps", "allocate_map", "cascade", "cells_of", "channel_weights", "noun_phrases", "overlap",
+    "prepare", "regions",
 ]  # fmt: skip

@@ -6,19 +6,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from foveate.core.checks import check_choice, check_type
 from foveate.core.errors import StoreDamagedError, StoreKeyError
 from foveate.core.grid import resize_map
-from foveate.core.layout import FULL40, channel_named
+from foveate.core.image import check_rgb
+from foveate.core.layout import FULL40, Channel, channel_named
 from foveate.relevance.allocate import Allocation
+from foveate.relevance.regions import Regions, regions
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
+from foveate.viz.homunculus import redraw
 
 if TYPE_CHECKING:
     from foveate.store.search import Hit
@@ -31,9 +35,11 @@ Colour = tuple[int, int, int]
 PANEL, HIT, CHANNEL = 480, 256, 168  # pixels of the long side of a picture: of a question, a search, a channel sheet
 MOST_HITS = 60  # pictures on a contact sheet
 MARGIN, NARROWEST, SWATCH = 12, 200, 14
-INK, PAPER, QUIET = (20, 20, 24), (250, 250, 248), (110, 110, 116)
+INK, PAPER, QUIET, CONSTANT = (20, 20, 24), (250, 250, 248), (110, 110, 116), (205, 205, 208)
 LOOKED, FOUND = (255, 255, 255), (90, 220, 255)  # borders of tiles that were encoded, of the part with the peak
 DIMMED = 0.22
+REGIONS: tuple[Colour, ...] = ((90, 220, 255), (255, 205, 90), (150, 235, 120), (255, 130, 190), (200, 160, 255))
+PICTURES = ("homunculus", "regions")  # that `draw_question` adds if they are asked for
 # Anchors of the heat colours, from cold to hot; lightness rises all the way, so they survive a grey printer.
 _ANCHORS = np.array([(12, 8, 38), (76, 18, 107), (158, 40, 100), (221, 81, 58), (248, 148, 38), (252, 240, 160)])
 _HEAT = np.stack([np.interp(np.linspace(0, 5, 256), range(6), _ANCHORS[:, c]) for c in range(3)], -1).astype(np.uint8)
@@ -78,11 +84,41 @@ def dim(rgb: Bytes, bright: NDArray[np.bool_]) -> Bytes:
 
 
 def draw_boxes(rgb: Bytes, boxes: NDArray[np.floating]) -> Bytes:
-    """The image [H, W, 3] with frames around boxes [n, 4], (y0, x0, y1, x1) in its pixels."""
+    """The image [H, W, 3] with frames around boxes [n, 4], (y0, x0, y1, x1) in its pixels.
+
+    `draw_boxes(draw_kept(rgb, kept), boxes)` shows kept cells beside boxes that are known to be right.
+    """
     picture = Image.fromarray(rgb)
     pen = ImageDraw.Draw(picture)
     for y0, x0, y1, x1 in boxes.tolist():
         pen.rectangle((x0 - 2, y0 - 2, x1 + 1, y1 + 1), outline=FOUND)
+    return np.asarray(picture)
+
+
+def draw_regions(rgb: Bytes, found: Regions) -> Bytes:
+    """The image [H, W, 3], dark outside of regions; each framed, with its rows x columns of tokens.
+
+    Raises ImageArrayError for no image, OptionError for no regions.
+    """
+    check_rgb(rgb)
+    check_type("regions", found, Regions, fix="pass regions(relevance.map, relevance.grid, total)")
+    height, width = rgb.shape[:2]
+    scale = np.tile([height / found.grid.height, width / found.grid.width], 2)
+    boxes = np.rint(found.boxes * scale).astype(np.int64)
+    bright = np.zeros((height, width), bool)
+    for y0, x0, y1, x1 in boxes:
+        bright[y0:y1, x0:x1] = True
+    picture = Image.fromarray(dim(rgb, bright))
+    pen, font = ImageDraw.Draw(picture), ImageFont.load_default(max(10, min(height, width) // 28))
+    for number in reversed(range(len(found))):  # the most relevant is drawn last
+        (y0, x0, y1, x1), (rows, columns) = boxes[number].tolist(), found.sizes[number].tolist()
+        colour = REGIONS[number % len(REGIONS)]
+        pen.rectangle((x0, y0, x1 - 1, y1 - 1), outline=colour, width=2)
+        label = f"{rows} x {columns} = {found.tokens[number]}"
+        wide, tall = round(font.getlength(label)) + 8, round(1.5 * font.size)  # type: ignore[union-attr]
+        left, top = (max(0, min(at, most - size)) for at, most, size in ((x0, width, wide), (y0, height, tall)))
+        pen.rectangle((left, top, left + wide, top + tall), fill=colour)
+        pen.text((left + 4, top + tall // 2), label, fill=INK, font=font, anchor="lm")
     return np.asarray(picture)
 
 
@@ -96,11 +132,34 @@ def scale_to(rgb: Bytes, side: int) -> Bytes:
 # --- pages ------------------------------------------------------------------------------------------------------------
 
 
-def draw_question(texture: Texture, relevance: Relevance, kept: Allocation) -> Image.Image:
-    """Photograph, heat map, kept cells: one question in three panels."""
-    return _compare(
-        texture, relevance, lambda rgb: draw_kept(rgb, kept), f"{len(kept)} of {kept.grid.count} cells kept"
-    )
+def draw_question(
+    texture: Texture, relevance: Relevance, kept: Allocation, pictures: Sequence[str] = ()
+) -> Image.Image:
+    """Photograph, heat map, kept cells: one question in three panels, and more of them.
+
+    Args:
+        texture: the image.
+        relevance: its map.
+        kept: its cells.
+        pictures: of PICTURES. "homunculus" adds the image redrawn with area in proportion to tokens; "regions" adds the
+            regions that as many tokens as there are kept cells make, and the homunculus of those.
+
+    Raises OptionError for another picture; BudgetError where no regions have that many tokens.
+    """
+    rgb, count, cells = scale_to(texture.pixel, PANEL), len(kept), kept.grid.count
+    panels = [
+        *_question_panels(texture, relevance, rgb),
+        Tile(draw_kept(rgb, kept), (f"{count} of {cells} cells kept",)),
+    ]
+    for name in pictures:
+        check_choice("picture", name, PICTURES)
+        if name == "homunculus":
+            panels.append(_homunculus_panel(rgb, kept))
+        else:
+            found = regions(relevance.map, relevance.grid, count)
+            parts = "1 region" if len(found) == 1 else f"{len(found)} regions"
+            panels += [Tile(draw_regions(rgb, found), (f"{count} tokens in {parts}",)), _homunculus_panel(rgb, found)]
+    return arrange(panels, len(panels))
 
 
 def draw_answer(texture: Texture, grids: Sequence[TokenGrid], answer: Answer) -> Image.Image:
@@ -117,7 +176,9 @@ def draw_answer(texture: Texture, grids: Sequence[TokenGrid], answer: Answer) ->
             bright |= np.outer((y >= y0) & (y < y1), (x >= x0) & (x < x1))
         return dim(rgb, bright)
 
-    return _compare(texture, answer.relevance[0], draw_seen, "{} of {} tokens".format(*answer.tokens))
+    rgb = scale_to(texture.pixel, PANEL)
+    tokens = Tile(draw_seen(rgb), ("{} of {} tokens".format(*answer.tokens),))
+    return arrange([*_question_panels(texture, answer.relevance[0], rgb), tokens], 3)
 
 
 def cover(
@@ -154,15 +215,46 @@ def draw_scene(found: Look, query: str) -> Image.Image:
 
 
 def draw_channels(texture: Texture) -> Image.Image:
-    """All channels of a texture on one sheet, each on its own range; those not built are marked."""
+    """The 40 channels of a texture, and what it has beyond them, on one sheet; ids in colours.
+
+    Each plane is drawn from its lowest value to its highest, which are written above it; a constant one is grey.
+    """
     built, tiles = set(texture.built), []
     ratio = CHANNEL / max(texture.grid.height, texture.grid.width)
     size = (max(1, round(texture.grid.width * ratio)), max(1, round(texture.grid.height * ratio)))
-    for i, name in enumerate(FULL40.names):
-        picture = Image.fromarray(colour_heat(_stretch(texture, name))).resize(size, Image.Resampling.NEAREST)
-        label = f"{i} {name}" + ("" if name in built else " (neutral)")
-        tiles.append(Tile(np.asarray(picture), (label,), faint=name not in built))
+    for name in (*FULL40.names, *(name for name in texture.built if name not in FULL40.names)):
+        plane = texture.channel(name, warn=False)
+        channel = channel_named(name, texture.extra)
+        picture = Image.fromarray(colour_plane(plane, channel)).resize(size, Image.Resampling.NEAREST)
+        number = f"{FULL40.layer(name)} " if name in FULL40.names else ""
+        label = f"{number}{name}" + ("" if name in built else " (not built)")
+        tiles.append(Tile(np.asarray(picture), (label, describe_range(plane)), faint=name not in built))
     return arrange(tiles, 8, text=12, narrowest=CHANNEL)
+
+
+def colour_plane(plane: NDArray[np.floating], channel: Channel) -> Bytes:
+    """A plane [h, w] for the eye, uint8 [h, w, 3]: heat from its lowest to its highest value; a colour for each id."""
+    if np.ptp(plane) == 0:
+        return np.full((*plane.shape, 3), CONSTANT, np.uint8)
+    if channel.reduction == "mode":
+        ids = np.unique(plane, return_inverse=True)[1].reshape(plane.shape)
+        hue = ids * 0.61803399 % 1  # the golden ratio keeps neighbours in the list apart
+        value = np.array([0.95, 0.7, 0.85])[ids % 3]
+        bands = (hue * 255, np.full(plane.shape, 150), value * 255)
+        picture = Image.merge("HSV", [Image.fromarray(band.astype(np.uint8)) for band in bands])
+        return np.asarray(picture.convert("RGB"))
+    low, high = float(plane.min()), float(plane.max())
+    return colour_heat((plane - low) / (high - low))
+
+
+def describe_range(plane: NDArray[np.floating]) -> str:
+    """'0.021 .. 0.94', or 'constant 0'.
+
+    >>> describe_range(np.array([[0.0, 0.25]])), describe_range(np.ones((2, 2)))
+    ('0 .. 0.25', 'constant 1')
+    """
+    low, high = float(plane.min()), float(plane.max())
+    return f"constant {low:.3g}" if low == high else f"{low:.3g} .. {high:.3g}"
 
 
 def draw_hits(hits: Sequence[Hit], query: str) -> Image.Image:
@@ -237,22 +329,17 @@ def fit_text(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.Ima
     return text + "…"
 
 
-def _compare(texture: Texture, relevance: Relevance, third: Callable[[Bytes], Bytes], caption: str) -> Image.Image:
-    """Photograph, heat map over it, and a third picture that is made of the small photograph [h, w, 3]."""
-    rgb = scale_to(texture.pixel, PANEL)
-    heat = draw_heat(rgb, relevance.map)
-    captions = (texture.name, f"“{relevance.query}”  {_verdict(relevance)}", caption)
-    return arrange([Tile(*pair) for pair in zip((rgb, heat, third(rgb)), zip(captions), strict=True)], 3)
+def _question_panels(texture: Texture, relevance: Relevance, rgb: Bytes) -> list[Tile]:
+    """The photograph, made small [h, w, 3], and the heat map over it."""
+    caption = f"“{relevance.query}”  {_verdict(relevance)}"
+    return [Tile(rgb, (texture.name,)), Tile(draw_heat(rgb, relevance.map), (caption,))]
+
+
+def _homunculus_panel(rgb: Bytes, kept: Allocation | Regions) -> Tile:
+    redrawn = redraw(kept)
+    cells = float((redrawn.tokens > 0).mean())
+    return Tile(redrawn.draw(rgb), (f"area by tokens: {cells:.0%} of the image is {redrawn.kept_area:.0%}",))
 
 
 def _verdict(relevance: Relevance) -> str:
     return f"confidence {relevance.confidence:.2f}" + ("" if relevance.detected else ", not detected")
-
-
-def _stretch(texture: Texture, name: str) -> NDArray[np.floating]:
-    """A channel scaled for the eye: unbounded ones by their own extremes, others by their declared range."""
-    plane, channel = texture.channel(name, warn=False), channel_named(name)
-    low, high = channel.low, channel.high
-    if not np.isfinite([low, high]).all():
-        low, high = float(plane.min()), float(plane.max())
-    return (plane - low) / max(high - low, 1e-9)
