@@ -14,7 +14,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
-from foveate.channels.build import Preset, build_planes, select_channels
+from foveate.channels.build import ChannelSet, build_planes, select_channels
 from foveate.channels.depth import DepthModel
 from foveate.channels.segments import Provider
 from foveate.channels.text import Detector
@@ -31,6 +31,7 @@ from foveate.relevance.allocate import BEST, Allocation, Budget, allocate_releva
 from foveate.relevance.fusion import DEFAULTS, Scoring, parse_options
 from foveate.relevance.negatives import negatives_of, query_metric_of
 from foveate.relevance.policies import Policy
+from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
 from foveate.relevance.query import Query, prepare, without_things
 from foveate.relevance.score import score_query
 from foveate.relevance.value import Relevance, Relevances
@@ -44,13 +45,14 @@ Compression = Literal["query", "pca", "full"]
 def encode(
     image: ImageSource,
     *,
-    encoder: str | Encoder = "nano",
+    preset: PresetName | None = None,
+    encoder: str | Encoder | None = None,
     rank: int | None = None,
     error: float | None = None,
     compression: Compression = "query",
     long_side: int | None = None,
     value_range: tuple[float, float] | None = None,
-    channels: Preset | Sequence[str] = "standard",
+    channels: ChannelSet | Sequence[str] | None = None,
     segments: Provider | None = None,
     text: Detector = "auto",
     depth: str | DepthModel | None = None,
@@ -63,14 +65,17 @@ def encode(
 
     Args:
         image: path, encoded bytes, PIL image, array [H, W, 3], or what `load_image` returned; or a PDF (extra `text`).
-        encoder: "nano" (built in), "clip", "clip:NAME_OR_FOLDER", or an object with the members of `Encoder`.
+        preset: what it is for: "static", "video", "text", "gaze", "document", "minimum", "medium" or "maximum", which
+            chooses encoder, rank, long_side, channels and read, as far as they are not named here (docs/presets.md).
+            The texture remembers it, and `score` and `allocate` go by it. None is the defaults.
+        encoder: "nano" (built in, the default), "clip", "clip:NAME_OR_FOLDER", or an object with the members of `Encoder`.
         rank: numbers kept a cell; None is 24, or all of an encoder that has fewer.
         error: or the rank by an error target: allowed share of the scores' spread (see basis.compress).
         compression: "query" minimises the error of scores, "pca" that of features (for comparison), "full" keeps all.
         long_side: working size of the encoder in pixels; None is its default (512 for nano: 64 cells).
         value_range: (black, white) of float arrays.
-        channels: "fast" (edges, frequencies, saliency), "standard" (and segments), "all" (and writing), or a list of
-            names; depth and what follows from it are computed when they are named.
+        channels: "fast" (edges, frequencies, saliency), "standard" (the default: and segments), "all" (and writing), or
+            a list of names; depth and what follows from it are computed when they are named.
         segments: who segments: KMeans() (default), Slic(), Seeds() of channels/segments.py, Sam() of channels/sam.py,
             or an object of your own.
         text: who looks for writing: "pp-ocrv3" (built in, and "auto"), or "rapidocr" (extra `text`).
@@ -86,16 +91,22 @@ def encode(
         channels; OptionError for anything else.
     """
     check_choice("compression", compression, ("query", "pca", "full"))
-    names = select_channels(channels)
-    reader = choose_reader(read, channels == "all" and text in ("auto", "rapidocr"))
-    encoder = resolve_encoder(encoder)
+    how = fill(
+        {"encoder": "nano", "channels": "standard", **find_preset(preset).encoding},
+        encoder=encoder, rank=rank, long_side=long_side, channels=channels, read=read,
+    )  # fmt: skip
+    rank, long_side = how.get("rank") if error is None else rank, how.get("long_side")
+    read, names = how.get("read"), select_channels(how["channels"])
+    reader = choose_reader(read, how["channels"] == "all" and text in ("auto", "rapidocr"))
+    encoder = resolve_encoder(how["encoder"])
     picture, layer = open_source(image, page, value_range)
     dense = encoder.encode_image(picture.rgb, long_side=long_side)
     check_features(encoder, dense, picture.size)
-    return build_texture(
+    texture = build_texture(
         picture, dense, encoder, names, rank=rank, error=error, compression=compression, long_side=long_side,
         segments=segments, text=text, depth=depth, words=_read(picture, layer, read, reader),
     )  # fmt: skip
+    return remember_preset(texture, preset)
 
 
 def open_source(
@@ -203,6 +214,8 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
             a relevance does not know its texture), the name of a plane (an earlier pass, "history", "gaze"), or
             a map [h, w] in [0, 1] on its cells.
         prior_weight: share of the prior, 0 to 1; default 0.3.
+        preset: by whose keywords a question goes, as far as they are not named here, instead of those of the texture's
+            own preset. "medium" is the defaults above.
 
     Raises:
         QueryError: empty, too long or unreadable. TextureEncoderError: the texture is from another encoder.
@@ -211,7 +224,7 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
     check_type("texture", texture, Texture, fix="texture = encode(image), or Texture.load(file), comes before score")
     encoder = match_encoder(texture.encoder, how.get("encoder"))
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
-    options = parse_options(texture, how) if how else DEFAULTS
+    options = parse_options(texture, how) if how or texture.preset is not None else DEFAULTS
     if isinstance(query, str) or not isinstance(query, Iterable):
         return score_query(
             texture, _prepared(texture, encoder, query, options.reading), encoder.calibration, negatives, options
@@ -236,8 +249,8 @@ def _prepared(texture: Texture, encoder: Encoder, text: str, reading: bool) -> Q
 class Allocating(TypedDict, total=False):
     """Keywords of `allocate`, which explains them."""
 
-    floor: float
-    policy: Policy
+    floor: float | None
+    policy: Policy | None
     protected: np.ndarray | None
     window: tuple[int, int] | None
 
@@ -250,8 +263,8 @@ def allocate(
     relevance: Relevance | Relevances,
     budget: Budget = None,
     *,
-    floor: float = 0.0,
-    policy: Policy = BEST,
+    floor: float | None = None,
+    policy: Policy | None = None,
     protected: np.ndarray | None = None,
     window: tuple[int, int] | None = None,
 ) -> Allocation | tuple[Allocation, ...]:
@@ -269,8 +282,8 @@ def allocate(
         budget: cells to keep. None keeps 273, or half of the cells of a grid too small for that. "auto" takes a number
             from the map's mass, between a 64th and a quarter of the cells (relevance/allocate.py), and a quarter for a
             thing that is certainly not there. With `window`, both are moved to the nearest sum of whole windows.
-        floor: share of the budget that is spread evenly whatever the map says.
-        policy: which cells: TopK(), Coverage(), Proportional() of relevance/policies.py.
+        floor: share of the budget that is spread evenly whatever the map says; 0 by default.
+        policy: which cells: TopK() (the default), Coverage(), Proportional() of relevance/policies.py.
         protected: bool [h, w], cells to keep in any case (those with text, say). "auto" makes room for all of them.
         window: (rows, columns): keep only whole windows of so many cells; (2, 2) for encoders that merge tokens.
 
@@ -279,8 +292,14 @@ def allocate(
             protected.
         OptionError: floor outside [0, 1], protected of another shape or type, no policy, no window.
     """
-    each: dict[str, Any] = {"floor": floor, "policy": policy, "protected": protected, "window": window}
     if isinstance(relevance, Relevances):
-        return tuple(allocate_relevance(one, budget, **each) for one in relevance)
+        return tuple(
+            allocate(one, budget, floor=floor, policy=policy, protected=protected, window=window) for one in relevance
+        )
     fix = "relevance = score(texture, query) comes before allocate"
-    return allocate_relevance(check_type("relevance", relevance, Relevance, fix=fix), budget, **each)
+    relevance = check_type("relevance", relevance, Relevance, fix=fix)
+    how = fill(find_preset(relevance.preset).allocating, budget=budget, floor=floor, policy=policy)
+    return allocate_relevance(
+        relevance, how.get("budget"), floor=how.get("floor", 0.0), policy=how.get("policy", BEST), protected=protected,
+        window=window,
+    )  # fmt: skip

@@ -31,30 +31,30 @@ from foveate.core.grid import reduce_plane
 from foveate.core.layout import EVERY_NAME, channel_named
 
 Floats = NDArray[np.float32]
-Preset = Literal["fast", "standard", "all"]
+ChannelSet = Literal["fast", "standard", "all"]
 
 VISUAL = ("edge_on", "edge_off", "high_pass", "low_pass", "edge_distance")
 SEGMENTS = ("cluster_id", "cluster_distance", "cluster_size", "boundary")
 NORMALS = ("normal_y", "normal_x", "normal_z")
 GEOMETRY = ("depth", *NORMALS, "occlusion", "object_id")
-PRESETS: dict[str, tuple[str, ...]] = {
+CHANNEL_SETS: dict[str, tuple[str, ...]] = {
     "fast": (*VISUAL, "saliency"),
     "standard": (*VISUAL, "saliency", *SEGMENTS),
     "all": (*VISUAL, "saliency", *SEGMENTS, "text"),
 }
 CHOICES = "'fast', 'standard', 'all', or a list of names"
-COMPUTABLE = (*PRESETS["all"], *GEOMETRY)
+COMPUTABLE = (*CHANNEL_SETS["all"], *GEOMETRY)
 
 
 def select_channels(channels: str | Sequence[str]) -> tuple[str, ...]:
-    """A preset or names -> names of planes to compute. Raises ChannelError for what is unknown or not computed here.
+    """A set or names -> names of planes to compute. Raises ChannelError for what is unknown or not computed here.
 
     Saliency is always among them: it takes over where a question finds nothing.
     """
     if isinstance(channels, str):
-        if channels in PRESETS:
-            return PRESETS[channels]
-        near = difflib.get_close_matches(channels, PRESETS, n=1, cutoff=0.4)
+        if channels in CHANNEL_SETS:
+            return CHANNEL_SETS[channels]
+        near = difflib.get_close_matches(channels, CHANNEL_SETS, n=1, cutoff=0.4)
         raise ChannelError(
             f"channels={channels!r}",
             expected=(f"perhaps {near[0]!r}; " if near else "") + CHOICES,

@@ -138,7 +138,7 @@ def describe_words(words: Words) -> str:
 
 
 def _split(channels: str) -> Any:
-    """--channels: a preset as it is, names as a list."""
-    from foveate.channels.build import PRESETS
+    """--channels: a set as it is, names as a list."""
+    from foveate.channels.build import CHANNEL_SETS
 
-    return channels if channels in PRESETS else [name.strip() for name in channels.split(",")]
+    return channels if channels in CHANNEL_SETS else [name.strip() for name in channels.split(",")]

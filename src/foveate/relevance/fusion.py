@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, TypedDict, runtime_checkable
+from typing import Protocol, TypedDict, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +31,7 @@ from foveate.core.errors import ChannelError, OptionError
 from foveate.core.layout import Channel, Layout
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.cues import COLOUR_OF, COLOURS, Cue, follow, plane_of
+from foveate.relevance.presets import PresetName, preset_of
 from foveate.relevance.value import Relevance
 from foveate.relevance.written import Reading
 from foveate.texture.texture import Texture
@@ -174,6 +175,7 @@ class Combining(TypedDict, total=False):
     smoothing: float
     prior: str | Relevance | ArrayLike | None
     prior_weight: float
+    preset: PresetName | None
 
 
 class Scoring(Combining, total=False):
@@ -190,6 +192,7 @@ class ScoreOptions:
     Attributes:
         prior: a plane on the cell grid, float32 [h, w] in [0, 1]; None for none.
         channels: those given by hand; a weight of 0 keeps the question's words from raising that channel.
+        preset: name of the preset that they are from, as far as the caller named no others; None for none.
     """
 
     fusion: Fusion = FUSIONS["participation"]
@@ -200,6 +203,7 @@ class ScoreOptions:
     smoothing: float = 0.3  # more blurs borders, less gains less: `python -m benchmarks fusion`
     prior: Floats | None = None
     prior_weight: float = 0.3
+    preset: str | None = None
 
 
 DEFAULTS = ScoreOptions()
@@ -210,9 +214,11 @@ def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
     unknown = sorted(set(how) - set(Scoring.__annotations__))
     if unknown:
         raise OptionError(f"keywords {unknown}", expected=", ".join(Scoring.__annotations__), fix="check the spelling")
+    preset = preset_of(texture, how.get("preset"))
+    how = cast("Scoring", {**preset.scoring, **how})
     prior: object = how.get("prior")
     if isinstance(prior, str):
-        _check_held(texture, "prior", prior)
+        _check_held(texture, f"preset={preset.name!r}, prior" if preset.scoring.get("prior") == prior else "prior", prior)
         prior = texture.tokens(layout=Layout(prior, (prior,))).reshape(texture.grid.shape)
     elif isinstance(prior, Relevance):
         prior = prior.on(texture.grid).map
@@ -229,6 +235,7 @@ def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
         smoothing=check_number("smoothing", how.get("smoothing", DEFAULTS.smoothing)),
         prior=prior,
         prior_weight=check_number("prior_weight", how.get("prior_weight", DEFAULTS.prior_weight)),
+        preset=texture.preset if how.get("preset") is None else preset.name,
     )
 
 

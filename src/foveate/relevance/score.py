@@ -87,13 +87,14 @@ def score_query(
         peak=peak(final.ravel()) if entered else union if together else 0.0,
         words=() if reading is None else reading.words,
         weights=ReadOnly(weights),
+        preset=options.preset,
         **_of_texture(texture),
     )
 
 
 def _score_reading(texture: Texture, text: str, options: ScoreOptions) -> Relevance:
     """The relevance of a question that names no thing ("who is it from?"), over a texture that was read."""
-    nothing = empty_relevance(texture, text)
+    nothing = replace(empty_relevance(texture, text), preset=options.preset)
     reading = read_map(texture, text, {})
     if reading is None or not options.reading:
         return nothing
@@ -121,7 +122,7 @@ def empty_relevance(texture: Texture, text: str) -> Relevance:
 
 def score_nothing(texture: Texture, text: str, options: ScoreOptions = DEFAULTS) -> Relevance:
     """The relevance of a question that names nothing, where something else may count: a prior, a fusion."""
-    nothing = empty_relevance(texture, text)
+    nothing = replace(empty_relevance(texture, text), preset=options.preset)
     reasons = dict(nothing.reasons)
     final = combine(texture, (), reasons, options, None)
     if nothing.valid is not None:

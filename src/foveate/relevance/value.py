@@ -57,6 +57,7 @@ class Relevance(Frozen):
         words: words of the image that the question found, the best first; none where nothing was read or found.
         weights: how much each channel counted that the question's words speak of or that was given by hand, in (0, 1],
             by its name in `reasons`. Few, and none of a plain question.
+        preset: name of the preset that the question went by, whose budget rule `allocate` takes; None for none.
     """
 
     query: str
@@ -74,12 +75,14 @@ class Relevance(Frozen):
     peak: float = 0.0
     words: tuple[Found, ...] = ()
     weights: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
+    preset: str | None = None
 
     def __repr__(self) -> str:
         found = "detected" if self.detected else "not detected"
+        preset = "" if self.preset is None else f", preset {self.preset!r}"
         return (
             f"Relevance({quoted(self.query)}, {self.grid.h} x {self.grid.w} cells, confidence {self.confidence:.2f}: "
-            f"{found})"
+            f"{found}{preset})"
         )
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.channels.build import Preset, select_channels
+from foveate.channels.build import ChannelSet, select_channels
 from foveate.core.errors import StoreDamagedError, StoreKeyError
 from foveate.encoders.protocol import Encoder
 from foveate.reading.read import ReadBy
@@ -72,7 +72,7 @@ class Store:
         basis: Literal["own", "shared"] | Basis | None = None,
         rank: int | None = None,
         long_side: int | None = None,
-        channels: Preset | Sequence[str] = "standard",
+        channels: ChannelSet | Sequence[str] = "standard",
         cache: int = CACHE,
         root: PathLike | None = None,
         disk: Disk | None = None,

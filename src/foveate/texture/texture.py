@@ -118,10 +118,16 @@ class Texture(Frozen):
         """Whether an image, uint8 [H, W, 3], is the one that was encoded: the same in every pixel."""
         return np.array_equal(self.pixel, rgb)
 
+    @property
+    def preset(self) -> str | None:
+        """Name of the preset that it was encoded with, which questions go by (relevance/presets.py); None for none."""
+        return self.preprocessing.get("preset")
+
     def __repr__(self) -> str:
+        preset = "" if self.preset is None else f", preset {self.preset!r}"
         return (
             f"Texture({self.name!r}, {self.grid.height} x {self.grid.width} px, {self.grid.h} x {self.grid.w} cells, "
-            f"{self.encoder.name}, rank {self.basis.rank}, {self.nbytes / 1e6:.1f} MB)"
+            f"{self.encoder.name}, rank {self.basis.rank}, {self.nbytes / 1e6:.1f} MB{preset})"
         )
 
     # --- sizes --------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from foveate.channels.build import Preset, select_channels
+from foveate.channels.build import ChannelSet, select_channels
 from foveate.channels.change import CHANGED
 from foveate.core.checks import check_int, check_number, check_type
 from foveate.core.errors import BudgetError, OptionError, QueryError, VideoError
@@ -108,7 +108,7 @@ def stream(
     changed: float = CHANGED,
     long_side: int | None = None,
     rank: int | None = None,
-    channels: Preset | Sequence[str] = "standard",
+    channels: ChannelSet | Sequence[str] = "standard",
     floor: float = 0.0,
     policy: Policy = BEST,
     window: tuple[int, int] | None = None,

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from foveate.channels.build import PRESETS
+from foveate.channels.build import CHANNEL_SETS
 from foveate.channels.change import CHANGED, describe_cells, measure_change
 from foveate.core.errors import MissingExtraError, ModelFilesError, OptionError, ReadingWarning
 from foveate.reading.pdf import PdfPage
@@ -23,7 +23,7 @@ from foveate.reading.read import ReadBy, can_read, choose_reader
 from foveate.relevance.written import page_of
 from foveate.texture.texture import Texture
 
-CHANNELS = (*PRESETS["standard"], "text")  # of textures: questions look at writing, and a page is known by it
+CHANNELS = (*CHANNEL_SETS["standard"], "text")  # of textures: questions look at writing, and a page is known by it
 PAGE = 0.5  # of `page_of`
 Read = bool | Literal["auto"] | ReadBy
 

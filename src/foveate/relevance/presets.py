@@ -1,0 +1,134 @@
+"""Presets: one name for the keywords of `encode`, `score` and `allocate` that suit a use.
+
+    texture = encode("invoice.pdf", preset="document")       # reads it; the texture remembers its preset
+    relevance = score(texture, "what is the total?")         # as the preset of the texture says
+    kept = allocate(relevance)
+
+* What a caller names himself wins over the preset; what the preset does not name is as without one.
+* A texture remembers its preset by name, in its file too, so that it is named once: `texture.preset` and
+  `relevance.preset`, also in their repr. `score(texture, query, preset="medium")` goes by another one.
+* A preset never does half of what it says: without a reader "document" is an error, and so is "gaze" over a texture
+  without a gaze.
+
+`python -m benchmarks presets` measures what each costs and gains; docs/presets.md has its table. What was tried for
+them and did not help is in docs/log.md. Not a preset: depth, which needs a model of half a gigabyte that is not ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from foveate.channels.build import CHANNEL_SETS
+from foveate.core.errors import OptionError
+from foveate.core.readonly import ReadOnly
+from foveate.texture.texture import Texture
+
+PresetName = Literal["static", "video", "text", "gaze", "document", "minimum", "medium", "maximum"]
+NOTHING: Mapping[str, Any] = ReadOnly({})
+FOUND = (*CHANNEL_SETS["standard"], "text")  # writing is looked for, and not read
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What a name stands for.
+
+    Attributes:
+        about: in a few words, for messages and tables.
+        encoding, scoring, allocating: keywords of `encode`, `score` and `allocate`.
+        following: keywords of `foveate.video.stream` about time.
+    """
+
+    name: PresetName
+    about: str
+    encoding: Mapping[str, Any] = field(default=NOTHING)
+    scoring: Mapping[str, Any] = field(default=NOTHING)
+    allocating: Mapping[str, Any] = field(default=NOTHING)
+    following: Mapping[str, Any] = field(default=NOTHING)
+
+
+def _preset(name: PresetName, about: str, **keywords: dict[str, Any]) -> Preset:
+    return Preset(name, about, **{what: ReadOnly(given) for what, given in keywords.items()})
+
+
+PRESETS: Mapping[str, Preset] = ReadOnly(
+    {
+        preset.name: preset
+        for preset in (
+            _preset(
+                "static",
+                "stills: every plane of a picture but depth, none of time",
+                encoding={"channels": FOUND},
+                following={"blend": 0.0, "smoothing": 0.0, "hysteresis": 0.0},
+            ),
+            _preset("video", "frames of a clip", encoding={"channels": "standard"}),
+            _preset(
+                "text",
+                "pictures with writing: it is found, not read, and counts in every question",
+                encoding={"channels": FOUND},
+                scoring={"prior": "text", "prior_weight": 0.3},
+            ),
+            _preset(
+                "gaze",
+                "somebody looks: where he looks counts in every question",
+                scoring={"prior": "gaze", "prior_weight": 0.3},
+            ),
+            _preset(
+                "document",
+                "pages: they are read",
+                encoding={"channels": FOUND, "read": True},
+            ),
+            _preset(
+                "minimum",
+                "the quickest texture that answers",
+                encoding={"encoder": "nano-fast", "channels": ("saliency",), "rank": 16},
+            ),
+            _preset("medium", "the defaults"),
+            _preset(
+                "maximum",
+                "everything that needs no further model",
+                encoding={"channels": FOUND, "read": True, "long_side": 768},
+            ),
+        )
+    }
+)
+MEDIUM = PRESETS["medium"]
+
+
+def find_preset(name: object) -> Preset:
+    """A preset by its name; None is "medium", the defaults. Raises OptionError with the names, the near ones first."""
+    if name is None:
+        return MEDIUM
+    if isinstance(name, str) and name in PRESETS:
+        return PRESETS[name]
+    near = difflib.get_close_matches(name.lower(), PRESETS, n=1, cutoff=0.5) if isinstance(name, str) else []
+    raise OptionError(
+        f"preset={name!r}",
+        expected=(f"perhaps {near[0]!r}; " if near else "") + "one of " + ", ".join(map(repr, PRESETS)),
+        fix="leave it out for the defaults; docs/presets.md says what each is for",
+    )
+
+
+def preset_of(texture: Texture, name: str | None = None) -> Preset:
+    """The preset that a question goes by: the one that is named, else that of the texture. Raises OptionError."""
+    if name is None and texture.preset is not None and texture.preset not in PRESETS:
+        raise OptionError(
+            f"the texture of '{texture.name}', whose preset is {texture.preset!r}",
+            expected="one of " + ", ".join(map(repr, PRESETS)),
+            fix="score(texture, query, preset='medium') goes by the defaults; another version of foveate made it",
+        )
+    return find_preset(texture.preset if name is None else name)
+
+
+def remember_preset(texture: Texture, name: str | None) -> Texture:
+    """A texture that goes by another preset, or, with None, by the one it has. Raises OptionError for no preset."""
+    if name is None or name == texture.preset:
+        return texture
+    return replace(texture, preprocessing={**texture.preprocessing, "preset": find_preset(name).name})
+
+
+def fill(keywords: Mapping[str, Any], **named: Any) -> dict[str, Any]:
+    """Keywords of a preset, and over them what a caller named: what is not None."""
+    return {**keywords, **{name: value for name, value in named.items() if value is not None}}
