@@ -218,7 +218,9 @@ def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
     how = cast("Scoring", {**preset.scoring, **how})
     prior: object = how.get("prior")
     if isinstance(prior, str):
-        _check_held(texture, f"preset={preset.name!r}, prior" if preset.scoring.get("prior") == prior else "prior", prior)
+        _check_held(
+            texture, f"preset={preset.name!r}, prior" if preset.scoring.get("prior") == prior else "prior", prior
+        )
         prior = texture.tokens(layout=Layout(prior, (prior,))).reshape(texture.grid.shape)
     elif isinstance(prior, Relevance):
         prior = prior.on(texture.grid).map

@@ -27,7 +27,6 @@ from foveate.core.readonly import ReadOnly
 from foveate.texture.texture import Texture
 
 PresetName = Literal["static", "video", "text", "gaze", "document", "minimum", "medium", "maximum"]
-NOTHING: Mapping[str, Any] = ReadOnly({})
 FOUND = (*CHANNEL_SETS["standard"], "text")  # writing is looked for, and not read
 
 
@@ -43,10 +42,10 @@ class Preset:
 
     name: PresetName
     about: str
-    encoding: Mapping[str, Any] = field(default=NOTHING)
-    scoring: Mapping[str, Any] = field(default=NOTHING)
-    allocating: Mapping[str, Any] = field(default=NOTHING)
-    following: Mapping[str, Any] = field(default=NOTHING)
+    encoding: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))
+    scoring: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))
+    allocating: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))
+    following: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))
 
 
 def _preset(name: PresetName, about: str, **keywords: dict[str, Any]) -> Preset:
@@ -68,7 +67,7 @@ PRESETS: Mapping[str, Preset] = ReadOnly(
                 "text",
                 "pictures with writing: it is found, not read, and counts in every question",
                 encoding={"channels": FOUND},
-                scoring={"prior": "text", "prior_weight": 0.3},
+                scoring={"prior": "text", "prior_weight": 0.15},
             ),
             _preset(
                 "gaze",
@@ -79,6 +78,7 @@ PRESETS: Mapping[str, Preset] = ReadOnly(
                 "document",
                 "pages: they are read",
                 encoding={"channels": FOUND, "read": True},
+                allocating={"budget": "auto"},
             ),
             _preset(
                 "minimum",

@@ -123,12 +123,13 @@ def empty_relevance(texture: Texture, text: str) -> Relevance:
 def score_nothing(texture: Texture, text: str, options: ScoreOptions = DEFAULTS) -> Relevance:
     """The relevance of a question that names nothing, where something else may count: a prior, a fusion."""
     nothing = replace(empty_relevance(texture, text), preset=options.preset)
-    reasons = dict(nothing.reasons)
-    final = combine(texture, (), reasons, options, None)
+    reasons, weights = dict(nothing.reasons), dict[str, float]()
+    final = combine(texture, (), reasons, weights, options, None)
     if nothing.valid is not None:
         final = np.minimum(final, nothing.valid)
     entered = reasons.keys() - {"participation", "segment"}
-    return replace(nothing, map=final, reasons=ReadOnly(reasons), peak=peak(final.ravel()) if entered else 0.0)
+    top = peak(final.ravel()) if entered else 0.0
+    return replace(nothing, map=final, reasons=ReadOnly(reasons), peak=top, weights=ReadOnly(weights))
 
 
 def given_relevance(texture: Texture, text: str, given: Relevance | ArrayLike) -> Relevance:

@@ -19,6 +19,7 @@ from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import encode, open_source
 from foveate.reading.pdf import PdfPage
+from foveate.relevance.presets import PresetName, find_preset, remember_preset
 from foveate.texture.texture import Texture
 from foveate.video.decode import VideoClip
 from foveate.video.pick import measure_rate, pick
@@ -117,11 +118,16 @@ def encode_images(
     vlm: Attached,
     images: Sequence[Any],
     mode: Mode,
-    read: Read = False,
+    read: Read | None = False,
     page: int | None = None,
     textures: Sequence[Texture | None] | None = None,
+    preset: PresetName | None = None,
 ) -> EncodedImage:
     """As `VLM.see` says."""
+    how: dict[str, Any] = {"channels": CHANNELS, **find_preset(preset).encoding}
+    wanted = how.pop("read", "auto")
+    read = wanted if read is None else read
+    how = {name: value for name, value in how.items() if name != "encoder"}
     reader = find_reader_of(read)
     sources = open_sources(vlm, images, page, [None] * len(images) if textures is None else textures)
     pictures = [source.picture for source in sources]
@@ -146,16 +152,20 @@ def encode_images(
             textures_made.append(source.texture)
         elif isinstance(vlm.encoder, TowerEncoder):
             shown_to_model[number], texture, seen_as[number] = vlm.encoder.texture(
-                source.picture.rgb, seen_as[number], features, number
+                source.picture.rgb, seen_as[number], features, number, how["channels"]
             )
             textures_made.append(texture)
         else:
-            textures_made.append(encode(source.picture, encoder=vlm.encoder, channels=CHANNELS))
+            textures_made.append(encode(source.picture, encoder=vlm.encoder, **how))
     return EncodedImage(
         model=vlm.model,
         images=tuple(shown_to_model),
         textures=read_textures(
-            [with_layer(t, source.page, read) for t, source in zip(textures_made, sources, strict=True)], reader
+            [
+                with_layer(remember_preset(t, preset), source.page, read)
+                for t, source in zip(textures_made, sources, strict=True)
+            ],
+            reader,
         ),
         layouts=tuple(seen_as),
         spans=spans,

@@ -36,6 +36,7 @@ from foveate.pipeline import score
 from foveate.relevance.allocate import BEST
 from foveate.relevance.fusion import Combining, Scoring, parse_options
 from foveate.relevance.policies import Policy
+from foveate.relevance.presets import PresetName, preset_of
 from foveate.relevance.score import given_relevance, score_nothing
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
@@ -86,7 +87,8 @@ class VLM(Attached):
         images: ImageSource | Texture | Sequence[ImageSource | Texture],
         *,
         mode: Mode = "drop",
-        read: Read = "auto",
+        preset: PresetName | None = None,
+        read: Read | None = None,
         page: int | None = None,
         texture: Texture | Sequence[Texture | None] | None = None,
     ) -> EncodedImage:
@@ -97,8 +99,10 @@ class VLM(Attached):
 
         Args:
             mode: "sparse" runs the encoder for every question, over the kept tokens only; all others run it once, here.
+            preset: as of `encode`, for the textures that are made here, but for the encoder; and for the questions
+                about all of them, also about those that are given (docs/presets.md).
             read: whether to read what is written, which takes seconds an image: True, by whom (as of `encode`), or
-                False. "auto" reads those that look like a page (pages.py), where a reader is installed; with it and
+                False. "auto", the default where the preset does not say, reads those that look like a page (pages.py), where a reader is installed; with it and
                 with True, a page of a PDF has the words of its text layer.
             page: of PDFs, from 1; None is the only one.
             texture: of the image, where there is one already; of several, a list with one or None for each. Every pixel
@@ -111,7 +115,7 @@ class VLM(Attached):
         check_choice("mode", mode, MODES)
         sources: Any = images if isinstance(images, list | tuple) else [images]
         known: Any = texture if isinstance(texture, list | tuple) else [texture]
-        return encode_images(self, sources, mode, read, page, None if texture is None else known)
+        return encode_images(self, sources, mode, read, page, None if texture is None else known, preset)
 
     def see_video(
         self,
@@ -175,7 +179,7 @@ class VLM(Attached):
             relevance: where to look, instead of what the question says: a Relevance over the image, or a map by hand,
                 [h, w] in [0, 1] on any grid that spans it. Of several images, a list with one for each.
             seed: of method "random".
-            scoring: keywords of `foveate.score`: prior, prior_weight, fusion, cues, reading, smoothing. Of several
+            scoring: keywords of `foveate.score`: preset, prior, prior_weight, fusion, cues, reading, smoothing. Of several
                 images, `prior` may be a list with one for each, or the name of a plane that at least one of them holds.
 
         Raises:
@@ -323,7 +327,11 @@ class VLM(Attached):
             return tuple(given_relevance(t, question, each) for t, each in zip(encoded.textures, given, strict=True))
         text = question if looking_for is None else looking_for
         told = None if self.encoder == "nano" else self.encoder  # nothing to tell of one that comes with foveate
-        priors = one_each("prior", scoring.get("prior"), count)
+        priors = (
+            one_each("prior", scoring["prior"], count)
+            if "prior" in scoring
+            else [preset_of(texture, scoring.get("preset")).scoring.get("prior") for texture in encoded.textures]
+        )
         if any(
             texture.has(prior)
             for texture, prior in zip(encoded.textures, priors, strict=True)

@@ -68,7 +68,12 @@ class TowerEncoder:
         return self.clip.encode_text(texts)
 
     def texture(
-        self, rgb: NDArray[np.uint8], layout: TokenLayout, features: VisualFeatures | None, number: int
+        self,
+        rgb: NDArray[np.uint8],
+        layout: TokenLayout,
+        features: VisualFeatures | None,
+        number: int,
+        channels: Sequence[str] = CHANNELS,
     ) -> tuple[NDArray[np.uint8], Texture, TokenLayout]:
         """What the tower saw of image `number` (the processor may cut the centre out), its texture, and its layout.
 
@@ -83,7 +88,7 @@ class TowerEncoder:
         (grid,) = layout.grids
         crop = _cut_out(rgb, grid.box)
         dense = self._dense(features.before_last[number], (grid.h, grid.w))
-        texture = encode(crop, encoder=replace(self, features=dense), channels=CHANNELS)
+        texture = encode(crop, encoder=replace(self, features=dense), channels=channels)
         box = whole_box((crop.shape[0], crop.shape[1]))
         return crop, texture, replace(layout, grids=(replace(grid, box=box),))
 

@@ -1,0 +1,144 @@
+"""One name for the keywords of encode, score and allocate: what a caller names wins, and the choice is visible."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+import foveate
+from foveate import Texture
+from foveate.core.errors import ChannelError, MissingExtraError, OptionError
+from foveate.reading.words import Word
+from foveate.relevance.fusion import Scoring
+from foveate.relevance.presets import PRESETS, PresetName, find_preset, preset_of, remember_preset
+from foveate.video import stream
+from tests.conftest import PHOTOS
+
+BUS = PHOTOS / "yellow_bus.jpg"
+SIDE = 192
+
+
+def read(rgb: Any) -> list[Word]:
+    return [Word("TOTAL", (20.0, 20.0, 60.0, 120.0)), Word("34.50", (20.0, 140.0, 60.0, 240.0))]
+
+
+@pytest.fixture(scope="module")
+def plain() -> Texture:
+    return foveate.encode(BUS, long_side=SIDE)
+
+
+def test_the_table_names_keywords_that_there_are() -> None:
+    assert tuple(PRESETS) == get_args(PresetName)
+    for preset in PRESETS.values():
+        assert preset.about
+        assert set(preset.encoding) <= set(inspect.signature(foveate.encode).parameters)
+        assert set(preset.scoring) <= set(Scoring.__annotations__)
+        assert set(preset.allocating) <= set(inspect.signature(foveate.allocate).parameters)
+        assert set(preset.following) <= set(inspect.signature(stream).parameters)
+    assert find_preset(None) is find_preset("medium")
+    medium = find_preset("medium")
+    assert not any((medium.encoding, medium.scoring, medium.allocating, medium.following))
+
+
+def test_medium_is_the_default(plain: Texture) -> None:
+    texture = foveate.encode(BUS, preset="medium", long_side=SIDE)
+    assert texture.preset == "medium"
+    assert plain.preset is None
+    np.testing.assert_array_equal(texture.embedding, plain.embedding)
+    assert set(texture.planes) == set(plain.planes)
+    a, b = foveate.score(texture, "a bus"), foveate.score(plain, "a bus")
+    np.testing.assert_array_equal(a.map, b.map)
+    assert len(foveate.allocate(a, 50)) == 50
+
+
+def test_a_texture_remembers_its_preset_and_shows_it(tmp_path: Path, plain: Texture) -> None:
+    texture = foveate.encode(BUS, preset="text", long_side=SIDE)
+    texture.save(tmp_path / "bus.safetensors")
+    loaded = Texture.load(tmp_path / "bus.safetensors")
+    assert loaded.preset == "text"
+    assert "preset 'text'" in repr(loaded)
+    assert "preset" not in repr(plain)
+    relevance = foveate.score(loaded, "a bus")
+    assert relevance.preset == "text"
+    assert "preset 'text'" in repr(relevance)
+    assert "prior" in relevance.reasons
+    assert relevance.on(loaded.grid).preset == "text"
+    assert "prior" not in foveate.score(loaded, "a bus", preset="medium").reasons
+    assert [one.preset for one in foveate.score(loaded, ["a bus", "sky"])] == ["text", "text"]
+    assert remember_preset(loaded, "static").preset == "static"
+    assert remember_preset(loaded, None) is loaded
+
+
+def test_what_a_caller_names_wins() -> None:
+    texture = foveate.encode(BUS, preset="minimum", encoder="nano", channels="fast", long_side=SIDE)
+    assert texture.encoder.name == "nano"
+    assert texture.has("edge_on")
+    assert texture.basis.rank == PRESETS["minimum"].encoding["rank"]
+    found = foveate.encode(BUS, preset="text", long_side=SIDE)
+    weight = PRESETS["text"].scoring["prior_weight"]
+    without = foveate.score(found, "a bus", prior=None)
+    assert "prior" not in without.reasons
+    half = foveate.score(found, "a bus", prior_weight=0.5)
+    np.testing.assert_allclose(half.map - without.map / 2, foveate.score(found, "a bus").reasons["prior"] / 2, atol=1e-6)
+    assert weight != 0.5
+
+
+def test_minimum_is_small_and_quick_and_answers() -> None:
+    texture = foveate.encode(BUS, preset="minimum")
+    assert texture.encoder.name == "nano-fast"
+    assert set(texture.planes) == {"saliency"}
+    assert foveate.score(texture, "a bus").detected
+
+
+def test_document_reads_and_takes_its_budget_from_the_map() -> None:
+    texture = foveate.encode(BUS, preset="document", read=read, long_side=SIDE)
+    assert texture.words is not None
+    relevance = foveate.score(texture, "what is the total?")
+    kept = foveate.allocate(relevance)
+    assert kept.indices.tolist() == foveate.allocate(relevance, "auto").indices.tolist()
+    assert len(foveate.allocate(relevance, 30)) == 30
+    assert len(foveate.allocate(foveate.score(texture, "what is the total?", preset="medium"))) != len(kept)
+
+
+@pytest.mark.parametrize("name", ["document", "maximum"])
+def test_a_preset_that_lacks_something_says_so(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(rgb: Any, reader: Any) -> None:
+        raise MissingExtraError("no reader", expected="one", fix="pip install 'foveate[text]'")
+
+    monkeypatch.setattr("foveate.pipeline.read_words", absent)
+    with pytest.raises(MissingExtraError):
+        foveate.encode(BUS, preset=name, long_side=SIDE)
+
+
+def test_a_gaze_that_is_not_there_is_an_error_and_one_that_is_counts() -> None:
+    texture = foveate.encode(BUS, preset="gaze", long_side=SIDE)
+    with pytest.raises(ChannelError, match="preset='gaze'"):
+        foveate.score(texture, "a bus")
+    plane = np.zeros(texture.grid.shape)
+    plane[:3, :3] = 1
+    relevance = foveate.score(texture.with_channel("gaze", plane), "a zebra")
+    assert foveate.allocate(relevance, 9).mask[:3, :3].all()
+
+
+@pytest.mark.parametrize("wrong", ["documents", "fast", "", 3, b"text", ["text"], "Maximum"])
+def test_no_preset(wrong: Any, plain: Texture) -> None:
+    with pytest.raises(OptionError, match="preset=") as caught:
+        foveate.encode(BUS, preset=wrong)
+    assert "'document'" in caught.value.expected
+    with pytest.raises(OptionError, match="preset="):
+        foveate.score(plain, "a bus", preset=wrong)
+
+
+def test_a_preset_of_another_version_is_said_and_can_be_passed_over(plain: Texture) -> None:
+    from dataclasses import replace
+
+    newer = replace(plain, preprocessing={**plain.preprocessing, "preset": "underwater"})
+    with pytest.raises(OptionError, match="underwater") as caught:
+        foveate.score(newer, "a bus")
+    assert "medium" in caught.value.fix
+    assert foveate.score(newer, "a bus", preset="medium").preset == "medium"
+    assert preset_of(newer, "gaze").name == "gaze"
