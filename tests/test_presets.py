@@ -65,9 +65,9 @@ def test_a_texture_remembers_its_preset_and_shows_it(tmp_path: Path, plain: Text
     relevance = foveate.score(loaded, "a bus")
     assert relevance.preset == "text"
     assert "preset 'text'" in repr(relevance)
-    assert "prior" in relevance.reasons
+    assert "text" in relevance.reasons
     assert relevance.on(loaded.grid).preset == "text"
-    assert "prior" not in foveate.score(loaded, "a bus", preset="medium").reasons
+    assert "text" not in foveate.score(loaded, "a bus", preset="medium").reasons
     assert [one.preset for one in foveate.score(loaded, ["a bus", "sky"])] == ["text", "text"]
     assert remember_preset(loaded, "static").preset == "static"
     assert remember_preset(loaded, None) is loaded
@@ -78,13 +78,13 @@ def test_what_a_caller_names_wins() -> None:
     assert texture.encoder.name == "nano"
     assert texture.has("edge_on")
     assert texture.basis.rank == PRESETS["minimum"].encoding["rank"]
-    found = foveate.encode(BUS, preset="text", long_side=SIDE)
-    weight = PRESETS["text"].scoring["prior_weight"]
+    found = foveate.encode(BUS, preset="gaze", long_side=SIDE)
+    found = found.with_channel("gaze", np.eye(*found.grid.shape))
     without = foveate.score(found, "a bus", prior=None)
     assert "prior" not in without.reasons
     half = foveate.score(found, "a bus", prior_weight=0.5)
-    np.testing.assert_allclose(half.map - without.map / 2, foveate.score(found, "a bus").reasons["prior"] / 2, atol=1e-6)
-    assert weight != 0.5
+    np.testing.assert_allclose(half.map, (without.map + found.channel("gaze")) / 2, atol=1e-6)
+    assert PRESETS["gaze"].scoring["prior_weight"] != 0.5
 
 
 def test_minimum_is_small_and_quick_and_answers() -> None:

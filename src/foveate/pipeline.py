@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -68,7 +68,8 @@ def encode(
         preset: what it is for: "static", "video", "text", "gaze", "document", "minimum", "medium" or "maximum", which
             chooses encoder, rank, long_side, channels and read, as far as they are not named here (docs/presets.md).
             The texture remembers it, and `score` and `allocate` go by it. None is the defaults.
-        encoder: "nano" (built in, the default), "clip", "clip:NAME_OR_FOLDER", or an object with the members of `Encoder`.
+        encoder: "nano" (built in, the default), "clip", "clip:NAME_OR_FOLDER", or an object with the members of
+            `Encoder`.
         rank: numbers kept a cell; None is 24, or all of an encoder that has fewer.
         error: or the rank by an error target: allowed share of the scores' spread (see basis.compress).
         compression: "query" minimises the error of scores, "pca" that of features (for comparison), "full" keeps all.

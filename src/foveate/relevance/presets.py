@@ -67,7 +67,7 @@ PRESETS: Mapping[str, Preset] = ReadOnly(
                 "text",
                 "pictures with writing: it is found, not read, and counts in every question",
                 encoding={"channels": FOUND},
-                scoring={"prior": "text", "prior_weight": 0.15},
+                scoring={"channels": ReadOnly({"text": 0.3})},
             ),
             _preset(
                 "gaze",

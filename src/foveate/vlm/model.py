@@ -102,8 +102,8 @@ class VLM(Attached):
             preset: as of `encode`, for the textures that are made here, but for the encoder; and for the questions
                 about all of them, also about those that are given (docs/presets.md).
             read: whether to read what is written, which takes seconds an image: True, by whom (as of `encode`), or
-                False. "auto", the default where the preset does not say, reads those that look like a page (pages.py), where a reader is installed; with it and
-                with True, a page of a PDF has the words of its text layer.
+                False. "auto", the default where the preset does not say, reads those that look like a page (pages.py),
+                where a reader is installed; with it and with True, a page of a PDF has the words of its text layer.
             page: of PDFs, from 1; None is the only one.
             texture: of the image, where there is one already; of several, a list with one or None for each. Every pixel
                 is compared, so that a texture of another image is refused.
@@ -179,8 +179,8 @@ class VLM(Attached):
             relevance: where to look, instead of what the question says: a Relevance over the image, or a map by hand,
                 [h, w] in [0, 1] on any grid that spans it. Of several images, a list with one for each.
             seed: of method "random".
-            scoring: keywords of `foveate.score`: preset, prior, prior_weight, fusion, cues, reading, smoothing. Of several
-                images, `prior` may be a list with one for each, or the name of a plane that at least one of them holds.
+            scoring: keywords of `foveate.score`: preset, prior, prior_weight, fusion, cues, reading, smoothing. Of
+                several images, `prior` may be a list with one for each, or the name of a plane that one of them holds.
 
         Raises:
             SceneError, PromptError, BudgetError, OptionError, QueryError; ChannelError for a prior that a texture does
