@@ -83,13 +83,13 @@ PRESETS: Mapping[str, Preset] = ReadOnly(
             _preset(
                 "minimum",
                 "the quickest texture that answers",
-                encoding={"encoder": "nano-fast", "channels": ("saliency",), "rank": 16},
+                encoding={"channels": ("saliency",), "long_side": 384},
             ),
             _preset("medium", "the defaults"),
             _preset(
                 "maximum",
                 "everything that needs no further model",
-                encoding={"channels": FOUND, "read": True, "long_side": 768},
+                encoding={"channels": FOUND, "read": True, "rank": 128},
             ),
         )
     }
