@@ -9,6 +9,7 @@ from benchmarks import (
     failures,
     fusion,
     index,
+    objects,
     query,
     readers,
     reading,
@@ -31,7 +32,7 @@ app = typer.Typer(
 )
 for benchmark in (
     query, channels, fusion, refine, text, readers, reading, reading_vlm, budget, failures, video, store, writing,
-    index, basis, vlm, video_words,
+    index, basis, vlm, video_words, objects,
 ):  # fmt: skip
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
 

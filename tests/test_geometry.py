@@ -1,4 +1,4 @@
-"""Normals, occlusion edges and objects on scenes whose right answer is known, and against literal twins."""
+"""Normals and occlusion on scenes whose right answer is known, and against literal twins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from foveate.channels.components import find_components
-from foveate.channels.geometry import JUMP, compute_normals, find_objects, find_occlusion_edges
+from foveate.channels.geometry import JUMP, compute_normals, find_jumps, find_parts, measure_occlusion
 from foveate.core.errors import OptionError
 
 SHAPES = st.tuples(st.integers(1, 7), st.integers(1, 7))
@@ -75,14 +75,14 @@ def test_normals_do_not_depend_on_the_resolution() -> None:
     assert np.allclose(slope(10, 16)[0, 0], slope(80, 128)[5, 9], atol=1e-5)
 
 
-# --- occlusion edges --------------------------------------------------------------------------------------------------
+# --- occlusion --------------------------------------------------------------------------------------------------------
 
 
-def rise(depth: np.ndarray, y: int, x: int, axis: int) -> float:
-    """Range of depth over the four samples around the border between (y, x) and the next one along the axis."""
+def step(depth: np.ndarray, y: int, x: int, axis: int) -> tuple[float, float]:
+    """Of the four samples around the border from (y, x) to the next: their range, how much nearer the first is."""
     line, at = (depth[:, x], y) if axis == 0 else (depth[y], x)
     four = [float(line[min(max(i, 0), len(line) - 1)]) for i in range(at - 1, at + 3)]
-    return max(four) - min(four)
+    return max(four) - min(four), four[0] + four[1] - four[2] - four[3]
 
 
 def neighbours(shape: tuple[int, ...]) -> Iterator[tuple[int, int, int, int, int]]:
@@ -94,58 +94,73 @@ def neighbours(shape: tuple[int, ...]) -> Iterator[tuple[int, int, int, int, int
 
 
 @given(SCENES)
-def test_occlusion_edges_are_their_definition(scene: tuple[np.ndarray, np.ndarray]) -> None:
+def test_occlusion_is_its_definition(scene: tuple[np.ndarray, np.ndarray]) -> None:
     depth, ids = scene
-    expected = np.zeros(depth.shape)
+    expected = np.zeros(depth.shape, np.float32)
     for y, x, v, u, axis in neighbours(depth.shape):
-        if ids[y, x] != ids[v, u] and rise(depth, y, x, axis) > JUMP:
-            expected[y, x] = expected[v, u] = 1
-    out = find_occlusion_edges(depth, ids)
+        rise, nearer = step(depth, y, x, axis)
+        if ids[y, x] != ids[v, u] and rise > JUMP and nearer:
+            hidden = (v, u) if nearer > 0 else (y, x)
+            expected[hidden] = max(expected[hidden], rise)
+    out = measure_occlusion(depth, ids)
     assert out.dtype == np.float32
-    assert np.array_equal(out, expected)
+    assert np.allclose(out, expected)
 
 
-def box_before_a_wall() -> tuple[np.ndarray, np.ndarray]:
+def box_before_a_wall(high: float = 0.7) -> tuple[np.ndarray, np.ndarray]:
     """A near box in the middle; the wall has a shadow on its left (segment 2), without a jump of depth."""
     depth, ids = np.full((12, 16), 0.2), np.zeros((12, 16), int)
     ids[:, :4] = 2
-    depth[4:8, 6:12] = 0.9
+    depth[4:8, 6:12] = 0.2 + high
     ids[4:8, 6:12] = 7
     return depth, ids
 
 
-def test_a_box_has_occlusion_edges_and_a_shadow_has_none() -> None:
-    depth, ids = box_before_a_wall()
+@pytest.mark.parametrize("high", [0.6, 0.3])
+def test_the_wall_behind_a_box_has_the_step_and_a_shadow_has_none(high: float) -> None:
+    depth, ids = box_before_a_wall(high)
     expected = np.zeros((12, 16))
-    expected[3:9, 6:12] = expected[4:8, 5:13] = 1
-    expected[5:7, 7:11] = 0
-    assert np.array_equal(find_occlusion_edges(depth, ids), expected)
-    assert not find_occlusion_edges(depth, np.zeros_like(ids)).any()
-    assert not find_occlusion_edges(np.zeros((12, 16)), ids).any()
-    assert find_occlusion_edges(depth, ids, jump=0.69).any()
-    assert not find_occlusion_edges(depth, ids, jump=0.71).any()
+    expected[3:9, 6:12] = expected[4:8, 5:13] = high
+    expected[4:8, 6:12] = 0  # the box itself hides, and is not hidden
+    assert np.allclose(measure_occlusion(depth, ids), expected, atol=1e-6)
+    assert not measure_occlusion(depth, np.zeros_like(ids)).any()
+    assert not measure_occlusion(np.zeros((12, 16)), ids).any()
+    assert not measure_occlusion(depth, ids, jump=high + 0.01).any()
 
 
-def test_a_border_one_sample_off_the_jump_is_still_an_edge() -> None:
+def test_a_small_step_hides_nothing() -> None:
+    assert not measure_occlusion(*box_before_a_wall(0.01)).any()
+
+
+def test_a_border_one_sample_off_the_jump_still_counts() -> None:
     depth = np.tile(np.repeat([0.0, 1.0], [5, 5]), (3, 1))
     for first, found in ((3, False), (4, True), (5, True), (6, True), (7, False)):
         ids = np.tile(np.repeat([0, 1], [first, 10 - first]), (3, 1))
-        assert find_occlusion_edges(depth, ids).any() == found
+        assert measure_occlusion(depth, ids).any() == found
 
 
-def test_a_pole_one_sample_wide_has_edges_and_a_sloping_floor_has_none() -> None:
+def test_a_pole_one_sample_wide_hides_and_a_sloping_floor_does_not() -> None:
     depth, ids = np.zeros((9, 9)), np.zeros((9, 9), int)
     depth[:, 4] = ids[:, 4] = 1
-    assert np.array_equal(find_occlusion_edges(depth, ids), np.tile([0, 0, 0, 1, 1, 1, 0, 0, 0], (9, 1)))
+    assert np.array_equal(measure_occlusion(depth, ids), np.tile([0, 0, 0, 1, 0, 1, 0, 0, 0], (9, 1)))
     floor = np.tile(np.linspace(0, 1, 60)[:, None], (1, 20))
-    assert not find_occlusion_edges(floor, np.arange(60)[:, None] // 10 * np.ones((1, 20))).any()
+    assert not measure_occlusion(floor, np.arange(60)[:, None] // 10 * np.ones((1, 20))).any()
 
 
-# --- objects ----------------------------------------------------------------------------------------------------------
+@given(SCENES)
+def test_jumps_are_those_of_occlusion(scene: tuple[np.ndarray, np.ndarray]) -> None:
+    depth, ids = scene
+    expected = [
+        (y * depth.shape[1] + x, v * depth.shape[1] + u, step(depth, y, x, axis)[0])
+        for y, x, v, u, axis in neighbours(depth.shape)
+        if ids[y, x] != ids[v, u]
+    ]
+    assert sorted(zip(*(part.tolist() for part in find_jumps(depth, ids)), strict=True)) == sorted(expected)
 
 
-def literal_objects(depth: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Flood fill to parts, count jumps along each border, union-find over parts, numbers by first appearance."""
+@given(SCENES)
+def test_parts_are_what_a_flood_fills(scene: tuple[np.ndarray, np.ndarray]) -> None:
+    ids = scene[1]
     parts = np.full(ids.shape, -1)
     count = 0
     for start in np.ndindex(ids.shape):
@@ -160,50 +175,14 @@ def literal_objects(depth: np.ndarray, ids: np.ndarray) -> np.ndarray:
                 inside = [(v, u) for v, u in around if 0 <= v < ids.shape[0] and 0 <= u < ids.shape[1]]
                 stack += [q for q in inside if ids[q] == ids[y, x]]
         count += 1
-    seen: dict[tuple[int, int], list[bool]] = {}
-    for y, x, v, u, axis in neighbours(ids.shape):
-        if ids[y, x] != ids[v, u]:
-            pair = (min(parts[y, x], parts[v, u]), max(parts[y, x], parts[v, u]))
-            seen.setdefault(pair, []).append(rise(depth, y, x, axis) > JUMP)
-    parent = list(range(count))
-
-    def find(i: int) -> int:
-        while parent[i] != i:
-            i = parent[i]
-        return i
-
-    for (a, b), jumps in seen.items():
-        if sum(jumps) <= len(jumps) / 2:
-            parent[find(b)] = find(a)
-    names: dict[int, int] = {}
-    return np.array([names.setdefault(find(p), len(names)) for p in parts.ravel()]).reshape(ids.shape)
-
-
-@given(SCENES)
-def test_objects_are_their_definition(scene: tuple[np.ndarray, np.ndarray]) -> None:
-    depth, ids = scene
-    out = find_objects(depth, ids)
-    assert out.dtype == np.int64
-    assert np.array_equal(out, literal_objects(depth, ids))
-    assert np.array_equal(out, find_objects(depth.astype(np.float16), 9 - 2 * ids))  # only which ids are equal counts
-
-
-def test_a_box_is_one_object_and_the_wall_with_its_shadow_another() -> None:
-    depth, ids = box_before_a_wall()
-    expected = np.zeros((12, 16))
-    expected[4:8, 6:12] = 1
-    assert np.array_equal(find_objects(depth, ids), expected)
-    ids[4:8, 9:12] = 3  # two segments on the box
-    assert np.array_equal(find_objects(depth, ids), expected)
-    ids[4:8, 9:12] = 2  # with the shadow's number, elsewhere
-    assert np.array_equal(find_objects(depth, ids), expected)
+    assert np.array_equal(find_parts(ids), parts)
 
 
 def test_a_long_winding_part_is_one() -> None:
     ids = np.zeros((41, 41), int)
     ids[1::2] = 1
     ids[1::4, 0] = ids[3::4, -1] = 0
-    out = find_objects(np.where(ids, 1.0, 0.0), ids)
+    out = find_parts(ids)
     assert len(np.unique(out)) == 1 + 20
     assert (out[ids == 0] == 0).all()
 
@@ -230,10 +209,9 @@ PLANE, IDS = np.zeros((3, 4)), np.zeros((3, 4), int)
     ],
 )
 def test_scenes_that_are_refused(depth: Any, ids: Any, options: dict[str, Any], words: str) -> None:
-    for function in (find_occlusion_edges, find_objects):
-        with pytest.raises(OptionError) as caught:
-            function(depth, ids, **options)
-        assert words in str(caught.value)
+    with pytest.raises(OptionError) as caught:
+        measure_occlusion(depth, ids, **options)
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("relief", [0, np.inf, "deep"])

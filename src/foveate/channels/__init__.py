@@ -7,11 +7,12 @@ it in build.py.
 * build.py       which channels an image gets, and which method made each
 * visual.py      edge_on, edge_off, high_pass, low_pass, edge_distance
 * saliency.py    where an image is unlike itself (spectral residual)
-* segments.py    cluster_id, cluster_distance, cluster_size and boundary by KMeans, Slic, Seeds or any provider
+* segments.py    cluster_id, cluster_distance and cluster_size by KMeans, Slic, Seeds or any provider
+* objects.py     object_id and boundary: segments merged where they look alike
 * sam.py         Segment Anything's masks as a provider of segments (extra `[torch]`)
 * text.py        where there is writing: RapidOCR's detector (extra `[text]`), or strokes in rows
 * depth.py       Depth Anything V2 (extra `[torch]`)
-* geometry.py    normals, occlusion edges and objects, from depth and segments
+* geometry.py    normals and occlusion, from depth and segments
 * attention.py   fixations, a language model's attention and the dialogue so far, as planes
 * change.py      how far cells differ from those of another frame
 * components.py  connected components of a graph
@@ -26,8 +27,8 @@ from foveate.channels.attention import make_gaze_plane as make_gaze_plane
 from foveate.channels.depth import DepthModel as DepthModel
 from foveate.channels.depth import compute_depth_plane as compute_depth_plane
 from foveate.channels.geometry import compute_normals as compute_normals
-from foveate.channels.geometry import find_objects as find_objects
-from foveate.channels.geometry import find_occlusion_edges as find_occlusion_edges
+from foveate.channels.geometry import measure_occlusion as measure_occlusion
+from foveate.channels.objects import find_objects as find_objects
 from foveate.channels.sam import Sam as Sam
 from foveate.channels.segments import KMeans as KMeans
 from foveate.channels.segments import Seeds as Seeds

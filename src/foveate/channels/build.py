@@ -1,7 +1,7 @@
 """Which channels an image gets, and which method made each.
 
     fast       edges, frequencies, distance to edges, saliency
-    standard   fast, and segments with their borders
+    standard   fast, segments, and objects with their borders
     all        standard, and regions with writing
 
 or a list of names. Colours, positions and the embedding are always there; depth and what follows from it are computed
@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.channels.depth import DepthModel, compute_depth_plane
-from foveate.channels.geometry import compute_normals, find_objects, find_occlusion_edges
+from foveate.channels.geometry import compute_normals, measure_occlusion
+from foveate.channels.objects import find_objects
 from foveate.channels.saliency import compute_saliency
-from foveate.channels.segments import Provider, segment_image
+from foveate.channels.segments import Ids, Provider, Segments, mark_borders, segment_image
 from foveate.channels.text import Detector, find_text_regions
 from foveate.channels.visual import compute_visual_planes
 from foveate.core.checks import check_type
@@ -34,9 +35,10 @@ Floats = NDArray[np.float32]
 ChannelSet = Literal["fast", "standard", "all"]
 
 VISUAL = ("edge_on", "edge_off", "high_pass", "low_pass", "edge_distance")
-SEGMENTS = ("cluster_id", "cluster_distance", "cluster_size", "boundary")
+OBJECTS = ("object_id", "boundary")
+SEGMENTS = ("cluster_id", "cluster_distance", "cluster_size", *OBJECTS)
 NORMALS = ("normal_y", "normal_x", "normal_z")
-GEOMETRY = ("depth", *NORMALS, "occlusion", "object_id")
+GEOMETRY = ("depth", *NORMALS, "occlusion")
 CHANNEL_SETS: dict[str, tuple[str, ...]] = {
     "fast": (*VISUAL, "saliency"),
     "standard": (*VISUAL, "saliency", *SEGMENTS),
@@ -102,7 +104,7 @@ def build_planes(
         planes["saliency"] = compute_saliency(rgb, z.shape[:2])
     flat = bool((rgb == rgb[0, 0]).all())
     parts = None
-    if set(names) & {*SEGMENTS, "occlusion", "object_id"} and not flat:  # an image of one colour is one segment
+    if set(names) & {*SEGMENTS, "occlusion"} and not flat:  # an image of one colour is one segment
         parts = segment_image(rgb, np.asarray(z, np.float32), provider)
         planes |= parts.planes
         made |= dict.fromkeys(SEGMENTS, parts.provider)
@@ -113,14 +115,27 @@ def build_planes(
         near = planes["depth"] = compute_depth_plane(rgb, model)
         planes |= dict(zip(NORMALS, np.moveaxis(compute_normals(near), -1, 0), strict=True))
         if parts is not None:
-            ids = reduce_plane(parts.planes["cluster_id"], near.shape, "mode").astype(np.int64)
-            planes["occlusion"] = find_occlusion_edges(near, ids)
-            objects = find_objects(near, ids)
-            if objects.max() <= EVERY_NAME["object_id"].high:  # beyond that a texture cannot number them: neutral
-                planes["object_id"] = reduce_plane(objects.astype(np.float32), z.shape[:2], "mode")
+            ids = reduce_plane(parts.planes["cluster_id"], near.shape, "mode")
+            planes["occlusion"] = measure_occlusion(near, ids)
         made |= dict.fromkeys(GEOMETRY, f"{model.name} {model.revision}")
+        made["occlusion"] += ", as an amount"  # 0 and 1 in older files
+    if parts is not None and set(names) & set(OBJECTS):
+        objects, how = _find_objects(rgb, z, parts, getattr(provider, "masks", False), planes.get("depth"))
+        planes["object_id"] = objects.astype(np.float32)
+        planes["boundary"] = mark_borders(objects, (-(-rgb.shape[0] // 4), -(-rgb.shape[1] // 4)))
+        made |= dict.fromkeys(OBJECTS, parts.provider + how)
     kept = {name: plane for name, plane in planes.items() if name in names}
     return kept, {name: by for name, by in made.items() if name in kept}
+
+
+def _find_objects(
+    rgb: NDArray[np.uint8], z: NDArray[np.floating], parts: Segments, masks: bool, near: Floats | None
+) -> tuple[Ids, str]:
+    """Objects on the cells, and how they follow from segments, for `made_by`."""
+    if masks:
+        return parts.ids, ""
+    objects = find_objects(rgb, np.asarray(z, np.float32), parts.ids, near)
+    return objects, ", merged" if near is None else ", merged, apart where depth jumps"
 
 
 @lru_cache(maxsize=1)

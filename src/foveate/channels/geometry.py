@@ -1,16 +1,14 @@
-"""What follows from a depth plane: normals, the edges where one thing hides another, and objects made of segments.
+"""What follows from a depth plane: normals, and how much one thing hides of another.
 
 What is notable
 * Depth here is a plane in [0, 1] whose 1 is nearest (depth.py), or any other where larger is nearer. It has no unit, so
   slopes have none either: `relief` says how deep the range from 0 to 1 is taken to be.
-* A jump of depth alone is no occlusion edge (a rough surface has many), and a border of segments alone is none (a
-  shadow has one). Where both meet is one.
+* A jump of depth alone is no occlusion (a rough surface has many), and a border of segments alone is none (a shadow has
+  one). Where both meet is one.
 * Segments come from clustering or from masks, their borders from colours; depth comes from a model. The two are often
   one sample apart. So a jump at a border is the range of depth over four samples, two on each side.
-* Objects are found on parts, the 4-connected pieces of segments: a cluster's number in two places is two parts.
 
-Not covered: perspective (normals are those of parallel projection), depth jumps inside one segment (they split
-nothing), objects cut in two by something in front of them (they stay two).
+Not covered: perspective (normals are those of parallel projection), depth jumps inside one segment.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ def compute_normals(depth: ArrayLike, *, relief: float = 1.0) -> Floats:
             to 1 along the long side leans by 45 degrees.
     """
     relief = check_number("relief", relief, TINY, None)
-    plane = _check_depth(depth)
+    plane = check_depth(depth)
     scale = relief * max(plane.shape)  # samples a long side
     dy, dx = (np.gradient(plane, axis=axis) * scale if plane.shape[axis] > 1 else 0.0 for axis in (0, 1))
     half = 0.5 / np.sqrt(1 + np.square(dx) + np.square(dy))
@@ -59,15 +57,17 @@ def compute_normals(depth: ArrayLike, *, relief: float = 1.0) -> Floats:
     return out
 
 
-def find_occlusion_edges(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> Floats:
-    """Borders of segments across which depth jumps: [h, w] and [h, w] -> float32 [h, w] of 0 and 1.
+def measure_occlusion(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> Floats:
+    """How deep the step is behind which a sample goes on unseen: [h, w] and [h, w] -> float32 [h, w], 0 for none.
 
-    Two neighbouring samples (left and right, or above and below) of different segments are an occlusion edge if depth
-    varies by more than `jump` over four samples in a row: these two and the next one beyond each (clamped at the
-    border of the plane). Both samples are 1.
+    At the border between two neighbouring samples (left and right, or above and below) of different segments, the step
+    is the range of depth over four samples in a row: these two and the next one beyond each (clamped at the border of
+    the plane). One above `jump` is a jump: the farther of the two samples, by the sum of its own depth and that of the
+    one beyond it, is where something is hidden, and has the step as its value; of several, the largest. Where both are
+    as far, nothing is hidden.
 
     Args:
-        depth: finite, as from `compute_depth_plane`.
+        depth: finite, larger is nearer, as from `compute_depth_plane`: then values are at most 1.
         ids: whole numbers, one segment each, on the same grid.
         jump: of depth, above 0; the default is a tenth of a depth plane's range.
 
@@ -75,63 +75,48 @@ def find_occlusion_edges(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP
         OptionError: not two planes of one shape, ids that are not whole numbers, NaN, jump not above 0.
     """
     plane, segments = _check_planes(depth, ids)
+    limit = check_number("jump", jump, TINY, None, fix=f"leave it out for {JUMP}")
     out = np.zeros(plane.size, np.float32)
-    first, second, rises = _borders(plane, segments)
-    there = rises > _check_jump(jump)
-    out[first[there]] = out[second[there]] = 1
+    first, second, rises, nearer = _steps(plane, segments)
+    for hidden, side in ((second, nearer > 0), (first, nearer < 0)):
+        there = side & (rises > limit)
+        np.maximum.at(out, hidden[there], rises[there].astype(np.float32))
     return out.reshape(plane.shape)
 
 
-def find_objects(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> Ints:
-    """Segments merged to objects: [h, w] and [h, w] -> int64 [h, w], numbered from 0 by first appearance along rows.
+def find_jumps(depth: ArrayLike, ids: ArrayLike) -> tuple[Ints, Ints, Doubles]:
+    """Flat indices of neighbours in different segments, and the step of depth between them (`measure_occlusion`).
 
-    Parts (4-connected pieces of one segment) that share a border are one object if depth jumps at no more than half of
-    the pairs of samples along that border; `find_occlusion_edges` defines a jump. Merging is transitive: a floor that
-    meets a wall without a jump, and a box, joins all three.
-
-    Args and errors are those of `find_occlusion_edges`.
+    Raises OptionError as `measure_occlusion` does.
     """
-    plane, segments = _check_planes(depth, ids)
-    limit = _check_jump(jump)
-    parts = _parts(segments).ravel()
-    first, second, rises = _borders(plane, segments)
-    low, high = np.minimum(parts[first], parts[second]), np.maximum(parts[first], parts[second])
-    borders, which, lengths = np.unique(low * parts.size + high, return_inverse=True, return_counts=True)
-    jumps = np.bincount(which, weights=rises > limit, minlength=len(borders))
-    merged = borders[2 * jumps <= lengths]
-    objects = _number(int(parts.max()) + 1, merged // parts.size, merged % parts.size)
-    return objects[parts].reshape(plane.shape)
+    return _steps(*_check_planes(depth, ids))[:3]
 
 
-def _parts(ids: Ints) -> Ints:
-    """4-connected pieces of equal ids, numbered by first appearance: int64 [h, w]."""
+def find_parts(ids: Ints) -> Ints:
+    """4-connected pieces of equal ids, numbered by first appearance along the rows: int64 [h, w]."""
     starts = np.ones(ids.shape, bool)
     starts[:, 1:] = ids[:, 1:] != ids[:, :-1]
     runs = starts.cumsum().reshape(ids.shape) - 1  # along rows first: far fewer nodes than samples
     same = ids[:-1] == ids[1:]
-    return _number(int(runs[-1, -1]) + 1, runs[:-1][same], runs[1:][same])[runs]
+    roots = find_components(int(runs[-1, -1]) + 1, runs[:-1][same], runs[1:][same])
+    return np.unique(roots, return_inverse=True)[1][runs]
 
 
-def _borders(depth: Doubles, ids: Ints) -> tuple[Ints, Ints, Doubles]:
-    """Flat indices of neighbours in different segments, and the range of depth over the four samples around each."""
+def _steps(depth: Doubles, ids: Ints) -> tuple[Ints, Ints, Doubles, Doubles]:
+    """Flat indices of neighbours in different segments, the range of the four samples, how much nearer the first is."""
     index = np.arange(ids.size).reshape(ids.shape)
-    firsts, seconds, rises = [], [], []
+    found = []
     for values, numbers, where in ((depth, ids, index), (depth.T, ids.T, index.T)):
         line, at = np.nonzero(numbers[:, :-1] != numbers[:, 1:])
         four = [values[line, np.clip(at + step, 0, values.shape[1] - 1)] for step in (-1, 0, 1, 2)]
-        firsts.append(where[line, at])
-        seconds.append(where[line, at + 1])
-        rises.append(np.max(four, axis=0) - np.min(four, axis=0))
-    return np.concatenate(firsts), np.concatenate(seconds), np.concatenate(rises)
-
-
-def _number(count: int, first: Ints, second: Ints) -> Ints:
-    """Connected components of `count` nodes, numbered from 0 by their first node: int64 [count]."""
-    return np.unique(find_components(count, first, second), return_inverse=True)[1]
+        rises = np.max(four, axis=0) - np.min(four, axis=0)
+        found.append((where[line, at], where[line, at + 1], rises, (four[0] + four[1]) - (four[2] + four[3])))
+    first, second, rises, nearer = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return first, second, rises, nearer
 
 
 def _check_planes(depth: ArrayLike, ids: ArrayLike) -> tuple[Doubles, Ints]:
-    plane = _check_depth(depth)
+    plane = check_depth(depth)
     fix = "move ids with foveate.core.grid.reduce_plane(ids, depth.shape, 'mode'), depth with resize_map"
     segments = check_array("segment ids", ids, plane.shape, dtype=None, low=-MOST_IDS, high=MOST_IDS, fix=fix)
     whole = segments.astype(np.int64)
@@ -140,13 +125,10 @@ def _check_planes(depth: ArrayLike, ids: ArrayLike) -> tuple[Doubles, Ints]:
     return plane, whole
 
 
-def _check_depth(depth: ArrayLike) -> Doubles:
+def check_depth(depth: ArrayLike) -> Doubles:
+    """A plane as float64 [h, w]. Raises OptionError for anything else, NaN, and what is too large."""
     fix = "pass what compute_depth_plane returned, with holes filled; larger is nearer"
     plane = check_array("depth", depth, (None, None), dtype=np.float64, low=-HUGE, high=HUGE, fix=fix)
     if not plane.size:
         raise OptionError(f"depth of shape {list(plane.shape)}", expected="a plane [h, w], not empty", fix=fix)
     return plane
-
-
-def _check_jump(jump: float) -> float:
-    return check_number("jump", jump, TINY, None, fix=f"leave it out for {JUMP}")

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,8 @@ class Sam:
     stable: float = 0.95
     overlap: float = 0.7
     device: str | None = None
+
+    masks: ClassVar[bool] = True  # they are objects, and are not merged
 
     def __post_init__(self) -> None:
         if not check_type("checkpoint", self.checkpoint, str):

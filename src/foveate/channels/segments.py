@@ -46,7 +46,10 @@ FLAT = 1e-6  # an embedding that spreads less than this says nothing
 
 @runtime_checkable
 class Provider(Protocol):
-    """What makes segments: any callable object with a name."""
+    """What makes segments: any callable object with a name.
+
+    One whose segments are whole objects has a true attribute `masks`: then they are not merged (objects.py).
+    """
 
     @property
     def name(self) -> str: ...
@@ -204,8 +207,8 @@ class Segments(Frozen):
         ids: int64 [h, w], 0 to k - 1, k <= 50.
         sizes: float32 [k], share of the image in each segment.
         centroids: float32 [k, 2], mean (y, x) of its cells, relative to the image, in (0, 1).
-        planes: float32, read-only: "cluster_id", "cluster_size" and "cluster_distance" [h, w] (of the cell's centre to
-            its segment's centroid, in diagonals of the image); "boundary" [ceil(H/4), ceil(W/4)], see `mark_borders`.
+        planes: float32 [h, w], read-only: "cluster_id", "cluster_size" and "cluster_distance" (of the cell's centre to
+            its segment's centroid, in diagonals of the image).
     """
 
     provider: str
@@ -247,7 +250,6 @@ def segment_image(rgb: Bytes, features: Floats, provider: Provider | None = None
         "cluster_id": ids.astype(np.float32),
         "cluster_distance": (np.hypot(*away.T) / np.hypot(*size)).astype(np.float32).reshape(shape),
         "cluster_size": sizes[ids],
-        "boundary": mark_borders(ids, (-(-size[0] // 4), -(-size[1] // 4))),
     }
     return Segments(made_by.name, ids, sizes, centroids.astype(np.float32), ReadOnly(planes))
 
@@ -258,7 +260,7 @@ def merge_smallest(ids: NDArray[np.integer], most: int = MOST) -> Ids:
     While there are more, the smallest segment (of equal ones, the last along the rows) goes to the segment with the
     nearest centroid, distances in cells; of two as near, the larger one.
     """
-    ids = _number_by_size(ids)
+    ids = number_by_size(ids)
     h, w = ids.shape
     counts = np.bincount(ids.ravel()).astype(np.float64)
     place = Grid(h, w, h, w).centres().astype(np.float64)
@@ -273,7 +275,7 @@ def merge_smallest(ids: NDArray[np.integer], most: int = MOST) -> Ids:
         goes[goes == least] = near
         counts[near], sums[near] = counts[near] + counts[least], sums[near] + sums[least]
         counts[least] = 0
-    return _number_by_size(goes[ids])
+    return number_by_size(goes[ids])
 
 
 def mark_borders(ids: NDArray[np.integer], shape: tuple[int, int]) -> Floats:
@@ -289,7 +291,8 @@ def mark_borders(ids: NDArray[np.integer], shape: tuple[int, int]) -> Floats:
     return out
 
 
-def _number_by_size(ids: NDArray[np.integer]) -> Ids:
+def number_by_size(ids: NDArray[np.integer]) -> Ids:
+    """Any ids [h, w] -> 0 to k - 1, the largest first; of equal ones, the one that comes first along the rows."""
     _, first, inverse, counts = np.unique(ids, return_index=True, return_inverse=True, return_counts=True)
     order = np.lexsort((first, -counts))
     rank = np.empty(len(order), np.int64)

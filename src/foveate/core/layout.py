@@ -106,7 +106,7 @@ CHANNELS: tuple[Channel, ...] = (
     _unit("attention_prev", "cell", "mean", 0.0, "attention of the language model, in the layer before attention_now"),
     _unit("attention_now", "cell", "mean", 0.0, "attention of the language model from its answer, in a late layer"),
     _unit("gaze", "cell", "mean", 0.0, "an eye tracker's fixations"),
-    _mask("boundary", "borders of segments"),
+    _mask("boundary", "borders of objects"),
     _mask("text", "regions with writing"),
 )
 
@@ -129,8 +129,10 @@ KNOWN_EXTRAS: tuple[Channel, ...] = (
     _unit("normal_y", "quarter", "mean", 0.5, "surface normal, down; 0.5 is none"),
     _unit("normal_x", "quarter", "mean", 0.5, "surface normal, right; 0.5 is none"),
     _unit("normal_z", "quarter", "mean", 1.0, "surface normal, towards the camera"),
-    _mask("occlusion", "borders of segments across which depth jumps"),
-    Channel("object_id", "cell", "nearest", "mode", 0.0, 2047.0, 0.0, "segments without a depth jump between them"),
+    _unit("occlusion", "quarter", "max", 0.0, "how much nearer what hides the rest of this is; 0 nothing does"),
+    Channel(
+        "object_id", "cell", "nearest", "mode", 0.0, 2047.0, 0.0, "number of the object: merged segments, or masks"
+    ),
     Channel("flow_y", "cell", "linear", "mean", float("-inf"), float("inf"), 0.0, "motion down, pixels a frame"),
     Channel("flow_x", "cell", "linear", "mean", float("-inf"), float("inf"), 0.0, "motion right, pixels a frame"),
 )

@@ -186,8 +186,8 @@ class Frame(Frozen):
         `Texture.error_bound` is about compression; what propagation does to features is in `confidence`.
         """
         fresh = compute_visual_planes(self.rgb) if set(VISUAL) & set(self._names) else {}
-        if "boundary" in self._names and self._texture.has("cluster_id"):
-            ids = self._texture.channel("cluster_id", warn=False).astype(np.int64)
+        if "boundary" in self._names and self._texture.has("object_id"):
+            ids = self._texture.channel("object_id").astype(np.int64)
             fresh = {**fresh, "boundary": mark_borders(ids, native_shape("quarter", self._texture.grid))}
         planes = {name: plane.astype(np.float16) for name, plane in fresh.items() if name in self._names}
         return replace(self._texture, planes={**self._texture.planes, **planes}) if planes else self._texture

@@ -1,0 +1,165 @@
+"""Objects of an image: neighbouring segments that look alike, merged.
+
+A segment is a superpixel, about 50 an image: a wall has many borders that are not there. Objects are merged from
+the parts (4-connected pieces) of segments, the two most alike neighbours first, as long as
+
+    (|mean - mean'| + mean over their common border of |x - x'|) / 2 <= ALIKE
+
+holds for two, where x of a cell is (Lab / 80, z / spread), `spread` the root mean square distance of the image's own z
+from their mean, and each pair of cells on both sides of the border counts. The means say what the two are, the border
+whether there is one: a sky that pales has far ends that differ and no border in between. This is the greedy merging of
+region adjacency graphs (as in Arbelaez et al., "Contour Detection and Hierarchical Image Segmentation", TPAMI 2011,
+section 4); the weights and ALIKE were chosen on one half of COCO128, `python -m benchmarks objects` has the other.
+
+With depth, two neighbours stay apart where depth jumps along more than half of their border, however alike they are.
+
+What is notable
+* Masks are objects already: a provider of segments with `masks = True` (Sam) is taken at its word.
+* Nothing is random; of two pairs as much alike, the one whose parts come first along the rows is merged.
+
+Not covered: a thing of several colours (a dressed person) is mostly several objects, two alike that touch are one, and
+one that something else cuts in two is two.
+"""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from foveate.channels.components import find_components
+from foveate.channels.geometry import JUMP, TINY, check_depth, find_jumps, find_parts
+from foveate.channels.segments import FLAT, Bytes, Doubles, Floats, Ids, number_by_size
+from foveate.core.checks import check_array, check_number
+from foveate.core.grid import reduce_plane, resize_map
+from foveate.core.image import check_rgb
+
+ALIKE = 0.65
+COLOUR = 80.0  # CIE Lab: as much as the embedding's own spread
+SPECKS = 2000  # a part of that share of the image is merged at once, by its border alone: the same, in half the time
+MOST_PARTS = 256  # beyond that so are larger ones, until there are no more than that: noise, and very fine grids
+STEPS = 4096  # of a unit of x: whole numbers add up to the same in any order
+
+
+def find_objects(
+    rgb: Bytes,
+    features: Floats,
+    ids: NDArray[np.integer],
+    depth: ArrayLike | None = None,
+    *,
+    alike: float = ALIKE,
+    jump: float = JUMP,
+) -> Ids:
+    """Segments merged to objects: int64 [h, w], 0 is the largest; of equal ones, the first along the rows.
+
+    Args:
+        rgb: uint8 [H, W, 3]. features: float32 [h, w, r]; r may be 0.
+        ids: whole numbers [h, w], a segment each.
+        depth: a plane of any size over the image, larger is nearer; None merges by look alone.
+        alike: how different two may be that are merged, from 0; larger gives fewer objects.
+        jump: of depth, above 0 (see `geometry.measure_occlusion`).
+
+    Raises:
+        ImageArrayError, OptionError: not as said.
+    """
+    check_rgb(rgb)
+    features = check_array("features", features, (None, None, None), fix="use the encoder's grid")
+    shape = (features.shape[0], features.shape[1])
+    numbers: Ids = check_array("segment ids", ids, shape, dtype=np.int64, low=0, fix="pass Segments.ids")
+    check_number("alike", alike, 0, None, fix=f"leave it out for {ALIKE}")
+    check_number("jump", jump, TINY, None, fix=f"leave it out for {JUMP}")
+    points = _describe(rgb, features)
+    few = numbers.size // SPECKS
+    parts = _absorb(find_parts(numbers), points, few)
+    while parts.max() >= MOST_PARTS:
+        few = 2 * few + 1
+        parts = _absorb(parts, points, few)
+    count = int(parts.max()) + 1
+    apart = None if depth is None else _count_jumps(parts, count, depth, jump)
+    return number_by_size(_merge(points, parts.ravel(), _borders(parts), count, alike, apart)[parts])
+
+
+def _describe(rgb: Bytes, features: Floats) -> Doubles:
+    """x of each cell, in whole numbers: float64 [h * w, 3 + r]."""
+    h, w, r = features.shape
+    lab = cv2.cvtColor(np.clip(resize_map(rgb, (h, w)) / 255, 0, 1), cv2.COLOR_RGB2LAB).reshape(h * w, 3)
+    mind = features.reshape(h * w, r).astype(np.float64)
+    mind -= mind.mean(0)
+    spread = np.sqrt((mind**2).sum(1).mean())
+    mind = mind / spread if spread > FLAT else np.zeros_like(mind)
+    return np.round(np.concatenate([lab / COLOUR, mind], 1, dtype=np.float64) * STEPS)
+
+
+def _borders(parts: Ids) -> tuple[Ids, Ids]:
+    """Flat indices of neighbouring cells in different parts: below and above, right and left."""
+    index = np.arange(parts.size).reshape(parts.shape)
+    pairs = ((index[:-1], index[1:]), (index[:, :-1], index[:, 1:]))
+    first, second = (np.concatenate([pair[i].ravel() for pair in pairs]) for i in (0, 1))
+    differ = parts.ravel()[first] != parts.ravel()[second]
+    return first[differ], second[differ]
+
+
+def _absorb(parts: Ids, points: Doubles, few: int) -> Ids:
+    """Each part of at most `few` cells goes to the neighbour with the faintest pair of cells between them."""
+    flat = parts.ravel()
+    first, second = _borders(parts)
+    between = ((points[first] - points[second]) ** 2).sum(1)
+    first, second = (np.concatenate(pair) for pair in ((flat[first], flat[second]), (flat[second], flat[first])))
+    order = np.lexsort((second, np.concatenate([between, between]), first))
+    small, at = np.unique(first[order], return_index=True)
+    goes = np.bincount(flat)[small] <= few
+    return find_parts(find_components(int(flat.max()) + 1, small[goes], second[order][at[goes]])[parts])
+
+
+def _count_jumps(parts: Ids, count: int, depth: ArrayLike, jump: float) -> Doubles:
+    """For each two parts, at how many places more of their border depth jumps than not: float64 [count, count]."""
+    plane = check_depth(depth)
+    fine = reduce_plane(parts.astype(np.float32), (plane.shape[0], plane.shape[1]), "mode").astype(np.int64)
+    first, second, rises = find_jumps(plane, fine)
+    return _table(fine.ravel()[first], fine.ravel()[second], np.where(rises > jump, 1.0, -1.0), count)
+
+
+def _table(first: Ids, second: Ids, values: Doubles, count: int) -> Doubles:
+    """Sums of values by pair, both ways round: float64 [count, count]."""
+    sums: Doubles = np.bincount(first * count + second, values, count * count).reshape(count, count)
+    return np.asarray(sums + sums.T, np.float64)
+
+
+def _merge(
+    points: Doubles, parts: Ids, borders: tuple[Ids, Ids], count: int, alike: float, apart: Doubles | None
+) -> Ids:
+    """The object of each part, named after its lowest part: int64 [count]."""
+    first, second = borders
+    steps = np.round(np.sqrt(((points[first] - points[second]) ** 2).sum(1)))
+    lengths = _table(parts[first], parts[second], np.ones(len(first)), count)
+    contrasts = _table(parts[first], parts[second], steps, count)
+    sizes = np.bincount(parts, minlength=count).astype(np.float64)
+    sums = np.stack([np.bincount(parts, column, count) for column in points.T], 1)
+    means = sums / sizes[:, None]
+    tables = (lengths, contrasts) if apart is None else (lengths, contrasts, apart)
+
+    unlike = np.full((count, count), np.inf)
+
+    def compare(a: Ids | int, b: Ids) -> None:
+        """Of pairs that touch."""
+        away = np.sqrt(((means[a] - means[b]) ** 2).sum(1)) + contrasts[a, b] / lengths[a, b]
+        unlike[a, b] = unlike[b, a] = away if apart is None else np.where(apart[a, b] > 0, np.inf, away)
+
+    compare(*np.nonzero(lengths))
+    goes = np.arange(count)
+    for _ in range(count - 1):
+        a, b = divmod(int(unlike.argmin()), count)  # a < b: the table is symmetric
+        if unlike[a, b] > 2 * alike * STEPS:
+            break
+        goes[goes == b] = a
+        sizes[a], sums[a] = sizes[a] + sizes[b], sums[a] + sums[b]
+        means[a] = sums[a] / sizes[a]
+        for table in tables:
+            table[a] += table[b]
+            table[b], table[:, b] = 0, 0
+            table[a, a] = 0
+            table[:, a] = table[a]
+        for gone in (a, b):
+            unlike[gone], unlike[:, gone] = np.inf, np.inf
+        compare(a, np.flatnonzero(lengths[a]))
+    return goes
