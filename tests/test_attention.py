@@ -254,7 +254,7 @@ def test_attention_that_is_refused(weights: Any, options: dict[str, Any], words:
 
 
 @given(st.lists(st.integers(0, 10), min_size=1, max_size=6), st.floats(0, 1))
-def test_the_dialogue_is_an_exponential_mean(turns: list[int], decay: float) -> None:
+def test_turns_of_the_dialogue_fade(turns: list[int], decay: float) -> None:
     plane = np.zeros((2, 3), np.float32)
     maps = [np.random.default_rng(seed).random((2, 3)) for seed in turns]
     for now in maps:
@@ -263,7 +263,7 @@ def test_the_dialogue_is_an_exponential_mean(turns: list[int], decay: float) -> 
         assert plane.min() >= 0
         assert plane.max() <= 1
     n = len(maps)
-    literal = sum((1 - decay) * decay ** (n - 1 - i) * now for i, now in enumerate(maps))
+    literal = np.max([decay ** (n - 1 - i) * now for i, now in enumerate(maps)], 0)
     assert np.allclose(plane, literal, atol=1e-5)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foveate.core.errors import OptionError, QueryError
+import foveate
+from foveate import Texture
+from foveate.core.errors import QueryError
 from foveate.relevance.dialogue import GoesBack, goes_back, prior_weight_for
-from foveate.relevance.passes import add_to_history
+from foveate.relevance.passes import add_dialogue, shared_map
 
 QUESTIONS: dict[GoesBack, tuple[str, ...]] = {
     "wholly": (
@@ -43,11 +45,13 @@ def test_texts_that_are_no_questions() -> None:
     assert prior_weight_for("?", 0.6) == 1.0  # nothing to look for but what the dialogue was about
 
 
-def test_history_decays_and_survives_a_question_that_found_nothing() -> None:
-    first, second = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)[::-1]
-    once = add_to_history(None, first, 0.25)
-    assert (once == first).all()
-    assert np.allclose(add_to_history(once, second, 0.25), 0.25 * first + 0.75 * second)
-    assert add_to_history(once, np.zeros_like(first), 0.25) is once
-    with pytest.raises(OptionError):
-        add_to_history(once, second, 1.5)
+def test_history_is_what_the_phrases_share(texture: Texture) -> None:
+    one = foveate.score(texture, "a child")
+    assert shared_map(one) is one.map
+    both = foveate.score(texture, "a child, broccoli")
+    shared = shared_map(both)
+    assert shared.max() == pytest.approx(both.map.max())
+    literal = both.map * np.sqrt(np.prod([np.maximum(part, 0.02) for part in both.parts.values()], 0))
+    assert np.allclose(shared, literal * both.map.max() / literal.max(), atol=1e-5)
+    twice = add_dialogue(add_dialogue(texture, one, decay=0.5), both, decay=0.5)
+    assert np.allclose(twice.channel("history"), np.maximum(0.5 * one.map, shared), atol=2e-3)

@@ -222,14 +222,15 @@ def _replace_sinks(tokens: Doubles) -> Doubles:
 
 
 def accumulate(previous: ArrayLike, now: ArrayLike, decay: float) -> Floats:
-    """The dialogue so far: decay * previous + (1 - decay) * now, float32 in [0, 1] of the planes' shape.
+    """The dialogue so far: the larger of decay * previous and now, float32 in [0, 1] of the planes' shape.
 
-    After n turns the attention of turn i weighs (1 - decay) * decay^(n - i). Start with a plane of 0.
+    After n turns the attention of turn i weighs decay^(n - i). The latest turn keeps its height: a mean would lower it,
+    and with it the trust in the plane. Start with a plane of 0.
 
     Args:
         previous: what this returned for the last turn, in [0, 1].
         now: attention or relevance of this turn, in [0, 1], on the same grid.
-        decay: how much stays of a turn, 0 (only this turn) to 1 (only what was).
+        decay: how much stays of a turn, 0 (only this turn) to 1 (all that was).
 
     Raises:
         OptionError: planes of different shapes, values outside [0, 1] or NaN, decay outside [0, 1].
@@ -238,4 +239,4 @@ def accumulate(previous: ArrayLike, now: ArrayLike, decay: float) -> Floats:
     before = check_array("previous", previous, None, dtype=np.float64, low=0, high=1, fix=TENSORS)
     fix = "foveate.core.grid.resize_map(plane, shape) moves a plane to another grid"
     after = check_array("now", now, before.shape, dtype=np.float64, low=0, high=1, fix=fix)
-    return np.asarray(share * before + (1 - share) * after, np.float32)
+    return np.asarray(np.maximum(share * before, after), np.float32)

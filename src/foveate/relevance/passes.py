@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from foveate.channels.attention import accumulate
-from foveate.core.checks import check_number, check_type
+from foveate.core.checks import check_type
 from foveate.core.errors import ChannelError, QueryError
 from foveate.core.layout import EVERY_NAME
 from foveate.encoders.load import match_encoder
@@ -33,6 +33,7 @@ from foveate.texture.texture import Texture
 
 HISTORY = "history"
 DECAY = 0.3  # of what was, how much stays a question later
+FLOOR = 0.02  # of a phrase in the mean of all: lower, and one phrase that is nowhere takes all others with it
 
 
 def add_map(texture: Texture, relevance: Relevance, name: str = "pass_1") -> Texture:
@@ -111,26 +112,28 @@ def _with_words(texture: Texture, maps: Mapping[str, Floats], query: str) -> Tex
 
 
 def add_dialogue(texture: Texture, relevance: Relevance, decay: float = DECAY) -> Texture:
-    """Add a question to the dialogue so far: history <- decay old + (1 - decay) new. Raises OptionError.
+    """Add a question to the dialogue so far: history <- max(decay history, what the question is about).
 
-    The first question is the history as it is.
+    Raises OptionError for a decay outside [0, 1].
     """
     _check(texture, relevance)
-    before = texture.channel(HISTORY) if texture.has(HISTORY) else None
-    return texture.with_channel(
-        HISTORY, add_to_history(before, relevance.on(texture.grid).map, decay), made_by=f"dialogue, decay {decay:g}"
-    )
+    plane = accumulate(texture.channel(HISTORY, warn=False), shared_map(relevance.on(texture.grid)), decay)
+    return texture.with_channel(HISTORY, plane, made_by=f"dialogue, decay {decay:g}")
 
 
-def add_to_history(before: Floats | None, now: Floats, decay: float) -> Floats:
-    """Maps of a dialogue so far and of its next question, [h, w] in [0, 1] -> with it. Raises OptionError.
+def shared_map(relevance: Relevance) -> Floats:
+    """What all phrases of a question agree on, float32 [h, w] in [0, 1], as high as its map: for later questions.
 
-    A map of 0 leaves the history as it is: that question found nowhere to look.
+    "What shape is around the letter k" raises every shape; where its phrases meet is the one that a later "it" means.
+    The map times the phrases' geometric mean with a floor: where phrases meet nowhere, each of their things stays. Of
+    one phrase, or where words were read, it is the map.
     """
-    check_number("decay", decay)
-    if before is None or not now.any():
-        return now if before is None else before
-    return accumulate(before, now, decay)
+    if len(relevance.parts) < 2 or relevance.words:
+        return relevance.map
+    logs = [np.log(np.maximum(part, FLOOR)) for part in relevance.parts.values()]
+    shared = relevance.map * np.exp(sum(logs) / np.float32(len(logs)))
+    highest = float(shared.max())
+    return shared * np.float32(relevance.map.max() / highest) if highest > 0 else relevance.map
 
 
 def _with_plane(texture: Texture, name: str, plane: Floats, query: str, about: str) -> Texture:

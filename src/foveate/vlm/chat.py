@@ -6,8 +6,8 @@
 
 * Earlier questions and answers stay in the prompt; earlier selections do not. Every round chooses from all tokens, so
   what one round dropped is there for the next.
-* What rounds found is kept as planes: `history`, the maps of earlier questions with decay, and, of models that return
-  their attention, `attention_prev` and `attention_now`: where the last answer looked, in two layers.
+* What rounds found is kept as planes: `history`, what earlier questions were about, with decay (`shared_map`); and, of
+  models that return their attention, `attention_prev` and `attention_now`: where the last answer looked, in two layers.
 * A question that refers back ("is it open?", "and its wheels?") takes the history as a prior; one that names a thing
   of its own does not (relevance/dialogue.py).
 * A chat is the one thing here that changes with time, as `video.Stream` is; each round is computed from values. It
@@ -23,12 +23,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.channels.attention import accumulate
 from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import OptionError
 from foveate.relevance.dialogue import prior_weight_for
 from foveate.relevance.passes import DECAY as DECAY
 from foveate.relevance.passes import HISTORY as HISTORY
-from foveate.relevance.passes import add_to_history
+from foveate.relevance.passes import shared_map
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.encoded import Answer, EncodedImage, OfModel, Prepared
@@ -106,7 +107,8 @@ class Chat(OfModel):
         Args:
             prior_weight: of the dialogue so far in a question that refers to it and names something besides, 0 to 1.
                 One that names nothing goes by the dialogue alone.
-            decay: how much of the history stays when a question is added, 0 (only the last one) to 1.
+            decay: how much of the history stays when a question that names a thing is added, 0 (only that) to 1. One
+                that goes back is about the same thing, and leaves the history as it is.
             follow: the plane that such questions go by: "history", or "attention_now" or "attention_prev" where the
                 model returns its attention.
             layers: of the language model, whose attention becomes attention_prev and attention_now; negative numbers
@@ -163,7 +165,7 @@ class Chat(OfModel):
         if self._attends:
             keywords |= {"output_attentions": True, "return_dict_in_generate": True}
         (answer,) = self._vlm.answers([prepared], keywords)
-        self._planes = self._add(answer)
+        self._planes = self._add(answer, weight)
         length = int(prepared.text["input_ids"].shape[1])
         self.turns = (*self.turns, Turn(question, answer.text, answer.tokens, length, weight))
         return answer
@@ -201,16 +203,17 @@ class Chat(OfModel):
                 how |= {"prior": planes if len(planes) > 1 else planes[0], "prior_weight": weight}
         return self._vlm.prepare(images, question, **how), weight
 
-    def _add(self, answer: Answer) -> Planes:
-        """The planes after a round."""
-        textures, before = self.encoded.textures, self._planes.get(HISTORY)
-        maps = [r.on(texture.grid).map for r, texture in zip(answer.relevance, textures, strict=True)]
-        old = [None] * len(maps) if before is None else before
-        planes = {HISTORY: tuple(add_to_history(a, b, self._decay) for a, b in zip(old, maps, strict=True))}
-        if answer.attention is None:
-            return planes
-        for name, layer in zip(ATTENTION, self._layers, strict=True):
-            planes[name] = attention_planes(self.encoded, answer, layer)
+    def _add(self, answer: Answer, weight: float) -> Planes:
+        """The planes after a round, in which the dialogue had this weight."""
+        history, textures = self._planes.get(HISTORY), self.encoded.textures
+        if history is None or not weight:  # a question that goes back is still about the same thing
+            maps = [shared_map(r.on(t.grid)) for r, t in zip(answer.relevance, textures, strict=True)]
+            old = [np.zeros_like(plane) for plane in maps] if history is None else history
+            history = tuple(accumulate(*each, self._decay) for each in zip(old, maps, strict=True))
+        planes = {HISTORY: history}
+        if answer.attention is not None:
+            for name, layer in zip(ATTENTION, self._layers, strict=True):
+                planes[name] = attention_planes(self.encoded, answer, layer)
         return planes
 
 
