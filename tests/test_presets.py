@@ -15,7 +15,6 @@ from foveate.core.errors import ChannelError, MissingExtraError, OptionError
 from foveate.reading.words import Word
 from foveate.relevance.fusion import Scoring
 from foveate.relevance.presets import PRESETS, PresetName, find_preset, preset_of, remember_preset
-from foveate.video import stream
 from tests.conftest import PHOTOS
 
 BUS = PHOTOS / "yellow_bus.jpg"
@@ -38,10 +37,9 @@ def test_the_table_names_keywords_that_there_are() -> None:
         assert set(preset.encoding) <= set(inspect.signature(foveate.encode).parameters)
         assert set(preset.scoring) <= set(Scoring.__annotations__)
         assert set(preset.allocating) <= set(inspect.signature(foveate.allocate).parameters)
-        assert set(preset.following) <= set(inspect.signature(stream).parameters)
     assert find_preset(None) is find_preset("medium")
     medium = find_preset("medium")
-    assert not any((medium.encoding, medium.scoring, medium.allocating, medium.following))
+    assert not any((medium.encoding, medium.scoring, medium.allocating))
 
 
 def test_medium_is_the_default(plain: Texture) -> None:

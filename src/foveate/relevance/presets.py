@@ -37,7 +37,6 @@ class Preset:
     Attributes:
         about: in a few words, for messages and tables.
         encoding, scoring, allocating: keywords of `encode`, `score` and `allocate`.
-        following: keywords of `foveate.video.stream` about time.
     """
 
     name: PresetName
@@ -45,7 +44,6 @@ class Preset:
     encoding: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))
     scoring: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))
     allocating: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))
-    following: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))
 
 
 def _preset(name: PresetName, about: str, **keywords: dict[str, Any]) -> Preset:
@@ -60,7 +58,6 @@ PRESETS: Mapping[str, Preset] = ReadOnly(
                 "static",
                 "stills: every plane of a picture but depth, none of time",
                 encoding={"channels": FOUND},
-                following={"blend": 0.0, "smoothing": 0.0, "hysteresis": 0.0},
             ),
             _preset("video", "frames of a clip", encoding={"channels": "standard"}),
             _preset(

@@ -34,6 +34,7 @@ from foveate.reading.words import Words
 from foveate.relevance.allocate import BEST, Allocation, Budget
 from foveate.relevance.negatives import query_metric_of
 from foveate.relevance.policies import Policy
+from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
 from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.basis import Basis, Metric, extended, inward, rounded_up
 from foveate.texture.texture import Texture
@@ -62,6 +63,7 @@ from foveate.video.temporal import (
     select_changed,
     smooth_relevance,
     update_fixation,
+    update_gaze,
 )
 from foveate.video.words import Writing, follow, read_frame, words_now
 
@@ -70,7 +72,7 @@ NEW, EXTRA = 1.5, 8  # a part of which compression leaves out this much more tha
 READ_EVERY = 2.0  # seconds of the clip
 MOST_LAYERS = 8  # each costs its own flow in every frame
 SEGMENTS_LAST = 30  # frames; then they are made again even where no frame was encoded
-FRESH = ("saliency", "motion", "flow_y", "flow_x", "prev_relevance", "prev_saliency", "fixation")
+FRESH = ("saliency", "motion", "flow_y", "flow_x", "prev_relevance", "prev_saliency", "fixation", "gaze")
 LATER = (*VISUAL, "boundary")  # made of the frame itself when `Frame.texture` is read
 
 
@@ -94,6 +96,8 @@ class StreamSettings:
     changed: float = CHANGED
     reader: WordReader | None = None
     read_every: float = READ_EVERY
+    preset: PresetName | None = None
+    scoring: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))  # keywords of `score`, over the preset's
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +126,8 @@ class State(Frozen):
     part_age: int  # frames since parts were last encoded again
     side: float | None  # working size of the encoder for a whole frame; None until a part has to be encoded
     writing: Writing | None = None  # what was last read; None where nobody reads
+    gaze: Floats | None = None  # [h, w]; None as long as nobody looked
+    time: float = 0.0  # of the frame, in seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,6 +214,7 @@ class StepInput:
     settings: StreamSettings
     view: View
     time: float
+    gaze: tuple[float, float] | None = None
 
 
 def step(
@@ -218,6 +225,7 @@ def step(
     settings: StreamSettings,
     flow: Floats | None = None,
     time: float = 0.0,
+    gaze: tuple[float, float] | None = None,
 ) -> tuple[State, Frame]:
     """The next frame. Index, time and seconds of the frame are the caller's to fill in.
 
@@ -229,9 +237,10 @@ def step(
         settings: see StreamSettings.
         flow: the true flow to the frame before, in samples of the views, where the caller knows it (then nothing counts
             as uncovered); None asks the flow model, in both directions.
-        time: of the frame in seconds, for `settings.read_every`.
+        time: of the frame in seconds, for `settings.read_every` and a gaze that fades.
+        gaze: where somebody looks, (y, x) in pixels of the picture; None for nowhere.
     """
-    given = StepInput(rgb, name, queries, settings, make_view(rgb), time)
+    given = StepInput(rgb, name, queries, settings, make_view(rgb), time, gaze)
     if before is None or (before.texture.grid.height, before.texture.grid.width) != rgb.shape[:2]:
         return _encode_keyframe(given, "first")
     uncovered = np.zeros(given.view.shape, bool)
@@ -300,6 +309,7 @@ def _encode_keyframe(
         names = [channel for channel in names if channel != "text"]  # the boxes of its words are that channel
     picture, rank, long_side = Picture(rgb, None, given.name), settings.rank, settings.long_side
     texture = build_texture(picture, dense, settings.encoder, names, rank=rank, long_side=long_side)
+    texture = remember_preset(texture, settings.preset)
     after = State(
         texture=texture,
         basis=texture.basis,
@@ -392,6 +402,11 @@ def _make_texture(given: StepInput, state: State, features: Field, planes: dict[
     return texture.with_words(words_now(state.writing))
 
 
+def _prior(settings: StreamSettings) -> str | None:
+    """The plane that is mixed into every map."""
+    return fill(find_preset(settings.preset).scoring, **settings.scoring).get("prior")
+
+
 def _answer(
     given: StepInput,
     state: State,
@@ -405,7 +420,7 @@ def _answer(
     grid, settings = state.texture.grid, given.settings
     planes = {"saliency": compute_saliency(state.view.rgb, grid.shape)}
     old: dict[str, PastAnswer] = {}
-    fixation = state.fixation
+    fixation, gaze = state.fixation, None if before is None else before.gaze
     if before is not None and motion is not None:
         old = {one.query: one for one in before.answers}
         fixation = np.clip(motion.propagate(before.fixation), 0, 1)
@@ -416,12 +431,21 @@ def _answer(
             planes["prev_relevance"] = np.clip(motion.propagate(top), 0, 1)
             planes["prev_saliency"] = np.clip(motion.propagate(next(iter(old.values())).relevance.saliency), 0, 1)
         planes["fixation"] = fixation
+        gaze = None if gaze is None else motion.propagate(gaze)
+    if gaze is not None or given.gaze is not None or _prior(settings) == "gaze":
+        none = np.zeros(grid.shape, np.float32)
+        passed = 0.0 if before is None else given.time - before.time
+        planes["gaze"] = gaze = update_gaze(none if gaze is None else gaze, passed, given.gaze, grid)
     texture = _make_texture(given, state, features, planes)
     options: dict[str, Any] = {"floor": settings.floor, "policy": settings.policy, "window": settings.window}
+    scoring = {"encoder": settings.encoder, **settings.scoring}
+    prior = _prior(settings)
+    if prior is not None and not (texture.has(prior) and texture.channel(prior).any()):
+        scoring["prior"] = None  # the first frame has none before it, and nobody looked yet
     look_now = describe_cells(state.view.rgb, grid)
     kept, new, answers = [], [], []
     for query in given.queries:
-        relevance, earlier = score(texture, query, encoder=settings.encoder), old.get(query)
+        relevance, earlier = score(texture, query, **scoring), old.get(query)
         kept_before = None
         if earlier is not None and motion is not None:
             relevance = smooth_relevance(relevance, earlier.relevance, motion, settings.smoothing)
@@ -434,7 +458,7 @@ def _answer(
         answers.append(PastAnswer(query, relevance, chosen.mask, sent))
     if kept:
         fixation = update_fixation(fixation, np.any([one.mask for one in kept], 0))
-    after = replace(state, answers=tuple(answers), fixation=fixation)
+    after = replace(state, answers=tuple(answers), fixation=fixation, gaze=gaze, time=given.time)
     frame = Frame(
         index=0,
         time=0.0,

@@ -19,18 +19,31 @@ import numpy as np
 
 from foveate.channels.build import ChannelSet, select_channels
 from foveate.channels.change import CHANGED
-from foveate.core.checks import check_int, check_number, check_type
-from foveate.core.errors import BudgetError, OptionError, QueryError, VideoError
+from foveate.core.checks import check_choice, check_int, check_number, check_type
+from foveate.core.errors import BudgetError, ChannelError, OptionError, QueryError, VideoError
+from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.reading.read import ReadBy, choose_reader
 from foveate.relevance.allocate import BEST, Budget, check_floor
 from foveate.relevance.policies import Policy
+from foveate.relevance.presets import PresetName, fill, find_preset
 from foveate.relevance.query import prepare
 from foveate.video.decode import ClipSource, VideoClip, open_clip
 from foveate.video.flow import Dis, FlowModel
 from foveate.video.refresh import Refresh
-from foveate.video.step import BLEND, HYSTERESIS, READ_EVERY, SMOOTHING, Frame, State, StreamSettings, step
+from foveate.video.step import (
+    BLEND,
+    FRESH,
+    HYSTERESIS,
+    LATER,
+    READ_EVERY,
+    SMOOTHING,
+    Frame,
+    State,
+    StreamSettings,
+    step,
+)
 
 
 class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
@@ -45,6 +58,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         self.clip = clip
         self._settings = settings
         self._state: State | None = None
+        self._gaze: tuple[float, float] | None = None
         self.ask(queries)
 
     def ask(self, queries: str | Sequence[str]) -> None:
@@ -63,18 +77,51 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
             prepare(self._settings.encoder, text)
         self.queries, self._one = texts, one
 
-    def __next__(self) -> Frame:
-        started = time.perf_counter()
+    def gaze(self, y: float | None, x: float | None = None) -> None:
+        """Somebody looks at (y, x) from the next frame on, until the next call; `gaze(None)`: nowhere, or away.
+
+        It is the channel "gaze" of the frames' textures: 1 there, and a trail that follows the motion and loses half of
+        its weight in half a second. Maps go by it with preset="gaze" or prior="gaze".
+
+        Args:
+            y, x: pixels of the pictures as they are read, continuous: (0.5, 0.5) is the centre of the first. Of arrays
+                the size is known with the first frame; until then a place outside of it counts as away.
+
+        Raises:
+            OptionError: a place outside of the picture, or no numbers. VideoError: the stream is closed.
+        """
+        self._check_open()
+        if y is None and x is None:
+            self._gaze = None
+            return
+        h, w = (None, None) if self._size is None else self._size
+        fix = "gaze(y, x) takes pixels of the picture, y first; gaze(None) for a look that is not on it"
+        self._gaze = check_number("gaze y", y, 0, h, fix=fix), check_number("gaze x", x, 0, w, fix=fix)
+
+    @property
+    def _size(self) -> tuple[int, int] | None:
+        """Height and width of the pictures, as far as they are known."""
+        if self._state is None:
+            return self.clip.size
+        return self._state.texture.grid.height, self._state.texture.grid.width
+
+    def _check_open(self) -> None:
         if self.clip.closed:
             raise VideoError(
                 f"the stream of '{self.clip.name}' is closed",
                 expected="an open stream; the frames that it gave stay as they are",
                 fix="call stream again, and ask for frames inside the with block",
             )
+
+    def __next__(self) -> Frame:
+        started = time.perf_counter()
+        self._check_open()
         picture = next(self.clip)
         name = f"{self.clip.name} at {picture.time:.3f} s"
         at = picture.time
-        self._state, frame = step(self._state, picture.rgb, name, self.queries, self._settings, time=at)
+        self._state, frame = step(
+            self._state, picture.rgb, name, self.queries, self._settings, time=at, gaze=self._gaze
+        )
         values: dict[str, Any] = {"index": picture.index, "time": picture.time}
         if self._one:
             values |= {"relevance": frame.relevance[0], "kept": frame.kept[0], "kept_new": frame.kept_new[0]}  # type: ignore[index]
@@ -84,6 +131,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         queries = repr(self.queries[0] if self._one else list(self.queries))
         queries = queries if len(queries) <= 100 else f"{queries[:99]}…"
         settings = f"budget {self._settings.budget}, encoder {self._settings.encoder.name!r}"
+        settings += "" if self._settings.preset is None else f", preset {self._settings.preset!r}"
         return f"Stream({self.clip.name!r}, {queries}, {settings}, {self.clip.progress})"
 
     def __exit__(self, *_: object) -> None:
@@ -99,7 +147,8 @@ def stream(
     query: str | Sequence[str],
     *,
     budget: Budget = 128,
-    encoder: str | Encoder = "nano",
+    preset: PresetName | None = None,
+    encoder: str | Encoder | None = None,
     flow: FlowModel | None = None,
     refresh: Refresh | None = None,
     blend: float = BLEND,
@@ -108,11 +157,13 @@ def stream(
     changed: float = CHANGED,
     long_side: int | None = None,
     rank: int | None = None,
-    channels: ChannelSet | Sequence[str] = "standard",
+    channels: ChannelSet | Sequence[str] | None = None,
     floor: float = 0.0,
     policy: Policy = BEST,
     window: tuple[int, int] | None = None,
-    read: bool | ReadBy = False,
+    prior: str | None = None,
+    prior_weight: float | None = None,
+    read: bool | ReadBy | None = None,
     read_every: float = READ_EVERY,
     size: int | None = None,
     rate: float | None = None,
@@ -127,6 +178,7 @@ def stream(
             arrays [H, W, 3] or of (seconds, array); or an open clip, which closing the stream closes.
         query: a question or noun phrase; a list of them gives several maps and kept sets a frame.
         budget: cells to keep of each frame, exactly; None or "auto" as in `allocate`.
+        preset: as in `encode` and `score`; the textures of the frames remember it. Its budget rule is not taken.
         encoder, long_side, rank, channels: as in `encode`. Edges are made when `Frame.texture` is read.
         flow: Dis() by default, or a function (current, earlier: luma uint8 [h, w]) -> flow, see flow.py.
         refresh: when to encode again, see Refresh.
@@ -135,6 +187,8 @@ def stream(
         hysteresis: advantage of cells that were kept before, as a share of the map's peak, 0 to 1.
         changed: mean difference of a cell's colours, 0 to 1, above which it is sent again (`Frame.kept_new`).
         floor, policy, window: as in `allocate`.
+        prior, prior_weight: as in `score`, a plane by name: "gaze" (see `Stream.gaze`), "prev_relevance", "saliency".
+            It enters as soon as there is one: the first frame has none before it.
         read: True, or by whom, as in `encode`: what is written is read in keyframes, which takes seconds each time, and
             followed in between: `Frame.texture.words`.
         read_every: seconds of the clip from one reading to the next, at least; a cut is read whenever it comes.
@@ -159,12 +213,27 @@ def stream(
             fix="leave it out for Dis()",
         )
     check_floor(floor)
-    check_number("read_every", read_every, 0, None, fix=f"leave it out for {READ_EVERY:g} seconds")
-    settings = StreamSettings(
-        encoder=resolve_encoder(encoder),
-        names=select_channels(channels),
+    how = fill(
+        {"encoder": "nano", "channels": "standard", "read": False, **find_preset(preset).encoding},
+        encoder=encoder,
         long_side=long_side,
         rank=rank,
+        channels=channels,
+        read=read,
+    )
+    names = select_channels(how["channels"])
+    scoring = fill({}, prior=prior, prior_weight=prior_weight)
+    if prior is not None:
+        held = sorted({*names, *FRESH} - {*LATER, "flow_y", "flow_x"})
+        check_choice("prior", prior, held, fix='prior="gaze" goes by what `Stream.gaze` is told', error=ChannelError)
+    if prior_weight is not None:
+        check_number("prior_weight", prior_weight, fix="leave it out for 0.3")
+    check_number("read_every", read_every, 0, None, fix=f"leave it out for {READ_EVERY:g} seconds")
+    settings = StreamSettings(
+        encoder=resolve_encoder(how["encoder"]),
+        names=names,
+        long_side=how.get("long_side"),
+        rank=how.get("rank"),
         flow=flow or Dis(),
         refresh=refresh or Refresh(),
         **{name: float(share) for name, share in shares.items()},
@@ -172,8 +241,10 @@ def stream(
         floor=floor,
         policy=policy,
         window=window,
-        reader=choose_reader(read, wanted=False),
+        reader=choose_reader(how["read"], wanted=False),
         read_every=float(read_every),
+        preset=preset,
+        scoring=ReadOnly(scoring),
     )
     if isinstance(source, VideoClip):
         if size is not None or rate is not None:

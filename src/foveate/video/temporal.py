@@ -3,6 +3,7 @@
     map     <- (1 - s) fresh + s (t propagated + (1 - t) fresh)   s: smoothing; t: trust in the motion, 0 to 1
     looks   <- 0.9 propagated + 0.1 kept                           the channel "fixation"
     kept    : a cell kept before stays unless another is better by more than `hysteresis` of the map's peak
+    gaze    <- max(propagated / 2^(seconds / 0.5), now)            now: where somebody looks, the channel "gaze"
     sent    : of the kept cells those that look different from what was **last sent** from their place
 
 Without smoothing and hysteresis, noise of the camera moves cells in and out of the kept set in every frame, and a model
@@ -21,6 +22,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.channels.attention import make_gaze_plane
 from foveate.channels.change import CHANGED, measure_change
 from foveate.core.grid import Grid, reduce_plane, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
@@ -31,6 +33,7 @@ from foveate.relevance.value import Relevance
 from foveate.video.flow import Floats, View, compare_views, is_inside, resize_flow, to_confidence, warp
 
 OLD_LOOKS = 0.9
+GAZE_HALF = 0.5  # seconds in which a look loses half of its weight: one or two fixations of an eye
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +99,27 @@ def smooth_relevance(relevance: Relevance, before: Relevance, motion: Motion, sh
     saliency = (1 - weight) * relevance.saliency + weight * motion.propagate(before.saliency)
     for plane in (prior, mixed, saliency):
         plane.setflags(write=False)
-    return replace(relevance, map=mixed, saliency=saliency, reasons=ReadOnly({**relevance.reasons, "prior": prior}))
+    name = "prev_relevance" if "prior" in relevance.reasons else "prior"  # a gaze keeps its own
+    return replace(relevance, map=mixed, saliency=saliency, reasons=ReadOnly({**relevance.reasons, name: prior}))
 
 
 def update_fixation(before: Floats, kept: NDArray[np.bool_]) -> Floats:
     """The channel "fixation" after this frame, from the propagated one [h, w] and the cells that were kept."""
     return np.asarray(OLD_LOOKS * before + (1 - OLD_LOOKS) * kept, np.float32)
+
+
+def update_gaze(before: Floats, seconds: float, looked: tuple[float, float] | None, grid: Grid) -> Floats:
+    """The channel "gaze" of a frame, float32 [h, w] in [0, 1]: 1 where somebody looks now, and a trail that fades.
+
+    Args:
+        before: of the frame before, propagated to this one, [h, w].
+        seconds: since that frame.
+        looked: (y, x) in pixels; None where nobody looks, or away. A place outside of this frame counts as away.
+    """
+    trail = np.clip(before, 0, 1) * np.float32(0.5 ** (max(0.0, seconds) / GAZE_HALF))
+    if looked is None or looked[0] > grid.height or looked[1] > grid.width:
+        return np.asarray(trail, np.float32)
+    return np.maximum(trail, make_gaze_plane([(*looked, 1.0)], grid))
 
 
 def allocate_steadily(
