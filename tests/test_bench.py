@@ -65,6 +65,15 @@ def test_masks_come_from_polygons_or_boxes_and_never_from_crowds(folder: Path) -
     assert read_folder(folder).names == ("person", "broccoli")
 
 
+def test_boxes_lie_around_outlines(folder: Path) -> None:
+    (item,) = read_folder(folder).labelled(10)
+    assert item.boxes["person"].tolist() == [[24, 91, 640, 480]]
+    assert item.boxes["broccoli"].tolist() == [[80, 120, 240, 320]]  # around the polygon, whatever its bbox says
+    edited(folder, "annotations", bbox=[400, 600, 500, 500])
+    (item,) = read_folder(folder).labelled(10)
+    assert item.boxes["person"].tolist() == [[600, 400, 640, 480]]
+
+
 def test_agreement_of_a_perfect_and_of_an_inverted_map() -> None:
     mask = np.zeros((10, 20), bool)
     mask[2:4, 5:10] = True
@@ -143,6 +152,13 @@ def test_the_relevance_report_has_the_baselines_beside_the_encoder(two_images: P
     assert pairs[2].found["nano"].precision == 1  # the mask is everything
     assert np.isnan(pairs[2].found[relevance.OTHER_THING].precision)  # alone in its image
     assert json.loads(json.dumps(report, allow_nan=False)) == report
+    kept = {row["map"]: row for row in report["kept"]}
+    assert list(kept) == ["nano", relevance.MASK, "saliency", "centre", "uniform", "random"]
+    assert kept[relevance.MASK]["iou"]["mean"] > kept["random"]["iou"]["mean"]
+    assert tuple(pairs[2].kept["nano"]) == pytest.approx((1, 0.1, 1), abs=0.01)  # the box is everything
+    (broccoli,) = (pair for pair in pairs if pair.thing == "broccoli")
+    assert broccoli.kept[relevance.MASK].iou == 1  # its polygon is a rectangle
+    assert broccoli.record()["kept"]["nano"].keys() == {"iou", "recall_10", "precision_10"}
     sizes = [replace(pairs[0], share=share).size for share in (0.01, 0.011, 0.1, 0.11, 1.0)]
     assert sizes == ["small", "medium", "medium", "large", "large"]
 

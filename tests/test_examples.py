@@ -19,8 +19,8 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 
 
-def test_there_is_one_for_each_family_for_video_and_for_pages() -> None:
-    names = {*FAMILIES, "video", "receipt"}
+def test_there_is_one_for_each_family_for_video_for_pages_and_for_pictures() -> None:
+    names = {*FAMILIES, "video", "receipt", "pictures"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == names
     assert all(f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text() for name in names)
 
@@ -42,6 +42,22 @@ def test_a_receipt_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert "when was this bought? -> 09/11/2026, " in said
     assert 'the line that says "Broccoli" -> Broccoli, ' in said
     assert len(list(tmp_path.glob("*.png"))) == 4
+
+
+def test_a_question_is_drawn_four_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pictures.py", "--out", str(tmp_path)])
+    runpy.run_path(str(EXAMPLES / "pictures.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    (part, area), (iou, precision) = re.findall(r"([\d.]+)%", said)[:2], re.findall(r"0\.\d\d", said)[:2]
+    assert float(part) < 9
+    assert float(area) > 65
+    assert float(iou) > 0.5
+    assert float(precision) > 0.8
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{name}.jpg" for name in ("homunculus", "regions", "boxes", "channels")
+    }
 
 
 @pytest.mark.parametrize("name", list(FAMILIES))

@@ -9,7 +9,7 @@
 Functions return arrays [H, W, 3] or Pillow images; the commands write them.
 """
 
-from foveate.viz.homunculus import Homunculus, draw_homunculus, redraw
+from foveate.viz.homunculus import REST, Homunculus, draw_homunculus, redraw
 from foveate.viz.pictures import (
     PICTURES,
     colour_heat,
@@ -27,6 +27,7 @@ from foveate.viz.pictures import (
 
 __all__ = [
     "PICTURES",
+    "REST",
     "Homunculus",
     "colour_heat",
     "describe_range",

@@ -11,19 +11,25 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from foveate.cli.evaluate.agreement import SEED
-from foveate.viz.pictures import Tile, arrange, draw_heat, scale_to
+from foveate.relevance.allocate import Allocation
+from foveate.viz.pictures import Tile, arrange, draw_boxes, draw_heat, draw_kept, scale_to
 
 CASES, TILE, OUTLINE = 7, 240, (64, 255, 96)  # pictures of each kind, their long side, the colour of masks
 T = TypeVar("T")
 
 
 class Case(NamedTuple):
-    """A photograph [H, W, 3], the mask [h, w] of what was asked for, the map [h, w] of it, and lines of text."""
+    """A photograph [H, W, 3], the mask [h, w] of what was asked for, the map [h, w] of it, and lines of text.
+
+    Where they are known, kept cells and true boxes [n, 4], (y0, x0, y1, x1) in pixels.
+    """
 
     rgb: NDArray[np.uint8]
     mask: NDArray[np.bool_]
     heat: NDArray[np.floating]
     captions: tuple[str, ...]
+    kept: Allocation | None = None
+    boxes: NDArray[np.floating] | None = None
 
 
 def choose_cases(items: Sequence[T], precision: ArrayLike) -> dict[str, list[T]]:
@@ -35,7 +41,7 @@ def choose_cases(items: Sequence[T], precision: ArrayLike) -> dict[str, list[T]]
 
 
 def draw_page(kinds: Mapping[str, Sequence[Case]]) -> Image.Image:
-    """A row of pictures for each kind of cases: what was asked for outlined, heat below."""
+    """A row of pictures for each kind of cases: what was asked for outlined, heat, kept cells with boxes."""
     rows = []
     for kind, cases in kinds.items():
         title = f"{kind} (captions: average precision / confidence)"
@@ -49,4 +55,8 @@ def _draw(case: Case) -> NDArray[np.uint8]:
     mask = cv2.resize(case.mask.astype(np.uint8), small.shape[1::-1], interpolation=cv2.INTER_NEAREST)
     outlines, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
     outlined = cv2.drawContours(small.copy(), outlines, -1, OUTLINE, 1)
-    return np.concatenate([np.asarray(outlined, np.uint8), draw_heat(small, case.heat)])
+    panels = [np.asarray(outlined, np.uint8), draw_heat(small, case.heat)]
+    if case.kept is not None and case.boxes is not None:
+        ratio = max(small.shape[:2]) / max(case.rgb.shape[:2])
+        panels.append(draw_boxes(draw_kept(small, case.kept), case.boxes * ratio))
+    return np.concatenate(panels)

@@ -34,11 +34,13 @@ FAR = 1e6  # pixels; beyond, OpenCV's coordinates overflow
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """An image and the masks of the things in it: name -> bool [H / 8, W / 8], never empty."""
+    """An image and the things in it, by name: masks, bool [H / 8, W / 8], never empty, and the boxes around each of a
+    name, (y0, x0, y1, x1) in pixels, float64 [n, 4]."""
 
     name: str
     rgb: NDArray[np.uint8]
     masks: dict[str, NDArray[np.bool_]]
+    boxes: dict[str, NDArray[np.float64]]
 
 
 class Outline(NamedTuple):
@@ -87,12 +89,15 @@ class Folder:
                     continue
                 rgb = read(image.file)
                 masks: dict[str, NDArray[np.uint8]] = {}
+                boxes: dict[str, list[NDArray[np.float64]]] = {}
                 for outline in image.outlines:
                     mask = masks.setdefault(outline.thing, np.zeros(rgb.shape[:2], np.uint8))
-                    _fill(mask, outline, find_scale(image, mask.shape))
+                    scale = find_scale(image, mask.shape)
+                    _fill(mask, outline, scale)
+                    boxes.setdefault(outline.thing, []).append(_box_of(outline, scale, mask.shape))
                 found = {thing: on_raster(mask) for thing, mask in masks.items() if mask.any()}
                 if found:
-                    yield Labelled(image.file, rgb, found)
+                    yield Labelled(image.file, rgb, found, {thing: np.stack(boxes[thing]) for thing in found})
 
     def half(self, half: str) -> Folder:
         """The folder with the images of one half alone (`half_of`)."""
@@ -197,6 +202,14 @@ def _fill(mask: NDArray[np.uint8], outline: Outline, scale: NDArray[np.float64])
     if outline.box:
         x0, y0, x1, y1 = np.clip(np.array(outline.box) * np.tile(scale, 2), 0, np.tile(mask.shape[::-1], 2))
         mask[int(y0) : math.ceil(y1), int(x0) : math.ceil(x1)] = 1
+
+
+def _box_of(outline: Outline, scale: NDArray[np.float64], shape: tuple[int, int]) -> NDArray[np.float64]:
+    """(y0, x0, y1, x1) in the file's pixels, inside the image, at least one pixel each way."""
+    corners = np.concatenate(outline.polygons) if outline.polygons else np.reshape(outline.box, (2, 2))
+    low, high = ((corner * scale)[::-1] for corner in (corners.min(0), corners.max(0)))
+    low = np.clip(low, 0, np.subtract(shape, 1))
+    return np.concatenate([low, np.maximum(np.minimum(high, shape), low + 1)])
 
 
 def on_raster(mask: NDArray[np.uint8], shape: tuple[int, int] | None = None) -> NDArray[np.bool_]:

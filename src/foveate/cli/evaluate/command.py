@@ -102,6 +102,9 @@ def _evaluate_things(
     sizes = f"\n{encoder}, by the thing's share of the image: up to 1 %, up to 10 %, more"
     print_rows(report, ("map", *_metrics()))
     print_rows(report, ("things", *_metrics()), "sizes", sizes)
+    kept = ("IoU, as many cells", "recall in 10 %", "precision in 10 %")
+    print_rows(report, ("kept by", *kept), "kept", "\nkept cells beside the cells of true boxes")
+    print_rows(report, ("things", *kept), "kept_sizes", f"\n{encoder}, by the thing's share of the image")
     presence = report["presence"]
     typer.echo(
         f"\nprecision of the right question over that of another thing in the image: {report['objectness']['text']}\n"

@@ -13,14 +13,19 @@ Beside the encoder, in the same run:
 * another image's map: the map of the image before. Only habits of photographers raise it above chance.
 * saliency, centre, uniform, random: know no question at all.
 
+Kept cells: `allocate` keeps as many cells as the true boxes have, and a tenth of all; how much of it lies in the boxes?
+Beside it what the highest cells of the maps that know no question keep, and the cells of the thing's mask: what a map
+without a fault would keep, as a box holds more than the thing.
+
 Presence: every name of the folder is asked of every image; does confidence tell the things that are there?
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,23 +47,41 @@ from foveate.cli.evaluate.coco import Folder
 from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
-from foveate.pipeline import encode, score
-from foveate.relevance.allocate import even_order
+from foveate.pipeline import allocate, encode, score
+from foveate.relevance.allocate import Allocation, allocate_map, even_order
 from foveate.relevance.confidence import DETECTED
+from foveate.relevance.overlap import cells_of, overlap
 from foveate.relevance.query import prepare
+from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 
 QUOTES = str.maketrans('"“”', "   ")  # inside a question they would end it
 SIZES = {"small": 0.01, "medium": 0.10, "large": 1.0}  # a thing's share of the image, up to
 OTHER_THING = "another thing in the image"
 FOREIGN_QUESTION, FOREIGN_MAP = "a question from another image", "another image's map"
+MASK = "the thing's mask"
+TENTH = 0.1
 NOTHING = Agreement(*[float("nan")] * len(Agreement._fields))
 Floats = NDArray[np.floating]
 
 
+class KeptCells(NamedTuple):
+    """Of kept cells with the cells of true boxes (`relevance.overlap`); everything in [0, 1].
+
+    Attributes:
+        iou: intersection over union, of as many kept cells as the boxes have.
+        recall_10: share of the boxes' cells among a tenth of all cells; precision_10: share of that tenth in the boxes.
+    """
+
+    iou: float
+    recall_10: float
+    precision_10: float
+
+
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """One image and one thing in it: how well each map, by its label, agrees with the thing's mask."""
+    """One image and one thing in it: how well each map, by its label, agrees with the thing's mask; and what is kept,
+    of a COCO-style folder, with its boxes."""
 
     image: str
     number: int
@@ -66,6 +89,7 @@ class Pair:
     share: float
     confidence: float
     found: dict[str, Agreement]
+    kept: dict[str, KeptCells] = field(default_factory=dict, kw_only=True)
 
     @property
     def size(self) -> str:
@@ -75,7 +99,9 @@ class Pair:
         """For one line of pairs.jsonl."""
         maps = {label: {k: plain(v) for k, v in a._asdict().items()} for label, a in self.found.items()}
         known = {"image": self.image, "thing": self.thing, "share": round(self.share, 5), "size": self.size}
-        return known | {"confidence": round(self.confidence, 4), "maps": maps}
+        known |= {"confidence": round(self.confidence, 4), "maps": maps}
+        kept = {label: {k: plain(v) for k, v in some._asdict().items()} for label, some in self.kept.items()}
+        return known | {"kept": kept} if kept else known
 
 
 def measure(
@@ -109,6 +135,7 @@ def measure(
             FOREIGN_MAP: None if before is None else resize_map(before, shape),
             **ignorant_maps(texture, shape, random),
         }
+        blind = ignorant_maps(texture, texture.grid.shape, np.random.default_rng([SEED, number]))
         for name, mask in item.masks.items():
             rest = [agreement(maps[other], mask) for other in maps if other != name]
             found = {
@@ -116,16 +143,34 @@ def measure(
                 OTHER_THING: Agreement(*np.mean(rest, 0)) if rest else NOTHING,
                 **{label: NOTHING if p is None else agreement(p, mask) for label, p in others.items()},
             }
-            pairs.append(Pair(item.name, number, name, float(mask.mean()), every[name].confidence, found))
+            kept = _keep_cells(every[name], cells_of(item.boxes[name], texture.grid), mask, encoder, blind)
+            share, confidence = float(mask.mean()), every[name].confidence
+            pairs.append(Pair(item.name, number, name, share, confidence, found, kept=kept))
         before = next(iter(maps.values()))
         progress(number + 1)
     return _report(folder, encoder, long_side, pairs, asked) | {"read": read}, pairs
 
 
+def _keep_cells(
+    relevance: Relevance, cells: NDArray[np.bool_], mask: NDArray[np.bool_], encoder: str, blind: dict[str, Floats]
+) -> dict[str, KeptCells]:
+    """What the question, the mask, and maps that know no question keep, beside the cells of boxes [h, w]."""
+    many, tenth = int(cells.sum()), max(1, round(TENTH * cells.size))
+    even = uniform_map(cells.shape) / cells.size  # in (-1, 0]: it breaks ties
+    maps = {MASK: resize_map(mask, cells.shape) + 1e-3 * even, **blind}
+
+    def compare(keep: Callable[[int], Allocation]) -> KeptCells:
+        as_many, few = (overlap(keep(budget).mask, cells) for budget in (many, tenth))
+        return KeptCells(as_many.iou, few.recall, few.precision)
+
+    kept = {label: compare(partial(allocate_map, plane, relevance.grid)) for label, plane in maps.items()}
+    return {encoder: compare(partial(allocate, relevance)), **kept}
+
+
 def draw_cases(
     folder: Folder, encoder: str, pairs: Sequence[Pair], long_side: int | None = None, *, read: bool = False
 ) -> Image.Image:
-    """The best, the worst and some random pairs by average precision: the thing outlined, heat below."""
+    """The best, the worst and some random pairs by average precision: outlines, heat, and kept cells with boxes."""
     kinds = choose_cases(pairs, [pair.found[encoder].precision for pair in pairs])
     chosen = {pair.image for some in kinds.values() for pair in some}
     seen = {
@@ -135,9 +180,11 @@ def draw_cases(
 
     def case(pair: Pair) -> Case:
         item, texture = seen[pair.image]
-        heat = score(texture, question(pair.thing), encoder=encoder).map
+        relevance, boxes = score(texture, question(pair.thing), encoder=encoder), item.boxes[pair.thing]
+        kept = allocate(relevance, int(cells_of(boxes, texture.grid).sum()))
         caption = f"{pair.thing} {pair.found[encoder].precision:.2f} / {pair.confidence:.2f}"
-        return Case(item.rgb, item.masks[pair.thing], heat, (caption,))
+        iou = f"IoU with the boxes {pair.kept[encoder].iou:.2f}"
+        return Case(item.rgb, item.masks[pair.thing], relevance.map, (caption, iou), kept, boxes)
 
     return draw_page({kind: [case(pair) for pair in some] for kind, some in kinds.items()})
 
@@ -176,6 +223,8 @@ def _report(
     return {
         "title": f"{images} images, {len(pairs)} things; means and 95 % intervals",
         "rows": [map_row(label, pairs, label) for label in pairs[0].found],
+        "kept": [_kept_row(label, label, pairs) for label in pairs[0].kept],
+        "kept_sizes": [_kept_row(f"{size} ({len(some)})", encoder, some) for size, some in by_size.items() if some],
         "sizes": [map_row(f"{size} ({len(some)})", some, encoder) for size, some in by_size.items() if some],
         "objectness": {"ratio": objectness.record(), "text": str(objectness)},
         "presence": {
@@ -200,6 +249,13 @@ def map_row(title: str, pairs: Sequence[Pair], label: str) -> dict[str, Any]:
     columns = {k: mean_estimate([getattr(p.found[label], k) for p in pairs], images) for k in Agreement._fields}
     cells = [title, *map(str, columns.values())]
     return {"cells": cells, "map": label, **{name: estimate.record() for name, estimate in columns.items()}}
+
+
+def _kept_row(title: str, label: str, pairs: Sequence[Pair]) -> dict[str, Any]:
+    images = [pair.number for pair in pairs]
+    columns = {k: mean_estimate([getattr(p.kept[label], k) for p in pairs], images) for k in KeptCells._fields}
+    known = {"cells": [title, *map(str, columns.values())], "map": label}
+    return known | {name: estimate.record() for name, estimate in columns.items()}
 
 
 def ignorant_maps(texture: Texture, shape: tuple[int, int], random: np.random.Generator) -> dict[str, Floats]:

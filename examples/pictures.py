@@ -1,0 +1,50 @@
+"""Pictures of one question: the homunculus, regions with their tokens, kept cells beside a true box, all channels.
+
+Run it with: python examples/pictures.py [--image FILE] [--query QUESTION] [--box Y0 X0 Y1 X1] [--budget N] [--out DIR]
+
+Needs no model and no download.
+"""
+
+import argparse
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+import foveate
+from foveate import viz
+from foveate.relevance import cells_of, overlap, regions
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--image", default=files("foveate") / "cli" / "photos" / "child_with_broccoli.jpg")
+parser.add_argument("--query", default="the child's hand")
+parser.add_argument("--box", type=float, nargs=4, default=(445, 240, 625, 445), help="y0 x0 y1 x1 of what is asked for")
+parser.add_argument("--budget", type=int, default=273)
+parser.add_argument("--out", type=Path, default=Path("foveate-out"))
+args = parser.parse_args()
+
+texture = foveate.encode(args.image)
+relevance = foveate.score(texture, args.query)
+kept = foveate.allocate(relevance, args.budget)
+rgb = texture.pixel
+
+redrawn = viz.redraw(kept)
+print(f"homunculus: {kept.mask.mean():.1%} of the image is {redrawn.kept_area:.1%} of the picture")
+print(f"            {viz.REST:.0%} of the area is spread evenly; {redrawn.error:.1%} lies at the wrong cells")
+found = regions(relevance.map, relevance.grid, total=args.budget)
+print(f"regions:    {found}, boxes {found.boxes.tolist()}")
+box = np.array([args.box])
+part = overlap(kept.mask, cells_of(box, kept.grid))
+print(f"kept cells: IoU with the box {part.iou:.2f}, precision {part.precision:.2f}, recall {part.recall:.2f}")
+
+args.out.mkdir(parents=True, exist_ok=True)
+pictures = {
+    "homunculus": np.concatenate([viz.draw_kept(rgb, kept), redrawn.draw(rgb)], 1),
+    "regions": np.concatenate([viz.draw_regions(rgb, found), viz.draw_homunculus(rgb, found)], 1),
+    "boxes": viz.draw_boxes(viz.draw_kept(rgb, kept), box),
+    "channels": np.asarray(viz.draw_channels(texture)),
+}
+for name, picture in pictures.items():
+    Image.fromarray(picture).save(args.out / f"{name}.jpg", quality=85)
+    print(f"{args.out / name}.jpg")
