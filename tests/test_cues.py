@@ -43,7 +43,7 @@ def spoken(question: str) -> list[str]:
         ("where is the stop sign?", []),  # a thing, not what it says
         ("a license plate", []),
         ('the "text message"', []),  # quotes keep words as they are
-        ("is the car moving?", ["motion"]),
+        ("is the car moving?", ["own_motion"]),
         ("how far is the car", ["depth"]),
         ("the red car", ["colour:red"]),
         ("an orange", []),  # a fruit

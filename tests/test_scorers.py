@@ -117,7 +117,7 @@ def test_channels_by_hand_raise_the_map(texture: Texture) -> None:
     assert dict(found.on(Grid(8, 6, texture.grid.height, texture.grid.width)).weights) == dict(found.weights)
     assert np.allclose(found.reasons["saliency"], saliency, atol=1e-6)
     assert found.confidence == plain.confidence
-    derived = foveate.score(texture, ["broccoli", "a child"], channels={"gradient": np.float32(0.5)})
+    derived = foveate.score(texture, ["broccoli", "a child"], channels={"gradient": 0.5})
     assert all(dict(each.weights) == {"gradient": 0.5} for each in derived)
 
 

@@ -1,11 +1,15 @@
 """Words of a question that speak of a channel: "what does the sign say" wants writing, "the red car" red cells.
 
-A small table and a rule for each of two kinds of cue, applied to the map p of the question's phrases:
+A small table and a rule for each of three kinds of cue, applied to the map p of the question's phrases:
 
-    raise   p <- 1 - (1 - p)(1 - w c)    a channel c in [0, 1] that is reason enough to look: text, motion, nearness
+    raise   p <- 1 - (1 - p)(1 - w c)    a channel c in [0, 1] that is reason enough to look: text, motion
+    within  p <- 1 - (1 - p)(1 - w c p)  the same, inside the thing: nearness, contrast of colours
     favour  p <- p (1 - w (1 - c))       a property c of the thing asked for: its colour
 
 What is notable
+* Only what was measured to help is followed: writing (36 points of precision) and motion of its own (17 for "what is
+  moving?"). Depth and contrast of colours cost points on every set, so they are left to `score(..., cues="all")`.
+  `python -m benchmarks weights` has the numbers, also those of vectors in the place of the table (docs/log.md).
 * It is a list of words, and it is meant to stay one: what it does to a question can be read here and is shown in
   `Relevance.reasons`. A channel that a texture does not hold changes nothing.
 * Colour words count where they stand before a noun ("the red car"); alone they may be things ("an orange"). Favouring
@@ -17,6 +21,7 @@ What is notable
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,33 +33,61 @@ from foveate.core.layout import Layout
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
-RAISE, FAVOUR = 0.5, 0.3
+RAISE, FAVOUR, MOVES, WITHIN = 0.5, 0.3, 0.3, 0.3
 COLOUR_OF = "colour:"  # begins the name of a plane of one colour
+OWN_MOTION = 0.01  # of the diagonal a frame: such a motion against that of the camera is 1
+SURROUNDINGS, CONTRAST = 0.12, 50.0  # share of the long side; distance in Lab that is 1
+Rule = Literal["raise", "within", "favour"]
 _RGB = Layout("rgb", ("red", "green", "blue"))
 
 
 @dataclass(frozen=True)
 class Cue:
-    """A channel that a question speaks of: its name, the rule, and its weight w."""
+    """A channel that a question speaks of: its name, the rule, and its weight w.
+
+    helps: whether it did where it was measured; others are followed with cues="all" alone.
+    """
 
     channel: str
-    rule: Literal["raise", "favour"]
+    rule: Rule
     weight: float
+    helps: bool = True
+
+
+CUES = (
+    Cue("text", "raise", RAISE),
+    Cue("own_motion", "raise", MOVES),
+    Cue("depth", "within", WITHIN, helps=False),
+    Cue("colour_contrast", "within", WITHIN, helps=False),
+)
 
 
 # Words that ask for a channel, wherever they stand outside of quotes.
 WORDS: dict[str, tuple[str, ...]] = {
     "text": (
         *"say says read reads written write writing text word words letters label title headline caption sign".split(),
-        *"spell spelled number plate logo brand inscription name names date registration".split(),
-        *("number on", "numbers on", "logo on"),
+        *"spell spelled number plate logo logos brand inscription name names date registration subtotal price".split(),
+        *"prices cost costs amount tax address email website author printed engraved".split(),
+        *("number on", "numbers on", "logo on", "the total", "the date", "date on", "date of"),
     ),
-    "motion": tuple("moving moves move motion running flying falling jumping driving fast".split()),
-    "depth": ("how far", "how near", "how close", "nearest", "closest", "nearby", "in front", "foreground", "distance"),
+    "own_motion": tuple(
+        "moving moves move movement motion running runs flying flies falling falls jumping jumps driving drives fast "
+        "faster fastest speed speeding rolling spinning drifting".split()
+    ),
+    "depth": (
+        *("how far", "how near", "how close", "how deep", "nearest", "closest", "nearby", "closer", "in front"),
+        *"foreground distance distant farther farthest further furthest".split(),
+    ),
+    "colour_contrast": tuple("colour color colours colors hue shade tint".split()),
 }
+# Names and counts that hold such words and ask for nothing of the kind.
+_NAMES = re.compile(
+    r"\b(?:fast food|running shoes?|moving (?:vans?|trucks?|box(?:es)?)|flying (?:saucers?|discs?)|driving range"
+    r"|brand new|in front of|(?:total )?(?:number|amount)s? of (?!the\b|this\b|that\b|his\b|her\b|its\b))"
+)
 # "sign", "number", "plate", "label", "logo" and "brand" name things as well; they ask for writing only with a word
 # that asks ("what does the sign say", "which number is on the shirt", "read the label").
-_THINGS_TOO = frozenset("sign number plate label logo brand title date registration".split())
+_THINGS_TOO = frozenset("sign number plate label logo brand title date".split())
 _ASKS = frozenset("what which whose read reads say says written spell spelled".split())
 
 # Hue in degrees (from, to), least saturation, least and most value; None: any hue, and `saturation` is the most.
@@ -104,13 +137,13 @@ def cues(text: str, phrases: tuple[str, ...]) -> tuple[Cue, ...]:
     >>> cues("the red car", ("red car",))
     (Cue(channel='colour:red', rule='favour', weight=0.3),)
     """
-    said = re.sub(r"[\"“”][^\"“”]*[\"“”]", " ", text.lower())
+    said = _NAMES.sub(" ", re.sub(r"[\"“”][^\"“”]*[\"“”]", " ", text.lower()))
     words = set(re.findall(r"[a-z]+", said))
     out = []
-    for channel, asked in WORDS.items():
-        hits = {w for w in asked if (w in said if " " in w else w in words)}
+    for cue in CUES:
+        hits = {w for w in WORDS[cue.channel] if (w in said if " " in w else w in words)}
         if hits - _THINGS_TOO or (hits and words & _ASKS):
-            out.append(Cue(channel, "raise", RAISE))
+            out.append(cue)
     for phrase in phrases:
         said_of = (SPELLED.get(word, word) for word in phrase.lower().split()[:-1])
         out += [Cue(COLOUR_OF + colour, "favour", FAVOUR) for colour in said_of if colour in COLOURS]
@@ -121,6 +154,8 @@ def plane_of(texture: Texture, channel: str) -> Floats | None:
     """The plane a cue speaks of on the cell grid, float32 [h, w] in [0, 1]; None if this texture does not hold it."""
     if channel.startswith(COLOUR_OF):
         return colour_plane(texture, channel.removeprefix(COLOUR_OF))
+    if channel in MADE:
+        return MADE[channel](texture)
     if not texture.has(channel):
         return None
     return texture.tokens(layout=Layout(channel, (channel,))).reshape(texture.grid.shape)
@@ -169,6 +204,38 @@ def colour_plane(texture: Texture, colour: str) -> Floats:
     return texture.derive(("colour", colour), make)
 
 
+def colour_contrast(texture: Texture) -> Floats:
+    """How far each cell's mean colour is from that of its surroundings: float32 [h, w] in [0, 1]. Kept."""
+
+    def make() -> Floats:
+        lab = cv2.cvtColor(texture.tokens(layout=_RGB).reshape(*texture.grid.shape, 3), cv2.COLOR_RGB2Lab)
+        reach = SURROUNDINGS * max(texture.grid.shape)
+        apart = lab - cv2.GaussianBlur(lab, (0, 0), reach, borderType=cv2.BORDER_REFLECT)
+        return np.asarray(np.minimum(np.linalg.norm(apart, axis=-1) / CONTRAST, 1), np.float32)
+
+    return texture.derive("colour contrast", make)
+
+
+def own_motion(texture: Texture) -> Floats | None:
+    """How fast each cell moves against the median of all, which is the camera's motion: float32 [h, w] in [0, 1].
+
+    None where the texture holds no flow; frames of `foveate.video` do. Kept with the texture.
+    """
+    if not (texture.has("flow_y") and texture.has("flow_x")):
+        return None
+
+    def make() -> Floats:
+        apart = [flow - np.median(flow) for flow in (texture.channel("flow_y"), texture.channel("flow_x"))]
+        full = OWN_MOTION * float(np.hypot(texture.grid.height, texture.grid.width))
+        return np.asarray(np.minimum(np.hypot(*apart) / full, 1), np.float32)
+
+    return texture.derive("own motion", make)
+
+
+# Planes that are made for questions and are no channels of the layout, by name.
+MADE: dict[str, Callable[[Texture], Floats | None]] = {"colour_contrast": colour_contrast, "own_motion": own_motion}
+
+
 def _above(values: Floats, edge: float) -> Floats:
     return np.clip((values - edge) / SOFT + 1, 0, 1)
 
@@ -176,6 +243,6 @@ def _above(values: Floats, edge: float) -> Floats:
 def follow(relevance: Floats, cue: Cue, plane: Floats) -> Floats:
     """The map after one cue, by the rule at the top of this file."""
     w = np.float32(cue.weight)
-    if cue.rule == "raise":
-        return 1 - (1 - relevance) * (1 - w * plane)
+    if cue.rule != "favour":
+        return 1 - (1 - relevance) * (1 - w * (plane if cue.rule == "raise" else plane * relevance))
     return relevance * (1 - w * (1 - plane))

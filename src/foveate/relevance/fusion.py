@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, TypedDict, cast, runtime_checkable
+from typing import Literal, Protocol, TypedDict, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,7 +30,7 @@ from foveate.core.checks import check_array, check_choice, check_number, check_t
 from foveate.core.errors import ChannelError, OptionError
 from foveate.core.layout import Channel, Layout
 from foveate.encoders.protocol import Encoder
-from foveate.relevance.cues import COLOUR_OF, COLOURS, Cue, follow, plane_of
+from foveate.relevance.cues import COLOUR_OF, COLOURS, MADE, Cue, follow, plane_of
 from foveate.relevance.presets import PresetName, preset_of
 from foveate.relevance.value import Relevance
 from foveate.relevance.written import Reading
@@ -169,7 +169,7 @@ class Combining(TypedDict, total=False):
     """Keywords of `foveate.score` that `VLM.prepare` takes as well; `score` explains them."""
 
     fusion: str | Fusion
-    cues: bool
+    cues: bool | Literal["all"]
     channels: Mapping[str, float] | None
     reading: bool
     smoothing: float
@@ -197,7 +197,7 @@ class ScoreOptions:
 
     fusion: Fusion = FUSIONS["participation"]
     weights: ScorerWeights = WEIGHTS
-    cues: bool = True
+    cues: bool | Literal["all"] = True
     channels: tuple[Cue, ...] = ()
     reading: bool = True
     smoothing: float = 0.3  # more blurs borders, less gains less: `python -m benchmarks fusion`
@@ -231,7 +231,7 @@ def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
     return ScoreOptions(
         fusion=find_fusion(how.get("fusion", "participation")),
         weights=check_type("weights", how.get("weights", WEIGHTS), ScorerWeights),
-        cues=check_type("cues", how.get("cues", True), bool),
+        cues=check_choice("cues", how.get("cues", True), (True, False, "all")),
         channels=_parse_channels(texture, how.get("channels")),
         reading=check_type("reading", how.get("reading", True), bool),
         smoothing=check_number("smoothing", how.get("smoothing", DEFAULTS.smoothing)),
@@ -252,6 +252,13 @@ def _parse_channels(texture: Texture, channels: object) -> tuple[Cue, ...]:
         weight = check_number(f"channels[{name!r}]", weight, fix="0 leaves the channel out, 1 lets it raise all it can")
         if isinstance(name, str) and name.startswith(COLOUR_OF):
             check_choice("colour", name.removeprefix(COLOUR_OF), tuple(COLOURS), fix="these have planes")
+        elif isinstance(name, str) and name in MADE:
+            if plane_of(texture, name) is None:
+                raise ChannelError(
+                    f"channels={name!r}: this texture holds no flow",
+                    expected="flow_y and flow_x, which frames of foveate.video have",
+                    fix="add both with texture.with_channel",
+                )
         else:
             channel = _check_held(texture, "channels", name)
             if channel.low < 0 or channel.high > 1:
@@ -315,7 +322,7 @@ def combine(
         share = np.float32(options.smoothing)
         found = (1 - share) * found
         found += share * reasons["segment"]
-    followed = cues if options.cues else ()
+    followed = tuple(cue for cue in cues if cue.helps or options.cues == "all") if options.cues else ()
     if options.channels:
         by_hand = {cue.channel for cue in options.channels}
         followed = tuple(cue for cue in followed if cue.channel not in by_hand)

@@ -201,8 +201,9 @@ def without_things(encoder: Encoder, text: str) -> Query:
 def channel_weights(question: str) -> ReadOnly[str, float]:
     """The channels that a question's words speak of, with their weights in (0, 1]: few, most often none.
 
-    `Relevance.weights` has what `foveate.score` used of them: channels that the texture holds; colours by another rule
-    and weight ("looks red") where the encoder does not read phrases. Raises QueryError.
+    `Relevance.weights` has what `foveate.score` used of them: channels that the texture holds and that were measured to
+    help (cues="all": all of them); colours by another rule and weight ("looks red") where the encoder does not read
+    phrases. Raises QueryError.
 
     >>> dict(channel_weights("what does the sign say?"))
     {'text': 0.5}

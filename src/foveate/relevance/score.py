@@ -34,7 +34,7 @@ from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
 from foveate.relevance.compose import compose
 from foveate.relevance.confidence import peak
-from foveate.relevance.cues import evidence_of
+from foveate.relevance.cues import cues, evidence_of
 from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine
 from foveate.relevance.negatives import Negatives
 from foveate.relevance.query import Query
@@ -121,10 +121,10 @@ def empty_relevance(texture: Texture, text: str) -> Relevance:
 
 
 def score_nothing(texture: Texture, text: str, options: ScoreOptions = DEFAULTS) -> Relevance:
-    """The relevance of a question that names nothing, where something else may count: a prior, a fusion."""
+    """The relevance of a question that names nothing, where other things may count: "what does it say?", a prior."""
     nothing = replace(empty_relevance(texture, text), preset=options.preset)
     reasons, weights = dict(nothing.reasons), dict[str, float]()
-    final = combine(texture, (), reasons, weights, options, None)
+    final = combine(texture, cues(text, ()), reasons, weights, options, None)
     if nothing.valid is not None:
         final = np.minimum(final, nothing.valid)
     entered = reasons.keys() - {"participation", "segment"}
