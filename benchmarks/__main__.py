@@ -21,6 +21,7 @@ from benchmarks import (
     video_words,
     vlm,
     writing,
+    zoom,
 )
 from foveate.cli.main import run
 
@@ -32,7 +33,7 @@ app = typer.Typer(
 )
 for benchmark in (
     query, channels, fusion, refine, text, readers, reading, reading_vlm, budget, failures, video, store, writing,
-    index, basis, vlm, video_words, objects,
+    index, basis, vlm, video_words, objects, zoom,
 ):  # fmt: skip
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
 

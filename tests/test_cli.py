@@ -295,7 +295,8 @@ def test_zoom_finds_and_draws(run: Run) -> None:
     bus, giraffe = found["queries"]
     assert 380 <= bus["peak"][0] <= 530
     assert 880 <= bus["peak"][1] <= 1080
-    assert bus["confidence"] > giraffe["confidence"]
+    assert bus["detected"]
+    assert not giraffe["detected"]
     for record in found["queries"]:
         assert Path(record["png"]).stat().st_size > 1000
         assert json.loads(Path(record["json"]).read_text())["peak"] == record["peak"]
@@ -307,15 +308,23 @@ def test_zoom_finds_and_draws(run: Run) -> None:
     assert kept["scene"] == "scene"
     assert kept["queries"][0]["encoded"] > 0
     assert again["queries"][0]["encoded"] == 0
-    assert {k: again["queries"][0][k] for k in ("peak", "confidence", "looked")} == {
-        k: kept["queries"][0][k] for k in ("peak", "confidence", "looked")
+    assert {k: again["queries"][0][k] for k in ("peak", "confidence", "detected")} == {
+        k: kept["queries"][0][k] for k in ("peak", "confidence", "detected")
     }
+    absent = run("zoom", "wide.png", "a giraffe", "--share", 0.2, "--out", "out", "--scene", "scene")
+    assert "not found so far" in absent.stdout
+    first = last(absent)["queries"][0]
+    assert (first["detected"], first["exhausted"]) == (False, False)
+    whole = run("zoom", "wide.png", "a giraffe", "--share", 1, "--out", "out", "--scene", "scene")
+    assert "everything was looked at" in whole.stdout
+    assert last(whole)["queries"][0]["exhausted"]
     Image.fromarray(wide[::-1]).save("other.png")
     fails(run("zoom", "other.png", "a bus", "--out", "out", "--scene", "scene"), "other pixels")
     fails(run("zoom", "none.tif", "a bus"), "none.tif")
     fails(run("zoom", "wide.png", "a bus", "--scene", "city.json"), "the name of a folder")  # before the work
     assert not Path("city.json").exists()
     fails(run("zoom", "wide.png", "a bus", "--share", 15), "share")
+    fails(run("zoom", "wide.png", "a bus", "--sure", 0), "sure")
 
 
 # --- what is written --------------------------------------------------------------------------------------------------

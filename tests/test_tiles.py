@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -24,6 +26,7 @@ from foveate.core.errors import (
     ImageTooLargeError,
     OptionError,
 )
+from foveate.tiles import search
 from foveate.tiles.raster import Pixels, TiledTiff, open_raster
 from foveate.tiles.scene import tile_box, tile_counts
 from tests.conftest import PHOTOS
@@ -85,14 +88,16 @@ def test_a_small_thing_is_found_by_looking_closer(files: dict[str, Path]) -> Non
     y, x = look.peak
     assert BUS[0] - 16 <= y <= BUS[0] + BUS[2] + 16
     assert BUS[1] - 16 <= x <= BUS[1] + BUS[3] + 16
+    assert look.detected
     assert look.relevance.detected
-    assert 1 <= look.encoded <= max(1, 0.09 * rows * cols)
-    assert scene.tiles == {}  # a scene is a value
-    again = tiles.look(look.scene, "a bus")
-    assert again.encoded == 0
-    assert again.places == look.places
+    assert 1 <= look.encoded <= max(1, 0.3 * rows * cols)
+    assert scene.parts.keys() | set(look.boxes) == look.scene.parts.keys()
+    assert 0 < look.scene.seen < 1
+    assert look.relevance.reasons["looked"].mean() == pytest.approx(look.scene.seen, abs=0.05)
+    again = tiles.look(look.scene, "a bus")  # it is found already
+    assert again.boxes == ()
+    assert again.peak == look.peak
     assert np.array_equal(again.relevance.map, look.relevance.map)
-    assert look.relevance.reasons["looked"].mean() == pytest.approx(look.encoded / (rows * cols), abs=0.1)
     kept = foveate.allocate(look.relevance, 100)
     assert len(kept) == 100
     inside = look.relevance.grid.centres()[kept.indices]
@@ -100,13 +105,66 @@ def test_a_small_thing_is_found_by_looking_closer(files: dict[str, Path]) -> Non
     assert hits.mean() > 0.3
 
 
+def test_a_question_goes_on_where_it_stopped(picture: np.ndarray) -> None:
+    scene = tiles.survey(picture[:600, :1500], tile=256)
+    first = tiles.look(scene, "a giraffe", share=0.2)
+    assert first.encoded == int(0.2 * scene.counts[0] * scene.counts[1])
+    assert not first.detected
+    assert not first.exhausted
+    second = tiles.look(first.scene, "a giraffe", share=0.2)
+    assert second.encoded == first.encoded
+    assert not set(first.boxes) & set(second.boxes)
+    assert second.scene.seen > first.scene.seen
+    last = tiles.look(second.scene, "a giraffe", share=None)
+    assert last.exhausted
+    assert last.scene.seen == 1
+    assert "not found" in repr(last)
+    assert tiles.look(last.scene, "a giraffe", share=None).boxes == ()
+    assert first.scene.tiles.keys() < last.scene.tiles.keys()  # a scene is a value
+
+
+def test_surer_means_closer(picture: np.ndarray) -> None:
+    scene = tiles.survey(picture[2000:2900, 2800:4000])
+    look = tiles.look(scene, "a bus")
+    surer = tiles.look(look.scene, "a bus", sure=0.99, share=0.5)
+    assert look.detected
+    assert surer.relevance.confidence >= look.relevance.confidence
+    assert surer.detected == (surer.relevance.confidence >= 0.99)
+
+
+def test_one_look_that_peaks_by_chance_is_not_enough(picture: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A map that is high in one part alone: whoever looks again sees nothing there."""
+    scene = tiles.survey(picture[:600, :1500])
+    chance = scene.box((0, 1))
+
+    def score(texture: foveate.Texture, query: str, **how: Any) -> foveate.Relevance:
+        relevance = foveate.score(texture, query, **how)
+        if texture.name != "chance":
+            return relevance
+        return replace(relevance, map=np.ones_like(relevance.map), confidence=1.0, confidences={"giraffe": 1.0})
+
+    def encode(rgb: np.ndarray, **how: Any) -> foveate.Texture:
+        texture = foveate.encode(rgb, **how)
+        y0, x0, y1, x1 = chance
+        return replace(texture, name="chance") if np.array_equal(rgb, picture[y0:y1, x0:x1]) else texture
+
+    monkeypatch.setattr(search, "score", score)
+    monkeypatch.setattr(search, "encode", encode)
+    look = tiles.look(scene, "a giraffe", share=None)
+    assert chance in look.boxes
+    assert look.exhausted
+    assert not look.detected
+    assert look.relevance.confidence <= 0.25
+
+
 def test_no_share_means_the_survey_alone(picture: np.ndarray) -> None:
     scene = tiles.survey(picture[:600, :600])
     look = tiles.look(scene, "a bus", share=0)
-    assert look.encoded == 0
-    assert look.places == ()
+    assert look.boxes == ()
     assert not look.relevance.reasons["looked"].any()
-    assert tiles.look(scene, "a bus", share=1).encoded == scene.counts[0] * scene.counts[1]
+    small = tiles.look(tiles.survey(picture[:40, :30]), "a bus")  # it cannot be seen closer
+    assert small.exhausted
+    assert small.relevance.confidence < 0.5
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from([64, 100, 512]))
@@ -151,6 +209,10 @@ def test_unusable_arguments_say_so(picture: np.ndarray) -> None:
         tiles.survey(picture, tile=8)
     with pytest.raises(OptionError, match="share"):
         tiles.look(tiles.survey(picture[:300, :300]), "a bus", share=15)
+    with pytest.raises(OptionError, match="sure"):
+        tiles.look(tiles.survey(picture[:300, :300]), "a bus", sure=0)
+    with pytest.raises(OptionError, match="scene"):
+        tiles.look(picture, "a bus")  # type: ignore[arg-type]
 
 
 def test_bombs_are_refused_before_they_are_decoded(tmp_path: Path) -> None:

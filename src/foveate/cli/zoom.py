@@ -13,7 +13,6 @@ from foveate.cli.terminal import (
     EncoderName,
     Out,
     counting,
-    format_confidence,
     print_json,
     print_table,
     refuse_files,
@@ -24,7 +23,11 @@ from foveate.cli.terminal import (
 def zoom(
     image: Annotated[Path, typer.Argument(help="A large image: tiled TIFF, JPEG, PNG, ...")],
     query: Annotated[list[str], typer.Argument(help="Questions or noun phrases, each in quotes.")],
-    share: Annotated[float, typer.Option(help="Share of the tiles that a question may look at, 0 to 1.")] = 0.09,
+    share: Annotated[
+        float,
+        typer.Option(help="Parts that a question may encode, as a share of the tiles, 0 to 1; 1: until it is found."),
+    ] = 0.3,
+    sure: Annotated[float, typer.Option(help="Confidence from which it counts as found, 0.01 to 1.")] = 0.5,
     encoder: EncoderName = None,
     out: Out = Path("foveate-out"),
     folder: Annotated[
@@ -32,18 +35,20 @@ def zoom(
         typer.Option(
             "--scene",
             metavar="FOLDER",
-            help="Keeps what was encoded: a scene of this image in it is read, and written back at the end.",
+            help="Keeps what was encoded: a scene of this image in it is read, and written back at the end. "
+            "A question that is asked again goes on where it stopped.",
         ),
     ] = None,
 ) -> None:
-    """Find small things in a large image: encode only the tiles that a question makes promising."""
+    """Find small things in a large image: encode only the parts that a question makes promising, until it is found."""
     from foveate.core.checks import check_number
     from foveate.core.files import make_folder
     from foveate.tiles.file import check_folder, is_scene, load, save
-    from foveate.tiles.search import survey
+    from foveate.tiles.search import LEAST_SURE, survey
 
     refuse_files(query)
     check_number("share", share)
+    check_number("sure", sure, LEAST_SURE)
     start = time.perf_counter()
     known = folder if folder is not None and is_scene(folder) else None
     if folder is not None:
@@ -53,21 +58,19 @@ def zoom(
     seconds = time.perf_counter() - start
     make_folder(out)
     tiles, records = scene.counts[0] * scene.counts[1], []
-    with counting("looking closer", max(1, int(tiles * share)) * len(query)) as progress:
-        done = iter(range(1, 10**9))
-        for text in query:
-            scene, record = _look_closer(scene, text, share, out, image, lambda *_: progress(next(done)))
-            records.append(record)
+    for text in query:
+        scene, record = _look_closer(scene, text, share, sure, out, image)
+        records.append(record)
     if folder is not None:
         save(scene, folder)
     rows = [
-        (r["query"], format_confidence(r["confidence"], r["detected"]), "y {:.0f}, x {:.0f}".format(*r["peak"]),
-         f"{r['encoded']} of {tiles}", f"{r['seconds']:.1f} s", r["png"])
+        (r["query"], _answer(r), "y {:.0f}, x {:.0f}".format(*r["peak"]), f"{r['encoded']} of {tiles}",
+         f"{r['seconds']:.1f} s", r["png"])
         for r in records
     ]  # fmt: skip
     height, width = scene.raster.size
     title = f"{image}  {height} x {width} px, {'surveyed' if known is None else 'read'} in {seconds:.1f} s"
-    print_table(title, ("query", "confidence", "where", "tiles encoded", "time", "picture"), rows)
+    print_table(title, ("query", "answer", "where", "encoded, of tiles", "time", "picture"), rows)
     print_json(
         image=str(image),
         size=[height, width],
@@ -77,23 +80,37 @@ def zoom(
     )
 
 
-def _look_closer(scene: Any, query: str, share: float, out: Path, image: Path, progress: Any) -> tuple[Any, Any]:
+def _answer(record: dict[str, Any]) -> str:
+    """For the table: found, or how much of the image was looked at in vain."""
+    confidence = f"{record['confidence']:.2f}"
+    if record["detected"]:
+        return f"found, {confidence}"
+    if record["exhausted"]:
+        return f"not found, {confidence}; everything was looked at"
+    return f"not found so far, {confidence}; {record['seen']:.0%} looked at"
+
+
+def _look_closer(scene: Any, query: str, share: float, sure: float, out: Path, image: Path) -> tuple[Any, Any]:
     """-> (the scene with what was encoded for this query, its record)."""
     from foveate.tiles.search import look
     from foveate.viz import draw_scene
 
-    start = time.perf_counter()
-    found = look(scene, query, share=share, progress=progress)
+    tiles = scene.counts[0] * scene.counts[1]
+    with counting(f"looking for {query}", max(1, int(tiles * share))) as progress:
+        found = look(scene, query, share=None if share == 1 else share, sure=sure, progress=lambda n, _: progress(n))
     scene, (y, x) = found.scene, found.peak
     record = {
         "query": query,
         "confidence": round(found.relevance.confidence, 4),
-        "detected": found.relevance.detected,
+        "detected": found.detected,
+        "sure": sure,
         "peak": [round(y, 1), round(x, 1)],
-        "looked": [list(scene.box(tile)) for tile in found.places],
+        "looked": [list(box) for box in found.boxes],
         "encoded": found.encoded,
-        "tiles": scene.counts[0] * scene.counts[1],
-        "seconds": round(time.perf_counter() - start, 3),
+        "tiles": tiles,
+        "seen": round(scene.seen, 4),
+        "exhausted": found.exhausted,
+        "seconds": round(found.seconds, 3),
     }
     path = out / f"{Path(scene.raster.name).stem}--{make_slug(query)}--zoom"
     identity = {"source": str(image.absolute()), "query": query}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from foveate.core.grid import Box
 from foveate.encoders.protocol import Encoder
@@ -15,6 +18,7 @@ Place = tuple[int, int]  # row and column of a tile
 OVERVIEW = 1024  # pixels: 200 MB of memory for nano
 COARSE, MOST_COARSE = 4, 4096  # windows see a quarter of the resolution, but no more than this many pixels along
 LEAST_TILE, LARGEST_TILE = 64, 2048
+SEEN = 16  # pixels between the points at which it is counted what was looked at
 OVERLAP = 8  # tiles overlap by an eighth of their side
 
 
@@ -25,7 +29,8 @@ class Scene:
     Attributes:
         raster: where pixels are read from.
         overview: texture of the whole image, shrunk.
-        windows: textures of parts at a coarse scale, by their boxes in pixels of the image.
+        windows: textures of parts, by their boxes in pixels of the image: those of the survey, at a quarter of the
+            resolution; and those that questions added, at half of it, and where something was looked at again.
         tiles: textures of tiles at native resolution, by (row, column).
         side: of a tile, in pixels.
         encoder: of all textures.
@@ -47,6 +52,27 @@ class Scene:
         """Rows and columns of tiles."""
         return tile_counts(self.raster.size, self.side)
 
+    @property
+    def places(self) -> dict[Box, Place]:
+        """All tiles, encoded or not, by their boxes in pixels, row by row."""
+        rows, columns = self.counts
+        return {self.box(place): place for place in itertools.product(range(rows), range(columns))}
+
+    @property
+    def parts(self) -> dict[Box, Texture]:
+        """Everything that is encoded, by its box in pixels; the overview comes first."""
+        tiles = {self.box(place): texture for place, texture in self.tiles.items()}
+        whole = (0, 0, *self.raster.size)
+        return {whole: self.overview} | {b: t for b, t in (*self.windows.items(), *tiles.items()) if b != whole}
+
+    @property
+    def seen(self) -> float:
+        """Share of the image that was looked at, at half of its resolution or more, 0 to 1."""
+        seen = np.zeros([-(-length // SEEN) for length in self.raster.size], bool)
+        for y0, x0, y1, x1 in (box for box in self.parts if max(box[2] - box[0], box[3] - box[1]) <= 2 * self.side):
+            seen[-(-y0 // SEEN) : -(-y1 // SEEN), -(-x0 // SEEN) : -(-x1 // SEEN)] = True
+        return float(seen.mean())
+
     def box(self, place: Place) -> Box:
         """A tile in pixels; the last ones are moved inwards rather than cut."""
         return tile_box(place, self.raster.size, self.side)
@@ -54,28 +80,45 @@ class Scene:
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """What one question found in a scene.
+    """What one question found in a scene, and what that cost.
 
     Attributes:
-        scene: with the tiles that are encoded now.
-        relevance: over the whole image, on cells of 16 pixels or more.
-        places: tiles that were scored for this question, in that order.
-        encoded: how many of them were new.
+        scene: with the parts that are encoded now.
+        relevance: over the whole image, on cells of 16 pixels or more. Its confidence is what two looks at the same
+            place share, so that one chance peak in hundreds of parts is none.
+        sure: the confidence that was asked for.
+        peak: (y, x) in pixels: where it was found, or the most relevant place.
+        boxes: parts that this call encoded, in that order, in pixels of the image.
+        seconds: that it took.
     """
 
     scene: Scene
     relevance: Relevance
-    places: tuple[Place, ...]
-    encoded: int
+    sure: float
+    peak: tuple[float, float]
+    boxes: tuple[Box, ...]
+    seconds: float
 
     def __repr__(self) -> str:
-        return f"Look({self.relevance!r}, {len(self.places)} tiles looked at, {self.encoded} of them new)"
+        how = "found" if self.detected else "not found"
+        rest = "everything was looked at" if self.exhausted else f"{self.scene.seen:.0%} of the image was looked at"
+        query, confidence = self.relevance.query, self.relevance.confidence
+        return f"Look({query!r} {how}, {confidence:.2f}; {self.encoded} parts encoded, {rest})"
 
     @property
-    def peak(self) -> tuple[float, float]:
-        """(y, x) in pixels of the most relevant cell's centre."""
-        y, x = self.relevance.grid.centres()[int(self.relevance.map.argmax())]
-        return float(y), float(x)
+    def detected(self) -> bool:
+        """Whether it was found as surely as was asked for."""
+        return self.relevance.confidence >= self.sure
+
+    @property
+    def encoded(self) -> int:
+        """How many parts this call encoded; each costs as much as a tile."""
+        return len(self.boxes)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every tile is encoded: asked again, the question has nowhere left to look."""
+        return self.scene.places.keys() <= self.scene.parts.keys()
 
 
 def tile_counts(size: tuple[int, int], side: int) -> Place:

@@ -1,18 +1,22 @@
-"""Survey a large image, then encode only the tiles that a question makes promising.
+"""Survey a large image, then encode only the parts that a question makes promising, until the thing is found.
 
 What is notable
 * Scoring 4096 cells takes 30 microseconds and needs no cascade; encoding 567 tiles does. What is saved here is
-  encoding. The windows of the survey, at a quarter of the resolution, cost a sixteenth of all tiles; with them at most
-  15 % of what everything would cost is spent before the first answer.
-* A tile's promise is what the survey knows of it: the highest relevance, how much its best cell exceeds its
-  surroundings (a thing of a few pixels is a faint dot), and how much structure there is. Tiles are encoded in that
-  order, a batch at a time; a batch that finds the thing with high confidence ends the search.
+  encoding. The survey is an overview, and windows at a quarter of the resolution: a sixteenth of what everything costs.
+* A question goes on from there: windows at half the resolution, each as expensive as a tile and four times as large,
+  the most promising first; then tiles at full resolution. A part's promise is what is known of it: the highest
+  relevance, how much its best cell exceeds its surroundings (a thing of a few pixels is a faint dot), how much
+  structure there is.
+* **A thing is found when it is seen twice.** Of hundreds of parts that are looked at, one will show a map that peaks by
+  chance. So where a part shows something, the place of its peak is encoded once more, in the middle of a part of half
+  the side; the thing's confidence is the lower one of the two. The second look may itself be looked at again.
+* What was encoded stays in the scene, so a question that is asked again goes on where it stopped.
 * The relevance of a calibrated encoder is absolute, so maps of different scales can be mixed: a large thing is seen
   in the overview, a small one in the tiles.
-* A scene is a value. `look` returns a new one that shares all tiles of the old one.
+* A scene is a value. `look` returns a new one that shares all parts of the old one.
 
-Not covered: a thing that lies across tiles is seen in parts (they overlap by an eighth). A thing that leaves no trace
-at a quarter of the resolution, in a place without structure, is found only by looking everywhere (`share=1`).
+Not covered: a thing that the encoder does not know by sight, however close. Only the highest peak of a part is looked
+at again; a thing beside a brighter one in the same window is found by the tiles, or by another window.
 """
 
 from __future__ import annotations
@@ -20,8 +24,10 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -30,10 +36,12 @@ from numpy.typing import NDArray
 from foveate.core.checks import check_int, check_number, check_type
 from foveate.core.errors import QueryError
 from foveate.core.grid import Box, Grid, reduce_plane, resize_map
+from foveate.core.image import shrink
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import encode, score
+from foveate.relevance.confidence import DETECTED
 from foveate.relevance.fusion import information
 from foveate.relevance.query import prepare
 from foveate.relevance.score import join_confidences
@@ -45,7 +53,6 @@ from foveate.tiles.scene import (
     LEAST_TILE,
     OVERVIEW,
     Look,
-    Place,
     Scene,
     read_overviews,
     tile_box,
@@ -53,15 +60,36 @@ from foveate.tiles.scene import (
 )
 
 Floats = NDArray[np.float32]
-SHARE = 0.09
+SHARE = 0.3
 TILE = 512
-BATCH = 8  # tiles between two checks of whether the thing is found
-SURE = 0.8  # confidence at which the search ends early
+HALF = 2  # windows between the survey and the tiles see 1/2 of the resolution
+LEAST_SURE = 0.01
+SHOWN = 0.25  # a map that reaches this is looked at again, where it does, before anything else
+FAINT_EVERY = 3  # one look in so many is a second one at the highest peak below that, while there are windows left
+MIDDLE, SIMILAR = 0.5, 1.1  # of a part's side; what is as large as a second look
+CLOSER = 1.5  # a tile is looked at again in a part of its side by this
 CELL = 16  # pixels of the merged map's cells, more for images beyond FINEST cells
 FINEST = 1_000_000
-FINE = 0.7  # share of a tile's map where there is one; the rest is the survey's
-DOT, STRUCTURE = 0.5, 0.1  # weights of a tile's promise beside its highest relevance
+FINE = 0.7  # share of a finer part's map where there is one; the rest is that of coarser parts
+DOT, STRUCTURE = 0.5, 0.1  # weights of a part's promise beside its highest relevance
 DOT_REACH = 12  # cells around a dot that count as its surroundings
+
+
+class View(NamedTuple):
+    """What one part of the image shows of a question: its relevance, the peak in pixels of the image, and the part
+    where to look again (None: it cannot be seen closer)."""
+
+    relevance: Relevance
+    peak: tuple[float, float]
+    again: Box | None
+
+
+class Seen(NamedTuple):
+    """What two looks at the same place share: the confidence of the question and of each phrase, and the place."""
+
+    confidence: float
+    peak: tuple[float, float] | None
+    confidences: Mapping[str, float]
 
 
 def survey(image: str | os.PathLike[str] | Bytes, *, encoder: str | Encoder = "nano", tile: int = TILE) -> Scene:
@@ -94,91 +122,202 @@ def look(
     scene: Scene,
     query: str,
     *,
-    share: float = SHARE,
+    share: float | None = SHARE,
+    sure: float = DETECTED,
     progress: Callable[[int, int], None] = lambda done, most: None,
 ) -> Look:
-    """Ask a scene a question: encode the most promising tiles that are new, and merge the maps of all.
+    """Ask a scene a question: encode its promising parts until the thing is found, or the share is spent.
+
+    What was encoded before costs nothing. So the same question asked again, of `Look.scene`, goes on where it stopped,
+    and so it does when it is asked again with a higher `sure`.
 
     Args:
         query: a question or noun phrase.
-        share: of all tiles that may be scored for this question, 0 to 1; at least one tile unless it is 0.
-        progress: receives how many tiles were scored, and how many may be.
+        share: of as many parts as there are tiles, how many may be encoded now, 0 to 1; one at least, unless it is 0.
+            None: until it is found, or everything is encoded.
+        sure: confidence from which it counts as found, and the search ends, 0.01 to 1.
+        progress: receives how many parts were encoded, and how many may be.
+
+    Raises:
+        OptionError: no scene, share or sure out of range. QueryError: no question, or one that cannot be asked.
     """
-    share = check_number("share", share)
+    start = time.perf_counter()
+    check_type("scene", scene, Scene, fix="scene = tiles.survey(image), or tiles.load(folder, image), comes first")
+    if share is not None:
+        share = check_number("share", share, fix="pass None to go on until it is found")
+    sure = check_number("sure", sure, LEAST_SURE)
     check_type("query", query, str, fix="call look once for each query", error=QueryError)
+    given, size, side = None if scene.encoder == "nano" else scene.encoder, scene.raster.size, scene.side
 
-    given = None if scene.encoder == "nano" else scene.encoder
+    def view(box: Box, texture: Texture) -> View:
+        return view_part(score(texture, query, encoder=given), box, size, side)
 
-    def scored(texture: Texture) -> Relevance:
-        return score(texture, query, encoder=given)
-
-    size, whole = scene.raster.size, scored(scene.overview)
+    views = {box: view(box, texture) for box, texture in scene.parts.items()}
     groups = prepare(match_encoder(scene.overview.encoder, given), query).asked_groups()
-    windows = [(box, scored(texture)) for box, texture in scene.windows.items()]
-    order = rank_tiles(scene, merge_maps(size, whole, windows, [], groups).map)
-    most = min(len(order), max(1, int(len(order) * share))) if share else 0
-    tiles, found, encoded = dict(scene.tiles), {}, 0
-    for number, place in enumerate(order[:most], 1):
-        if place not in tiles:
-            y0, x0, y1, x1 = scene.box(place)
-            tiles[place] = encode(scene.raster.region(y0, x0, y1, x1), encoder=scene.encoder)
-            encoded += 1
-        found[place] = scored(tiles[place])
-        progress(number, most)
-        if number % BATCH == 0 and max(relevance.confidence for relevance in found.values()) >= SURE:
+    places = scene.places
+    windows, tiles = dict(scene.windows), dict(scene.tiles)
+    most = math.inf if share is None else max(1, int(len(places) * share)) if share else 0
+    looked: list[Box] = []
+    stages = [half_boxes(size, side), list(places)]
+    order: list[Box] = []
+    while len(looked) < most and (best := seen_twice(views, groups)).confidence < sure:
+        faint = bool(stages) and len(looked) % FAINT_EVERY == FAINT_EVERY - 1
+        box = look_again(views, side, faint)
+        while box is None:
+            order = [each for each in order if each not in views]
+            if order:
+                box = order[0]
+            elif stages:
+                order = rank_boxes(stages.pop(0), scene.overview, merge_maps(size, side, views).map, size)
+            else:
+                break
+        if box is None:
             break
-    fine = [(scene.box(place), found.get(place) or scored(texture)) for place, texture in tiles.items()]
-    relevance = merge_maps(size, whole, windows, fine, groups)
-    return Look(replace(scene, tiles=ReadOnly(tiles)), relevance, tuple(found), encoded)
+        texture = encode(_read_part(scene, box), encoder=scene.encoder)
+        if box in places:
+            tiles[places[box]] = texture
+        else:
+            windows[box] = texture
+        views[box] = view(box, texture)
+        looked.append(box)
+        progress(len(looked), len(views) + len(order) if math.isinf(most) else int(most))
+    best, relevance = seen_twice(views, groups), merge_maps(size, side, views)
+    whole = views[_whole(size)]
+    if share == 0 and second_look(views, whole) is None:  # the survey alone: one look, as at any image
+        best = Seen(whole.relevance.confidence, None, whole.relevance.confidences)
+    return Look(
+        scene=replace(scene, windows=ReadOnly(windows), tiles=ReadOnly(tiles)),
+        relevance=replace(relevance, confidence=best.confidence, confidences=ReadOnly(dict(best.confidences))),
+        sure=sure,
+        peak=best.peak or _peak(relevance, _whole(size)),
+        boxes=tuple(looked),
+        seconds=time.perf_counter() - start,
+    )
 
 
-def rank_tiles(scene: Scene, coarse: Floats) -> list[Place]:
-    """All tiles, the most promising first; of equals, in reading order. `coarse`: the survey's map, float32 [h, w]."""
-    rows, cols = scene.counts
-    dots = np.maximum(coarse - cv2.blur(coarse, (2 * DOT_REACH + 1,) * 2, borderType=cv2.BORDER_REFLECT), 0)
-    detail = resize_map(information(scene.overview), coarse.shape)
-    worth = np.empty((rows, cols))
-    for row, col in itertools.product(range(rows), range(cols)):
-        part = _cells(scene.box((row, col)), scene.raster.size, coarse.shape)
-        worth[row, col] = coarse[part].max() + DOT * dots[part].max() + STRUCTURE * detail[part].mean()
-    order = np.argsort(-worth.ravel(), kind="stable")
-    return [(int(i // cols), int(i % cols)) for i in order]
+def view_part(relevance: Relevance, box: Box, size: tuple[int, int], side: int) -> View:
+    """A part's relevance, with its peak in pixels of the image, and the part around it where to look again."""
+    peak = _peak(relevance, box)
+    long_side = max(box[2] - box[0], box[3] - box[1])
+    closer = round(max(long_side / HALF, side / CLOSER))
+    if closer >= long_side:
+        return View(relevance, peak, None)
+    tall, wide = min(closer, size[0]), min(closer, size[1])
+    top, left = (
+        min(max(0, round(centre - length / 2)), whole - length)
+        for centre, length, whole in zip(peak, (tall, wide), size, strict=True)
+    )
+    return View(relevance, peak, (top, left, top + tall, left + wide))
 
 
-def merge_maps(
-    size: tuple[int, int],
-    whole: Relevance,
-    windows: Sequence[tuple[Box, Relevance]],
-    tiles: Sequence[tuple[Box, Relevance]],
-    groups: Sequence[Sequence[str]],
-) -> Relevance:
-    """One map over the image: the highest of overview and windows; where there is a tile, 0.7 of it is the tile's.
+def seen_twice(views: Mapping[Box, View], groups: Sequence[Sequence[str]]) -> Seen:
+    """The highest confidence that a part and the second look at its peak share, and the place in the second.
 
-    `groups`: phrases that are asked for together; their confidence is joined over the image, not tile by tile.
+    `groups`: phrases that are asked for together; they may be seen in different parts. The overview of an image that
+    cannot be seen closer counts alone.
     """
+    whole = next(iter(views.values()))
+    phrases = dict.fromkeys(whole.relevance.confidences, 0.0)
+    best = min(SHOWN, max(view.relevance.confidence for view in views.values()))
+    peak = None
+    for view in views.values():
+        second = view if view is whole and view.again is None else second_look(views, view)
+        if second is None:
+            continue
+        one, two = view.relevance, second.relevance
+        for phrase in phrases:
+            phrases[phrase] = max(phrases[phrase], min(one.confidences[phrase], two.confidences[phrase]))
+        if (shared := min(one.confidence, two.confidence)) > best:
+            best, peak = shared, second.peak
+    return Seen(max(best, join_confidences(groups, phrases)), peak, phrases)
+
+
+def second_look(views: Mapping[Box, View], view: View) -> View | None:
+    """The view of a part that has a view's peak in its middle and is as close as a second look would be, if any."""
+    if view.again is None:
+        return None
+    if view.again in views:
+        return views[view.again]
+    y, x = view.peak
+    tall, wide = view.again[2] - view.again[0], view.again[3] - view.again[1]
+    for (y0, x0, y1, x1), other in views.items():
+        close = tall / HALF < y1 - y0 <= tall * SIMILAR and wide / HALF < x1 - x0 <= wide * SIMILAR
+        if close and max(abs(2 * y - y0 - y1) / (y1 - y0), abs(2 * x - x0 - x1) / (x1 - x0)) <= MIDDLE:
+            return other
+    return None
+
+
+def look_again(views: Mapping[Box, View], side: int, faint: bool) -> Box | None:
+    """Where to look again: of the parts that were not looked at again, the one that shows the most.
+
+    Of parts that show less than SHOWN, only `faint` ones are considered, and only those coarser than a tile.
+    """
+    best, most = None, 0.0 if faint else SHOWN
+    for box, view in views.items():
+        shows = float(view.relevance.map.max())
+        coarse = max(box[2] - box[0], box[3] - box[1]) > side
+        if view.again is None or shows < (most if coarse else max(most, SHOWN)) or second_look(views, view):
+            continue
+        best, most = view.again, shows
+    return best
+
+
+def half_boxes(size: tuple[int, int], side: int) -> list[Box]:
+    """Windows at half the resolution that cover an image (H, W); none where the overview shows as much."""
+    if max(size) <= HALF * OVERVIEW:
+        return []
+    twice = HALF * side
+    return [tile_box((row, col), size, twice) for row, col in itertools.product(*map(range, tile_counts(size, twice)))]
+
+
+def rank_boxes(boxes: Sequence[Box], overview: Texture, merged: Floats, size: tuple[int, int]) -> list[Box]:
+    """Parts of the image, the most promising first; of equals, as they come. `merged`: what is known, [h, w]."""
+    dots = np.maximum(merged - cv2.blur(merged, (2 * DOT_REACH + 1,) * 2, borderType=cv2.BORDER_REFLECT), 0)
+    detail = resize_map(information(overview), merged.shape)
+    worth = []
+    for box in boxes:
+        part = _cells(box, size, merged.shape)
+        worth.append(merged[part].max() + DOT * dots[part].max() + STRUCTURE * detail[part].mean())
+    return [boxes[i] for i in np.argsort(-np.array(worth), kind="stable")]
+
+
+def merge_maps(size: tuple[int, int], side: int, views: Mapping[Box, View]) -> Relevance:
+    """One map over the image: the survey's highest; where there is a finer part, 0.7 of it is that part's."""
     cell = max(CELL, math.ceil(math.sqrt(size[0] * size[1] / FINEST)))
     grid = Grid(-(-size[0] // cell), -(-size[1] // cell), *size)
+    whole = views[_whole(size)].relevance
+    parts = [(box, view.relevance) for box, view in views.items() if box != _whole(size)]
+    scales = [round(math.log2(max(box[2] - box[0], box[3] - box[1]) / side)) for box, _ in parts]  # 0: of a tile
     planes, looked = {}, np.zeros(grid.shape, np.float32)
     for name in ("map", "logits"):
-        base = np.maximum(resize_map(getattr(whole, name), grid.shape), _paste(name, windows, grid))
-        fine = _paste(name, tiles, grid)
-        known = np.isfinite(fine)
-        looked = known.astype(np.float32)
-        planes[name] = np.where(known, FINE * np.where(known, fine, 0) + (1 - FINE) * base, base).astype(np.float32)
+        plane = resize_map(getattr(whole, name), grid.shape)
+        for finer in (None, 1, 0, -1):
+            some = [
+                part
+                for part, scale in zip(parts, scales, strict=True)
+                if scale == finer or (finer is None and scale > 1)
+            ]
+            pasted = _paste(name, some, grid)
+            known = np.isfinite(pasted)
+            if finer is None:
+                plane = np.maximum(plane, pasted)
+            else:
+                plane = np.where(known, FINE * np.where(known, pasted, 0) + (1 - FINE) * plane, plane)
+                looked = np.maximum(looked, known)
+        planes[name] = plane.astype(np.float32)
+    looked = looked.astype(np.float32)
     saliency = resize_map(whole.saliency, grid.shape)
     for plane in (*planes.values(), looked, saliency):
         plane.setflags(write=False)
-    parts = (whole, *(r for _, r in (*windows, *tiles)))
-    confidences = {phrase: max(r.confidences[phrase] for r in parts) for phrase in whole.confidences}
-    together = join_confidences(groups, confidences)
+    every = [view.relevance for view in views.values()]
     return Relevance(
         query=whole.query,
         map=planes["map"],
         logits=planes["logits"],
-        confidence=max(*(r.confidence for r in parts), together),
-        confidences=ReadOnly(confidences),
+        confidence=max(relevance.confidence for relevance in every),
+        confidences=whole.confidences,
         ignored=whole.ignored,
-        peak=max(r.peak for r in parts),
+        peak=0.0,
         parts=ReadOnly({}),
         reasons=ReadOnly({"participation": planes["map"], "looked": looked}),
         saliency=saliency,
@@ -203,3 +342,18 @@ def _cells(box: Box, size: tuple[int, int], shape: tuple[int, ...]) -> tuple[sli
         first = min(math.ceil(start * n / length - 0.5), n - 1)
         spans.append(slice(first, max(math.ceil(stop * n / length - 0.5), first + 1)))
     return spans[0], spans[1]
+
+
+def _whole(size: tuple[int, int]) -> Box:
+    return 0, 0, size[0], size[1]
+
+
+def _peak(relevance: Relevance, box: Box) -> tuple[float, float]:
+    """The centre of the highest cell of a part, in pixels of the image."""
+    (h, w), (y, x) = relevance.map.shape, np.unravel_index(int(relevance.map.argmax()), relevance.map.shape)
+    return box[0] + (float(y) + 0.5) * (box[2] - box[0]) / h, box[1] + (float(x) + 0.5) * (box[3] - box[1]) / w
+
+
+def _read_part(scene: Scene, box: Box) -> Bytes:
+    """The pixels of a part, shrunk to the side of a tile."""
+    return np.ascontiguousarray(shrink(scene.raster.region(*box), scene.side))

@@ -201,8 +201,8 @@ def draw_scene(found: Look, query: str) -> Image.Image:
     ratio = PANEL / max(height, width)
     whole = Image.fromarray(draw_heat(scale_to(scene.overview.pixel, PANEL), found.relevance.map))
     pen = ImageDraw.Draw(whole)
-    for tile in found.places:
-        y0, x0, y1, x1 = (side * ratio for side in scene.box(tile))
+    for box in found.boxes:
+        y0, x0, y1, x1 = (side * ratio for side in box)
         pen.rectangle((x0, y0, x1 - 1, y1 - 1), outline=LOOKED)
     side = min(scene.side, height, width)
     top, left = (int(np.clip(p - side / 2, 0, n - side)) for p, n in ((y, height), (x, width)))
@@ -210,7 +210,7 @@ def draw_scene(found: Look, query: str) -> Image.Image:
     pen.rectangle([v * ratio for v in (left, top, left + side - 1, top + side - 1)], outline=FOUND, width=2)
     captions = (f"“{query}”  {_verdict(found.relevance)}",), (f"at y {y:.0f}, x {x:.0f}",)
     tiles = [Tile(*pair) for pair in zip(map(np.asarray, (whole, part)), captions, strict=True)]
-    legend = ((LOOKED, f"tiles looked at: {len(found.places)}"), (FOUND, "the part on the right"))
+    legend = ((LOOKED, f"parts encoded: {found.encoded}"), (FOUND, "the part on the right"))
     return arrange(tiles, 2, legend=legend)
 
 
