@@ -128,6 +128,20 @@ def test_the_kept_cells_are_the_bright_ones_in_the_picture(run: Run, photo: Path
     assert panel[~shown].mean() < 0.4 * rgb[~shown].mean()
 
 
+def test_look_draws_more_pictures_that_are_asked_for(run: Run, photo: Path) -> None:
+    usual = last(run("look", photo, "broccoli"))["queries"][0]
+    with Image.open(usual["png"]) as picture:
+        width = picture.width
+    more = last(run("look", photo, "broccoli", "--picture", "homunculus", "--picture", "regions"))["queries"][0]
+    assert more["png"] == usual["png"]
+    assert more["indices"] == usual["indices"]
+    with Image.open(more["png"]) as picture:
+        assert picture.width == width + 3 * 372
+    fails(run("look", photo, "a dog", "--picture", "homunculi", "--out", "none"), "homunculus", "regions")
+    assert not Path("none").exists()
+    assert "homunculus" in run("look", "--help").stdout
+
+
 def test_encode_then_look_reuses_the_texture(run: Run, broccoli: Path) -> None:
     """A texture file gives the same cells as its image."""
     made = last(run("encode", broccoli, "-o", "t.safetensors"))

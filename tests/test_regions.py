@@ -14,11 +14,21 @@ from hypothesis.extra import numpy as hnp
 import foveate
 from foveate import Grid, Texture
 from foveate.core.errors import BudgetError, ImageArrayError, OptionError
-from foveate.relevance.regions import Regions, crop_sizes, region_numbers, regions
+from foveate.relevance.regions import Regions, crop_sizes, nearest_total, region_numbers, regions
 
 VALUES = st.sampled_from([0, 0.1, 0.5, 0.6, 1])
 maps = hnp.arrays(np.float32, st.tuples(st.integers(1, 14), st.integers(1, 14)), elements=VALUES)
 GRID = Grid(48, 64, 480, 640)
+
+
+def test_the_nearest_total_is_one_that_can_be() -> None:
+    assert [nearest_total(n) for n in (1, 64, 67, 273, 512)] == [64, 64, 66, 273, 512]
+    for total in range(1, 200):
+        near = nearest_total(total)
+        assert region_numbers(near, 64, 400)
+        if near != total:
+            with pytest.raises(BudgetError):
+                region_numbers(total, 64, 400)
 
 
 def two_things() -> np.ndarray:

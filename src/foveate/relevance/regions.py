@@ -230,16 +230,30 @@ def region_numbers(total: int, low: int, high: int) -> tuple[int, ...]:
         numbers = tuple(i + 1 for i, sums in enumerate(_sums(total, low, high)) if sums >> total & 1)
         if numbers:
             return numbers
-    place, every = min(total, MOST * high), 0
-    for sums in _sums(place + high + low, low, high):
-        every |= sums
-    sides = (range(place, 0, -1), range(place, every.bit_length()))
-    near = sorted({n for side in sides for n in [next((n for n in side if every >> n & 1), 0)] if n})
+    near = _totals_near(total, low, high)
     raise BudgetError(
         f"a total of {total} tokens in regions of {low} to {high}",
         expected=f"a sum of such numbers, each rows x columns with an aspect up to {WIDEST:g}",
         fix="pass " + " or ".join(map(str, near)) if near else "wider budgets, (64, 400) say",
     )
+
+
+def nearest_total(total: int, budgets: tuple[int, int] = (64, 400)) -> int:
+    """The number of tokens nearest to `total` that regions can have in all; of two as near the smaller one.
+
+    >>> nearest_total(273), nearest_total(67), nearest_total(1)
+    (273, 66, 64)
+    """
+    return min(_totals_near(total, *budgets), key=lambda near: (abs(near - total), near))
+
+
+def _totals_near(total: int, low: int, high: int) -> list[int]:
+    """The largest number up to `total`, and the smallest from it on, that regions can have in all; ascending."""
+    place, every = min(total, MOST * high), 0
+    for sums in _sums(place + high + low, low, high):
+        every |= sums
+    sides = (range(place, 0, -1), range(place, every.bit_length()))
+    return sorted({n for side in sides for n in [next((n for n in side if every >> n & 1), 0)] if n})
 
 
 def crop_sizes(shares: Indices, aspects: NDArray[np.float64], low: int, high: int) -> Indices:

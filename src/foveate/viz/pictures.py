@@ -19,7 +19,7 @@ from foveate.core.grid import resize_map
 from foveate.core.image import check_rgb
 from foveate.core.layout import FULL40, Channel, channel_named
 from foveate.relevance.allocate import Allocation
-from foveate.relevance.regions import Regions, regions
+from foveate.relevance.regions import Regions, nearest_total, regions
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.viz.homunculus import redraw
@@ -142,9 +142,10 @@ def draw_question(
         relevance: its map.
         kept: its cells.
         pictures: of PICTURES. "homunculus" adds the image redrawn with area in proportion to tokens; "regions" adds the
-            regions that as many tokens as there are kept cells make, and the homunculus of those.
+            regions of as many tokens as there are kept cells (the nearest number that regions can have), and their
+            homunculus.
 
-    Raises OptionError for another picture; BudgetError where no regions have that many tokens.
+    Raises OptionError for another picture.
     """
     rgb, count, cells = scale_to(texture.pixel, PANEL), len(kept), kept.grid.count
     panels = [
@@ -156,9 +157,10 @@ def draw_question(
         if name == "homunculus":
             panels.append(_homunculus_panel(rgb, kept))
         else:
-            found = regions(relevance.map, relevance.grid, count)
+            found = regions(relevance.map, relevance.grid, nearest_total(count))
             parts = "1 region" if len(found) == 1 else f"{len(found)} regions"
-            panels += [Tile(draw_regions(rgb, found), (f"{count} tokens in {parts}",)), _homunculus_panel(rgb, found)]
+            caption = f"{found.tokens.sum()} tokens in {parts}"
+            panels += [Tile(draw_regions(rgb, found), (caption,)), _homunculus_panel(rgb, found)]
     return arrange(panels, len(panels))
 
 
