@@ -41,7 +41,7 @@ def test_a_box_is_one_object_and_the_wall_another() -> None:
     flat = np.zeros_like(features)
     assert np.array_equal(find_objects(rgb, flat, ids), ids >= 3)  # by colour alone
     assert np.array_equal(find_objects(np.full_like(rgb, 90), features, ids), ids >= 3)  # by the embedding alone
-    assert np.array_equal(find_objects(rgb, features * 1e-3, ids), ids >= 3)  # whatever its unit
+    assert np.array_equal(find_objects(rgb, features * np.float32(1e-3), ids), ids >= 3)  # whatever its unit
     assert not find_objects(rgb, features, ids, alike=9).any()
 
 
@@ -79,7 +79,7 @@ def literal(points: np.ndarray, parts: np.ndarray, alike: float) -> np.ndarray:
                 borders.setdefault((a, b), []).append(float(np.linalg.norm(points[p] - points[q])))
         for (a, b), steps in sorted(borders.items()):
             away = np.linalg.norm(points[parts == a].mean(0) - points[parts == b].mean(0))
-            best = min(best, (round((away + np.mean(steps)) / 2, 9), a, b))
+            best = min(best, (round(float(away + np.mean(steps)) / 2, 9), a, b))
         if best[0] > alike:
             return parts
         parts[parts == best[2]] = best[1]
@@ -96,8 +96,8 @@ def test_objects_are_their_definition(h: int, w: int, seed: int) -> None:
     x -= x.mean(0)
     spread = np.sqrt((x**2).sum(1).mean())
     twin = literal((x / max(spread, 1e-9)).reshape(h, w, 2), find_parts(ids), 0.9)
-    same = [np.equal.outer(plane.ravel(), plane.ravel()) for plane in (out, twin)]
-    assert np.array_equal(*same)
+    same, expected = (np.equal.outer(plane.ravel(), plane.ravel()) for plane in (out, twin))
+    assert np.array_equal(same, expected)
 
 
 @given(SIZES, SIZES, SIZES, SIZES, st.integers(0, 3), st.integers(0, 99))
@@ -175,9 +175,9 @@ def test_the_boundary_alone_can_be_asked_for(cake: Any) -> None:
 def test_what_objects_cannot_be_made_of(wrong: dict[str, Any], words: str) -> None:
     rgb, features, ids = scene()
     with pytest.raises(OptionError, match=words):
-        find_objects(**{"rgb": rgb, "features": features, "ids": ids, **wrong})  # type: ignore[arg-type]
+        find_objects(**{"rgb": rgb, "features": features, "ids": ids, **wrong})
     with pytest.raises(ImageArrayError):
-        find_objects(rgb.astype(np.float32), features, ids)  # type: ignore[arg-type]
+        find_objects(rgb.astype(np.float32), features, ids)
 
 
 def test_segments_themselves_are_untouched(texture: Texture) -> None:

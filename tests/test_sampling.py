@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Texture
-from foveate.core.errors import ChannelError, OptionError
+from foveate.core.errors import ChannelError, OptionError, UnbuiltChannelWarning
 from foveate.core.grid import sample_linear, sample_nearest
 from foveate.core.layout import FULL40, GRID13, LAYOUTS, MVP13, Layout
 
@@ -183,7 +183,77 @@ def test_every_published_layout_materialises(texture: Texture, name: str) -> Non
     dense, layout = texture.dense(layout=name), LAYOUTS[name]
     assert dense.shape == (len(layout), *(layout.shape or (640, 480)))
     assert np.isfinite(dense).all()
-    assert {"full40": 40, "full56": 56, "part28": 40, "mvp13": 13, "grid13": 13}[name] == len(layout)
+    assert {"full40": 40, "full56": 56, "rope56": 56, "part28": 40, "mvp13": 13, "grid13": 13}[name] == len(layout)
+
+
+def test_rope56_has_the_angles_of_positions_behind_full40(texture: Texture) -> None:
+    table = texture.tokens(layout="rope56")
+    assert np.array_equal(table[:, :40], texture.tokens())
+    assert LAYOUTS["rope56"].names[40:44] == ("rope_sin_y_0", "rope_cos_y_0", "rope_sin_x_0", "rope_cos_x_0")
+    h, w = texture.grid.shape
+    for i in range(4):  # the formula, cell by cell
+        for axis, index in (("y", np.arange(h)[:, None] + np.zeros(w)), ("x", np.arange(w) + np.zeros((h, 1)))):
+            angle = index * 100 ** (-i / 4)
+            for name, wave in (("sin", np.sin), ("cos", np.cos)):
+                plane = texture.channel(f"rope_{name}_{axis}_{i}")
+                assert np.allclose(plane, wave(angle), atol=1e-5)
+    turned = [texture.channel(f"rope_{wave}_x_0") for wave in ("sin", "cos")]
+    dot = turned[0][:, 2:] * turned[0][:, :-2] + turned[1][:, 2:] * turned[1][:, :-2]
+    assert np.allclose(dot, np.cos(2), atol=1e-5)  # two cells apart: the same rotation everywhere
+    cell = texture.grid.width / w
+    assert texture.sample([[5.0, 2.5 * cell]], ["rope_sin_x_0"])[0, 0] == pytest.approx(np.sin(2), abs=1e-5)
+    with pytest.raises(ChannelError):
+        texture.with_channel("rope_sin_x_0", turned[0])
+    with pytest.raises(ChannelError, match="rope_sin_x_0"):
+        texture.channel("rope_sin_x_9")
+
+
+def test_tables_of_halves_are_those_of_floats_rounded(texture: Texture) -> None:
+    whole, half = texture.tokens(), texture.tokens(dtype=np.float16)
+    assert (half.dtype, half.shape, half.nbytes) == (np.float16, whole.shape, whole.nbytes // 2)
+    assert np.array_equal(half, whole.astype(np.float16))
+    assert texture.tokens(dtype="float16") is half  # kept, and read-only
+    assert not half.flags.writeable
+    exact = [FULL40.layer(name) for name in FULL40.names if name.startswith(("embedding", "cluster", "saliency"))]
+    assert np.array_equal(half[:, exact].astype(np.float32), whole[:, exact])  # these are kept as float16
+    assert np.abs(half.astype(np.float32) - whole).max() <= 2**-11
+    assert texture.tokens().dtype == np.float32
+    dense = texture.dense("grid13", dtype=np.float16)
+    assert np.array_equal(dense, texture.dense("grid13").astype(np.float16))
+
+
+def test_halves_end_where_float16_ends(texture: Texture) -> None:
+    far = texture.with_channel("far", np.full(texture.grid.shape, 6e4), native="cell", high=7e4)
+    moved = far.with_channel("flow_y", np.full(texture.grid.shape, 6e4)).with_channel(
+        "flow_x", np.full(texture.grid.shape, 6e4)
+    )
+    table = moved.tokens(layout=Layout("mine", ("far", "flow_magnitude")), dtype=np.float16)
+    assert np.isfinite(table).all()
+    assert table[0].tolist() == [60000, 65504]
+
+
+@pytest.mark.parametrize("wrong", [np.float64, "half16", int, None, np.uint8])
+def test_tables_of_other_numbers_are_refused(texture: Texture, wrong: object) -> None:
+    for make in (texture.tokens, texture.dense):
+        with pytest.raises(OptionError, match="float32 or float16"):
+            make(dtype=wrong)  # type: ignore[call-overload]
+
+
+def test_the_length_of_the_flow_follows_from_its_parts(texture: Texture) -> None:
+    assert not texture.has("flow_magnitude")
+    with pytest.warns(UnbuiltChannelWarning, match=r"foveate\.video"):
+        assert not texture.channel("flow_magnitude").any()
+    down = np.linspace(-6, 6, texture.grid.count).reshape(texture.grid.shape)
+    half = texture.with_channel("flow_y", down)
+    assert not half.has("flow_magnitude")
+    moved = half.with_channel("flow_x", np.full(texture.grid.shape, 4.0))
+    assert moved.has("flow_magnitude")
+    assert "flow_magnitude" in moved.built
+    assert "flow_magnitude" not in moved.planes
+    assert np.allclose(moved.channel("flow_magnitude"), np.hypot(down, 4), atol=5e-3)
+    assert moved.sample([[5, 5]], ["flow_magnitude"])[0, 0] == pytest.approx(np.hypot(6, 4), abs=0.1)
+    with pytest.raises(ChannelError, match="flow_magnitude"):
+        texture.with_channel("flow_magnitude", down)
 
 
 def test_part28_has_embeddings_at_17_to_32() -> None:

@@ -217,6 +217,36 @@ CHANGES = {
 }
 
 
+@pytest.mark.parametrize("name", ["flow_magnitude", "rope_sin_x_0"])
+def test_a_plane_that_was_there_before_its_name_was_taken_stays_what_it_was(
+    name: str, texture: Texture, saved: Path, tmp_path: Path
+) -> None:
+    def give(tensors: dict[str, Any], header: dict[str, Any]) -> None:
+        header["channels"] = sorted([*header["channels"], name])
+        header["extra"] = {
+            name: {"native": "cell", "filter": "linear", "reduction": "max", "neutral": 0.5, "about": "mine"}
+        }
+        tensors[f"plane.{name}"] = tensors["plane.saliency"] + np.float16(2)
+
+    old = Texture.load(rewrite(saved, tmp_path / "t.safetensors", give))
+    assert (old.describe(name).about, old.describe(name).reduction) == ("mine", "max")
+    assert np.allclose(old.channel(name), texture.channel("saliency") + 2, atol=2e-3)
+    assert old.sample([[5, 5]], [name])[0, 0] > 1.9
+    old.save(tmp_path / "again.safetensors")
+    assert np.array_equal(Texture.load(tmp_path / "again.safetensors").channel(name), old.channel(name))
+
+
+def test_an_occlusion_mask_of_before_is_read_as_it_was(texture: Texture, saved: Path, tmp_path: Path) -> None:
+    def give(tensors: dict[str, Any], header: dict[str, Any]) -> None:
+        header["channels"] = sorted([*header["channels"], "occlusion"])
+        header["made_by"]["occlusion"] = "depth 1"
+        tensors["plane.occlusion"] = (tensors["plane.boundary"] > 0).astype(np.float16)
+
+    old = Texture.load(rewrite(saved, tmp_path / "t.safetensors", give))
+    assert np.array_equal(old.channel("occlusion"), texture.channel("boundary"))
+    assert old.made_by["occlusion"] == "depth 1"
+
+
 @pytest.mark.parametrize("what", CHANGES)
 def test_damage_is_refused(what: str, saved: Path, tmp_path: Path) -> None:
     path = rewrite(saved, tmp_path / "t.safetensors", CHANGES[what])

@@ -30,7 +30,7 @@ from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.pipeline import encode
 from foveate.relevance.negatives import negatives_of, query_metric_of
 from foveate.store import Store
-from foveate.store.basis_check import Checked, Kept, Limits, as_file, as_record, check, compare
+from foveate.store.basis_check import Checked, Kept, Limits, as_file, as_record, check, compare, overlap_nearest
 from foveate.store.shared_basis import FittedBasis, Gathered, SumBatch, fit, gather, images_in, merge
 from foveate.texture.basis import Basis, compress, inward
 from foveate.texture.covariance import Moments
@@ -244,14 +244,42 @@ def checked(basis: FittedBasis) -> Checked:
 
 def test_what_a_basis_keeps_grows_with_its_rank(checked: Checked) -> None:
     assert [row.rank for row in checked.rows] == [4, 8, 16, 32, 64, 128]
-    for name in ("variance", "overlap"):  # not spearman: where nano hears nothing, the order of cells is noise
+    for name in (
+        "variance",
+        "overlap",
+        "retrieval",
+    ):  # not spearman: where nano hears nothing, the order of cells is noise
         values = [row.values[name] for row in checked.rows]
         assert values == sorted(values), name
     assert checked.rows[-1].values["variance"] > 0.99
+    assert checked.rows[-1].values["retrieval"] > 0.9
+    assert "retrieval" in checked.own.failed(Limits(retrieval=1.1))
     assert checked.images == 3
     strict = replace(checked, limits=Limits(spearman=0, overlap=0, variance=checked.rows[4].values["variance"]))
     assert not strict.passed
     assert strict.enough == 64
+
+
+def test_cells_are_found_again_where_nothing_is_lost() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 8), np.float32)
+    everyone = np.arange(60)
+    assert overlap_nearest(x, x * 3, everyone) == 1  # cosine: lengths do not count
+    assert overlap_nearest(x, rng.standard_normal((60, 8), np.float32), everyone) < 0.4
+    assert overlap_nearest(x[:1], x[:1], everyone[:1]) == 1
+    half = np.array(x)
+    half[:, 4:] = 0
+    expected = []
+    for i in (7, 31):  # by hand: the ten others with the largest cosine, before and after
+        both = []
+        for vectors in (x, half):
+            cosine = [
+                -2.0 if j == i else float(v @ vectors[i] / np.linalg.norm(v) / np.linalg.norm(vectors[i]))
+                for j, v in enumerate(vectors)
+            ]
+            both.append(set(np.argsort(cosine)[-10:].tolist()))
+        expected.append(len(both[0] & both[1]) / 10)
+    assert overlap_nearest(x, half, np.array([7, 31])) == pytest.approx(np.mean(expected))
 
 
 def test_scores_are_off_by_no_more_than_a_texture_says(checked: Checked) -> None:
@@ -475,13 +503,16 @@ def test_the_commands(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert said["bad"] == 1
     report = json.loads((tmp_path / "basis-check" / "report.json").read_text())
     assert report["questions"] == 3
-    assert {"observed", "allowed", "ratio", "bound"} < set(report["rows"][0])
+    assert {"observed", "allowed", "ratio", "bound", "retrieval"} < set(report["rows"][0])
     page = (tmp_path / "basis-check" / "report.html").read_text()
     assert "<svg" in page
     assert "<th>allowed</th>" in page
     assert "data:image/jpeg" in page
     assert "broken.jpg" in page
-    loose = [f"--limit={name}" for name in ("spearman=0", "overlap=0", "variance=0", "error=1", "neighbours=0")]
+    loose = [
+        f"--limit={name}"
+        for name in ("spearman=0", "overlap=0", "variance=0", "error=1", "neighbours=0", "retrieval=0")
+    ]
     code, said, _ = run("basis", "check", "b.safetensors", photos, "--queries", "q.txt", *loose)
     assert code == 0
     assert said["passed"]

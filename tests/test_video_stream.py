@@ -157,6 +157,8 @@ def test_the_channels_of_motion(step_down: int) -> None:
         down, right = (frame.texture.channel(name)[2:-2, 2:-2] for name in ("flow_y", "flow_x"))
         assert np.median(down) == pytest.approx(step_down, abs=0.1)
         assert np.median(right) == pytest.approx(-4, abs=0.1)
+        length = frame.texture.channel("flow_magnitude")[2:-2, 2:-2]
+        assert np.median(length) == pytest.approx(np.hypot(step_down, 4), abs=0.1)
         assert np.median(frame.texture.channel("motion")) > 0.05
     flat = [np.full((192, 256, 3), 90, np.uint8)] * 2
     still = run(flat)[1].texture

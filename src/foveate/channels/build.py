@@ -66,11 +66,13 @@ def select_channels(channels: str | Sequence[str]) -> tuple[str, ...]:
     wanted = {"saliency"}
     for name in channels:
         channel = channel_named(name)  # refuses unknown names, with the nearest right ones
-        if channel.stored and name not in COMPUTABLE:
+        if (channel.stored or channel.native == "flow") and name not in COMPUTABLE:
             raise ChannelError(
                 f"the channel '{name}' of a single image",
                 expected="one that is computed from pixels: " + ", ".join(COMPUTABLE),
-                fix=f"add what you have with texture.with_channel('{name}', plane)",
+                fix="frames of foveate.video have it"
+                if channel.native == "flow"
+                else f"add what you have with texture.with_channel('{name}', plane)",
             )
         if channel.stored:
             wanted.add(name)

@@ -5,15 +5,16 @@ layer orders are data. A channel that was not computed for an image has a docume
 with that value instead of storing a plane of it.
 
 Beyond the 40 there are derived channels, computed from pixels when they are read (gradients, colour statistics), known
-extras without a layer (depth, normals, ...), new names (`extra_channel`), and what an embedding has beyond the table
-where its rank is above 16: embedding_16, embedding_17, ... The layout full56 gives the first 32 a layer.
+extras without a layer (depth, normals, ...), new names (`extra_channel`), the angles of positions (rope_..., which the
+layout rope56 puts behind the 40), and what an embedding has beyond the table where its rank is above 16: embedding_16,
+embedding_17, ... The layout full56 gives the first 32 a layer.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypedDict, Unpack
@@ -23,7 +24,7 @@ from foveate.core.errors import ChannelError, OptionError
 from foveate.core.grid import Grid, Reduction
 from foveate.core.readonly import ReadOnly
 
-Native = Literal["pixel", "quarter", "cell", "position", "derived"]
+Native = Literal["pixel", "quarter", "cell", "position", "derived", "flow"]
 Filter = Literal["linear", "nearest"]
 
 EMBEDDING_CHANNELS = 16
@@ -37,7 +38,8 @@ class Channel:
     Attributes:
         name: lower-case, unique.
         native: resolution it is kept at. "pixel": the image's; "quarter": one value for 4 x 4 pixels; "cell": the
-            grid of the encoder; "position": computed from coordinates, "derived": from pixels; never stored.
+            grid of the encoder; "position": computed from coordinates, "derived": from pixels, "flow": from
+            flow_y and flow_x; never stored.
         filter: how it is read between samples. Ids and masks are never blended.
         reduction: how 2 x 2 samples become one in the next mip level.
         low, high: closed range of its values (embeddings are real: -inf, inf).
@@ -57,7 +59,7 @@ class Channel:
     @property
     def stored(self) -> bool:
         """Whether it can be a plane; others follow from coordinates, from pixels, or from the embedding."""
-        if self.native in ("position", "derived") or self.name in COLOURS:
+        if self.native in ("position", "derived", "flow") or self.name in COLOURS:
             return False
         return not self.name.startswith("embedding_")
 
@@ -137,7 +139,18 @@ KNOWN_EXTRAS: tuple[Channel, ...] = (
     Channel("flow_x", "cell", "linear", "mean", float("-inf"), float("inf"), 0.0, "motion right, pixels a frame"),
 )
 
-EVERY_NAME = ReadOnly({channel.name: channel for channel in (*CHANNELS, *DERIVED, *KNOWN_EXTRAS)})
+FLOW = Channel("flow_magnitude", "flow", "linear", "mean", 0.0, float("inf"), 0.0, "length of (flow_y, flow_x)")
+
+ROPE_STEPS = 4
+ROPE: tuple[Channel, ...] = tuple(
+    Channel(f"rope_{wave}_{axis}_{i}", "position", "linear", "mean", -1.0, 1.0, 0.0, f"{wave} of {axis}'s angle {i}")
+    for i in range(ROPE_STEPS)
+    for axis in ("y", "x")
+    for wave in ("sin", "cos")
+)
+
+EVERY_NAME = ReadOnly({channel.name: channel for channel in (*CHANNELS, *DERIVED, *KNOWN_EXTRAS, FLOW, *ROPE)})
+LATER = frozenset(channel.name for channel in (FLOW, *ROPE))  # files of before may have planes of that name
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _EMBEDDING_NAME = re.compile(r"embedding_(0|[1-9][0-9]{0,4})")
 
@@ -153,8 +166,10 @@ class Description(TypedDict, total=False):
     about: str
 
 
-def extra_channel(name: str, native: Native, **description: Unpack[Description]) -> Channel:
-    """A channel that is not in the table.
+def extra_channel(
+    name: str, native: Native, *, free: Collection[str] = (), **description: Unpack[Description]
+) -> Channel:
+    """A channel that is not in the table; `free` are names of the table that it may have all the same.
 
     Raises ChannelError for a name that is taken or not readable, OptionError for the rest.
     """
@@ -164,7 +179,7 @@ def extra_channel(name: str, native: Native, **description: Unpack[Description])
             expected="lower-case letters, digits and underscores, beginning with a letter, at most 63",
             fix="name it like relevance_of_the_dog",
         )
-    if name in EVERY_NAME or name.startswith("embedding_"):
+    if (name in EVERY_NAME and name not in free) or name.startswith("embedding_"):
         raise ChannelError(
             f"a new channel named {name!r}", expected="a name that is not taken", fix=f"call it my_{name}"
         )
@@ -233,6 +248,7 @@ _VISUAL = ("edge_on", "edge_off", "high_pass", "low_pass", "motion", "saliency",
 FULL40 = Layout("full40", tuple(channel.name for channel in CHANNELS))
 _AFTER = FULL40.layer(_EMBEDDING[-1]) + 1
 FULL56 = Layout("full56", (*FULL40.names[:_AFTER], *_MORE, *FULL40.names[_AFTER:]))  # embedding_0 .. 31 at 18 to 49
+ROPE56 = Layout("rope56", (*FULL40.names, *(channel.name for channel in ROPE)))  # positions as angles at 40 to 55
 PART28 = Layout(
     "part28",  # its layer 39 is reserved; boundary has no other place in it
     (*COLOURS, *_PLACE, *_VISUAL, "cluster_id", "cluster_distance", "cluster_size", "text", *_EMBEDDING,
@@ -245,7 +261,7 @@ GRID13 = Layout(
      "colour_variance", "colour_mean"),
     shape=(32, 32),
 )  # fmt: skip
-LAYOUTS = ReadOnly({layout.name: layout for layout in (FULL40, FULL56, PART28, MVP13, GRID13)})
+LAYOUTS = ReadOnly({layout.name: layout for layout in (FULL40, FULL56, ROPE56, PART28, MVP13, GRID13)})
 
 
 def layout_named(layout: Layout | str) -> Layout:

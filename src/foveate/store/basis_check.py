@@ -9,6 +9,8 @@
     ratio        observed / allowed: how loose the bound is
     bound        the largest observed / allowed of any question and cell, above 1 where the bound does not hold
     neighbours   overlap of an image's ten nearest images, by cosine of mean features
+    retrieval    of 1,000 cells: share of the ten nearest among 4,096 cells of all images, by cosine of features, that
+                 are among the ten nearest of the compressed ones too
     largest      share of the first direction in the squared scores; one that dominates is most often the mean
 
 Coordinates and residuals are rounded when they are kept, so the bound is measured on what is kept, both ways:
@@ -16,7 +18,8 @@ Coordinates and residuals are rounded when they are kept, so the bound is measur
     file    coordinates float16, residual float16                           texture/file.py
     record  coordinates int8, residual uint8 in steps of the image's        store/record.py
 
-Numbers are those of the file, means over images; `bound` is the largest of both ways and all images.
+Numbers are those of the file, means over images; `bound` is the largest of both ways and all images. Cells for
+`retrieval` are taken evenly along the rows, as many of each image; fewer cells than eleven have all their neighbours.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ from foveate.texture.basis import Basis, rounded_up
 Floats = NDArray[np.float32]
 RANKS = (4, 8, 16, 32, 64, 128)
 SHARE = 273 / 4096
+POOL, SEEKING = 4096, 1000  # cells of `retrieval`: candidates, and those whose neighbours are looked for
 NEAREST = 10
 PERCENT = 99  # of the questions and cells below `observed` and `allowed`
 UPPER = ("error", "largest", "bound")  # limits from above; the others are from below
@@ -97,6 +101,7 @@ class Limits:
     spearman: float = 0.9
     overlap: float = 0.7
     neighbours: float = 0.8
+    retrieval: float = 0.5
     largest: float = 0.5
     bound: float = 1.0
 
@@ -178,6 +183,7 @@ def check(
     q = np.asarray(questions, np.float32)
     numbers: list[dict[int, dict[str, float]]] = []  # of each image, by rank
     means: list[dict[int, Floats]] = []
+    cells: list[dict[int, Floats]] = []
     read: list[str] = []
     bad: list[tuple[str, str]] = []
     for done, path in enumerate(images, 1):
@@ -192,16 +198,23 @@ def check(
             found, mean = _image(x, q, basis, ranks)
             numbers.append(found)
             means.append(mean)
+            cells.append(_cells(x, basis, ranks, max(1, POOL // len(images))))
             read.append(str(path))
         progress(done)
     if not read:
         raise OptionError(f"{len(bad)} images, none of them readable", expected="images", fix="see the bad ones")
-    rows = []
+    rows, pool = [], sum(len(each[0]) for each in cells)
+    seeking = np.linspace(0, pool - 1, min(SEEKING, pool)).round().astype(np.int64)
     for rank in ranks:
         values = {name: float(np.mean([each[rank][name] for each in numbers])) for name in MEANS}
         values["ratio"] = values["observed"] / max(values["allowed"], TINY)
         values["bound"] = max(each[rank]["largest"] for each in numbers)
-        values["neighbours"] = _neighbours(*(np.stack([each[key] for each in means]) for key in (0, rank)))
+        values["neighbours"] = overlap_nearest(
+            *(np.stack([each[key] for each in means]) for key in (0, rank)), np.arange(len(read))
+        )
+        values["retrieval"] = overlap_nearest(
+            *(np.concatenate([each[key] for each in cells]) for key in (0, rank)), seeking
+        )
         values["largest"] = float(basis.values[0] / max(float(basis.values.sum()), 1e-30))
         rows.append(Row(rank, values))
     loss = [(path, each[basis.rank]["spearman"]) for path, each in zip(read, numbers, strict=True)]
@@ -252,6 +265,14 @@ def _image(
     return numbers, means
 
 
+def _cells(x: Floats, basis: FittedBasis, ranks: Sequence[int], most: int) -> dict[int, Floats]:
+    """At most so many features, evenly along the rows, by rank as a file restores them (0: themselves)."""
+    x = x[np.linspace(0, len(x) - 1, min(most, len(x))).round().astype(np.int64)]
+    z = np.asarray((x - basis.mean) @ basis.inward, np.float32)
+    small = {rank: basis.basis(rank) for rank in ranks}
+    return {0: x} | {rank: each.restore(z[:, :rank].astype(np.float16)) for rank, each in small.items()}
+
+
 def likeness(full: Floats, other: Floats) -> tuple[float, float]:
     """Mean over queries of (Spearman correlation, overlap of the top cells) of two stacks of maps [q, cells]."""
     a, b = (np.argsort(np.argsort(m, 1, kind="stable"), 1, kind="stable").astype(np.float64) for m in (full, other))
@@ -263,15 +284,18 @@ def likeness(full: Floats, other: Floats) -> tuple[float, float]:
     return float(spearman.mean()), float(overlap.mean())
 
 
-def _neighbours(full: Floats, small: Floats) -> float:
-    """Mean overlap of the nearest images, by cosine; 1 for a single image."""
+def overlap_nearest(full: Floats, small: Floats, seeking: NDArray[np.int64]) -> float:
+    """Of some rows of two stacks of vectors [n, D]: the mean share of the ten nearest others that is the same in both.
+
+    Nearest by cosine; of two as near, the first. 1 where there are no others.
+    """
     nearest = min(NEAREST, len(full) - 1)
     if nearest < 1:
         return 1.0
     found = []
     for vectors in (full, small):
         unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
-        cosine = unit @ unit.T
-        np.fill_diagonal(cosine, -2)
+        cosine = unit[seeking] @ unit.T
+        cosine[np.arange(len(seeking)), seeking] = -2
         found.append(np.argsort(-cosine, 1, kind="stable")[:, :nearest])
     return float(np.mean([len(np.intersect1d(a, b)) / nearest for a, b in zip(*found, strict=True)]))

@@ -2,6 +2,10 @@
 
 What is notable
 * Positions are relative: 0 to 1 over the image whatever its size, at any resolution asked for.
+* The channels rope_sin_y_0 to rope_cos_x_3 are sines and cosines of the angles of rotary position embedding (Su et al.,
+  "RoFormer", 2021, section 3.2) along two axes (Heo et al., "Rotary Position Embedding for Vision Transformer", ECCV
+  2024: axial). The angle i is m * 100 ** (-i / 4), where m is y or x in cells of the texture's own grid, 0 in the
+  middle of the first one. Wavelengths are 6.3, 20, 63, 199 cells. "Two cells to the right" is one rotation everywhere.
 * Gradients are Sobel's on luma, divided by 4: a full step from black to white gives 1. They are signed, so they are
   averaged with their sign; `gradient` is the length before averaging.
 """
@@ -12,7 +16,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.layout import ROPE_STEPS
+
 Floats = NDArray[np.float32]
+ROPE_BASE = 100.0  # as Heo et al.: images have fewer rows than texts have words, for which it is 10,000
 SOBEL_PEAK = 4.0  # |Sobel| of a full-height vertical or horizontal step of luma in [0, 1]
 
 
@@ -42,9 +49,14 @@ def derived_plane(name: str, rgb: NDArray[np.uint8]) -> Floats:
     return {"gradient_y": dy, "gradient_x": dx}[name] if name != "gradient" else steepness(dy, dx)
 
 
-def position(name: str, y: NDArray[np.floating], x: NDArray[np.floating]) -> Floats:
-    """x, y or eccentricity at relative coordinates; outside [0, 1] is clamped."""
+def position(name: str, y: NDArray[np.floating], x: NDArray[np.floating], cells: tuple[int, int]) -> Floats:
+    """x, y, eccentricity or a rope_ channel at relative coordinates, [0, 1] or clamped to it; `cells` of the grid."""
     y, x = np.clip(y, 0, 1), np.clip(x, 0, 1)
+    if name.startswith("rope_"):
+        _, wave, axis, number = name.split("_")
+        index = (y * cells[0] if axis == "y" else x * cells[1]) - 0.5
+        angle = index * ROPE_BASE ** (-int(number) / ROPE_STEPS)
+        return (np.sin(angle) if wave == "sin" else np.cos(angle)).astype(np.float32)
     if name == "x":
         return x.astype(np.float32)
     if name == "y":
@@ -52,7 +64,7 @@ def position(name: str, y: NDArray[np.floating], x: NDArray[np.floating]) -> Flo
     return (np.hypot(y - 0.5, x - 0.5) / np.sqrt(0.5)).astype(np.float32)
 
 
-def positions(name: str, shape: tuple[int, int]) -> Floats:
-    """x, y or eccentricity at the centres of a grid: float32 `shape`."""
+def positions(name: str, shape: tuple[int, int], cells: tuple[int, int]) -> Floats:
+    """The same at the centres of a grid: float32 `shape`."""
     y, x = ((np.arange(n) + 0.5) / n for n in shape)
-    return position(name, *np.broadcast_arrays(y[:, None], x[None]))
+    return position(name, *np.broadcast_arrays(y[:, None], x[None]), cells)

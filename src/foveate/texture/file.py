@@ -23,7 +23,7 @@ from safetensors.numpy import save as to_bytes
 from foveate.core.errors import FoveateError, TextureFileError, TextureVersionError
 from foveate.core.files import carries, check_target, write_whole
 from foveate.core.grid import Grid
-from foveate.core.layout import EVERY_NAME, FULL40, Channel, extra_channel, native_shape
+from foveate.core.layout import EVERY_NAME, FULL40, LATER, Channel, extra_channel, native_shape
 from foveate.reading.read import MOST
 from foveate.reading.words import LETTERS, Words
 from foveate.texture.basis import Basis
@@ -198,7 +198,7 @@ def _extras(header: Mapping[str, Any]) -> dict[str, Channel]:
         if name not in header["channels"]:
             raise ValueError(f"channel '{name}' is described but not there")
         try:
-            out[name] = extra_channel(name, **{"low": -math.inf, "high": math.inf, **description})
+            out[name] = extra_channel(name, free=LATER, **{"low": -math.inf, "high": math.inf, **description})
         except (FoveateError, TypeError) as cause:
             raise ValueError(f"channel '{name}' is described as {description}") from cause
     return out

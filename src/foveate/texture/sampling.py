@@ -72,7 +72,7 @@ def read(
     if channel.native == "position" or mip is None:
         value = np.full(len(yx), channel.neutral, np.float32)
         if channel.native == "position":
-            value = position(channel.name, *((y % 1, x % 1) if boundary == "wrap" else (y, x)))
+            value = position(channel.name, *((y % 1, x % 1) if boundary == "wrap" else (y, x)), grid.shape)
         outside = (y < 0) | (y > 1) | (x < 0) | (x > 1)
         return np.where(outside & (boundary == "zero"), np.float32(0), value)
     h, w = native_shape(channel.native, grid)
