@@ -10,6 +10,7 @@ from benchmarks import (
     fusion,
     index,
     objects,
+    presets,
     query,
     readers,
     reading,
@@ -33,7 +34,7 @@ app = typer.Typer(
 )
 for benchmark in (
     query, channels, fusion, refine, text, readers, reading, reading_vlm, budget, failures, video, store, writing,
-    index, basis, vlm, video_words, objects, zoom,
+    index, basis, vlm, video_words, objects, zoom, presets,
 ):  # fmt: skip
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
 

@@ -85,7 +85,7 @@ def test_what_a_caller_names_wins() -> None:
     assert PRESETS["gaze"].scoring["prior_weight"] != 0.5
 
 
-def test_minimum_is_small_and_quick_and_answers() -> None:
+def test_minimum_is_small_and_answers() -> None:
     texture = foveate.encode(BUS, preset="minimum")
     assert set(texture.planes) == {"saliency"}
     assert foveate.score(texture, "a bus").detected

@@ -48,7 +48,7 @@ def test_it_enters_with_the_next_frame_follows_the_motion_and_fades(pan: list[ND
         dy, dx = np.array(peak(later)) - peak(looked)
         assert abs(dy) <= 8
         assert abs(dx) == pytest.approx(20, abs=9)  # the pan moves 4 pixels a frame
-        assert later.texture.channel("gaze").max() == pytest.approx(0.5 ** (5 / RATE / GAZE_HALF), abs=0.15)
+        assert 0.3 < later.texture.channel("gaze").max() <= 0.5 ** (5 / RATE / GAZE_HALF) + 1e-3  # motion spreads it
 
 
 def test_with_the_preset_the_kept_cells_are_where_somebody_looks(pan: list[NDArray[np.uint8]]) -> None:

@@ -46,7 +46,7 @@ def encode(
     image: ImageSource,
     *,
     preset: PresetName | None = None,
-    encoder: str | Encoder | None = None,
+    encoder: str | Encoder = "nano",
     rank: int | None = None,
     error: float | None = None,
     compression: Compression = "query",
@@ -66,10 +66,9 @@ def encode(
     Args:
         image: path, encoded bytes, PIL image, array [H, W, 3], or what `load_image` returned; or a PDF (extra `text`).
         preset: what it is for: "static", "video", "text", "gaze", "document", "minimum", "medium" or "maximum", which
-            chooses encoder, rank, long_side, channels and read, as far as they are not named here (docs/presets.md).
+            chooses rank, long_side, channels and read, as far as they are not named here (docs/presets.md).
             The texture remembers it, and `score` and `allocate` go by it. None is the defaults.
-        encoder: "nano" (built in, the default), "clip", "clip:NAME_OR_FOLDER", or an object with the members of
-            `Encoder`.
+        encoder: "nano" (built in), "clip", "clip:NAME_OR_FOLDER", or an object with the members of `Encoder`.
         rank: numbers kept a cell; None is 24, or all of an encoder that has fewer.
         error: or the rank by an error target: allowed share of the scores' spread (see basis.compress).
         compression: "query" minimises the error of scores, "pca" that of features (for comparison), "full" keeps all.
@@ -93,13 +92,13 @@ def encode(
     """
     check_choice("compression", compression, ("query", "pca", "full"))
     how = fill(
-        {"encoder": "nano", "channels": "standard", **find_preset(preset).encoding},
-        encoder=encoder, rank=rank, long_side=long_side, channels=channels, read=read,
+        {"channels": "standard", **find_preset(preset).encoding},
+        rank=rank, long_side=long_side, channels=channels, read=read,
     )  # fmt: skip
     rank, long_side = how.get("rank") if error is None else rank, how.get("long_side")
     read, names = how.get("read"), select_channels(how["channels"])
     reader = choose_reader(read, how["channels"] == "all" and text in ("auto", "rapidocr"))
-    encoder = resolve_encoder(how["encoder"])
+    encoder = resolve_encoder(encoder)
     picture, layer = open_source(image, page, value_range)
     dense = encoder.encode_image(picture.rgb, long_side=long_side)
     check_features(encoder, dense, picture.size)

@@ -21,6 +21,7 @@ from foveate.cli.terminal import (
     Dtype,
     EncoderName,
     PageNumber,
+    PresetOption,
     ReaderName,
     parse_budget_or_all,
     print_json,
@@ -56,6 +57,7 @@ def ask(
             help="relevance; coverage, changed; or random, uniform, saliency, maxmin, dpp, downsample to compare."
         ),
     ] = "relevance",
+    preset: PresetOption = None,
     encoder: EncoderName = None,
     prompt: Annotated[
         str | None,
@@ -84,12 +86,13 @@ def ask(
     from foveate.core.files import make_folder
     from foveate.encoders.load import load_encoder
     from foveate.pipeline import open_source
+    from foveate.relevance.presets import find_preset
     from foveate.vlm.load import load
 
     refuse_files(question)
     prompt = None if prompt is None else prompt.replace("\\n", "\n")
     _check(question, budget, mode, method, prompt, max_new_tokens)
-    who = who_reads(read, reader)
+    who, wanted = who_reads(read, reader), find_preset(preset).name if preset else None
     picture, layer = open_source(image, page)
     load_encoder(encoder or "nano")
     start = time.perf_counter()
@@ -105,9 +108,7 @@ def ask(
     with waiting(f"asking {model}", None):
         start = time.perf_counter()
         seen = picture if layer is None else image  # a PDF brings its words
-        encoded = vlm.see(
-            seen, page=page, mode="sparse" if mode == "sparse" else "drop", read="auto" if who is None else who
-        )
+        encoded = vlm.see(seen, page=page, mode="sparse" if mode == "sparse" else "drop", preset=wanted, read=who)
         see_seconds = time.perf_counter() - start
         for text in question:
             with warnings.catch_warnings(record=True) as caught:
@@ -123,7 +124,14 @@ def ask(
                 )
             ours = [note for note in caught if Path(note.filename).is_relative_to(Path(__file__).parent)]
             notes |= dict.fromkeys(str(note.message) for note in ours)  # of what was asked, not of libraries
-            options = {"model": model, "question": text, "budget": budget, "mode": mode, "method": method}
+            options = {
+                "model": model,
+                "question": text,
+                "budget": budget,
+                "mode": mode,
+                "method": method,
+                "preset": wanted,
+            }
             identity = {"source": str(image.absolute()), **options, "prompt": prompt}
             records.append(_record(encoded, answer, identity, out))
     for note in notes:
@@ -139,8 +147,8 @@ def ask(
     )
     print_table(title, ("question", "answer", "tokens", "time", *(["picture"] if out else [])), rows)
     print_json(
-        image=str(image), model=model, encoder=encoder or "nano", mode=mode, method=method, budget=budget,
-        load_seconds=round(load_seconds, 3), cells=encoded.tokens[0], see_seconds=round(see_seconds, 4),
+        image=str(image), model=model, preset=wanted, encoder=encoder or "nano", mode=mode, method=method,
+        budget=budget, load_seconds=round(load_seconds, 3), cells=encoded.tokens[0], see_seconds=round(see_seconds, 4),
         words=None if (words := encoded.textures[0].words) is None else len(words),
         warnings=list(notes), questions=records,
     )  # fmt: skip

@@ -12,6 +12,7 @@ from foveate.cli.terminal import (
     EncoderName,
     LongSide,
     PageNumber,
+    PresetOption,
     ReaderName,
     ReadFlag,
     format_count,
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
 
 TEXTURE = ".safetensors"
 ChannelNames = Annotated[
-    str,
-    typer.Option("--channels", help="fast, standard or all; or names, with commas between: text,boundary,depth."),
+    str | None,
+    typer.Option(
+        "--channels",
+        help="fast, standard or all; or names, with commas between: text,boundary,depth [default: standard].",
+    ),
 ]
 
 
@@ -35,9 +39,10 @@ def encode(
     image: Annotated[Path, typer.Argument(help="An image, or a PDF.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Texture file to write (.safetensors).")],
     encoder: EncoderName = None,
-    rank: Annotated[int, typer.Option(help="Numbers kept for each cell.")] = 24,
+    preset: PresetOption = None,
+    rank: Annotated[int | None, typer.Option(help="Numbers kept for each cell [default: 24].")] = None,
     long_side: LongSide = None,
-    channels: ChannelNames = "standard",
+    channels: ChannelNames = None,
     twice: Annotated[
         bool, typer.Option("--twice", help="Encode a second, closer time: better maps, in about thrice the time.")
     ] = False,
@@ -56,10 +61,10 @@ def encode(
         )
     start = time.perf_counter()
     by = who_reads(read, reader)
-    with waiting(f"{'encoding and reading' if by else 'encoding'} {image}", encoder):
+    with waiting(f"{'encoding and reading' if reads(by, preset) else 'encoding'} {image}", encoder):
         texture = encode_image(
-            image, encoder=encoder or "nano", rank=rank, long_side=long_side, channels=_split(channels), read=by,
-            page=page,
+            image, preset=preset, encoder=encoder or "nano", rank=rank, long_side=long_side, channels=_split(channels),
+            read=by, page=page,
         )  # fmt: skip
         if twice:
             texture = refine(texture, encoder=encoder)
@@ -74,12 +79,15 @@ def encode(
         ("size", f"{texture.nbytes / 1e6:.2f} MB, {texture.query_nbytes / 1e3:.0f} KB of it answers questions"),
         ("time", f"{seconds * 1e3:.0f} ms"),
     ]
+    if texture.preset is not None:
+        rows.insert(2, ("preset", texture.preset))
     if texture.words is not None:
-        rows.insert(4, ("words", describe_words(texture.words)))
+        rows.insert(len(rows) - 2, ("words", describe_words(texture.words)))
     print_table(f"{image} -> {output}", ("what", "value"), rows)
     print_json(
         image=str(image),
         texture=str(output),
+        preset=texture.preset,
         encoder=texture.encoder.name,
         grid=list(grid.shape),
         encode_seconds=round(seconds, 4),
@@ -92,13 +100,19 @@ def load_or_encode(
     path: Path,
     encoder: str | None,
     long_side: int | None = None,
-    channels: str = "standard",
+    channels: str | None = None,
     read: bool | str | None = None,
     page: int | None = None,
+    preset: Any = None,
 ) -> tuple[Texture, float]:
-    """A texture from an image (encoded) or from a texture file (read), and the seconds it took."""
+    """A texture from an image (encoded) or from a texture file (read), and the seconds it took.
+
+    A texture file goes by another preset where one is named; nothing of it is made again, but it is read where the
+    preset reads.
+    """
     from foveate.core.errors import OptionError
     from foveate.pipeline import encode as encode_image
+    from foveate.relevance.presets import remember_preset
     from foveate.texture.texture import Texture
 
     start = time.perf_counter()
@@ -110,15 +124,17 @@ def load_or_encode(
                 expected="no such option: its image is encoded already",
                 fix="leave it out, or encode the image again with it",
             )
-        texture = Texture.load(path)
+        texture = remember_preset(Texture.load(path), preset)
+        read = reads(read, preset) and (read or True)
         if read:
             with waiting(f"reading {path}"):
                 texture = texture.read("auto" if read is True else read)
     else:
-        with waiting(f"{'encoding and reading' if read else 'encoding'} {path}", encoder):
+        with waiting(f"{'encoding and reading' if reads(read, preset) else 'encoding'} {path}", encoder):
             texture = encode_image(
-                path, encoder=encoder or "nano", long_side=long_side, channels=_split(channels), read=read, page=page
-            )
+                path, preset=preset, encoder=encoder or "nano", long_side=long_side, channels=_split(channels),
+                read=read, page=page,
+            )  # fmt: skip
     return texture, time.perf_counter() - start
 
 
@@ -131,14 +147,21 @@ def who_reads(read: bool | None, reader: str | None) -> bool | str | None:
     return read if reader is None else reader
 
 
+def reads(read: bool | str | None, preset: str | None) -> bool:
+    """Whether the options --read, --reader and --preset ask for reading. Raises OptionError for no preset."""
+    from foveate.relevance.presets import find_preset
+
+    return bool(find_preset(preset).encoding.get("read") if read is None else read)
+
+
 def describe_words(words: Words) -> str:
     """For a table: how many there are, who read them, how the page lies."""
     turned = f"; the page had to be turned by {words.turned} degrees" if words.turned else ""
     return f"{format_count(len(words), 'word')} in {format_count(len(words.lines), 'line')}, {words.reader}{turned}"
 
 
-def _split(channels: str) -> Any:
-    """--channels: a set as it is, names as a list."""
+def _split(channels: str | None) -> Any:
+    """--channels: a set as it is, names as a list; None where nothing was named."""
     from foveate.channels.build import CHANNEL_SETS
 
-    return channels if channels in CHANNEL_SETS else [name.strip() for name in channels.split(",")]
+    return channels if channels is None or channels in CHANNEL_SETS else [name.strip() for name in channels.split(",")]

@@ -17,6 +17,7 @@ from foveate.cli.terminal import (
     LongSide,
     Out,
     PageNumber,
+    PresetOption,
     ReaderName,
     ReadFlag,
     format_confidence,
@@ -62,17 +63,18 @@ def look(
     budget: Budget = None,
     encoder: EncoderName = None,
     out: Out = Path("foveate-out"),
-    floor: Annotated[float, typer.Option(help="Share of the budget spread evenly, 0 to 1.")] = 0.0,
+    floor: Annotated[float | None, typer.Option(help="Share of the budget spread evenly, 0 to 1 [default: 0].")] = None,
     long_side: LongSide = None,
     read: ReadFlag = None,
     reader: ReaderName = None,
     page: PageNumber = None,
     picture: Pictures = None,
+    preset: PresetOption = None,
 ) -> None:
     """Ask an image questions: a heat map and K kept cells for each (docs/pictures.md)."""
     refuse_files(query)
     reading = who_reads(read, reader)
-    print_json(**_look_at(image, query, budget, out, encoder, floor, long_side, reading, page, picture or ()))
+    print_json(**_look_at(image, query, budget, out, encoder, floor, long_side, reading, page, picture or (), preset))
 
 
 def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
@@ -85,8 +87,8 @@ def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
 
 def _look_at(
     image: Path, queries: list[str] | tuple[str, ...], budget: Any, out: Path, encoder: str | None = None,
-    floor: float = 0.0, long_side: int | None = None, read: bool | str | None = None, page: int | None = None,
-    pictures: Sequence[str] = (),
+    floor: float | None = None, long_side: int | None = None, read: bool | str | None = None, page: int | None = None,
+    pictures: Sequence[str] = (), preset: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Write the results of all queries, print their table. -> what `foveate look` prints as JSON.
 
@@ -99,7 +101,7 @@ def _look_at(
 
     for name in pictures:
         check_choice("--picture", name, PICTURES)
-    texture, seconds = load_or_encode(image, encoder, long_side, read=read, page=page)
+    texture, seconds = load_or_encode(image, encoder, long_side, read=read, page=page, preset=preset)
     encoder = encoder or (None if image.suffix.lower() == TEXTURE else "nano")
     results = []
     for query in queries:
@@ -117,12 +119,15 @@ def _look_at(
         for r, words in zip(records, said, strict=True)
     ]  # fmt: skip
     title = f"{image}  {texture.grid.h} x {texture.grid.w} cells, {texture.encoder.name}, {seconds * 1e3:.0f} ms"
+    if texture.preset is not None:
+        title += f", preset {texture.preset}"
     if texture.words is not None:
         title += f", {describe_words(texture.words)}"
     words = ["words found"] if any(said) else []
     print_table(title, ("query", "looks for", *words, "confidence", "kept", "time", "picture"), rows)
     return {
         "image": str(image),
+        "preset": texture.preset,
         "encoder": texture.encoder.name,
         "grid": list(texture.grid.shape),
         "encode_seconds": round(seconds, 4),
@@ -157,7 +162,7 @@ def _write(
     }
     return write_result(
         out / f"{Path(texture.name).stem}--{make_slug(relevance.query)}",
-        {"source": source, "query": relevance.query, "budget": len(kept)},
+        {"source": source, "query": relevance.query, "budget": len(kept), "preset": relevance.preset},
         record,
         picture,
         image=texture.name,

@@ -35,6 +35,14 @@ EncoderName = Annotated[
 LongSide = Annotated[
     int | None, typer.Option(help="Working size of the encoder in pixels [default: the encoder's own].")
 ]
+PresetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        help="What it is for: static, video, text, gaze, document, minimum, medium or maximum; what other options say "
+        "wins (docs/presets.md) [default: a texture's own; medium].",
+    ),
+]
 ReadFlag = Annotated[
     bool | None,
     typer.Option(

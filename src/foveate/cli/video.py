@@ -22,6 +22,7 @@ import typer
 from foveate.cli.terminal import (
     EncoderName,
     LongSide,
+    PresetOption,
     ReaderName,
     counting,
     format_count,
@@ -59,6 +60,7 @@ def video(
         ),
     ] = None,
     no_video: Annotated[bool, typer.Option("--no-video", help="Write the lines of JSON only.")] = False,
+    preset: PresetOption = None,
     encoder: EncoderName = None,
     every: Annotated[int, typer.Option(help="Frames from one keyframe to the next, at most; 1: encode all.")] = 12,
     blend: Annotated[float, typer.Option(help="Share of the past in a keyframe's features, 0 to 1.")] = 0.5,
@@ -78,6 +80,7 @@ def video(
 ) -> None:  # fmt: skip
     """Follow questions through a clip: an overlay video, lines of JSON."""
     from foveate.core.checks import check_int, check_number
+    from foveate.relevance.presets import find_preset
     from foveate.video import Refresh, open_clip, stream
     from foveate.video.decode import import_pyav
 
@@ -97,11 +100,12 @@ def video(
                 opened,
                 query[0] if len(query) == 1 else query,
                 budget=budget,
+                preset=find_preset(preset).name if preset else None,
                 encoder=encoder or "nano",
                 refresh=Refresh(every=every),
                 blend=blend,
                 long_side=long_side,
-                read=read if reader is None else reader,
+                read=(read or None) if reader is None else reader,
                 read_every=read_every,
                 **steady,
             )
@@ -112,7 +116,7 @@ def video(
     with until_interrupted() as stopped, counting(Path(clip).name, total, "frames") as progress:
         found = write_results(follow, lines, picture, most=frames, progress=progress, stopped=stopped)
     _print_summary(clip, found)
-    print_json(clip=clip, encoder=encoder or "nano", budget=budget, **found)
+    print_json(clip=clip, preset=preset, encoder=encoder or "nano", budget=budget, **found)
     if found["interrupted"]:
         raise typer.Exit(130)
 

@@ -81,7 +81,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         """Somebody looks at (y, x) from the next frame on, until the next call; `gaze(None)`: nowhere, or away.
 
         It is the channel "gaze" of the frames' textures: 1 there, and a trail that follows the motion and loses half of
-        its weight in half a second. Maps go by it with preset="gaze" or prior="gaze".
+        its weight in half a second, sooner where it moves. Maps go by it with preset="gaze" or prior="gaze".
 
         Args:
             y, x: pixels of the pictures as they are read, continuous: (0.5, 0.5) is the centre of the first. Of arrays
@@ -148,7 +148,7 @@ def stream(
     *,
     budget: Budget = 128,
     preset: PresetName | None = None,
-    encoder: str | Encoder | None = None,
+    encoder: str | Encoder = "nano",
     flow: FlowModel | None = None,
     refresh: Refresh | None = None,
     blend: float = BLEND,
@@ -214,8 +214,7 @@ def stream(
         )
     check_floor(floor)
     how = fill(
-        {"encoder": "nano", "channels": "standard", "read": False, **find_preset(preset).encoding},
-        encoder=encoder,
+        {"channels": "standard", "read": False, **find_preset(preset).encoding},
         long_side=long_side,
         rank=rank,
         channels=channels,
@@ -230,7 +229,7 @@ def stream(
         check_number("prior_weight", prior_weight, fix="leave it out for 0.3")
     check_number("read_every", read_every, 0, None, fix=f"leave it out for {READ_EVERY:g} seconds")
     settings = StreamSettings(
-        encoder=resolve_encoder(how["encoder"]),
+        encoder=resolve_encoder(encoder),
         names=names,
         long_side=how.get("long_side"),
         rank=how.get("rank"),

@@ -127,7 +127,6 @@ def encode_images(
     how: dict[str, Any] = {"channels": CHANNELS, **find_preset(preset).encoding}
     wanted = how.pop("read", "auto")
     read = wanted if read is None else read
-    how = {name: value for name, value in how.items() if name != "encoder"}
     reader = find_reader_of(read)
     sources = open_sources(vlm, images, page, [None] * len(images) if textures is None else textures)
     pictures = [source.picture for source in sources]

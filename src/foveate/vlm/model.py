@@ -99,8 +99,8 @@ class VLM(Attached):
 
         Args:
             mode: "sparse" runs the encoder for every question, over the kept tokens only; all others run it once, here.
-            preset: as of `encode`, for the textures that are made here, but for the encoder; and for the questions
-                about all of them, also about those that are given (docs/presets.md).
+            preset: as of `encode`, for the textures that are made here, and for the questions about all of them,
+                also about those that are given (docs/presets.md).
             read: whether to read what is written, which takes seconds an image: True, by whom (as of `encode`), or
                 False. "auto", the default where the preset does not say, reads those that look like a page (pages.py),
                 where a reader is installed; with it and with True, a page of a PDF has the words of its text layer.

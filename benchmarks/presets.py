@@ -1,0 +1,212 @@
+"""What does each preset cost and gain? Photographs, open questions, writing and pages, by preset.
+
+    python -m benchmarks presets --data FOLDER --words words.json
+
+FOLDER holds coco128/, open/, text/ and docs/, as of `evaluate relevance`, `benchmarks text` and `benchmarks reading`;
+what is missing is left out. `--half` takes the photographs and pages of one half. One run, every image by every preset
+in turn:
+
+* encode: median of the ratios to the defaults, without reading (`benchmarks readers` has its seconds); bytes: median.
+* things, open: peak inside the mask, average precision, and of things what the best 10 % of the cells cover.
+* writing: kept cells on writing, of its cells or of the budget, whichever is fewer, for a question that does not speak
+  of it ("the shop"), with the preset's own budget.
+* answer: area share of an answer's boxes in the kept cells, with the preset's own budget, and the share of the cells
+  that this is. Words are those that were read into `--words`.
+* gaze: nobody looked at these photographs. A look is one fixation on a random sample of the thing asked for, or of the
+  rest: what a gaze gains when it is where the question is, and costs when it is not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from benchmarks.common import show
+from benchmarks.reading import lay_boxes, read_pages
+from benchmarks.reading import read_questions as read_page_questions
+from benchmarks.text import SHARE, read_annotated
+from foveate.channels.attention import make_gaze_plane
+from foveate.cli.evaluate.agreement import agreement
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.evaluate.coco import half_of, open_images, read_folder
+from foveate.cli.evaluate.questions import read_questions
+from foveate.cli.evaluate.relevance import question
+from foveate.cli.terminal import counting, print_json
+from foveate.core.errors import OptionError, QueryError
+from foveate.core.grid import resize_map
+from foveate.pipeline import allocate, encode, score
+from foveate.reading.words import Words
+from foveate.relevance.presets import PRESETS
+from foveate.texture.texture import Texture
+
+Floats = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+ON, OFF = "gaze: on the thing", "gaze: elsewhere"
+NAMES = [name for name in PRESETS if name != "gaze"]
+SEED, WRITING = 0, "the shop"
+COLUMNS = (
+    "preset", "encode", "MB", "things: peak", "precision", "in 10 %", "open: peak", "precision", "writing kept",
+    "answer kept", "cells kept",
+)  # fmt: skip
+Found = dict[tuple[str, str], list[Any]]  # by preset and column
+
+
+def command(
+    data: Annotated[Path, typer.Option(help="Folder with coco128, open, text and docs, or some of them.")],
+    words: Annotated[Path | None, typer.Option(help="File that keeps what was read on the pages.")] = None,
+    half: Annotated[str | None, typer.Option(help="A or B: that half of the photographs and pages.")] = None,
+    limit: Annotated[int, typer.Option(help="Images of each folder.")] = 10_000,
+) -> None:
+    """What does each preset cost and gain?"""
+    report = measure(data, words, half, limit)
+    show(report, COLUMNS)
+    print_json(**report)
+
+
+def measure(data: Path, words: Path | None = None, half: str | None = None, limit: int = 10_000) -> dict[str, Any]:
+    """-> report: one row a preset. Raises OptionError for a folder without any of the four."""
+    found: Found = {}
+    parts: dict[str, Callable[[Found, Path, Path | None, str | None, int], int]] = {
+        "coco128": _measure_things, "open": _measure_open, "text": _measure_writing, "docs": _measure_answers,
+    }  # fmt: skip
+    counts = {
+        name: part(found, data / name, words, half, limit) for name, part in parts.items() if (data / name).is_dir()
+    }
+    if not counts:
+        raise OptionError(f"--data {data}", expected="a folder with " + ", ".join(parts), fix="pass that folder")
+    rows = [_row(name, found) for name in (*NAMES, ON, OFF)]
+    return {
+        "title": ", ".join(f"{count} images of {name}" for name, count in counts.items()),
+        "rows": rows,
+        "half": half,
+        "data": str(data),
+        **circumstances(),
+    }
+
+
+def _row(name: str, found: Found) -> dict[str, Any]:
+    def mean(column: str, place: int = 0) -> float | None:
+        values = found.get((name, column))
+        return (
+            None
+            if not values
+            else round(float(np.nanmean(np.array(values, float).reshape(len(values), -1), 0)[place]), 4)
+        )
+
+    def median(column: str) -> float | None:
+        values = found.get((name, column))
+        return None if not values else round(float(np.median(values)), 3)
+
+    values = {
+        "encode": median("ratio"), "megabytes": median("megabytes"),
+        **{f"things_{what}": mean("things", i) for i, what in enumerate(("pointing", "precision", "coverage_10"))},
+        **{f"open_{what}": mean("open", i) for i, what in enumerate(("pointing", "precision"))},
+        "writing": mean("writing"), "answer": mean("answer"), "cells": mean("answer", 1),
+    }  # fmt: skip
+    return {"preset": name, "cells": [name, *("" if v is None else f"{v:.3g}" for v in values.values())], **values}
+
+
+def encode_all(rgb: NDArray[np.uint8], found: Found, words: Words | None = None) -> Iterator[tuple[str, Texture]]:
+    """A picture by every preset, the defaults first; times and bytes go into `found`. Words stand for a reader."""
+    usual = 1.0
+    for name in ("medium", *(name for name in NAMES if name != "medium")):
+        start = time.perf_counter()
+        texture = encode(rgb, preset=name, read=False)  # type: ignore[arg-type]
+        seconds = time.perf_counter() - start
+        usual = seconds if name == "medium" else usual
+        if words is not None and PRESETS[name].encoding.get("read"):
+            texture = texture.with_words(words)
+        found.setdefault((name, "ratio"), []).append(seconds / usual)
+        found.setdefault((name, "megabytes"), []).append(texture.nbytes / 1e6)
+        yield name, texture
+
+
+def _measure_things(found: Found, folder: Path, _words: Path | None, half: str | None, limit: int) -> int:
+    random, count = np.random.default_rng(SEED), 0
+    items = (item for item in read_folder(folder).labelled(10_000) if half is None or half_of(item.name) == half)
+    with counting("things", limit) as progress:
+        for count, item in enumerate(items, 1):
+            for name, texture in encode_all(item.rgb, found):
+                for thing, mask in item.masks.items():
+                    _weigh(found, name, "things", texture, question(thing), mask)
+                    for where, place in ((ON, mask), (OFF, ~mask)) if name == "medium" else ():
+                        if place.any():
+                            _weigh(
+                                found, where, "things", look_at(texture, place, random), question(thing), mask, "gaze"
+                            )
+            progress(count)
+            if count == limit:
+                break
+    return count
+
+
+def _measure_open(found: Found, folder: Path, _words: Path | None, half: str | None, limit: int) -> int:
+    questions, count = read_questions(folder), 0
+    questions = questions if half is None else questions.half(half)
+    with counting("open", limit) as progress:
+        for count, (_, photograph, rgb) in enumerate(questions.read(limit), 1):
+            asked = [each for each in photograph.questions if each.mask is not None]
+            for name, texture in encode_all(rgb, found):
+                for each in asked:
+                    assert each.mask is not None
+                    _weigh(found, name, "open", texture, each.text, each.mask)
+            progress(count)
+    return count
+
+
+def _weigh(
+    found: Found, row: str, column: str, texture: Texture, text: str, mask: Mask, preset: str | None = None
+) -> None:
+    try:
+        plane = score(texture, text, preset=preset).map  # type: ignore[arg-type]
+    except QueryError:  # refused: a map that says nothing
+        plane = np.zeros(texture.grid.shape, np.float32)
+    of = agreement(resize_map(plane, mask.shape), mask)
+    found.setdefault((row, column), []).append((of.pointing, of.precision, of.coverage_10))
+
+
+def look_at(texture: Texture, place: Mask, random: np.random.Generator) -> Texture:
+    """The texture with one fixation on a random sample of a mask over its image."""
+    ys, xs = np.nonzero(place)
+    one, (h, w), grid = random.integers(len(ys)), place.shape, texture.grid
+    at = ((ys[one] + 0.5) / h * grid.height, (xs[one] + 0.5) / w * grid.width, 1.0)
+    return texture.with_channel("gaze", make_gaze_plane([at], grid))
+
+
+def _measure_writing(found: Found, folder: Path, _words: Path | None, _half: str | None, limit: int) -> int:
+    count = 0
+    for count, (rgb, readable, ignored, _) in enumerate(read_annotated(folder), 1):
+        for name, texture in encode_all(rgb, found):
+            writing = resize_map(np.maximum(readable, ignored), texture.grid.shape).ravel() >= SHARE
+            kept = allocate(score(texture, WRITING)).indices
+            most = max(1, min(len(kept), int(writing.sum())))
+            found.setdefault((name, "writing"), []).append(writing[kept].sum() / most)
+        if count == limit:
+            break
+    return count
+
+
+def _measure_answers(found: Found, folder: Path, words: Path | None, half: str | None, limit: int) -> int:
+    asked = [each for each in read_page_questions(folder) if half is None or each.half == half]
+    files = list(dict.fromkeys(each.file for each in asked))[:limit]
+    pages = read_pages(folder, files, words)
+    with open_images(folder) as read, counting("answers", len(files)) as progress:
+        for count, file in enumerate(files, 1):
+            for name, texture in encode_all(read(file), found, pages[file][1]):
+                grid = texture.grid
+                for each in (each for each in asked if each.file == file):
+                    try:
+                        kept = allocate(score(texture, each.text)).indices
+                    except QueryError:
+                        continue
+                    areas = [lay_boxes(boxes, *grid.shape, (grid.height, grid.width)).ravel() for boxes in each.places]
+                    share = max(float(area[kept].sum() / area.sum()) for area in areas)
+                    found.setdefault((name, "answer"), []).append((share, len(kept) / grid.count))
+            progress(count)
+    return len(files)
