@@ -21,6 +21,7 @@ from benchmarks import (
     video,
     video_words,
     vlm,
+    weights,
     writing,
     zoom,
 )
@@ -34,7 +35,7 @@ app = typer.Typer(
 )
 for benchmark in (
     query, channels, fusion, refine, text, readers, reading, reading_vlm, budget, failures, video, store, writing,
-    index, basis, vlm, video_words, objects, zoom, presets,
+    index, basis, vlm, video_words, objects, zoom, presets, weights,
 ):  # fmt: skip
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
 

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from benchmarks import channels, common, fusion, query, refine
+from benchmarks import channels, common, fusion, query, refine, weights
 from benchmarks.__main__ import app as benchmarks
 from foveate.cli.evaluate import cases, command, compression, relevance
 from foveate.cli.evaluate.agreement import agreement, auroc, mean_estimate, ratio_estimate
@@ -390,3 +390,15 @@ def test_channels_have_a_price() -> None:
     assert all(row["median"] > 0 for row in report["rows"])
     with pytest.raises(OptionError, match="repeats"):
         channels.measure(common.PHOTO, 0)
+
+
+def test_channels_of_questions_are_measured(folder: Path) -> None:
+    report = weights.measure(folder)
+    assert {row["channel"] for row in report["rows"]} == {"colour_contrast", "a ramp for depth"}
+    alone = [row for row in report["rows"] if row["way"] == "none"]
+    assert all(row["pairs"] == 2 and row["difference"]["mean"] == 0 for row in alone)
+    assert weights.listen("what colour is the moving bus?") == {"colour_contrast", "own_motion"}
+    assert weights.listen("") == set()
+    heard = weights.measure_hearing()
+    assert [row["way"] for row in heard["rows"][:2]] == ["the table", "the table"]
+    assert "are nearest to a word of their own channel" in heard["left_out"]
