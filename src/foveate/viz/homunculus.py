@@ -91,7 +91,7 @@ def draw_homunculus(rgb: Bytes, kept: Allocation | Regions, rest: float = REST) 
 
 
 def redraw(kept: Allocation | Regions, rest: float = REST) -> Homunculus:
-    """How an image is redrawn with area in proportion to tokens; about a quarter of a second.
+    """How an image is redrawn with area in proportion to tokens.
 
     Args:
         kept: kept cells have a token each; the tokens of regions are spread evenly over their boxes, and add up where
@@ -180,7 +180,7 @@ def _averages(new: int, old: int) -> Floats:
 
 
 def _linear(plane: Floats, y: Floats, x: Floats) -> Floats:
-    """Bilinear reading at indices y, x, clamped. (cv2.remap rounds positions to 1/32, which makes folds.)"""
+    """Bilinear reading at indices y, x, clamped. (cv2.remap rounds positions to 1/32 of a sample.)"""
     h, w = plane.shape
     y, x = np.clip(y, 0, h - 1), np.clip(x, 0, w - 1)
     row, column = np.minimum(y.astype(np.int64), max(h - 2, 0)), np.minimum(x.astype(np.int64), max(w - 2, 0))
