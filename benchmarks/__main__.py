@@ -22,6 +22,7 @@ from benchmarks import (
     video_words,
     vlm,
     weights,
+    when,
     writing,
     zoom,
 )
@@ -35,7 +36,7 @@ app = typer.Typer(
 )
 for benchmark in (
     query, channels, fusion, refine, text, readers, reading, reading_vlm, budget, failures, video, store, writing,
-    index, basis, vlm, video_words, objects, zoom, presets, weights,
+    index, basis, vlm, video_words, objects, zoom, presets, weights, when,
 ):  # fmt: skip
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
 
