@@ -236,7 +236,7 @@ def main() -> None:
         optimizer.load_state_dict(kept["optimizer"])
         done, spent = kept["step"], kept["spent"]
     print(f"{sum(p.numel() for p in trainee.model.parameters()) / 1e6:.1f} M parameters, from step {done}", flush=True)
-    steps = plan(stages(*args.steps or ((500, 800, 500, 200) if args.talk else (700, 800, 1100, 600)), order))
+    steps = plan(stages(*args.steps or ((500, 760, 0, 270) if args.talk else (700, 800, 1100, 600)), order))
     begun, first, mean = time.monotonic() - spent, done, dict[str, float]()
 
     def keep(step: int) -> None:
