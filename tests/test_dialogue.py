@@ -22,6 +22,7 @@ QUESTIONS: dict[GoesBack, tuple[str, ...]] = {
         "what letter is on it?", "what is the colour of its roof?", "is this a cat?", "what animal is on its roof?",
     ),
     "not": (
+        "what shape is blue", "what material is red?",
         "where is the dog?", "what about the red circle?", "and the cat?", "is there another one?", "the other one?",
         "what else is there?", "what time is it?", "is it raining?", "is it day or night?", "describe the image",
         "what is this picture about?", "what is the man holding in his hand?", "can you see the dog that is sleeping?",

@@ -10,7 +10,7 @@ A dialogue's earlier maps are a good place to look only for questions that refer
 What is notable
 * A pronoun behind a thing that the same question names belongs to that thing: "what is the man holding in his hand?"
   does not go back. Where that thing is what is wanted, it does: "what letter is on it?".
-* What only describes ("colour", "open", "larger") is not a thing of the question's own.
+* What only describes ("colour", "open", "larger") is not a thing of the question's own, but for "what shape is blue?".
 * "is it raining?" and "what time is it?" have a pronoun that stands for nothing.
 """
 
@@ -20,7 +20,7 @@ import re
 from typing import Literal
 
 from foveate.core.errors import QueryError
-from foveate.relevance.phrase import is_state
+from foveate.relevance.phrase import Span, is_state
 from foveate.relevance.query import check_text, find_phrases
 
 GoesBack = Literal["wholly", "partly", "not"]
@@ -70,7 +70,7 @@ def goes_back(text: str) -> GoesBack:
         return "not"
     named = [span for span in spans if not _only_describes(span.phrase)]
     if not named:
-        return "not" if _WHOLE_IMAGE & set(words) else "wholly"
+        return "not" if _WHOLE_IMAGE & set(words) or _by_description(words, spans) else "wholly"
     first, end = named[0], named[1].start if len(named) > 1 else len(words)
     wanted = first.start > 0 and words[first.start - 1] in _WANTED
     back = [i for i in range(first.start) if _refers(words, i)]
@@ -94,6 +94,14 @@ def _refers(words: list[str], i: int) -> bool:
     """Whether a word stands for a thing that was named before; "this" does not in "this picture"."""
     pointing = words[i] in _POINTING and (i + 1 == len(words) or words[i + 1] not in _WHOLE_IMAGE)
     return pointing or words[i] in _PRONOUNS
+
+
+def _by_description(words: list[str], spans: list[Span]) -> bool:
+    """Whether what is asked for is found by how it looks, "what shape is blue", without a word that refers back."""
+    if len(spans) < 2 or any(_refers(words, i) for i in range(len(words))):
+        return False
+    kind, look = spans[:2]
+    return kind.start > 0 and words[kind.start - 1] in _WANTED and words[kind.end : look.start] in (["is"], ["are"])
 
 
 def _only_describes(phrase: str) -> bool:
