@@ -75,7 +75,7 @@ DOT, STRUCTURE = 0.5, 0.1  # weights of a part's promise beside its highest rele
 DOT_REACH = 12  # cells around a dot that count as its surroundings
 
 
-class View(NamedTuple):
+class PartView(NamedTuple):
     """What one part of the image shows of a question: its relevance, the peak in pixels of the image, and the part
     where to look again (None: it cannot be seen closer)."""
 
@@ -149,7 +149,7 @@ def look(
     check_type("query", query, str, fix="call look once for each query", error=QueryError)
     given, size, side = None if scene.encoder == "nano" else scene.encoder, scene.raster.size, scene.side
 
-    def view(box: Box, texture: Texture) -> View:
+    def view(box: Box, texture: Texture) -> PartView:
         return view_part(score(texture, query, encoder=given), box, size, side)
 
     views = {box: view(box, texture) for box, texture in scene.parts.items()}
@@ -195,22 +195,22 @@ def look(
     )
 
 
-def view_part(relevance: Relevance, box: Box, size: tuple[int, int], side: int) -> View:
+def view_part(relevance: Relevance, box: Box, size: tuple[int, int], side: int) -> PartView:
     """A part's relevance, with its peak in pixels of the image, and the part around it where to look again."""
     peak = _peak(relevance, box)
     long_side = max(box[2] - box[0], box[3] - box[1])
     closer = round(max(long_side / HALF, side / CLOSER))
     if closer >= long_side:
-        return View(relevance, peak, None)
+        return PartView(relevance, peak, None)
     tall, wide = min(closer, size[0]), min(closer, size[1])
     top, left = (
         min(max(0, round(centre - length / 2)), whole - length)
         for centre, length, whole in zip(peak, (tall, wide), size, strict=True)
     )
-    return View(relevance, peak, (top, left, top + tall, left + wide))
+    return PartView(relevance, peak, (top, left, top + tall, left + wide))
 
 
-def seen_twice(views: Mapping[Box, View], groups: Sequence[Sequence[str]]) -> Seen:
+def seen_twice(views: Mapping[Box, PartView], groups: Sequence[Sequence[str]]) -> Seen:
     """The highest confidence that a part and the second look at its peak share, and the place in the second.
 
     `groups`: phrases that are asked for together; they may be seen in different parts. The overview of an image that
@@ -232,7 +232,7 @@ def seen_twice(views: Mapping[Box, View], groups: Sequence[Sequence[str]]) -> Se
     return Seen(max(best, join_confidences(groups, phrases)), peak, phrases)
 
 
-def second_look(views: Mapping[Box, View], view: View) -> View | None:
+def second_look(views: Mapping[Box, PartView], view: PartView) -> PartView | None:
     """The view of a part that has a view's peak in its middle and is as close as a second look would be, if any."""
     if view.again is None:
         return None
@@ -247,7 +247,7 @@ def second_look(views: Mapping[Box, View], view: View) -> View | None:
     return None
 
 
-def look_again(views: Mapping[Box, View], side: int, faint: bool) -> Box | None:
+def look_again(views: Mapping[Box, PartView], side: int, faint: bool) -> Box | None:
     """Where to look again: of the parts that were not looked at again, the one that shows the most.
 
     Of parts that show less than SHOWN, only `faint` ones are considered, and only those coarser than a tile.
@@ -281,7 +281,7 @@ def rank_boxes(boxes: Sequence[Box], overview: Texture, merged: Floats, size: tu
     return [boxes[i] for i in np.argsort(-np.array(worth), kind="stable")]
 
 
-def merge_maps(size: tuple[int, int], side: int, views: Mapping[Box, View]) -> Relevance:
+def merge_maps(size: tuple[int, int], side: int, views: Mapping[Box, PartView]) -> Relevance:
     """One map over the image: the survey's highest; where there is a finer part, 0.7 of it is that part's."""
     cell = max(CELL, math.ceil(math.sqrt(size[0] * size[1] / FINEST)))
     grid = Grid(-(-size[0] // cell), -(-size[1] // cell), *size)
