@@ -133,9 +133,9 @@ def cues(text: str, phrases: tuple[str, ...]) -> tuple[Cue, ...]:
     """The cues of a question: of its words outside quotes, and of colours before nouns in its phrases.
 
     >>> cues("what does the sign say?", ("sign",))
-    (Cue(channel='text', rule='raise', weight=0.5),)
+    (Cue(channel='text', rule='raise', weight=0.5, helps=True),)
     >>> cues("the red car", ("red car",))
-    (Cue(channel='colour:red', rule='favour', weight=0.3),)
+    (Cue(channel='colour:red', rule='favour', weight=0.3, helps=True),)
     """
     said = _NAMES.sub(" ", re.sub(r"[\"“”][^\"“”]*[\"“”]", " ", text.lower()))
     words = set(re.findall(r"[a-z]+", said))
