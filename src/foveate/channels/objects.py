@@ -121,8 +121,8 @@ def _count_jumps(parts: Ids, count: int, depth: ArrayLike, jump: float) -> Doubl
 
 def _table(first: Ids, second: Ids, values: Doubles, count: int) -> Doubles:
     """Sums of values by pair, both ways round: float64 [count, count]."""
-    sums: Doubles = np.bincount(first * count + second, values, count * count).reshape(count, count)
-    return np.asarray(sums + sums.T, np.float64)
+    sums = np.bincount(first * count + second, values, count * count).reshape(count, count)
+    return (sums + sums.T).astype(np.float64)
 
 
 def _merge(

@@ -209,12 +209,10 @@ def check(
         values = {name: float(np.mean([each[rank][name] for each in numbers])) for name in MEANS}
         values["ratio"] = values["observed"] / max(values["allowed"], TINY)
         values["bound"] = max(each[rank]["largest"] for each in numbers)
-        values["neighbours"] = overlap_nearest(
-            *(np.stack([each[key] for each in means]) for key in (0, rank)), np.arange(len(read))
-        )
-        values["retrieval"] = overlap_nearest(
-            *(np.concatenate([each[key] for each in cells]) for key in (0, rank)), seeking
-        )
+        whole, small = (np.stack([each[key] for each in means]) for key in (0, rank))
+        values["neighbours"] = overlap_nearest(whole, small, np.arange(len(read)))
+        whole, small = (np.concatenate([each[key] for each in cells]) for key in (0, rank))
+        values["retrieval"] = overlap_nearest(whole, small, seeking)
         values["largest"] = float(basis.values[0] / max(float(basis.values.sum()), 1e-30))
         rows.append(Row(rank, values))
     loss = [(path, each[basis.rank]["spearman"]) for path, each in zip(read, numbers, strict=True)]

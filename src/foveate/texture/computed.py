@@ -67,4 +67,5 @@ def position(name: str, y: NDArray[np.floating], x: NDArray[np.floating], cells:
 def positions(name: str, shape: tuple[int, int], cells: tuple[int, int]) -> Floats:
     """The same at the centres of a grid: float32 `shape`."""
     y, x = ((np.arange(n) + 0.5) / n for n in shape)
-    return position(name, *np.broadcast_arrays(y[:, None], x[None]), cells)
+    rows, columns = np.broadcast_arrays(y[:, None], x[None])
+    return position(name, rows, columns, cells)

@@ -395,7 +395,7 @@ class Texture(Frozen):
 
         def make() -> Table:
             planes = [_as_type(self._at(self.describe(name), shape), kind) for name in wanted.names]
-            return np.stack(planes, -1).reshape(-1, len(wanted))
+            return np.asarray(np.stack(planes, -1).reshape(-1, len(wanted)), kind)
 
         return self.derive(("tokens", shape, wanted, kind.name), make)
 
@@ -412,7 +412,7 @@ class Texture(Frozen):
         kind = _float_type(dtype)
         wanted = layout_named(layout)
         shape = wanted.shape or (self.grid.height, self.grid.width)
-        out = np.empty((len(wanted), *shape), kind)
+        out: Table = np.empty((len(wanted), *shape), kind)
         for i, name in enumerate(wanted.names):
             out[i] = _as_type(self._at(self.describe(name), shape), kind)
         return out
