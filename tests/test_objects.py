@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import foveate
+from benchmarks.objects import compare, read_labels
 from foveate import Texture
 from foveate.channels.build import build_planes
 from foveate.channels.geometry import find_parts
@@ -183,3 +185,24 @@ def test_what_objects_cannot_be_made_of(wrong: dict[str, Any], words: str) -> No
 def test_segments_themselves_are_untouched(texture: Texture) -> None:
     z = texture.coordinates().reshape(*texture.grid.shape, -1)
     assert np.array_equal(segment_image(texture.pixel, z).ids, texture.channel("cluster_id"))
+
+
+def test_borders_are_compared_within_one_cell() -> None:
+    labels = np.ones((6, 12), np.int64)
+    labels[:, 6:] = 2
+    near, far = np.roll(labels, 1, 1), np.roll(labels, 3, 1)
+    near[:, 0], far[:, :3] = 1, 1
+    assert compare(labels, labels) == (12, 12, 12, 12)
+    assert compare(near, labels) == (12, 12, 12, 12)
+    found, right, true, met = compare(far, labels)
+    assert (found, right, true, met) == (12, 0, 12, 0)
+    labels[:, 6:] = 0  # unlabelled: nothing is known there
+    assert compare(near, labels) == (0, 0, 0, 0)
+
+
+def test_labels_of_cells_are_the_commonest_of_their_pixels() -> None:
+    ids = np.zeros((8, 8, 3), np.uint8)
+    ids[:, 4:] = (7, 1, 0)
+    ids[0, 4:] = 0
+    content = cv2.imencode(".png", np.ascontiguousarray(ids[..., ::-1]))[1].tobytes()
+    assert read_labels(content, (2, 2)).tolist() == [[0, 1], [0, 1]]
