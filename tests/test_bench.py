@@ -153,7 +153,7 @@ def test_the_relevance_report_has_the_baselines_beside_the_encoder(two_images: P
     assert np.isnan(pairs[2].found[relevance.OTHER_THING].precision)  # alone in its image
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     kept = {row["map"]: row for row in report["kept"]}
-    assert list(kept) == ["nano", relevance.MASK, "saliency", "centre", "uniform", "random"]
+    assert list(kept) == ["nano", relevance.ALONE, relevance.MASK, "saliency", "centre", "uniform", "random"]
     assert kept[relevance.MASK]["iou"]["mean"] > kept["random"]["iou"]["mean"]
     assert tuple(pairs[2].kept["nano"]) == pytest.approx((1, 0.1, 1), abs=0.01)  # the box is everything
     (broccoli,) = (pair for pair in pairs if pair.thing == "broccoli")

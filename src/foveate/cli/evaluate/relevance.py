@@ -14,8 +14,9 @@ Beside the encoder, in the same run:
 * saliency, centre, uniform, random: know no question at all.
 
 Kept cells: `allocate` keeps as many cells as the true boxes have, and a tenth of all; how much of it lies in the boxes?
-Beside it what the highest cells of the maps that know no question keep, and the cells of the thing's mask: what a map
-without a fault would keep, as a box holds more than the thing.
+Beside it what the highest cells of the map alone are (of a thing that was not detected `allocate` keeps less, and
+spreads the rest), those of maps that know no question, and those of the thing's mask: what a map without a fault would
+keep, as a box holds more than the thing.
 
 Presence: every name of the folder is asked of every image; does confidence tell the things that are there?
 """
@@ -59,7 +60,7 @@ QUOTES = str.maketrans('"“”', "   ")  # inside a question they would end it
 SIZES = {"small": 0.01, "medium": 0.10, "large": 1.0}  # a thing's share of the image, up to
 OTHER_THING = "another thing in the image"
 FOREIGN_QUESTION, FOREIGN_MAP = "a question from another image", "another image's map"
-MASK = "the thing's mask"
+ALONE, MASK = "its map alone, nothing spread", "the thing's mask"
 TENTH = 0.1
 NOTHING = Agreement(*[float("nan")] * len(Agreement._fields))
 Floats = NDArray[np.floating]
@@ -157,7 +158,7 @@ def _keep_cells(
     """What the question, the mask, and maps that know no question keep, beside the cells of boxes [h, w]."""
     many, tenth = int(cells.sum()), max(1, round(TENTH * cells.size))
     even = uniform_map(cells.shape) / cells.size  # in (-1, 0]: it breaks ties
-    maps = {MASK: resize_map(mask, cells.shape) + 1e-3 * even, **blind}
+    maps = {ALONE: relevance.map, MASK: resize_map(mask, cells.shape) + 1e-3 * even, **blind}
 
     def compare(keep: Callable[[int], Allocation]) -> KeptCells:
         as_many, few = (overlap(keep(budget).mask, cells) for budget in (many, tenth))
