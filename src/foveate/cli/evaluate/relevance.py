@@ -158,7 +158,7 @@ def _keep_cells(
     """What the question, the mask, and maps that know no question keep, beside the cells of boxes [h, w]."""
     many, tenth = int(cells.sum()), max(1, round(TENTH * cells.size))
     even = uniform_map(cells.shape) / cells.size  # in (-1, 0]: it breaks ties
-    maps = {ALONE: relevance.map, MASK: resize_map(mask, cells.shape) + 1e-3 * even, **blind}
+    maps: dict[str, Floats] = {ALONE: relevance.map, MASK: resize_map(mask, cells.shape) + 1e-3 * even, **blind}
 
     def compare(keep: Callable[[int], Allocation]) -> KeptCells:
         as_many, few = (overlap(keep(budget).mask, cells) for budget in (many, tenth))
