@@ -145,6 +145,19 @@ def requests(count: int, settings: dict[str, Any], lay_out: Callable[..., Any] =
     return [Request(("context", lay_out, dict(settings), i, "task", "test")) for i in range(count)]
 
 
+def rounds(texts: list[tuple[str, Any]], told: list[Any] | None = None) -> Request:
+    """A request of a task with these rounds: text and images of each (None: no new ones), as lmms-eval lays it out."""
+
+    def doc_to_text(document: Any, previous_output: Any, round_idx: int, previous_round_info: Any) -> Any:
+        if told is not None:
+            told.append((list(previous_output), round_idx, previous_round_info))
+        if round_idx == len(texts):
+            return None, "", True, previous_output, None
+        return texts[round_idx][1], texts[round_idx][0], False, previous_output, {"round": round_idx}
+
+    return Request((texts[0][0], dict(GREEDY), lambda document: texts[0][1], doc_to_text, 0, "task", "test"))
+
+
 GREEDY = {"max_new_tokens": 6, "temperature": 0, "top_p": 1.0, "num_beams": 1, "do_sample": False, "until": ["\n\n"]}
 LARGE, SMALL = Image.fromarray(photo(300, 400, seed=1)), Image.fromarray(photo(120, 90, seed=2))
 
@@ -258,6 +271,21 @@ def test_all_tokens_are_the_stock_model(folder: Path) -> None:
     assert result.text == words
 
 
+def test_rounds_are_a_dialogue_while_the_images_stay(folder: Path) -> None:
+    model = evaluated(folder, "budget=9", [{}])
+    told: list[Any] = []
+    asked = [("<|image_pad|>Where is the dog?", [LARGE]), ("What colour is it?", None), ("Is it open?", [SMALL])]
+    (answers,) = model.generate_until_multi_round([rounds(asked, told)])
+    own = attached("qwen2_vl")
+    how: dict[str, Any] = {"generation": {"max_new_tokens": 6}, "budget": 9}
+    chat, other = own.chat(own.see(LARGE), **how), own.chat(own.see(SMALL), **how)
+    literal = [chat.ask("Where is the dog?"), chat.ask("What colour is it?")]
+    literal.append(other.ask("Is it open?"))
+    assert chat.turns[1].prior_weight == 1
+    assert answers == [answer.text for answer in literal]
+    assert told == [(answers[:1], 1, None), (answers[:2], 2, {"round": 1}), (answers, 3, {"round": 2})]
+
+
 def test_it_lets_go_of_the_model(folder: Path) -> None:
     model = evaluated(folder, "budget=9", [{"images": [LARGE], "question": "a dog"}])
     model.generate_until(requests(1, GREEDY))
@@ -363,8 +391,8 @@ def test_requests_that_are_not_covered(folder: Path) -> None:
     model = evaluated(folder, "budget=5", [{"images": [], "question": "why?"}])
     with pytest.raises(NotImplementedError, match="generate_until"):
         model.loglikelihood([])
-    with pytest.raises(NotImplementedError, match="single questions"):
-        model.generate_until_multi_round([])
+    with pytest.raises(ModelError, match="without an image"):
+        model.generate_until_multi_round([rounds([("why?", None)])])
     with pytest.raises(ModelError, match="without an image"):
         model.generate_until(requests(1, GREEDY))
     video = [{"role": "user", "content": [{"type": "video", "url": "film.mp4"}]}]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foveate.cli.encode import who_reads
+from foveate.cli.encode import TEXTURE, who_reads
 from foveate.cli.results import make_slug, write_result
 from foveate.cli.terminal import (
     Device,
@@ -37,7 +37,7 @@ QUESTION = "{question}"  # in a hand-written prompt: where the question goes
 
 
 def ask(
-    image: Annotated[Path, typer.Argument(help="An image.")],
+    image: Annotated[Path, typer.Argument(help="An image, or a texture written by 'foveate encode' (.safetensors).")],
     question: Annotated[list[str], typer.Argument(help="Questions, each in quotes; the image is encoded once.")],
     model: Annotated[str, typer.Option(help="A vision-language model: a folder, or a name on the Hub.")],
     budget: Annotated[
@@ -75,6 +75,15 @@ def ask(
     ] = None,
     reader: ReaderName = None,
     page: PageNumber = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="One dialogue: each question knows those before it, and their answers.")
+    ] = False,
+    prior: Annotated[
+        str | None, typer.Option(help="A plane of the texture to look by besides: gaze, history, pass_1, ...")
+    ] = None,
+    fusion: Annotated[
+        str | None, typer.Option(help="participation [default], linear or part28: the question beside the pixels.")
+    ] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Length of an answer, at most.")] = 64,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -83,17 +92,34 @@ def ask(
     ] = None,
 ) -> None:  # fmt: skip
     """Ask a vision-language model: it gets only the tokens where the question looks."""
+    from foveate.core.errors import OptionError
     from foveate.core.files import make_folder
     from foveate.encoders.load import load_encoder
     from foveate.pipeline import open_source
+    from foveate.relevance.fusion import find_fusion, parse_options
     from foveate.relevance.presets import find_preset
+    from foveate.texture.texture import Texture
     from foveate.vlm.load import load
 
     refuse_files(question)
     prompt = None if prompt is None else prompt.replace("\\n", "\n")
     _check(question, budget, mode, method, prompt, max_new_tokens)
+    if chat and (prompt is not None or mode == "crop"):
+        raise OptionError(
+            f"--chat with {'a hand-written prompt' if prompt is not None else 'mode=crop'}",
+            expected="the model's chat template, with the same image in every round",
+            fix="leave one of the two out",
+        )
     who, wanted = who_reads(read, reader), find_preset(preset).name if preset else None
-    picture, layer = open_source(image, page)
+    scoring = {name: value for name, value in (("prior", prior), ("fusion", fusion)) if value is not None}
+    seen: Any
+    find_fusion(fusion or "participation")
+    if image.suffix.lower() == TEXTURE:
+        seen = Texture.load(image)
+        parse_options(seen, {} if prior is None else {"prior": prior})
+    else:
+        picture, layer = open_source(image, page)
+        seen = picture if layer is None else image  # a PDF brings its words
     load_encoder(encoder or "nano")
     start = time.perf_counter()
     hint = f"loading {model}" + ("" if Path(model).expanduser().is_dir() else " (downloaded if not in the cache)")
@@ -107,21 +133,24 @@ def ask(
     records, notes = [], dict[str, None]()
     with waiting(f"asking {model}", None):
         start = time.perf_counter()
-        seen = picture if layer is None else image  # a PDF brings its words
         encoded = vlm.see(seen, page=page, mode="sparse" if mode == "sparse" else "drop", preset=wanted, read=who)
         see_seconds = time.perf_counter() - start
+        rounds = vlm.chat(encoded) if chat else None
         for text in question:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                answer = vlm.ask(
-                    encoded,
-                    text,
-                    budget=None if budget == "all" else budget,
-                    mode=mode,
-                    method=method,
-                    prompt=None if prompt is None else prompt.replace(QUESTION, text),
-                    generation={"max_new_tokens": max_new_tokens},
-                )
+                how: dict[str, Any] = {
+                    "budget": None if budget == "all" else budget,
+                    "mode": mode,
+                    "method": method,
+                    "generation": {"max_new_tokens": max_new_tokens},
+                    **scoring,
+                }
+                if rounds is None:
+                    written = None if prompt is None else prompt.replace(QUESTION, text)
+                    answer = vlm.ask(encoded, text, prompt=written, **how)
+                else:
+                    answer = rounds.ask(text, **how)
             ours = [note for note in caught if Path(note.filename).is_relative_to(Path(__file__).parent)]
             notes |= dict.fromkeys(str(note.message) for note in ours)  # of what was asked, not of libraries
             options = {
@@ -132,7 +161,9 @@ def ask(
                 "method": method,
                 "preset": wanted,
             }
-            identity = {"source": str(image.absolute()), **options, "prompt": prompt}
+            identity = {"source": str(image.absolute()), **options, "prompt": prompt, **scoring}
+            if chat:
+                identity["after"] = question[: len(records)]
             records.append(_record(encoded, answer, identity, out))
     for note in notes:
         typer.echo(f"warning: {note}", err=True)

@@ -14,7 +14,8 @@ room needs the extra `[vlm]` (transformers from 5.18 on). Begin with model.py; e
 * select/: how many visual tokens are kept, and which; baselines; regions for mode "crop".
 * inputs/: from kept tokens to the tensors of a call: ids, positions, features.
 * encoded.py: the values EncodedImage, Prepared, Answer. tower.py: LLaVA's own vision tower as the encoder of textures.
-* encode.py: images and videos -> EncodedImage. model.py: `see`, `prepare`, `ask`, `ask_many`.
+* chat.py: a dialogue, in which every round selects anew.
+* encode.py: images and videos -> EncodedImage. model.py: `see`, `prepare`, `ask`, `ask_many`, `chat`.
 * attach.py: which model is of which family. load.py: model and processor by name. lmms.py: the plug-in for lmms-eval.
 * rows.py, projector.py: a texture in the place of the vision tower; how it is trained is in training/projector.
 """
@@ -25,6 +26,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from foveate.vlm.attach import FAMILIES, attach
+from foveate.vlm.chat import Chat, Turn
 from foveate.vlm.encoded import MODES, Answer, EncodedImage, Prepared
 from foveate.vlm.model import VLM, QuestionWarning
 from foveate.vlm.select.choose import METHODS
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 
 _LATER = {"TextureProjector": "projector", "encode_texture": "projector", "TextureRows": "rows"}  # these need torch
 __all__ = [
-    "FAMILIES", "METHODS", "MODES", "VLM", "Answer", "EncodedImage", "Prepared", "QuestionWarning", "attach", *_LATER
+    "FAMILIES", "METHODS", "MODES", "VLM", "Answer", "Chat", "EncodedImage", "Prepared", "QuestionWarning", "Turn",
+    "attach", *_LATER,
 ]  # fmt: skip
 
 

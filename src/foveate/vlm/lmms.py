@@ -13,7 +13,10 @@ method=random, uniform, downsample, saliency, coverage, maxmin, dpp; budget=all 
 * `until` cuts the answer, but for the default blank line, as in lmms-eval's own adapters.
 * lmms_eval is imported when it asks for the manifest or for `Foveate`: this module needs none.
 
-Not covered: log-likelihoods, dialogues of several rounds, videos and sounds, and batches (several images in one call).
+* Tasks of several rounds are dialogues (chat.py): while a task shows the same images, earlier rounds stay in the prompt
+  and where they looked counts for questions that refer to it. New images begin a new dialogue.
+
+Not covered: log-likelihoods, videos and sounds, and batches (several images in one call).
 """
 
 from __future__ import annotations
@@ -172,11 +175,7 @@ class Evaluated:
         token = self.vlm.processor.image_token
         images, turns, words = _read_messages(messages, token)
         if not images:
-            raise ModelError(
-                "a request without an image",
-                expected="one or more",
-                fix="leave this task out: foveate selects visual tokens",
-            )
+            raise _no_image()
         encoded = self.encode([load_image(image) for image in images])
         how: dict[str, Any] = {
             "mode": self.mode,
@@ -208,9 +207,57 @@ class Evaluated:
         """Not covered."""
         raise NotImplementedError("foveate gives no log-likelihoods; choose tasks of output_type generate_until")
 
-    def generate_until_multi_round(self, requests: Sequence[Any]) -> list[str]:
-        """Not covered."""
-        raise NotImplementedError("foveate answers single questions; choose tasks of output_type generate_until")
+    def generate_until_multi_round(self, requests: Sequence[Any]) -> list[list[str]]:
+        """The answers of all rounds of each request, in their order."""
+        from tqdm import tqdm
+
+        found = []
+        for request in tqdm(requests, disable=getattr(self, "rank", 0) != 0, desc="Model Responding"):
+            context, settings, doc_to_visual, doc_to_text, doc_id, task, split = request.args
+            document = self.task_dict[task][split][doc_id]  # type: ignore[attr-defined]
+            answers = self.answer_rounds(document, context, settings, doc_to_visual, doc_to_text)
+            found.append(answers)
+            self.cache_hook.add_partial("generate_until_multi_round", (context, settings), answers)  # type: ignore[attr-defined]
+        return found
+
+    def answer_rounds(
+        self, document: Any, context: str, settings: dict[str, Any], doc_to_visual: Any, doc_to_text: Any
+    ) -> list[str]:
+        """All rounds of one document: the task says after each what comes next, and when it is over.
+
+        `doc_to_text(document, previous_output=, round_idx=, previous_round_info=)` gives images or None, the text, a
+        signal to end, the answers so far as the task wants them, and what it wants to be told the next time.
+        """
+        token, answers, info = self.vlm.processor.image_token, list[str](), None
+        images, chat = doc_to_visual(document), None
+        while True:
+            if answers:
+                images, context, over, answers, info = doc_to_text(
+                    document, previous_output=answers, round_idx=len(answers), previous_round_info=info
+                )
+                answers = list(answers)
+                if over:
+                    return answers
+            if images:
+                encoded = self.encode([load_image(image) for image in images])
+                if chat is None or chat.encoded is not encoded:
+                    chat = self.vlm.chat(encoded, mode=self.mode, method=self.method, seed=self.seed)
+            if chat is None:
+                raise _no_image()
+            words = context.replace(token, "").strip()
+            answer = chat.ask(
+                words,
+                looking_for=extract_question(words),
+                budget=token_budget(self.budget, chat.encoded),
+                generation=translate_settings(settings, self.max_new_tokens),
+            )
+            answers.append(cut_answer(answer.text, settings.get("until")))
+
+
+def _no_image() -> ModelError:
+    return ModelError(
+        "a request without an image", expected="one or more", fix="leave this task out: foveate selects visual tokens"
+    )
 
 
 def extract_question(text: str) -> str:
