@@ -187,6 +187,28 @@ def test_the_command_answers_in_a_process_of_its_own(folders: Path, tmp_path: Pa
     assert said["questions"][0]["kept"] != said["questions"][1]["kept"]  # every question selects afresh
 
 
+def test_a_dialogue_over_a_texture(folders: Path, tmp_path: Path) -> None:
+    cake = foveate.encode(CAKE, channels="standard")
+    plane = np.zeros(cake.grid.shape, np.float32)
+    plane[:4, :4] = 1
+    cake.with_channel("gaze", plane).save(tmp_path / "cake.safetensors")
+    given = [str(tmp_path / "cake.safetensors"), "where is the cake?", "and what colour is it?"]
+    how = ["-k", "20", "--model", str(folders / "qwen2_5_vl"), "--max-new-tokens", "2"]
+    said = asked(*given, *how, "--chat")
+    first, second = said["questions"]
+    assert first["kept"] == second["kept"]  # it is the cake
+    assert said["warnings"] == []
+    gazed = asked(*given[:2], *how, "--prior", "gaze")["questions"][0]
+    assert gazed["kept"] != first["kept"]
+    for wrong, words in (
+        (["--chat", "--mode", "crop"], "--chat with mode=crop"),
+        (["--prior", "history"], "history"),
+        (["--fusion", "best"], "best"),
+    ):
+        with pytest.raises(FoveateError, match=words):
+            asked(*given, *how, *wrong)
+
+
 def test_help_lists_its_options_and_wrong_usage_names_them() -> None:
     text = CliRunner().invoke(app, ["ask", "--help"], env={"COLUMNS": "200"}).stdout
     assert all(method in text for method in foveate.vlm.METHODS)
