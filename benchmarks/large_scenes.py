@@ -37,6 +37,7 @@ SIDES = 80, 200  # of a thing, along its long side
 LEAST_FULL = 0.3  # share of its box that a thing fills
 APART = 700  # pixels between two things' corners
 NOISE = 2.0
+REACH = 180  # pixels around a thing in which it must be known
 PATCH, PERIOD = 192, 1152  # pixels of the parts that a quilt is made of, and after which it repeats
 
 
@@ -115,13 +116,6 @@ def paste(thing: Thing, rgb: Bytes, y: int, x: int) -> None:
     rgb[y : y + h, x : x + w] = np.rint(opacity * thing.rgb + (1 - opacity) * part).astype(np.uint8)
 
 
-def show_alone(thing: Thing) -> Bytes:
-    """A thing in the middle of an even grey square, uint8 [512, 512, 3]."""
-    out = np.full((512, 512, 3), 128, np.uint8)
-    paste(thing, out, *((512 - side) // 2 for side in thing.opacity.shape))
-    return out
-
-
 def cut_pieces(rgb: Bytes, labels: NDArray[np.uint8]) -> Iterator[Bytes]:
     """Squares of a photograph that show nothing but one kind of ground, at most one a kind."""
     for kind in GROUNDS:
@@ -133,11 +127,11 @@ def cut_pieces(rgb: Bytes, labels: NDArray[np.uint8]) -> Iterator[Bytes]:
 
 
 def make_scene(
-    seed: int, material: Material, things: int = THINGS, known: Callable[[Thing], bool] = lambda thing: True
+    seed: int, material: Material, things: int = THINGS, known: Callable[[str, Bytes], bool] = lambda name, rgb: True
 ) -> LargeScene:
     """A scene with so many small things, each of another name, and as many names of things that are not there.
 
-    `known`: whether a thing, as small as it will be, may be taken; others are left out.
+    `known`: whether a thing of this name may be taken, by the pixels around it where it stands; else it is left out.
     """
     random = np.random.default_rng(seed)
     pixels = random.uniform(*MEGAPIXELS) * 1e6
@@ -152,15 +146,18 @@ def make_scene(
     for name in random.permutation(sorted(by_name)):
         thing = by_name[name][random.integers(len(by_name[name]))]
         thing = shrink_thing(thing, random.uniform(SIDES[0], min(SIDES[1], max(thing.opacity.shape))))
-        if not known(thing):
-            continue
         h, w = thing.opacity.shape
         while True:
             y, x = int(random.integers(20, height - h - 20)), int(random.integers(20, width - w - 20))
             if all(max(abs(y - v), abs(x - u)) >= APART for v, u in places):
                 break
-        places.append((y, x))
+        around = rgb[max(0, y - REACH) : y + h + REACH, max(0, x - REACH) : x + w + REACH]
+        before = around.copy()
         paste(thing, rgb, y, x)
+        if not known(name, around):
+            around[:] = before
+            continue
+        places.append((y, x))
         present[str(name)] = y, x, y + h, x + w
         if len(present) == things:
             break

@@ -22,6 +22,7 @@ from foveate.core.checks import check_choice, check_type
 from foveate.core.errors import FoveateError, OptionError, QueryError, ReadingWarning
 from foveate.core.image import ImageSource, Picture, load_image
 from foveate.encoders.load import match_encoder, resolve_encoder
+from foveate.encoders.native import RANK, encode_native
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
 from foveate.reading.pdf import PdfPage, is_pdf, load_page
 from foveate.reading.protocol import WordReader
@@ -50,7 +51,7 @@ def encode(
     rank: int | None = None,
     error: float | None = None,
     compression: Compression = "query",
-    long_side: int | None = None,
+    long_side: int | Literal["native"] | None = None,
     value_range: tuple[float, float] | None = None,
     channels: ChannelSet | Sequence[str] | None = None,
     segments: Provider | None = None,
@@ -69,10 +70,11 @@ def encode(
             chooses rank, long_side, channels and read, as far as they are not named here (docs/presets.md).
             The texture remembers it, and `score` and `allocate` go by it. None is the defaults.
         encoder: "nano" (built in), "clip", "clip:NAME_OR_FOLDER", or an object with the members of `Encoder`.
-        rank: numbers kept a cell; None is 24, or all of an encoder that has fewer.
+        rank: numbers kept a cell; None is 24 (64 for long_side="native"), or all of an encoder that has fewer.
         error: or the rank by an error target: allowed share of the scores' spread (see basis.compress).
         compression: "query" minimises the error of scores, "pca" that of features (for comparison), "full" keeps all.
-        long_side: working size of the encoder in pixels; None is its default (512 for nano: 64 cells).
+        long_side: working size of the encoder in pixels; None is its default (512 for nano: 64 cells). "native" is the
+            image's own, in overlapping windows (encoders/native.py): 512 x 512 cells for 4096 x 4096 pixels, at most.
         value_range: (black, white) of float arrays.
         channels: "fast" (edges, frequencies, saliency), "standard" (the default: and segments), "all" (and writing), or
             a list of names; depth and what follows from it are computed when they are named.
@@ -100,7 +102,12 @@ def encode(
     reader = choose_reader(read, how["channels"] == "all" and text in ("auto", "rapidocr"))
     encoder = resolve_encoder(encoder)
     picture, layer = open_source(image, page, value_range)
-    dense = encoder.encode_image(picture.rgb, long_side=long_side)
+    if isinstance(long_side, str):
+        check_choice("long_side", long_side, ("native",), fix='pass pixels, "native", or leave it out')
+        dense, long_side = encode_native(encoder, picture.rgb)
+        rank = min(RANK, encoder.width) if rank is None and error is None else rank
+    else:
+        dense = encoder.encode_image(picture.rgb, long_side=long_side)
     check_features(encoder, dense, picture.size)
     texture = build_texture(
         picture, dense, encoder, names, rank=rank, error=error, compression=compression, long_side=long_side,

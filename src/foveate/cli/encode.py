@@ -10,7 +10,7 @@ import typer
 
 from foveate.cli.terminal import (
     EncoderName,
-    LongSide,
+    LongSideOrNative,
     PageNumber,
     PresetOption,
     ReaderName,
@@ -41,7 +41,7 @@ def encode(
     encoder: EncoderName = None,
     preset: PresetOption = None,
     rank: Annotated[int | None, typer.Option(help="Numbers kept for each cell [default: 24].")] = None,
-    long_side: LongSide = None,
+    long_side: LongSideOrNative = None,
     channels: ChannelNames = None,
     twice: Annotated[
         bool, typer.Option("--twice", help="Encode a second, closer time: better maps, in about thrice the time.")
@@ -99,7 +99,7 @@ def encode(
 def load_or_encode(
     path: Path,
     encoder: str | None,
-    long_side: int | None = None,
+    long_side: Any = None,
     channels: str | None = None,
     read: bool | str | None = None,
     page: int | None = None,

@@ -14,7 +14,7 @@ from foveate.cli.results import make_slug, write_result
 from foveate.cli.terminal import (
     PHOTOS,
     EncoderName,
-    LongSide,
+    LongSideOrNative,
     Out,
     PageNumber,
     PresetOption,
@@ -64,7 +64,7 @@ def look(
     encoder: EncoderName = None,
     out: Out = Path("foveate-out"),
     floor: Annotated[float | None, typer.Option(help="Share of the budget spread evenly, 0 to 1 [default: 0].")] = None,
-    long_side: LongSide = None,
+    long_side: LongSideOrNative = None,
     read: ReadFlag = None,
     reader: ReaderName = None,
     page: PageNumber = None,
@@ -87,7 +87,7 @@ def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
 
 def _look_at(
     image: Path, queries: list[str] | tuple[str, ...], budget: Any, out: Path, encoder: str | None = None,
-    floor: float | None = None, long_side: int | None = None, read: bool | str | None = None, page: int | None = None,
+    floor: float | None = None, long_side: Any = None, read: bool | str | None = None, page: int | None = None,
     pictures: Sequence[str] = (), preset: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Write the results of all queries, print their table. -> what `foveate look` prints as JSON.

@@ -35,6 +35,16 @@ EncoderName = Annotated[
 LongSide = Annotated[
     int | None, typer.Option(help="Working size of the encoder in pixels [default: the encoder's own].")
 ]
+LongSideOrNative = Annotated[
+    Any,
+    typer.Option(
+        "--long-side",
+        parser=lambda text: parse_budget(text, ("native",)),
+        metavar="INTEGER|native",
+        help="Working size of the encoder in pixels; native: the image's own, for small things in photographs of up to "
+        "16 million pixels [default: the encoder's own].",
+    ),
+]
 PresetOption = Annotated[
     str | None,
     typer.Option(

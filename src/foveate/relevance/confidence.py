@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 DETECTED = 0.5
 PEAK_SHARE = 256  # confidence is the mean of the best 1/256 of the cells: one cell of 16 x 16, 16 of 64 x 64
+MOST = 64  # cells at most, as of 128 x 128: a thing of 64 pixels fills them, however large the photograph
 
 
 def peak(p: NDArray[np.float32]) -> float:
-    """Mean of the best 1/256 of a map of any shape, at least one cell: its confidence."""
+    """Mean of the best 1/256 of a map of any shape, one to 64 cells: its confidence."""
     flat = p.ravel()
-    count = max(1, len(flat) // PEAK_SHARE)
+    count = min(max(1, len(flat) // PEAK_SHARE), MOST)
     return float(np.partition(flat, len(flat) - count)[-count:].sum() / count)

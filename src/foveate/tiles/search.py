@@ -7,6 +7,8 @@ What is notable
   the most promising first; then tiles at full resolution. A part's promise is what is known of it: the highest
   relevance, how much its best cell exceeds its surroundings (a thing of a few pixels is a faint dot), how much
   structure there is.
+* Some things show nothing at half the resolution, but something odd: a cell whose embedding is unlike the rest of its
+  window. One look in three goes to the oddest place that was not seen at full resolution.
 * **A thing is found when it is seen twice.** Of hundreds of parts that are looked at, one will show a map that peaks by
   chance. So where a part shows something, the place of its peak is encoded once more, in the middle of a part of half
   the side; the thing's confidence is the lower one of the two. The second look may itself be looked at again.
@@ -65,7 +67,7 @@ TILE = 512
 HALF = 2  # windows between the survey and the tiles see 1/2 of the resolution
 LEAST_SURE = 0.01
 SHOWN = 0.25  # a map that reaches this is looked at again, where it does, before anything else
-FAINT_EVERY = 3  # one look in so many is a second one at the highest peak below that, while there are windows left
+ODD_EVERY = 3  # one look in so many goes where a window at half the resolution has its oddest cell
 MIDDLE, SIMILAR = 0.5, 1.1  # of a part's side; what is as large as a second look
 CLOSER = 1.5  # a tile is looked at again in a part of its side by this
 CELL = 16  # pixels of the merged map's cells, more for images beyond FINEST cells
@@ -76,12 +78,18 @@ DOT_REACH = 12  # cells around a dot that count as its surroundings
 
 
 class PartView(NamedTuple):
-    """What one part of the image shows of a question: its relevance, the peak in pixels of the image, and the part
-    where to look again (None: it cannot be seen closer)."""
+    """What one part of the image shows of a question.
+
+    relevance, peak: of the part; where it is highest, in pixels of the image.
+    again: the part around the peak in which to look again; None where it cannot be seen closer.
+    odd, oddest: how unlike the rest of the part its oddest cell is, whatever is asked; and the part around that cell.
+    """
 
     relevance: Relevance
     peak: tuple[float, float]
     again: Box | None
+    odd: float
+    oddest: Box | None
 
 
 class Seen(NamedTuple):
@@ -150,7 +158,7 @@ def look(
     given, size, side = None if scene.encoder == "nano" else scene.encoder, scene.raster.size, scene.side
 
     def view(box: Box, texture: Texture) -> PartView:
-        return view_part(score(texture, query, encoder=given), box, size, side)
+        return view_part(texture, score(texture, query, encoder=given), box, size, side)
 
     views = {box: view(box, texture) for box, texture in scene.parts.items()}
     groups = prepare(match_encoder(scene.overview.encoder, given), query).asked_groups()
@@ -161,8 +169,9 @@ def look(
     stages = [half_boxes(size, side), list(places)]
     order: list[Box] = []
     while len(looked) < most and (best := seen_twice(views, groups)).confidence < sure:
-        faint = bool(stages) and len(looked) % FAINT_EVERY == FAINT_EVERY - 1
-        box = look_again(views, side, faint)
+        box = look_again(views)
+        if box is None and stages and len(looked) % ODD_EVERY == ODD_EVERY - 1:
+            box = look_at_oddest(views, side)
         while box is None:
             order = [each for each in order if each not in views]
             if order:
@@ -189,25 +198,33 @@ def look(
         scene=replace(scene, windows=ReadOnly(windows), tiles=ReadOnly(tiles)),
         relevance=replace(relevance, confidence=best.confidence, confidences=ReadOnly(dict(best.confidences))),
         sure=sure,
-        peak=best.peak or _peak(relevance, _whole(size)),
+        peak=best.peak or _place(relevance.map, _whole(size)),
         boxes=tuple(looked),
         seconds=time.perf_counter() - start,
     )
 
 
-def view_part(relevance: Relevance, box: Box, size: tuple[int, int], side: int) -> PartView:
-    """A part's relevance, with its peak in pixels of the image, and the part around it where to look again."""
-    peak = _peak(relevance, box)
+def view_part(texture: Texture, relevance: Relevance, box: Box, size: tuple[int, int], side: int) -> PartView:
+    """What a part shows, and the parts of half its side around its peak and its oddest cell."""
+    embedding = texture.coordinates().reshape(*texture.grid.shape, -1).astype(np.float32)
+    odd = cv2.blur(np.linalg.norm(embedding - np.median(embedding, (0, 1)), axis=-1), (3, 3))
+    peak = _place(relevance.map, box)
+    again = closer_box(peak, box, size, side)
+    return PartView(relevance, peak, again, float(odd.max()), closer_box(_place(odd, box), box, size, side))
+
+
+def closer_box(centre: tuple[float, float], box: Box, size: tuple[int, int], side: int) -> Box | None:
+    """A part of half the side of a box, in which a place is as far in the middle as the image (H, W) allows."""
     long_side = max(box[2] - box[0], box[3] - box[1])
     closer = round(max(long_side / HALF, side / CLOSER))
     if closer >= long_side:
-        return PartView(relevance, peak, None)
+        return None
     tall, wide = min(closer, size[0]), min(closer, size[1])
     top, left = (
-        min(max(0, round(centre - length / 2)), whole - length)
-        for centre, length, whole in zip(peak, (tall, wide), size, strict=True)
+        min(max(0, round(at - length / 2)), whole - length)
+        for at, length, whole in zip(centre, (tall, wide), size, strict=True)
     )
-    return PartView(relevance, peak, (top, left, top + tall, left + wide))
+    return top, left, top + tall, left + wide
 
 
 def seen_twice(views: Mapping[Box, PartView], groups: Sequence[Sequence[str]]) -> Seen:
@@ -233,32 +250,28 @@ def seen_twice(views: Mapping[Box, PartView], groups: Sequence[Sequence[str]]) -
 
 
 def second_look(views: Mapping[Box, PartView], view: PartView) -> PartView | None:
-    """The view of a part that has a view's peak in its middle and is as close as a second look would be, if any."""
-    if view.again is None:
-        return None
-    if view.again in views:
-        return views[view.again]
-    y, x = view.peak
-    tall, wide = view.again[2] - view.again[0], view.again[3] - view.again[1]
-    for (y0, x0, y1, x1), other in views.items():
-        close = tall / HALF < y1 - y0 <= tall * SIMILAR and wide / HALF < x1 - x0 <= wide * SIMILAR
-        if close and max(abs(2 * y - y0 - y1) / (y1 - y0), abs(2 * x - x0 - x1) / (x1 - x0)) <= MIDDLE:
-            return other
-    return None
+    """The view of a part that is about where a second look would be, and as close; None where there is none."""
+    return None if view.again is None else _looked_at(views, view.again)
 
 
-def look_again(views: Mapping[Box, PartView], side: int, faint: bool) -> Box | None:
-    """Where to look again: of the parts that were not looked at again, the one that shows the most.
-
-    Of parts that show less than SHOWN, only `faint` ones are considered, and only those coarser than a tile.
-    """
-    best, most = None, 0.0 if faint else SHOWN
-    for box, view in views.items():
+def look_again(views: Mapping[Box, PartView]) -> Box | None:
+    """Where to look again: of the parts that show something and were not looked at again, the one that shows most."""
+    best, most = None, SHOWN
+    for view in views.values():
         shows = float(view.relevance.map.max())
-        coarse = max(box[2] - box[0], box[3] - box[1]) > side
-        if view.again is None or shows < (most if coarse else max(most, SHOWN)) or second_look(views, view):
+        if view.again is not None and shows >= most and second_look(views, view) is None:
+            best, most = view.again, shows
+    return best
+
+
+def look_at_oddest(views: Mapping[Box, PartView], side: int) -> Box | None:
+    """Of the parts coarser than a tile whose oddest cell was not looked at closer, that around the oddest one."""
+    best, most = None, 0.0
+    for box, view in views.items():
+        if max(box[2] - box[0], box[3] - box[1]) != HALF * side or view.oddest is None or view.odd <= most:
             continue
-        best, most = view.again, shows
+        if _looked_at(views, view.oddest) is None:
+            best, most = view.oddest, view.odd
     return best
 
 
@@ -348,10 +361,23 @@ def _whole(size: tuple[int, int]) -> Box:
     return 0, 0, size[0], size[1]
 
 
-def _peak(relevance: Relevance, box: Box) -> tuple[float, float]:
-    """The centre of the highest cell of a part, in pixels of the image."""
-    (h, w), (y, x) = relevance.map.shape, np.unravel_index(int(relevance.map.argmax()), relevance.map.shape)
+def _place(plane: Floats, box: Box) -> tuple[float, float]:
+    """The centre of the highest cell of a part's plane, in pixels of the image."""
+    (h, w), (y, x) = plane.shape, np.unravel_index(int(plane.argmax()), plane.shape)
     return box[0] + (float(y) + 0.5) * (box[2] - box[0]) / h, box[1] + (float(x) + 0.5) * (box[3] - box[1]) / w
+
+
+def _looked_at(views: Mapping[Box, PartView], wanted: Box) -> PartView | None:
+    """The view of a part that has the middle of a wanted one in its own middle, and about its size, if there is one."""
+    if wanted in views:
+        return views[wanted]
+    tall, wide = wanted[2] - wanted[0], wanted[3] - wanted[1]
+    for (y0, x0, y1, x1), other in views.items():
+        alike = tall / HALF < y1 - y0 <= tall * SIMILAR and wide / HALF < x1 - x0 <= wide * SIMILAR
+        off = abs(wanted[0] + wanted[2] - y0 - y1) / (y1 - y0), abs(wanted[1] + wanted[3] - x0 - x1) / (x1 - x0)
+        if alike and max(off) <= MIDDLE:
+            return other
+    return None
 
 
 def _read_part(scene: Scene, box: Box) -> Bytes:
