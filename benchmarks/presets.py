@@ -42,7 +42,7 @@ from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import resize_map
 from foveate.pipeline import allocate, encode, score
 from foveate.reading.words import Words
-from foveate.relevance.presets import PRESETS
+from foveate.relevance.presets import PRESETS, remember_preset
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
@@ -107,22 +107,25 @@ def _row(name: str, found: Found) -> dict[str, Any]:
         "encode": median("ratio"), "megabytes": median("megabytes"),
         **{f"things_{what}": mean("things", i) for i, what in enumerate(("pointing", "precision", "coverage_10"))},
         **{f"open_{what}": mean("open", i) for i, what in enumerate(("pointing", "precision"))},
-        "writing": mean("writing"), "answer": mean("answer"), "cells": mean("answer", 1),
+        "writing": mean("writing"), "answer": mean("answer"), "kept": mean("answer", 1),
     }  # fmt: skip
     return {"preset": name, "cells": [name, *("" if v is None else f"{v:.3g}" for v in values.values())], **values}
 
 
 def encode_all(rgb: NDArray[np.uint8], found: Found, words: Words | None = None) -> Iterator[tuple[str, Texture]]:
     """A picture by every preset, the defaults first; times and bytes go into `found`. Words stand for a reader."""
-    usual = 1.0
+    made: dict[str, tuple[Texture, float]] = {}  # presets that encode alike share a texture
     for name in ("medium", *(name for name in NAMES if name != "medium")):
-        start = time.perf_counter()
-        texture = encode(rgb, preset=name, read=False)  # type: ignore[arg-type]
-        seconds = time.perf_counter() - start
-        usual = seconds if name == "medium" else usual
+        encoding = {"channels": "standard", **PRESETS[name].encoding, "read": False}
+        if repr(encoding) not in made:
+            start = time.perf_counter()
+            texture = encode(rgb, **encoding)
+            made[repr(encoding)] = texture, time.perf_counter() - start
+        texture, seconds = made[repr(encoding)]
+        texture = remember_preset(texture, name)
         if words is not None and PRESETS[name].encoding.get("read"):
             texture = texture.with_words(words)
-        found.setdefault((name, "ratio"), []).append(seconds / usual)
+        found.setdefault((name, "ratio"), []).append(seconds / next(iter(made.values()))[1])
         found.setdefault((name, "megabytes"), []).append(texture.nbytes / 1e6)
         yield name, texture
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import foveate
+from benchmarks.presets import look_at, measure
 from foveate import Texture
+from foveate.cli.main import app
 from foveate.core.errors import ChannelError, MissingExtraError, OptionError
 from foveate.reading.words import Word
 from foveate.relevance.fusion import Scoring
@@ -131,11 +136,38 @@ def test_no_preset(wrong: Any, plain: Texture) -> None:
 
 
 def test_a_preset_of_another_version_is_said_and_can_be_passed_over(plain: Texture) -> None:
-    from dataclasses import replace
-
     newer = replace(plain, preprocessing={**plain.preprocessing, "preset": "underwater"})
     with pytest.raises(OptionError, match="underwater") as caught:
         foveate.score(newer, "a bus")
     assert "medium" in caught.value.fix
     assert foveate.score(newer, "a bus", preset="medium").preset == "medium"
     assert preset_of(newer, "gaze").name == "gaze"
+
+
+def test_commands_take_it_show_it_and_refuse_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*command: str) -> Any:
+        return CliRunner().invoke(app, [*command])
+
+    made = run("encode", str(BUS), "-o", "bus.safetensors", "--preset", "text", "--long-side", str(SIDE))
+    assert json.loads(made.stdout.splitlines()[-1])["preset"] == "text"
+    seen = run("look", "bus.safetensors", "a bus", "--out", ".")
+    assert json.loads(seen.stdout.splitlines()[-1])["preset"] == "text"
+    assert json.loads((tmp_path / "yellow_bus--a-bus.json").read_text())["preset"] == "text"
+    assert isinstance(run("look", "bus.safetensors", "a bus", "--preset", "gaze").exception, ChannelError)
+    for command in (("encode", "-o", "x.safetensors"), ("look", "a bus"), ("video", "a bus", "--no-video")):
+        wrong = run(command[0], str(BUS), *command[1:], "--preset", "documents")
+        assert isinstance(wrong.exception, OptionError), command
+    assert not (tmp_path / "x.safetensors").exists()
+
+
+def test_the_benchmark_looks_where_it_says(plain: Texture, tmp_path: Path) -> None:
+    place = np.zeros((20, 30), bool)
+    place[:5, :5] = True
+    gaze = look_at(plain, place, np.random.default_rng(0)).channel("gaze")
+    y, x = np.unravel_index(gaze.argmax(), gaze.shape)
+    assert y < gaze.shape[0] / 3
+    assert x < gaze.shape[1] / 3
+    with pytest.raises(OptionError, match="--data"):
+        measure(tmp_path)
