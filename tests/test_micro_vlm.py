@@ -18,8 +18,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.18")
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
-_NAMES = "batches evaluate model reference scenes selector train train_selector".split()
-batches, evaluate, model, reference, scenes, selector, train, train_selector = (
+_NAMES = "batches evaluate follow_up model reference scenes selector train train_selector".split()
+batches, evaluate, follow_up, model, reference, scenes, selector, train, train_selector = (
     import_module(f"micro_vlm.{name}") for name in _NAMES
 )
 
@@ -299,6 +299,22 @@ def test_foveate_answers_as_the_recipe_does(tmp_path: Path) -> None:
             if method != "downsample":
                 expected = reference.generated(made, features, 0, question.text, kept.indices.tolist(), words=3)
                 assert answer.text.strip() == expected
+
+
+def test_dialogues_are_asked_in_a_chat_of_their_own_for_every_way(tmp_path: Path) -> None:
+    import foveate.vlm
+
+    torch.manual_seed(0)
+    selector.save(selector.Net(), tmp_path, slope=9.0, offset=-4.0)
+    vlm = foveate.vlm.attach(tiny(), model.processor(), encoder=selector.Selector.load(tmp_path))
+    pictures, items = follow_up.asked(3, follow_up.FIRST["tune"])
+    assert {item.talk[1].family in scenes.FOLLOW_UPS for item in items} == {True, False}
+    ways = {"a": {}, "b": {}, "oracle": {}}
+    for _, said in follow_up.answered(vlm, pictures, items[:3], 31, ways):
+        assert said["a"] == said["b"]  # nothing of one is in the prompt of the other
+    plane = follow_up.needed(pictures[0], items[0].talk)
+    shown = scenes.cells_of(pictures[0], model.CELLS)
+    assert np.array_equal(plane == 1, np.isin(shown, items[0].talk[1].needs))
 
 
 def test_the_oracle_keeps_what_the_question_needs() -> None:

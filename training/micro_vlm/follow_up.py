@@ -17,8 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from PIL import Image
 
 import foveate.vlm
 
+from .batches import Order
 from .evaluate import BUDGETS, SEED, share, table
 from .model import CELLS, TOKENS
 from .scenes import FOLLOW_UPS, SIDE, Scene, Talk, cells_of, draw, pick_talks
@@ -54,9 +54,9 @@ class Item:
     talk: Talk
 
 
-def asked(count: int, first: int) -> tuple[list[Scene], list[Item]]:
+def asked(count: int, first: int, order: Order = TALKS) -> tuple[list[Scene], list[Item]]:
     """`count` held-out scenes from number `first` on, and the dialogues about each."""
-    scenes = [TALKS.scene(SEED, first + k) for k in range(count)]
+    scenes = [order.scene(SEED, first + k) for k in range(count)]
     talks = [dict.fromkeys(talk for talk in pick_talks(scene, MOST) if len(talk) > 1) for scene in scenes]
     return scenes, [Item(k, talk) for k, some in enumerate(talks) for talk in some]
 
@@ -81,14 +81,14 @@ def answered(
         first, second = item.talk
         if item.scene not in seen:
             seen = {item.scene: vlm.see(Image.fromarray(draw(scenes[item.scene])))}
-        chat = vlm.chat(seen[item.scene])
-        before = chat.ask(first.text, budget=budget, generation=ONE_WORD)
-        said = {}
+        said, before = {}, ""
         for way, how in ways.items():
+            chat = vlm.chat(seen[item.scene])
+            before = chat.ask(first.text, budget=budget, generation=ONE_WORD).text.strip()
             given = {"relevance": needed(scenes[item.scene], item.talk)} if way == "oracle" else {}
-            answer = copy(chat).ask(second.text, budget=budget, generation=ONE_WORD, seed=number, **how, **given)
+            answer = chat.ask(second.text, budget=budget, generation=ONE_WORD, seed=number, **how, **given)
             said[way] = answer.text.strip() == second.answer
-        yield before.text.strip() == first.answer, said
+        yield before == first.answer, said
 
 
 def report(
@@ -121,6 +121,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, help="folder of the model, the processor and the selector")
     parser.add_argument("--scenes", type=int, default=60)
+    things = (TALKS.least, TALKS.most)
+    parser.add_argument(
+        "--things", type=int, nargs=2, default=things, help="fewest and most of a scene; it learned %(default)s"
+    )
     parser.add_argument("--half", choices=list(FIRST), default="report")
     parser.add_argument("--weights", type=float, nargs="*", default=[], help="of the prior, each a row of the table")
     parser.add_argument("--out", type=Path, help="report.json")
@@ -129,7 +133,7 @@ def main() -> None:
 
     model = AutoModelForImageTextToText.from_pretrained(args.model, dtype=torch.float32).eval()
     vlm = foveate.vlm.attach(model, AutoProcessor.from_pretrained(args.model), encoder=Selector.load(args.model))
-    scenes, items = asked(args.scenes, FIRST[args.half])
+    scenes, items = asked(args.scenes, FIRST[args.half], replace(TALKS, least=args.things[0], most=args.things[1]))
     ways = WAYS | {f"prior of weight {weight:g}": {"prior_weight": weight} for weight in args.weights}
     found = report(vlm, scenes, items, ways)
     print(f"\n{len(items)} dialogues about {len(scenes)} scenes. Second turns right [95 %], share of all tokens'.")
