@@ -322,7 +322,7 @@ def combine(
         share = np.float32(options.smoothing)
         found = (1 - share) * found
         found += share * reasons["segment"]
-    followed = tuple(cue for cue in cues if cue.helps or options.cues == "all") if options.cues else ()
+    followed = tuple(cue for cue in cues if cue.helps or options.cues == "all") if cues and options.cues else ()
     if options.channels:
         by_hand = {cue.channel for cue in options.channels}
         followed = tuple(cue for cue in followed if cue.channel not in by_hand)
