@@ -103,7 +103,7 @@ class Look:
         how = "found" if self.detected else "not found"
         rest = "everything was looked at" if self.exhausted else f"{self.scene.seen:.0%} of the image was looked at"
         query, confidence = self.relevance.query, self.relevance.confidence
-        return f"Look({query!r} {how}, {confidence:.2f}; {self.encoded} parts encoded, {rest})"
+        return f"Look({query!r} {how}, {confidence:.2f}; parts encoded: {self.encoded}, {rest})"
 
     @property
     def detected(self) -> bool:
