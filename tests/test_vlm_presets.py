@@ -39,7 +39,7 @@ def test_a_texture_that_is_given_goes_by_the_preset(vlm: Any) -> None:
     assert "prior" not in vlm.prepare(encoded, "a zebra", budget=3, preset="medium").relevance[0].reasons
     assert "prior" not in vlm.prepare(encoded, "a zebra", budget=3, prior=None).relevance[0].reasons
     both = vlm.see([texture.with_channel("gaze", gaze), photo(seed=3)], preset="gaze", read=False)
-    one, other = vlm.prepare(both, "a zebra", budget=6).relevance
+    one, other = vlm.prepare(both, "a zebra", budget=(3, 3)).relevance
     assert "prior" in one.reasons
     assert "prior" not in other.reasons  # nobody looked at it
 
