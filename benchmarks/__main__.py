@@ -6,6 +6,7 @@ from benchmarks import (
     basis,
     budget,
     channels,
+    chat,
     failures,
     fusion,
     index,
@@ -36,7 +37,7 @@ app = typer.Typer(
 )
 for benchmark in (
     query, channels, fusion, refine, text, readers, reading, reading_vlm, budget, failures, video, store, writing,
-    index, basis, vlm, video_words, objects, zoom, presets, weights, when,
+    index, basis, vlm, video_words, objects, zoom, presets, weights, when, chat,
 ):  # fmt: skip
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
 

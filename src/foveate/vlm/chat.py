@@ -250,4 +250,6 @@ def _check_layers(model: Any, layers: tuple[int, int]) -> tuple[int, int]:
     depth = int(_config(model).num_hidden_layers)
     if not isinstance(layers, tuple | list) or len(layers) != 2:
         raise OptionError(f"layers={layers!r}", expected="two of the model's layers", fix=f"{LAYERS} are the last two")
+    if layers == LAYERS and depth == 1:
+        return -1, -1
     return tuple(check_int("layer", layer, -depth, depth - 1) for layer in layers)  # type: ignore[return-value]
