@@ -198,8 +198,8 @@ def test_a_dialogue_over_a_texture(folders: Path, tmp_path: Path) -> None:
     first, second = said["questions"]
     assert first["kept"] == second["kept"]  # it is the cake
     assert said["warnings"] == []
-    gazed = asked(*given[:2], *how, "--prior", "gaze")["questions"][0]
-    assert gazed["kept"] != first["kept"]
+    gazed, plain = (asked(given[0], "a zebra", *how, *more)["questions"][0] for more in (["--prior", "gaze"], []))
+    assert gazed["kept"] != plain["kept"]
     for wrong, words in (
         (["--chat", "--mode", "crop"], "--chat with mode=crop"),
         (["--prior", "history"], "history"),
