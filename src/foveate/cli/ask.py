@@ -130,7 +130,7 @@ def ask(
     load_seconds = time.perf_counter() - start
     if out is not None:
         make_folder(out)
-    records, notes = [], dict[str, None]()
+    records, notes = list[dict[str, Any]](), dict[str, None]()
     with waiting(f"asking {model}", None):
         start = time.perf_counter()
         encoded = vlm.see(seen, page=page, mode="sparse" if mode == "sparse" else "drop", preset=wanted, read=who)
