@@ -53,6 +53,7 @@ def encode(
     """Encode an image once, keep the texture for 'foveate look FILE'."""
     from foveate.core.errors import OptionError
     from foveate.pipeline import encode as encode_image
+    from foveate.relevance.presets import find_preset
     from foveate.tiles.re_encode import refine
 
     if output.suffix.lower() != TEXTURE:
@@ -60,10 +61,10 @@ def encode(
             f"--output {output}", expected=f"a name that ends in {TEXTURE}", fix=f"write -o {image.stem}{TEXTURE}"
         )
     start = time.perf_counter()
-    by = who_reads(read, reader)
+    by, wanted = who_reads(read, reader), find_preset(preset).name if preset else None
     with waiting(f"{'encoding and reading' if reads(by, preset) else 'encoding'} {image}", encoder):
         texture = encode_image(
-            image, preset=preset, encoder=encoder or "nano", rank=rank, long_side=long_side, channels=_split(channels),
+            image, preset=wanted, encoder=encoder or "nano", rank=rank, long_side=long_side, channels=_split(channels),
             read=by, page=page,
         )  # fmt: skip
         if twice:
