@@ -309,7 +309,7 @@ def test_dialogues_are_asked_in_a_chat_of_their_own_for_every_way(tmp_path: Path
     vlm = foveate.vlm.attach(tiny(), model.processor(), encoder=selector.Selector.load(tmp_path))
     pictures, items = follow_up.asked(3, follow_up.FIRST["tune"])
     assert {item.talk[1].family in scenes.FOLLOW_UPS for item in items} == {True, False}
-    ways = {"a": {}, "b": {}, "oracle": {}}
+    ways: dict[str, dict[str, Any]] = {"a": {}, "b": {}, "oracle": {}}
     for _, said in follow_up.answered(vlm, pictures, items[:3], 31, ways):
         assert said["a"] == said["b"]  # nothing of one is in the prompt of the other
     plane = follow_up.needed(pictures[0], items[0].talk)

@@ -275,7 +275,7 @@ def test_chats_that_are_refused() -> None:
         ({"budgt": 3}, "budgt"),
     ):
         with pytest.raises(OptionError, match=words):
-            vlm.chat(image, **keywords)  # type: ignore[arg-type]
+            vlm.chat(image, **keywords)
     with pytest.raises(SceneError, match="another model"):
         vlm.chat(encoded("qwen2_vl", 1))
     with pytest.raises(SceneError, match="sparse"):

@@ -51,9 +51,10 @@ def encode_native(encoder: Encoder, rgb: NDArray[np.uint8]) -> tuple[DenseFeatur
         )
     size = max(1, round(WINDOW / stride))
     tall, wide = min(size, h), min(size, w)
-    even = cv2.resize(rgb, (round(w * stride), round(h * stride)), interpolation=cv2.INTER_LINEAR)
+    sides = round(w * stride), round(h * stride)
+    even = np.asarray(cv2.resize(rgb, sides, interpolation=cv2.INTER_LINEAR), np.uint8)
     shrunk = min(1.0, WINDOW / max(even.shape[:2]))
-    whole = cv2.resize(even, None, fx=shrunk, fy=shrunk, interpolation=cv2.INTER_AREA)
+    whole = np.asarray(cv2.resize(even, None, fx=shrunk, fy=shrunk, interpolation=cv2.INTER_AREA), np.uint8)
     total = np.zeros((h, w, encoder.width), np.float32)
     sure = np.zeros((h, w, 1), np.float32)
     weight = np.outer(_rising(tall), _rising(wide)).astype(np.float32)[..., None]
