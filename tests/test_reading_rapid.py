@@ -37,6 +37,7 @@ from foveate.reading.rapid import (
     recognise,
 )
 from foveate.reading.read import read_words
+from tests.conftest import PHOTOS
 
 LINES = ("Invoice number 4711", "Total amount 34.50", "Paid in cash on Monday", "Date 23/01/2018")
 
@@ -130,6 +131,11 @@ def test_small_print_in_a_small_picture_and_light_on_dark() -> None:
 def test_nothing_is_read_where_nothing_is_written(rgb: np.ndarray) -> None:
     words = read_words(rgb, "rapidocr")
     assert (len(words), words.turned) == (0, 0)
+
+
+def test_a_photograph_is_not_a_letter() -> None:
+    """The recogniser takes the whole picture of a child for a character, at .78."""
+    assert not RapidReader().read(foveate.load_image(PHOTOS / "child_with_broccoli.jpg").rgb)
 
 
 def test_a_scribble_is_not_turned_into_words() -> None:

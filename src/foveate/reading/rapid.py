@@ -43,10 +43,8 @@ SAME = 0.6  # of the lower height that two boxes of one line share
 HEIGHT, LONGEST = 48, 40  # of a line for the recogniser; times its height that it is long, else it is read in parts
 TALL = 1.5  # times its width that the box of a line on end is high
 SURE, SURE_SHORT = 0.5, 0.75  # mean confidence of a line's letters, at least; of one or two letters
-VOTERS, DOUBTFUL = (
-    6,
-    0.85,
-)  # lines that say whether a page stands on its head; the confidence below which they are asked
+SURE_ALONE, WHOLE = 0.95, 0.8  # the same of one or two letters whose box is so much of the image in both directions
+VOTERS, DOUBTFUL = 6, 0.85  # lines that say whether a page stands on its head; asked where they are less sure
 
 
 class RapidReader:
@@ -66,7 +64,7 @@ class RapidReader:
         turn = find_turn(bgr, quads)
         quads = np.roll(quads, -turn, axis=1)
         lines = [(quad, *read_line(bgr, quad)) for quad in quads]
-        lines = [line for line in lines if is_sure(line[1])]
+        lines = [line for line in lines if is_sure(line[1], fills(line[2], rgb.shape))]
         order = order_lines(upright_boxes(np.array([line[0] for line in lines]).reshape(-1, 4, 2), turn))
         words: list[Word] = []
         for number, (_, letters, quad) in enumerate(lines[i] for i in order):
@@ -311,9 +309,16 @@ def certainty(letters: Letters) -> float:
     return float(letters.confidences[shown].mean()) if any(shown) else 0.0
 
 
-def is_sure(letters: Letters) -> bool:
-    """Whether a line counts as read."""
-    return certainty(letters) >= (SURE if len(letters.text.strip()) > 2 else SURE_SHORT)
+def is_sure(letters: Letters, alone: bool = False) -> bool:
+    """Whether a line counts as read. `alone`: it fills the image."""
+    short = SURE_ALONE if alone else SURE_SHORT
+    return certainty(letters) >= (SURE if len(letters.text.strip()) > 2 else short)
+
+
+def fills(quad: Quads, shape: tuple[int, ...]) -> bool:
+    """Whether a line's box is about the whole image: a photograph that was taken for a letter."""
+    (x0, y0), (x1, y1) = quad.min(0), quad.max(0)
+    return bool(y1 - y0 > WHOLE * shape[0] and x1 - x0 > WHOLE * shape[1])
 
 
 def part_of(quad: Quads, start: float, end: float) -> Quads:
