@@ -179,8 +179,9 @@ class VLM(Attached):
             relevance: where to look, instead of what the question says: a Relevance over the image, or a map by hand,
                 [h, w] in [0, 1] on any grid that spans it. Of several images, a list with one for each.
             seed: of method "random".
-            scoring: keywords of `foveate.score`: preset, prior, prior_weight, fusion, cues, reading, smoothing. Of
-                several images, `prior` may be a list with one for each, or the name of a plane that one of them holds.
+            scoring: keywords of `foveate.score`: preset, prior, prior_weight, channels, fusion, cues, reading,
+                smoothing. Of several images, `prior` may be a list with one for each, or the name of a plane that one
+                of them holds.
 
         Raises:
             SceneError, PromptError, BudgetError, OptionError, QueryError; ChannelError for a prior that a texture does
