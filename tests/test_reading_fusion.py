@@ -114,8 +114,8 @@ def test_quotes_alone_may_name_a_thing(page: Texture) -> None:
 
 
 def test_left_out_when_asked(blank: Texture, page: Texture) -> None:
-    how = {"reading": False, "cues": False}  # "total" is a cue for writing, too
-    plain, without = foveate.score(blank, "the total", cues=False), foveate.score(page, "the total", **how)
+    plain = foveate.score(blank, "the total", cues=False)  # "total" is a cue for writing, too
+    without = foveate.score(page, "the total", reading=False, cues=False)
     np.testing.assert_array_equal(plain.map, without.map)
     assert "reading" not in without.reasons
     assert without.words == ()

@@ -13,7 +13,8 @@ from PIL import Image
 import foveate
 import foveate.video
 from foveate.channels.attention import make_gaze_plane
-from foveate.core.errors import ChannelError, OptionError, SceneError, TextureEncoderError
+from foveate.core.errors import ChannelError, OptionError, PromptError, SceneError, TextureEncoderError
+from foveate.reading import Word
 from foveate.texture.texture import Texture
 from foveate.vlm import VLM, QuestionWarning
 from foveate.vlm.pages import CHANNELS
@@ -93,7 +94,12 @@ def test_a_stored_texture_is_seen(vlm: VLM, tmp_path: Path) -> None:
     assert not gone.original
     with pytest.raises(SceneError, match="only a thumbnail is left"):
         vlm.see(gone)
-    assert vlm.see(PHOTO, texture=gone).textures[0] is gone
+    seen = vlm.see(PHOTO, texture=gone, read=lambda rgb: [Word(str(rgb.sum()), (0, 0, 9, 9))], preset="static")
+    assert seen.textures[0].words is not None
+    assert seen.textures[0].words.texts == (str(PHOTO.sum()),)  # read in the image, not in its thumbnail
+    assert seen.textures[0].preset == "static"
+    with_gaze = gone.with_channel("gaze", np.ones(gone.grid.shape))
+    assert vlm.see(PHOTO, texture=with_gaze).textures[0].has("gaze")
     with pytest.raises(SceneError, match="whose pixels are others"):
         vlm.see(255 - PHOTO, texture=gone)
 
@@ -165,3 +171,47 @@ def test_frames_of_a_stream_bring_their_textures(vlm: VLM) -> None:
     assert {id(texture) for texture in encoded.textures} <= {id(frame.texture) for frame in frames}
     assert encoded.textures[-1].has("prev_relevance")
     vlm.prepare(encoded, "a zebra", budget=4, prior="prev_relevance")
+
+
+def test_crops_are_scored_as_the_picture_is(vlm: VLM, texture: Texture, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def spy(texture: Texture, query: str, **how: Any) -> Any:
+        asked.append(how)
+        return foveate.score(texture, query, **how)
+
+    monkeypatch.setattr("foveate.vlm.model.score", spy)
+    encoded = vlm.see(texture.with_channel("gaze", np.ones(texture.grid.shape)))
+    how: dict[str, Any] = {"channels": {"saliency": 0.5, "gaze": 0.1}, "cues": False, "prior": "gaze"}
+    answer = vlm.ask(encoded, "the dog", mode="crop", budget=160, relevance=None, **how, **SHORT)
+    assert answer.regions is not None
+    crops = asked[2:]
+    assert len(crops) == len(answer.regions.boxes)
+    assert all(each["channels"] == {"saliency": 0.5} and each["cues"] is False for each in crops)
+    assert all((each["prior"] == 1).all() for each in crops)
+
+
+def test_one_thing_in_a_list_is_for_one_image(vlm: VLM, texture: Texture) -> None:
+    encoded = vlm.see(texture)
+    assert vlm.prepare(encoded, "a dog", prior=["saliency"]).relevance[0].reasons["prior"].any()
+    given = vlm.prepare(encoded, "a dog", relevance=[[0.1, 0.9]]).relevance[0].map
+    assert given[:, 0].max() < given[:, -1].min()
+
+
+def test_a_preset_keeps_what_pages_are_known_by(vlm: VLM) -> None:
+    assert vlm.see(PHOTO, preset="video").textures[0].has("text")
+
+
+def test_what_a_model_cannot_take_is_said_before_it_runs(vlm: VLM, texture: Texture) -> None:
+    encoded = vlm.see(texture)
+    with pytest.raises(PromptError, match=r"for a context of \d+[\s\S]*fix: a shorter question"):
+        vlm.ask(encoded, "bus " * 5000, looking_for="bus", budget=4)
+    for wrong in (0, -3, "8", 1.5):
+        with pytest.raises(OptionError, match="max_new_tokens"):
+            vlm.ask(encoded, "a bus", budget=4, max_new_tokens=wrong)  # type: ignore[arg-type]
+
+
+def test_a_preset_never_lowers_what_words_raise() -> None:
+    found = foveate.score(foveate.encode(PHOTO, preset="text"), "what does the sign say?")
+    assert found.weights["text"] == 0.5
+    assert foveate.score(foveate.encode(PHOTO, preset="text"), "a dog").weights["text"] == pytest.approx(0.3)

@@ -192,6 +192,7 @@ class ScoreOptions:
     Attributes:
         prior: a plane on the cell grid, float32 [h, w] in [0, 1]; None for none.
         channels: those given by hand; a weight of 0 keeps the question's words from raising that channel.
+        least: those of a preset, for channels that neither are given by hand nor raised by the question's words.
         preset: name of the preset that they are from, as far as the caller named no others; None for none.
     """
 
@@ -199,6 +200,7 @@ class ScoreOptions:
     weights: ScorerWeights = WEIGHTS
     cues: bool | Literal["all"] = True
     channels: tuple[Cue, ...] = ()
+    least: tuple[Cue, ...] = ()
     reading: bool = True
     smoothing: float = 0.3  # more blurs borders, less gains less: `python -m benchmarks fusion`
     prior: Floats | None = None
@@ -215,7 +217,7 @@ def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
     if unknown:
         raise OptionError(f"keywords {unknown}", expected=", ".join(Scoring.__annotations__), fix="check the spelling")
     preset = preset_of(texture, how.get("preset"))
-    how = cast("Scoring", {**preset.scoring, **how})
+    named, how = how, cast("Scoring", {**preset.scoring, **how})
     prior: object = how.get("prior")
     if isinstance(prior, str):
         _check_held(
@@ -232,7 +234,8 @@ def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
         fusion=find_fusion(how.get("fusion", "participation")),
         weights=check_type("weights", how.get("weights", WEIGHTS), ScorerWeights),
         cues=check_choice("cues", how.get("cues", True), (True, False, "all")),
-        channels=_parse_channels(texture, how.get("channels")),
+        channels=_parse_channels(texture, named.get("channels")),
+        least=() if "channels" in named else _parse_channels(texture, preset.scoring.get("channels")),
         reading=check_type("reading", how.get("reading", True), bool),
         smoothing=check_number("smoothing", how.get("smoothing", DEFAULTS.smoothing)),
         prior=prior,
@@ -340,7 +343,8 @@ def combine(
         for cue in followed:
             if known and cue.channel == "text":  # which words are asked for is known; others come before blank paper
                 found = _follow(texture, found, replace(cue, weight=BESIDE_WORDS), reasons, weights)
-    for cue in options.channels:
+    heard = {cue.channel for cue in followed}
+    for cue in (*options.channels, *(cue for cue in options.least if cue.channel not in heard)):
         found = _follow(texture, found, cue, reasons, weights)
     if options.prior is not None:
         reasons["prior"] = options.prior

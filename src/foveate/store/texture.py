@@ -37,14 +37,12 @@ from foveate.relevance.negatives import Negatives, nouns
 from foveate.store.format import ALPHA, FLAT
 from foveate.store.index import ImageRow
 from foveate.store.record import LEVELS, THUMBNAIL, lengths_of
-from foveate.store.record import thumbnail as encode_thumbnail
 from foveate.store.words import unpack_words
 from foveate.texture.basis import Basis
 from foveate.texture.texture import Texture
 
 T = TypeVar("T")
 Bytes = NDArray[np.uint8]
-ALIKE = 0.5  # mean difference of two thumbnails of one image, of 255
 
 
 @dataclass(eq=False)
@@ -107,14 +105,6 @@ class LazyPixels:
         """Whether the picture is from the image's file."""
         return self.picture is not None and not self._origin
 
-    def resembles(self, rgb: Bytes) -> bool:
-        """Whether an image has the size and the thumbnail of the one that was indexed."""
-        if rgb.shape[:2] != self.size:
-            return False
-        other = _decode_jpeg(np.frombuffer(encode_thumbnail(rgb), np.uint8))
-        small = _decode_jpeg(self.thumbnail)
-        return float(np.abs(other.astype(np.int16) - small).mean()) <= ALIKE  # another decoder may round differently
-
     @property
     def nbytes(self) -> int:
         """Of what was made so far."""
@@ -136,7 +126,10 @@ class LazyPixels:
 
     def _enlarged(self) -> tuple[Picture, str]:
         try:
-            small = _decode_jpeg(self.thumbnail)
+            with Image.open(io.BytesIO(self.thumbnail.tobytes()), formats=["JPEG"]) as image:
+                if max(image.size) > THUMBNAIL:
+                    raise ValueError(f"{image.size} pixels")
+                small = np.asarray(image.convert("RGB"))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as cause:
             raise StoreDamagedError(
                 f"the thumbnail of image {self.image[:16]} is damaged ({cause})",
@@ -148,14 +141,6 @@ class LazyPixels:
             rgb = np.asarray(cv2.resize(small, self.size[::-1], interpolation=cv2.INTER_LINEAR), np.uint8)
         origin = f"from a thumbnail of {small.shape[0]} x {small.shape[1]} pixels: the image is not there any more"
         return Picture(np.array(rgb), None, "thumbnail"), origin
-
-
-def _decode_jpeg(thumbnail: Bytes) -> Bytes:
-    """uint8 [h, w, 3] of a thumbnail. Raises OSError, ValueError, SyntaxError or Pillow's own for a damaged one."""
-    with Image.open(io.BytesIO(thumbnail.tobytes()), formats=["JPEG"]) as image:
-        if max(image.size) > THUMBNAIL:
-            raise ValueError(f"{image.size} pixels")
-        return np.asarray(image.convert("RGB"))
 
 
 class LazyPlanes(Mapping[str, NDArray[np.float16]]):
@@ -217,8 +202,8 @@ class StoredTexture(Texture):
         **fields: Any,
     ) -> None:
         if pixels is None:  # dataclasses.replace passes everything that a Texture has
-            said = (fields.pop(name) for name in ("pixel", "valid", "made_by"))
-            values = {**fields, "planes": ReadOnly(fields["planes"]), "_pixels": _Fixed(*said)}
+            pixels_now = _Fixed(*(fields.pop(name) for name in ("pixel", "valid", "made_by")))
+            values = {**fields, "planes": ReadOnly(fields["planes"]), "_pixels": pixels_now}
             alpha = values["_pixels"].picture.valid
         else:
             values = {"extra": ReadOnly({}), **fields, "_pixels": pixels}
@@ -268,10 +253,6 @@ class StoredTexture(Texture):
     @property
     def original(self) -> bool:
         return self._pixels.original
-
-    def shows(self, rgb: Bytes) -> bool:
-        """Whether an image is the one that was indexed: in every pixel, or as its thumbnail where the file is gone."""
-        return super().shows(rgb) if self.original else self._pixels.resembles(rgb)
 
     def whole(self) -> Texture:
         """The same as a Texture without ties to the store; its pixels and planes are made."""
@@ -329,10 +310,6 @@ class _Fixed:
     def __init__(self, pixel: Bytes, valid: Bytes | None, made_by: Mapping[str, str]) -> None:
         self.picture, self.made_by, self.original = Picture(pixel, valid, ""), dict(made_by), COLOURS[0] not in made_by
         self.nbytes = pixel.nbytes + (0 if valid is None else valid.nbytes)
-
-    def resembles(self, rgb: Bytes) -> bool:
-        """False: of the image itself, nothing is left to compare with."""
-        return False
 
 
 def stored_texture(

@@ -12,8 +12,16 @@ import numpy as np
 from PIL import Image
 
 from foveate.core.checks import check_number, check_type
-from foveate.core.errors import FoveateError, ImageArrayError, ModelError, SceneError, TextureEncoderError
+from foveate.core.errors import (
+    FoveateError,
+    ImageArrayError,
+    ModelError,
+    OptionError,
+    SceneError,
+    TextureEncoderError,
+)
 from foveate.core.image import Picture, load_image
+from foveate.core.layout import COLOURS
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
@@ -97,6 +105,9 @@ def _open_source(vlm: Attached, image: Any, page: int | None, texture: Texture |
                 expected="the texture of this image, the same in every pixel",
                 fix="encode the image, or leave texture= out; vlm.see(texture) shows the texture's own image",
             )
+        if not texture.original:  # the image is at hand: who reads it must not read the thumbnail
+            made = {name: by for name, by in texture.made_by.items() if name not in COLOURS}
+            texture = replace(texture, pixel=picture.rgb, valid=picture.valid, made_by=made)
     return ImageToSee(picture, layer, texture)
 
 
@@ -128,6 +139,14 @@ def encode_images(
     wanted = how.pop("read", "auto")
     read = wanted if read is None else read
     reader = find_reader_of(read)
+    if how["channels"] == "standard":
+        how["channels"] = CHANNELS
+    if isinstance(vlm.encoder, TowerEncoder) and how.keys() - {"channels"}:
+        raise OptionError(
+            f"preset={preset!r} with encoder='tower'",
+            expected="a preset without " + " and ".join(sorted(how.keys() - {"channels"})),
+            fix="leave the preset out, or attach the model with encoder='nano'",
+        )
     sources = open_sources(vlm, images, page, [None] * len(images) if textures is None else textures)
     pictures = [source.picture for source in sources]
     processor = vlm.processor

@@ -46,6 +46,7 @@ from foveate.vlm.encoded import MODES, Answer, EncodedImage, Mode, Prepared, Sel
 from foveate.vlm.families.family import VisualFeatures
 from foveate.vlm.inputs.attention import read_attention
 from foveate.vlm.inputs.batch import (
+    check_context,
     cut_at_end,
     encoder_outputs,
     generation_keywords,
@@ -60,7 +61,7 @@ from foveate.vlm.inputs.prompt import check_question, prompt_ids, prompt_text
 from foveate.vlm.pages import Read
 from foveate.vlm.select.budgets import Budget, Window, count_tokens, resolve_window
 from foveate.vlm.select.choose import Candidates, Choice, Method, choose
-from foveate.vlm.select.crops import choose_crops, cut_relevance, split_budget, write_words
+from foveate.vlm.select.crops import choose_crops, cut_relevance, cut_scoring, split_budget, write_words
 from foveate.vlm.select.words import choose_spread
 
 if TYPE_CHECKING:
@@ -333,15 +334,9 @@ class VLM(Attached):
             if "prior" in scoring
             else [preset_of(texture, scoring.get("preset")).scoring.get("prior") for texture in encoded.textures]
         )
-        if any(
-            texture.has(prior)
-            for texture, prior in zip(encoded.textures, priors, strict=True)
-            if isinstance(prior, str)
-        ):
-            priors = [  # the first frame of a clip has no frame before it
-                None if isinstance(prior, str) and not texture.has(prior) else prior
-                for texture, prior in zip(encoded.textures, priors, strict=True)
-            ]
+        held = [not isinstance(prior, str) or t.has(prior) for t, prior in zip(encoded.textures, priors, strict=True)]
+        if any(held):  # a first frame has no frame before it, and one of two images may have a gaze
+            priors = [prior if has else None for prior, has in zip(priors, held, strict=True)]
         how = [cast("Scoring", {**scoring, "encoder": told, "prior": prior}) for prior in priors]
         try:
             return tuple(score(texture, text, **each) for texture, each in zip(encoded.textures, how, strict=True))
@@ -396,6 +391,8 @@ class VLM(Attached):
                 expected="questions of this model, all of one kind",
                 fix="call answers once for each; vlm.prepare(encoded, question) makes one",
             )
+        for one in made:
+            check_context(self.model, one.text, one.tokens[0], keywords)
         if len(made) > 1 and needs_single_prompts(self.model, keywords):
             return [answer for one in made for answer in self._generate([one], keywords)]
         words = self.processor.tokenizer
@@ -449,10 +446,11 @@ class VLM(Attached):
         if (words := encoded.textures[0].words) is not None:  # nothing is read twice
             closer = replace(closer, textures=tuple(write_words(closer.textures, words, found)))
         seconds = time.perf_counter() - start
-        if "relevance" in where:  # what was given is all there is to go by
+        if where.pop("relevance", None) is not None:  # what was given is all there is to go by
             within = cut_relevance(relevance, closer.textures[1:], found)
         else:
-            within = self.relevance(closer, question, looking_for=where.get("looking_for"))[1:]
+            within = self.relevance(closer, question, **cut_scoring(encoded.textures[0], closer.textures, found, where))
+            within = within[1:]
         how = how | {"mode": "drop", "budget": split_budget(total, found, closer.tokens)}
         how["relevance"] = [relevance, *within]
         (answer,) = self._generate([self.prepare(closer, question, **how)], keywords)
@@ -536,7 +534,8 @@ def one_each(name: str, given: Any, count: int) -> list[Any]:
 
     Raises OptionError for another number.
     """
-    if isinstance(given, list | tuple) and (count > 1 or (len(given) == 1 and not np.isscalar(given[0]))):
+    alone = isinstance(given, list | tuple) and len(given) == 1 and (not np.ndim(given[0]) or np.ndim(given[0]) == 2)
+    if isinstance(given, list | tuple) and (count > 1 or alone):
         found = list(given)
     else:
         found = [given] * (count if given is None or isinstance(given, str) else 1)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_type
+from foveate.core.checks import check_int, check_type
 from foveate.core.errors import BudgetError, OptionError, PromptError
 from foveate.vlm.families.family import Family, VisualFeatures, concatenate
 from foveate.vlm.families.token_layout import TokenLayout
@@ -88,6 +88,8 @@ def generation_keywords(model: Any, generation: dict[str, Any] | None, max_new_t
     keywords = dict(check_type("generation", {} if generation is None else generation, dict))
     if max_new_tokens is not None:
         keywords["max_new_tokens"] = max_new_tokens
+    if keywords.get("max_new_tokens") is not None:
+        keywords["max_new_tokens"] = check_int("max_new_tokens", keywords["max_new_tokens"], fix="64 is the default")
     control = "for full control: prepared = vlm.prepare(...); model.generate(**prepared.inputs(), ...)"
     ours = sorted(set(keywords) & OURS)
     if ours:
@@ -116,8 +118,12 @@ def setting(model: Any, keywords: dict[str, Any], name: str) -> Any:
     return keywords.get(name, getattr(config, name, None))
 
 
-def check_context(model: Any, text: Mapping[str, torch.Tensor], kept: int, keywords: dict[str, Any]) -> None:
+def check_context(
+    model: Any, text: Mapping[str, torch.Tensor], kept: int, keywords: dict[str, Any], *, rounds: int = 0
+) -> None:
     """Whether a prompt (`text`: of one question, with `kept` visual tokens) and its answer fit the model's context.
+
+    `rounds` of a dialogue are in it.
 
     Kept tokens have the positions that they have in the full prompt, so in most families dropping some makes no room;
     where a position stands for many tokens (M-RoPE), their number may be what does not fit.
@@ -139,12 +145,14 @@ def check_context(model: Any, text: Mapping[str, torch.Tensor], kept: int, keywo
         raise BudgetError(
             what,
             expected=f"at most {most} visual tokens",
-            fix=f"budget={most}, or chat.forget(1): fewer earlier rounds",
+            fix=f"budget={most}" + (", or chat.forget(1): fewer earlier rounds" if rounds else ""),
         )
     raise PromptError(
         what,
         expected=f"at most {limit} together",
-        fix="chat.forget(1) drops the oldest round, chat.forget() all; or a smaller max_new_tokens",
+        fix="chat.forget(1) drops the oldest round, chat.forget() all; or a smaller max_new_tokens"
+        if rounds
+        else "a shorter question, or a smaller max_new_tokens",
     )
 
 

@@ -8,7 +8,7 @@ it whole, and keeps the best tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,9 @@ import numpy as np
 from foveate.core.checks import check_int
 from foveate.core.errors import BudgetError
 from foveate.reading.words import Word, Words
+from foveate.relevance.cues import plane_of
+from foveate.relevance.fusion import parse_options
+from foveate.relevance.presets import preset_of
 from foveate.relevance.regions import Regions, regions
 from foveate.relevance.score import given_relevance
 from foveate.relevance.value import Relevance
@@ -60,6 +63,25 @@ def cut_relevance(relevance: Relevance, textures: Sequence[Texture], found: Regi
         grid = TokenGrid(texture.grid.h, texture.grid.w, (y0, x0, y1, x1))
         cut.append(given_relevance(texture, relevance.query, project(relevance, grid).map))
     return tuple(cut)
+
+
+def cut_scoring(
+    texture: Texture, textures: Sequence[Texture], found: Regions, scoring: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Keywords of `VLM.relevance` for the picture and its crops: those of the picture, with its prior cut.
+
+    Channels by hand that a crop does not have (a gaze, an earlier pass) are left out.
+    """
+    how = {**preset_of(texture, scoring.get("preset")).scoring, **scoring, "preset": "medium"}
+    if how.get("prior") is not None:
+        plane = parse_options(texture, {"prior": how["prior"], "preset": "medium"}).prior
+        assert plane is not None
+        whole = given_relevance(texture, "prior", plane)
+        how["prior"] = [None, *(each.map for each in cut_relevance(whole, textures[1:], found))]
+    if how.get("channels"):
+        held = {name for name in how["channels"] if all(plane_of(crop, name) is not None for crop in textures[1:])}
+        how["channels"] = {name: weight for name, weight in how["channels"].items() if name in held}
+    return how
 
 
 def write_words(textures: Sequence[Texture], words: Words, found: Regions) -> list[Texture]:
