@@ -161,7 +161,7 @@ class Chat(OfModel):
         how = {**self._how, **how}
         keywords = generation_keywords(self._vlm.model, how.pop("generation", None), how.pop("max_new_tokens", None))
         prepared, weight = self._prepare(question, how)
-        check_context(self._vlm.model, prepared.text, prepared.tokens[0], keywords)
+        check_context(self._vlm.model, prepared.text, prepared.tokens[0], keywords, rounds=len(self.turns))
         if self._attends:
             keywords |= {"output_attentions": True, "return_dict_in_generate": True}
         (answer,) = self._vlm.answers([prepared], keywords)
