@@ -17,9 +17,10 @@ from foveate.core.errors import ChannelError, OptionError, PromptError, SceneErr
 from foveate.reading import Word
 from foveate.texture.texture import Texture
 from foveate.vlm import VLM, QuestionWarning
+from foveate.vlm.load import load
 from foveate.vlm.pages import CHANNELS
 from tests.video_scenes import panning
-from tests.vlm_models import attached, photo
+from tests.vlm_models import attached, pair, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 PHOTO = photo()
@@ -215,3 +216,11 @@ def test_a_preset_never_lowers_what_words_raise() -> None:
     found = foveate.score(foveate.encode(PHOTO, preset="text"), "what does the sign say?")
     assert found.weights["text"] == 0.5
     assert foveate.score(foveate.encode(PHOTO, preset="text"), "a dog").weights["text"] == pytest.approx(0.3)
+
+
+def test_a_model_that_was_saved_without_its_video_processor_loads(tmp_path: Path) -> None:
+    model, processor = pair("qwen2_5_vl")
+    model.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    loaded = load(str(tmp_path))
+    assert loaded.ask(loaded.see(PHOTO), "a dog", budget=4, **SHORT).tokens[0] == 4

@@ -127,7 +127,11 @@ def without_video_processor(kind: type[Any]) -> type[Any]:
 def _load_processor(transformers: Any, source: Checkpoint, config: Any, options: dict[str, Any]) -> Any:
     try:
         return transformers.AutoProcessor.from_pretrained(source.where, **options)
-    except (ImportError, ValueError) as cause:  # which of the two differs by class; if it was something else, it recurs
+    except (
+        ImportError,
+        ValueError,
+        OSError,
+    ) as cause:  # which one differs by class; if it was something else, it recurs
         from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 
         kind = getattr(transformers, PROCESSOR_MAPPING_NAMES[config.model_type])
