@@ -23,7 +23,7 @@ import pytest
 from PIL import Image
 
 import foveate.vlm
-from foveate.core.errors import BudgetError, ModelError, OptionError
+from foveate.core.errors import BudgetError, ModelError, OptionError, PromptError
 from foveate.vlm import lmms
 from foveate.vlm.lmms import cut_answer, extract_question, token_budget, translate_settings
 from tests.vlm_folders import saved
@@ -286,6 +286,24 @@ def test_rounds_are_a_dialogue_while_the_images_stay(folder: Path) -> None:
     assert told == [(answers[:1], 1, None), (answers[:2], 2, {"round": 1}), (answers, 3, {"round": 2})]
 
 
+def test_a_dialogue_beyond_the_context_forgets_its_oldest_rounds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = evaluated(folder, "budget=9", [{}])
+    own = attached("qwen2_vl")
+    chat = own.chat(own.see(LARGE), generation={"max_new_tokens": 6}, budget=9)
+    literal = [chat.ask("a dog")]
+    inputs = chat.prepare("a cat").text
+    reach = max(inputs["input_ids"].shape[1], int(inputs["position_ids"].max()) + 1)
+    config = model.vlm.model.config.get_text_config()
+    monkeypatch.setattr(config, "max_position_embeddings", reach + 10)  # two rounds, not three
+    literal.append(chat.ask("a cat"))
+    chat.forget(1)
+    literal.append(chat.ask("a cup"))
+    asked = [("a dog", [LARGE]), ("a cat", None), ("a cup", None)]
+    assert model.generate_until_multi_round([rounds(asked)]) == [[answer.text for answer in literal]]
+    with pytest.raises(PromptError, match="for a context of"):
+        model.generate_until_multi_round([rounds([("a dog", [LARGE]), ("a cat " * 200, None)])])
+
+
 def test_it_lets_go_of_the_model(folder: Path) -> None:
     model = evaluated(folder, "budget=9", [{"images": [LARGE], "question": "a dog"}])
     model.generate_until(requests(1, GREEDY))
@@ -395,6 +413,8 @@ def test_requests_that_are_not_covered(folder: Path) -> None:
         model.generate_until_multi_round([rounds([("why?", None)])])
     with pytest.raises(ModelError, match="without an image"):
         model.generate_until(requests(1, GREEDY))
+    with pytest.raises(OptionError, match="several rounds"):
+        evaluated(folder, "mode=crop", [{}]).generate_until_multi_round([rounds([("a dog", [LARGE])])])
     video = [{"role": "user", "content": [{"type": "video", "url": "film.mp4"}]}]
     with pytest.raises(ModelError, match="video"):
         model.generate_until(requests(1, GREEDY, lambda document: video))

@@ -14,7 +14,8 @@ method=random, uniform, downsample, saliency, coverage, maxmin, dpp; budget=all 
 * lmms_eval is imported when it asks for the manifest or for `Foveate`: this module needs none.
 
 * Tasks of several rounds are dialogues (chat.py): while a task shows the same images, earlier rounds stay in the prompt
-  and where they looked counts for questions that refer to it. New images begin a new dialogue.
+  and where they looked counts for questions that refer to it. New images begin a new dialogue. Where one does not fit
+  the model's context, its oldest rounds leave the prompt.
 
 Not covered: log-likelihoods, videos and sounds, and batches (several images in one call).
 """
@@ -32,8 +33,9 @@ from typing import Any
 from cachetools import LRUCache
 
 from foveate.core.checks import check_choice
-from foveate.core.errors import BudgetError, ModelError, OptionError
+from foveate.core.errors import BudgetError, ModelError, OptionError, PromptError
 from foveate.core.image import Picture, load_image
+from foveate.vlm.chat import Chat
 from foveate.vlm.encoded import MODES, Answer, EncodedImage
 from foveate.vlm.load import load
 from foveate.vlm.model import VLM
@@ -90,7 +92,8 @@ class Evaluated:
     Args:
         pretrained, dtype, device, encoder: as of `foveate.vlm.load.load`. Of several processes each takes its own GPU.
         budget: visual tokens of each image: a number, "auto", "all", or a share: "25%".
-        method, mode, seed: as of `VLM.prepare`; mode=crop uses the chat template, not the task's layout of the prompt.
+        method, mode, seed: as of `VLM.prepare`; mode=crop uses the chat template, not the task's layout of the prompt,
+            and is not for tasks of several rounds.
         images: how many are kept encoded.
         read: as of `VLM.see`: auto (pages), True or False.
         max_new_tokens: where a task says nothing.
@@ -227,7 +230,15 @@ class Evaluated:
 
         `doc_to_text(document, previous_output=, round_idx=, previous_round_info=)` gives images or None, the text, a
         signal to end, the answers so far as the task wants them, and what it wants to be told the next time.
+
+        Raises OptionError for mode "crop"; BudgetError or PromptError where a round alone does not fit the context.
         """
+        if self.mode == "crop":
+            raise OptionError(
+                "mode=crop for a task of several rounds",
+                expected="drop, sparse, weight: the same image in every round",
+                fix="write mode=drop in --model_args, or leave this task out",
+            )
         token, answers, info = self.vlm.processor.image_token, list[str](), None
         images, chat = doc_to_visual(document), None
         while True:
@@ -245,13 +256,25 @@ class Evaluated:
             if chat is None:
                 raise _no_image()
             words = context.replace(token, "").strip()
-            answer = chat.ask(
+            answer = _ask_within_context(
+                chat,
                 words,
                 looking_for=extract_question(words),
                 budget=token_budget(self.budget, chat.encoded),
                 generation=translate_settings(settings, self.max_new_tokens),
             )
             answers.append(cut_answer(answer.text, settings.get("until")))
+
+
+def _ask_within_context(chat: Chat, question: str, **how: Any) -> Answer:
+    """The next answer; where the dialogue is too long for the model, the oldest rounds are forgotten."""
+    while True:
+        try:
+            return chat.ask(question, **how)
+        except (BudgetError, PromptError):
+            if not chat.turns:
+                raise
+            chat.forget(1)
 
 
 def _no_image() -> ModelError:
