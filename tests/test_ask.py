@@ -198,6 +198,9 @@ def test_a_dialogue_over_a_texture(folders: Path, tmp_path: Path) -> None:
     first, second = said["questions"]
     assert first["kept"] == second["kept"]  # it is the cake
     assert said["warnings"] == []
+    for more in ([], ["--chat"]):
+        notes = asked(given[0], "why?", "a zebra", *how, "-k", "500", *more)["warnings"]
+        assert ["not searched" in notes[0], "budget=500" in notes[1], len(notes)] == [True, True, 2]
     gazed, plain = (asked(given[0], "a zebra", *how, *more)["questions"][0] for more in (["--prior", "gaze"], []))
     assert gazed["kept"] != plain["kept"]
     for wrong, words in (
@@ -207,6 +210,15 @@ def test_a_dialogue_over_a_texture(folders: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(FoveateError, match=words):
             asked(*given, *how, *wrong)
+
+
+def test_what_a_texture_does_not_hold_is_refused_before_the_model_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foveate.vlm.load.load", lambda *a, **k: pytest.fail("loaded"))
+    foveate.encode(CAKE).save(tmp_path / "cake.safetensors")
+    with pytest.raises(FoveateError, match="preset='gaze'"):
+        asked(tmp_path / "cake.safetensors", "a cake", "--model", "x", "--preset", "gaze")
 
 
 def test_help_lists_its_options_and_wrong_usage_names_them() -> None:

@@ -116,7 +116,8 @@ def ask(
     find_fusion(fusion or "participation")
     if image.suffix.lower() == TEXTURE:
         seen = Texture.load(image)
-        parse_options(seen, {} if prior is None else {"prior": prior})
+        options: Any = {**scoring, "preset": wanted}
+        parse_options(seen, options)
     else:
         picture, layer = open_source(image, page)
         seen = picture if layer is None else image  # a PDF brings its words
@@ -151,7 +152,7 @@ def ask(
                     answer = vlm.ask(encoded, text, prompt=written, **how)
                 else:
                     answer = rounds.ask(text, **how)
-            ours = [note for note in caught if Path(note.filename).is_relative_to(Path(__file__).parent)]
+            ours = [note for note in caught if note.category.__module__.startswith("foveate.")]
             notes |= dict.fromkeys(str(note.message) for note in ours)  # of what was asked, not of libraries
             options = {
                 "model": model,

@@ -108,6 +108,10 @@ class QueryLanguageWarning(UserWarning):
     """A question that looks like another language than those the encoder reads, but may be a name."""
 
 
+class BudgetWarning(UserWarning):
+    """A budget of more visual tokens than there are: all are kept."""
+
+
 class ReadingWarning(UserWarning):
     """What is written in an image could not be read where that was not asked for; everything else is as usual."""
 

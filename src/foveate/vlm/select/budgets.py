@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_int
-from foveate.core.errors import BudgetError, OptionError
+from foveate.core.errors import BudgetError, BudgetWarning, OptionError
 from foveate.core.readonly import ReadOnly
 from foveate.pipeline import allocate
 from foveate.relevance.allocate import Allocation, auto_budget, nearest_budget
@@ -72,7 +72,8 @@ def count_tokens(
     for number, count in zip(numbers, counts, strict=True):
         check_int("budget", number, error=BudgetError, fix=f"pass 1 to {count}, 'auto', or None for all")
         if number > count:
-            warnings.warn(f"budget={number} is more than the {count} visual tokens: all are kept", stacklevel=4)
+            note = f"budget={number} is more than the {count} visual tokens: all are kept"
+            warnings.warn(note, BudgetWarning, stacklevel=4)
     return [min(int(number), count) for number, count in zip(numbers, counts, strict=True)]
 
 
