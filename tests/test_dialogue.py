@@ -8,7 +8,7 @@ import pytest
 import foveate
 from foveate import Texture
 from foveate.core.errors import QueryError
-from foveate.relevance.dialogue import GoesBack, goes_back, prior_weight_for
+from foveate.relevance.dialogue import GoesBack, goes_back, refers_back
 from foveate.relevance.passes import add_dialogue, shared_map
 
 QUESTIONS: dict[GoesBack, tuple[str, ...]] = {
@@ -35,7 +35,7 @@ QUESTIONS: dict[GoesBack, tuple[str, ...]] = {
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in QUESTIONS.items() for text in texts])
 def test_which_questions_go_back(kind: GoesBack, text: str) -> None:
     assert goes_back(text) == kind
-    assert prior_weight_for(text, 0.6) == {"wholly": 1.0, "partly": 0.6, "not": 0.0}[kind]
+    assert refers_back(text) == kind
 
 
 def test_texts_that_are_no_questions() -> None:
@@ -43,7 +43,7 @@ def test_texts_that_are_no_questions() -> None:
         goes_back("  ")
     with pytest.raises(QueryError):
         goes_back("x" * 5000)
-    assert prior_weight_for("?", 0.6) == 1.0  # nothing to look for but what the dialogue was about
+    assert refers_back("?") == "wholly"  # nothing to look for but what the dialogue was about
 
 
 def test_history_is_what_the_phrases_share(texture: Texture) -> None:

@@ -101,6 +101,61 @@ def test_a_question_that_goes_back_looks_where_the_dialogue_looked(recwarn: pyte
         fresh.ask("why?")
 
 
+def test_the_history_keeps_what_was_named_whatever_weight_is_given() -> None:
+    vlm, image = attached("llava"), encoded("llava", 1)
+    chat = vlm.chat(image, generation=GREEDY, budget=4, decay=0.0)
+    chat.ask("a cat")
+    dog = chat.ask("a dog", prior_weight=0.5).relevance[0]
+    assert "prior" in dog.reasons
+    assert np.allclose(chat.textures[0].channel("history"), dog.map, atol=1e-3)
+    chat.ask("and its wheels?", prior_weight=0.0)  # goes back, though nothing of the dialogue counts
+    assert np.allclose(chat.textures[0].channel("history"), dog.map, atol=1e-3)
+
+
+def test_a_history_of_nothing_is_no_prior() -> None:
+    chat = attached("llava").chat(encoded("llava", 1), generation=GREEDY, budget=4)
+    with pytest.warns(QuestionWarning):
+        chat.ask("why?")
+    assert not chat.textures[0].channel("history").any()
+    red = chat.ask("is it red?")
+    assert red.relevance[0].map.any()
+    assert "prior" not in red.relevance[0].reasons
+    assert chat.turns[1].prior_weight == 0
+    assert chat.textures[0].channel("history").any()
+
+
+def test_a_prior_brings_its_weight() -> None:
+    vlm, image = attached("llava"), encoded("llava", 1)
+    plane = np.zeros(image.textures[0].grid.shape, np.float32)
+    plane[:4, :4] = 1
+    for given, how in ((0.9, {"prior": plane, "prior_weight": 0.9}), (0.3, {"prior": plane})):
+        literal = vlm.prepare(image, "a dog", prior=plane, prior_weight=given).relevance[0].map
+        assert np.allclose(vlm.chat(image, **how).prepare("a dog").relevance[0].map, literal)
+        per_round = vlm.chat(image).prepare("a dog", **how).relevance[0].map
+        assert np.allclose(per_round, literal)
+    by_round = vlm.chat(image, prior_weight=0.9).prepare("a dog", prior=plane, prior_weight=0.3).relevance[0].map
+    assert np.allclose(by_round, literal)
+
+
+def test_a_gaze_stays_but_in_questions_that_name_nothing() -> None:
+    vlm = attached("llava")
+    texture = foveate.encode(photo(seed=1))
+    gaze = np.zeros(texture.grid.shape, np.float32)
+    gaze[:4, :4] = 1
+    image = vlm.see(texture.with_channel("gaze", gaze), preset="gaze")
+    chat = vlm.chat(image, generation=GREEDY, budget=4)
+    first = chat.ask("a dog")
+    history = chat.textures[0].channel("history")
+    for question, prior, weight in (("and its wheels?", gaze, 0.0), ("and what colour is it?", history, 1.0)):
+        chat.ask(question)
+        assert chat.turns[-1].prior_weight == weight
+        found = chat.prepare(question).relevance[0]
+        assert np.allclose(found.reasons["prior"], prior, atol=1e-3)
+    assert np.allclose(first.relevance[0].reasons["prior"], gaze, atol=1e-3)
+    own = chat.prepare("and its wheels?", prior=None).relevance[0]  # without the gaze there is the dialogue
+    assert np.allclose(own.reasons["prior"], history, atol=1e-3)
+
+
 def test_planes_of_the_dialogue_are_planes_of_textures() -> None:
     vlm = attached("qwen2_5_vl")
     images = vlm.see([photo(seed=1), photo(90, 130, seed=2)])
@@ -180,6 +235,20 @@ def test_attention_of_the_answer_is_put_back_on_the_image(eager: VLM) -> None:
     second.ask("where is the dog?")
     follow = second.prepare("is it open?")
     assert np.allclose(follow.relevance[0].map, attention_planes(image, first, 1)[0], atol=1e-4)
+
+
+def test_a_round_without_attention_leaves_the_planes_before_it(eager: VLM) -> None:
+    image = eager.see(photo(seed=3))
+    chat = eager.chat(image, generation=GREEDY, budget=20, follow="attention_now")
+    beams = {**GREEDY, "num_beams": 2}
+    assert chat.ask("a dog", generation=beams).attention is None
+    history = chat.textures[0].channel("history")
+    assert np.allclose(chat.prepare("is it open?").relevance[0].map, history, atol=1e-3)  # all there is
+    chat.ask("a dog")
+    looked = chat.textures[0].channel("attention_now")
+    chat.ask("a cat", generation=beams)
+    assert np.array_equal(chat.textures[0].channel("attention_now"), looked)
+    assert np.allclose(chat.prepare("is it open?").relevance[0].map, looked, atol=1e-3)
 
 
 def literal_attention(vlm: VLM, inputs: dict[str, Any], ids: list[int]) -> np.ndarray:
@@ -287,8 +356,9 @@ def test_chats_that_are_refused() -> None:
         chat.ask("the dog", prompt="<image> the dog")
     with pytest.raises(OptionError, match="mode='crop' in a chat"):
         chat.ask("the dog", mode="crop")
-    with pytest.raises(OptionError, match="budgt"):
+    with pytest.raises(OptionError, match="budgt") as caught:
         chat.ask("the dog", budgt=3)
+    assert "budget" in caught.value.expected
     for question in ("", None):
         with pytest.raises(QueryError):
             chat.ask(question)  # type: ignore[arg-type]

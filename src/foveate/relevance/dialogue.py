@@ -79,15 +79,12 @@ def goes_back(text: str) -> GoesBack:
     return "partly" if back else "not"
 
 
-def prior_weight_for(text: str, partly: float) -> float:
-    """Weight of a dialogue's prior for a question, in [0, 1]: `partly` where it also names something, else 1 or 0.
-
-    A question that cannot be read, in another language say, names nothing that could be looked for: 1.
-    """
+def refers_back(text: str) -> GoesBack:
+    """As `goes_back`, of any text: one that cannot be read, in another language say, names nothing: "wholly"."""
     try:
-        return {"wholly": 1.0, "partly": partly, "not": 0.0}[goes_back(text)]
+        return goes_back(text)
     except QueryError:
-        return 1.0
+        return "wholly"
 
 
 def _refers(words: list[str], i: int) -> bool:

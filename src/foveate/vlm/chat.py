@@ -9,7 +9,8 @@
 * What rounds found is kept as planes: `history`, what earlier questions were about, with decay (`shared_map`); and, of
   models that return their attention, `attention_prev` and `attention_now`: where the last answer looked, in two layers.
 * A question that refers back ("is it open?", "and its wheels?") takes the history as a prior; one that names a thing
-  of its own does not (relevance/dialogue.py).
+  of its own does not (relevance/dialogue.py). Where a preset has a prior ("gaze"), that stays, and only a question that
+  names nothing goes by the history: a gaze is no answer to what "it" is.
 * A chat is the one thing here that changes with time, as `video.Stream` is; each round is computed from values. It
   holds texts and planes only, and a round that fails leaves it as it was. Use one from one thread at a time.
 """
@@ -26,15 +27,16 @@ from numpy.typing import NDArray
 from foveate.channels.attention import accumulate
 from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import OptionError
-from foveate.relevance.dialogue import prior_weight_for
+from foveate.relevance.dialogue import refers_back
 from foveate.relevance.passes import DECAY as DECAY
 from foveate.relevance.passes import HISTORY as HISTORY
 from foveate.relevance.passes import shared_map
+from foveate.relevance.presets import preset_of
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.encoded import Answer, EncodedImage, OfModel, Prepared
 from foveate.vlm.inputs.attention import place_attention
-from foveate.vlm.inputs.batch import check_context, generation_keywords
+from foveate.vlm.inputs.batch import check_context, check_keywords, generation_keywords
 from foveate.vlm.inputs.prompt import check_question, prompt_text
 
 PRIOR_WEIGHT = 0.7
@@ -106,11 +108,14 @@ class Chat(OfModel):
 
         Args:
             prior_weight: of the dialogue so far in a question that refers to it and names something besides, 0 to 1.
-                One that names nothing goes by the dialogue alone.
+                One that names nothing goes by the dialogue alone, so this has no effect there; nor in questions that do
+                not refer to it, in the first round, with `relevance`, or where a preset has a prior of its own. With
+                `prior` among the keywords, any number but the default is that prior's weight instead.
             decay: how much of the history stays when a question that names a thing is added, 0 (only that) to 1. One
                 that goes back is about the same thing, and leaves the history as it is.
             follow: the plane that such questions go by: "history", or "attention_now" or "attention_prev" where the
-                model returns its attention.
+                model returns its attention. A round that returns none (with beams, say) leaves those of the round
+                before; where there are none, or they are 0 everywhere, the history is followed.
             layers: of the language model, whose attention becomes attention_prev and attention_now; negative numbers
                 count from the end.
         """
@@ -152,7 +157,7 @@ class Chat(OfModel):
         Args:
             question: what is asked.
             how: keywords of `VLM.ask`, but for `prompt` and mode "crop": budget, mode, method, ... `prior` or
-                `relevance` take the place of the dialogue's own prior, `prior_weight` is its weight in this round, and
+                `relevance` take the place of the dialogue's own prior, `prior_weight` is the weight of the prior, and
                 with `looking_for` that text decides whether the dialogue counts.
 
         Raises BudgetError or PromptError, before anything is generated, where prompt and answer do not fit the model's
@@ -160,12 +165,12 @@ class Chat(OfModel):
         """
         how = {**self._how, **how}
         keywords = generation_keywords(self._vlm.model, how.pop("generation", None), how.pop("max_new_tokens", None))
-        prepared, weight = self._prepare(question, how)
+        prepared, weight, back = self._prepare(question, how)
         check_context(self._vlm.model, prepared.text, prepared.tokens[0], keywords, rounds=len(self.turns))
         if self._attends:
             keywords |= {"output_attentions": True, "return_dict_in_generate": True}
         (answer,) = self._vlm.answers([prepared], keywords)
-        self._planes = self._add(answer, weight)
+        self._planes = self._add(answer, back)
         length = int(prepared.text["input_ids"].shape[1])
         self.turns = (*self.turns, Turn(question, answer.text, answer.tokens, length, weight))
         return answer
@@ -181,9 +186,10 @@ class Chat(OfModel):
         fix = "chat.forget() forgets everything"
         self.turns = self.turns[check_int("rounds", rounds, 0, len(self.turns), fix=fix) :]
 
-    def _prepare(self, question: str, how: dict[str, Any]) -> tuple[Prepared, float]:
-        """The question's tokens, and the weight of the dialogue's prior."""
+    def _prepare(self, question: str, how: dict[str, Any]) -> tuple[Prepared, float, bool]:
+        """The question's tokens, the weight of the dialogue's prior, and whether it is about the same thing as that."""
         how = {name: value for name, value in how.items() if name not in ("generation", "max_new_tokens")}
+        check_keywords(self._vlm.prepare, how)
         if how.get("mode") == "crop" or how.get("prompt") is not None:
             raise OptionError(
                 "mode='crop' in a chat" if how.get("mode") == "crop" else "prompt= in a chat",
@@ -193,24 +199,39 @@ class Chat(OfModel):
         processor, images = self._vlm.processor, self.encoded
         earlier = [(turn.question, turn.answer) for turn in self.turns]
         text = prompt_text(processor, check_question(question), len(images.spans), None, images.kind, earlier)
-        how["prompt"], weight = text, 0.0
-        planes = self._planes.get(self._follow)
-        if planes is not None and how.get("prior") is None and how.get("relevance") is None:
+        how["prompt"], weight, back = text, 0.0, False
+        if how.get("relevance") is None and how.get("prior") is not None:
+            if self._weight != PRIOR_WEIGHT:
+                how.setdefault("prior_weight", self._weight)
+        elif how.get("relevance") is None:
             about = how.get("looking_for")
-            weight = prior_weight_for(question if about is None else about, self._weight)
-            weight = how.pop("prior_weight", weight)
-            if weight:
-                how |= {"prior": planes if len(planes) > 1 else planes[0], "prior_weight": weight}
-        return self._vlm.prepare(images, question, **how), weight
+            kind = refers_back(question if about is None else about)
+            back, planes = kind != "not", self._followed()
+            if planes is not None and (kind == "wholly" or not self._has_prior(how)):
+                weight = {"wholly": 1.0, "partly": self._weight, "not": 0.0}[kind]
+                weight = how.pop("prior_weight", weight)
+                if weight:
+                    how |= {"prior": planes if len(planes) > 1 else planes[0], "prior_weight": weight}
+        return self._vlm.prepare(images, question, **how), weight, back
 
-    def _add(self, answer: Answer, weight: float) -> Planes:
-        """The planes after a round, in which the dialogue had this weight."""
+    def _followed(self) -> tuple[Floats, ...] | None:
+        """The planes that questions go by; None where none says anything: a prior of zeros would be a map of zeros."""
+        found = (self._planes.get(name) for name in (self._follow, HISTORY))
+        return next((planes for planes in found if planes and any(plane.any() for plane in planes)), None)
+
+    def _has_prior(self, how: dict[str, Any]) -> bool:
+        """Whether a preset has a prior of its own for these keywords; prior=None takes it away."""
+        presets = (preset_of(texture, how.get("preset")) for texture in self.encoded.textures)
+        return "prior" not in how and any(preset.scoring.get("prior") is not None for preset in presets)
+
+    def _add(self, answer: Answer, back: bool) -> Planes:
+        """The planes after a round; a question that goes back is still about the same thing."""
         history, textures = self._planes.get(HISTORY), self.encoded.textures
-        if history is None or not weight:  # a question that goes back is still about the same thing
+        if history is None or not back or not any(plane.any() for plane in history):
             maps = [shared_map(r.on(t.grid)) for r, t in zip(answer.relevance, textures, strict=True)]
             old = [np.zeros_like(plane) for plane in maps] if history is None else history
             history = tuple(accumulate(*each, self._decay) for each in zip(old, maps, strict=True))
-        planes = {HISTORY: history}
+        planes = {**self._planes, HISTORY: history}
         if answer.attention is not None:
             for name, layer in zip(ATTENTION, self._layers, strict=True):
                 planes[name] = attention_planes(self.encoded, answer, layer)

@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 import warnings
 from collections.abc import Iterable, Sequence
@@ -47,6 +46,7 @@ from foveate.vlm.families.family import VisualFeatures
 from foveate.vlm.inputs.attention import read_attention
 from foveate.vlm.inputs.batch import (
     check_context,
+    check_keywords,
     cut_at_end,
     encoder_outputs,
     generation_keywords,
@@ -550,11 +550,4 @@ def one_each(name: str, given: Any, count: int) -> list[Any]:
 
 def _check_keywords(how: dict[str, Any]) -> None:
     """Raises OptionError for a keyword that `prepare` does not have."""
-    named = {*inspect.signature(VLM.prepare).parameters, *Combining.__annotations__}
-    known = named - {"self", "encoded", "question", "scoring"}
-    if unknown := sorted(set(how) - known):
-        raise OptionError(
-            f"keywords {unknown}",
-            expected=", ".join(sorted(known)),
-            fix="check the spelling; keywords of model.generate go into generation={...}",
-        )
+    check_keywords(VLM.prepare, how)

@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from foveate.core.checks import check_int, check_type
 from foveate.core.errors import BudgetError, OptionError, PromptError
+from foveate.relevance.fusion import Combining
 from foveate.vlm.families.family import Family, VisualFeatures, concatenate
 from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.select.choose import Choice
@@ -81,6 +83,18 @@ def encoder_outputs(features: Sequence[VisualFeatures], family: Family, kind: st
         tuple(tuple(concatenate(images) for images in level) for level in levels),
     )
     return {kind: family.output(together)}
+
+
+def check_keywords(prepare: Callable[..., Any], how: Mapping[str, Any]) -> None:
+    """Raises OptionError for a keyword that `prepare` (VLM.prepare) does not have."""
+    named = {*inspect.signature(prepare).parameters, *Combining.__annotations__}
+    known = named - {"self", "encoded", "question", "scoring"}
+    if unknown := sorted(set(how) - known):
+        raise OptionError(
+            f"keywords {unknown}",
+            expected=", ".join(sorted(known)),
+            fix="check the spelling; keywords of model.generate go into generation={...}",
+        )
 
 
 def generation_keywords(model: Any, generation: dict[str, Any] | None, max_new_tokens: int | None) -> dict[str, Any]:
