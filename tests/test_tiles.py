@@ -26,6 +26,7 @@ from foveate.core.errors import (
     ImageTooLargeError,
     OptionError,
 )
+from foveate.core.grid import Box
 from foveate.tiles import search
 from foveate.tiles.raster import Pixels, TiledTiff, open_raster
 from foveate.tiles.scene import tile_box, tile_counts
@@ -155,6 +156,49 @@ def test_one_look_that_peaks_by_chance_is_not_enough(picture: np.ndarray, monkey
     assert look.exhausted
     assert not look.detected
     assert look.relevance.confidence <= 0.25
+
+
+@pytest.mark.parametrize("size", [(1100, 1300), (300, 2600)])
+def test_an_image_of_one_part_is_seen_at_the_side_of_a_tile(picture: np.ndarray, size: tuple[int, int]) -> None:
+    """Its overview was shrunk to 1024 pixels: a tile or window that is as large as the image shows more."""
+    scene = tiles.survey(picture[-size[0] :, -size[1] :], tile=1408)
+    whole = (0, 0, *size)
+    assert scene.seen == 0
+    found = tiles.look(scene, "a giraffe", share=None)
+    assert found.boxes[0] == whole
+    assert (found.exhausted, found.scene.seen) == (True, 1)
+    assert found.scene.parts[whole].grid.w > scene.overview.grid.w
+    assert not tiles.look(scene, "a giraffe", share=0).exhausted
+    assert tiles.look(found.scene, "a giraffe", share=None).boxes == ()
+
+
+def test_a_window_of_the_survey_as_large_as_the_image_is_used() -> None:
+    scene = tiles.survey(np.ascontiguousarray(np.broadcast_to(large(3000, 4400)[:1], (60, 4400, 3))), tile=1152)
+    whole = (0, 0, 60, 4400)
+    assert scene.windows.keys() == {whole}
+    assert scene.parts[whole] is scene.windows[whole]
+    assert scene.windows[whole].grid.w > scene.overview.grid.w
+
+
+def test_second_looks_are_noted_as_a_search_for_each_would_find_them() -> None:
+    rng = np.random.default_rng(0)
+    relevance: Any = None
+    for _ in range(20):
+        views: dict[Box, search.PartView] = {}
+        seconds: dict[Box, Box] = {}
+        for _ in range(60):
+            side = int(rng.choice([8, 9, 16, 17, 32]))
+            y, x = (int(v) for v in rng.integers(0, 40, 2))
+            box = y, x, y + side, x + side
+            again = search.closer_box((y + side / 2, x + side / 3), box, (72, 72), 16)
+            views[box] = search.PartView(relevance, (0.0, 0.0), again, 0.0, None)
+            search.note_second_looks(seconds, views, box)
+            assert seconds == {
+                box: found
+                for box, view in views.items()
+                if view.again is not None and (found := search._looked_at(views, view.again)) is not None
+            }
+        assert len(seconds) > 3
 
 
 def test_no_share_means_the_survey_alone(picture: np.ndarray) -> None:

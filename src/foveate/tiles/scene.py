@@ -60,16 +60,22 @@ class Scene:
 
     @property
     def parts(self) -> dict[Box, Texture]:
-        """Everything that is encoded, by its box in pixels; the overview comes first."""
+        """Everything that is encoded, by its box in pixels; first the whole: its overview, or what shows it finer."""
         tiles = {self.box(place): texture for place, texture in self.tiles.items()}
-        whole = (0, 0, *self.raster.size)
-        return {whole: self.overview} | {b: t for b, t in (*self.windows.items(), *tiles.items()) if b != whole}
+        return {(0, 0, *self.raster.size): self.overview} | dict(self.windows) | tiles
+
+    @property
+    def finished(self) -> set[Box]:
+        """Parts that need not be encoded again; of an overview that was shrunk, the whole image is none."""
+        size, pixels = self.raster.size, self.overview.grid
+        whole = {(0, 0, *size)} if (pixels.height, pixels.width) == size else set()
+        return whole | set(self.windows) | {self.box(place) for place in self.tiles}
 
     @property
     def seen(self) -> float:
         """Share of the image that was looked at, at half of its resolution or more, 0 to 1."""
         seen = np.zeros([-(-length // SEEN) for length in self.raster.size], bool)
-        for y0, x0, y1, x1 in (box for box in self.parts if max(box[2] - box[0], box[3] - box[1]) <= 2 * self.side):
+        for y0, x0, y1, x1 in (box for box in self.finished if max(box[2] - box[0], box[3] - box[1]) <= 2 * self.side):
             seen[-(-y0 // SEEN) : -(-y1 // SEEN), -(-x0 // SEEN) : -(-x1 // SEEN)] = True
         return float(seen.mean())
 
@@ -118,7 +124,7 @@ class Look:
     @property
     def exhausted(self) -> bool:
         """Whether every tile is encoded: asked again, the question has nowhere left to look."""
-        return self.scene.places.keys() <= self.scene.parts.keys()
+        return self.scene.places.keys() <= self.scene.finished
 
 
 def tile_counts(size: tuple[int, int], side: int) -> Place:

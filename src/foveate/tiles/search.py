@@ -64,12 +64,13 @@ from foveate.tiles.scene import (
 Floats = NDArray[np.float32]
 SHARE = 0.3
 TILE = 512
-HALF = 2  # windows between the survey and the tiles see 1/2 of the resolution
+SCALE_STEP = 2  # between scales: a window at 1/2 of the resolution has twice the side of a tile, a second look half
 LEAST_SURE = 0.01
 SHOWN = 0.25  # a map that reaches this is looked at again, where it does, before anything else
 ODD_EVERY = 3  # one look in so many goes where a window at half the resolution has its oddest cell
-MIDDLE, SIMILAR = 0.5, 1.1  # of a part's side; what is as large as a second look
-CLOSER = 1.5  # a tile is looked at again in a part of its side by this
+MIDDLE = 0.5  # of a part's side, around its centre: a place outside of it is too near to a border for a second look
+SIMILAR = 1.1  # times the side of a wanted second look: a part of this side or less is as close
+CLOSER = 1.5  # a tile, which has no finer scale, is looked at again in a part of its side divided by this
 CELL = 16  # pixels of the merged map's cells, more for images beyond FINEST cells
 FINEST = 1_000_000
 FINE = 0.7  # share of a finer part's map where there is one; the rest is that of coarser parts
@@ -106,7 +107,8 @@ def survey(image: str | os.PathLike[str] | Bytes, *, encoder: str | Encoder = "n
     Args:
         image: a path (tiled TIFF is read in parts; see raster.py), or uint8 [H, W, 3].
         encoder: as for `encode`.
-        tile: side of a tile in pixels, 64 to 2048, at every scale.
+        tile: side of a tile in pixels, 64 to 2048, at every scale. Above 512 it is also the encoder's working size, so
+            that no tile is shrunk: one of 1024 costs as much as four of 512, or more.
 
     Raises:
         The Image...Errors of raster.py; OptionError for a side out of range.
@@ -121,7 +123,7 @@ def survey(image: str | os.PathLike[str] | Bytes, *, encoder: str | Encoder = "n
         for place in itertools.product(*map(range, tile_counts((h, w), tile))):
             y0, x0, y1, x1 = tile_box((place[0], place[1]), (h, w), tile)
             box = y0 * height // h, x0 * width // w, y1 * height // h, x1 * width // w
-            windows[box] = encode(coarse[y0:y1, x0:x1], encoder=encoder)
+            windows[box] = _encode_part(coarse[y0:y1, x0:x1], tile, encoder)
     overview = encode(small, encoder=encoder, long_side=max(*small.shape[:2], 64))
     return Scene(raster, overview, ReadOnly(windows), ReadOnly({}), tile, encoder)
 
@@ -161,19 +163,22 @@ def look(
         return view_part(texture, score(texture, query, encoder=given), box, size, side)
 
     views = {box: view(box, texture) for box, texture in scene.parts.items()}
+    seconds: dict[Box, Box] = {}
+    for known in views:
+        note_second_looks(seconds, views, known)
     groups = prepare(match_encoder(scene.overview.encoder, given), query).asked_groups()
     places = scene.places
-    windows, tiles = dict(scene.windows), dict(scene.tiles)
+    windows, tiles, finished = dict(scene.windows), dict(scene.tiles), scene.finished
     most = math.inf if share is None else max(1, int(len(places) * share)) if share else 0
     looked: list[Box] = []
     stages = [half_boxes(size, side), list(places)]
     order: list[Box] = []
-    while len(looked) < most and (best := seen_twice(views, groups)).confidence < sure:
-        box = look_again(views)
+    while len(looked) < most and seen_twice(views, seconds, groups).confidence < sure:
+        box = look_again(views, seconds)
         if box is None and stages and len(looked) % ODD_EVERY == ODD_EVERY - 1:
             box = look_at_oddest(views, side)
         while box is None:
-            order = [each for each in order if each not in views]
+            order = [each for each in order if each not in finished]
             if order:
                 box = order[0]
             elif stages:
@@ -182,17 +187,19 @@ def look(
                 break
         if box is None:
             break
-        texture = encode(_read_part(scene, box), encoder=scene.encoder)
+        texture = _encode_part(_read_part(scene, box), side, scene.encoder)
         if box in places:
             tiles[places[box]] = texture
         else:
             windows[box] = texture
         views[box] = view(box, texture)
+        note_second_looks(seconds, views, box)
+        finished.add(box)
         looked.append(box)
         progress(len(looked), len(views) + len(order) if math.isinf(most) else int(most))
-    best, relevance = seen_twice(views, groups), merge_maps(size, side, views)
+    best, relevance = seen_twice(views, seconds, groups), merge_maps(size, side, views)
     whole = views[_whole(size)]
-    if share == 0 and second_look(views, whole) is None:  # the survey alone: one look, as at any image
+    if share == 0 and _whole(size) not in seconds:  # the survey alone: one look, as at any image
         best = Seen(whole.relevance.confidence, None, whole.relevance.confidences)
     return Look(
         scene=replace(scene, windows=ReadOnly(windows), tiles=ReadOnly(tiles)),
@@ -216,7 +223,7 @@ def view_part(texture: Texture, relevance: Relevance, box: Box, size: tuple[int,
 def closer_box(centre: tuple[float, float], box: Box, size: tuple[int, int], side: int) -> Box | None:
     """A part of half the side of a box, in which a place is as far in the middle as the image (H, W) allows."""
     long_side = max(box[2] - box[0], box[3] - box[1])
-    closer = round(max(long_side / HALF, side / CLOSER))
+    closer = round(max(long_side / SCALE_STEP, side / CLOSER))
     if closer >= long_side:
         return None
     tall, wide = min(closer, size[0]), min(closer, size[1])
@@ -227,39 +234,49 @@ def closer_box(centre: tuple[float, float], box: Box, size: tuple[int, int], sid
     return top, left, top + tall, left + wide
 
 
-def seen_twice(views: Mapping[Box, PartView], groups: Sequence[Sequence[str]]) -> Seen:
+def seen_twice(views: Mapping[Box, PartView], seconds: Mapping[Box, Box], groups: Sequence[Sequence[str]]) -> Seen:
     """The highest confidence that a part and the second look at its peak share, and the place in the second.
 
-    `groups`: phrases that are asked for together; they may be seen in different parts. The overview of an image that
-    cannot be seen closer counts alone.
+    `seconds`: as `note_second_looks` keeps them. `groups`: phrases that are asked for together; they may be seen in
+    different parts. The overview of an image that cannot be seen closer counts alone.
     """
-    whole = next(iter(views.values()))
-    phrases = dict.fromkeys(whole.relevance.confidences, 0.0)
+    whole, overview = next(iter(views.items()))
+    phrases = dict.fromkeys(overview.relevance.confidences, 0.0)
     best = min(SHOWN, max(view.relevance.confidence for view in views.values()))
     peak = None
-    for view in views.values():
-        second = view if view is whole and view.again is None else second_look(views, view)
-        if second is None:
+    for box, view in views.items():
+        again = box if box == whole and view.again is None else seconds.get(box)
+        if again is None:
             continue
-        one, two = view.relevance, second.relevance
+        one, two = view.relevance, views[again].relevance
         for phrase in phrases:
             phrases[phrase] = max(phrases[phrase], min(one.confidences[phrase], two.confidences[phrase]))
         if (shared := min(one.confidence, two.confidence)) > best:
-            best, peak = shared, second.peak
+            best, peak = shared, views[again].peak
     return Seen(max(best, join_confidences(groups, phrases)), peak, phrases)
 
 
-def second_look(views: Mapping[Box, PartView], view: PartView) -> PartView | None:
-    """The view of a part that is about where a second look would be, and as close; None where there is none."""
-    return None if view.again is None else _looked_at(views, view.again)
+def note_second_looks(seconds: dict[Box, Box], views: Mapping[Box, PartView], new: Box) -> None:
+    """Keep `seconds` up to date when a part was looked at: by each part's box, that of the second look at its peak.
+
+    That is the part that was wanted there, or else the first one that is about there, and as close.
+    """
+    wanted = views[new].again
+    seconds.pop(new, None)
+    if wanted is not None and (found := _looked_at(views, wanted)) is not None:
+        seconds[new] = found
+    for box, view in views.items():
+        if view.again == new or (view.again is not None and box not in seconds and _is_like(new, view.again)):
+            seconds[box] = new
 
 
-def look_again(views: Mapping[Box, PartView]) -> Box | None:
+def look_again(views: Mapping[Box, PartView], seconds: Mapping[Box, Box]) -> Box | None:
     """Where to look again: of the parts that show something and were not looked at again, the one that shows most."""
     best, most = None, SHOWN
-    for view in views.values():
-        shows = float(view.relevance.map.max())
-        if view.again is not None and shows >= most and second_look(views, view) is None:
+    for box, view in views.items():
+        if view.again is None or box in seconds:
+            continue
+        if (shows := float(view.relevance.map.max())) >= most:
             best, most = view.again, shows
     return best
 
@@ -268,7 +285,7 @@ def look_at_oddest(views: Mapping[Box, PartView], side: int) -> Box | None:
     """Of the parts coarser than a tile whose oddest cell was not looked at closer, that around the oddest one."""
     best, most = None, 0.0
     for box, view in views.items():
-        if max(box[2] - box[0], box[3] - box[1]) != HALF * side or view.oddest is None or view.odd <= most:
+        if max(box[2] - box[0], box[3] - box[1]) != SCALE_STEP * side or view.oddest is None or view.odd <= most:
             continue
         if _looked_at(views, view.oddest) is None:
             best, most = view.oddest, view.odd
@@ -277,9 +294,9 @@ def look_at_oddest(views: Mapping[Box, PartView], side: int) -> Box | None:
 
 def half_boxes(size: tuple[int, int], side: int) -> list[Box]:
     """Windows at half the resolution that cover an image (H, W); none where the overview shows as much."""
-    if max(size) <= HALF * OVERVIEW:
+    if max(size) <= SCALE_STEP * OVERVIEW:
         return []
-    twice = HALF * side
+    twice = SCALE_STEP * side
     return [tile_box((row, col), size, twice) for row, col in itertools.product(*map(range, tile_counts(size, twice)))]
 
 
@@ -367,19 +384,25 @@ def _place(plane: Floats, box: Box) -> tuple[float, float]:
     return box[0] + (float(y) + 0.5) * (box[2] - box[0]) / h, box[1] + (float(x) + 0.5) * (box[3] - box[1]) / w
 
 
-def _looked_at(views: Mapping[Box, PartView], wanted: Box) -> PartView | None:
-    """The view of a part that has the middle of a wanted one in its own middle, and about its size, if there is one."""
-    if wanted in views:
-        return views[wanted]
-    tall, wide = wanted[2] - wanted[0], wanted[3] - wanted[1]
-    for (y0, x0, y1, x1), other in views.items():
-        alike = tall / HALF < y1 - y0 <= tall * SIMILAR and wide / HALF < x1 - x0 <= wide * SIMILAR
-        off = abs(wanted[0] + wanted[2] - y0 - y1) / (y1 - y0), abs(wanted[1] + wanted[3] - x0 - x1) / (x1 - x0)
-        if alike and max(off) <= MIDDLE:
-            return other
-    return None
+def _looked_at(views: Mapping[Box, PartView], wanted: Box) -> Box | None:
+    """A wanted part, or else the first one like it, if there is one."""
+    return wanted if wanted in views else next((box for box in views if _is_like(box, wanted)), None)
+
+
+def _is_like(box: Box, wanted: Box) -> bool:
+    """Whether a part has the middle of a wanted one in its own middle, and about its size."""
+    (y0, x0, y1, x1), (tall, wide) = box, (wanted[2] - wanted[0], wanted[3] - wanted[1])
+    if not (tall / SCALE_STEP < y1 - y0 <= tall * SIMILAR and wide / SCALE_STEP < x1 - x0 <= wide * SIMILAR):
+        return False
+    off = abs(wanted[0] + wanted[2] - y0 - y1) / (y1 - y0), abs(wanted[1] + wanted[3] - x0 - x1) / (x1 - x0)
+    return max(off) <= MIDDLE
+
+
+def _encode_part(rgb: Bytes, side: int, encoder: str | Encoder) -> Texture:
+    """A part, shrunk to the side of a tile at most. Encoders would shrink what is larger than usual; tiles are not."""
+    return encode(np.ascontiguousarray(rgb), encoder=encoder, long_side=side if side > TILE else None)
 
 
 def _read_part(scene: Scene, box: Box) -> Bytes:
     """The pixels of a part, shrunk to the side of a tile."""
-    return np.ascontiguousarray(shrink(scene.raster.region(*box), scene.side))
+    return shrink(scene.raster.region(*box), scene.side)
