@@ -163,6 +163,11 @@ def test_encode_builds_the_channels_that_are_named(run: Run, broccoli: Path) -> 
         fails(run("encode", broccoli, "-o", "u.safetensors", "--channels", name), word)
 
 
+def test_nothing_is_finer_than_native(run: Run, broccoli: Path, tmp_path: Path) -> None:
+    fails(run("encode", broccoli, "-o", "a.safetensors", "--long-side", "native", "--twice"), "--twice", "leave out")
+    assert not (tmp_path / "a.safetensors").exists()
+
+
 def test_demo_runs_from_anywhere_and_offline(tmp_path: Path) -> None:
     done = start("demo", "--out", "pictures", cwd=tmp_path, HF_HUB_OFFLINE="1")
     records = last(done)["demo"]

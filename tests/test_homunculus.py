@@ -9,10 +9,10 @@ import pytest
 
 import foveate
 from foveate import Allocation, Grid, Texture
-from foveate.core.errors import ImageArrayError, OptionError
+from foveate.core.errors import ImageArrayError, ImageTooLargeError, OptionError
 from foveate.relevance import Regions
 from foveate.viz import draw_homunculus, draw_regions, redraw
-from foveate.viz.homunculus import areas_of, count_tokens
+from foveate.viz.homunculus import LARGEST, areas_of, count_tokens
 
 GRID = Grid(24, 32, 480, 640)
 
@@ -144,6 +144,14 @@ def test_what_is_no_image(rgb: Any) -> None:
     for draw in (redraw(keep(block(0, 0, 2, 2))).draw, lambda rgb: draw_regions(rgb, two_regions())):
         with pytest.raises(ImageArrayError):
             draw(rgb)
+
+
+def test_sides_that_opencv_can_draw() -> None:
+    redrawn = redraw(keep(block(0, 0, 2, 2)))
+    assert redrawn.draw(np.zeros((1, LARGEST, 3), np.uint8)).shape == (1, LARGEST, 3)
+    for size in ((1, LARGEST + 1), (LARGEST + 1, 1)):
+        with pytest.raises(ImageTooLargeError, match="shrink"):
+            redrawn.draw(np.zeros((*size, 3), np.uint8))
 
 
 def test_what_are_no_regions() -> None:

@@ -53,6 +53,16 @@ def test_a_small_image_is_one_window(photo: np.ndarray) -> None:
     assert native.encode_native(foveate.load_encoder("nano"), small[:20, :30])[1] == 64
 
 
+@pytest.mark.parametrize("size", [(3, 1500), (1500, 3), (1, 300)])
+def test_thin_images(photo: np.ndarray, size: tuple[int, int]) -> None:
+    strip = np.ascontiguousarray(np.resize(photo, (*size, 3)))
+    dense, side = native.encode_native(foveate.load_encoder("nano"), strip)
+    assert side == max(size)
+    assert min(dense.grid.shape) == 1
+    assert max(dense.grid.shape) == round(max(size) / 8)
+    assert np.isfinite(dense.features).all()
+
+
 def test_too_large_an_image_is_for_tiles(photo: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "MOST_CELLS", 1000)
     with pytest.raises(ImageTooLargeError, match=r"tiles\.survey"):

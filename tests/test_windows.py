@@ -18,10 +18,18 @@ def unit(x: np.ndarray) -> np.ndarray:
 @given(cells=st.integers(1, 200), size=st.integers(2, 60))
 def test_windows_cover_from_end_to_end_and_overlap_by_half(cells: int, size: int) -> None:
     size = min(size, cells)
-    first = place_windows(cells, size)
+    first = place_windows(cells, size, size - size // 2)
     assert first[0] == 0
     assert first[-1] + size == cells
     assert all(0 < b - a <= max(1, (size + 1) // 2) for a, b in pairwise(first))
+
+
+def test_other_overlaps() -> None:
+    assert place_windows(20, 8, 1) == [0, 6, 12]
+    assert place_windows(20, 8, 0) == [0, 6, 12]
+    assert place_windows(21, 8, 6) == [0, 2, 4, 6, 7, 9, 11, 13]
+    assert place_windows(8, 8, 4) == [0]
+    assert place_windows(3, 1, 1) == [0, 1, 2]
 
 
 def test_windows_that_agree_give_what_they_agree_on() -> None:

@@ -60,6 +60,12 @@ def encode(
         raise OptionError(
             f"--output {output}", expected=f"a name that ends in {TEXTURE}", fix=f"write -o {image.stem}{TEXTURE}"
         )
+    if twice and long_side == "native":
+        raise OptionError(
+            "--twice with --long-side native",
+            expected="one of them: there is nothing finer than the image's own pixels to encode",
+            fix="leave out --twice, or give --long-side in pixels",
+        )
     start = time.perf_counter()
     by, wanted = who_reads(read, reader), find_preset(preset).name if preset else None
     with waiting(f"{'encoding and reading' if reads(by, preset) else 'encoding'} {image}", encoder):

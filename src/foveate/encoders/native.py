@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 
 from foveate.core.errors import ImageTooLargeError
 from foveate.core.grid import Grid, resize_map
+from foveate.core.image import shrink
 from foveate.encoders.protocol import LEAST_SIDE, PROBE, DenseFeatures, Encoder, Floats, check_features
+from foveate.encoders.windows import average_windows, place_windows
 
 WINDOW = 1024  # pixels along a side of what the encoder sees at once
 OVERLAP = 8  # windows overlap by 1/8 of their side, at least
@@ -51,24 +53,19 @@ def encode_native(encoder: Encoder, rgb: NDArray[np.uint8]) -> tuple[DenseFeatur
         )
     size = max(1, round(WINDOW / stride))
     tall, wide = min(size, h), min(size, w)
-    sides = round(w * stride), round(h * stride)
+    sides = max(1, round(w * stride)), max(1, round(h * stride))
     even = np.asarray(cv2.resize(rgb, sides, interpolation=cv2.INTER_LINEAR), np.uint8)
-    shrunk = min(1.0, WINDOW / max(even.shape[:2]))
-    whole = np.asarray(cv2.resize(even, None, fx=shrunk, fy=shrunk, interpolation=cv2.INTER_AREA), np.uint8)
-    total = np.zeros((h, w, encoder.width), np.float32)
-    sure = np.zeros((h, w, 1), np.float32)
-    weight = np.outer(_rising(tall), _rising(wide)).astype(np.float32)[..., None]
-    for y in place_windows(h, tall):
-        for x in place_windows(w, wide):
-            top, left = round(y * stride), round(x * stride)
-            part = np.ascontiguousarray(even[top : top + round(tall * stride), left : left + round(wide * stride)])
-            features = _features(encoder, part)
-            if features.shape[:2] != (tall, wide):
-                features = resize_map(features, (tall, wide))
-            total[y : y + tall, x : x + wide] += features * weight
-            sure[y : y + tall, x : x + wide] += weight
-    total /= sure
-    context = _features(encoder, whole)
+
+    def look(y: int, x: int, tall: int, wide: int) -> Floats:
+        top, left = round(y * stride), round(x * stride)
+        part = np.ascontiguousarray(even[top : top + round(tall * stride), left : left + round(wide * stride)])
+        features = _features(encoder, part)
+        return features if features.shape[:2] == (tall, wide) else resize_map(features, (tall, wide))
+
+    starts = place_windows(h, tall, tall // OVERLAP), place_windows(w, wide, wide // OVERLAP)
+    weight = np.outer(_rising(tall), _rising(wide)).astype(np.float32)
+    total = average_windows(look, starts, weight, (h, w, encoder.width))
+    context = _features(encoder, shrink(even, WINDOW))
     evidence = hasattr(encoder, "names")
     for channel in range(0, encoder.width, CHANNELS):  # a few at a time: all would be as large as the result
         some = slice(channel, channel + CHANNELS)
@@ -82,16 +79,6 @@ def cell_pixels(encoder: Encoder) -> float:
     """Pixels of the working image along a cell; no encoder says it, so a small image is encoded."""
     probe = encoder.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE)
     return PROBE / probe.grid.w
-
-
-def place_windows(cells: int, size: int) -> list[int]:
-    """First cells of windows that cover `cells` from end to end and overlap by an eighth at least.
-
-    >>> place_windows(20, 8)
-    [0, 6, 12]
-    """
-    count = 1 + max(0, -(-(cells - size) // max(1, size - size // OVERLAP)))
-    return [round(i * (cells - size) / max(1, count - 1)) for i in range(count)]
 
 
 def _features(encoder: Encoder, part: NDArray[np.uint8]) -> Floats:

@@ -7,8 +7,8 @@ made at the largest size that is seen in one pass, is interpolated and has the s
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 
 import cv2
 import numpy as np
@@ -32,22 +32,44 @@ def blend_windows(
     h, w = shape
     tall, wide = min(size, h), min(size, w)
     weight = np.outer(_half_sine(tall), _half_sine(wide)).astype(np.float32)
-    total, sure = np.zeros((h, w, overview.shape[-1]), np.float32), np.zeros((h, w, 1), np.float32)
-    for y in place_windows(h, tall):
-        for x in place_windows(w, wide):
-            place = slice(y, y + tall), slice(x, x + wide)
-            total[place] += look(y, x, tall, wide) * weight[..., None]
-            sure[place] += weight[..., None]
-    return _unit(_unit(total / sure) + _unit(_interpolated(overview, shape)))
+    starts = place_windows(h, tall, tall - tall // 2), place_windows(w, wide, wide - wide // 2)
+    mean = average_windows(look, starts, weight, (h, w, overview.shape[-1]))
+    return _unit(_unit(mean) + _unit(_interpolated(overview, shape)))
 
 
-def place_windows(cells: int, size: int) -> list[int]:
-    """First cells of windows that cover `cells` from end to end and overlap by half at least.
+def average_windows(
+    look: Callable[[int, int, int, int], Floats],
+    starts: tuple[Sequence[int], Sequence[int]],
+    weight: Floats,
+    shape: tuple[int, int, int],
+) -> Floats:
+    """Weighted means of the features of windows that cover a grid: float32 [h, w, D].
 
-    >>> place_windows(10, 4)
-    [0, 2, 4, 6]
+    Args:
+        look: as in `blend_windows`; D of any length.
+        starts: the first rows, and the first columns, of windows.
+        weight: of the cells of each window, above 0, [height, width].
+        shape: (h, w, D).
     """
-    count = 1 + math.ceil((cells - size) / max(1, size // 2))
+    (tall, wide), weight = weight.shape, weight[..., None]
+    total, sure = np.zeros(shape, np.float32), np.zeros((*shape[:2], 1), np.float32)
+    for y, x in itertools.product(*starts):
+        place = slice(y, y + tall), slice(x, x + wide)
+        total[place] += look(y, x, tall, wide) * weight
+        sure[place] += weight
+    total /= sure  # in place: it is large
+    return total
+
+
+def place_windows(cells: int, size: int, overlap: int) -> list[int]:
+    """First cells of windows that cover `cells` from end to end and overlap by `overlap` cells at least.
+
+    >>> place_windows(10, 4, 2)
+    [0, 2, 4, 6]
+    >>> place_windows(20, 8, 1)
+    [0, 6, 12]
+    """
+    count = 1 + -(-(cells - size) // max(1, size - overlap))
     return [round(i * (cells - size) / max(1, count - 1)) for i in range(count)]
 
 

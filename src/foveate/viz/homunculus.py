@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_number, check_type
+from foveate.core.errors import ImageTooLargeError
 from foveate.core.grid import Grid
 from foveate.core.image import check_rgb
 from foveate.core.readonly import Frozen
@@ -40,6 +41,7 @@ RASTER = 128  # samples of the long side
 SMOOTH, MORE = 0.3, 1.5  # cells, standard deviation; times as many where that folds
 STEPS = 40
 FINER = 2  # samples of a drawn pixel, each way
+LARGEST = 16_383  # pixels of a side: FINER times as many are below 2^15 - 1, where cv2.remap ends
 COUNTED = 1024  # samples of the long side when areas are measured
 
 
@@ -76,9 +78,18 @@ class Homunculus(Frozen):
         return float(self.shares[self.tokens > 0].sum())
 
     def draw(self, rgb: Bytes) -> Bytes:
-        """The image uint8 [H, W, 3], of any size, redrawn at its size. Raises ImageArrayError for no such image."""
+        """The image uint8 [H, W, 3], of any size up to 16,383 pixels a side, redrawn at its size.
+
+        Raises ImageArrayError for no such image, ImageTooLargeError for a longer side.
+        """
         check_rgb(rgb)
         height, width = rgb.shape[:2]
+        if max(height, width) > LARGEST:
+            raise ImageTooLargeError(
+                f"{height} x {width} pixels to be redrawn",
+                expected=f"at most {LARGEST:,} pixels along a side",
+                fix="shrink the image first: an allocation is redrawn at any size",
+            )
         size = np.array([height, width], np.float32)
         at = (_spread(self.places, FINER * height, FINER * width) * size - 0.5).astype(np.float32)
         drawn = cv2.remap(rgb, at[..., 1], at[..., 0], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
