@@ -98,7 +98,7 @@ class Chat(OfModel):
         vlm: Answering,
         encoded: EncodedImage,
         *,
-        prior_weight: float = PRIOR_WEIGHT,
+        prior_weight: float | None = None,
         decay: float = DECAY,
         follow: str = HISTORY,
         layers: tuple[int, int] = LAYERS,
@@ -107,10 +107,10 @@ class Chat(OfModel):
         """Keywords that are not named here are those of `ask`, for every round.
 
         Args:
-            prior_weight: of the dialogue so far in a question that refers to it and names something besides, 0 to 1.
-                One that names nothing goes by the dialogue alone, so this has no effect there; nor in questions that do
+            prior_weight: of the dialogue so far in a question that refers to it and names something besides, 0 to 1; .7
+                by default. One that names nothing goes by the dialogue alone, so this has no effect there; nor in questions that do
                 not refer to it, in the first round, with `relevance`, or where a preset has a prior of its own. With
-                `prior` among the keywords, any number but the default is that prior's weight instead.
+                `prior` among the keywords it is that prior's weight instead.
             decay: how much of the history stays when a question that names a thing is added, 0 (only that) to 1. One
                 that goes back is about the same thing, and leaves the history as it is.
             follow: the plane that such questions go by: "history", or "attention_now" or "attention_prev" where the
@@ -122,7 +122,7 @@ class Chat(OfModel):
         self.encoded = encoded
         self.turns: tuple[Turn, ...] = ()
         self._vlm, self._how = vlm, how
-        self._weight = check_number("prior_weight", prior_weight)
+        self._weight = None if prior_weight is None else check_number("prior_weight", prior_weight)
         self._decay = check_number("decay", decay)
         self._follow = check_choice("follow", follow, FOLLOW)
         self._layers = _check_layers(vlm.model, layers)
@@ -201,14 +201,15 @@ class Chat(OfModel):
         text = prompt_text(processor, check_question(question), len(images.spans), None, images.kind, earlier)
         how["prompt"], weight, back = text, 0.0, False
         if how.get("relevance") is None and how.get("prior") is not None:
-            if self._weight != PRIOR_WEIGHT:
+            if self._weight is not None:
                 how.setdefault("prior_weight", self._weight)
         elif how.get("relevance") is None:
             about = how.get("looking_for")
             kind = refers_back(question if about is None else about)
             back, planes = kind != "not", self._followed()
             if planes is not None and (kind == "wholly" or not self._has_prior(how)):
-                weight = {"wholly": 1.0, "partly": self._weight, "not": 0.0}[kind]
+                partly = PRIOR_WEIGHT if self._weight is None else self._weight
+                weight = {"wholly": 1.0, "partly": partly, "not": 0.0}[kind]
                 weight = how.pop("prior_weight", weight)
                 if weight:
                     how |= {"prior": planes if len(planes) > 1 else planes[0], "prior_weight": weight}

@@ -39,7 +39,7 @@ from foveate.relevance.presets import PresetName, preset_of
 from foveate.relevance.score import given_relevance, score_nothing
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
-from foveate.vlm.chat import DECAY, HISTORY, LAYERS, PRIOR_WEIGHT, Chat
+from foveate.vlm.chat import DECAY, HISTORY, LAYERS, Chat
 from foveate.vlm.encode import Attached, encode_images, encode_video
 from foveate.vlm.encoded import MODES, Answer, EncodedImage, Mode, Prepared, Selection
 from foveate.vlm.families.family import VisualFeatures
@@ -359,7 +359,7 @@ class VLM(Attached):
         self,
         encoded: EncodedImage,
         *,
-        prior_weight: float = PRIOR_WEIGHT,
+        prior_weight: float | None = None,
         decay: float = DECAY,
         follow: str = HISTORY,
         layers: tuple[int, int] = LAYERS,
