@@ -108,9 +108,9 @@ class Chat(OfModel):
 
         Args:
             prior_weight: of the dialogue so far in a question that refers to it and names something besides, 0 to 1; .7
-                by default. One that names nothing goes by the dialogue alone, so this has no effect there; nor in questions that do
-                not refer to it, in the first round, with `relevance`, or where a preset has a prior of its own. With
-                `prior` among the keywords it is that prior's weight instead.
+                by default. One that names nothing goes by the dialogue alone, so this has no effect there; nor in
+                questions that do not refer to it, in the first round, with `relevance`, or where a preset has a prior
+                of its own. With `prior` among the keywords it is that prior's weight instead.
             decay: how much of the history stays when a question that names a thing is added, 0 (only that) to 1. One
                 that goes back is about the same thing, and leaves the history as it is.
             follow: the plane that such questions go by: "history", or "attention_now" or "attention_prev" where the
