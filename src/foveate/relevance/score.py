@@ -39,7 +39,7 @@ from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine
 from foveate.relevance.negatives import Negatives
 from foveate.relevance.query import Query
 from foveate.relevance.value import Relevance
-from foveate.relevance.written import read_map
+from foveate.relevance.written import asks_for_words, read_map
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
@@ -54,7 +54,7 @@ def score_query(
 ) -> Relevance:
     """The relevance of one prepared question. `negatives` is needed where the calibration's contrast is above 0."""
     if not query.phrases:
-        return _score_reading(texture, query.text, options)
+        return score_nothing(texture, query.text, options)
     scored = _score_phrases(texture, query, calibration, negatives)
     asked = query.asked()
     best, logits = _highest(scored.maps, asked), _highest(scored.logits, asked)
@@ -92,27 +92,6 @@ def score_query(
     )
 
 
-def _score_reading(texture: Texture, text: str, options: ScoreOptions) -> Relevance:
-    """The relevance of a question that names no thing ("who is it from?"), over a texture that was read."""
-    nothing = replace(empty_relevance(texture, text), preset=options.preset)
-    reading = read_map(texture, text, {})
-    if reading is None or not options.reading:
-        return nothing
-    reasons, weights = dict(nothing.reasons), dict[str, float]()
-    final = combine(texture, (), reasons, weights, options, reading)
-    if nothing.valid is not None:
-        final = np.minimum(final, nothing.valid)
-    return replace(
-        nothing,
-        map=final,
-        confidence=reading.confidence,
-        reasons=ReadOnly(reasons),
-        peak=peak(final.ravel()),
-        words=reading.words,
-        weights=ReadOnly(weights),
-    )
-
-
 def empty_relevance(texture: Texture, text: str) -> Relevance:
     """The relevance of a question that names nothing ("why?"): 0 everywhere, confidence 0; saliency is all there is."""
     nothing = np.zeros(texture.grid.shape, np.float32)
@@ -121,15 +100,26 @@ def empty_relevance(texture: Texture, text: str) -> Relevance:
 
 
 def score_nothing(texture: Texture, text: str, options: ScoreOptions = DEFAULTS) -> Relevance:
-    """The relevance of a question that names nothing, where other things may count: "what does it say?", a prior."""
+    """The relevance of a question that names no thing, where other things may count.
+
+    What was read ("who is it from?"), writing ("what does it say?"), a prior.
+    """
     nothing = replace(empty_relevance(texture, text), preset=options.preset)
+    reading = read_map(texture, text, {}) if options.reading and asks_for_words(text) else None
     reasons, weights = dict(nothing.reasons), dict[str, float]()
-    final = combine(texture, cues(text, ()), reasons, weights, options, None)
+    final = combine(texture, cues(text, ()) if reading is None else (), reasons, weights, options, reading)
     if nothing.valid is not None:
         final = np.minimum(final, nothing.valid)
     entered = reasons.keys() - {"participation", "segment"}
-    top = peak(final.ravel()) if entered else 0.0
-    return replace(nothing, map=final, reasons=ReadOnly(reasons), peak=top, weights=ReadOnly(weights))
+    return replace(
+        nothing,
+        map=final,
+        confidence=0.0 if reading is None else reading.confidence,
+        reasons=ReadOnly(reasons),
+        peak=peak(final.ravel()) if entered else 0.0,
+        words=() if reading is None else reading.words,
+        weights=ReadOnly(weights),
+    )
 
 
 def given_relevance(texture: Texture, text: str, given: Relevance | ArrayLike) -> Relevance:

@@ -151,41 +151,41 @@ def encode_images(
     pictures = [source.picture for source in sources]
     processor = vlm.processor
     text = f"{processor.image_token}\n" * len(pictures)  # what stands around an image makes no difference to it
-    shown = [Image.fromarray(picture.rgb) for picture in pictures]
+    as_pillow = [Image.fromarray(picture.rgb) for picture in pictures]
     sizes = [(picture.rgb.shape[0], picture.rgb.shape[1]) for picture in pictures]
     with _layout_errors(processor, sizes):
         made = processor(
-            images=shown, text=text, return_tensors="pt", add_special_tokens=adds_special_tokens(processor, text)
+            images=as_pillow, text=text, return_tensors="pt", add_special_tokens=adds_special_tokens(processor, text)
         )
-    spans = find_spans(processor, shown, text, made["input_ids"][0].numpy())
+    spans = find_spans(processor, as_pillow, text, made["input_ids"][0].numpy())
     inputs = {name: value for name, value in made.items() if name not in TEXT_INPUTS}
     layouts = vlm.family.layouts(vlm.model, processor, inputs, sizes, spans)
     _check_counts(spans, layouts, vlm.model.config.image_token_id)
     inputs, features = _run_encoder(vlm, inputs, layouts, mode)
-    shown_to_model = [picture.rgb for picture in pictures]
-    seen_as = list(layouts)
-    textures_made: list[Texture] = []
+    visible = [picture.rgb for picture in pictures]
+    placed = list(layouts)
+    known: list[Texture] = []
     for number, source in enumerate(sources):
         if source.texture is not None:
-            textures_made.append(source.texture)
+            known.append(source.texture)
         elif isinstance(vlm.encoder, TowerEncoder):
-            shown_to_model[number], texture, seen_as[number] = vlm.encoder.texture(
-                source.picture.rgb, seen_as[number], features, number, how["channels"]
+            visible[number], texture, placed[number] = vlm.encoder.texture(
+                source.picture.rgb, placed[number], features, number, how["channels"]
             )
-            textures_made.append(texture)
+            known.append(texture)
         else:
-            textures_made.append(encode(source.picture, encoder=vlm.encoder, **how))
+            known.append(encode(source.picture, encoder=vlm.encoder, **how))
     return EncodedImage(
         model=vlm.model,
-        images=tuple(shown_to_model),
+        images=tuple(visible),
         textures=read_textures(
             [
                 with_layer(remember_preset(t, preset), source.page, read)
-                for t, source in zip(textures_made, sources, strict=True)
+                for t, source in zip(known, sources, strict=True)
             ],
             reader,
         ),
-        layouts=tuple(seen_as),
+        layouts=tuple(placed),
         spans=spans,
         features=None if features is None else replace(features, before_last=None),
         inputs=ReadOnly(inputs),
