@@ -1,0 +1,39 @@
+"""Tables of docs/ are true: every command, extra and name of nano has its row, and every row its thing."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from foveate.cli.main import app
+
+ROOT = Path(__file__).parent.parent
+COMMANDS, INSTALL = ((ROOT / "docs" / name).read_text("utf-8") for name in ("commands.md", "install.md"))
+
+
+def test_every_command_has_its_row() -> None:
+    rows = dict(re.findall(r"^\| `foveate (\w+)[^|]*\| (.+) \|$", COMMANDS, re.M))
+    known = get_command(app).commands  # type: ignore[attr-defined]
+    assert set(rows) == set(known)
+    for name in ("store", "basis", "evaluate"):
+        assert set(re.findall(r"`(\w+)`", rows[name])) == set(known[name].commands)
+
+
+@pytest.mark.parametrize("command", ["look", "encode", "ask", "video"])
+def test_options_that_are_said_to_be_everywhere_are_somewhere(command: str) -> None:
+    known = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout
+    options = set(re.findall(r"`(--[a-z-]+)", COMMANDS.split("## Options")[1]))
+    assert {"--encoder", "--preset", "--read", "--reader"} <= {option for option in options if option in known}
+    if command == "look":
+        assert options <= {option for option in options if option in known}
+
+
+def test_every_extra_has_its_row() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    named = set(re.findall(r"^\| `(\w+)` \|", INSTALL, re.M))
+    assert named == {name for name in extras if not name.startswith(("test", "docs"))}
