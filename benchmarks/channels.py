@@ -23,8 +23,8 @@ from foveate.core.errors import MissingExtraError
 from foveate.core.layout import CHANNELS
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode, score
-from foveate.relevance.allocate import DEFAULT_BUDGET, allocate_map
-from foveate.relevance.cascade import cascade
+from foveate.relevance.allocation import DEFAULT_BUDGET, allocate_map
+from foveate.relevance.coarse_to_fine import cascade
 from foveate.relevance.fusion import information, perspective
 from foveate.relevance.policies import Coverage, Proportional
 from foveate.relevance.query import prepare

@@ -24,8 +24,8 @@ from foveate.cli.terminal import print_json
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode, score
-from foveate.relevance.allocate import DEFAULT_BUDGET
-from foveate.relevance.cascade import cascade
+from foveate.relevance.allocation import DEFAULT_BUDGET
+from foveate.relevance.coarse_to_fine import cascade
 from foveate.relevance.fusion import Linear, Tensions, information, perspective, segment_means
 from foveate.relevance.policies import top_cells
 from foveate.relevance.query import prepare

@@ -20,7 +20,7 @@ from foveate.cli.terminal import print_json
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import allocate, encode, score
-from foveate.relevance.allocate import DEFAULT_BUDGET
+from foveate.relevance.allocation import DEFAULT_BUDGET
 from foveate.relevance.negatives import nouns
 from foveate.relevance.policies import top_cells
 

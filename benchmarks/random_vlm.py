@@ -29,7 +29,7 @@ from transformers import (
     Qwen2VLImageProcessorPil,
 )
 
-from foveate.vlm.load import without_video_processor
+from foveate.vlm.loader import without_video_processor
 
 SPECIAL = [
     "<pad>", "<s>", "</s>", "<image>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>",

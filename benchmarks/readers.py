@@ -27,7 +27,7 @@ from foveate.cli.evaluate.coco import open_images
 from foveate.cli.terminal import counting, print_json
 from foveate.core.errors import MissingExtraError, ModelFilesError, OptionError
 from foveate.reading.order import stand_upright
-from foveate.reading.read import find_reader, read_words
+from foveate.reading.readers import find_reader, read_words
 
 COLUMNS = ("reader", "answers' words read", "as a part", "turns found", "words a page", "processor")
 READERS = ("rapidocr", "tesseract")

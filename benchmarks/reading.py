@@ -38,7 +38,7 @@ from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.encoders.nano import LONG_SIDE, NanoEncoder, fit_cells
 from foveate.pipeline import encode, score
-from foveate.reading.read import read_words
+from foveate.reading.readers import read_words
 from foveate.reading.words import Word, Words
 from foveate.relevance import reading, reading_question
 from foveate.relevance.confidence import DETECTED

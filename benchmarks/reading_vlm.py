@@ -32,14 +32,14 @@ from foveate.cli.evaluate.coco import open_images
 from foveate.cli.terminal import counting, print_json
 from foveate.core.errors import QueryError
 from foveate.pipeline import encode, score
-from foveate.reading.read import read_words
+from foveate.reading.readers import read_words
 from foveate.reading.words import Word, Words
-from foveate.relevance.score import empty_relevance
+from foveate.relevance.scoring import empty_relevance
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.pages import CHANNELS, is_page
-from foveate.vlm.select.choose import Candidates, Choice, choose
+from foveate.vlm.select.methods import Candidates, Choice, choose
 from foveate.vlm.select.words import SPREAD, choose_spread
 
 SHARES = (6, 12, 25)

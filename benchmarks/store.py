@@ -52,18 +52,18 @@ from foveate.cli.terminal import print_json
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import score
-from foveate.relevance.allocate import DEFAULT_BUDGET
+from foveate.relevance.allocation import DEFAULT_BUDGET
 from foveate.relevance.negatives import nouns
 from foveate.relevance.query import prepare
-from foveate.relevance.score import score_maps
+from foveate.relevance.scoring import score_maps
 from foveate.store import Store
 from foveate.store.disk import Disk
 from foveate.store.format import Draft, Name, sha256
+from foveate.store.hits import short_list
 from foveate.store.index import INDEX_FILE
 from foveate.store.ingest import SHARD_IMAGES, VECTORS, EncodeBatch
 from foveate.store.reader import Vectors
 from foveate.store.recovery import Wanted, writing
-from foveate.store.search import short_list
 from foveate.store.texture import StoredTexture
 
 SIDE = 512  # 64 x 64 cells

@@ -40,9 +40,9 @@ from foveate.store.ann import (
     train,
 )
 from foveate.store.format import Space
+from foveate.store.hits import short_list
 from foveate.store.ingest import VECTORS
 from foveate.store.reader import Vectors
-from foveate.store.search import short_list
 from foveate.store.shared_basis import SPACE_RANK
 from foveate.texture.basis import Basis
 

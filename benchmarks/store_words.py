@@ -23,9 +23,9 @@ from benchmarks.common import time_row
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_int
 from foveate.store.disk import Disk
+from foveate.store.hits import RERANKED
 from foveate.store.index import INDEX_FILE, Index, keep_text
 from foveate.store.recovery import rebuild
-from foveate.store.search import RERANKED
 from foveate.store.writing import WrittenTexts, read_quotes, units_of
 
 VOCABULARY, WORDS, NUMBERS, EVERY = 400_000, 80, 20, 1000

@@ -24,9 +24,9 @@ from benchmarks.video_rivals import CHAINED, COPIED, WAYS, onward
 from benchmarks.video_tokens import areas
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import allocate, score
-from foveate.relevance.allocate import Allocation
+from foveate.relevance.allocation import Allocation
 from foveate.relevance.value import Relevance
-from foveate.video.step import Frame, State, StreamSettings
+from foveate.video.state import Frame, State, StreamSettings
 from foveate.viz.pictures import INK, MARGIN, PAPER, draw_kept
 
 SHARE = 0.1  # of the cells: the budget

@@ -1,6 +1,6 @@
 """Ways to follow a question through a clip, and ways to send fewer tokens of it: ours, and those it is compared with.
 
-Every way of following is made of the same steps (foveate/video/step.py), so that what differs is only what is said:
+Every way of following is made of the same steps (foveate/video/state.py), so that what differs is only what is said:
 * every frame, blended: encoded as well, with our blend, smoothing and hysteresis. What propagation gains or loses
   is the difference to this one, not to frames that stand alone.
 * plain copy: a flow that is always 0.
@@ -28,9 +28,9 @@ from foveate.channels.change import measure_change
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Encoder
 from foveate.video.flow import Floats, Luma, no_flow
-from foveate.video.propagate import blend_layers, make_layer
+from foveate.video.propagation import blend_layers, make_layer
 from foveate.video.refresh import Refresh
-from foveate.video.step import Frame, State, StreamSettings, step
+from foveate.video.state import Frame, State, StreamSettings, step
 
 K = 12
 EVERY_FRAME, BLENDED, DEFAULTS, NO_BLEND, BY_AGE = (

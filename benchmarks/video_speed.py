@@ -33,9 +33,9 @@ from foveate.core.errors import MissingExtraError
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import score
 from foveate.video.flow import estimate_flow, find_occlusions, make_view
-from foveate.video.propagate import blend_layers, propagate
-from foveate.video.step import Frame, State, StreamSettings, step
-from foveate.video.stream import stream
+from foveate.video.propagation import blend_layers, propagate
+from foveate.video.state import Frame, State, StreamSettings, step
+from foveate.video.streams import stream
 from foveate.video.temporal import allocate_steadily, compute_change, measure_motion, select_changed, smooth_relevance
 
 Bytes = NDArray[np.uint8]

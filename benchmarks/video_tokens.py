@@ -36,7 +36,7 @@ from benchmarks.video_rivals import evs_newness, newest, pixel_newness
 from foveate.channels.change import describe_cells
 from foveate.relevance.value import Relevance
 from foveate.video.flow import Floats, estimate_flow, find_occlusions
-from foveate.video.step import Frame, State, StreamSettings, step
+from foveate.video.state import Frame, State, StreamSettings, step
 from foveate.video.temporal import Motion, Sent, allocate_steadily, measure_motion, select_changed
 
 SHARES = (0.5, 0.25, 0.1)

@@ -18,8 +18,8 @@ from foveate.cli.evaluate.vlm import make_plan
 from foveate.cli.terminal import Device, Dtype
 from foveate.core.checks import check_choice, check_int
 from foveate.core.image import load_image
-from foveate.vlm.attach import attach
-from foveate.vlm.load import DTYPES, device_of, libraries
+from foveate.vlm.attachment import attach
+from foveate.vlm.loader import DTYPES, device_of, libraries
 
 FAMILIES = ("llava", "qwen2_5_vl")  # of random_vlm.py, which needs transformers
 

@@ -102,7 +102,7 @@ def measure(
     check_int("--repeats", repeats, 1, 1000)
     check_int("--models", models, 0, len(MODELS))
     if models or tower:
-        from foveate.vlm.load import libraries
+        from foveate.vlm.loader import libraries
 
         libraries()
     photograph = crop_square(image, SIDE)

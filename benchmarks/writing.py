@@ -31,7 +31,7 @@ from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import read_folder
 from foveate.cli.terminal import print_json
 from foveate.core.errors import OptionError, QueryError
-from foveate.store import Store, search, writing
+from foveate.store import Store, hits, writing
 from foveate.store.words import tokens_of
 
 WEIGHTS = (0.0, 0.5, 0.8, 1.0)
@@ -75,7 +75,7 @@ def measure(path: Path, data: Path, photos: Path | None = None, half: str | None
             rows.append(_row(way + ", no errors forgiven" * (not forgiven), "", places, None))
     kinds: dict[str, list[float]] = defaultdict(list)
     for weight in WEIGHTS:
-        with setting(search, "WRITTEN", weight):
+        with setting(hits, "WRITTEN", weight):
             places = [place_of(store, plain(a.text), names[a.file]) for a in answers]
             if weight == usual:
                 for answer, place in zip(answers, places, strict=True):
@@ -86,7 +86,7 @@ def measure(path: Path, data: Path, photos: Path | None = None, half: str | None
     return {"title": title, "rows": rows, "half": half, **circumstances()}
 
 
-usual = search.WRITTEN
+usual = hits.WRITTEN
 
 
 def read_answers(data: Path) -> list[Answer]:

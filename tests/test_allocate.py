@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from foveate import Grid
 from foveate.core.errors import BudgetError, OptionError
-from foveate.relevance.allocate import allocate_map, even_order
+from foveate.relevance.allocation import allocate_map, even_order
 from foveate.relevance.policies import top_cells
 
 # Few distinct values, so that ties are the rule.

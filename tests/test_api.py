@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -31,6 +33,29 @@ def test_public_names_never_disappear_silently() -> None:
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(AttributeError, match="encode"):
         foveate.set_image  # noqa: B018
+    with pytest.raises(AttributeError, match=r"foveate\.tiles\.look"):
+        foveate.look  # noqa: B018
+
+
+@pytest.mark.parametrize("room", [path for path in SOURCE.rglob("*") if list(path.glob("__init__.py"))], ids=str)
+def test_no_module_hides_a_function(room: Path) -> None:
+    """`foveate.vlm.load("...")` must call a function, whatever was imported before: a module of that name would win.
+
+    Of commands the file has the command's name: nobody calls them from Python.
+    """
+    if "cli" in room.parts:
+        return
+    package = ".".join(("foveate", *room.relative_to(SOURCE).parts))
+    public = {name for name, value in vars(import_module(package)).items() if not isinstance(value, ModuleType)}
+    public |= {*getattr(import_module(package), "__all__", ()), *foveate.__all__}  # some are found when first used
+    beside = {path.stem for path in room.glob("[!_]*.py")} | {path.parent.name for path in room.glob("*/__init__.py")}
+    defined = {
+        path.stem
+        for path in room.glob("[!_]*.py")
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.FunctionDef) and node.name == path.stem
+    }
+    assert (public & beside) | defined == set()
 
 
 IMPORTED = "import sys; {}; print(sorted(m.split('.')[0] for m in sys.modules))"

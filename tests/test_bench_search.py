@@ -25,7 +25,7 @@ from foveate.pipeline import score
 from foveate.relevance.negatives import query_metric_of
 from foveate.relevance.query import prepare
 from foveate.store import Store
-from foveate.store.search import combine_peaks, highest
+from foveate.store.hits import combine_peaks, highest
 from foveate.store.sources import encode_bytes
 from tests.store_toys import Rivalling, Toy, picture
 

@@ -35,8 +35,8 @@ from benchmarks.video_rivals import (
 from foveate.core.errors import OptionError
 from foveate.encoders.load import load_encoder
 from foveate.video.flow import FlowModel, make_view, view_shape, warp
-from foveate.video.propagate import blend_layers
-from foveate.video.step import State
+from foveate.video.propagation import blend_layers
+from foveate.video.state import State
 
 pytestmark = pytest.mark.video
 
@@ -219,7 +219,7 @@ def test_by_time_nothing_is_sent_twice_that_did_not_change() -> None:
 
 def test_the_simulated_stream_is_the_stream(frames: list[np.ndarray]) -> None:
     from benchmarks.clips import Labelled
-    from foveate.video.stream import stream
+    from foveate.video.streams import stream
 
     masks = [np.ones(frame.shape[:2], bool) for frame in frames]
     clip = Labelled("cake", "the cake", frames, masks, [0.0] * 5, [0.0] * 5, None)

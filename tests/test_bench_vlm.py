@@ -21,7 +21,7 @@ from foveate.cli.evaluate.vlm import MODES, Plan, make_plan
 from foveate.cli.main import app
 from foveate.core.errors import FoveateError, ImageNotFoundError, MissingExtraError, ModelFilesError, OptionError
 from foveate.core.image import load_image
-from foveate.vlm.attach import attach
+from foveate.vlm.attachment import attach
 from tests.conftest import PHOTOS
 from tests.vlm_folders import saved
 from tests.vlm_models import pair

@@ -1,4 +1,4 @@
-"""Maps of things become the map of a phrase (relevance/compose.py), on drawn maps whose right answer is known."""
+"""Maps of things become the map of a phrase (relevance/composition.py), on drawn maps whose right answer is known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 
 import foveate
 from foveate.core.errors import QueryError
-from foveate.relevance.compose import FRAMES, GUESS, compose, is_plain, region, usual, words_of
+from foveate.relevance.composition import FRAMES, GUESS, compose, is_plain, region, usual, words_of
 from foveate.relevance.confidence import DETECTED, peak
 from foveate.relevance.phrase import Phrase, Place
 from foveate.relevance.query import parse, prepare

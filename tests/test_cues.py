@@ -24,17 +24,17 @@ from foveate.relevance.cues import (
     Cue,
     colour_contrast,
     colour_plane,
-    cues,
     evidence_of,
+    find_cues,
     follow,
     own_motion,
 )
 from foveate.relevance.query import channel_weights, noun_phrases
-from foveate.relevance.score import score_nothing
+from foveate.relevance.scoring import score_nothing
 
 
 def spoken(question: str) -> list[str]:
-    return [cue.channel for cue in cues(question, noun_phrases(question))]
+    return [cue.channel for cue in find_cues(question, noun_phrases(question))]
 
 
 @pytest.mark.parametrize(

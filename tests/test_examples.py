@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import transformers
 
-from foveate.vlm.load import without_video_processor
+from foveate.vlm.loader import without_video_processor
 from tests.vlm_folders import saved
 from tests.vlm_models import FAMILIES, pair
 

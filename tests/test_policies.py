@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 import foveate
 from foveate import Grid, Texture
 from foveate.core.errors import BudgetError, OptionError
-from foveate.relevance.allocate import allocate_map, budget_of_mass, nearest_budget
+from foveate.relevance.allocation import allocate_map, budget_of_mass, nearest_budget
 from foveate.relevance.policies import SHORT, Coverage, Policy, Proportional, TopK, apportion, typical_distance
 from foveate.relevance.windows import cut_windows
 

@@ -36,7 +36,7 @@ from foveate.reading.rapid import (
     read_crop,
     recognise,
 )
-from foveate.reading.read import read_words
+from foveate.reading.readers import read_words
 from tests.conftest import PHOTOS
 
 LINES = ("Invoice number 4711", "Total amount 34.50", "Paid in cash on Monday", "Date 23/01/2018")
@@ -334,7 +334,7 @@ def test_it_is_silent_and_asks_no_network() -> None:
         "import socket, numpy as np\n"
         "def refuse(*a, **k): raise OSError('network')\n"
         "socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse\n"
-        "from foveate.reading.read import read_words\n"
+        "from foveate.reading.readers import read_words\n"
         "read_words(np.full((64, 64, 3), 255, np.uint8), 'rapidocr')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -10,7 +10,7 @@ import pytest
 
 import foveate
 from foveate import Texture, tiles
-from foveate.relevance.regions import regions
+from foveate.relevance.crops import regions
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 

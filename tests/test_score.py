@@ -14,7 +14,7 @@ from foveate import Texture
 from foveate.encoders.protocol import Calibration
 from foveate.relevance.negatives import Negatives
 from foveate.relevance.query import prepare
-from foveate.relevance.score import score_maps, score_query
+from foveate.relevance.scoring import score_maps, score_query
 
 FAST = foveate.load_encoder("nano-fast")
 

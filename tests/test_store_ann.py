@@ -35,7 +35,7 @@ from foveate.store import ann, ingest, maintenance
 from foveate.store.ann import KEY, MAGIC, PREFIX, Ann, Best, Lists, probes_for, read_head
 from foveate.store.disk import Disk, only_writer
 from foveate.store.format import ANN_FILE, list_shards
-from foveate.store.search import short_list
+from foveate.store.hits import short_list
 from tests.conftest import PHOTOS
 from tests.store_crash import CRASHED, forked
 from tests.store_toys import Rivalling, Toy, pictures, quick_folder

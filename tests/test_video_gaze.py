@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import foveate
 from foveate.core.errors import ChannelError, OptionError, VideoError
 from foveate.video import stream
-from foveate.video.step import Frame
+from foveate.video.state import Frame
 from foveate.video.temporal import GAZE_HALF, update_gaze
 from tests.video_scenes import panning
 

@@ -16,7 +16,7 @@ from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.relevance.policies import TopK
 from foveate.video.flow import Floats, make_view, no_flow
-from foveate.video.propagate import KEPT_PER_FRAME, blend_layers, make_layer, propagate
+from foveate.video.propagation import KEPT_PER_FRAME, blend_layers, make_layer, propagate
 from foveate.video.refresh import HALO, TILE, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells
 from foveate.video.temporal import (
     Motion,

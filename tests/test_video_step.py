@@ -16,10 +16,10 @@ from foveate.encoders.load import load_encoder
 from foveate.relevance.policies import TopK
 from foveate.tiles.re_encode import RAMP, fading
 from foveate.video import Frame, Refresh, stream
-from foveate.video import step as steps
+from foveate.video import state as steps
 from foveate.video.flow import Floats
 from foveate.video.refresh import add_halo
-from foveate.video.step import State, StreamSettings, step
+from foveate.video.state import State, StreamSettings, step
 from tests.video_scenes import Counting, panning, photo
 
 SIZE, SIDE, CELLS = (96, 128), 128, (12, 16)  # pixels, working size of the encoder, cells of 8 pixels
@@ -89,7 +89,7 @@ def test_segments_made_again_are_of_the_current_frame_and_move_from_there(
         return build_planes(names, rgb, z)
 
     monkeypatch.setattr(steps, "SEGMENTS_LAST", 2)
-    monkeypatch.setattr("foveate.video.step.build_planes", noted)
+    monkeypatch.setattr("foveate.video.state.build_planes", noted)
     states, frames = follow(pan[:4], how(names=("saliency", "cluster_id")))
     assert [state.planes_age for state in states] == [0, 1, 0, 1]
     ((rgb, z),) = built

@@ -18,7 +18,7 @@ from foveate.core.errors import BudgetError, FoveateError, OptionError, QueryErr
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures
 from foveate.video import Dis, Frame, Refresh, open_clip, stream
-from foveate.video.step import StreamSettings, step
+from foveate.video.state import StreamSettings, step
 from tests.video_scenes import Counting, panning, photo
 
 SIDE = 256  # of the encoder: 32 cells

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.reading import Word, Words
-from foveate.reading.read import find_reader
+from foveate.reading.readers import find_reader
 from foveate.video import Frame, Refresh, stream
 from foveate.video.words import follow, read_frame, words_now
 from tests.video_scenes import panning, photo

@@ -18,9 +18,9 @@ from transformers import AttentionInterface
 import foveate.video
 import foveate.vlm
 from foveate.core.errors import SceneError, VideoNotFoundError
-from foveate.video.pick import measure_rate, pick
+from foveate.video.sampling import measure_rate, pick
 from foveate.vlm import VLM, EncodedImage
-from foveate.vlm.load import load
+from foveate.vlm.loader import load
 from tests.video_scenes import panning
 from tests.vlm_folders import saved
 from tests.vlm_models import FAMILIES, SPECIAL, attached, encoded, photo

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import foveate.vlm
 from foveate.cli.main import app
 from foveate.vlm import FAMILIES, METHODS, MODES
-from foveate.vlm.attach import OLDEST
+from foveate.vlm.attachment import OLDEST
 from tests.conftest import PHOTOS
 from tests.test_readme import blocks
 from tests.video_clips import encode
@@ -31,7 +31,7 @@ def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     encode(tmp_path / "clip.mp4", list(panning(30, (112, 160))))
     monkeypatch.chdir(tmp_path)
     model, processor = pair("qwen2_5_vl")
-    monkeypatch.setattr("foveate.vlm.load.load", lambda name, **how: foveate.vlm.attach(model, processor))
+    monkeypatch.setattr("foveate.vlm.load", lambda name, **how: foveate.vlm.attach(model, processor))
     monkeypatch.setattr(model.generation_config, "eos_token_id", None)  # a random model may end at once
     mine = pair("llava")
     names: dict[str, Any] = {"model": model, "processor": processor, "my_model": mine[0], "my_processor": mine[1]}

@@ -20,7 +20,7 @@ from foveate.relevance.value import Relevance
 from foveate.vlm import METHODS, VLM
 from foveate.vlm.families.llava import visible_box
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, project
-from foveate.vlm.select.choose import Candidates, choose, coarser_shape, determinantal, max_min
+from foveate.vlm.select.methods import Candidates, choose, coarser_shape, determinantal, max_min
 from tests.vlm_models import FAMILIES, attached, encoded
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
@@ -79,7 +79,7 @@ def patches_of(vlm: VLM, rgb: np.ndarray) -> tuple[np.ndarray, TokenLayout]:
     assert hooks
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("foveate.vlm.encode.encode", lambda *a, **k: None)  # no textures are needed
+            patch.setattr("foveate.vlm.images.encode", lambda *a, **k: None)  # no textures are needed
             image = vlm.see(rgb, read=False)
     finally:
         for hook in hooks:

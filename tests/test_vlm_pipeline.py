@@ -17,7 +17,7 @@ from foveate.core.errors import ChannelError, OptionError, PromptError, SceneErr
 from foveate.reading import Word
 from foveate.texture.texture import Texture
 from foveate.vlm import VLM, QuestionWarning
-from foveate.vlm.load import load
+from foveate.vlm.loader import load
 from foveate.vlm.pages import CHANNELS
 from tests.video_scenes import panning
 from tests.vlm_models import attached, pair, photo

@@ -24,8 +24,8 @@ from foveate.tiles import refine
 from foveate.video import stream
 from foveate.vlm import pages
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, one_grid, project
-from foveate.vlm.select.choose import Candidates, choose
 from foveate.vlm.select.crops import write_words
+from foveate.vlm.select.methods import Candidates, choose
 from foveate.vlm.select.words import SPREAD, SPREAD_READ, choose_spread, follow_words, raise_words
 from tests.pdf_files import make_pdf
 from tests.video_scenes import photo as photograph
@@ -108,7 +108,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
         return knows(rgb)
 
     monkeypatch.setattr("foveate.reading.rapid.RapidReader.read", read)
-    monkeypatch.setattr("foveate.reading.read._kept", {})  # nothing of another test
+    monkeypatch.setattr("foveate.reading.readers._kept", {})  # nothing of another test
     monkeypatch.setattr(pages, "can_read", lambda: True)
     return seen
 
@@ -140,7 +140,7 @@ def test_auto_without_a_reader_and_with_one_that_fails(monkeypatch: pytest.Monke
         raise RuntimeError("out of ink")
 
     monkeypatch.setattr("foveate.reading.rapid.RapidReader.read", fails)
-    monkeypatch.setattr("foveate.reading.read._kept", {})
+    monkeypatch.setattr("foveate.reading.readers._kept", {})
     with pytest.warns(ReadingWarning, match=r"out of ink.*read=False"):
         encoded = vlm.see(PAGE)
     assert encoded.textures[0].words is None

@@ -30,7 +30,7 @@ from foveate.core.errors import (
     SceneError,
 )
 from foveate.vlm import VLM, QuestionWarning
-from foveate.vlm.attach import FAMILIES as KNOWN
+from foveate.vlm.attachment import FAMILIES as KNOWN
 from tests.conftest import PHOTOS
 from tests.test_vlm import EXACT, QUESTION, QWENS, generated, stock_inputs
 from tests.vlm_models import FAMILIES, TEXT, attached, encoded, pair, photo

@@ -49,7 +49,7 @@ from benchmarks.random_vlm import QWEN_TOKENS, clip_processor, qwen_processor, t
 from benchmarks.random_vlm import SPECIAL as SPECIAL
 from benchmarks.random_vlm import tokenizer as tokenizer
 from foveate.vlm import VLM, EncodedImage, attach
-from foveate.vlm.load import without_video_processor
+from foveate.vlm.loader import without_video_processor
 
 VOCABULARY = 160
 TEXT: dict[str, Any] = {

@@ -23,7 +23,7 @@ from foveate.encoders.protocol import Calibration
 from foveate.relevance.confidence import PEAK_SHARE
 from foveate.relevance.negatives import negatives_of
 from foveate.relevance.query import Query
-from foveate.relevance.score import score_query
+from foveate.relevance.scoring import score_query
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp, Texture
 

@@ -50,7 +50,7 @@ from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.relevance.confidence import PEAK_SHARE
 from foveate.relevance.negatives import negatives_of, nouns, query_metric_of
 from foveate.relevance.query import prepare
-from foveate.relevance.score import sigmoid
+from foveate.relevance.scoring import sigmoid
 from foveate.store import Store
 from foveate.store.ann import (
     NOUNS,
@@ -67,9 +67,9 @@ from foveate.store.ann import (
 )
 from foveate.store.basis_check import likeness
 from foveate.store.format import Identity, Kind, Space
+from foveate.store.hits import highest
 from foveate.store.ingest import OWN_RANK, VECTORS
 from foveate.store.record import farthest, record_of
-from foveate.store.search import highest
 from foveate.store.shared_basis import LEAST as SAMPLE
 from foveate.store.shared_basis import SPACE_RANK, fit_space
 from foveate.store.sources import Source, encode_bytes, read

@@ -23,7 +23,7 @@ from foveate.cli.evaluate.relevance import question
 from foveate.core.grid import Grid, resize_map
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode, score
-from foveate.relevance.allocate import auto_bounds, budget_of_mass
+from foveate.relevance.allocation import auto_bounds, budget_of_mass
 from foveate.relevance.negatives import negatives_of
 from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, typical_distance
 from foveate.texture.basis import query_metric

@@ -24,12 +24,24 @@ _WHERE = {
     "Texture": "texture",
     "Relevance": "relevance.value",
     "Relevances": "relevance.value",
-    "Allocation": "relevance.allocate",
+    "Allocation": "relevance.allocation",
     "Grid": "core.grid",
     "Store": "store",
     "FoveateError": "core.errors",
 }
-_PARTS = ("vlm", "video", "tiles")  # packages, imported when first used
+_ROOMS = ("channels", "core", "encoders", "reading", "relevance", "store", "texture", "tiles", "video", "viz", "vlm")
+_ELSEWHERE = {  # what people look for here, and where it is
+    "ask": "foveate.vlm.load(name).ask",
+    "attach": "foveate.vlm.attach",
+    "boxes": "relevance.boxes",
+    "load": "foveate.vlm.load",
+    "look": "foveate.tiles.look",
+    "read": "foveate.encode(image, read=True)",
+    "refine": "foveate.tiles.refine",
+    "search": "foveate.Store(folder).search",
+    "stream": "foveate.video.stream",
+    "survey": "foveate.tiles.survey",
+}
 __all__ = [*_WHERE, "__version__"]
 
 if TYPE_CHECKING:
@@ -40,7 +52,7 @@ if TYPE_CHECKING:
     from foveate.pipeline import allocate as allocate
     from foveate.pipeline import encode as encode
     from foveate.pipeline import score as score
-    from foveate.relevance.allocate import Allocation as Allocation
+    from foveate.relevance.allocation import Allocation as Allocation
     from foveate.relevance.value import Relevance as Relevance
     from foveate.relevance.value import Relevances as Relevances
     from foveate.store import Store as Store
@@ -48,10 +60,11 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PARTS:
+    if name in _ROOMS:  # packages, imported when first used
         return importlib.import_module(f"foveate.{name}")
     if name not in _WHERE:
-        raise AttributeError(f"module 'foveate' has no attribute {name!r}; it has {', '.join(__all__)}")
+        found = f"use {_ELSEWHERE[name]}" if name in _ELSEWHERE else f"it has {', '.join(__all__)}"
+        raise AttributeError(f"module 'foveate' has no attribute {name!r}; {found}")
     return getattr(importlib.import_module(f"foveate.{_WHERE[name]}"), name)
 
 

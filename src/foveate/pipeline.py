@@ -26,15 +26,15 @@ from foveate.encoders.native import RANK, encode_native
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
 from foveate.reading.pdf import PdfPage, is_pdf, load_page
 from foveate.reading.protocol import WordReader
-from foveate.reading.read import ReadBy, choose_reader, read_words
+from foveate.reading.readers import ReadBy, choose_reader, read_words
 from foveate.reading.words import Words
-from foveate.relevance.allocate import BEST, Allocation, Budget, allocate_relevance
+from foveate.relevance.allocation import BEST, Allocation, Budget, allocate_relevance
 from foveate.relevance.fusion import DEFAULTS, Scoring, parse_options
 from foveate.relevance.negatives import negatives_of, query_metric_of
 from foveate.relevance.policies import Policy
 from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
 from foveate.relevance.query import Query, prepare, without_things
-from foveate.relevance.score import score_query
+from foveate.relevance.scoring import score_query
 from foveate.relevance.value import Relevance, Relevances
 from foveate.relevance.written import asks_for_words, page_of
 from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
@@ -289,8 +289,8 @@ def allocate(
     Args:
         relevance: from `score`; of several questions, one allocation each.
         budget: cells to keep. None keeps 273, or half of the cells of a grid too small for that. "auto" takes a number
-            from the map's mass, between a 64th and a quarter of the cells (relevance/allocate.py), and a quarter for a
-            thing that is certainly not there. With `window`, both are moved to the nearest sum of whole windows.
+            from the map's mass, between a 64th and a quarter of the cells, and a quarter for a thing that is certainly
+            not there. With `window`, both are moved to the nearest sum of whole windows.
         floor: share of the budget that is spread evenly whatever the map says; 0 by default.
         policy: which cells: TopK() (the default), Coverage(), Proportional() of relevance/policies.py.
         protected: bool [h, w], cells to keep in any case (those with text, say). "auto" makes room for all of them.

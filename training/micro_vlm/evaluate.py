@@ -30,7 +30,7 @@ from PIL import Image
 
 import foveate
 import foveate.vlm
-from foveate.relevance.allocate import even_order
+from foveate.relevance.allocation import even_order
 from foveate.relevance.policies import Coverage, TopK
 
 from .batches import normalised

@@ -26,7 +26,7 @@ from foveate.vlm.inputs.batch import encoder_outputs, pad_left
 from foveate.vlm.model import VLM
 from foveate.vlm.projector import lay_out_texture
 from foveate.vlm.rows import TextureRows
-from foveate.vlm.select.choose import Method
+from foveate.vlm.select.methods import Method
 
 Example = tuple[Texture | ImageSource, str, str]
 Kept = int | Literal["auto"] | None

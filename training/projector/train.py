@@ -36,10 +36,10 @@ from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.core.files import make_folder, write_whole
 from foveate.encoders.protocol import Encoder
-from foveate.vlm.attach import attach
+from foveate.vlm.attachment import attach
 from foveate.vlm.model import VLM
 from foveate.vlm.projector import TextureProjector, rows_for
-from foveate.vlm.select.choose import Method
+from foveate.vlm.select.methods import Method
 from training.projector.lessons import Example, Kept, Lesson, join, lay_out
 
 Stage = Literal["projector", "adapters"]

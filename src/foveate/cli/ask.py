@@ -99,7 +99,7 @@ def ask(
     from foveate.relevance.fusion import find_fusion, parse_options
     from foveate.relevance.presets import find_preset
     from foveate.texture.texture import Texture
-    from foveate.vlm.load import load
+    from foveate.vlm.loader import load
 
     refuse_files(question)
     prompt = None if prompt is None else prompt.replace("\\n", "\n")
@@ -191,7 +191,7 @@ def _check(questions: list[str], budget: Any, mode: str, method: str, prompt: st
     from foveate.core.checks import check_choice, check_int
     from foveate.core.errors import BudgetError, OptionError, PromptError, QueryError
     from foveate.vlm.encoded import MODES
-    from foveate.vlm.select.choose import METHODS
+    from foveate.vlm.select.methods import METHODS
 
     if not all(question.strip() for question in questions):
         raise QueryError("an empty question", expected="a text", fix='ask "what is in the picture?", say')

@@ -88,7 +88,7 @@ def _try_reader(name: str) -> str:
     try:
         import numpy as np
 
-        from foveate.reading.read import find_reader
+        from foveate.reading.readers import find_reader
 
         reader = find_reader(name)
         reader.read(np.full((64, 64, 3), 255, np.uint8))

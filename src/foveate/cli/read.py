@@ -21,7 +21,7 @@ def read(
     """Read what is written in an image: lines with their boxes. A PDF's own text is taken as it is."""
     from foveate.core.errors import OptionError
     from foveate.pipeline import open_source
-    from foveate.reading.read import read_words
+    from foveate.reading.readers import read_words
     from foveate.texture.texture import Texture
 
     start = time.perf_counter()

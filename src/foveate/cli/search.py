@@ -22,7 +22,7 @@ from foveate.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from foveate.store.search import Hit
+    from foveate.store.hits import Hit
 
 SHOWN = 60  # characters of what is written there, in the table; the JSON has all
 

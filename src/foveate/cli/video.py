@@ -35,8 +35,8 @@ from foveate.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from foveate.video.step import Frame
-    from foveate.video.stream import Stream
+    from foveate.video.state import Frame
+    from foveate.video.streams import Stream
 
 EXAMPLE = 'Example:  foveate video clip.mp4 "the dog" "a frisbee" --budget 128 --out clip_kept.mp4'
 

@@ -36,7 +36,7 @@ class DenseFeatures:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How an encoder's scores become relevance in [0, 1]; `relevance/score.py` has the formula.
+    """How an encoder's scores become relevance in [0, 1]; `relevance/scoring.py` has the formula.
 
     Attributes:
         temperature: of the softmax against negatives; CLIP cosines need about 40, see docs/architecture.md.
@@ -64,7 +64,7 @@ class Encoder(Protocol):
         templates: prompts with `{}` for the noun; their unit vectors are averaged.
         calibration: see Calibration.
         reads_phrases: optional; False for a text side that takes the mean of its words. Then "red car" is asked as a
-            car, and the colour is taken from the pixels (relevance/compose.py).
+            car, and the colour is taken from the pixels (relevance/composition.py).
         names: optional; what it was taught to see, where that can be listed. A texture's basis is fitted to questions
             for these instead of the nouns (relevance/negatives.py), so they may change with the revision only.
         knows: optional; text -> whether it has a name for the whole of it. Then "clock face" is asked as one thing.

@@ -5,7 +5,7 @@
 * rapid: RapidOCR (extra `[text]`), the default; its models lie inside its wheel. tesseract: the program of that name.
 * letters: a line that was recognised -> words with boxes. order: lines -> reading order.
 * pdf: a page of a PDF as a picture, and the words of its text layer.
-* read: finds the reader, checks what it gives, reads an image once.
+* readers: finds the reader, checks what it gives, reads an image once.
 
 Nothing here looks at a question.
 """

@@ -4,7 +4,7 @@
     relevance = foveate.score(texture, "the red car")        # where it looks: map, confidence, reasons
     kept = foveate.allocate(relevance, 273, policy=Coverage())
 
-Begin with `value`, then `score` and `allocate`.
+Begin with `value`, then `scoring` and `allocation`.
 
 * value: Relevance and Relevances, what a question found.
 * query: a question becomes noun phrases (together, or left out), and those become text vectors.
@@ -12,29 +12,29 @@ Begin with `value`, then `score` and `allocate`.
 * language: is a question in a language that nano does not read?
 * negatives: nouns that a question competes with.
 * confidence: how sure a map is.
-* score: text vectors become a calibrated map with a confidence.
+* scoring: text vectors become a calibrated map with a confidence.
 * cues: words of the question that name a channel ("red", "written").
 * fusion: the map beside its segments, cues, a prior, and what is in the pixels; options of `foveate.score`.
-* allocate: a map and a budget become exactly K cells; "auto" takes K from the map.
+* allocation: a map and a budget become exactly K cells; "auto" takes K from the map.
 * policies: which cells: TopK, Coverage, Proportional; whole numbers in proportion.
 * windows: budgets made of whole windows of cells.
-* regions: a map and a total become crops of 64 to 400 tokens each.
-* overlap: kept cells beside boxes that are known to be right.
+* crops: a map and a total become crops of 64 to 400 tokens each.
+* overlaps: kept cells beside boxes that are known to be right.
 * reading: which of the words that were read answer a question? reading_question: what it asks of them; reading_page:
   labels, neighbours and types of a page; fields: names of one thing on pages; answer_types: what looks like a date, an
   amount, an address; spelling: words that are alike.
 * passes: maps kept as planes for later questions.
-* cascade: the same cells with less scoring, coarse first; slower than scoring everything, kept because it was measured.
+* coarse_to_fine: the same cells with less scoring; slower than scoring everything, kept because it was measured.
 """
 
-from foveate.relevance.allocate import Allocation, allocate_map
-from foveate.relevance.cascade import cascade
+from foveate.relevance.allocation import Allocation, allocate_map
+from foveate.relevance.coarse_to_fine import cascade
+from foveate.relevance.crops import Regions, regions
 from foveate.relevance.fusion import Fusion, Linear, Participation, ScorerWeights, Tensions
-from foveate.relevance.overlap import Overlap, cells_of, overlap
+from foveate.relevance.overlaps import Overlap, cells_of, overlap
 from foveate.relevance.passes import add_dialogue, add_map, add_phrases, add_word_maps
 from foveate.relevance.policies import Coverage, Policy, Proportional, TopK
 from foveate.relevance.query import Query, channel_weights, noun_phrases, prepare
-from foveate.relevance.regions import Regions, regions
 from foveate.relevance.value import Relevance, Relevances
 
 __all__ = [

@@ -104,7 +104,7 @@ COLOURS: dict[str, tuple[tuple[float, float] | None, float, float, float]] = {
     "white": (None, 0.2, 0.75, 1.0),
     "grey": (None, 0.2, 0.2, 0.8),
 }
-COLOUR, MATERIAL = 0.7, 0.3  # how much of a map a wrong colour or material takes away (compose.py)
+COLOUR, MATERIAL = 0.7, 0.3  # how much of a map a wrong colour or material takes away (composition.py)
 MATERIALS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("wooden", "wood", "wicker", "bamboo", "straw"), ("brown", "orange", "yellow")),
     **dict.fromkeys(("metal", "metallic", "steel", "iron", "chrome", "concrete", "stone", "glass"), ("grey", "white")),
@@ -129,12 +129,12 @@ SPELLED = {"gray": "grey", "golden": "yellow", "silver": "grey", "violet": "purp
 SOFT_HUE, SOFT = 12.0, 0.1  # degrees, and share of saturation or value, over which membership falls from 1 to 0
 
 
-def cues(text: str, phrases: tuple[str, ...]) -> tuple[Cue, ...]:
+def find_cues(text: str, phrases: tuple[str, ...]) -> tuple[Cue, ...]:
     """The cues of a question: of its words outside quotes, and of colours before nouns in its phrases.
 
-    >>> cues("what does the sign say?", ("sign",))
+    >>> find_cues("what does the sign say?", ("sign",))
     (Cue(channel='text', rule='raise', weight=0.5, helps=True),)
-    >>> cues("the red car", ("red car",))
+    >>> find_cues("the red car", ("red car",))
     (Cue(channel='colour:red', rule='favour', weight=0.3, helps=True),)
     """
     said = _NAMES.sub(" ", re.sub(r"[\"“”][^\"“”]*[\"“”]", " ", text.lower()))

@@ -37,7 +37,7 @@ class Negatives:
         return texture.derive(("negatives", self, temperature), make)
 
     def against(self, texture: Texture, vector: Floats, calibration: Calibration) -> Floats:
-        """r of the formula in score.py for one text vector [D]: float32 [cells]."""
+        """r of the formula in scoring.py for one text vector [D]: float32 [cells]."""
         t = calibration.temperature
         like = self.vectors @ vector > calibration.synonym
         level, count = self.level(texture, t), len(self.vectors)

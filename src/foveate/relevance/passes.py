@@ -27,7 +27,7 @@ from foveate.relevance.cues import evidence_of
 from foveate.relevance.negatives import negatives_of
 from foveate.relevance.phrase import Phrase
 from foveate.relevance.query import Query, encode_phrase, prepare
-from foveate.relevance.score import score_maps
+from foveate.relevance.scoring import score_maps
 from foveate.relevance.value import Floats, Relevance
 from foveate.texture.texture import Texture
 

@@ -7,7 +7,7 @@
 `apportion` divides whole numbers in proportion to weights.
 
 All work on plain arrays and know nothing of floors, protected cells or transparency. Those arrive as scores
-(`allocate.py` makes them so): a score of +infinity is kept before all others, one of -infinity after all others. So
+(`allocation.py` makes them so): a score of +infinity is kept before all others, one of -infinity after all others. So
 every policy composes with every floor, and Coverage also looks for what differs from the cells that are kept anyway.
 
 Coverage is a greedy max-min choice (like DivPrune's, CVPR 2025) in which relevance takes part. Of the cells not yet

@@ -32,8 +32,8 @@ from foveate.core.errors import QueryError, QueryLanguageWarning
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import BUILT_IN
 from foveate.encoders.protocol import Encoder, encode_texts
-from foveate.relevance.compose import is_plain, words_of
-from foveate.relevance.cues import COLOUR_OF, COLOURS, SPELLED, Cue, cues
+from foveate.relevance.composition import is_plain, words_of
+from foveate.relevance.cues import COLOUR_OF, COLOURS, SPELLED, Cue, find_cues
 from foveate.relevance.language import other_language
 from foveate.relevance.phrase import Phrase, Place, Span, is_state, structure
 
@@ -145,7 +145,7 @@ class Query:
         vectors: unit text vectors, float32 [phrases, D].
         cues: channels that its words speak of (cues.py).
         groups, ignored, structure: as of Wording.
-        words: texts whose maps are composed into those of the phrases (compose.py); none where phrases are plain.
+        words: texts whose maps are composed into those of the phrases (composition.py); none where phrases are plain.
         word_vectors: their unit vectors, float32 [words, D].
     """
 
@@ -209,7 +209,7 @@ def channel_weights(question: str) -> ReadOnly[str, float]:
     {'text': 0.5}
     """
     check_text(question)
-    return ReadOnly({cue.channel: cue.weight for cue in cues(question, noun_phrases(question))})
+    return ReadOnly({cue.channel: cue.weight for cue in find_cues(question, noun_phrases(question))})
 
 
 def noun_phrases(text: str) -> tuple[str, ...]:
@@ -409,7 +409,7 @@ def _prepare(encoder: Encoder, text: str) -> Query:
         raise refused
     groups = tuple(tuple(p for p in group if p in readable) for group in wording.groups)
     read = tuple(s for phrase, s in zip(wording.phrases, wording.structure, strict=True) if phrase in readable)
-    said = cues(text, tuple(readable))
+    said = find_cues(text, tuple(readable))
     if not getattr(encoder, "reads_phrases", True):  # then colours are evidence of their own
         said = tuple(cue for cue in said if not cue.channel.startswith(COLOUR_OF))
     else:

@@ -15,7 +15,7 @@
     ingest.py       adding images                           engine.py    threads or Ray that work
     recovery.py     opening, mending after a crash          maintenance.py    verify, compact, merge
     reader.py       row -> texture                          texture.py   the texture that it gives
-    search.py       short lists, exact scores               ann.py       short lists by FAISS
+    hits.py         short lists, exact scores               ann.py       short lists by FAISS
     words.py        what is written, as bytes and text      writing.py   search by what is written
     shared_basis.py fit a basis that images share           basis_check.py   is it good?
     cache.py        textures in memory
@@ -24,8 +24,8 @@
 from foveate.store.ann import AnnReport as AnnReport
 from foveate.store.cache import CacheStatistics as CacheStatistics
 from foveate.store.cache import TextureCache as TextureCache
+from foveate.store.hits import Hit as Hit
 from foveate.store.ingest import Added as Added
 from foveate.store.ingest import EncodeBatch as EncodeBatch
 from foveate.store.ingest import Progress as Progress
-from foveate.store.search import Hit as Hit
 from foveate.store.store import Store as Store

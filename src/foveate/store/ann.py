@@ -47,10 +47,10 @@ from foveate.relevance.negatives import negatives_of
 from foveate.relevance.query import Query
 from foveate.store.disk import Disk, stamp
 from foveate.store.format import ANN_FILE
+from foveate.store.hits import Listed, short_list
 from foveate.store.index import damaged_index
 from foveate.store.reader import RETRIES, Reader, Vectors, log
 from foveate.store.recovery import Wanted, Writer, writing
-from foveate.store.search import Listed, short_list
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

@@ -38,7 +38,7 @@ from foveate.core.image import Picture, load_image
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.reading.protocol import WordReader
-from foveate.reading.read import ReadBy, choose_reader, find_reader, read_words
+from foveate.reading.readers import ReadBy, choose_reader, find_reader, read_words
 from foveate.reading.tesseract import TesseractReader
 from foveate.relevance.negatives import query_metric_of
 from foveate.store.disk import Disk

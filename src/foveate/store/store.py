@@ -16,22 +16,21 @@ from numpy.typing import NDArray
 from foveate.channels.build import ChannelSet, select_channels
 from foveate.core.errors import StoreDamagedError, StoreKeyError
 from foveate.encoders.protocol import Encoder
-from foveate.reading.read import ReadBy
+from foveate.reading.readers import ReadBy
 from foveate.relevance.negatives import negatives_of
-from foveate.relevance.score import score_maps
-from foveate.store import ingest, maintenance, recovery
-from foveate.store import search as searching
+from foveate.relevance.scoring import score_maps
+from foveate.store import hits, ingest, maintenance, recovery
 from foveate.store.ann import Ann, AnnReport, build
 from foveate.store.cache import CacheStatistics, TextureCache
 from foveate.store.disk import Disk, stamp
 from foveate.store.engine import Engine
 from foveate.store.format import FORMAT_FILE, HEX, Identity
+from foveate.store.hits import Hit
 from foveate.store.index import ImageRow, pack_name, unpack_name
 from foveate.store.ingest import Added, EncodeBatch, Progress
 from foveate.store.maintenance import Verified
 from foveate.store.reader import GoneError, Reader, log
 from foveate.store.recovery import Wanted, no_store, open_store
-from foveate.store.search import Hit
 from foveate.store.sources import PathLike
 from foveate.store.texture import StoredTexture
 from foveate.texture.basis import Basis
@@ -295,7 +294,7 @@ class Store:
             self._ann = Ann(reader)
         near = None if exact else self._ann.short_lists
         encoder = encoder or self._wanted.encoder
-        found = searching.search(reader, texts, k, rerank, encoder, self.__getitem__, near)
+        found = hits.search(reader, texts, k, rerank, encoder, self.__getitem__, near)
         return found[0] if isinstance(query, str) else found
 
     def score_all(
@@ -308,7 +307,7 @@ class Store:
         """
         texts = [query] if isinstance(query, str) else list(query)
         reader = self._open()
-        matched, queries = searching.prepare_all(reader, texts, encoder or self._wanted.encoder)
+        matched, queries = hits.prepare_all(reader, texts, encoder or self._wanted.encoder)
         negatives = negatives_of(matched) if matched.calibration.contrast > 0 else None
         for name, path in reader.list_names():
             try:

@@ -24,7 +24,7 @@ from foveate.core.errors import FoveateError, TextureFileError, TextureVersionEr
 from foveate.core.files import carries, check_target, write_whole
 from foveate.core.grid import Grid
 from foveate.core.layout import EVERY_NAME, FULL40, LATER, Channel, extra_channel, native_shape
-from foveate.reading.read import MOST
+from foveate.reading.readers import MOST
 from foveate.reading.words import LETTERS, Words
 from foveate.texture.basis import Basis
 

@@ -46,7 +46,7 @@ from foveate.core.layout import (
     native_shape,
 )
 from foveate.core.readonly import Frozen, ReadOnly
-from foveate.reading.read import ReadBy, read_words
+from foveate.reading.readers import ReadBy, read_words
 from foveate.reading.words import Words
 from foveate.texture import sampling
 from foveate.texture.basis import Basis

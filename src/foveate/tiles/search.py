@@ -46,7 +46,7 @@ from foveate.pipeline import encode, score
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.fusion import information
 from foveate.relevance.query import prepare
-from foveate.relevance.score import join_confidences
+from foveate.relevance.scoring import join_confidences
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.tiles.raster import Bytes, open_raster

@@ -27,7 +27,7 @@ from foveate.channels.change import CHANGED, measure_change
 from foveate.core.grid import Grid, reduce_plane, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.pipeline import allocate
-from foveate.relevance.allocate import Allocation, Budget, resolve_budget
+from foveate.relevance.allocation import Allocation, Budget, resolve_budget
 from foveate.relevance.policies import Policy
 from foveate.relevance.value import Relevance
 from foveate.video.flow import Floats, View, compare_views, is_inside, resize_flow, to_confidence, warp

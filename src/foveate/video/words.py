@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from foveate.core.errors import OptionError
 from foveate.core.readonly import Frozen
 from foveate.reading.protocol import WordReader
-from foveate.reading.read import read_words
+from foveate.reading.readers import read_words
 from foveate.reading.words import Word, Words
 from foveate.video.flow import Floats, Luma
 

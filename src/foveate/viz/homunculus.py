@@ -30,8 +30,8 @@ from foveate.core.errors import ImageTooLargeError
 from foveate.core.grid import Grid
 from foveate.core.image import check_rgb
 from foveate.core.readonly import Frozen
-from foveate.relevance.allocate import Allocation
-from foveate.relevance.regions import Regions
+from foveate.relevance.allocation import Allocation
+from foveate.relevance.crops import Regions
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float64]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from foveate.relevance.value import Relevance
-from foveate.video.step import Frame
+from foveate.video.state import Frame
 from foveate.viz.pictures import colour_heat, fit_text
 
 Bytes = NDArray[np.uint8]

@@ -18,14 +18,14 @@ from foveate.core.errors import StoreDamagedError, StoreKeyError
 from foveate.core.grid import resize_map
 from foveate.core.image import check_rgb
 from foveate.core.layout import FULL40, Channel, channel_named
-from foveate.relevance.allocate import Allocation
-from foveate.relevance.regions import Regions, nearest_total, regions
+from foveate.relevance.allocation import Allocation
+from foveate.relevance.crops import Regions, nearest_total, regions
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.viz.homunculus import redraw
 
 if TYPE_CHECKING:
-    from foveate.store.search import Hit
+    from foveate.store.hits import Hit
     from foveate.tiles.scene import Look
     from foveate.vlm.encoded import Answer
     from foveate.vlm.families.token_layout import TokenGrid

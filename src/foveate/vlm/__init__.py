@@ -2,7 +2,8 @@
 
     import foveate.vlm
 
-    vlm = foveate.vlm.attach(model, processor)                 # any supported stock model; nothing is patched
+    vlm = foveate.vlm.load("Qwen/Qwen2.5-VL-3B-Instruct")      # by name or folder
+    vlm = foveate.vlm.attach(model, processor)                 # or a stock model you have; nothing is patched
     encoded = vlm.see("photo.jpg")                             # the encoder runs once
     vlm.ask(encoded, "what does the sign say?", budget=128)    # select, generate; the next question selects again
     vlm.ask_many(encoded, questions, budget=[64, 128, "auto"]) # one ragged batch
@@ -15,8 +16,9 @@ room needs the extra `[vlm]` (transformers from 5.18 on). Begin with model.py; e
 * inputs/: from kept tokens to the tensors of a call: ids, positions, features.
 * encoded.py: the values EncodedImage, Prepared, Answer. tower.py: LLaVA's own vision tower as the encoder of textures.
 * chat.py: a dialogue, in which every round selects anew.
-* encode.py: images and videos -> EncodedImage. model.py: `see`, `prepare`, `ask`, `ask_many`, `chat`.
-* attach.py: which model is of which family. load.py: model and processor by name. lmms.py: the plug-in for lmms-eval.
+* images.py: images and videos -> EncodedImage. model.py: `see`, `prepare`, `ask`, `ask_many`, `chat`.
+* attachment.py: which model is of which family. loader.py: model and processor by name.
+* lmms.py: the plug-in for lmms-eval.
 * rows.py, projector.py: a texture in the place of the vision tower; how it is trained is in training/projector.
 """
 
@@ -25,11 +27,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from foveate.vlm.attach import FAMILIES, attach
+from foveate.vlm.attachment import FAMILIES, attach
 from foveate.vlm.chat import Chat, Turn
 from foveate.vlm.encoded import MODES, Answer, EncodedImage, Prepared
+from foveate.vlm.loader import load
 from foveate.vlm.model import VLM, QuestionWarning
-from foveate.vlm.select.choose import METHODS
+from foveate.vlm.select.methods import METHODS
 
 if TYPE_CHECKING:
     from foveate.vlm.projector import TextureProjector as TextureProjector
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
 _LATER = {"TextureProjector": "projector", "encode_texture": "projector", "TextureRows": "rows"}  # these need torch
 __all__ = [
     "FAMILIES", "METHODS", "MODES", "VLM", "Answer", "Chat", "EncodedImage", "Prepared", "QuestionWarning", "Turn",
-    "attach", *_LATER,
+    "attach", "load", *_LATER,
 ]  # fmt: skip
 
 

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import SceneError
+from foveate.relevance.crops import Regions
 from foveate.relevance.query import quoted
-from foveate.relevance.regions import Regions
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.families.family import Family, VisualFeatures
 from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.inputs.batch import encoder_outputs
-from foveate.vlm.select.choose import Choice
+from foveate.vlm.select.methods import Choice
 
 Mode = Literal["drop", "sparse", "weight", "crop"]
 MODES: tuple[Mode, ...] = get_args(Mode)

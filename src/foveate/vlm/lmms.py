@@ -37,9 +37,9 @@ from foveate.core.errors import BudgetError, ModelError, OptionError, PromptErro
 from foveate.core.image import Picture, load_image
 from foveate.vlm.chat import Chat
 from foveate.vlm.encoded import MODES, Answer, EncodedImage
-from foveate.vlm.load import load
+from foveate.vlm.loader import load
 from foveate.vlm.model import VLM
-from foveate.vlm.select.choose import METHODS
+from foveate.vlm.select.methods import METHODS
 
 NAME = "foveate"
 IMAGES = 16  # kept encoded; one of LLaVA-1.5-7B holds 576 x 4096 numbers and a texture
@@ -90,7 +90,7 @@ class Evaluated:
     """What lmms-eval's class of a model does, without its base class. Arguments come from --model_args.
 
     Args:
-        pretrained, dtype, device, encoder: as of `foveate.vlm.load.load`. Of several processes each takes its own GPU.
+        pretrained, dtype, device, encoder: as of `foveate.vlm.load`. Of several processes each takes its own GPU.
         budget: visual tokens of each image: a number, "auto", "all", or a share: "25%".
         method, mode, seed: as of `VLM.prepare`; mode=crop uses the chat template, not the task's layout of the prompt,
             and is not for tasks of several rounds.

@@ -32,17 +32,17 @@ from foveate.core.errors import BudgetError, OptionError, PromptError, QueryErro
 from foveate.core.image import ImageSource
 from foveate.core.readonly import ReadOnly
 from foveate.pipeline import score
-from foveate.relevance.allocate import BEST
+from foveate.relevance.allocation import BEST
 from foveate.relevance.fusion import Combining, Scoring, parse_options
 from foveate.relevance.policies import Policy
 from foveate.relevance.presets import PresetName, preset_of
-from foveate.relevance.score import given_relevance, score_nothing
+from foveate.relevance.scoring import given_relevance, score_nothing
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.chat import DECAY, HISTORY, LAYERS, Chat
-from foveate.vlm.encode import Attached, encode_images, encode_video
 from foveate.vlm.encoded import MODES, Answer, EncodedImage, Mode, Prepared, Selection
 from foveate.vlm.families.family import VisualFeatures
+from foveate.vlm.images import Attached, encode_images, encode_video
 from foveate.vlm.inputs.attention import read_attention
 from foveate.vlm.inputs.batch import (
     check_context,
@@ -60,8 +60,8 @@ from foveate.vlm.inputs.features import check_weights, pool, weights_from_map
 from foveate.vlm.inputs.prompt import check_question, prompt_ids, prompt_text
 from foveate.vlm.pages import Read
 from foveate.vlm.select.budgets import Budget, Window, count_tokens, resolve_window
-from foveate.vlm.select.choose import Candidates, Choice, Method, choose
 from foveate.vlm.select.crops import choose_crops, cut_relevance, cut_scoring, split_budget, write_words
+from foveate.vlm.select.methods import Candidates, Choice, Method, choose
 from foveate.vlm.select.words import choose_spread
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class VLM(Attached):
                 from a 64th to a quarter of them, by the map; the quarter where the thing is not detected. More than
                 there are is cut to all, with a warning.
             mode: "drop" after the encoder; "sparse" before it; "weight" keeps all tokens and scales their features.
-            method: how tokens are chosen (select/choose.py): "relevance", or a baseline.
+            method: how tokens are chosen (select/methods.py): "relevance", or a baseline.
             policy, floor, protected, window: as of `foveate.allocate`, for method "relevance". A quarter is spread
                 evenly by default, as questions are also about what is beside the thing they name; down to a tenth where
                 the answer was read. `protected` is a mask over the image. `window="auto"`: in mode "sparse", windows of

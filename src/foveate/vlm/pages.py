@@ -19,7 +19,7 @@ from foveate.channels.change import CHANGED, describe_cells, measure_change
 from foveate.core.errors import MissingExtraError, ModelFilesError, OptionError, ReadingWarning
 from foveate.reading.pdf import PdfPage
 from foveate.reading.protocol import WordReader
-from foveate.reading.read import ReadBy, can_read, choose_reader
+from foveate.reading.readers import ReadBy, can_read, choose_reader
 from foveate.relevance.written import page_of
 from foveate.texture.texture import Texture
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from foveate.cli.evaluate.agreement import SEED
-from foveate.relevance.allocate import Allocation
+from foveate.relevance.allocation import Allocation
 from foveate.viz.pictures import Tile, arrange, draw_boxes, draw_heat, draw_kept, scale_to
 
 CASES, TILE, OUTLINE = 7, 240, (64, 255, 96)  # pictures of each kind, their long side, the colour of masks

@@ -241,7 +241,7 @@ def evaluate_vlm(
     from foveate.cli.evaluate.search import choose_images
     from foveate.cli.evaluate.vlm import make_plan
     from foveate.core.image import load_image
-    from foveate.vlm.load import load
+    from foveate.vlm.loader import load
 
     plan = make_plan(budgets, modes, batch, new, repeats, read)
     pictures = [load_image(source.path) for source in choose_images(data, limit)]

@@ -49,9 +49,9 @@ from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import allocate, encode, score
-from foveate.relevance.allocate import Allocation, allocate_map, even_order
+from foveate.relevance.allocation import Allocation, allocate_map, even_order
 from foveate.relevance.confidence import DETECTED
-from foveate.relevance.overlap import cells_of, overlap
+from foveate.relevance.overlaps import cells_of, overlap
 from foveate.relevance.query import prepare
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture

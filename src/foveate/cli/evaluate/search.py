@@ -40,16 +40,16 @@ from foveate.encoders.protocol import Encoder
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.negatives import negatives_of, nouns, query_metric_of
 from foveate.relevance.query import Query, prepare
-from foveate.relevance.score import peak_confidences
+from foveate.relevance.scoring import peak_confidences
 from foveate.store import Store
 from foveate.store.ann import Ann
 from foveate.store.disk import Disk
 from foveate.store.format import FLAT, Draft, Identity, Name, Space, sha256
+from foveate.store.hits import combine_peaks, reranked, short_list
 from foveate.store.ingest import OWN_RANK, SHARD_IMAGES, VECTORS
 from foveate.store.reader import Reader, Vectors
 from foveate.store.record import farthest, record_of
 from foveate.store.recovery import Wanted, writing
-from foveate.store.search import combine_peaks, reranked, short_list
 from foveate.store.shared_basis import SPACE_RANK, fit_space
 from foveate.store.sources import BAD, PathLike, Source, encode_bytes, explain, find_sources, read
 from foveate.texture.basis import Basis

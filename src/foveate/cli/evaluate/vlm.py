@@ -32,7 +32,7 @@ from foveate.core.image import Picture
 from foveate.relevance.negatives import nouns
 from foveate.vlm.encoded import EncodedImage, Mode, Prepared
 from foveate.vlm.inputs.prompt import adds_special_tokens, prompt_text
-from foveate.vlm.load import libraries
+from foveate.vlm.loader import libraries
 from foveate.vlm.model import VLM
 
 COLUMNS = (

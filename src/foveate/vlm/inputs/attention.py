@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from foveate.core.grid import Grid
 from foveate.vlm.families.token_layout import TokenLayout, spread
-from foveate.vlm.select.choose import Choice
+from foveate.vlm.select.methods import Choice
 
 Floats = NDArray[np.float32]
 

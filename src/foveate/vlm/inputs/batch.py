@@ -20,7 +20,7 @@ from foveate.core.errors import BudgetError, OptionError, PromptError
 from foveate.relevance.fusion import Combining
 from foveate.vlm.families.family import Family, VisualFeatures, concatenate
 from foveate.vlm.families.token_layout import TokenLayout
-from foveate.vlm.select.choose import Choice
+from foveate.vlm.select.methods import Choice
 
 if TYPE_CHECKING:
     import torch

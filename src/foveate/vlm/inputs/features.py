@@ -12,7 +12,7 @@ from foveate.relevance.confidence import DETECTED
 from foveate.relevance.value import Relevance
 from foveate.vlm.families.family import VisualFeatures
 from foveate.vlm.families.token_layout import TokenLayout, project
-from foveate.vlm.select.choose import Choice
+from foveate.vlm.select.methods import Choice
 
 if TYPE_CHECKING:
     import torch

@@ -23,7 +23,7 @@ from foveate.core.checks import check_int
 from foveate.core.errors import BudgetError, BudgetWarning, OptionError
 from foveate.core.readonly import ReadOnly
 from foveate.pipeline import allocate
-from foveate.relevance.allocate import Allocation, auto_budget, nearest_budget
+from foveate.relevance.allocation import Allocation, auto_budget, nearest_budget
 from foveate.relevance.policies import Policy
 from foveate.relevance.value import Relevance
 from foveate.relevance.windows import cut_windows

@@ -16,11 +16,11 @@ import numpy as np
 from foveate.core.checks import check_int
 from foveate.core.errors import BudgetError
 from foveate.reading.words import Word, Words
+from foveate.relevance.crops import Regions, regions
 from foveate.relevance.cues import plane_of
 from foveate.relevance.fusion import parse_options
 from foveate.relevance.presets import preset_of
-from foveate.relevance.regions import Regions, regions
-from foveate.relevance.score import given_relevance
+from foveate.relevance.scoring import given_relevance
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenGrid, project

@@ -32,9 +32,9 @@ from foveate.core.checks import check_array
 from foveate.core.grid import check_grid, resize_map
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
-from foveate.relevance.compose import compose
+from foveate.relevance.composition import compose
 from foveate.relevance.confidence import peak
-from foveate.relevance.cues import cues, evidence_of
+from foveate.relevance.cues import evidence_of, find_cues
 from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine
 from foveate.relevance.negatives import Negatives
 from foveate.relevance.query import Query
@@ -107,7 +107,7 @@ def score_nothing(texture: Texture, text: str, options: ScoreOptions = DEFAULTS)
     nothing = replace(empty_relevance(texture, text), preset=options.preset)
     reading = read_map(texture, text, {}) if options.reading and asks_for_words(text) else None
     reasons, weights = dict(nothing.reasons), dict[str, float]()
-    final = combine(texture, cues(text, ()) if reading is None else (), reasons, weights, options, reading)
+    final = combine(texture, find_cues(text, ()) if reading is None else (), reasons, weights, options, reading)
     if nothing.valid is not None:
         final = np.minimum(final, nothing.valid)
     entered = reasons.keys() - {"participation", "segment"}

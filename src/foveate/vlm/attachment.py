@@ -50,7 +50,7 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
         raise ModelError(
             f"a model given by its name, {str(model)!r}",
             expected="a model that was loaded, and its processor",
-            fix=f"use foveate.vlm.load: from foveate.vlm.load import load; vlm = load({str(model)!r})",
+            fix=f"foveate.vlm.load({str(model)!r}) takes a name or a folder",
         )
     kind = type(model).__name__
     adapter = FAMILIES.get(kind) if family is None else family

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from foveate.channels.change import CHANGED, describe_cells, measure_change
 from foveate.core.checks import check_choice
 from foveate.pipeline import allocate
-from foveate.relevance.allocate import ABSENT_FLOOR, BEST, Allocation, even_order
+from foveate.relevance.allocation import ABSENT_FLOOR, BEST, Allocation, even_order
 from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, apportion, top_cells
 from foveate.relevance.value import Relevance
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, project, project_mask

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from foveate.core.checks import check_number, check_type
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid, resize_map
-from foveate.relevance.allocate import Allocation, check_budget
+from foveate.relevance.allocation import Allocation, check_budget
 from foveate.relevance.policies import top_cells
 from foveate.relevance.query import Query
 from foveate.texture.texture import Texture

@@ -38,7 +38,7 @@ from foveate.reading.words import Word
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.negatives import negatives_of
 from foveate.relevance.query import Query, check_text, prepare
-from foveate.relevance.score import peak_confidences
+from foveate.relevance.scoring import peak_confidences
 from foveate.relevance.value import Relevance
 from foveate.store.format import Space
 from foveate.store.reader import RETRIES, Reader, Vectors, log
@@ -77,7 +77,7 @@ class Hit:
     """An image that was found.
 
     Attributes:
-        path: where its file was. name: its key in the store. score: in [0, 1], see search.py.
+        path: where its file was. name: its key in the store. score: in [0, 1], see hits.py.
     """
 
     path: str

@@ -1,6 +1,6 @@
 """A model and its processor by name or folder, attached: for the command, the examples and the lmms-eval plug-in.
 
-    vlm = foveate.vlm.load.load("Qwen/Qwen2.5-VL-3B-Instruct", dtype="bfloat16")
+    vlm = foveate.vlm.load("Qwen/Qwen2.5-VL-3B-Instruct", dtype="bfloat16")
 
 * A checkpoint is data: safetensors only, its code never runs, missing weights are an error.
 * What cannot be used is refused before its weights are read: first by the model type, then by the processor.
@@ -25,7 +25,7 @@ from foveate.encoders.checkpoint import (
     hide_progress,
 )
 from foveate.encoders.protocol import Encoder
-from foveate.vlm.attach import FAMILIES, attach
+from foveate.vlm.attachment import FAMILIES, attach
 from foveate.vlm.model import VLM
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")

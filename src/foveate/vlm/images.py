@@ -30,8 +30,8 @@ from foveate.reading.pdf import PdfPage
 from foveate.relevance.presets import PresetName, find_preset, remember_preset
 from foveate.texture.texture import Texture
 from foveate.video.decode import VideoClip
-from foveate.video.pick import measure_rate, pick
-from foveate.video.step import Frame
+from foveate.video.sampling import measure_rate, pick
+from foveate.video.state import Frame
 from foveate.vlm.encoded import EncodedImage, Mode
 from foveate.vlm.families.family import Family, Indices, VisualFeatures
 from foveate.vlm.families.token_layout import TokenLayout

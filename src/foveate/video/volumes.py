@@ -28,7 +28,7 @@ from foveate.encoders.protocol import Encoder
 from foveate.relevance.negatives import query_metric_of
 from foveate.texture.basis import DEFAULT_RANK, Basis, compress, inward
 from foveate.texture.texture import Texture
-from foveate.video.step import Frame
+from foveate.video.state import Frame
 
 Floats = NDArray[np.float32]
 FITTED = 20_000  # cells that a shared basis is fitted to, evenly over all frames

@@ -24,15 +24,15 @@ from foveate.core.errors import BudgetError, ChannelError, OptionError, QueryErr
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
-from foveate.reading.read import ReadBy, choose_reader
-from foveate.relevance.allocate import BEST, Budget, check_floor
+from foveate.reading.readers import ReadBy, choose_reader
+from foveate.relevance.allocation import BEST, Budget, check_floor
 from foveate.relevance.policies import Policy
 from foveate.relevance.presets import PresetName, fill, find_preset
 from foveate.relevance.query import prepare
 from foveate.video.decode import ClipSource, VideoClip, open_clip
 from foveate.video.flow import Dis, FlowModel
 from foveate.video.refresh import Refresh
-from foveate.video.step import (
+from foveate.video.state import (
     BLEND,
     FRESH,
     HYSTERESIS,

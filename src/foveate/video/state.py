@@ -31,7 +31,7 @@ from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
 from foveate.pipeline import build_texture, score
 from foveate.reading.protocol import WordReader
 from foveate.reading.words import Words
-from foveate.relevance.allocate import BEST, Allocation, Budget
+from foveate.relevance.allocation import BEST, Allocation, Budget
 from foveate.relevance.negatives import query_metric_of
 from foveate.relevance.policies import Policy
 from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
@@ -52,7 +52,7 @@ from foveate.video.flow import (
     resize_flow,
     warp,
 )
-from foveate.video.propagate import Field, Layer, blend_layers, make_layer, propagate, widen
+from foveate.video.propagation import Field, Layer, blend_layers, make_layer, propagate, widen
 from foveate.video.refresh import Reason, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells
 from foveate.video.temporal import (
     Motion,
