@@ -21,18 +21,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.checks import check_array, check_int, check_number
+from foveate.core.display import Drawable
 from foveate.core.errors import BudgetError, OptionError
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.relevance.policies import Policy, TopK, top_cells
 from foveate.relevance.value import Found, Relevance
 from foveate.relevance.windows import Windows, cut_windows
+from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
@@ -47,7 +49,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
-class Allocation(Frozen):
+class Allocation(Frozen, Drawable):
     """The kept cells.
 
     Attributes:
@@ -57,6 +59,7 @@ class Allocation(Frozen):
         reasons: what entered the score, by name, at each kept cell: float32 [K] each. "protected" and "floor" are 1
             where a cell, or its window, was kept for that and not for its score; they are there if they were asked for.
         words: words of the image that the question found, the best first.
+        texture: the texture that was asked, to draw the cells over, as `Relevance.texture`.
     """
 
     indices: Indices
@@ -64,6 +67,10 @@ class Allocation(Frozen):
     grid: Grid
     reasons: Mapping[str, Floats] = field(default_factory=lambda: ReadOnly({}))
     words: tuple[Found, ...] = ()
+    texture: Texture | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "texture": None}  # the pixels stay where they are
 
     def __repr__(self) -> str:
         return f"Allocation({len(self)} of {self.grid.count} cells, {self.grid.h} x {self.grid.w})"
@@ -133,7 +140,8 @@ def allocate_relevance(
     )
     reasons = {name: plane.ravel()[kept.indices] for name, plane in relevance.reasons.items()}
     scores = relevance.map.ravel()[kept.indices]
-    return Allocation(kept.indices, scores, grid, ReadOnly({**reasons, **kept.reasons}), relevance.words)
+    every = ReadOnly({**reasons, **kept.reasons})
+    return Allocation(kept.indices, scores, grid, every, relevance.words, relevance.texture)
 
 
 def allocate_map(

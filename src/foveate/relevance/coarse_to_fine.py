@@ -90,7 +90,7 @@ def cascade(texture: Texture, query: Query, budget: int, *, slack: float = 2.0) 
     looked = np.zeros(grid.count, bool)
     looked[candidates] = True
     looked.setflags(write=False)
-    kept = Allocation(candidates[picked], np.asarray(scores[picked], np.float32), grid)
+    kept = Allocation(candidates[picked], np.asarray(scores[picked], np.float32), grid, texture=texture)
     return Cascade(kept, looked.reshape(grid.shape), (len(table.counts), int(alive.sum()), len(chosen)))
 
 

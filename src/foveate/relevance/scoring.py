@@ -155,6 +155,7 @@ def _of_texture(texture: Texture) -> dict[str, Any]:
         "valid": None if valid is None else valid.reshape(shape),
         "grid": texture.grid,
         "features": texture.coordinates().reshape(*shape, -1),
+        "texture": texture,
     }
 
 

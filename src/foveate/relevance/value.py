@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.display import Drawable
 from foveate.core.grid import Grid, check_grid, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.query import quoted
+from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
 
@@ -34,7 +36,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Relevance(Frozen):
+class Relevance(Frozen, Drawable):
     """Where a question looks.
 
     Attributes:
@@ -58,6 +60,8 @@ class Relevance(Frozen):
         weights: how much each channel counted that the question's words speak of or that was given by hand, in (0, 1],
             by its name in `reasons`. Few, and none of a plain question.
         preset: name of the preset that the question went by, whose budget rule `allocate` takes; None for none.
+        texture: the texture that was asked, to draw the map over; it lives as long as this does
+            (`dataclasses.replace(relevance, texture=None)` lets it go). None after pickling, and of one made by hand.
     """
 
     query: str
@@ -76,6 +80,10 @@ class Relevance(Frozen):
     words: tuple[Found, ...] = ()
     weights: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
     preset: str | None = None
+    texture: Texture | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "texture": None}  # the pixels stay where they are
 
     def __repr__(self) -> str:
         found = "detected" if self.detected else "not detected"
@@ -116,7 +124,7 @@ class Relevance(Frozen):
 
 
 @dataclass(frozen=True, eq=False)
-class Relevances(Sequence[Relevance]):
+class Relevances(Sequence[Relevance], Drawable):
     """Several questions on one texture, in the order asked: a sequence of Relevance with stacked arrays.
 
     Attributes:

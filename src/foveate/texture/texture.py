@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from foveate.core.checks import check_array, check_choice, check_int, check_type
+from foveate.core.display import Drawable
 from foveate.core.errors import ChannelError, OptionError, UnbuiltChannelWarning
 from foveate.core.grid import Boundary, Grid, check_grid, reduce_plane, resize_map
 from foveate.core.image import shrink
@@ -73,7 +74,7 @@ class EncoderStamp:
 
 
 @dataclass(frozen=True, eq=False)
-class Texture(Frozen):
+class Texture(Frozen, Drawable):
     """An encoded image. Make one with `foveate.encode`, or read one with `Texture.load`.
 
     Attributes:

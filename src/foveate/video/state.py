@@ -443,7 +443,7 @@ def _answer(
     if prior is not None and not (texture.has(prior) and texture.channel(prior).any()):
         scoring["prior"] = None  # the first frame has none before it, and nobody looked yet
     look_now = describe_cells(state.view.rgb, grid)
-    kept, new, answers = [], [], []
+    found, kept, new, answers = [], [], [], []
     for query in given.queries:
         relevance, earlier = score(texture, query, **scoring), old.get(query)
         kept_before = None
@@ -455,14 +455,16 @@ def _answer(
         send, sent = select_changed(look_now, chosen.indices, before_sent, settings.changed)
         kept.append(chosen)
         new.append(send)
-        answers.append(PastAnswer(query, relevance, chosen.mask, sent))
+        past = replace(relevance, texture=None)  # the state keeps no pixels
+        answers.append(PastAnswer(query, past, chosen.mask, sent))
+        found.append(relevance)
     if kept:
         fixation = update_fixation(fixation, np.any([one.mask for one in kept], 0))
     after = replace(state, answers=tuple(answers), fixation=fixation, gaze=gaze, time=given.time)
     frame = Frame(
         index=0,
         time=0.0,
-        relevance=Relevances(tuple(one.relevance for one in answers)),
+        relevance=Relevances(tuple(found)),
         kept=tuple(kept),
         kept_new=tuple(new),
         reason=reason,

@@ -2,6 +2,7 @@
 
     pictures.py    photographs with heat and kept cells; pages of them for a question, a model's answer, a large image,
                    a texture's channels, a search
+    values.py      what `value.show()` draws
     homunculus.py  the image redrawn with area in proportion to tokens
     overlay.py     a frame of a clip, with what has happened so far
     basis_page.py  what the check of a basis found, as a page of HTML
@@ -24,6 +25,7 @@ from foveate.viz.pictures import (
     draw_regions,
     draw_scene,
 )
+from foveate.viz.values import picture_of
 
 __all__ = [
     "PICTURES",
@@ -41,5 +43,6 @@ __all__ = [
     "draw_question",
     "draw_regions",
     "draw_scene",
+    "picture_of",
     "redraw",
 ]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -130,7 +131,7 @@ def allocate_windows_first(
             plane = np.zeros(relevance.grid.count, np.float32)
             plane[kept.indices] = kept.reasons[name]
             reasons[name] = plane[filled.indices]
-    return Allocation(filled.indices, filled.scores, filled.grid, ReadOnly(reasons))
+    return replace(filled, reasons=ReadOnly(reasons))
 
 
 def _keep_fitting(

@@ -160,7 +160,9 @@ def _by_relevance(image: Candidates, budget: int, policy: Policy, new: Sequence[
     kept = []
     for grid, relevance, count in zip(image.layout.grids, maps, _shares(image, maps, budget), strict=True):
         if not count:
-            kept.append(Allocation(np.empty(0, np.int64), np.empty(0, np.float32), grid.grid))
+            kept.append(
+                Allocation(np.empty(0, np.int64), np.empty(0, np.float32), grid.grid, texture=relevance.texture)
+            )
             continue
         how: dict[str, Any] = {
             "policy": policy,
@@ -293,7 +295,7 @@ def _split(grids: Sequence[TokenGrid], at: Indices) -> list[Indices]:
 
 def _choice(image: Candidates, at: Sequence[Indices]) -> Choice:
     kept = tuple(
-        Allocation(indices, relevance.map.ravel()[indices], relevance.grid)
+        Allocation(indices, relevance.map.ravel()[indices], relevance.grid, texture=relevance.texture)
         for indices, relevance in zip(at, image.on_grids(), strict=True)
     )
     return Choice(kept, image.layout.rows(at))

@@ -1,0 +1,147 @@
+"""Values that show themselves: in a notebook, on a desktop, in a file.
+
+How a value looks is drawn by `foveate.viz`, the room above everything that it draws. A value loads that room by its
+name, and only when somebody looks: this is the one step upwards of the house (docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foveate.core.errors import OptionError, OutputError
+from foveate.core.files import write_whole
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# How a picture is written, by the end of a file's name: Pillow's name of the format, and its options.
+FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
+    ".png": ("PNG", {}),
+    ".jpg": ("JPEG", {"quality": 95, "subsampling": 0}),
+    ".jpeg": ("JPEG", {"quality": 95, "subsampling": 0}),
+    ".webp": ("WEBP", {"quality": 95}),
+    ".tif": ("TIFF", {"compression": "tiff_lzw"}),
+    ".tiff": ("TIFF", {"compression": "tiff_lzw"}),
+    ".pdf": ("PDF", {}),
+}
+
+
+class Drawable:
+    """A value that has a picture. What a picture shows, and its options, `foveate.viz.picture_of` documents."""
+
+    __slots__ = ()
+
+    def picture(self, **how: Any) -> Image.Image:
+        """The value as a picture, RGB.
+
+        Args:
+            how: options of the picture; those of `foveate.viz.picture_of` for a value of this kind.
+        """
+        drawn: Image.Image = importlib.import_module("foveate.viz").picture_of(self, **how)
+        return drawn
+
+    def show(self, **how: Any) -> None:
+        """Show the picture: in a notebook below the cell, on a desktop in the system's viewer.
+
+        Where there is neither (a server, a container), it is written as a PNG into the current folder, under a name
+        that is free, and the path is printed.
+
+        Args:
+            how: as for `picture`.
+
+        Raises OutputError where it can neither be shown nor written.
+        """
+        drawn = self.picture(**how)
+        if in_notebook():
+            importlib.import_module("IPython.display").display(drawn)
+        elif not (has_desktop() and open_viewer(drawn)):
+            name = type(self).__name__.lower()
+            path = free_path(Path(f"{name}.png"))
+            write_whole(path, encode_picture(drawn, path))
+            print(f"no desktop here: the picture is in {path.resolve()}")
+
+    def save_image(self, path: str | os.PathLike[str], **how: Any) -> None:
+        """Write the picture: all of it or nothing. A file that is there is replaced.
+
+        Args:
+            path: its end says the format: .png, .jpg, .webp, .tif or .pdf.
+            how: as for `picture`.
+
+        Raises:
+            OptionError: no such format. OutputError: a folder, a folder that is not there, or nothing can be written.
+        """
+        target = check_picture_path(path)
+        write_whole(target, encode_picture(self.picture(**how), target))
+
+    def _repr_png_(self) -> bytes:
+        """What a notebook shows of a value at the end of a cell."""
+        return encode_picture(self.picture(), Path("picture.png"))
+
+
+def check_picture_path(path: str | os.PathLike[str]) -> Path:
+    """A path whose end names a format, in a folder that is there. Raises OptionError or OutputError."""
+    try:
+        target = Path(path)
+    except TypeError:
+        raise OptionError(
+            f"path={path!r}, of type {type(path).__name__}", expected="the name of a file", fix='pass "picture.png"'
+        ) from None
+    expected = "a name that ends in " + ", ".join(FORMATS)
+    if target.is_dir():
+        raise OutputError(f"'{target}' is a folder", expected=expected, fix=f"pass '{target / 'picture.png'}'")
+    if target.suffix.lower() not in FORMATS:
+        raise OptionError(
+            f"a picture named '{target.name}'", expected=expected, fix=f"pass '{target.with_suffix('.png')}'"
+        )
+    if not target.parent.is_dir():
+        raise OutputError(
+            f"there is no folder '{target.parent}' for '{target.name}'",
+            expected="a folder that is there",
+            fix="make it first, or choose another",
+        )
+    return target
+
+
+def encode_picture(picture: Image.Image, path: Path) -> bytes:
+    """The bytes of a picture in the format that the end of a path names."""
+    kind, options = FORMATS[path.suffix.lower()]
+    content = io.BytesIO()
+    picture.convert("RGB").save(content, kind, **options)
+    return content.getvalue()
+
+
+def free_path(path: Path) -> Path:
+    """The path, or the first of `name-2.png`, `name-3.png`, ... that is not there."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_stem(f"{path.stem}-{number}")
+    return free
+
+
+def in_notebook() -> bool:
+    """Whether this runs in a notebook's kernel, and not in a terminal or a script."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+def has_desktop() -> bool:
+    """Whether windows can be opened here that the person at the keyboard sees."""
+    if sys.platform in ("win32", "darwin"):
+        return "SSH_CONNECTION" not in os.environ
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def open_viewer(picture: Image.Image) -> bool:
+    """Open the picture in the system's viewer; whether there is one."""
+    from PIL import ImageShow
+
+    with contextlib.suppress(OSError):
+        return bool(ImageShow.show(picture))
+    return False

@@ -1,0 +1,147 @@
+"""Values show themselves: in a notebook, on a desktop, in a file, and without the photograph."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageShow
+
+import foveate
+from foveate import Allocation, Relevance, Relevances, Texture
+from foveate.core import display
+from foveate.core.display import FORMATS, Drawable, free_path
+from foveate.core.errors import FoveateError, OptionError, OutputError
+
+
+@pytest.fixture(scope="module")
+def values(texture: Texture) -> dict[str, Drawable]:
+    relevance = foveate.score(texture, "a child")
+    several = foveate.score(texture, ["a child", "broccoli"])
+    return {"texture": texture, "one": relevance, "several": several, "kept": foveate.allocate(relevance, 200)}
+
+
+def test_every_value_has_a_picture(values: dict[str, Drawable]) -> None:
+    for value in values.values():
+        picture = value.picture()
+        assert (picture.mode, min(picture.size) > 100) == ("RGB", True)
+        with Image.open(io.BytesIO(value._repr_png_())) as shown:
+            assert (shown.format, shown.size) == ("PNG", picture.size)
+    assert values["several"].picture().size[0] > values["one"].picture().size[0]  # a panel a question
+
+
+@pytest.mark.parametrize("suffix", [*FORMATS, ".PNG"])
+def test_the_end_of_a_name_says_the_format(values: dict[str, Drawable], tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a picture{suffix}"
+    values["one"].save_image(path)
+    if suffix == ".pdf":
+        assert path.read_bytes().startswith(b"%PDF")
+    else:
+        with Image.open(path) as written:
+            assert written.format == FORMATS[suffix.lower()][0]
+            assert written.size == values["one"].picture().size
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("", OutputError),
+        ("folder", OutputError),
+        ("folder.png", OutputError),
+        ("missing/picture.png", OutputError),
+        ("picture", OptionError),
+        ("picture.gif", OptionError),
+        ("pic\0ture.png", OutputError),
+    ],
+)
+def test_a_bad_path_changes_nothing(
+    values: dict[str, Drawable], tmp_path: Path, name: str, error: type[FoveateError]
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.png").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(error, match="fix: "):
+        values["one"].save_image(tmp_path / name)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_path_of_another_type(values: dict[str, Drawable]) -> None:
+    with pytest.raises(OptionError, match="of type int"):
+        values["one"].save_image(3)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without a screen; the current folder."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_server_gets_a_file_under_a_free_name(
+    values: dict[str, Drawable], server: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(3):
+        values["one"].show()
+    assert {path.name for path in server.iterdir()} == {"relevance.png", "relevance-2.png", "relevance-3.png"}
+    assert str(server / "relevance-3.png") in capsys.readouterr().out
+    assert free_path(server / "other.png") == server / "other.png"
+
+
+def test_a_desktop_opens_its_viewer(
+    values: dict[str, Drawable], server: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[Image.Image] = []
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr(ImageShow, "show", lambda picture: seen.append(picture) or True)
+    values["kept"].show()
+    assert len(seen) == 1
+    assert not list(server.iterdir())
+    monkeypatch.setattr(ImageShow, "show", lambda _: False)  # no viewer is installed
+    values["kept"].show()
+    assert "allocation.png" in capsys.readouterr().out
+
+
+def test_a_notebook_displays(values: dict[str, Drawable], server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    shell = SimpleNamespace(kernel=object())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=shown.append))
+    values["texture"].show()
+    assert isinstance(shown[0], Image.Image)
+    assert not list(server.iterdir())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    assert not display.in_notebook()
+
+
+def test_a_value_keeps_its_texture_and_pickles_without_it(texture: Texture, values: dict[str, Any]) -> None:
+    one: Relevance = values["one"]
+    kept: Allocation = values["kept"]
+    several: Relevances = values["several"]
+    assert one.texture is kept.texture is several[1].texture is texture
+    assert one.on(foveate.Grid(10, 12, texture.grid.height, texture.grid.width)).texture is texture
+    assert foveate.score(texture, "a dog", prior=one).texture is texture
+    for value in (one, kept):
+        again = pickle.loads(pickle.dumps(value))
+        assert again.texture is None
+        assert value.texture is texture
+        assert len(pickle.dumps(value)) < texture.pixel.nbytes
+        assert min(again.picture().size) > 100  # the map, or the cells, alone
+    assert pickle.loads(pickle.dumps(several))[0].texture is None
+    assert copy.copy(one).map is one.map
+    assert np.array_equal(copy.deepcopy(kept).indices, kept.indices)
+
+
+def test_what_is_no_value_has_no_picture() -> None:
+    with pytest.raises(OptionError, match="a picture of str"):
+        foveate.viz.picture_of("photo.jpg")
