@@ -11,9 +11,12 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from foveate.cli.main import app
+from foveate.encoders import load_encoder
 
 ROOT = Path(__file__).parent.parent
-COMMANDS, INSTALL = ((ROOT / "docs" / name).read_text("utf-8") for name in ("commands.md", "install.md"))
+COMMANDS, INSTALL, ENCODERS = (
+    (ROOT / "docs" / name).read_text("utf-8") for name in ("commands.md", "install.md", "which_encoder.md")
+)
 
 
 def test_every_command_has_its_row() -> None:
@@ -37,3 +40,12 @@ def test_every_extra_has_its_row() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     named = set(re.findall(r"^\| `(\w+)` \|", INSTALL, re.M))
     assert named == {name for name in extras if not name.startswith(("test", "docs"))}
+
+
+def test_every_name_of_nano_is_listed_once() -> None:
+    space = load_encoder("nano").space  # type: ignore[attr-defined]
+    listed = ENCODERS.split("## What nano knows")[1].split("## ")[0]
+    groups = re.findall(r"^\*\*[^*]+\*\*[^:]*: (.+?)\.$", listed, re.M | re.S)
+    named = [name for group in groups for name in re.sub(r"\s+", " ", group).split(", ")]
+    assert sorted(named) == sorted(space.names)
+    assert f"{len(space.names)} names, and {len(space.words):,} words" in ENCODERS
