@@ -7,16 +7,23 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 OLDEST := $(shell sed -n 's/^OLDEST = "\([0-9.]*\)".*/\1/p' src/foveate/vlm/*.py)
 OLDEST_TESTS = tests/test_vlm*.py tests/test_projector.py tests/test_masks.py
 SLOW = vlm or ray or crash or video or slow
+WORKERS = 2
 
-.PHONY: demo test test-fast test-oldest check lint clean
+.PHONY: demo test suite beside test-fast test-oldest check style types lint clean
 
 demo: .venv/base
 	@$(BIN)/foveate demo --out demo
 
 # Everything, with every extra installed: a test that would be skipped for a missing one fails the run.
-test: .venv/test check
+# mypy and the oldest transformers go in a process of their own beside the two of the tests: no core waits.
+test: .venv/test style
+	@$(MAKE) --no-print-directory -j2 suite beside
+
+suite: .venv/test
 	FOVEATE_TESTS=all $(BIN)/python -m pytest -n 2 --dist loadfile
-	@$(MAKE) --no-print-directory test-oldest
+
+beside: .venv/test
+	@$(MAKE) --no-print-directory types test-oldest WORKERS=0 > .venv/beside.log 2>&1; code=$$?; cat .venv/beside.log; exit $$code
 
 # The base installation's tests, under a minute.
 test-fast: .venv/fast
@@ -24,13 +31,17 @@ test-fast: .venv/fast
 
 test-oldest: .venv/transformers-$(OLDEST)
 	@test ! -d $< || FOVEATE_TESTS=all FOVEATE_TRANSFORMERS=$(OLDEST) PYTHONPATH=$<$${PYTHONPATH:+:$$PYTHONPATH} \
-		$(BIN)/python -m pytest -n 2 --dist loadfile $(OLDEST_TESTS)
+		$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(OLDEST_TESTS)
 
-check: .venv/test
+check: style types
+
+style: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+types: .venv/test
+	$(BIN)/mypy
 
 lint: .venv/test
 	$(BIN)/ruff check --fix .
