@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import PHOTO, Image, Repeats, crop_square, show, time_calls, time_row
+from benchmarks.common import KEPT, PHOTO, Image, Repeats, crop_square, show, time_calls, time_row
 from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import segment_image
 from foveate.channels.text import find_text_regions
@@ -23,7 +23,7 @@ from foveate.core.errors import MissingExtraError
 from foveate.core.layout import CHANNELS
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode, score
-from foveate.relevance.allocation import DEFAULT_BUDGET, allocate_map
+from foveate.relevance.allocation import allocate_map
 from foveate.relevance.coarse_to_fine import cascade
 from foveate.relevance.fusion import information, perspective
 from foveate.relevance.policies import Coverage, Proportional
@@ -69,12 +69,12 @@ def measure(image: Path, repeats: int) -> dict[str, Any]:
         ms("information and perspective, once a texture", lambda: _scorers(_bare(texture))),
         ms("a question, three scorers, 4096 cells", lambda: score(texture, "a dog", fusion="part28"), 0.5),
         ms("a question alone", lambda: score(texture, "a dog")),
-        ms("cascade to 273 of 4096 cells", lambda: cascade(texture, query, DEFAULT_BUDGET)),
+        ms("cascade to 273 of 4096 cells", lambda: cascade(texture, query, KEPT)),
         ms("the same by scoring everything", lambda: _all(texture, query)),
         ms("Coverage policy, 273 of 4096", lambda: allocate_map(
-            dog.map, dog.grid, DEFAULT_BUDGET, policy=Coverage(), features=dog.features), 5),
+            dog.map, dog.grid, KEPT, policy=Coverage(), features=dog.features), 5),
         ms("Proportional policy, 273 of 4096", lambda: allocate_map(
-            dog.map, dog.grid, DEFAULT_BUDGET, policy=Proportional())),
+            dog.map, dog.grid, KEPT, policy=Proportional())),
     ]  # fmt: skip
     title = f"benchmarks channels: medians of {repeats}"
     return {"title": title, "rows": rows, "image": str(image), **circumstances()}
@@ -107,4 +107,4 @@ def _scorers(texture: Texture) -> None:
 
 
 def _all(texture: Texture, query: Any) -> Any:
-    return allocate_map(texture.scores(query.vectors).max(0), texture.grid, DEFAULT_BUDGET)
+    return allocate_map(texture.scores(query.vectors).max(0), texture.grid, KEPT)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import CocoData, EncoderName, Limit, format_signed, measure_folder, show
+from benchmarks.common import KEPT, CocoData, EncoderName, Limit, format_signed, measure_folder, show
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import Folder
@@ -24,7 +24,6 @@ from foveate.cli.terminal import print_json
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode, score
-from foveate.relevance.allocation import DEFAULT_BUDGET
 from foveate.relevance.coarse_to_fine import cascade
 from foveate.relevance.fusion import Linear, Tensions, information, perspective, segment_means
 from foveate.relevance.policies import top_cells
@@ -85,7 +84,7 @@ def measure(
     cascades: list[tuple[float, float, float, float]] = []
     for number, item in enumerate(folder.labelled(limit)):
         texture = encode(item.rgb, encoder=encoder)
-        budget = min(DEFAULT_BUDGET, texture.grid.count // 2)
+        budget = min(KEPT, texture.grid.count // 2)
         for name, mask in item.masks.items():
             images.append(number)
             relevance = score(texture, question(name), encoder=encoder, smoothing=0)

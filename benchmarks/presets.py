@@ -9,8 +9,8 @@ in turn:
 * encode: median of the ratios to the defaults, without reading (`benchmarks readers` has its seconds); bytes: median.
 * things, open: peak inside the mask, average precision, and of things what the best 10 % of the cells cover.
 * writing: kept cells on writing, of its cells or of the budget, whichever is fewer, for a question that does not speak
-  of it ("the shop"), with the preset's own budget.
-* answer: area share of an answer's boxes in the kept cells, with the preset's own budget, and the share of the cells
+  of it ("the shop"), in 273 cells, by "document" in as many as the map asks for.
+* answer: area share of an answer's boxes in cells kept in the same way, and the share of the cells
   that this is. Words are those that were read into `--words`.
 * gaze: nobody looked at these photographs. A look is one fixation on a random sample of the thing asked for, or of the
   rest: what a gaze gains when it is where the question is, and costs when it is not.
@@ -27,7 +27,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import show
+from benchmarks.common import KEPT, show
 from benchmarks.reading import lay_boxes, read_pages
 from benchmarks.reading import read_questions as read_page_questions
 from benchmarks.text import SHARE, read_annotated
@@ -42,6 +42,7 @@ from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import resize_map
 from foveate.pipeline import allocate, encode, score
 from foveate.reading.words import Words
+from foveate.relevance.allocation import Budget
 from foveate.relevance.presets import PRESETS, remember_preset
 from foveate.texture.texture import Texture
 
@@ -182,12 +183,16 @@ def look_at(texture: Texture, place: Mask, random: np.random.Generator) -> Textu
     return texture.with_channel("gaze", make_gaze_plane([at], grid))
 
 
+def _budget(preset: str) -> Budget:
+    return "auto" if preset == "document" else KEPT
+
+
 def _measure_writing(found: Found, folder: Path, _words: Path | None, _half: str | None, limit: int) -> int:
     count = 0
     for count, (rgb, readable, ignored, _) in enumerate(read_annotated(folder), 1):
         for name, texture in encode_all(rgb, found):
             writing = resize_map(np.maximum(readable, ignored), texture.grid.shape).ravel() >= SHARE
-            kept = allocate(score(texture, WRITING)).indices
+            kept = allocate(score(texture, WRITING), _budget(name)).indices
             most = max(1, min(len(kept), int(writing.sum())))
             found.setdefault((name, "writing"), []).append(writing[kept].sum() / most)
         if count == limit:
@@ -205,7 +210,7 @@ def _measure_answers(found: Found, folder: Path, words: Path | None, half: str |
                 grid = texture.grid
                 for each in (each for each in asked if each.file == file):
                     try:
-                        kept = allocate(score(texture, each.text)).indices
+                        kept = allocate(score(texture, each.text), _budget(name)).indices
                     except QueryError:
                         continue
                     areas = [lay_boxes(boxes, *grid.shape, (grid.height, grid.width)).ravel() for boxes in each.places]

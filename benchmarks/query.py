@@ -13,14 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import PHOTO, Image, Repeats, crop_square, make_row, show, time_calls, time_in_turn, time_row
+from benchmarks.common import (
+    KEPT,
+    PHOTO,
+    Image,
+    Repeats,
+    crop_square,
+    make_row,
+    show,
+    time_calls,
+    time_in_turn,
+    time_row,
+)
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.cli.terminal import print_json
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import allocate, encode, score
-from foveate.relevance.allocation import DEFAULT_BUDGET
 from foveate.relevance.negatives import nouns
 from foveate.relevance.policies import top_cells
 
@@ -44,10 +54,10 @@ def measure(image: Path, repeats: int) -> dict[str, Any]:
     weights = np.ascontiguousarray(np.random.default_rng(0).standard_normal(z.shape[1], np.float32))
 
     def inside() -> Any:
-        return table[top_cells(z @ weights, DEFAULT_BUDGET)]
+        return table[top_cells(z @ weights, KEPT)]
 
     def public() -> Any:
-        return texture.tokens()[allocate(score(texture, "a dog"), DEFAULT_BUDGET).indices]
+        return texture.tokens()[allocate(score(texture, "a dog"), KEPT).indices]
 
     fresh = (f"{adjective} {noun}" for adjective, noun in itertools.product(ADJECTIVES, nouns()))
 

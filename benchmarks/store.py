@@ -36,6 +36,7 @@ from PIL import Image as Pillow
 
 from benchmarks import store_ann, store_words
 from benchmarks.common import (
+    KEPT,
     PHOTO,
     Image,
     Repeats,
@@ -52,7 +53,6 @@ from foveate.cli.terminal import print_json
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import score
-from foveate.relevance.allocation import DEFAULT_BUDGET
 from foveate.relevance.negatives import nouns
 from foveate.relevance.query import prepare
 from foveate.relevance.scoring import score_maps
@@ -298,15 +298,15 @@ def _array_bytes(texture: StoredTexture, vectors: np.ndarray) -> dict[str, int]:
 
 
 def _crop_bytes(image: Path, side: int) -> dict[str, int]:
-    """Of a question to nano about DEFAULT_BUDGET crops: the image, what the encoder takes, their vectors."""
+    """Of a question to nano about KEPT crops: the image, what the encoder takes, their vectors."""
     encoder = load_encoder("nano")
     crop = crop_square(image, CROP)
     features = encoder.encode_image(crop, long_side=CROP).features
     vector = features.reshape(-1, features.shape[-1]).mean(0)
     return {
         "image": side * side * 3,
-        "crops": DEFAULT_BUDGET * crop.nbytes,
-        "vectors": DEFAULT_BUDGET * vector.nbytes,
+        "crops": KEPT * crop.nbytes,
+        "vectors": KEPT * vector.nbytes,
     }
 
 
@@ -325,7 +325,7 @@ def read_rows(path: Path, photograph: Path, side: int) -> list[dict[str, Any]]:
     len(warm)
     asked = count_file_bytes(lambda: score(warm[name], "a dog"))
     arrays, crops = _array_bytes(warm[name], later.vectors), _crop_bytes(photograph, side)
-    kept = DEFAULT_BUDGET * warm[name].rank * 4
+    kept = KEPT * warm[name].rank * 4
     return [
         _size("files: first question, what it says by itself (search, score_all)", count_file_bytes(alone())),
         _size("files: first question, foveate.score, with the image's pixels", asked),
@@ -334,10 +334,8 @@ def read_rows(path: Path, photograph: Path, side: int) -> list[dict[str, Any]]:
             count_file_bytes(lambda: score(warm[name], "a cat")),
         ),
         _size(f"arrays of each later question ({_list(arrays)})", sum(arrays.values()), CLAIMED["arrays"]),
-        _size(f"  of which embeddings of the {DEFAULT_BUDGET} cells that are kept", kept, CLAIMED["kept"]),
-        _size(
-            f"each question by encoding {DEFAULT_BUDGET} crops ({_list(crops)})", sum(crops.values()), CLAIMED["crops"]
-        ),
+        _size(f"  of which embeddings of the {KEPT} cells that are kept", kept, CLAIMED["kept"]),
+        _size(f"each question by encoding {KEPT} crops ({_list(crops)})", sum(crops.values()), CLAIMED["crops"]),
     ]
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.clips import Labelled, decoded, photograph, through, written
+from benchmarks.common import KEPT
 from benchmarks.video_rivals import BY_AGE, DEFAULTS, EVERY_FRAME, PLAIN, WAYS, K, onward
 from foveate.channels.change import describe_cells
 from foveate.channels.saliency import compute_saliency
@@ -179,7 +180,7 @@ def flicker(count: int, size: int, long_side: int | None, photos: Mapping[str, s
             frames, _, _ = decoded(still_clip(name, count, size, Path(folder)))
             for way, options in ways.items():
                 kept: list[NDArray[np.int64]] = []
-                for frame in stream(frames, question, budget=None, long_side=long_side, **options):
+                for frame in stream(frames, question, budget=KEPT, long_side=long_side, **options):
                     kept.append(frame.kept.indices)  # type: ignore[union-attr]
                     again[way].append(len(frame.kept_new) / len(frame.kept) if len(kept) > 1 else np.nan)
                 changed[way] += moving(kept)

@@ -30,7 +30,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import PHOTO, PHOTOS, Image, Repeats, crop_square, show, time_once
+from benchmarks.common import KEPT, PHOTO, PHOTOS, Image, Repeats, crop_square, show, time_once
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.cli.terminal import print_json
@@ -42,7 +42,7 @@ from foveate.relevance.value import Relevance
 from foveate.video import Refresh, stream
 
 Image8 = NDArray[np.uint8]
-SIDE, CROP, KEPT = 512, 64, 273
+SIDE, CROP = 512, 64
 CELLS = 32  # kept of the smallest image, which has 64
 QUESTIONS = (1, 2, 5, 10, 20, 50)
 ASKED = ("dog", "person", "car", "tree", "cup", "horse", "chair", "bus")  # of images in which there is none of them

@@ -75,7 +75,7 @@ def test_a_dialogue_fades_and_readmits(texture: Texture) -> None:
     assert np.allclose(once.channel("history"), child.map, atol=1e-3)
     assert np.allclose(twice.channel("history"), np.maximum(0.6 * child.map, broccoli.map), atol=2e-3)
     later = foveate.score(twice, "a child", prior="history")  # what the second question dropped comes back
-    assert set(foveate.allocate(later).indices) & set(foveate.allocate(child).indices)
+    assert set(foveate.allocate(later, 273).indices) & set(foveate.allocate(child, 273).indices)
     with pytest.raises(OptionError, match="decay"):
         add_dialogue(texture, child, decay=1.5)
 

@@ -235,7 +235,7 @@ def test_more_protected_cells_than_budget_are_an_error(texture: Texture) -> None
     assert "budget=12" in caught.value.fix
     page = np.ones(texture.grid.shape, bool)
     with pytest.raises(BudgetError, match="3072 protected cells"):
-        foveate.allocate(foveate.score(texture, "broccoli"), protected=page)
+        foveate.allocate(foveate.score(texture, "broccoli"), 273, protected=page)
     assert len(foveate.allocate(foveate.score(texture, "broccoli"), "auto", protected=page)) == 3072
 
 

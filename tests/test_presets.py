@@ -41,10 +41,9 @@ def test_the_table_names_keywords_that_there_are() -> None:
         assert preset.about
         assert set(preset.encoding) <= set(inspect.signature(foveate.encode).parameters)
         assert set(preset.scoring) <= set(Scoring.__annotations__)
-        assert set(preset.allocating) <= set(inspect.signature(foveate.allocate).parameters)
     assert find_preset(None) is find_preset("medium")
     medium = find_preset("medium")
-    assert not any((medium.encoding, medium.scoring, medium.allocating))
+    assert not any((medium.encoding, medium.scoring))
 
 
 def test_medium_is_the_default(plain: Texture) -> None:
@@ -96,14 +95,10 @@ def test_minimum_is_small_and_answers() -> None:
     assert foveate.score(texture, "a bus").detected
 
 
-def test_document_reads_and_takes_its_budget_from_the_map() -> None:
+def test_document_reads() -> None:
     texture = foveate.encode(BUS, preset="document", read=read, long_side=SIDE)
     assert texture.words is not None
-    relevance = foveate.score(texture, "what is the total?")
-    kept = foveate.allocate(relevance)
-    assert kept.indices.tolist() == foveate.allocate(relevance, "auto").indices.tolist()
-    assert len(foveate.allocate(relevance, 30)) == 30
-    assert len(foveate.allocate(foveate.score(texture, "what is the total?", preset="medium"))) != len(kept)
+    assert foveate.score(texture, "what is the total?").words[0].text == "34.50"
 
 
 @pytest.mark.parametrize("name", ["document", "maximum"])

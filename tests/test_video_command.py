@@ -295,7 +295,7 @@ def test_bad_input_leaves_nothing(foveate: Foveate, clip: Path, tmp_path: Path) 
         ("c.mp4", "--out folder", "write --out folder/c_kept.mp4"),
         ("c.mp4", "--out taken.mp4", "that is a folder"),
         ("c.mp4", "-k 100000", "budget=100000"),
-        ("c.mp4", "-k 0", "leave it out for 128"),
+        ("c.mp4", "-k 0", 'leave it out for "auto"'),
         ("c.mp4", "text.mp4", "one clip"),
         ("c.mp4", "--encoder nan0", "nan0"),
         ("c.mp4", "--every 0", "leave it out for 12"),

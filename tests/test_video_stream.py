@@ -226,7 +226,7 @@ def test_steps_are_pure_and_a_state_can_be_gone_back_to(pan: list[NDArray[np.uin
         ({"hysteresis": 2}, OptionError, f"leave it out for {(stream.__kwdefaults__ or {})['hysteresis']}"),
         ({"refresh": 12}, OptionError, "Refresh"),
         ({"flow": "codec"}, OptionError, "motion vectors of a codec are not read"),
-        ({"budget": 0}, BudgetError, "leave it out for 128"),
+        ({"budget": 0}, BudgetError, 'leave it out for "auto"'),
         ({"budget": 10_000}, BudgetError, "10000"),
         ({"query": ""}, QueryError, "empty"),
         ({"query": []}, QueryError, "at least one"),

@@ -265,12 +265,12 @@ class Allocating(TypedDict, total=False):
 
 
 @overload
-def allocate(relevance: Relevance, budget: Budget = None, **how: Unpack[Allocating]) -> Allocation: ...
+def allocate(relevance: Relevance, budget: Budget = "auto", **how: Unpack[Allocating]) -> Allocation: ...
 @overload
-def allocate(relevance: Relevances, budget: Budget = None, **how: Unpack[Allocating]) -> tuple[Allocation, ...]: ...
+def allocate(relevance: Relevances, budget: Budget = "auto", **how: Unpack[Allocating]) -> tuple[Allocation, ...]: ...
 def allocate(
     relevance: Relevance | Relevances,
-    budget: Budget = None,
+    budget: Budget = "auto",
     *,
     floor: float | None = None,
     policy: Policy | None = None,
@@ -288,10 +288,10 @@ def allocate(
 
     Args:
         relevance: from `score`; of several questions, one allocation each.
-        budget: cells to keep. None keeps 273, or half of the cells of a grid too small for that. "auto" takes a number
-            from the map's mass, between a 64th and a quarter of the cells, and a quarter for a thing that is certainly
-            not there. With `window`, both are moved to the nearest sum of whole windows.
-        floor: share of the budget that is spread evenly whatever the map says; 0 by default.
+        budget: cells to keep, exactly that many. "auto" takes as many as the map asks for, between a 64th and a quarter
+            of the cells, and a quarter for a thing that is certainly not there. With `window`, "auto" is moved to the
+            nearest sum of whole windows.
+        floor: share of the budget that is spread evenly whatever the map says; None is 0.
         policy: which cells: TopK() (the default), Coverage(), Proportional() of relevance/policies.py.
         protected: bool [h, w], cells to keep in any case (those with text, say). "auto" makes room for all of them.
         window: (rows, columns): keep only whole windows of so many cells; (2, 2) for encoders that merge tokens.
@@ -307,8 +307,6 @@ def allocate(
         )
     fix = "relevance = score(texture, query) comes before allocate"
     relevance = check_type("relevance", relevance, Relevance, fix=fix)
-    how = fill(find_preset(relevance.preset).allocating, budget=budget, floor=floor, policy=policy)
     return allocate_relevance(
-        relevance, how.get("budget"), floor=how.get("floor", 0.0), policy=how.get("policy", BEST), protected=protected,
-        window=window,
-    )  # fmt: skip
+        relevance, budget, floor=floor, policy=BEST if policy is None else policy, protected=protected, window=window
+    )

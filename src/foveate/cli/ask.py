@@ -17,6 +17,7 @@ import typer
 from foveate.cli.encode import TEXTURE, who_reads
 from foveate.cli.results import make_slug, write_result
 from foveate.cli.terminal import (
+    AUTO,
     Device,
     Dtype,
     EncoderName,
@@ -44,9 +45,16 @@ def ask(
         Any,
         typer.Option(
             "--budget", "-k", parser=parse_budget_or_all, metavar="INTEGER|auto|all",
-            help="Cells that the model gets, exactly; auto: by the map's mass; all: the stock model.",
+            help=f"Visual tokens that the model gets: exactly so many; {AUTO}; all: the stock model.",
         ),
-    ] = 128,
+    ] = "auto",
+    floor: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the budget that is spread evenly, 0 to 1 [default: 0.25; down to 0.1 where the answer was "
+            "read]."
+        ),
+    ] = None,
     mode: Annotated[
         str,
         typer.Option(help="drop: after the encoder. sparse: before it. weight: all, scaled. crop: regions, larger."),
@@ -96,6 +104,7 @@ def ask(
     from foveate.core.files import make_folder
     from foveate.encoders.load import load_encoder
     from foveate.pipeline import open_source
+    from foveate.relevance.allocation import check_floor
     from foveate.relevance.fusion import find_fusion, parse_options
     from foveate.relevance.presets import find_preset
     from foveate.texture.texture import Texture
@@ -103,6 +112,7 @@ def ask(
 
     refuse_files(question)
     prompt = None if prompt is None else prompt.replace("\\n", "\n")
+    check_floor(floor)
     _check(question, budget, mode, method, prompt, max_new_tokens)
     if chat and (prompt is not None or mode == "crop"):
         raise OptionError(
@@ -144,6 +154,7 @@ def ask(
                     "budget": None if budget == "all" else budget,
                     "mode": mode,
                     "method": method,
+                    "floor": floor,
                     "generation": {"max_new_tokens": max_new_tokens},
                     **scoring,
                 }
@@ -160,6 +171,7 @@ def ask(
                 "budget": budget,
                 "mode": mode,
                 "method": method,
+                "floor": floor,
                 "preset": wanted,
             }
             identity = {"source": str(image.absolute()), **options, "prompt": prompt, **scoring}
@@ -180,8 +192,8 @@ def ask(
     print_table(title, ("question", "answer", "tokens", "time", *(["picture"] if out else [])), rows)
     print_json(
         image=str(image), model=model, preset=wanted, encoder=encoder or "nano", mode=mode, method=method,
-        budget=budget, load_seconds=round(load_seconds, 3), cells=encoded.tokens[0], see_seconds=round(see_seconds, 4),
-        words=None if (words := encoded.textures[0].words) is None else len(words),
+        budget=budget, floor=floor, load_seconds=round(load_seconds, 3), cells=encoded.tokens[0],
+        see_seconds=round(see_seconds, 4), words=None if (words := encoded.textures[0].words) is None else len(words),
         warnings=list(notes), questions=records,
     )  # fmt: skip
 
@@ -198,7 +210,7 @@ def _check(questions: list[str], budget: Any, mode: str, method: str, prompt: st
     check_choice("mode", mode, MODES)
     check_choice("method", method, METHODS)
     if budget not in ("auto", "all"):
-        check_int("budget", budget, fix="or 'auto', or 'all'; leave it out for 128", error=BudgetError)
+        check_int("budget", budget, fix="or 'auto', or 'all'", error=BudgetError)
     check_int("max_new_tokens", new)
     if prompt is not None and mode == "crop":
         raise OptionError(

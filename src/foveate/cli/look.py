@@ -13,7 +13,9 @@ from foveate.cli.encode import TEXTURE, describe_words, load_or_encode, who_read
 from foveate.cli.results import make_slug, write_result
 from foveate.cli.terminal import (
     PHOTOS,
+    Budget,
     EncoderName,
+    Floor,
     LongSideOrNative,
     Out,
     PageNumber,
@@ -21,7 +23,6 @@ from foveate.cli.terminal import (
     ReaderName,
     ReadFlag,
     format_confidence,
-    parse_budget,
     print_json,
     print_table,
     refuse_files,
@@ -30,16 +31,6 @@ from foveate.cli.terminal import (
 if TYPE_CHECKING:
     from foveate.texture.texture import Texture
 
-Budget = Annotated[
-    Any,
-    typer.Option(
-        "--budget",
-        "-k",
-        parser=parse_budget,
-        metavar="INTEGER|auto",
-        help="Cells to keep, exactly; auto: by the map's mass [default: 273, or half of a small grid].",
-    ),
-]
 MOST_WORDS = 6  # of those found, in the table
 Pictures = Annotated[
     list[str] | None,
@@ -60,10 +51,10 @@ def look(
         Path, typer.Argument(help="An image, a PDF, or a texture written by 'foveate encode' (.safetensors).")
     ],
     query: Annotated[list[str], typer.Argument(help="Questions or noun phrases, each in quotes.")],
-    budget: Budget = None,
+    budget: Budget = "auto",
     encoder: EncoderName = None,
     out: Out = Path("foveate-out"),
-    floor: Annotated[float | None, typer.Option(help="Share of the budget spread evenly, 0 to 1 [default: 0].")] = None,
+    floor: Floor = None,
     long_side: LongSideOrNative = None,
     read: ReadFlag = None,
     reader: ReaderName = None,
@@ -77,7 +68,7 @@ def look(
     print_json(**_look_at(image, query, budget, out, encoder, floor, long_side, reading, page, picture or (), preset))
 
 
-def demo(out: Out = Path("demo"), budget: Budget = 273) -> None:
+def demo(out: Out = Path("demo"), budget: Budget = "auto") -> None:
     """Run the main job on two bundled photographs, offline: a thing, two parts, and stuff."""
     records = [_look_at(PHOTOS / name, queries, budget, out) for name, queries in DEMO]
     for query in (query for record in records for query in record["queries"]):

@@ -32,6 +32,17 @@ EncoderName = Annotated[
         "[default: nano; a texture's own].",
     ),
 ]
+AUTO = "auto: as many as the map asks for, 1/64 to 1/4 of them"
+Budget = Annotated[
+    Any,
+    typer.Option(
+        "--budget", "-k", parser=lambda text: parse_budget(text), metavar="INTEGER|auto",
+        help=f"Cells to keep for each question: exactly so many; {AUTO}.",
+    ),
+]  # fmt: skip
+Floor = Annotated[
+    float | None, typer.Option(help="Share of the budget that is spread evenly over the image, 0 to 1 [default: 0].")
+]
 LongSide = Annotated[
     int | None, typer.Option(help="Working size of the encoder in pixels [default: the encoder's own].")
 ]

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foveate.cli.terminal import (
+    Budget,
     EncoderName,
+    Floor,
     LongSide,
     PresetOption,
     ReaderName,
     counting,
     format_count,
-    parse_budget,
     print_json,
     print_table,
     refuse_files,
@@ -44,13 +45,8 @@ EXAMPLE = 'Example:  foveate video clip.mp4 "the dog" "a frisbee" --budget 128 -
 def video(
     clip: Annotated[str, typer.Argument(help="A video file, a folder of images, or camera:0.")],
     query: Annotated[list[str], typer.Argument(help="Questions or noun phrases, each in quotes.")],
-    budget: Annotated[
-        Any,
-        typer.Option(
-            "--budget", "-k", parser=parse_budget, metavar="INTEGER|auto",
-            help="Cells to keep of each frame, exactly, for each question; auto: by the map's mass.",
-        ),
-    ] = 128,
+    budget: Budget = "auto",
+    floor: Floor = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -100,6 +96,7 @@ def video(
                 opened,
                 query[0] if len(query) == 1 else query,
                 budget=budget,
+                floor=floor,
                 preset=find_preset(preset).name if preset else None,
                 encoder=encoder or "nano",
                 refresh=Refresh(every=every),

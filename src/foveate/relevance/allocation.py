@@ -39,9 +39,8 @@ from foveate.texture.texture import Texture
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-Budget = int | Literal["auto"] | None
+Budget = int | Literal["auto"]
 BEST = TopK()
-DEFAULT_BUDGET = 273  # of 64 x 64 cells: one in fifteen, 6.7 %
 ABSENT_FLOOR = 0.5  # of the budget is spread evenly when the thing asked for is certainly not there
 SHARE = 0.2  # of "auto"
 LOWEST, HIGHEST = 1 / 64, 1 / 4  # of the cells: the bounds of "auto"
@@ -115,13 +114,13 @@ def allocate_relevance(
     relevance: Relevance,
     budget: Budget,
     *,
-    floor: float = 0.0,
+    floor: float | None = None,
     policy: Policy = BEST,
     protected: Bools | None = None,
     window: tuple[int, int] | None = None,
 ) -> Allocation:
     """`foveate.allocate` for one relevance: its map, saliency as far as the map cannot be trusted, an even spread."""
-    check_floor(floor)
+    floor = check_floor(floor)
     grid, trust = relevance.grid, relevance.trust
     key = relevance.map
     if trust < 1:
@@ -221,11 +220,9 @@ def resolve_budget(
     relevance: Relevance, budget: Budget, window: tuple[int, int] | None, protected: Bools | None = None
 ) -> int:
     """The number of cells to keep. A number stays as it is, unchecked; "auto" makes room for protected cells."""
-    grid = relevance.grid
-    if budget is None:
-        return nearest_budget(min(DEFAULT_BUDGET, -(-grid.count // 2)), grid, window)
     if not isinstance(budget, str) or budget != "auto":
         return budget  # allocate_map checks it
+    grid = relevance.grid
     number = nearest_budget(auto_budget(relevance), grid, window)
     if protected is None:
         return number
@@ -274,9 +271,9 @@ def check_budget(budget: int, grid: Grid) -> int:
     return check_int("budget", budget, 1, grid.count, fix=fix, error=BudgetError)
 
 
-def check_floor(floor: float) -> float:
-    """A share from 0 to 1. Raises OptionError."""
-    return check_number("floor", floor, fix="0.1 spreads a tenth of the budget")
+def check_floor(floor: float | None) -> float:
+    """A share from 0 to 1; None is the default, 0. Raises OptionError."""
+    return 0.0 if floor is None else check_number("floor", floor, fix="0.1 spreads a tenth of the budget")
 
 
 def _rank_cells(

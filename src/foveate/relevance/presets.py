@@ -1,4 +1,4 @@
-"""Presets: one name for the keywords of `encode`, `score` and `allocate` that suit a use.
+"""Presets: one name for the keywords of `encode` and `score` that suit a use.
 
     texture = encode("invoice.pdf", preset="document")       # reads it; the texture remembers its preset
     relevance = score(texture, "what is the total?")         # as the preset of the texture says
@@ -36,14 +36,13 @@ class Preset:
 
     Attributes:
         about: in a few words, for messages and tables.
-        encoding, scoring, allocating: keywords of `encode`, `score` and `allocate`.
+        encoding, scoring: keywords of `encode` and of `score`.
     """
 
     name: PresetName
     about: str
     encoding: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))
     scoring: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))
-    allocating: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))
 
 
 def _preset(name: PresetName, about: str, **keywords: dict[str, Any]) -> Preset:
@@ -75,7 +74,6 @@ PRESETS: Mapping[str, Preset] = ReadOnly(
                 "document",
                 "pages: they are read",
                 encoding={"channels": FOUND, "read": True},
-                allocating={"budget": "auto"},
             ),
             _preset(
                 "minimum",

@@ -89,8 +89,8 @@ class StreamSettings:
     blend: float = BLEND
     smoothing: float = SMOOTHING
     hysteresis: float = HYSTERESIS
-    budget: Budget = 128
-    floor: float = 0.0
+    budget: Budget = "auto"
+    floor: float | None = None
     policy: Policy = BEST
     window: tuple[int, int] | None = None
     changed: float = CHANGED

@@ -15,8 +15,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from foveate.channels.build import ChannelSet, select_channels
 from foveate.channels.change import CHANGED
 from foveate.core.checks import check_choice, check_int, check_number, check_type
@@ -146,7 +144,7 @@ def stream(
     source: ClipSource | VideoClip,
     query: str | Sequence[str],
     *,
-    budget: Budget = 128,
+    budget: Budget = "auto",
     preset: PresetName | None = None,
     encoder: str | Encoder = "nano",
     flow: FlowModel | None = None,
@@ -158,7 +156,7 @@ def stream(
     long_side: int | None = None,
     rank: int | None = None,
     channels: ChannelSet | Sequence[str] | None = None,
-    floor: float = 0.0,
+    floor: float | None = None,
     policy: Policy = BEST,
     window: tuple[int, int] | None = None,
     prior: str | None = None,
@@ -177,8 +175,8 @@ def stream(
         source: what `open_clip` takes: a video file, a camera ("camera:0"), a folder of pictures, an iterable of uint8
             arrays [H, W, 3] or of (seconds, array); or an open clip, which closing the stream closes.
         query: a question or noun phrase; a list of them gives several maps and kept sets a frame.
-        budget: cells to keep of each frame, exactly; None or "auto" as in `allocate`.
-        preset: as in `encode` and `score`; the textures of the frames remember it. Its budget rule is not taken.
+        budget: cells to keep of each frame: exactly so many, or "auto" as in `allocate`, by each frame's map.
+        preset: as in `encode` and `score`; the textures of the frames remember it.
         encoder, long_side, rank, channels: as in `encode`. Edges are made when `Frame.texture` is read.
         flow: Dis() by default, or a function (current, earlier: luma uint8 [h, w]) -> flow, see flow.py.
         refresh: when to encode again, see Refresh.
@@ -202,8 +200,8 @@ def stream(
     shares = {"blend": blend, "smoothing": smoothing, "hysteresis": hysteresis, "changed": changed}
     for name, share in shares.items():
         check_number(name, share, fix=f"leave it out for {(stream.__kwdefaults__ or {})[name]:g}")
-    if isinstance(budget, int | np.integer):
-        check_int("budget", budget, fix="leave it out for 128", error=BudgetError)
+    if budget != "auto":
+        check_int("budget", budget, fix='leave it out for "auto"', error=BudgetError)
     if refresh is not None:
         check_type("refresh", refresh, Refresh, fix="for other intervals pass Refresh(every=24)")
     if flow is not None and not callable(flow):

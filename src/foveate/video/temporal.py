@@ -128,7 +128,7 @@ def allocate_steadily(
     hysteresis: float,
     budget: Budget,
     *,
-    floor: float = 0.0,
+    floor: float | None = None,
     policy: Policy,
     window: tuple[int, int] | None = None,
 ) -> Allocation:

@@ -32,7 +32,7 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from foveate.core.checks import check_choice
+from foveate.core.checks import check_choice, check_number
 from foveate.core.errors import BudgetError, ModelError, OptionError, PromptError
 from foveate.core.image import Picture, load_image
 from foveate.vlm.chat import Chat
@@ -92,8 +92,8 @@ class Evaluated:
     Args:
         pretrained, dtype, device, encoder: as of `foveate.vlm.load`. Of several processes each takes its own GPU.
         budget: visual tokens of each image: a number, "auto", "all", or a share: "25%".
-        method, mode, seed: as of `VLM.prepare`; mode=crop uses the chat template, not the task's layout of the prompt,
-            and is not for tasks of several rounds.
+        method, mode, floor, seed: as of `VLM.prepare`; mode=crop uses the chat template, not the task's layout of the
+            prompt, and is not for tasks of several rounds.
         images: how many are kept encoded.
         read: as of `VLM.see`: auto (pages), True or False.
         max_new_tokens: where a task says nothing.
@@ -103,9 +103,10 @@ class Evaluated:
         self,
         pretrained: str,
         *,
-        budget: int | float | str = 128,
+        budget: int | float | str = "auto",
         method: str = "relevance",
         mode: str = "drop",
+        floor: float | None = None,
         dtype: str = "auto",
         device: str = "auto",
         encoder: str = "nano",
@@ -120,7 +121,8 @@ class Evaluated:
         if unknown:
             raise OptionError(
                 f"--model_args {', '.join(f'{name}={value}' for name, value in unknown.items())}",
-                expected="pretrained, budget, method, mode, dtype, device, encoder, seed, images, read, max_new_tokens",
+                expected="pretrained, budget, method, mode, floor, dtype, device, encoder, seed, images, read, "
+                "max_new_tokens",
                 fix="check the spelling",
             )
         check_choice("method", method, METHODS)
@@ -131,6 +133,7 @@ class Evaluated:
                 f"batch_size={batch_size}", expected="1: each question has its images", fix="leave it out"
             )
         self.budget, self.method, self.mode = _parse_budget(budget), method, mode
+        self.floor = None if floor is None else check_number("floor", float(floor))
         self.seed, self.max_new_tokens, self.batch_size = int(seed), int(max_new_tokens), 1
         self.vlm: VLM = load(str(pretrained), dtype=dtype, device=_own_device(device), encoder=encoder)
         self.encoded: LRUCache[str, EncodedImage] = LRUCache(max(1, int(images)))
@@ -183,6 +186,7 @@ class Evaluated:
         how: dict[str, Any] = {
             "mode": self.mode,
             "method": self.method,
+            "floor": self.floor,
             "seed": self.seed,
             "budget": token_budget(self.budget, encoded),
             "generation": translate_settings(settings, self.max_new_tokens),
@@ -252,7 +256,7 @@ class Evaluated:
             if images:
                 encoded = self.encode([load_image(image) for image in images])
                 if chat is None or chat.encoded is not encoded:
-                    chat = self.vlm.chat(encoded, mode=self.mode, method=self.method, seed=self.seed)
+                    chat = self.vlm.chat(encoded, mode=self.mode, method=self.method, floor=self.floor, seed=self.seed)
             if chat is None:
                 raise _no_image()
             words = context.replace(token, "").strip()
