@@ -9,7 +9,7 @@ OLDEST_TESTS = tests/test_vlm*.py tests/test_projector.py tests/test_masks.py
 SLOW = vlm or ray or crash or video or slow
 WORKERS = 2
 
-.PHONY: demo test suite beside test-fast test-oldest check style types lint clean
+.PHONY: demo test suite beside test-fast test-oldest check style types lint docs links clean
 
 demo: .venv/base
 	@$(BIN)/foveate demo --out demo
@@ -32,6 +32,14 @@ test-fast: .venv/fast
 test-oldest: .venv/transformers-$(OLDEST)
 	@test ! -d $< || FOVEATE_TESTS=all FOVEATE_TRANSFORMERS=$(OLDEST) PYTHONPATH=$<$${PYTHONPATH:+:$$PYTHONPATH} \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(OLDEST_TESTS)
+
+# The site, in build/site: README.md, docs/, and the reference from docstrings. A warning is an error.
+docs: .venv/docs
+	@$(BIN)/python docs/build.py
+
+# Do the links that lead out of the repository still answer? Needs a network, so it is no part of `make test`.
+links: .venv/base
+	@$(BIN)/python docs/build.py links
 
 check: style types
 
@@ -58,6 +66,10 @@ lint: .venv/test
 	$(PIP) -e '.[test-fast]'
 	@touch $@
 
+.venv/docs: .venv/base constraints.txt
+	$(PIP) -c constraints.txt -e '.[docs]'
+	@touch $@
+
 .venv/test: .venv/base constraints.txt
 	$(PIP) -c constraints.txt -e '.[test]'
 	@touch $@
@@ -71,4 +83,4 @@ lint: .venv/test
 		echo "test-oldest skipped: the package index has no transformers $(OLDEST)"; }
 
 clean:
-	rm -rf .venv demo
+	rm -rf .venv demo build .cache

@@ -10,8 +10,11 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import foveate
 from foveate.cli.main import app
 from foveate.encoders import load_encoder
+from foveate.relevance.presets import PRESETS
+from tests.conftest import PHOTOS
 
 ROOT = Path(__file__).parent.parent
 COMMANDS, INSTALL, ENCODERS = (
@@ -49,3 +52,16 @@ def test_every_name_of_nano_is_listed_once() -> None:
     named = [name for group in groups for name in re.sub(r"\s+", " ", group).split(", ")]
     assert sorted(named) == sorted(space.names)
     assert f"{len(space.names)} names, and {len(space.words):,} words" in ENCODERS
+
+
+def test_every_preset_has_its_row() -> None:
+    page = (ROOT / "docs" / "presets.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.M)) == set(PRESETS)
+
+
+@pytest.mark.parametrize("photo", ["yellow_bus", "child_with_broccoli", "cake_and_coffee"])
+def test_confidences_that_are_shown_are_true(photo: str) -> None:
+    page = (ROOT / "docs" / "ask.md").read_text("utf-8")
+    rows = re.findall(rf'^\| {photo} \| "([^"]+)" \| ([\d.]+) \|', page, re.M)
+    found = foveate.score(foveate.encode(PHOTOS / f"{photo}.jpg"), [query for query, _ in rows]).confidence
+    assert found == pytest.approx([float(number) for _, number in rows], abs=0.02)

@@ -88,9 +88,10 @@ def encode(
         page: of a PDF, from 1; None is the only one.
 
     Raises:
-        The five Image...Errors for the image; MissingExtraError, EncoderNameError, EncoderFilesError and
-        EncoderOutputError for the encoder; MissingExtraError and ModelFilesError for a reader; ChannelError for the
-        channels; OptionError for anything else.
+        ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, ImageArrayError: the image.
+        EncoderNameError, EncoderFilesError, EncoderOutputError: the encoder.
+        MissingExtraError, ModelFilesError: an encoder or a reader that is not installed, or lacks its files.
+        ChannelError: the channels. OptionError: anything else.
     """
     check_choice("compression", compression, ("query", "pca", "full"))
     how = fill(

@@ -93,7 +93,8 @@ def load_image(
             files stays in force.
 
     Raises:
-        ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, ImageArrayError.
+        ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, ImageArrayError: one for each way
+            in which a source is no image.
     """
     if isinstance(source, Picture):
         return source

@@ -60,7 +60,7 @@ def cascade(texture: Texture, query: Query, budget: int, *, slack: float = 2.0) 
             from cells / budget on it is that.
 
     Raises:
-        BudgetError; OptionError for a texture without segments, or slack below 1.
+        BudgetError: the budget. OptionError: a texture without segments, or slack below 1.
     """
     check_type("texture", texture, Texture, fix="encode(image) makes one")
     check_type("query", query, Query, fix='relevance.query.prepare(encoder, "a dog") makes one')

@@ -60,7 +60,8 @@ class Store:
 
     Raises:
         StoreError: the folder is something else, or a store of another encoder, basis, rank or working size.
-        StoreVersionError, StoreDamagedError; OptionError, ChannelError.
+        StoreVersionError, StoreDamagedError: a newer store, or a damaged one.
+        OptionError, ChannelError: an argument.
     """
 
     def __init__(
@@ -180,7 +181,8 @@ class Store:
             progress: called with how much is done, and of how much.
 
         Raises:
-            MissingExtraError, OptionError; StoreError without images, StoreLockedError, OutputError.
+            MissingExtraError: without the extra `faiss`. OptionError: a recall out of range.
+            StoreError: no images. StoreLockedError, OutputError: it cannot be written.
         """
         with self._changing():
             return build(self.path, recall, self._wanted, self._disk, progress)

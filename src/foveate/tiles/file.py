@@ -90,7 +90,8 @@ def load(
         encoder: the one that made the scene. Needed only for an encoder that does not come with foveate.
 
     Raises:
-        The Image...Errors of raster.py for the image; OptionError for another image than the scene's.
+        ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, ImageArrayError: the image.
+        OptionError: another image than the scene's.
         TextureFileError, TextureVersionError: no scene, or a damaged or newer one.
         TextureEncoderError: another encoder, or another revision of it.
     """

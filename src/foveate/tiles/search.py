@@ -111,7 +111,8 @@ def survey(image: str | os.PathLike[str] | Bytes, *, encoder: str | Encoder = "n
             that no tile is shrunk: one of 1024 costs as much as four of 512, or more.
 
     Raises:
-        The Image...Errors of raster.py; OptionError for a side out of range.
+        ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, ImageArrayError: the image.
+        OptionError: a side out of range.
     """
     tile = check_int("tile", tile, LEAST_TILE, LARGEST_TILE)
     raster = open_raster(image)

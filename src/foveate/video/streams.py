@@ -194,8 +194,9 @@ def stream(
         rate: pictures a second of a folder or of arrays without times.
 
     Raises:
-        VideoError, VideoNotFoundError, MissingExtraError for the source; QueryError; OptionError; BudgetError (too
-        large: with the first frame, as only then the number of cells is known); encoder errors as in `encode`.
+        VideoError, VideoNotFoundError, MissingExtraError: the source.
+        QueryError, OptionError: an argument. Of the encoder, the errors of `encode`.
+        BudgetError: the budget; if too large, with the first frame, as only then the number of cells is known.
     """
     shares = {"blend": blend, "smoothing": smoothing, "hysteresis": hysteresis, "changed": changed}
     for name, share in shares.items():

@@ -185,8 +185,8 @@ class VLM(Attached):
                 of them holds.
 
         Raises:
-            SceneError, PromptError, BudgetError, OptionError, QueryError; ChannelError for a prior that a texture does
-            not hold.
+            SceneError, PromptError, BudgetError, OptionError, QueryError: an argument.
+            ChannelError: a prior that a texture does not hold.
         """
         import torch
 
