@@ -4,6 +4,7 @@ import typer
 
 from benchmarks import (
     basis,
+    boxes,
     budget,
     channels,
     chat,
@@ -37,7 +38,7 @@ app = typer.Typer(
 )
 for benchmark in (
     query, channels, fusion, refine, text, readers, reading, reading_vlm, budget, failures, video, store, writing,
-    index, basis, vlm, video_words, objects, zoom, presets, weights, when, chat,
+    index, basis, vlm, video_words, objects, zoom, presets, weights, when, chat, boxes,
 ):  # fmt: skip
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
 

@@ -26,6 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.core.arrays import AsArray
 from foveate.core.checks import check_array, check_int, check_number
 from foveate.core.display import Drawable
 from foveate.core.errors import BudgetError, OptionError
@@ -48,8 +49,10 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
-class Allocation(Frozen, Drawable):
+class Allocation(Frozen, Drawable, AsArray):
     """The kept cells.
+
+    To NumPy and torch it is its indices, int64 [K], which select rows: `features[kept.torch()]`.
 
     Attributes:
         indices: flat cell indices (y * w + x), int64 [K], ascending.
@@ -70,6 +73,9 @@ class Allocation(Frozen, Drawable):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "texture": None}  # the pixels stay where they are
+
+    def _array(self) -> tuple[Indices, bool]:
+        return self.indices, True
 
     def __repr__(self) -> str:
         return f"Allocation({len(self)} of {self.grid.count} cells, {self.grid.h} x {self.grid.w})"

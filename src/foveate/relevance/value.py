@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from foveate.core.arrays import AsArray
 from foveate.core.display import Drawable
 from foveate.core.grid import Grid, check_grid, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.relevance.confidence import DETECTED
+from foveate.relevance.map_boxes import find_boxes, score_boxes
 from foveate.relevance.query import quoted
 from foveate.texture.texture import Texture
 
@@ -36,8 +38,11 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Relevance(Frozen, Drawable):
+class Relevance(Frozen, Drawable, AsArray):
     """Where a question looks.
+
+    To NumPy and torch it is its map: `np.asarray(relevance)` is `relevance.map`, `relevance.torch()` a tensor of it,
+    float32 [h, w].
 
     Attributes:
         query: the question as asked.
@@ -85,6 +90,9 @@ class Relevance(Frozen, Drawable):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "texture": None}  # the pixels stay where they are
 
+    def _array(self) -> tuple[Floats, bool]:
+        return self.map, True
+
     def __repr__(self) -> str:
         found = "detected" if self.detected else "not detected"
         preset = "" if self.preset is None else f", preset {self.preset!r}"
@@ -107,6 +115,34 @@ class Relevance(Frozen, Drawable):
         """
         return min(1.0, max(self.confidence, self.peak) / DETECTED)
 
+    def boxes(self, threshold: float = DETECTED) -> Floats:
+        """Boxes around what the map shows: float32 [n, 4], (y0, x0, y1, x1) in pixels of the image, the best first.
+
+        One for each connected part of the map, interpolated between cells, that is at or above the threshold; a part
+        smaller than a cell only where it is the map's highest. Things that touch share a box. Where no cell reaches
+        the threshold there is none, [0, 4].
+
+        >>> relevance.boxes()[:, [1, 0, 3, 2]]                                  # x first  # doctest: +SKIP
+
+        Args:
+            threshold: 0 to 1. The lower, the larger the boxes, and the more of them.
+
+        Raises OptionError for another threshold.
+        """
+        return find_boxes(self.map, self.grid, threshold)
+
+    def score_boxes(self, boxes: ArrayLike) -> Floats:
+        """How relevant boxes are: the highest value of the map in each, float32 [n] in [0, 1].
+
+        >>> relevance.score_boxes(relevance.boxes())                            # descending  # doctest: +SKIP
+
+        Args:
+            boxes: [n, 4], (y0, x0, y1, x1) in pixels of the image: those of `boxes`, or of a detector.
+
+        Raises OptionError for another shape, or a box that has no area in the image.
+        """
+        return score_boxes(self.map, self.grid, boxes)
+
     def on(self, grid: Grid) -> Relevance:
         """The same relevance on another grid over the same image: area means where coarser, linear where finer."""
         check_grid(grid, self.grid)
@@ -124,8 +160,10 @@ class Relevance(Frozen, Drawable):
 
 
 @dataclass(frozen=True, eq=False)
-class Relevances(Sequence[Relevance], Drawable):
+class Relevances(Sequence[Relevance], Drawable, AsArray):
     """Several questions on one texture, in the order asked: a sequence of Relevance with stacked arrays.
+
+    To NumPy and torch it is its maps, float32 [q, h, w].
 
     Attributes:
         items: one Relevance a question.
@@ -141,6 +179,9 @@ class Relevances(Sequence[Relevance], Drawable):
     def map(self) -> Floats:
         """float32 [q, h, w]."""
         return np.stack([item.map for item in self.items])
+
+    def _array(self) -> tuple[Floats, bool]:
+        return self.map, False
 
     @property
     def logits(self) -> Floats:

@@ -1,0 +1,67 @@
+"""Boxes around what a map shows: one for each connected part of it.
+
+* The map is interpolated to FINER samples a cell each way, an odd number, so that every cell's own value is among them:
+  borders lie between cells, and a cell that reaches the threshold is in a box.
+* A part smaller than a cell is left out, unless it has the map's highest value.
+* A box counts as much as the highest value in it. Of six rankings it put the best box first most often, and 0.5 is the
+  best threshold for most measures (docs/log.md; `python -m benchmarks boxes` has the numbers).
+
+Not covered: things that touch are one part, and so one box.
+"""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from foveate.core.checks import check_array, check_number
+from foveate.core.errors import OptionError
+from foveate.core.grid import Grid, resize_map
+
+Floats = NDArray[np.float32]
+FINER = 3
+
+
+def find_boxes(plane: Floats, grid: Grid, threshold: float) -> Floats:
+    """Boxes of the parts of a map [h, w] that reach the threshold: float32 [n, 4], as `Relevance.boxes`."""
+    check_number("threshold", threshold, fix="0.5 is where a thing counts as detected")
+    fine = _interpolate(plane)
+    _, _, found, _ = cv2.connectedComponentsWithStats((fine >= np.float32(threshold)).astype(np.uint8), connectivity=8)
+    left, top, wide, tall, area = np.asarray(found[1:], np.int64).T  # the first is everything below
+    boxes = np.stack([top, left, top + tall, left + wide], 1).reshape(-1, 4)
+    highest = np.array([fine[y0:y1, x0:x1].max() for y0, x0, y1, x1 in boxes], np.float32)
+    large = (area >= FINER * FINER) | (highest == fine.max())
+    boxes, area, highest = boxes[large], area[large], highest[large]
+    order = np.lexsort((boxes[:, 1], boxes[:, 0], -area, -highest))
+    return np.asarray(boxes[order] * _sample_size(fine, grid), np.float32)
+
+
+def score_boxes(plane: Floats, grid: Grid, boxes: ArrayLike) -> Floats:
+    """The highest value of a map [h, w] in each box [n, 4]: float32 [n], as `Relevance.score_boxes`."""
+    fix = "pass [[y0, x0, y1, x1]] in pixels of the image, y first"
+    given = check_array("boxes", boxes, (None, 4), dtype=np.float64, fix=fix)
+    inside = np.clip(given, 0, (grid.height, grid.width) * 2)
+    empty = (inside[:, :2] >= inside[:, 2:]).any(1)
+    if empty.any():
+        raise OptionError(
+            f"a box {given[empty][0].tolist()} without area in an image of {grid.height} x {grid.width} pixels",
+            expected="y0 < y1 and x0 < x1, inside the image at least in part",
+            fix=fix,
+        )
+    fine = _interpolate(plane)
+    samples = inside / _sample_size(fine, grid)
+    most = np.array(fine.shape) - 1
+    first = np.minimum(np.ceil(samples[:, :2] - 0.5), most).astype(np.int64)  # samples whose centres lie in the box
+    after = np.maximum(np.ceil(samples[:, 2:] - 0.5), first + 1).astype(np.int64)
+    corners = zip(*first.T, *after.T, strict=True)
+    return np.array([fine[y0:y1, x0:x1].max() for y0, x0, y1, x1 in corners], np.float32)
+
+
+def _interpolate(plane: Floats) -> Floats:
+    return resize_map(plane, (plane.shape[0] * FINER, plane.shape[1] * FINER))
+
+
+def _sample_size(fine: Floats, grid: Grid) -> NDArray[np.float64]:
+    """Pixels of the image a sample, twice (y, x)."""
+    return np.tile([grid.height / fine.shape[0], grid.width / fine.shape[1]], 2)

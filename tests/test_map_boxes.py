@@ -1,0 +1,114 @@
+"""Boxes around what a map shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import foveate
+from foveate import Grid, Relevance, Texture
+from foveate.core.errors import OptionError
+from foveate.relevance.map_boxes import find_boxes, score_boxes
+
+MAPS = st.tuples(st.integers(1, 9), st.integers(1, 9)).flatmap(
+    lambda shape: arrays(np.float32, shape, elements=st.sampled_from([0.0, 0.2, 0.49, 0.5, 0.7, 1.0]))
+)
+
+
+def test_two_things() -> None:
+    plane = np.zeros((8, 12), np.float32)
+    plane[1:3, 2:5] = 0.8
+    plane[5:7, 8:11] = 0.9
+    boxes = find_boxes(plane, Grid(8, 12, 80, 240), 0.5)
+    assert boxes.dtype == np.float32
+    assert boxes.shape == (2, 4)
+    assert np.abs(boxes - [[50, 160, 70, 220], [10, 40, 30, 100]]).max() < 10  # the better first; cells of 10 x 20
+    assert np.allclose(score_boxes(plane, Grid(8, 12, 80, 240), boxes), [0.9, 0.8])
+
+
+def test_borders_lie_between_cells() -> None:
+    """The height of a map that falls off evenly is met where it is, to a third of a cell."""
+    y, x = np.mgrid[:32, :32]
+    plane = np.clip(1 - np.hypot(y - 15.5, x - 15.5) / 16, 0, 1).astype(np.float32)  # 0.5 at 8 cells from the middle
+    (box,) = find_boxes(plane, Grid(32, 32, 320, 320), 0.5)
+    assert np.abs(box - [80, 80, 240, 240]).max() <= 10 / 3
+
+
+@given(MAPS, st.sampled_from([0.0, 0.3, 0.5, 1.0]), st.integers(1, 5), st.integers(1, 5))
+def test_promises(plane: np.ndarray, threshold: float, tall: int, wide: int) -> None:
+    h, w = plane.shape
+    grid = Grid(h, w, h * tall * 3, w * wide * 7)
+    boxes = find_boxes(plane, grid, threshold)
+    assert bool(len(boxes)) == bool(plane.max() >= threshold)
+    assert (boxes >= 0).all()
+    assert (boxes[:, 2:] <= (grid.height, grid.width)).all()
+    assert (boxes[:, :2] < boxes[:, 2:]).all()
+    scores = score_boxes(plane, grid, boxes)
+    assert (np.diff(scores) <= 0).all()
+    assert (scores >= threshold).all()
+    inside = np.zeros(plane.shape, bool)
+    for box in boxes:
+        inside |= grid.coverage(box.tolist()) > 0
+    assert not len(boxes) or not ((plane == plane.max()) & ~inside).any()
+    if (sizes := _areas(plane, threshold)).size and (sizes >= 9).all():  # no part is smaller than a cell
+        assert not ((plane >= threshold) & ~inside).any()
+        assert len(boxes) == len(sizes)
+    turned = find_boxes(np.ascontiguousarray(plane.T), Grid(w, h, grid.width, grid.height), threshold)
+    assert sorted(map(tuple, turned[:, [1, 0, 3, 2]].tolist())) == sorted(map(tuple, boxes.tolist()))
+
+
+def _areas(plane: np.ndarray, threshold: float) -> np.ndarray:
+    from foveate.core.grid import resize_map
+
+    fine = resize_map(plane, (plane.shape[0] * 3, plane.shape[1] * 3)) >= threshold
+    return np.asarray(cv2.connectedComponentsWithStats(fine.astype(np.uint8), connectivity=8)[2][1:, 4])
+
+
+def test_a_relevance_has_boxes(texture: Texture) -> None:
+    relevance = foveate.score(texture, "broccoli")
+    boxes = relevance.boxes()
+    assert len(boxes) >= 1
+    y, x = divmod(int(relevance.map.argmax()), relevance.grid.w)
+    cell = np.array(relevance.grid.cell)
+    centre = (np.array([y, x]) + 0.5) * cell
+    assert (boxes[0, :2] <= centre).all()
+    assert (centre <= boxes[0, 2:]).all()
+    assert np.isclose(relevance.score_boxes(boxes)[0], relevance.map.max())
+    assert len(relevance.boxes(0)) == 1  # the whole image
+    assert relevance.boxes(0).tolist() == [[0, 0, texture.grid.height, texture.grid.width]]
+    nothing = replace(relevance, map=np.zeros_like(relevance.map))
+    assert nothing.boxes().shape == (0, 4)
+    assert nothing.score_boxes(nothing.boxes()).shape == (0,)
+    coarse = relevance.on(Grid(12, 9, texture.grid.height, texture.grid.width))
+    assert coarse.boxes(0.1)[:, 2:].max() <= max(texture.grid.height, texture.grid.width)
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan"), "high", None, True])
+def test_a_threshold_is_a_share(texture: Texture, threshold: Any) -> None:
+    with pytest.raises(OptionError, match="a number from 0 to 1"):
+        foveate.score(texture, "a child").boxes(threshold)
+
+
+@pytest.mark.parametrize(
+    "boxes",
+    [
+        [[10, 10, 10, 30]],
+        [[50, 10, 20, 30]],
+        [[-20, -20, -1, -1]],
+        [[1, 2, 3]],
+        [1, 2, 3, 4],
+        "all",
+        [[0, 0, 5, np.nan]],
+    ],
+)
+def test_boxes_that_are_none(texture: Texture, boxes: Any) -> None:
+    relevance: Relevance = foveate.score(texture, "a child")
+    with pytest.raises(OptionError, match="y0"):
+        relevance.score_boxes(boxes)
