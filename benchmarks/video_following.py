@@ -17,7 +17,7 @@ from typing import Any
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
 from benchmarks.clips import Labelled
 from benchmarks.video_rivals import CHAINED, COPIED, WAYS, onward
@@ -27,12 +27,15 @@ from foveate.pipeline import allocate, score
 from foveate.relevance.allocation import Allocation
 from foveate.relevance.value import Relevance
 from foveate.video.state import Frame, State, StreamSettings
-from foveate.viz.pictures import INK, MARGIN, PAPER, draw_kept
+from foveate.viz import paper
+from foveate.viz.layers import lay_kept, outline, scale_to
+from foveate.viz.paper import Block
+from foveate.viz.pictures import Tile, arrange
 
 SHARE = 0.1  # of the cells: the budget
 COLUMNS = ("way", "coverage (by clip)", "pointing", "precision", "keyframes", "features ms: median", "mean", "frames/s")
 PICTURES = 4  # of each clip
-TILE, HEADING, OUTLINE = 300, 26, (64, 255, 96)
+TILE, OUTLINE = 300, (64, 255, 96)
 Judged = tuple[float, float, float]
 
 
@@ -142,35 +145,17 @@ def pictured(count: int) -> list[int]:
     return sorted({round(i * (count - 1) / (PICTURES - 1)) for i in range(PICTURES)})
 
 
-def strip(clip: Labelled, kept: Sequence[Allocation]) -> Image.Image:
+def strip(clip: Labelled, kept: Sequence[Allocation]) -> Block:
     """Some frames of a clip beside one another: kept cells bright, the object outlined."""
     tiles = []
     for number, cells in zip(pictured(len(clip.frames)), kept, strict=True):
-        rgb = draw_kept(clip.frames[number], cells)
-        lines, _ = cv2.findContours(clip.masks[number].astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
-        width = max(1, round(2 * max(rgb.shape) / TILE))
-        drawn = Image.fromarray(cv2.drawContours(rgb.copy(), lines, -1, OUTLINE, width).astype(np.uint8))
-        drawn.thumbnail((TILE, TILE))
-        draw = ImageDraw.Draw(drawn)
-        draw.text((4, 2), f"{clip.name} {number}: {clip.question}", fill=PAPER, font=ImageFont.load_default(14))
-        tiles.append(drawn)
-    wide, tall = sum(tile.width + MARGIN for tile in tiles), max(tile.height for tile in tiles)
-    sheet = Image.new("RGB", (wide, tall + MARGIN), PAPER)
-    left = 0
-    for tile in tiles:
-        sheet.paste(tile, (left, 0))
-        left += tile.width + MARGIN
-    return sheet
+        rgb = scale_to(lay_kept(clip.frames[number], cells), TILE)
+        mask = cv2.resize(clip.masks[number].astype(np.uint8), rgb.shape[1::-1], interpolation=cv2.INTER_NEAREST)
+        tiles.append(Tile(outline(rgb, mask > 0, OUTLINE), f"{clip.name} {number}: {clip.question}"))
+    return arrange(tiles, PICTURES, size=18, narrowest=TILE)
 
 
-def page(strips: Sequence[Image.Image]) -> Image.Image:
+def page(strips: Sequence[Block]) -> Image.Image:
     """Strips below one another, under a line that says what they are."""
-    size = max(one.width for one in strips) + MARGIN, sum(one.height for one in strips) + HEADING + MARGIN
-    sheet = Image.new("RGB", size, PAPER)
     title = "propagated (defaults): a tenth of the cells is kept, bright; the object is outlined"
-    ImageDraw.Draw(sheet).text((MARGIN, 5), title, fill=INK, font=ImageFont.load_default(14))
-    top = HEADING
-    for one in strips:
-        sheet.paste(one, (MARGIN, top))
-        top += one.height
-    return sheet
+    return paper.paint(paper.above([paper.text(title, max(one.width for one in strips), 24), *strips], paper.GAP))

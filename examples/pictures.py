@@ -10,7 +10,6 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 import foveate
 from foveate import viz
@@ -27,7 +26,6 @@ args = parser.parse_args()
 texture = foveate.encode(args.image)
 relevance = foveate.score(texture, args.query)
 kept = foveate.allocate(relevance, args.budget)
-rgb = texture.pixel
 
 redrawn = viz.redraw(kept)
 print(f"homunculus: {kept.mask.mean():.1%} of the image is {redrawn.kept_area:.1%} of the picture")
@@ -40,11 +38,12 @@ print(f"kept cells: IoU with the box {part.iou:.2f}, precision {part.precision:.
 
 args.out.mkdir(parents=True, exist_ok=True)
 pictures = {
-    "homunculus": np.concatenate([viz.draw_kept(rgb, kept), redrawn.draw(rgb)], 1),
-    "regions": np.concatenate([viz.draw_regions(rgb, found), viz.draw_homunculus(rgb, found)], 1),
-    "boxes": viz.draw_boxes(viz.draw_kept(rgb, kept), box),
-    "channels": np.asarray(viz.draw_channels(texture)),
+    "heatmap": viz.heatmap(texture, relevance),
+    "kept": viz.kept(texture, kept, boxes=box),
+    "homunculus": viz.homunculus(texture, kept),
+    "regions": viz.kept(texture, found),
+    "channels": viz.channel_sheet(texture),
 }
 for name, picture in pictures.items():
-    Image.fromarray(picture).save(args.out / f"{name}.jpg", quality=85)
-    print(f"{args.out / name}.jpg")
+    picture.save(args.out / f"{name}.png")
+    print(args.out / f"{name}.png")

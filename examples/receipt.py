@@ -12,7 +12,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 import foveate
-from foveate.viz import draw_question
+from foveate.viz import question_page
 
 QUESTIONS = ("what is the total?", "when was this bought?", "which number can I call?", 'the line that says "Broccoli"')
 LINES = (
@@ -60,7 +60,7 @@ def main() -> None:
         kept = foveate.allocate(relevance, args.budget)
         best = kept.why(int(kept.scores.argmax())).get("words", "no word answers it")
         print(f"{question} -> {best}  ({relevance.confidence:.2f})")
-        draw_question(texture, relevance, kept).save(args.out / f"{number}.png")
+        question_page(texture, relevance, kept).save(args.out / f"{number}.png")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from foveate.cli.main import app
 from foveate.cli.terminal import print_table
 from foveate.core.errors import ImageFormatError, OptionError
 from foveate.store.basis_check import likeness
-from foveate.viz.pictures import PAPER
+from foveate.viz.colours import PAPER
 from tests.conftest import PHOTOS
 
 pytestmark = pytest.mark.slow
@@ -187,7 +187,7 @@ def test_the_command_writes_report_pairs_and_pictures(
     assert "another thing in the image" in result.stdout
     with Image.open(out / "cases.png") as page:
         sheet = np.asarray(page.convert("RGB"))
-    assert [(sheet[:, x : x + 240] != PAPER).any() for x in range(12, 12 + 3 * 252, 252)] == [True] * 3
+    assert [(sheet[:, x : x + 240] != PAPER).any() for x in range(36, 36 + 3 * 264, 264)] == [True] * 3
     assert (np.abs(sheet.astype(int) - cases.OUTLINE).sum(-1) == 0).sum() > 100
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import foveate
-from foveate import Allocation, Grid, Texture
+from foveate import Allocation, Grid, Texture, viz
 from foveate.core.errors import ImageArrayError, ImageTooLargeError, OptionError
 from foveate.relevance import Regions
-from foveate.viz import draw_homunculus, draw_regions, redraw
-from foveate.viz.homunculus import LARGEST, areas_of, count_tokens
+from foveate.viz import redraw
+from foveate.viz.cartogram import LARGEST, areas_of, count_tokens
 
 GRID = Grid(24, 32, 480, 640)
 
@@ -89,15 +89,15 @@ def test_an_even_allocation_leaves_the_image_as_it_is(rest: float) -> None:
 
 
 def test_the_kept_block_fills_the_picture() -> None:
-    drawn = draw_homunculus(ramp(), keep(block(0, 0, 4, 4)))
+    drawn = redraw(keep(block(0, 0, 4, 4))).draw(ramp())
     assert drawn.shape == (480, 640, 3)
     assert drawn.dtype == np.uint8
     inside = (drawn[..., 0] < 255 * 4 / 24) & (drawn[..., 1] < 255 * 4 / 32)
     assert inside.mean() == pytest.approx(0.7, abs=0.04)
     assert inside[:200, :300].all()
     assert (np.diff(drawn[200, :, 1].astype(int)) >= -2).all()
-    again = draw_homunculus(ramp(), keep(block(0, 0, 4, 4)))
-    assert np.array_equal(drawn, again)
+    again = viz.homunculus(ramp(), keep(block(0, 0, 4, 4)), side=640, labels=False)
+    assert np.array_equal(drawn, np.asarray(again))
 
 
 def test_a_drawing_has_the_size_of_what_is_drawn(wide: Texture) -> None:
@@ -141,9 +141,8 @@ def test_what_is_no_allocation(kept: Any) -> None:
     ],
 )
 def test_what_is_no_image(rgb: Any) -> None:
-    for draw in (redraw(keep(block(0, 0, 2, 2))).draw, lambda rgb: draw_regions(rgb, two_regions())):
-        with pytest.raises(ImageArrayError):
-            draw(rgb)
+    with pytest.raises(ImageArrayError):
+        redraw(keep(block(0, 0, 2, 2))).draw(rgb)
 
 
 def test_sides_that_opencv_can_draw() -> None:
@@ -154,13 +153,9 @@ def test_sides_that_opencv_can_draw() -> None:
             redrawn.draw(np.zeros((*size, 3), np.uint8))
 
 
-def test_what_are_no_regions() -> None:
-    with pytest.raises(OptionError, match="regions"):
-        draw_regions(ramp(), keep(block(0, 0, 2, 2)))  # type: ignore[arg-type]
-
-
 def test_regions_are_drawn_where_they_are() -> None:
-    drawn = draw_regions(np.full((240, 320, 3), (200, 100, 50), np.uint8), two_regions())
+    photograph = np.full((240, 320, 3), (200, 100, 50), np.uint8)
+    drawn = np.asarray(viz.kept(photograph, two_regions(), side=320, labels=False))
     coloured = np.ptp(drawn.astype(int), axis=-1) > 20
     assert coloured[40:98, 22:98].mean() > 0.9
     assert coloured[145:218, 184:298].mean() > 0.85

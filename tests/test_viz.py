@@ -1,71 +1,268 @@
+"""Pictures: what is drawn lies where it should, text lies beside it, and nothing is stretched."""
+
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
-from PIL import ImageFont
+from PIL import Image
 
 import foveate
-from foveate import Texture
-from foveate.core.errors import OptionError
+from foveate import Allocation, Grid, Texture, viz
+from foveate.core.errors import FoveateError, ImageNotFoundError, OptionError
 from foveate.core.layout import FULL40, channel_named
-from foveate.viz.pictures import (
-    CONSTANT,
-    colour_heat,
-    colour_plane,
-    cover,
-    describe_range,
-    draw_channels,
-    draw_heat,
-    draw_kept,
-    draw_question,
-    fit_text,
-)
+from foveate.relevance import Regions
+from foveate.viz import paper
+from foveate.viz.colours import HEAT, QUESTIONS, lightness
+from foveate.viz.layers import FINER, colour_heat, enlarge, lay_boxes, lay_heat, lay_kept, outline, veil
+from foveate.viz.pages import cover
+from foveate.viz.pictures import Tile, arrange, colour_bar, head, legend
+from foveate.viz.planes import CONSTANT, FAMILIES, OWN, colour_plane, describe_range, family_of
 from foveate.vlm.families.token_layout import TokenGrid
 
+LONG = "what does the very long question about the child's hand and the broccoli that it holds ask for? " * 3
 
-def test_heat_gets_lighter_all_the_way() -> None:
-    light = colour_heat(np.linspace(0, 1, 256)).astype(float) @ [0.299, 0.587, 0.114]
-    assert (np.diff(light) >= -0.5).all()
-    assert light[-1] - light[0] > 180
+
+def boxes_of(block: paper.Block) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+    for item in block.items:
+        yield ("picture" if item.picture is not None else "text" if item.text else "shape"), item.box
+
+
+def overlaps(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+# --- colours ----------------------------------------------------------------------------------------------------------
+
+
+def test_heat_gets_lighter_in_equal_steps() -> None:
+    steps = np.diff(lightness(HEAT))
+    assert lightness(HEAT[0]) < 6
+    assert lightness(HEAT[-1]) > 90
+    assert np.abs(steps - steps.mean()).max() < 0.6 * steps.mean() + 0.2  # colours are whole numbers
+    assert np.abs(np.diff(lightness(HEAT[::8])) - 8 * steps.mean()).max() < 0.5
     assert np.array_equal(colour_heat(np.array([-3.0, 9.0])), colour_heat(np.array([0.0, 1.0])))
+    assert lightness(np.array([255, 255, 255])) == pytest.approx(100)
+    assert lightness(np.array([119, 119, 119])) == pytest.approx(50, abs=0.1)
 
 
-def test_heat_is_drawn_where_the_map_is_high(texture: Texture) -> None:
+def test_neighbouring_questions_differ_for_all_kinds_of_colour_vision() -> None:
+    """Red-green blindness (Vienot and others, 1999): what is left are yellow against blue, and lightness."""
+    colours = np.array(QUESTIONS, float)
+    seen = np.stack([lightness(colours), (colours[:, 0] + colours[:, 1]) / 2 - colours[:, 2]], -1)
+    for one, other in zip(seen, np.roll(seen, -1, 0), strict=True):
+        assert np.abs(one - other).max() > 10
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+def test_heat_is_lit_where_the_map_is_high_and_the_photograph_stays_in_colour(texture: Texture) -> None:
     plane = np.zeros(texture.grid.shape, np.float32)
     plane[:8, 40:] = 1
-    drawn = draw_heat(texture.pixel, plane).astype(int)
+    red = np.full((640, 480, 3), (180, 40, 40), np.uint8)
+    drawn = lay_heat(red, plane).astype(int)
     assert drawn[:60, 420:].mean() > drawn[400:, :200].mean() + 60
+    cold = drawn[500:, :200].reshape(-1, 3)
+    assert (cold[:, 0] > cold[:, 1:].max(-1) + 20).all()  # it is red still
+    assert cold.max() < 180
+
+
+def test_a_map_is_never_stretched(texture: Texture) -> None:
+    photograph = np.full((64, 48, 3), 100, np.uint8)
+    faint, strong = (lay_heat(photograph, np.full((8, 6), level, np.float32)) for level in (0.1, 0.9))
+    assert np.abs(faint.astype(int) - lay_heat(photograph, np.zeros((8, 6)))).max() < 40
+    assert lightness(strong).min() > lightness(faint).max() + 15
+
+
+def test_the_contour_lies_where_the_map_crosses_a_half() -> None:
+    plane = np.tile(np.linspace(0, 1, 20, dtype=np.float32), (10, 1))  # it crosses 0.5 at column 9.5: x = 10 cells
+    photograph = np.full((400, 800, 3), 90, np.uint8)
+    smooth = enlarge(plane, photograph.shape)
+    line = (outline(photograph, smooth >= 0.5) != photograph).any(-1)
+    columns = np.flatnonzero(line.any(0))
+    assert columns.mean() == pytest.approx(400, abs=1.5)
+    assert np.ptp(columns) < 16
+    assert line[:, 399:401].all()  # from border to border
+    light = outline(np.full((400, 800, 3), 250, np.uint8), smooth >= 0.5)
+    dark = outline(np.full((400, 800, 3), 5, np.uint8), smooth >= 0.5)
+    assert light.min() < 40  # its dark part is seen on snow, its light part at night
+    assert dark.max() > 215
+    assert FINER >= 2
+
+
+def test_no_line_runs_along_the_border_of_a_photograph() -> None:
+    photograph = np.full((100, 200, 3), 90, np.uint8)
+    assert np.array_equal(outline(photograph, np.ones((100, 200), bool)), photograph)
+    assert np.array_equal(outline(photograph, np.zeros((100, 200), bool)), photograph)
+
+
+def test_what_is_not_detected_looks_different_at_first_sight(texture: Texture) -> None:
+    there, absent = (foveate.score(texture, words) for words in ("broccoli", "a zebra"))
+    assert there.detected
+    assert not absent.detected
+    found, missing = (np.asarray(viz.heatmap(texture, one, labels=False), float) for one in (there, absent))
+    colour = [np.ptp(one, axis=-1).mean() for one in (found, missing)]
+    assert lightness(missing).mean() > lightness(found).mean() + 25
+    assert colour[1] < 0.6 * colour[0]
+    assert veil(np.zeros((2, 2, 3), np.uint8)).min() > 120
 
 
 def test_dropped_cells_are_grey_and_dim(wide: Texture) -> None:
     kept = foveate.allocate(foveate.score(wide, "cake"), 100)
-    drawn = draw_kept(wide.pixel, kept).astype(int)
+    drawn = lay_kept(wide.pixel, kept).astype(int)
     index = kept.grid.index_at(np.argwhere(np.ones((wide.grid.height, wide.grid.width))) + 0.5)
     shown = kept.mask.ravel()[index].reshape(wide.grid.height, wide.grid.width)
     assert np.array_equal(drawn[shown], wide.pixel[shown])
     assert (drawn[~shown].max(-1) == drawn[~shown].min(-1)).all()
-    assert drawn[~shown].max() < 80
+    assert drawn[~shown].max() < 90
 
 
-def test_pictures_of_upright_and_wide_images_have_three_panels(texture: Texture, wide: Texture) -> None:
+def test_frames_are_where_boxes_are() -> None:
+    photograph = np.full((100, 200, 3), 90, np.uint8)
+    drawn = lay_boxes(photograph, np.array([[20, 40, 60, 120]]))
+    changed = np.argwhere((drawn != photograph).any(-1))
+    assert np.abs(changed.min(0) - [20, 40]).max() <= 2
+    assert np.abs(changed.max(0) - [59, 119]).max() <= 2
+    assert np.array_equal(drawn[30:50, 50:110], photograph[30:50, 50:110])
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [200, 480, 1080])
+def test_text_never_lies_on_a_picture_nor_beyond_its_page(width: int) -> None:
+    photograph = np.zeros((300, width, 3), np.uint8)
+    notes = ("looks for: " + LONG, "a_file_name_without_any_space_" * 20, "犬 と 猫")
+    tiles = [Tile(photograph, LONG, notes, 0.91), Tile(photograph[:200], "short", (), 0.12), Tile(photograph)]
+    for columns in (1, 2, 3):
+        foot = [colour_bar(), *legend([(QUESTIONS[0], LONG), (QUESTIONS[1], "b")])]
+        page = arrange(tiles, columns, title=LONG, note=LONG, foot=foot)
+        known = list(boxes_of(page))
+        pictures = [box for kind, box in known if kind == "picture"]
+        for number, (kind, box) in enumerate(known):
+            assert box[0] >= 0 <= box[1]
+            assert box[2] <= page.width
+            assert box[3] <= page.height
+            if kind != "picture":
+                assert not any(overlaps(box, one) for one in pictures), known[number]
+        assert len([one for one in pictures if one[3] - one[1] > 100]) == 3
+        assert not any(overlaps(a, b) for i, a in enumerate(pictures) for b in pictures[:i])
+        texts = [box for kind, box in known if kind == "text"]
+        assert not any(overlaps(a, b) for i, a in enumerate(texts) for b in texts[:i])
+
+
+def test_text_is_wrapped_and_never_cut_without_an_ellipsis() -> None:
+    for words in ("w" * 500, "une très longue question " * 30, "“quoted”\nand broken", "犬" * 90, "\ud800 \x00", ""):
+        for lines in (1, 3):
+            shown = paper.wrap(words, 200, 16, lines)
+            assert len(shown) <= lines
+            assert all(paper.measure(line, 16) <= 200 for line in shown)
+            letters = "".join("".join(shown).split())
+            whole = "".join(words.encode("utf-8", "replace").decode().replace("\x00", " ").split())
+            assert letters == whole or letters.endswith("…")
+            assert whole.startswith(letters.removesuffix("…"))
+    assert paper.wrap("the wheels of the bus", 90, 16, 3) == ["the wheels", "of the bus"]
+    assert paper.cut("the wheels of the bus", 10_000, 16) == "the wheels of the bus"
+
+
+def test_letters_that_the_usual_font_lacks_are_drawn_if_this_machine_has_them() -> None:
+    """Pillow's own is a subset: it lacks even é. Elsewhere letters lose their accents rather than become boxes."""
+    assert paper.font_for("“it’s” …", 20).getname() == paper.font_for("a", 20).getname()
+    (line,) = paper.wrap("Straße, café", 400, 20)
+    assert line in ("Straße, café", "Straße, cafe")
+    for words in ("犬", "Ελληνικά", "\U0001f600", "\U0010ffff"):
+        assert paper.measure(words, 20) > 0
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_a_badge_says_how_sure_it_is(found: bool) -> None:
+    block = head(Tile(np.zeros((9, 9, 3), np.uint8), "q", (), 0.5 if found else 0.49), 900)
+    assert f"{0.5 if found else 0.49:.2f} " + "not " * (not found) + "detected" in [item.text for item in block.items]
+    assert ("pill" if found else "ring") in {item.shape for item in block.items}
+
+
+def test_pages_are_opaque_large_and_say_what_was_asked(texture: Texture, wide: Texture) -> None:
     for one in (texture, wide):
-        relevance = foveate.score(one, "a dog")
-        page = draw_question(one, relevance, foveate.allocate(relevance, 50))
-        assert page.width > 2.5 * page.height * one.grid.width / one.grid.height * 0.8
+        relevance = foveate.score(one, "the child's hand")
+        kept = foveate.allocate(relevance, 50)
+        for page in (
+            viz.heatmap(one, relevance),
+            viz.kept(one, kept),
+            viz.homunculus(one, kept),
+            viz.question_page(one, relevance, kept),
+            viz.compare(one, {"a hand": relevance, "by hand": relevance.map}),
+        ):
+            assert page.mode == "RGB"
+            assert max(page.size) > 1000
+            assert np.asarray(page)[0, 0].min() > 200
 
 
 def test_more_pictures_are_more_panels(texture: Texture) -> None:
     relevance = foveate.score(texture, "the child's hand")
     kept = foveate.allocate(relevance, 273)
     widths = [
-        draw_question(texture, relevance, kept, some).width
+        viz.question_page(texture, relevance, kept, some).width
         for some in ((), ("homunculus",), ("regions",), ("homunculus", "regions"))
     ]
-    assert np.array_equal(np.diff(widths), [372] * 3)
+    assert np.array_equal(np.diff(widths), [widths[0] // 3 - 16] * 3)
     with pytest.raises(OptionError, match="homunculus"):
-        draw_question(texture, relevance, kept, ("homunculi",))
+        viz.question_page(texture, relevance, kept, ("homunculi",))
     for budget in (1, 67, 1000):  # the nearest total is taken
-        draw_question(texture, relevance, foveate.allocate(relevance, budget), ("regions",))
+        viz.question_page(texture, relevance, foveate.allocate(relevance, budget), ("regions",))
+
+
+def test_a_picture_by_itself_has_the_photographs_shape(wide: Texture) -> None:
+    relevance = foveate.score(wide, "cake")
+    kept = foveate.allocate(relevance, 100)
+    size = (320, round(320 * wide.grid.height / wide.grid.width))
+    path = Image.fromarray(wide.pixel)
+    for draw, value in ((viz.heatmap, relevance), (viz.kept, kept), (viz.homunculus, kept)):
+        assert draw(wide, value, side=320, labels=False).size == size  # type: ignore[operator]
+        assert draw(path, value, side=320, labels=False).size == size  # type: ignore[operator]
+    boxed = np.asarray(viz.kept(wide, kept, boxes=[[0, 0, 240, 320]], side=320, labels=False))
+    plain = np.asarray(viz.kept(wide, kept, side=320, labels=False))
+    changed = np.argwhere((boxed != plain).any(-1))
+    assert np.abs(changed.max(0) - [120, 160]).max() <= 3
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda t: viz.heatmap(t, np.full((3, 3), 2.0)), OptionError, "relevance"),
+        (lambda t: viz.heatmap(t, "the dog"), OptionError, "relevance"),
+        (lambda t: viz.heatmap("no.jpg", np.zeros((3, 3))), ImageNotFoundError, "no.jpg"),
+        (lambda t: viz.heatmap(t, np.zeros((3, 3)), side=3), OptionError, "side"),
+        (lambda t: viz.kept(t, np.ones((3, 3), bool)), OptionError, "allocate"),
+        (lambda t: viz.kept(t, keep_one(), boxes=[1, 2]), OptionError, "boxes"),
+        (lambda t: viz.homunculus(t, None), OptionError, "allocate"),
+        (lambda t: viz.compare(t, {}), OptionError, "dictionary"),
+        (lambda t: viz.compare(t, [1]), OptionError, "dictionary"),
+        (lambda t: viz.compare(t, {"a": np.zeros((3, 3))}, columns=5), OptionError, "columns"),
+        (lambda t: viz.channel_sheet("photo.jpg"), OptionError, "encode"),
+    ],
+)
+def test_errors_say_what_came_and_what_to_do(call: Any, error: type[FoveateError], says: str, texture: Texture) -> None:
+    with pytest.raises(error, match=says):
+        call(texture)
+
+
+def keep_one() -> Allocation:
+    return Allocation(np.array([3]), np.ones(1, np.float32), Grid(4, 4, 40, 40))
+
+
+def test_regions_are_named_in_the_legend_and_not_in_the_picture() -> None:
+    sizes = np.array([[20, 20], [8, 12]])
+    boxes = np.array([[40, 40, 200, 200], [280, 360, 440, 600]])
+    found = Regions(boxes, sizes.prod(1), sizes, np.array([0.8, 0.2], np.float32), 28, Grid(24, 32, 480, 640))
+    page = viz.kept(np.zeros((480, 640, 3), np.uint8), found)
+    bare = viz.kept(np.zeros((480, 640, 3), np.uint8), found, labels=False)
+    assert page.height > bare.height + 100
+
+
+# --- channels ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_plane_is_drawn_on_its_own_range() -> None:
@@ -81,28 +278,27 @@ def test_a_plane_is_drawn_on_its_own_range() -> None:
     assert describe_range(np.zeros((2, 2))) == "constant 0"
 
 
-def test_the_sheet_has_what_is_beyond_the_forty(texture: Texture) -> None:
+def test_every_channel_has_its_family_and_your_own_are_drawn_too(texture: Texture) -> None:
+    assert {family_of(name) for name in FULL40.names} <= set(FAMILIES)
+    assert family_of("mine") == family_of("xray") == OWN
     own = texture.with_channel("mine", np.eye(*texture.grid.shape, dtype=np.float32) / 50)
-    names = [*FULL40.names, *(name for name in own.built if name not in FULL40.names)]
-    page = np.asarray(draw_channels(own))
-    rows, (row, column) = -(-len(names) // 8), divmod(names.index("mine"), 8)
-    tall = (page.shape[0] - 2 * 12) // rows
-    tile = page[12 + row * tall : 12 + (row + 1) * tall, 12 + column * 180 : 12 + column * 180 + 126]
-    assert (tile == colour_heat(np.ones(1))).all(-1).any()  # 0.02 is its highest value
+    more, plain = viz.channel_sheet(own), viz.channel_sheet(texture)
+    assert more.height > plain.height + 200
+    last = np.asarray(more)[-300:, :300]
+    assert (last == colour_heat(np.ones(1))).all(-1).any()  # 0.02 is its highest value
 
 
 def test_extreme_shapes_can_be_drawn() -> None:
     for size in ((1, 1), (1, 900), (900, 1)):
         one = foveate.encode(np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8))
         relevance = foveate.score(one, "a dog")
-        draw_question(one, relevance, foveate.allocate(relevance, 1))
-        draw_channels(one)
-
-
-def test_long_captions_are_cut_and_strange_ones_drawn() -> None:
-    font = ImageFont.load_default(16)
-    for text in ("w" * 500, "une très longue question " * 30, "“quoted”\nand broken", "犬", ""):
-        assert font.getlength(fit_text(text, 200, font)) <= 200
+        kept = foveate.allocate(relevance, 1)
+        viz.question_page(one, relevance, kept)
+        viz.heatmap(one, relevance)
+        viz.kept(one, kept)
+        viz.homunculus(one, kept)
+        viz.compare(one, {"a dog": relevance})
+        viz.channel_sheet(one)
 
 
 def test_what_is_drawn_bright_lies_in_the_kept_cells() -> None:

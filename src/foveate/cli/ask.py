@@ -245,8 +245,8 @@ def _record(encoded: EncodedImage, answer: Answer, identity: dict[str, Any], out
         record["regions"] = answer.regions.boxes.tolist()
     if out is None:
         return record
-    from foveate.viz import draw_answer
+    from foveate.viz import answer_page
 
     texture = encoded.textures[0]
     stem = out / f"{Path(texture.name).stem}--{make_slug(identity['question'])}--ask"
-    return write_result(stem, identity, record, draw_answer(texture, grids, answer), image=texture.name)
+    return write_result(stem, identity, record, answer_page(texture, grids, answer), image=texture.name)

@@ -21,12 +21,12 @@ def channels(
     from foveate.cli.results import write_picture
     from foveate.core.files import make_folder
     from foveate.core.layout import FULL40, channel_named
-    from foveate.viz import describe_range, draw_channels
+    from foveate.viz import channel_sheet, describe_range
 
     texture, seconds = load_or_encode(image, encoder, channels=names)
     make_folder(out)
     path = out / f"{Path(texture.name).stem}--channels.png"
-    write_picture(path, draw_channels(texture))
+    write_picture(path, channel_sheet(texture))
     rows, built = [], set(texture.built)
     for name in (*FULL40.names, *(name for name in texture.built if name not in FULL40.names)):
         plane, layer = texture.channel(name, warn=False), FULL40.layer(name) if name in FULL40.names else ""

@@ -88,7 +88,7 @@ def _look_at(
     from foveate.core.checks import check_choice
     from foveate.core.files import make_folder
     from foveate.pipeline import allocate, score
-    from foveate.viz import PICTURES, draw_question
+    from foveate.viz import PICTURES, question_page
 
     for name in pictures:
         check_choice("--picture", name, PICTURES)
@@ -100,7 +100,7 @@ def _look_at(
         relevance = score(texture, query, encoder=encoder)
         kept = allocate(relevance, budget, floor=floor)
         seconds_each = time.perf_counter() - start
-        results.append((relevance, kept, seconds_each, draw_question(texture, relevance, kept, pictures)))
+        results.append((relevance, kept, seconds_each, question_page(texture, relevance, kept, pictures)))
     make_folder(out)
     records = [_write(texture, *result, out, str(image.absolute())) for result in results]
     said = [_words_found(relevance) for relevance, *_ in results]

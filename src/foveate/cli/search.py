@@ -45,7 +45,7 @@ def search(
     """Find images in a store by what is in them, or written there: a table, a contact sheet with heat, JSON."""
     from foveate.core.errors import ReadingWarning
     from foveate.core.files import make_folder
-    from foveate.viz import draw_hits
+    from foveate.viz import search_sheet
 
     refuse_files(query, "store", 'foveate index FOLDER -o photos.fov, then foveate search photos.fov "a dog"')
     known = open_store(path, encoder)
@@ -61,7 +61,7 @@ def search(
             seconds = time.perf_counter() - start
             sheet = None if no_sheet or not hits else out / f"search--{make_slug(text)}.png"
             if sheet is not None:
-                write_picture(sheet, draw_hits(hits, text))
+                write_picture(sheet, search_sheet(hits, text))
             found = [
                 {"path": hit.path, "name": hit.name, "score": round(hit.score, 4), "detected": hit.detected}
                 | {"words": _words(hit)}

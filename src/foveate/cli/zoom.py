@@ -93,7 +93,7 @@ def _answer(record: dict[str, Any]) -> str:
 def _look_closer(scene: Any, query: str, share: float, sure: float, out: Path, image: Path) -> tuple[Any, Any]:
     """-> (the scene with what was encoded for this query, its record)."""
     from foveate.tiles.search import look
-    from foveate.viz import draw_scene
+    from foveate.viz import look_page
 
     tiles = scene.counts[0] * scene.counts[1]
     with counting(f"looking for {query}", max(1, int(tiles * share))) as progress:
@@ -114,4 +114,4 @@ def _look_closer(scene: Any, query: str, share: float, sure: float, out: Path, i
     }
     path = out / f"{Path(scene.raster.name).stem}--{make_slug(query)}--zoom"
     identity = {"source": str(image.absolute()), "query": query}
-    return scene, write_result(path, identity, record, draw_scene(found, query))
+    return scene, write_result(path, identity, record, look_page(found))

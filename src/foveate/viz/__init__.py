@@ -1,48 +1,39 @@
-"""Pictures as values: what a question found, what was kept, what a texture holds. Begin with `draw_question`.
+"""Pictures as values: what a question found, what was kept, what a texture holds. Begin with `heatmap`.
 
-    pictures.py    photographs with heat and kept cells; pages of them for a question, a model's answer, a large image,
-                   a texture's channels, a search
-    values.py      what `value.show()` draws
-    homunculus.py  the image redrawn with area in proportion to tokens
+    pictures.py    one image: heatmap, kept, homunculus; compare: several questions side by side
+    pages.py       pages of results: a question with its cells, a model's answer, a large image, a search
+    values.py      picture_of: how each value shows itself
+    planes.py      channel_sheet: all channels of a texture
+    layers.py      heat, kept cells and frames over a photograph, as arrays
+    cartogram.py   how an image is redrawn with area in proportion to tokens
+    paper.py       blocks of text and pictures that never cover each other; fonts
+    colours.py     the scale of heat, colours of questions
     overlay.py     a frame of a clip, with what has happened so far
     basis_page.py  what the check of a basis found, as a page of HTML
 
-Functions return arrays [H, W, 3] or Pillow images; the commands write them.
+Functions return Pillow images; the commands write them.
 """
 
-from foveate.viz.homunculus import REST, Homunculus, draw_homunculus, redraw
-from foveate.viz.pictures import (
-    PICTURES,
-    colour_heat,
-    describe_range,
-    draw_answer,
-    draw_boxes,
-    draw_channels,
-    draw_heat,
-    draw_hits,
-    draw_kept,
-    draw_question,
-    draw_regions,
-    draw_scene,
-)
+from foveate.viz.cartogram import REST, Homunculus, redraw
+from foveate.viz.pages import PICTURES, answer_page, look_page, question_page, search_sheet
+from foveate.viz.pictures import compare, heatmap, homunculus, kept
+from foveate.viz.planes import channel_sheet, describe_range
 from foveate.viz.values import picture_of
 
 __all__ = [
     "PICTURES",
     "REST",
     "Homunculus",
-    "colour_heat",
+    "answer_page",
+    "channel_sheet",
+    "compare",
     "describe_range",
-    "draw_answer",
-    "draw_boxes",
-    "draw_channels",
-    "draw_heat",
-    "draw_hits",
-    "draw_homunculus",
-    "draw_kept",
-    "draw_question",
-    "draw_regions",
-    "draw_scene",
+    "heatmap",
+    "homunculus",
+    "kept",
+    "look_page",
     "picture_of",
+    "question_page",
     "redraw",
+    "search_sheet",
 ]

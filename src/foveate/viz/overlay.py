@@ -20,11 +20,12 @@ from typing import Any
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from foveate.relevance.value import Relevance
 from foveate.video.state import Frame
-from foveate.viz.pictures import colour_heat, fit_text
+from foveate.viz.layers import colour_heat
+from foveate.viz.paper import cut, font_for
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -269,8 +270,8 @@ def _ink(out: Bytes, mask: Bytes, at: tuple[int, int], colour: Colour) -> None:
 @lru_cache(maxsize=256)
 def _render_text(text: str, size: int, width: int) -> Bytes:
     """A line of text as coverage, uint8 [h, w], cut to a width."""
-    font = ImageFont.load_default(size)
-    shown = fit_text(text, width, font)
+    shown = cut(text, width, size)
+    font = font_for(shown, size)
     box = Image.new("L", (max(1, min(width, round(font.getlength(shown)) + 1)), round(size * 1.3)))
     ImageDraw.Draw(box).text((0, 0), shown, fill=255, font=font)
     mask = np.asarray(box)

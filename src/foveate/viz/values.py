@@ -9,13 +9,18 @@ from functools import singledispatch
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.core.errors import OptionError
+from foveate.core.grid import Grid
 from foveate.relevance.allocation import Allocation
 from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.texture import Texture
-from foveate.viz.pictures import PANEL, Tile, arrange, colour_heat, draw_channels, draw_heat, draw_kept, scale_to
+from foveate.viz import paper
+from foveate.viz.layers import scale_to
+from foveate.viz.pictures import GREY, PANEL, arrange, colour_bar, found_tile, heatmap, kept
+from foveate.viz.planes import channel_sheet
 
 
 @singledispatch
@@ -23,8 +28,9 @@ def picture_of(value: object, **how: Any) -> Image.Image:
     """The picture of a value.
 
     Args:
-        value: a Texture, Relevance, Relevances or Allocation.
-        how: options of the kind of value.
+        value: a Texture (`channel_sheet`), Relevance (`heatmap`), Relevances (one beside another) or Allocation
+            (`kept`). One that has lost its texture, by pickling say, is drawn over grey.
+        how: options of that picture; none of a texture and of Relevances.
 
     Raises OptionError for a value of another kind.
     """
@@ -37,34 +43,30 @@ def picture_of(value: object, **how: Any) -> Image.Image:
 
 @picture_of.register
 def _(value: Texture) -> Image.Image:
-    return draw_channels(value)
+    return channel_sheet(value)
 
 
 @picture_of.register
-def _(value: Relevance) -> Image.Image:
-    return arrange([_tile(value)], 1)
+def _(value: Relevance, **how: Any) -> Image.Image:
+    return heatmap(_photograph(value.texture, value.grid), value, **how)
 
 
 @picture_of.register
 def _(value: Relevances) -> Image.Image:
-    return arrange([_tile(one) for one in value], min(len(value), 4))
+    rgb = {id(one.texture): _photograph(one.texture, one.grid) for one in value}
+    small = {key: scale_to(pixels, PANEL) for key, pixels in rgb.items()}
+    tiles = [found_tile(small[id(one.texture)], one.query, one) for one in value]
+    return paper.paint(arrange(tiles, -(-len(tiles) // -(-len(tiles) // 4)), foot=[colour_bar()]))
 
 
 @picture_of.register
-def _(value: Allocation) -> Image.Image:
-    texture, caption = value.texture, f"{len(value)} of {value.grid.count} cells kept"
-    if texture is None:
-        size = value.grid.height, value.grid.width
-        rgb, caption = scale_to(np.full((*size, 3), 255, np.uint8), PANEL), caption + " (without the photograph)"
-    else:
-        rgb = scale_to(texture.pixel, PANEL)
-    return arrange([Tile(draw_kept(rgb, value), (caption,))], 1)
+def _(value: Allocation, **how: Any) -> Image.Image:
+    return kept(_photograph(value.texture, value.grid), value, **how)
 
 
-def _tile(relevance: Relevance) -> Tile:
-    found = f"confidence {relevance.confidence:.2f}" + ("" if relevance.detected else ", not detected")
-    caption = f"“{relevance.query}”  {found}"
-    if relevance.texture is None:
-        picture = scale_to(colour_heat(relevance.map), PANEL)
-        return Tile(picture, (caption, "the map alone, without the photograph"))
-    return Tile(draw_heat(scale_to(relevance.texture.pixel, PANEL), relevance.map), (caption,))
+def _photograph(texture: Texture | None, grid: Grid) -> NDArray[np.uint8]:
+    """The photograph [H, W, 3], or as much grey where there is none."""
+    if texture is not None:
+        return texture.pixel
+    ratio = min(1.0, PANEL / max(grid.height, grid.width))
+    return np.full((max(1, round(grid.height * ratio)), max(1, round(grid.width * ratio)), 3), GREY, np.uint8)

@@ -12,7 +12,9 @@ from PIL import Image
 
 from foveate.cli.evaluate.agreement import SEED
 from foveate.relevance.allocation import Allocation
-from foveate.viz.pictures import Tile, arrange, draw_boxes, draw_heat, draw_kept, scale_to
+from foveate.viz import paper
+from foveate.viz.layers import lay_boxes, lay_heat, lay_kept, scale_to
+from foveate.viz.pictures import Tile, arrange
 
 CASES, TILE, OUTLINE = 7, 240, (64, 255, 96)  # pictures of each kind, their long side, the colour of masks
 T = TypeVar("T")
@@ -45,9 +47,9 @@ def draw_page(kinds: Mapping[str, Sequence[Case]]) -> Image.Image:
     rows = []
     for kind, cases in kinds.items():
         title = f"{kind} (captions: average precision / confidence)"
-        tiles = [Tile(_draw(case), case.captions) for case in cases]
-        rows.append(np.asarray(arrange(tiles, CASES, text=14, title=title, narrowest=TILE)))
-    return Image.fromarray(np.concatenate(rows))
+        tiles = [Tile(_draw(case), case.captions[0], case.captions[1:]) for case in cases]
+        rows.append(arrange(tiles, CASES, size=20, title=title, narrowest=TILE))
+    return paper.paint(paper.above(rows, paper.MARGIN))
 
 
 def _draw(case: Case) -> NDArray[np.uint8]:
@@ -55,8 +57,8 @@ def _draw(case: Case) -> NDArray[np.uint8]:
     mask = cv2.resize(case.mask.astype(np.uint8), small.shape[1::-1], interpolation=cv2.INTER_NEAREST)
     outlines, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
     outlined = cv2.drawContours(small.copy(), outlines, -1, OUTLINE, 1)
-    panels = [np.asarray(outlined, np.uint8), draw_heat(small, case.heat)]
+    panels = [np.asarray(outlined, np.uint8), lay_heat(small, case.heat)]
     if case.kept is not None and case.boxes is not None:
         ratio = max(small.shape[:2]) / max(case.rgb.shape[:2])
-        panels.append(draw_boxes(draw_kept(small, case.kept), case.boxes * ratio))
+        panels.append(lay_boxes(lay_kept(small, case.kept), case.boxes * ratio))
     return np.concatenate(panels)

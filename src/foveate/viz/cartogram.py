@@ -96,11 +96,6 @@ class Homunculus(Frozen):
         return np.asarray(cv2.resize(drawn, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def draw_homunculus(rgb: Bytes, kept: Allocation | Regions, rest: float = REST) -> Bytes:
-    """The image uint8 [H, W, 3] redrawn with area in proportion to tokens: uint8 of its size. As `redraw` says."""
-    return redraw(kept, rest).draw(rgb)
-
-
 def redraw(kept: Allocation | Regions, rest: float = REST) -> Homunculus:
     """How an image is redrawn with area in proportion to tokens.
 

@@ -1,0 +1,135 @@
+"""Layers over a photograph: heat with its contour, kept cells, frames. Arrays [H, W, 3] in, arrays of that size out.
+
+* The photograph stays in colour: what is relevant is lit, tinted and outlined, the rest is darker and less colourful.
+* Heat is drawn on the absolute scale of relevance, never stretched: a thing that is not there lights nothing.
+* Dropped cells are dimmed, not hidden, so that a person can judge what was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from foveate.relevance.allocation import Allocation
+from foveate.relevance.confidence import DETECTED
+from foveate.relevance.crops import Regions
+from foveate.viz.colours import HEAT, PAPER, QUESTIONS, Colour
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+COLD, PALE = 0.5, 0.45  # of the photograph where nothing is relevant: its brightness, its colourfulness
+TINT = 0.42  # opacity of full relevance
+LIGHT, DARK = (255, 255, 255), (12, 12, 20)  # of a double line: one of the two is seen on any photograph
+VEIL = 0.62  # of paper, over a photograph in which a thing was not found
+DIMMED = 0.28  # brightness of a dropped cell
+FINER = 2  # lines are drawn at so many times the size
+
+
+def colour_heat(plane: NDArray[np.floating]) -> Bytes:
+    """[h, w] in [0, 1] (clipped) -> uint8 [h, w, 3]."""
+    return HEAT[np.rint(np.clip(plane, 0, 1) * 255).astype(np.uint8)]
+
+
+def lay_heat(rgb: Bytes, plane: NDArray[np.floating], *, found: bool = True) -> Bytes:
+    """Heat of a map [h, w] over an image [H, W, 3], and its contour at 0.5, from where a thing counts as detected.
+
+    The image is faint where a thing was not `found`, so that this is seen at first sight.
+    """
+    smooth = enlarge(plane, rgb.shape[:2])
+    out = tint(darken(rgb, smooth) if found else veil(rgb), smooth, colour_heat(smooth))
+    return outline(out, smooth >= DETECTED)
+
+
+def darken(rgb: Bytes, level: Floats) -> Bytes:
+    """The image, darker and less colourful where the level [H, W] is low; as it is from that of detection on."""
+    lit = np.minimum(level / DETECTED, 1)[..., None]
+    grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)[..., None].astype(np.float32)
+    dark = (grey + (rgb - grey) * PALE) * COLD
+    return np.asarray(dark + (rgb - dark) * lit, np.uint8)
+
+
+def veil(rgb: Bytes) -> Bytes:
+    """The image [H, W, 3], faint and grey, as of paper: nothing was found in it."""
+    grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)[..., None].astype(np.float32)
+    pale = grey + (rgb - grey) * PALE
+    return np.asarray(pale + (np.array(PAPER, np.float32) - pale) * VEIL, np.uint8)
+
+
+def tint(rgb: Bytes, level: Floats, colour: NDArray[np.uint8] | Colour) -> Bytes:
+    """A colour, or colours [H, W, 3], over an image, as opaque as the level [H, W] is high."""
+    seen = rgb.astype(np.float32)
+    return np.asarray(seen + (np.asarray(colour, np.float32) - seen) * (TINT * level[..., None]), np.uint8)
+
+
+def enlarge(plane: NDArray[np.floating], shape: tuple[int, ...]) -> Floats:
+    """A map [h, w] in [0, 1] at the size of a picture: cubic where it is finer, the mean over areas where coarser."""
+    h, w = shape[:2]
+    how = cv2.INTER_AREA if h < plane.shape[0] and w < plane.shape[1] else cv2.INTER_CUBIC
+    return np.clip(cv2.resize(np.asarray(plane, np.float32), (w, h), interpolation=how), 0, 1)  # type: ignore[return-value]
+
+
+def outline(rgb: Bytes, mask: NDArray[np.bool_], colour: Colour = LIGHT, width: float = 0) -> Bytes:
+    """The image with a double line, light and dark, around a mask [H, W]; none along the border of the image."""
+    height, wide = rgb.shape[:2]
+    thick = width or max(1.0, max(height, wide) / 420)
+    pad = round(3 * thick) + 2
+    grown = cv2.copyMakeBorder(mask.astype(np.uint8) * 255, pad, pad, pad, pad, cv2.BORDER_REPLICATE)
+    grown = cv2.resize(grown, None, fx=FINER, fy=FINER, interpolation=cv2.INTER_LINEAR)
+    found, _ = cv2.findContours((grown > 127).astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
+    out = rgb.astype(np.float32)
+    for ink, times in ((DARK, 2.4), (colour, 1.0)):
+        line = np.zeros(grown.shape, np.uint8)
+        cv2.drawContours(line, found, -1, 255, max(1, round(FINER * thick * times)), cv2.LINE_AA)
+        line = cv2.resize(line, None, fx=1 / FINER, fy=1 / FINER, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+        share = line[pad : pad + height, pad : pad + wide, None].astype(np.float32) / 255
+        out += (np.array(ink, np.float32) - out) * share
+    return np.asarray(out, np.uint8)
+
+
+def lay_kept(rgb: Bytes, kept: Allocation) -> Bytes:
+    """The image with dropped cells dimmed: each pixel follows the cell under it."""
+    height, width = rgb.shape[:2]
+    rows = np.floor((np.arange(height) + 0.5) * kept.grid.h / height).astype(int)
+    cols = np.floor((np.arange(width) + 0.5) * kept.grid.w / width).astype(int)
+    return dim(rgb, kept.mask[rows][:, cols])
+
+
+def dim(rgb: Bytes, bright: NDArray[np.bool_]) -> Bytes:
+    """The image [H, W, 3], grey and dark where the mask [H, W] is False."""
+    faint = rgb.mean(-1, keepdims=True) * DIMMED + 12
+    return np.where(bright[..., None], rgb, faint).astype(np.uint8)
+
+
+def lay_boxes(rgb: Bytes, boxes: NDArray[np.floating], colours: Sequence[Colour] = QUESTIONS) -> Bytes:
+    """The image [H, W, 3] with frames around boxes [n, 4], (y0, x0, y1, x1) in its pixels; colours in turn."""
+    out = rgb.copy()
+    thick = max(2, round(max(rgb.shape[:2]) / 320))
+    for number in reversed(range(len(boxes))):  # the first, the most relevant, is drawn last
+        y0, x0, y1, x1 = (round(side) for side in boxes[number].tolist())
+        corners, colour = ((x0, y0), (x1 - 1, y1 - 1)), colours[number % len(colours)]
+        cv2.rectangle(out, *corners, DARK, thick + 2)
+        cv2.rectangle(out, *corners, colour, thick)
+    return out
+
+
+def lay_regions(rgb: Bytes, found: Regions) -> Bytes:
+    """The image [H, W, 3], dark outside of regions; each framed in its colour."""
+    height, width = rgb.shape[:2]
+    boxes = np.rint(found.boxes * np.tile([height / found.grid.height, width / found.grid.width], 2)).astype(int)
+    bright = np.zeros((height, width), bool)
+    for y0, x0, y1, x1 in boxes:
+        bright[y0:y1, x0:x1] = True
+    return lay_boxes(dim(rgb, bright), boxes)
+
+
+def scale_to(rgb: Bytes, side: int) -> Bytes:
+    """The image with a long side of `side` pixels."""
+    ratio = side / max(rgb.shape[:2])
+    size = (max(1, round(rgb.shape[1] * ratio)), max(1, round(rgb.shape[0] * ratio)))
+    if size == rgb.shape[1::-1]:
+        return rgb
+    return np.asarray(Image.fromarray(rgb).resize(size, Image.Resampling.LANCZOS))

@@ -1,0 +1,160 @@
+"""Pages of results: a question with its cells, a model's answer, a large image, a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from foveate.core.checks import check_choice
+from foveate.core.errors import StoreDamagedError, StoreKeyError
+from foveate.relevance.allocation import Allocation
+from foveate.relevance.crops import nearest_total, regions
+from foveate.relevance.value import Relevance
+from foveate.texture.texture import Texture
+from foveate.viz import paper
+from foveate.viz.colours import PAPER, QUESTIONS
+from foveate.viz.layers import dim, lay_boxes, lay_heat, lay_kept, lay_regions, scale_to
+from foveate.viz.paper import Block
+from foveate.viz.pictures import (
+    PANEL,
+    Tile,
+    arrange,
+    colour_bar,
+    describe_kept,
+    found_tile,
+    homunculus_tile,
+    legend,
+    looked_for,
+    region_legend,
+)
+
+if TYPE_CHECKING:
+    from foveate.store.search import Hit
+    from foveate.tiles.scene import Look
+    from foveate.vlm.encoded import Answer
+    from foveate.vlm.families.token_layout import TokenGrid
+
+Bytes = NDArray[np.uint8]
+PICTURES = ("homunculus", "regions")  # that `question_page` adds if they are asked for
+HIT, MOST_HITS = 400, 60  # pixels of the long side of a picture of a search; pictures on its sheet
+LOOKED, PART = QUESTIONS[0], QUESTIONS[1]  # frames of what was encoded, and of the part with the peak
+
+
+def question_page(
+    texture: Texture, relevance: Relevance, kept: Allocation, pictures: Sequence[str] = ()
+) -> Image.Image:
+    """Photograph, heat map, kept cells: one question in three panels, and more of them.
+
+    Args:
+        texture: the image.
+        relevance: its map.
+        kept: its cells.
+        pictures: of PICTURES. "homunculus" adds the image redrawn with area in proportion to tokens; "regions" adds the
+            regions of as many tokens as there are kept cells (the nearest number that regions can have), and their
+            homunculus.
+
+    Raises OptionError for another picture.
+    """
+    rgb = scale_to(texture.pixel, PANEL)
+    panels, foot = [*_question_tiles(texture, relevance, rgb), Tile(lay_kept(rgb, kept), describe_kept(kept))], []
+    for name in pictures:
+        check_choice("picture", name, PICTURES)
+        if name == "homunculus":
+            panels.append(homunculus_tile(rgb, kept))
+        else:
+            found = regions(relevance.map, relevance.grid, nearest_total(len(kept)))
+            panels += [Tile(lay_regions(rgb, found), describe_kept(found)), homunculus_tile(rgb, found)]
+            foot = region_legend(found)
+    return paper.paint(arrange(panels, len(panels), foot=[colour_bar(), *foot]))
+
+
+def answer_page(texture: Texture, grids: Sequence[TokenGrid], answer: Answer) -> Image.Image:
+    """Photograph, heat map, and what the model saw: bright where a kept token of any grid, or a region, lies; above
+    them the question and the answer."""
+    rgb = scale_to(texture.pixel, PANEL)
+    y, x = (
+        (np.arange(n) + 0.5) * whole / n
+        for n, whole in zip(rgb.shape[:2], (texture.grid.height, texture.grid.width), strict=True)
+    )
+    bright = np.zeros(rgb.shape[:2], bool)
+    for grid, kept in zip(grids, answer.chosen[0].kept, strict=True):
+        bright |= cover(grid, kept.indices, y, x)
+    for y0, x0, y1, x1 in [] if answer.regions is None else answer.regions.boxes.tolist():
+        bright |= np.outer((y >= y0) & (y < y1), (x >= x0) & (x < x1))
+    tokens = Tile(dim(rgb, bright), "what the model saw", ("{} of {} visual tokens".format(*answer.tokens),))
+    tiles = [*_question_tiles(texture, answer.relevance[0], rgb), tokens]
+    return paper.paint(arrange(tiles, 3, title=f"“{answer.question}”  {answer.text}", foot=[colour_bar()]))
+
+
+def cover(
+    grid: TokenGrid, cells: NDArray[np.int64], y: NDArray[np.floating], x: NDArray[np.floating]
+) -> NDArray[np.bool_]:
+    """Which positions (y [h], x [w], in pixels of the image) lie in these tokens of a grid: bool [h, w]."""
+    y0, x0, y1, x1 = grid.box
+    rows = np.floor((y - y0) / (y1 - y0) * grid.h).astype(np.int64)
+    cols = np.floor((x - x0) / (x1 - x0) * grid.w).astype(np.int64)
+    mask = np.zeros((grid.h, grid.w), bool)
+    mask.ravel()[cells] = True
+    inside = np.outer((rows >= 0) & (rows < grid.h), (cols >= 0) & (cols < grid.w))
+    return inside & mask[np.clip(rows, 0, grid.h - 1)][:, np.clip(cols, 0, grid.w - 1)]
+
+
+def look_page(found: Look) -> Image.Image:
+    """A large image with its heat and the parts looked at; beside it, the place of the peak at native resolution."""
+    scene, (y, x), relevance = found.scene, found.peak, found.relevance
+    height, width = scene.raster.size
+    ratio = PANEL / max(height, width)
+    side = min(scene.side, height, width)
+    top, left = (int(np.clip(p - side / 2, 0, n - side)) for p, n in ((y, height), (x, width)))
+    rgb = scale_to(scene.overview.pixel, PANEL)
+    whole = lay_heat(rgb, relevance.map, found=found.detected)
+    if found.boxes:
+        whole = lay_boxes(whole, np.array(found.boxes, np.float64) * ratio, [LOOKED])
+    whole = lay_boxes(whole, np.array([[top, left, top + side, left + side]], np.float64) * ratio, [PART])
+    part = Image.fromarray(scene.raster.region(top, left, top + side, left + side)).resize((PANEL, PANEL))
+    tiles = [
+        Tile(whole, f"“{relevance.query}”", looked_for(relevance), relevance.confidence),
+        Tile(
+            np.asarray(part),
+            "the most relevant part" if not found.detected else "where it is",
+            (f"at y {y:.0f}, x {x:.0f}",),
+        ),
+    ]
+    meanings = ((LOOKED, f"parts encoded: {found.encoded}"), (PART, "the part on the right"))
+    return paper.paint(arrange(tiles, 2, foot=[*legend(meanings), colour_bar()]))
+
+
+def search_sheet(hits: Sequence[Hit], query: str) -> Image.Image:
+    """What a search found, best first: small pictures with the question's heat, at most MOST_HITS.
+
+    What is written there of the question's words is framed, and said.
+    """
+    tiles, written, known = [], False, None
+    for place, hit in enumerate(hits[:MOST_HITS], 1):
+        try:
+            known = hit.relevance
+            rgb = lay_heat(scale_to(hit.texture.pixel, HIT), known.map, found=hit.detected)
+            words, name = hit.words, hit.name
+        except (StoreKeyError, StoreDamagedError):  # removed or damaged since it was found
+            rgb, words, name = np.full((HIT, HIT, 3), PAPER, np.uint8), (), f"{hit.name}: not there any more"
+        if words:
+            written = True
+            ratio = HIT / max(hit.texture.grid.height, hit.texture.grid.width)
+            rgb = lay_boxes(rgb, np.array([word.box for word in words]) * ratio, [PART])
+        said = (" ".join(word.text for word in words),) if words else ()
+        tiles.append(Tile(rgb, f"{place}. {name}", ("", *said), hit.score))
+    foot: list[Block] = [colour_bar()]
+    if written:
+        foot += legend([(PART, "is written there")])
+    note = "" if known is None else " ".join(looked_for(known))
+    shown = arrange(tiles, min(4, max(1, len(tiles))), size=24, title=f"“{query}”", note=note, foot=foot, narrowest=HIT)
+    return paper.paint(shown)
+
+
+def _question_tiles(texture: Texture, relevance: Relevance, rgb: Bytes) -> list[Tile]:
+    """The photograph, made small [h, w, 3], and the heat map over it."""
+    return [Tile(rgb, texture.name), found_tile(rgb, relevance.query, relevance)]
