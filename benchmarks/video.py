@@ -36,6 +36,7 @@ from foveate.core.errors import MissingExtraError, OptionError
 from foveate.core.files import make_folder, write_whole
 from foveate.encoders.load import load_encoder
 from foveate.video.decode import import_pyav
+from foveate.viz.paper import Block
 
 WARPED = (288, 512)  # (H, W) of warped photographs
 
@@ -83,7 +84,7 @@ def measure(
     stages: dict[str, list[float]] = {}
     streamed: list[dict[str, Any]] = []
     reading: list[float] = []
-    strips: list[Image.Image] = []
+    strips: list[Block] = []
     large: dict[str, Any] | str = ""
     at = 0
     with TemporaryDirectory() as folder:

@@ -170,7 +170,7 @@ def test_text_is_wrapped_and_never_cut_without_an_ellipsis() -> None:
 
 def test_letters_that_the_usual_font_lacks_are_drawn_if_this_machine_has_them() -> None:
     """Pillow's own is a subset: it lacks even é. Elsewhere letters lose their accents rather than become boxes."""
-    assert paper.font_for("“it’s” …", 20).getname() == paper.font_for("a", 20).getname()
+    assert paper.font_for("“it’s” …", 20).getname() == paper.font_for("a", 20).getname()  # type: ignore[union-attr]
     (line,) = paper.wrap("Straße, café", 400, 20)
     assert line in ("Straße, café", "Straße, cafe")
     for words in ("犬", "Ελληνικά", "\U0001f600", "\U0010ffff"):
@@ -219,9 +219,10 @@ def test_a_picture_by_itself_has_the_photographs_shape(wide: Texture) -> None:
     kept = foveate.allocate(relevance, 100)
     size = (320, round(320 * wide.grid.height / wide.grid.width))
     path = Image.fromarray(wide.pixel)
-    for draw, value in ((viz.heatmap, relevance), (viz.kept, kept), (viz.homunculus, kept)):
-        assert draw(wide, value, side=320, labels=False).size == size  # type: ignore[operator]
-        assert draw(path, value, side=320, labels=False).size == size  # type: ignore[operator]
+    draws: list[tuple[Any, Any]] = [(viz.heatmap, relevance), (viz.kept, kept), (viz.homunculus, kept)]
+    for draw, value in draws:
+        assert draw(wide, value, side=320, labels=False).size == size
+        assert draw(path, value, side=320, labels=False).size == size
     boxed = np.asarray(viz.kept(wide, kept, boxes=[[0, 0, 240, 320]], side=320, labels=False))
     plain = np.asarray(viz.kept(wide, kept, side=320, labels=False))
     changed = np.argwhere((boxed != plain).any(-1))
@@ -235,13 +236,13 @@ def test_a_picture_by_itself_has_the_photographs_shape(wide: Texture) -> None:
         (lambda t: viz.heatmap(t, "the dog"), OptionError, "relevance"),
         (lambda t: viz.heatmap("no.jpg", np.zeros((3, 3))), ImageNotFoundError, "no.jpg"),
         (lambda t: viz.heatmap(t, np.zeros((3, 3)), side=3), OptionError, "side"),
-        (lambda t: viz.kept(t, np.ones((3, 3), bool)), OptionError, "allocate"),
+        (lambda t: viz.kept(t, np.ones((3, 3), bool)), OptionError, "allocate"),  # type: ignore[arg-type]
         (lambda t: viz.kept(t, keep_one(), boxes=[1, 2]), OptionError, "boxes"),
-        (lambda t: viz.homunculus(t, None), OptionError, "allocate"),
+        (lambda t: viz.homunculus(t, None), OptionError, "allocate"),  # type: ignore[arg-type]
         (lambda t: viz.compare(t, {}), OptionError, "dictionary"),
-        (lambda t: viz.compare(t, [1]), OptionError, "dictionary"),
+        (lambda t: viz.compare(t, [1]), OptionError, "dictionary"),  # type: ignore[arg-type]
         (lambda t: viz.compare(t, {"a": np.zeros((3, 3))}, columns=5), OptionError, "columns"),
-        (lambda t: viz.channel_sheet("photo.jpg"), OptionError, "encode"),
+        (lambda t: viz.channel_sheet("photo.jpg"), OptionError, "encode"),  # type: ignore[arg-type]
     ],
 )
 def test_errors_say_what_came_and_what_to_do(call: Any, error: type[FoveateError], says: str, texture: Texture) -> None:

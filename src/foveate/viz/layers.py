@@ -69,7 +69,7 @@ def enlarge(plane: NDArray[np.floating], shape: tuple[int, ...]) -> Floats:
     """A map [h, w] in [0, 1] at the size of a picture: cubic where it is finer, the mean over areas where coarser."""
     h, w = shape[:2]
     how = cv2.INTER_AREA if h < plane.shape[0] and w < plane.shape[1] else cv2.INTER_CUBIC
-    return np.clip(cv2.resize(np.asarray(plane, np.float32), (w, h), interpolation=how), 0, 1)  # type: ignore[return-value]
+    return np.clip(cv2.resize(np.asarray(plane, np.float32), (w, h), interpolation=how), 0, 1)
 
 
 def outline(rgb: Bytes, mask: NDArray[np.bool_], colour: Colour = LIGHT, width: float = 0) -> Bytes:

@@ -33,7 +33,7 @@ from foveate.viz.pictures import (
 )
 
 if TYPE_CHECKING:
-    from foveate.store.search import Hit
+    from foveate.store.hits import Hit
     from foveate.tiles.scene import Look
     from foveate.vlm.encoded import Answer
     from foveate.vlm.families.token_layout import TokenGrid

@@ -158,8 +158,8 @@ def _draw_shape(page: Image.Image, item: Item) -> None:
     size = right - left, bottom - top
     mask = Image.new("L", (4 * size[0], 4 * size[1]))
     pen, box = ImageDraw.Draw(mask), (0, 0, 4 * size[0] - 1, 4 * size[1] - 1)
-    fill = None if item.shape == "ring" else 255
-    pen.rounded_rectangle(box, 2 * min(size), fill, 255, 4 * item.width)
+    inside = None if item.shape == "ring" else 255
+    pen.rounded_rectangle(box, 2 * min(size), inside, 255, 4 * item.width)
     page.paste(item.colour, (left, top), mask.resize(size, Image.Resampling.BOX))
 
 
@@ -171,7 +171,7 @@ def wrap(words: str, width: int, size: int, lines: int = LINES) -> list[str]:
 
     A word that is wider than a line (a long file name) is broken where the line ends.
     """
-    left, out = " ".join(_printable(words).split()), []
+    left, out = " ".join(_printable(words).split()), list[str]()
     while left and len(out) < lines:
         if measure(left, size) <= width:
             return [*out, left]
