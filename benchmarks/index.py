@@ -26,11 +26,11 @@ from benchmarks.common import parse_numbers, show, time_once
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.search import choose_images
 from foveate.cli.terminal import counting, make_engine, print_json
-from foveate.core.errors import OptionError
+from foveate.core.errors import ImageError, OptionError
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
 from foveate.store.engine import ENGINES
-from foveate.store.sources import BAD, find_sources, read
+from foveate.store.sources import find_sources, read
 
 
 def command(
@@ -112,7 +112,7 @@ def encode_images(listed: str) -> dict[str, Any]:
     for source in find_sources(listed).files:
         try:
             rgb = load_image(read(source).content).rgb
-        except BAD:
+        except ImageError:
             continue
         took.append(time_once(lambda rgb=rgb: encoder.encode_image(rgb)))  # type: ignore[misc]
     return {"milliseconds": 1e3 * sorted(took)[len(took) // 2], "images": len(took)}

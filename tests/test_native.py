@@ -68,4 +68,4 @@ def test_too_large_an_image_is_for_tiles(photo: np.ndarray, monkeypatch: pytest.
     with pytest.raises(ImageTooLargeError, match=r"tiles\.survey"):
         foveate.encode(photo, long_side="native")
     with pytest.raises(OptionError, match="long_side"):
-        foveate.encode(photo, long_side="natural")  # type: ignore[arg-type]
+        foveate.encode(photo, long_side="natural")  # type: ignore[call-overload]

@@ -8,19 +8,35 @@ take about a hundred microseconds together; they can be called from any thread, 
 
 from __future__ import annotations
 
+import math
+import os
 import warnings
-from collections.abc import Iterable, Sequence
-from typing import Literal, TypedDict, Unpack, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
+from PIL.Image import Image
 
 from foveate.channels.build import ChannelSet, build_planes, select_channels
 from foveate.channels.depth import DepthModel
 from foveate.channels.segments import Provider
 from foveate.channels.text import Detector
-from foveate.core.checks import check_choice, check_type
-from foveate.core.errors import FoveateError, OptionError, QueryError, ReadingWarning
+from foveate.core.checks import check_choice, check_int, check_type
+from foveate.core.errors import (
+    BadImagesError,
+    EncoderOutputError,
+    FoveateError,
+    ImageArrayError,
+    ImageError,
+    OptionError,
+    QueryError,
+    ReadingWarning,
+    ResolutionHint,
+)
+from foveate.core.grid import Grid
 from foveate.core.image import ImageSource, Picture, load_image
+from foveate.core.threads import MOST_THREADS, map_in_order, usual_threads
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.native import RANK, encode_native
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
@@ -41,13 +57,44 @@ from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
 from foveate.texture.texture import EncoderStamp, Texture
 
 Compression = Literal["query", "pca", "full"]
+Opened: TypeAlias = tuple[Picture, PdfPage | None]
+Looked: TypeAlias = tuple[Opened, DenseFeatures, int | None]  # and the long side
+Encoded: TypeAlias = tuple[Texture, str]  # and why it has no words
+BATCH = 16  # images that go through an encoder together, if it takes several
+MUCH_LARGER = 4  # times what the encoder sees: a photograph of 12 million pixels is 8 times what nano sees
+MOST_LISTED = 3  # bad images in a message
 
 
+class Encoding(TypedDict, total=False):
+    """Keywords of `encode`, which explains them."""
+
+    preset: PresetName | None
+    encoder: str | Encoder
+    device: str | None
+    rank: int | None
+    error: float | None
+    compression: Compression
+    long_side: int | Literal["native"] | None
+    value_range: tuple[float, float] | None
+    channels: ChannelSet | Sequence[str] | None
+    segments: Provider | None
+    text: Detector
+    depth: str | DepthModel | None
+    read: bool | ReadBy | None
+    page: int | None
+    threads: int | None
+
+
+@overload  # a str is a sequence of str too; the first signature wins
+def encode(image: ImageSource, **how: Unpack[Encoding]) -> Texture: ...  # type: ignore[overload-overlap]
+@overload
+def encode(image: Sequence[ImageSource], **how: Unpack[Encoding]) -> list[Texture]: ...
 def encode(
-    image: ImageSource,
+    image: ImageSource | Sequence[ImageSource],
     *,
     preset: PresetName | None = None,
     encoder: str | Encoder = "nano",
+    device: str | None = None,
     rank: int | None = None,
     error: float | None = None,
     compression: Compression = "query",
@@ -59,22 +106,30 @@ def encode(
     depth: str | DepthModel | None = None,
     read: bool | ReadBy | None = None,
     page: int | None = None,
-) -> Texture:
-    """Encode an image once, for any number of questions.
+    threads: int | None = None,
+) -> Texture | list[Texture]:
+    """Encode an image once, for any number of questions; or a list of images, as a list of textures in their order.
 
     >>> texture = encode("photo.jpg")                                           # doctest: +SKIP
+    >>> textures = encode(["a.jpg", "b.jpg", "c.jpg"])                          # doctest: +SKIP
 
     Args:
         image: path, encoded bytes, PIL image, array [H, W, 3], or what `load_image` returned; or a PDF (extra `text`).
+            A list of such is several images, an array always one. Several are worked on at the same time; each texture
+            is bit for bit what it would be alone (with an encoder from the Hub, which takes those of one size together,
+            to the last digits). All stay in memory: for thousands take slices, or a `Store`.
         preset: what it is for: "static", "video", "text", "gaze", "document", "minimum", "medium" or "maximum", which
             chooses rank, long_side, channels and read, as far as they are not named here (docs/presets.md).
             The texture remembers it, and `score` and `allocate` go by it. None is the defaults.
         encoder: "nano" (built in), "clip", "clip:NAME_OR_FOLDER", or an object with the members of `Encoder`.
+        device: where an encoder from the Hub works: "cuda", "cuda:1", "cpu", ...; None is where it was loaded before,
+            else a GPU if there is one. nano works on the CPU.
         rank: numbers kept a cell; None is 24 (64 for long_side="native"), or all of an encoder that has fewer.
         error: or the rank by an error target: allowed share of the scores' spread (see basis.compress).
         compression: "query" minimises the error of scores, "pca" that of features (for comparison), "full" keeps all.
-        long_side: working size of the encoder in pixels; None is its default (512 for nano: 64 cells). "native" is the
-            image's own, in overlapping windows (encoders/native.py): 512 x 512 cells for 4096 x 4096 pixels, at most.
+        long_side: working size of the encoder in pixels; None is its default (512 for nano: 64 cells), with a
+            ResolutionHint for an image of more than four times that. "native" is the image's own, in overlapping
+            windows (encoders/native.py): 512 x 512 cells for 4096 x 4096 pixels, at most.
         value_range: (black, white) of float arrays.
         channels: "fast" (edges, frequencies, saliency), "standard" (the default: and segments), "all" (and writing), or
             a list of names; depth and what follows from it are computed when they are named.
@@ -86,9 +141,11 @@ def encode(
             and `read(rgb)`, a function rgb -> words). None reads for channels="all" where a reader is installed, with
             a ReadingWarning if it fails; the text layer of a PDF is kept unless this is False or names a reader.
         page: of a PDF, from 1; None is the only one.
+        threads: how many of several images are worked on at a time; None is as many as there are cores, 16 at most.
 
     Raises:
         ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, ImageArrayError: the image.
+        BadImagesError: some of several images; it has the textures of the others.
         EncoderNameError, EncoderFilesError, EncoderOutputError: the encoder.
         MissingExtraError, ModelFilesError: an encoder or a reader that is not installed, or lacks its files.
         ChannelError: the channels. OptionError: anything else.
@@ -101,25 +158,127 @@ def encode(
     rank, long_side = how.get("rank") if error is None else rank, how.get("long_side")
     read, names = how.get("read"), select_channels(how["channels"])
     reader = choose_reader(read, how["channels"] == "all" and text in ("auto", "rapidocr"))
-    encoder = resolve_encoder(encoder)
-    picture, layer = open_source(image, page, value_range)
+    network = resolve_encoder(encoder, device)
     if isinstance(long_side, str):
         check_choice("long_side", long_side, ("native",), fix='pass pixels, "native", or leave it out')
-        dense, long_side = encode_native(encoder, picture.rgb)
-        rank = min(RANK, encoder.width) if rank is None and error is None else rank
+        rank = min(RANK, network.width) if rank is None and error is None else rank
+
+    def look(opened: Opened) -> Looked:
+        if isinstance(long_side, str):
+            return opened, *encode_native(network, opened[0].rgb)
+        return opened, network.encode_image(opened[0].rgb, long_side=long_side), long_side
+
+    def finish(looked: Looked) -> Encoded:
+        (picture, layer), dense, side = looked
+        check_features(network, dense, picture.size)
+        words, note = _read(picture, layer, read, reader)
+        texture = build_texture(
+            picture, dense, network, names, rank=rank, error=error, compression=compression, long_side=side,
+            segments=segments, text=text, depth=depth, words=words,
+        )  # fmt: skip
+        return remember_preset(texture, preset), note
+
+    def open_one(source: ImageSource) -> Opened:
+        return open_source(source, page, value_range)
+
+    given: Any = image  # one, or a list
+    several = _several(given)
+    threads = usual_threads() if threads is None else check_int("threads", threads, 1, MOST_THREADS)
+    if not several:
+        done = [finish(look(open_one(given)))]
+    elif not hasattr(network, "encode_images") or isinstance(long_side, str):
+        done = _complete(map_in_order(_attempt(lambda source: finish(look(open_one(source)))), given, threads))
     else:
-        dense = encoder.encode_image(picture.rgb, long_side=long_side)
-    check_features(encoder, dense, picture.size)
-    texture = build_texture(
-        picture, dense, encoder, names, rank=rank, error=error, compression=compression, long_side=long_side,
-        segments=segments, text=text, depth=depth, words=_read(picture, layer, read, reader),
-    )  # fmt: skip
-    return remember_preset(texture, preset)
+        opened = map_in_order(_attempt(open_one), given, threads)
+        done = _complete(map_in_order(_attempt(finish), _look_together(network, opened, long_side), threads))
+    for note in filter(None, (note for _, note in done)):
+        warnings.warn(note, ReadingWarning, stacklevel=2)
+    textures = [texture for texture, _ in done]
+    if long_side is None and any(_is_much_larger(texture.grid, network) for texture in textures):
+        warnings.warn(_hint(network), ResolutionHint, stacklevel=2)
+    return textures if several else textures[0]
 
 
-def open_source(
-    image: ImageSource, page: int | None = None, value_range: tuple[float, float] | None = None
-) -> tuple[Picture, PdfPage | None]:
+def _several(image: Any) -> bool:
+    """Whether what was given as an image is a list of them. Raises ImageArrayError for what only yields images."""
+    if isinstance(image, str | bytes | bytearray | memoryview | os.PathLike | Image) or hasattr(image, "__array__"):
+        return False
+    if isinstance(image, Iterable) and not isinstance(image, Sequence) and not hasattr(image, "read"):
+        raise ImageArrayError(
+            f"images given as {type(image).__name__}",
+            expected="an image, or a list of images",
+            fix="encode(list(images)) keeps all textures in memory; for thousands take slices of the list, or "
+            "foveate.Store(folder).add(paths), which keeps them on disk",
+        )
+    return isinstance(image, Sequence)
+
+
+def _attempt(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The function, but a bad image is returned instead of raised, and passed on."""
+
+    def tried(item: Any) -> Any:
+        if isinstance(item, ImageError):
+            return item
+        try:
+            return function(item)
+        except ImageError as error:
+            return error
+
+    return tried
+
+
+def _look_together(encoder: Any, opened: Iterator[Opened | ImageError], long_side: int | None) -> Iterator[Any]:
+    """Pictures a batch at a time through an encoder that takes several; the bad ones stay in their places."""
+    while batch := list(islice(opened, BATCH)):
+        good = [each for each in batch if not isinstance(each, ImageError)]
+        dense = list(encoder.encode_images([picture.rgb for picture, _ in good], long_side=long_side)) if good else []
+        if len(dense) != len(good):
+            raise EncoderOutputError(
+                f"encoder '{encoder.name}' returned {len(dense)} features for {len(good)} images",
+                expected="one for each",
+                fix="mend its encode_images, or leave that method out",
+            )
+        looked = zip(good, dense, strict=True)
+        yield from (each if isinstance(each, ImageError) else (*next(looked), long_side) for each in batch)
+
+
+def _complete(results: Iterable[Encoded | ImageError]) -> list[Encoded]:
+    """The results of several images. Raises BadImagesError where one is bad, with the textures of the others."""
+    found = list(results)
+    bad = {place: each for place, each in enumerate(found) if isinstance(each, ImageError)}
+    good = [each for each in found if not isinstance(each, ImageError)]
+    if not bad:
+        return good
+    listed = "; ".join(f"images[{place}]: {error.received}" for place, error in islice(bad.items(), MOST_LISTED))
+    first = next(iter(bad.values()))
+    rest = f"; the other {len(good)} were encoded and are in the error's `textures`, with None for a bad one"
+    raise BadImagesError(
+        f"{len(bad)} of {len(found)} images: {listed}" + ("; ..." if len(bad) > MOST_LISTED else ""),
+        expected=first.expected,
+        fix=first.fix + (rest if good else ""),
+        textures=[None if isinstance(each, ImageError) else each[0] for each in found],
+        errors=bad,
+    ) from first
+
+
+def _is_much_larger(grid: Grid, encoder: Any) -> bool:
+    """Whether an image is much larger than what an encoder sees that says how much that is."""
+    return max(grid.height, grid.width) > MUCH_LARGER * getattr(encoder, "long_side", math.inf)
+
+
+def _hint(encoder: Any) -> str:
+    """The same words for every image, so that Python's own filter shows them once for a line of code."""
+    sees = encoder.long_side
+    return (
+        f"an image of more than {MUCH_LARGER * sees} pixels along, of which '{encoder.name}' sees {sees}: small things "
+        "in it may not be found"
+        f"\n  expected: a smaller image, or long_side= named"
+        f"\n  fix: encode(image, long_side={2 * sees}) sees twice as much, 'native' every pixel, and foveate.tiles is "
+        f"for images larger still; long_side={sees} is as now, without this hint"
+    )
+
+
+def open_source(image: ImageSource, page: int | None = None, value_range: tuple[float, float] | None = None) -> Opened:
     """An image, or a page of a PDF with its words. Raises what `encode` does for both."""
     if is_pdf(image):
         found = load_page(image, page)
@@ -131,19 +290,21 @@ def open_source(
 
 def _read(
     picture: Picture, layer: PdfPage | None, read: bool | ReadBy | None, reader: WordReader | None
-) -> Words | None:
-    """The words of a texture: a PDF's own, where nobody is named to read it again; else what the reader finds."""
+) -> tuple[Words | None, str]:
+    """The words of a texture: a PDF's own, where nobody is named to read it again; else what the reader finds.
+
+    And why there are none, where nobody asked to read.
+    """
     if layer is not None and layer.words is not None and (read is None or (read is True and not layer.scanned)):
-        return layer.words
+        return layer.words, ""
     if reader is None:
-        return None
+        return None, ""
     try:
-        return read_words(picture.rgb, reader)
+        return read_words(picture.rgb, reader), ""
     except FoveateError as error:
         if read is not None:
             raise
-        warnings.warn(f"'{picture.name}' is encoded without its words: {error}", ReadingWarning, stacklevel=3)
-        return None
+        return None, f"'{picture.name}' is encoded without its words: {error}"
 
 
 def build_texture(

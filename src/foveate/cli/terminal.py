@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from foveate.store.engine import Engine
 
 PHOTOS = Path(__file__).parent / "photos"
-MOST_THREADS = 16  # by default: each holds a decoded image
 
 EncoderName = Annotated[
     str | None,
@@ -95,11 +94,12 @@ def make_engine(name: str, workers: int | None, gpus: float, address: str | None
     """The options of a command as (threads of its own, engine). Raises OptionError, and what an engine lacks."""
     from foveate.core.checks import check_int
     from foveate.core.errors import OptionError
+    from foveate.core.threads import usual_threads
     from foveate.store.engine import Local, Ray, engine_named
 
     if workers is not None:
         check_int("--workers", workers)
-    cores = min(MOST_THREADS, os.cpu_count() or 1)
+    cores = usual_threads()
     engine = engine_named(name, cores if name == "local" and workers is None else workers, gpus=gpus, address=address)
     if isinstance(engine, Local) and (gpus or address):
         came = f"--gpus {gpus:g}" if gpus else f"--address {address}"

@@ -7,6 +7,8 @@ A message has three parts: what came, what was expected, and what to do about it
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 
@@ -34,24 +36,55 @@ def _rebuilt(kind: type[FoveateError], received: str, expected: str, fix: str) -
     return kind(received, expected=expected, fix=fix)
 
 
-class ImageNotFoundError(FoveateError, FileNotFoundError):
+class ImageError(FoveateError):
+    """What was given as an image cannot be had or read: the base of the classes that say why."""
+
+
+class ImageNotFoundError(ImageError, FileNotFoundError):
     """The path of an image does not exist, or is not a file."""
 
 
-class ImageFormatError(FoveateError, ValueError):
+class ImageFormatError(ImageError, ValueError):
     """The bytes are not an image in one of the allowed formats."""
 
 
-class ImageDecodeError(FoveateError, ValueError):
+class ImageDecodeError(ImageError, ValueError):
     """The bytes begin as an image, but cannot be decoded to the end."""
 
 
-class ImageTooLargeError(FoveateError, ValueError):
+class ImageTooLargeError(ImageError, ValueError):
     """More bytes or pixels than the limits allow (a decompression bomb, for example)."""
 
 
-class ImageArrayError(FoveateError, ValueError):
+class ImageArrayError(ImageError, ValueError):
     """An array that is not an image: wrong shape or dtype, an undeclared float range, NaN."""
+
+
+class BadImagesError(ImageError, ValueError):
+    """Of several images, some cannot be had or read. The others were encoded, and are kept here.
+
+    Attributes:
+        textures: in the order of the images, None where an image is bad.
+        errors: place in that order, from 0 -> what is wrong with the image there.
+
+    An error that was pickled, as worker processes raise it, has neither.
+    """
+
+    def __init__(
+        self,
+        received: str,
+        *,
+        expected: str,
+        fix: str,
+        textures: Sequence[Any] = (),
+        errors: Mapping[int, ImageError] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(received, expected=expected, fix=fix)
+        self.textures, self.errors = list(textures), dict(errors)
+
+
+class ResolutionHint(UserWarning):
+    """An image is much larger than what the encoder sees of it, and nobody said that this is meant."""
 
 
 class ChannelError(FoveateError, KeyError):

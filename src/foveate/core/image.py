@@ -105,10 +105,13 @@ def load_image(
         return _from_bytes(content, name, value_range, max_pixels)
     if hasattr(source, "__array__"):
         return _from_array(np.asarray(source), value_range, max_pixels)
+    kind = type(source).__name__
     raise ImageArrayError(
-        f"an image given as {type(source).__name__}",
+        f"an image given as {kind}",
         expected="a path, bytes, a PIL image or a NumPy array",
-        fix="open the file first, or pass its path",
+        fix="pixels in lists: np.asarray(pixels, np.uint8)"
+        if kind in ("list", "tuple")
+        else "open the file first, or pass its path",
     )
 
 
@@ -174,7 +177,7 @@ def _read(path: Path, max_bytes: int) -> bytes:
         what = "is not a regular file" if path.exists() else ""
         if path.is_dir():
             what = "is a directory" + (" (an empty path means that, too)" if path == Path() else "")
-            fix = "name one of its images; of a folder of images make a store: foveate index, then foveate search"
+            fix = "name one of its images, or a list of them; of a folder of images make a store: foveate index, search"
     except (OSError, ValueError) as cause:  # ValueError: a name with a null byte
         what = f"cannot be read ({cause})"
     raise ImageNotFoundError(
@@ -273,7 +276,11 @@ def _from_array(
         raise ImageArrayError(
             f"an array of shape {list(array.shape)}",
             expected="[H, W], [H, W, 1], [H, W, 3] (RGB) or [H, W, 4] (RGBA), channels last",
-            fix="transpose it with array.transpose(1, 2, 0)" if channels_first else "reshape it",
+            fix="transpose it with array.transpose(1, 2, 0)"
+            if channels_first
+            else "an array is one image; foveate.encode(list(array)) takes several"
+            if array.ndim in (1, 4)
+            else "reshape it",
         )
     _check_pixels(array.shape[:2], name, max_pixels)
     pixels = _to_uint8(array, value_range, name)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError
 
-from foveate.core.errors import EncoderOutputError, FoveateError, MissingExtraError, ModelFilesError
+from foveate.core.errors import EncoderOutputError, FoveateError, MissingExtraError, ModelFilesError, OptionError
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CODE = {"trust_remote_code": False}  # and never ask: a checkpoint is data
@@ -128,7 +128,7 @@ def load_checkpoint(
 
     Args:
         adjust: changes the configuration, or raises for one that is not taken.
-        device: None is a GPU where there is one.
+        device: as of `choose_device`.
         normalisation: mean and standard deviation of pixels where preprocessor_config.json does not name them.
         tokenizer: whether to read that, too.
 
@@ -136,7 +136,8 @@ def load_checkpoint(
         MissingExtraError: torch or transformers is not installed.
         The kind's errors: files that are missing, damaged or not to be had; another kind of model.
     """
-    torch, transformers = _import_libraries(checkpoint.kind)
+    place = choose_device(device, checkpoint.kind)
+    _, transformers = _import_libraries(checkpoint.kind)
     where, options = checkpoint.where, checkpoint.options
     with explain_errors(checkpoint):
         if checkpoint.folder is None:
@@ -160,13 +161,35 @@ def load_checkpoint(
         pixels = json.loads(Path(file).read_text("utf-8")) if file else {}
         words = transformers.AutoTokenizer.from_pretrained(where, **options) if tokenizer else None
     return LoadedCheckpoint(
-        model.eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+        model.eval().to(place),
         config,
         checkpoint.revision(config),
         tuple(pixels.get("image_mean") or normalisation[0]),
         tuple(pixels.get("image_std") or normalisation[1]),
         words,
     )
+
+
+def choose_device(device: str | None, kind: ModelKind) -> str:
+    """Where a model goes, by torch's name: "cuda:0", "cpu", ...; None is a GPU where there is one.
+
+    Raises OptionError for a device that is not there, MissingExtraError without torch.
+    """
+    torch, _ = _import_libraries(kind)
+    wanted = device if device is not None else "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        place = str(torch.empty(0, device=wanted).device) if isinstance(wanted, str) else ""
+        why = ""
+    except Exception as cause:  # torch says so in many ways: RuntimeError, AssertionError, NotImplementedError, ...
+        place, why = "", " (" + str(cause).strip().split("\n")[0][:100] + ")"
+    if place in ("", "meta"):
+        there = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        raise OptionError(
+            f"device={device!r}, which torch does not find here{why}",
+            expected=" or ".join(map(repr, ["cpu", *there])) + ("" if there else ": torch sees no GPU"),
+            fix="leave it out for the GPU if there is one, else the CPU",
+        )
+    return place
 
 
 def resize_and_normalise(

@@ -57,6 +57,7 @@ class HubEncoder:
     normalisation: ClassVar[tuple[Any, Any]] = ((0.5,) * 3, (0.5,) * 3)
     padding: ClassVar[Any] = "max_length"
     templates: ClassVar[tuple[str, ...]] = TEMPLATES
+    long_side: ClassVar[int] = LONG_SIDE
     # Set by hand from published margins: no trained weights could be run where this was written.
     calibration: ClassVar[Calibration] = Calibration(
         temperature=40.0, contrast=1.0, synonym=0.9, slope=60.0, offset=-3.0
@@ -103,6 +104,7 @@ class HubEncoder:
             MissingExtraError: torch or transformers is not installed.
             EncoderNameError: an unknown dense head, or a checkpoint of another family.
             EncoderFilesError: not in the folder, or not to be downloaded.
+            OptionError: a device that is not there.
         """
         checkpoint, dense = checkpoint or cls.default, dense or cls.heads[0]
         if dense not in cls.heads:
@@ -111,7 +113,7 @@ class HubEncoder:
                 expected=" or ".join(cls.heads),
                 fix=f"write {cls.kind}:NAME#{cls.heads[-1]}, for example",
             )
-        where = find_checkpoint(checkpoint, cls._model_kind())
+        where = find_checkpoint(checkpoint, cls.model_kind())
         found = load_checkpoint(where, device=device, normalisation=cls.normalisation, tokenizer=True)
         return cls(
             found.model,
@@ -124,7 +126,8 @@ class HubEncoder:
         )
 
     @classmethod
-    def _model_kind(cls) -> ModelKind:
+    def model_kind(cls) -> ModelKind:
+        """How errors speak of this family's checkpoints."""
         return ModelKind(
             f"{cls.kind.upper()} checkpoint",
             classes=dict.fromkeys(cls.model_types, "AutoModel"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import threading
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from foveate.core.checks import check_int
 from foveate.core.errors import EncoderNameError, OptionError, TextureEncoderError
+from foveate.encoders.checkpoint import choose_device
 from foveate.encoders.clip import ClipEncoder
 from foveate.encoders.hub import HubEncoder
 from foveate.encoders.nano import NanoEncoder, NanoFastEncoder
@@ -20,14 +22,25 @@ FAMILIES: dict[str, type[HubEncoder]] = {each.kind: each for each in (ClipEncode
 BUILT_IN: dict[str, type[NanoEncoder] | type[NanoFastEncoder]] = {"nano": NanoEncoder, "nano-fast": NanoFastEncoder}
 # Names that a file may choose: any other would let it decide what is downloaded and read.
 DEFAULTS = frozenset([*BUILT_IN, *(f"{kind}:{family.default}" for kind, family in FAMILIES.items())])
+MOST_LOADED = 4  # encoders from the Hub, the last ones used
+_loaded: dict[tuple[str, str, str], Encoder] = {}  # kind, checkpoint, device
+_guard = threading.Lock()
 MEMBERS = "an object with all members of foveate.encoders.protocol.Encoder"
 
 
-def load_encoder(name: str) -> Encoder:
-    """An encoder by name, made once per process. Raises EncoderNameError, MissingExtraError, EncoderFilesError.
+def load_encoder(name: str, device: str | None = None) -> Encoder:
+    """An encoder by name, made once per process and device.
 
     >>> load_encoder("nano-fast").width
     256
+
+    Args:
+        name: "nano", "nano-fast"; "clip", "siglip", "tips", alone or with ":NAME_OR_FOLDER".
+        device: for those from the Hub: "cuda", "cuda:1", "cpu", ...; None is where it was loaded last, or else a GPU
+            if there is one. So a question about a texture goes where its image was encoded.
+
+    Raises:
+        EncoderNameError, MissingExtraError, EncoderFilesError. OptionError: no such device, or not for this encoder.
     """
     if not isinstance(name, str):
         raise EncoderNameError(
@@ -42,21 +55,45 @@ def load_encoder(name: str) -> Encoder:
             expected="'nano' or 'nano-fast' (built in), or 'clip', 'siglip' or 'tips', alone or with ':NAME_OR_FOLDER'",
             fix="use 'nano', or a folder that holds config.json and model.safetensors: 'clip:/path/to/folder'",
         )
-    return _load(kind, checkpoint)
-
-
-@lru_cache(maxsize=4)
-def _load(kind: str, checkpoint: str) -> Encoder:
     if kind in BUILT_IN:
-        return BUILT_IN[kind].built_in()
-    source, _, dense = (checkpoint, "", "") if Path(checkpoint).is_dir() else checkpoint.partition("#")
-    return FAMILIES[kind].from_pretrained(source, dense=dense)
+        if device not in (None, "cpu"):
+            raise OptionError(
+                f"device={device!r} for the encoder '{kind}'",
+                expected="'cpu': it needs no GPU and uses none",
+                fix="leave it out; encoder='clip', 'siglip' or 'tips' can use a GPU",
+            )
+        return _load_built_in(kind)
+    with _guard:
+        last = next((key[2] for key in reversed(_loaded) if key[:2] == (kind, checkpoint)), None)
+    place = last if device is None and last is not None else choose_device(device, FAMILIES[kind].model_kind())
+    key = kind, checkpoint, place
+    with _guard:
+        found = _loaded.pop(key, None)
+    if found is None:
+        source, _, dense = (checkpoint, "", "") if Path(checkpoint).is_dir() else checkpoint.partition("#")
+        found = FAMILIES[kind].from_pretrained(source, dense=dense, device=place)
+    with _guard:
+        _loaded[key] = found  # the last one
+        while len(_loaded) > MOST_LOADED:
+            del _loaded[next(iter(_loaded))]
+    return found
 
 
-def resolve_encoder(encoder: str | Encoder) -> Encoder:
-    """An encoder by name, or an object with the members of one. Raises EncoderNameError."""
+@cache
+def _load_built_in(kind: str) -> Encoder:
+    return BUILT_IN[kind].built_in()
+
+
+def resolve_encoder(encoder: str | Encoder, device: str | None = None) -> Encoder:
+    """An encoder by name, or an object with the members of one. Raises EncoderNameError, and as `load_encoder`."""
     if isinstance(encoder, str) or not isinstance(encoder, Encoder):
-        return load_encoder(encoder)
+        return load_encoder(encoder, device)
+    if device is not None:
+        raise OptionError(
+            f"device={device!r} for an encoder that is an object",
+            expected="no device: an object works where it was made",
+            fix="leave it out; or name the encoder: encoder='clip:NAME_OR_FOLDER'",
+        )
     if problem := _find_flaw(encoder):
         raise EncoderNameError(
             f"an encoder of type {type(encoder).__name__} {problem}",

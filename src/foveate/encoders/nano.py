@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,6 +50,7 @@ CARRIED, NAMES = "nano_names.safetensors", "nano_names.json"
 FAST_IMAGE = "nano_fast_image.onnx"
 FILES = (IMAGE, TEXT, PIECES, CARRIED, NAMES)
 FAST_FILES = (FAST_IMAGE, TEXT, PIECES)
+_loading = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class _BuiltIn:
     files: ClassVar[tuple[str, ...]] = ()
     templates: ClassVar[tuple[str, ...]] = ("{}",)  # a table: any template would add the same vector to every noun
     reads_phrases: ClassVar[bool] = False  # a mean of words: attributes and places are composed instead
+    long_side: ClassVar[int] = LONG_SIDE
 
     @classmethod
     def built_in(cls) -> Self:
@@ -88,7 +91,8 @@ class _BuiltIn:
 
     @cached_property
     def _session(self) -> Any:
-        return load_network(self.folder / self.files[0])
+        with _loading:  # of threads that begin together, one loads
+            return self.__dict__.get("_session") or load_network(self.folder / self.files[0])
 
     @cached_property
     def _table(self) -> tuple[Any, NDArray[np.int8], Floats]:

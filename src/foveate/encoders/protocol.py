@@ -5,7 +5,7 @@ An encoder is any hashable object with the members of `Encoder`; it needs no bas
 * features float [h, w, D], finite and at most 1 long, on a `Grid` over the whole image;
 * a score q.x that is *linear* in the features and larger where more alike (some networks are inverted: the pointing
   test in tests/test_nano.py catches a wrong sign);
-* unit vectors for texts, and the same output for the same input.
+* unit vectors for texts, and the same output for the same input, from whichever thread it is called.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ class Encoder(Protocol):
             car, and the colour is taken from the pixels (relevance/composition.py).
         names: optional; what it was taught to see, where that can be listed. A texture's basis is fitted to questions
             for these instead of the nouns (relevance/negatives.py), so they may change with the revision only.
+        long_side: optional; its default working size in pixels. An image of more than four times that is hinted at.
+        encode_images: optional; as `encode_image`, for a list of images, as a list. `encode` then gives it several.
         knows: optional; text -> whether it has a name for the whole of it. Then "clock face" is asked as one thing.
     """
 

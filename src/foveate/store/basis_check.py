@@ -32,14 +32,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import OptionError, TextureEncoderError
+from foveate.core.errors import ImageError, OptionError, TextureEncoderError
 from foveate.core.image import load_image
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder, check_features
 from foveate.store.format import Space
 from foveate.store.record import SMALLEST, STEPS, in_levels, lengths_of, whole_steps
 from foveate.store.shared_basis import FittedBasis
-from foveate.store.sources import BAD
 from foveate.texture.basis import Basis, rounded_up
 
 Floats = NDArray[np.float32]
@@ -189,7 +188,7 @@ def check(
     for done, path in enumerate(images, 1):
         try:
             rgb = load_image(path).rgb
-        except BAD as error:
+        except ImageError as error:
             bad.append((str(path), error.received))
         else:
             dense = encoder.encode_image(rgb)

@@ -18,9 +18,7 @@ import logging
 import math
 import os
 import socket
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,6 +27,7 @@ from numpy.typing import NDArray
 
 from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import EngineError, FoveateError, MissingExtraError, OptionError
+from foveate.core.threads import map_in_order
 
 Batch = dict[str, NDArray[Any]]
 Work = Callable[[Batch], Batch]
@@ -58,18 +57,11 @@ class Local:
     def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
         """See Engine."""
         count = len(next(iter(columns.values())))
-        waiting: deque[Future[Batch]] = deque()
-        pool = ThreadPoolExecutor(self.workers, "foveate-work")
-        try:
-            for start in range(0, count, batch):
-                rows = {name: column(values[start : start + batch]) for name, values in columns.items()}
-                waiting.append(pool.submit(work, rows))
-                if len(waiting) > AHEAD * self.workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        rows = (
+            {name: column(values[start : start + batch]) for name, values in columns.items()}
+            for start in range(0, count, batch)
+        )
+        return map_in_order(work, rows, self.workers)
 
 
 @dataclass(frozen=True)

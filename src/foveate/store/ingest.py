@@ -21,9 +21,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,8 +31,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_int
-from foveate.core.errors import EngineError, ImageNotFoundError, OptionError, OutputError, StoreDamagedError, StoreError
+from foveate.core.errors import (
+    EngineError,
+    ImageError,
+    ImageNotFoundError,
+    OptionError,
+    OutputError,
+    StoreDamagedError,
+    StoreError,
+)
 from foveate.core.image import Picture, load_image
+from foveate.core.threads import map_in_order
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.reading.protocol import WordReader
@@ -50,7 +57,6 @@ from foveate.store.record import add_words, record_of
 from foveate.store.recovery import Wanted, Writer, differs, no_store, open_store, writing
 from foveate.store.shared_basis import SHARED_RANK, SPACE_RANK, fit_space
 from foveate.store.sources import (
-    BAD,
     PathLike,
     Source,
     encode_bytes,
@@ -133,7 +139,7 @@ class EncodeBatch:
                 size, modified, image = content.size, content.modified, sha256(content.content)
                 whole, error = self.make(content.content)
                 record = whole.content
-            except BAD as cause:
+            except ImageError as cause:
                 error = explain(cause)
             for values, value in zip(made.values(), (size, modified, image, record, error), strict=True):
                 values.append(value)
@@ -314,7 +320,9 @@ class _Ingest:
     def run(self, engine: Engine | None, workers: int) -> Added:
         try:
             self._report()
-            with closing(self._by_threads(workers) if engine is None else self._by_engine(engine)) as done:
+            with closing(
+                map_in_order(self._encode, self.todo, workers) if engine is None else self._by_engine(engine)
+            ) as done:
                 for source, one in zip(self.todo, done, strict=True):
                     self._take(source, one)
         except OutputError:
@@ -325,19 +333,6 @@ class _Ingest:
         self._publish()
         seconds = time.monotonic() - self.started
         return Added(self.added, self.linked, self.known, tuple(self.bad), self.shards, seconds, self.read)
-
-    def _by_threads(self, workers: int) -> Generator[_Done]:
-        waiting: deque[Future[_Done]] = deque()
-        pool = ThreadPoolExecutor(workers, "foveate-add")
-        try:
-            for source in self.todo:
-                waiting.append(pool.submit(self._encode, source))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
 
     def _encode(self, source: Source) -> _Done:
         try:
@@ -351,7 +346,7 @@ class _Ingest:
                     record, error = self.work.make(content.content)
                 else:
                     record, error = self.work.read(before, load_image(content.content))
-        except BAD as cause:
+        except ImageError as cause:
             return _Done(0, 0, "", None, explain(cause))
         return _Done(content.size, content.modified, image, record, error)
 

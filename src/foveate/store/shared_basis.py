@@ -48,6 +48,7 @@ from foveate.core.errors import (
     BasisFileError,
     EngineError,
     FoveateError,
+    ImageError,
     ImageNotFoundError,
     MissingExtraError,
     OptionError,
@@ -63,7 +64,6 @@ from foveate.store.engine import Engine, Local, column
 from foveate.store.format import Space
 from foveate.store.record import SMALLEST, STEPS
 from foveate.store.sources import (
-    BAD,
     SUFFIXES,
     Source,
     encode_bytes,
@@ -414,7 +414,7 @@ class SumBatch:
         for place, (path, name) in enumerate(zip(batch["path"], batch["name"], strict=True)):
             try:
                 rgb = load_image(from_column(path)).rgb
-            except BAD as error:
+            except ImageError as error:
                 bad.append((place, error.received, isinstance(error, ImageNotFoundError)))
             else:
                 features = _draw(rgb, from_column(name), encoder, self.each, self.seed, pixels)
@@ -482,7 +482,7 @@ def fit_space(
     def look(place: int) -> tuple[Moments, Floats] | None:
         try:
             _, dense = encode_bytes(encoder, read(sources[place]).content, long_side)
-        except BAD:
+        except ImageError:
             return None
         x = dense.features.reshape(dense.grid.count, -1)
         x = x[:: max(1, len(x) // CELLS)].astype(np.float32)

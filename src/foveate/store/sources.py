@@ -26,9 +26,7 @@ from typing import Any
 
 from foveate.core.errors import (
     EngineError,
-    ImageArrayError,
-    ImageDecodeError,
-    ImageFormatError,
+    ImageError,
     ImageNotFoundError,
     ImageTooLargeError,
     OptionError,
@@ -39,7 +37,6 @@ from foveate.store.format import FOLDER, FORMAT_FILE
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif"))
 LIST, STANDARD_INPUT = ".txt", "-"
-BAD = (ImageArrayError, ImageDecodeError, ImageFormatError, ImageNotFoundError, ImageTooLargeError)
 PathLike = str | os.PathLike[str]
 
 
@@ -193,7 +190,7 @@ def refuse_hidden(source: Source, error: str) -> None:
     """
     try:
         read(source)
-    except BAD:
+    except ImageError:
         return
     raise EngineError(
         f"a worker cannot read '{source.name}' ({error}), which can be read here",

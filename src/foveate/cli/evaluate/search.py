@@ -34,7 +34,7 @@ from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.relevance import question
 from foveate.core.checks import check_int
-from foveate.core.errors import ImageNotFoundError, MissingExtraError, QueryError, ReadingWarning
+from foveate.core.errors import ImageError, ImageNotFoundError, MissingExtraError, QueryError, ReadingWarning
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.confidence import DETECTED
@@ -51,7 +51,7 @@ from foveate.store.reader import Reader, Vectors
 from foveate.store.record import farthest, record_of
 from foveate.store.recovery import Wanted, writing
 from foveate.store.shared_basis import SPACE_RANK, fit_space
-from foveate.store.sources import BAD, PathLike, Source, encode_bytes, explain, find_sources, read
+from foveate.store.sources import PathLike, Source, encode_bytes, explain, find_sources, read
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp
 
@@ -237,7 +237,7 @@ def _gather(
                     x = np.zeros_like(x) if draft.records[-1].flags & FLAT else x
                     for r, space in spaces.items():
                         vectors[r].append(farthest(space.coordinates(x, metric), max(COUNTS)).astype(np.float16))
-            except BAD as cause:
+            except ImageError as cause:
                 bad.append((source.path, explain(cause)))
             if len(draft.records) == SHARD_IMAGES:
                 writer.commit(draft)

@@ -1,0 +1,96 @@
+"""Where encoders from the Hub work: `device=` of encode and load_encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import foveate
+from foveate.core.errors import OptionError
+from foveate.encoders import load
+from foveate.encoders.clip import ClipEncoder
+from foveate.encoders.load import load_encoder
+from foveate.encoders.siglip import SiglipEncoder
+
+IMAGES = [np.random.default_rng(i).integers(0, 256, shape, np.uint8) for i, shape in enumerate([(50, 70, 3)] * 3)]
+IMAGES += [IMAGES[0].transpose(1, 0, 2)]
+
+
+@pytest.fixture
+def names(checkpoints: Callable[[str], Path]) -> list[str]:
+    load._loaded.clear()
+    return [f"clip:{checkpoints('clip')}", f"siglip:{checkpoints('siglip')}"]
+
+
+def test_a_device_is_passed_on_and_remembered(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str | None] = []
+    real = ClipEncoder.from_pretrained
+
+    def from_pretrained(checkpoint: str = "", *, dense: str = "", device: str | None = None) -> ClipEncoder:
+        asked.append(device)
+        return real(checkpoint, dense=dense, device="cpu")
+
+    monkeypatch.setattr(ClipEncoder, "from_pretrained", from_pretrained)
+    monkeypatch.setattr(load, "choose_device", lambda device, kind: device or "cuda:0")
+    here = load_encoder(names[0], "cpu")
+    assert load_encoder(names[0]) is here  # where it was loaded last
+    there = load_encoder(names[0], "cuda:1")
+    assert load_encoder(names[0]) is there
+    assert load_encoder(names[0], "cpu") is here
+    assert load_encoder(names[0]) is here
+    load._loaded.clear()
+    load_encoder(names[0])
+    assert asked == ["cpu", "cuda:1", "cuda:0"]
+
+
+def test_few_stay_loaded(names: list[str]) -> None:
+    first = load_encoder(names[0])
+    load._loaded |= {("clip", str(i), "cpu"): first for i in range(load.MOST_LOADED)}
+    load_encoder(names[1])
+    assert len(load._loaded) == load.MOST_LOADED
+    assert next(reversed(load._loaded))[0] == "siglip"
+
+
+def test_a_texture_is_asked_where_it_was_encoded(names: list[str]) -> None:
+    texture = foveate.encode(IMAGES[0], encoder=names[0], device="cpu", long_side=64)
+    assert foveate.score(texture, "a dog", encoder=names[0]).map.shape == texture.grid.shape
+    assert len(load._loaded) == 1
+
+
+@pytest.mark.parametrize("name", [0, 1])
+def test_several_at_once_are_those_one_by_one(names: list[str], name: int) -> None:
+    how = {"encoder": names[name], "channels": "fast", "long_side": 64, "compression": "full"}
+    several = foveate.encode(IMAGES, **how)  # type: ignore[call-overload]
+    for texture, image in zip(several, IMAGES, strict=True):
+        alone = foveate.encode(image, **how)  # type: ignore[call-overload]
+        assert texture.grid == alone.grid
+        assert np.abs(texture.embedding.astype(float) - alone.embedding.astype(float)).max() < 1e-3
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "meta", "gpu", "", 0, True])
+def test_a_device_that_is_not_there_is_refused_before_anything_is_read(device: str) -> None:
+    with pytest.raises(OptionError, match="device=") as caught:
+        foveate.encode(IMAGES[0], encoder="clip", device=device)
+    assert "'cpu'" in caught.value.expected
+    with pytest.raises(OptionError, match="for the encoder 'nano'"):
+        foveate.encode(IMAGES[0], device=device)
+
+
+def test_what_has_a_device_of_its_own_takes_none(names: list[str]) -> None:
+    assert foveate.encode(IMAGES[0], device="cpu", channels="fast").encoder.name == "nano"
+    with pytest.raises(OptionError, match="that is an object"):
+        foveate.encode(IMAGES[0], encoder=SiglipEncoder.from_pretrained(names[1].partition(":")[2]), device="cpu")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_gives_the_same(names: list[str]) -> None:
+    assert load_encoder(names[0]).device.type == "cuda"  # type: ignore[attr-defined]
+    how = {"encoder": names[0], "channels": "fast", "long_side": 64, "compression": "full"}
+    there, here = (foveate.encode(IMAGES, device=device, **how) for device in ("cuda", "cpu"))  # type: ignore[call-overload]
+    for a, b in zip(there, here, strict=True):
+        assert np.abs(a.embedding.astype(float) - b.embedding.astype(float)).max() < 5e-3
+    assert load_encoder(names[0]).device.type == "cpu"  # type: ignore[attr-defined]

@@ -1,0 +1,253 @@
+"""Several images at once: equal to one by one, bad ones named and the others kept; and the hint at large images."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import foveate
+import foveate.pipeline
+from foveate import Texture
+from foveate.core.errors import (
+    BadImagesError,
+    EncoderOutputError,
+    ImageArrayError,
+    ImageDecodeError,
+    ImageError,
+    ImageNotFoundError,
+    OptionError,
+    ReadingWarning,
+    ResolutionHint,
+)
+from foveate.core.grid import Grid
+from foveate.core.threads import map_in_order
+from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import DenseFeatures
+from tests.conftest import PHOTOS
+
+BROCCOLI, BUS = PHOTOS / "child_with_broccoli.jpg", PHOTOS / "yellow_bus.jpg"
+RANDOM = np.random.default_rng(0).integers(0, 256, (90, 70, 3)).astype(np.uint8)
+
+
+def same(a: Texture, b: Texture) -> bool:
+    """Whether everything that is stored is equal, bit for bit."""
+    arrays = [(a.pixel, b.pixel), (a.embedding, b.embedding), (a.residual, b.residual), (a.basis.rows, b.basis.rows)]
+    arrays += [(a.planes[name], b.planes[name]) for name in a.planes]
+    facts = [(t.name, t.grid, t.encoder, dict(t.preprocessing), dict(t.made_by), set(t.planes)) for t in (a, b)]
+    return facts[0] == facts[1] and all(np.array_equal(x, y) for x, y in arrays)
+
+
+def test_several_are_equal_to_one_by_one_and_in_order() -> None:
+    sources: list[Any] = [
+        BROCCOLI,
+        str(BUS),
+        BROCCOLI.read_bytes(),
+        Image.open(BUS),
+        RANDOM,
+        foveate.load_image(BROCCOLI),
+    ]
+    found = foveate.encode(sources, threads=3)
+    assert [texture.name for texture in found] == [
+        "child_with_broccoli.jpg", "yellow_bus.jpg", "bytes", "PIL image", "array", "child_with_broccoli.jpg",
+    ]  # fmt: skip
+    assert all(same(a, foveate.encode(source)) for a, source in zip(found, sources, strict=True))
+    assert all(map(same, foveate.encode(sources[3:], threads=1), found[3:]))
+
+
+def test_keywords_are_those_of_one(tmp_path: Path) -> None:
+    native = foveate.encode([RANDOM, RANDOM[:40]], long_side="native", preset="minimum")
+    assert [texture.preset for texture in native] == ["minimum"] * 2
+    assert same(native[1], foveate.encode(RANDOM[:40], long_side="native", preset="minimum"))
+    floats = foveate.encode((RANDOM / 255, RANDOM / 510), value_range=(0, 1), channels="fast", rank=4)
+    assert floats[0].rank == 4
+    assert np.array_equal(floats[0].pixel, RANDOM)
+    assert foveate.encode([]) == []
+    assert len(foveate.encode((BUS,), channels="fast")) == 1
+
+
+def test_a_bad_image_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.jpg"
+    cut.write_bytes(BUS.read_bytes()[:5000])
+    with pytest.raises(
+        BadImagesError, match=r"2 of 4 images: images\[1\]: .*cut\.jpg.*images\[3\]: .*gone\.jpg"
+    ) as caught:
+        foveate.encode([BUS, cut, RANDOM, tmp_path / "gone.jpg"], channels="fast")
+    error = caught.value
+    assert {place: type(each) for place, each in error.errors.items()} == {1: ImageDecodeError, 3: ImageNotFoundError}
+    assert [texture is None for texture in error.textures] == [False, True, False, True]
+    assert same(error.textures[0], foveate.encode(BUS, channels="fast"))
+    assert isinstance(error, ImageError)
+    assert "other 2 were encoded" in error.fix
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error)
+    assert again.textures == []
+
+
+def test_many_bad_ones_are_counted_and_a_few_listed() -> None:
+    with pytest.raises(BadImagesError, match=r"5 of 5 images: images\[0\].*images\[2\].*\.\.\.") as caught:
+        foveate.encode([f"{i}.jpg" for i in range(5)])
+    assert "images[3]" not in str(caught.value)
+    assert "were encoded" not in str(caught.value)
+
+
+def test_what_is_wrong_for_all_is_raised_at_once() -> None:
+    with pytest.raises(OptionError, match="rank"):
+        foveate.encode([BUS, "gone.jpg", BUS], rank=100_000)
+    with pytest.raises(OptionError, match="threads"):
+        foveate.encode([BUS], threads=0)
+    with pytest.raises(OptionError, match="threads"):
+        foveate.encode([BUS], threads=True)
+
+
+@pytest.mark.parametrize(
+    ("images", "says"),
+    [
+        ((path for path in [BUS]), r"given as generator(?s:.*)list\(images\)(?s:.*)Store"),
+        ({BUS}, "given as set"),
+        ({"a": BUS}, "given as dict"),
+        (np.zeros((2, 8, 8, 3), np.uint8), r"encode\(list\(array\)\)"),
+        (np.array([str(BUS)]), r"encode\(list\(array\)\)"),
+        ([[0, 1], [2, 3]], r"np\.asarray\(pixels, np\.uint8\)"),
+        ([BUS.read_bytes()[:100], None], r"images\[1\]: an image given as NoneType"),
+        (3, "given as int"),
+    ],
+)
+def test_what_is_no_list_of_images_is_refused(images: Any, says: str) -> None:
+    with pytest.raises((ImageArrayError, BadImagesError), match=says):
+        foveate.encode(images)
+
+
+class Toy:
+    """An encoder of colours. With `encode_images`, it takes several."""
+
+    name, revision, width, templates = "toy", "1", 3, ("{}",)
+    calibration = load_encoder("nano").calibration
+
+    def encode_image(self, rgb: np.ndarray, *, long_side: int | None = None) -> DenseFeatures:
+        features = rgb[::8, ::8].astype(np.float32) / np.float32(512)
+        return DenseFeatures(features, Grid(*features.shape[:2], *rgb.shape[:2]))
+
+    def encode_text(self, texts: Any) -> np.ndarray:
+        return np.eye(3, dtype=np.float32)[[len(text) % 3 for text in texts]]
+
+
+class Together(Toy):
+    long_side = 64
+
+    def __init__(self, lost: int = 0) -> None:
+        self.sizes: list[int] = []
+        self.lost = lost
+
+    def encode_images(self, images: list[np.ndarray], *, long_side: int | None = None) -> list[DenseFeatures]:
+        assert threading.current_thread() is threading.main_thread()
+        self.sizes.append(len(images))
+        return [self.encode_image(rgb) for rgb in images][self.lost :]
+
+
+def test_an_encoder_that_takes_several_gets_batches() -> None:
+    images = [np.roll(RANDOM, i, 1) for i in range(40)]
+    encoder = Together()
+    found = foveate.encode(images, encoder=encoder, channels="fast")
+    assert encoder.sizes == [16, 16, 8]
+    assert all(same(a, foveate.encode(b, encoder=Toy(), channels="fast")) for a, b in zip(found, images, strict=True))
+    encoder = Together()
+    with pytest.raises(BadImagesError) as caught:
+        foveate.encode([*images[:3], "gone.jpg", *images[3:]], encoder=encoder, channels="fast")
+    assert encoder.sizes == [15, 16, 9]
+    assert caught.value.textures[3] is None
+    assert same(caught.value.textures[4], found[3])
+    with pytest.raises(EncoderOutputError, match="returned 1 features for 2 images"):
+        foveate.encode(images[:2], encoder=Together(lost=1))
+
+
+def test_words_that_could_not_be_read_are_warnings_of_the_callers_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foveate.pipeline, "choose_reader", lambda read, usual: Broken())
+    with pytest.warns(ReadingWarning, match="without its words") as caught:
+        foveate.encode([BUS, BROCCOLI], channels="fast")
+    assert [Path(one.filename).name for one in caught] == ["test_many.py"] * 2
+
+
+class Broken:
+    name = "broken"
+
+    def read(self, rgb: np.ndarray) -> Any:
+        raise OptionError("nothing to read", expected="words", fix="none")
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+def test_results_come_in_order_and_items_are_taken_a_few_ahead() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for i in range(100):
+            taken.append(i)
+            yield i
+
+    def slow_at_first(i: int) -> int:
+        time.sleep(0.02 if i == 0 else 0)
+        return i
+
+    results = map_in_order(slow_at_first, items(), 2)
+    assert next(results) == 0
+    assert len(taken) <= 5
+    assert list(results) == list(range(1, 100))
+
+
+def test_an_error_stops_what_has_not_begun() -> None:
+    done: list[int] = []
+
+    def fails(i: int) -> int:
+        if i == 2:
+            raise KeyError(i)
+        done.append(i)
+        return i
+
+    results = map_in_order(fails, range(1000), 2)
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(KeyError):
+        next(results)
+    assert len(done) < 20
+
+
+# --- the hint ---------------------------------------------------------------------------------------------------------
+
+
+def large(side: int) -> np.ndarray:
+    return np.broadcast_to(RANDOM[:40, :1], (40, side, 3)).copy()
+
+
+def hints(**how: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        foveate.encode(channels=["saliency"], **how)
+    assert all(one.category is ResolutionHint and Path(one.filename).name == "test_many.py" for one in caught)
+    return [str(one.message) for one in caught]
+
+
+def test_an_image_much_larger_than_the_encoder_sees_is_hinted_at() -> None:
+    (text,) = hints(image=large(2049))
+    assert all(part in text for part in ("2048", "'nano' sees 512", "long_side=1024", "'native'", "foveate.tiles"))
+    assert hints(image=large(2048)) == []
+    assert hints(image=large(2049), long_side=512) == []
+    assert hints(image=large(2049), preset="minimum") == []  # which names it
+    assert len(hints(image=[large(2049), RANDOM, large(3000)])) == 1
+    assert hints(image=[large(2049)], encoder=Toy()) == []  # which does not say what it sees
+    assert len(hints(image=[large(300)], encoder=Together())) == 1
+
+
+def test_pythons_own_filter_shows_it_once_a_line(recwarn: pytest.WarningsRecorder) -> None:
+    warnings.simplefilter("default")
+    for side in (2100, 2500):
+        foveate.encode(large(side), channels=["saliency"])
+    assert len(recwarn) == 1
