@@ -9,7 +9,7 @@ OLDEST_TESTS = tests/test_vlm*.py tests/test_projector.py tests/test_masks.py
 SLOW = vlm or ray or crash or video or slow
 WORKERS = 2
 
-.PHONY: demo test suite beside test-fast test-oldest check style types lint docs links clean
+.PHONY: demo test suite beside test-fast test-oldest check style types lint docs notebook links clean
 
 demo: .venv/base
 	@$(BIN)/foveate demo --out demo
@@ -37,6 +37,10 @@ test-oldest: .venv/transformers-$(OLDEST)
 docs: .venv/docs
 	@$(BIN)/python docs/build.py
 
+# examples/quickstart.ipynb is run, and keeps what it shows.
+notebook: .venv/test
+	@$(BIN)/python docs/notebook.py
+
 # Do the links that lead out of the repository still answer? Needs a network, so it is no part of `make test`.
 links: .venv/base
 	@$(BIN)/python docs/build.py links
@@ -47,6 +51,7 @@ style: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python docs/build.py
 
 types: .venv/test
 	$(BIN)/mypy

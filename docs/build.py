@@ -68,8 +68,8 @@ def build() -> str:
     lay_out(PAGES)
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    said = done.stdout + done.stderr
-    return said if done.returncode or WARNING.search(said) else ""
+    said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr).partition("Traceback")[0]
+    return (said or done.stderr) if done.returncode or WARNING.search(said) else ""
 
 
 def dead_links() -> Iterator[str]:

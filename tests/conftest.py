@@ -47,6 +47,8 @@ EXTRAS = (
     "tifffile",
     "imagecodecs",
     "sklearn",
+    "nbclient",
+    "nbformat",
 )
 WHICH = os.environ.get("FOVEATE_TESTS", "")
 IMPORTS = re.compile(r"^(?:import|from) ([\w.]+)", re.MULTILINE)  # at the top of a file
