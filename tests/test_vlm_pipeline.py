@@ -105,6 +105,7 @@ def test_a_stored_texture_is_seen(vlm: VLM, tmp_path: Path) -> None:
         vlm.see(255 - PHOTO, texture=gone)
 
 
+@pytest.mark.filterwarnings("ignore::foveate.core.errors.BudgetWarning")  # the tiny model has 16 tokens a crop
 def test_a_map_by_hand_is_where_tokens_are_kept(vlm: VLM, texture: Texture) -> None:
     encoded = vlm.see(texture)
     grid = encoded.layouts[0].grids[0]
@@ -174,6 +175,7 @@ def test_frames_of_a_stream_bring_their_textures(vlm: VLM) -> None:
     vlm.prepare(encoded, "a zebra", budget=4, prior="prev_relevance")
 
 
+@pytest.mark.filterwarnings("ignore::foveate.core.errors.BudgetWarning")  # the tiny model has 16 tokens a crop
 def test_crops_are_scored_as_the_picture_is(vlm: VLM, texture: Texture, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
 

@@ -267,6 +267,7 @@ def test_a_sign_in_a_scene() -> None:
     np.testing.assert_allclose(bus.map, unread.map, atol=0.05)  # nothing written is asked for
 
 
+@pytest.mark.filterwarnings("ignore::foveate.core.errors.BudgetWarning")  # the tiny model has 16 tokens a crop
 def test_words_in_mode_crop_and_in_weights() -> None:
     vlm = attached("qwen2_vl")
     encoded = vlm.see(PAGE, read=knows)

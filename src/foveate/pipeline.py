@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
@@ -33,6 +32,7 @@ from foveate.core.errors import (
     QueryError,
     ReadingWarning,
     ResolutionHint,
+    warn,
 )
 from foveate.core.grid import Grid
 from foveate.core.image import ImageSource, Picture, load_image
@@ -192,10 +192,10 @@ def encode(
         opened = map_in_order(_attempt(open_one), given, threads)
         done = _complete(map_in_order(_attempt(finish), _look_together(network, opened, long_side), threads))
     for note in filter(None, (note for _, note in done)):
-        warnings.warn(note, ReadingWarning, stacklevel=2)
+        warn(note, ReadingWarning)
     textures = [texture for texture, _ in done]
     if long_side is None and any(_is_much_larger(texture.grid, network) for texture in textures):
-        warnings.warn(_hint(network), ResolutionHint, stacklevel=2)
+        warn(_hint(network), ResolutionHint)
     return textures if several else textures[0]
 
 

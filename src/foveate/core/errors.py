@@ -7,6 +7,8 @@ A message has three parts: what came, what was expected, and what to do about it
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -209,3 +211,11 @@ class StoreLockedError(FoveateError, BlockingIOError):
 
 class StoreDamagedError(StoreError):
     """A shard of the store is missing, or its bytes are not those that were written."""
+
+
+def warn(note: str, kind: type[Warning]) -> None:
+    """A warning that points at the caller's line: the nearest one outside of this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "foveate":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(note, kind, stacklevel=level)

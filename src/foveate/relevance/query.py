@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -28,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_type
-from foveate.core.errors import QueryError, QueryLanguageWarning
+from foveate.core.errors import QueryError, QueryLanguageWarning, warn
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import BUILT_IN
 from foveate.encoders.protocol import Encoder, encode_texts
@@ -387,9 +386,7 @@ def _check_language(text: str, name: str) -> None:
     fix = "ask in English; for other languages use a multilingual encoder through encoder='clip:...'"
     if sure:
         raise QueryError(f"{text!r} is {language}", expected=f"English, which the encoder '{name}' reads", fix=fix)
-    warnings.warn(
-        f"{text!r} looks like {language}; the encoder '{name}' reads English: {fix}", QueryLanguageWarning, stacklevel=2
-    )
+    warn(f"{text!r} looks like {language}; the encoder '{name}' reads English: {fix}", QueryLanguageWarning)
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Protocol, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +35,14 @@ class Found(NamedTuple):
     box: tuple[float, float, float, float]
     score: float
     because: str
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """A grid that knows where in the image it lies, as a model's visual tokens do."""
+
+    def place(self, relevance: Relevance) -> Relevance:
+        """A relevance over the image, on this grid."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +151,17 @@ class Relevance(Frozen, Drawable, AsArray):
         """
         return score_boxes(self.map, self.grid, boxes)
 
-    def on(self, grid: Grid) -> Relevance:
-        """The same relevance on another grid over the same image: area means where coarser, linear where finer."""
+    def on(self, grid: Grid | Placed) -> Relevance:
+        """The same relevance on another grid over the same image: area means where coarser, linear where finer.
+
+        Args:
+            grid: cells over the whole image, or a grid of visual tokens over any part of it (`encoded.grid` of an image
+                that a model has seen).
+
+        Raises OptionError for a grid over an image of another size.
+        """
+        if not isinstance(grid, Grid) and isinstance(grid, Placed):
+            return grid.place(self)
         check_grid(grid, self.grid)
         return replace(
             self,

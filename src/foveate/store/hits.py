@@ -20,7 +20,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -30,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_int
-from foveate.core.errors import QueryError, ReadingWarning, StoreDamagedError, StoreKeyError
+from foveate.core.errors import QueryError, ReadingWarning, StoreDamagedError, StoreKeyError, warn
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Calibration, Encoder
 from foveate.pipeline import score
@@ -137,7 +136,7 @@ def seek(reader: Reader, encoder: Encoder, text: str) -> Sought:
                 else "this store was indexed without reading"
             )
             message = f"{why}: what is in quotes is looked for in the pictures, not in what is written"
-            warnings.warn(f"{message}; foveate index FOLDER -o STORE --read adds what is written", ReadingWarning, 4)
+            warn(f"{message}; foveate index FOLDER -o STORE --read adds what is written", ReadingWarning)
         return Sought(prepare(encoder, text))
     query = None
     try:

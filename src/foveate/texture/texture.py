@@ -16,7 +16,6 @@ What is notable
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar, Unpack, overload
@@ -26,7 +25,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from foveate.core.checks import check_array, check_choice, check_int, check_type
 from foveate.core.display import Drawable
-from foveate.core.errors import ChannelError, OptionError, UnbuiltChannelWarning
+from foveate.core.errors import ChannelError, OptionError, UnbuiltChannelWarning, warn
 from foveate.core.grid import Boundary, Grid, check_grid, reduce_plane, resize_map
 from foveate.core.image import shrink
 from foveate.core.layout import (
@@ -220,12 +219,11 @@ class Texture(Frozen, Drawable):
                     if number is None
                     else f"encode(image, rank={number + 1}) keeps so many numbers a cell, not {self.rank}"
                 )
-                warnings.warn(
+                warn(
                     f"the channel '{channel.name}' of {self.name!r} was not built: it is {channel.neutral:g} everywhere"
                     f"\n  expected: a channel of texture.built"
                     f"\n  fix: {fix}; warn=False accepts it",
                     UnbuiltChannelWarning,
-                    stacklevel=3,  # the line that asked
                 )
 
     def _mip(self, channel: Channel, level: int) -> Floats:

@@ -12,7 +12,7 @@ A visual token is what the language model receives: a row of features in the pla
 room needs the extra `[vlm]` (transformers from 5.18 on). Begin with model.py; each file imports only from those above:
 
 * families/: what is particular to each family of models, and where its visual tokens lie in an image.
-* select/: how many visual tokens are kept, and which; baselines; regions for mode "crop".
+* select/: how many visual tokens are kept, and which; baselines; tokens that are given; regions for mode "crop".
 * inputs/: from kept tokens to the tensors of a call: ids, positions, features.
 * encoded.py: the values EncodedImage, Prepared, Answer. tower.py: LLaVA's own vision tower as the encoder of textures.
 * chat.py: a dialogue, in which every round selects anew.

@@ -149,7 +149,7 @@ class Chat(OfModel):
 
     def prepare(self, question: str, **how: Any) -> Prepared:
         """Select visual tokens for the next question; the dialogue stays as it is. Keywords as of `ask`."""
-        return self._prepare(question, {**self._how, **how})[0]
+        return self._prepare(question, self._with(how))[0]
 
     def ask(self, question: str, **how: Any) -> Answer:
         """Ask the next question, with the dialogue so far in the prompt.
@@ -163,7 +163,7 @@ class Chat(OfModel):
         Raises BudgetError or PromptError, before anything is generated, where prompt and answer do not fit the model's
         context; and the errors of `VLM.ask`. The chat is then as it was.
         """
-        how = {**self._how, **how}
+        how = self._with(how)
         keywords = generation_keywords(self._vlm.model, how.pop("generation", None), how.pop("max_new_tokens", None))
         prepared, weight, back = self._prepare(question, how)
         check_context(self._vlm.model, prepared.text, prepared.tokens[0], keywords, rounds=len(self.turns))
@@ -171,8 +171,7 @@ class Chat(OfModel):
             keywords |= {"output_attentions": True, "return_dict_in_generate": True}
         (answer,) = self._vlm.answers([prepared], keywords)
         self._planes = self._add(answer, back)
-        length = int(prepared.text["input_ids"].shape[1])
-        self.turns = (*self.turns, Turn(question, answer.text, answer.tokens, length, weight))
+        self.turns = (*self.turns, Turn(question, answer.text, answer.tokens, prepared.length, weight))
         return answer
 
     def forget(self, rounds: int | None = None) -> None:
@@ -185,6 +184,11 @@ class Chat(OfModel):
             return
         fix = "chat.forget() forgets everything"
         self.turns = self.turns[check_int("rounds", rounds, 0, len(self.turns), fix=fix) :]
+
+    def _with(self, how: dict[str, Any]) -> dict[str, Any]:
+        """A round's keywords over those of every round; tokens that are given need no budget."""
+        left_out = () if how.get("kept") is None else ("budget", "method", "policy", "floor")
+        return {name: value for name, value in self._how.items() if name not in left_out} | how
 
     def _prepare(self, question: str, how: dict[str, Any]) -> tuple[Prepared, float, bool]:
         """The question's tokens, the weight of the dialogue's prior, and whether it is about the same thing as that."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.display import Drawable
 from foveate.core.errors import SceneError
 from foveate.relevance.crops import Regions
 from foveate.relevance.query import quoted
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.families.family import Family, VisualFeatures
-from foveate.vlm.families.token_layout import TokenLayout
+from foveate.vlm.families.token_layout import TokenGrid, TokenLayout
 from foveate.vlm.inputs.batch import encoder_outputs
 from foveate.vlm.select.methods import Choice
 
@@ -81,6 +82,22 @@ class EncodedImage(OfModel):
         """Visual tokens of each image, or of the video, that a budget counts: the largest budgets."""
         return tuple(layout.selectable for layout in self.layouts)
 
+    @property
+    def grids(self) -> tuple[TokenGrid, ...]:
+        """The grids of visual tokens, of all images in order; each may be given to `Relevance.on`."""
+        return tuple(grid for layout in self.layouts for grid in layout.grids)
+
+    @property
+    def grid(self) -> TokenGrid:
+        """The only grid of visual tokens, for `relevance.on(encoded.grid)`. Raises SceneError where there are more."""
+        if len(self.grids) > 1:
+            raise SceneError(
+                f"grid of {self!r}, whose visual tokens lie on {len(self.grids)} grids",
+                expected="an image with a single grid",
+                fix="use encoded.grids: [relevance.on(grid) for grid in encoded.grids]",
+            )
+        return self.grids[0]
+
     def per_layout(self, relevance: Sequence[Relevance]) -> list[Sequence[Relevance]]:
         """Relevance of all pictures -> of the pictures of each layout."""
         ends = np.cumsum([layout.frames for layout in self.layouts])
@@ -98,6 +115,8 @@ class Selection:
         tokens: (visual tokens the model gets, visual tokens there are).
         seconds: of the parts: "score", "choose", "slice"; "encode" for mode "sparse", "see" for the crops of mode
             "crop", "generate" of an answer.
+        textures, layouts: of the images, and where their visual tokens lie: those of the EncodedImage, to draw what the
+            model sees. Of an answer they are not pickled.
     """
 
     question: str
@@ -106,10 +125,12 @@ class Selection:
     relevance: tuple[Relevance, ...]
     tokens: tuple[int, int]
     seconds: Mapping[str, float]
+    textures: tuple[Texture, ...] = field(default=(), kw_only=True)
+    layouts: tuple[TokenLayout, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared(OfModel, Selection):
+class Prepared(OfModel, Selection, Drawable):
     """A question ready for the model: `model(**prepared.inputs())`, or `model.generate(**prepared.inputs())`.
 
     Attributes:
@@ -129,13 +150,18 @@ class Prepared(OfModel, Selection):
     def __repr__(self) -> str:
         return f"Prepared({quoted(self.question)}, {_spent(self.tokens, self.mode)}, {type(self.model).__name__})"
 
+    @property
+    def length(self) -> int:
+        """Tokens of the prompt: `ids[0, prepared.length :]` of what `generate` returns is the answer."""
+        return int(self.text["input_ids"].shape[1])
+
     def inputs(self) -> dict[str, Any]:
         """Keywords for one call of the model: a new object every time, as `generate` may write into it."""
         return {**self.text, "mm_encoder_outputs": encoder_outputs([self.features], self.family, self.kind)}
 
 
 @dataclass(frozen=True, eq=False)
-class Answer(Selection):
+class Answer(Selection, Drawable):
     """A model's answer.
 
     Attributes:
@@ -152,6 +178,9 @@ class Answer(Selection):
     ids: Indices
     regions: Regions | None = None
     attention: tuple[Floats, ...] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "textures": (), "layouts": ()}
 
     def __repr__(self) -> str:
         seconds = sum(self.seconds.values())

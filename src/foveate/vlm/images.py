@@ -135,12 +135,8 @@ def encode_images(
     preset: PresetName | None = None,
 ) -> EncodedImage:
     """As `VLM.see` says."""
-    how: dict[str, Any] = {"channels": CHANNELS, **find_preset(preset).encoding}
-    wanted = how.pop("read", "auto")
-    read = wanted if read is None else read
+    how, read = _encoding(preset, read)
     reader = find_reader_of(read)
-    if how["channels"] == "standard":
-        how["channels"] = CHANNELS
     if isinstance(vlm.encoder, TowerEncoder) and how.keys() - {"channels"}:
         raise OptionError(
             f"preset={preset!r} with encoder='tower'",
@@ -192,8 +188,25 @@ def encode_images(
     )
 
 
-def encode_video(vlm: Attached, frames: Any, fps: float, mode: Mode, read: Read = False) -> EncodedImage:
+def _encoding(preset: PresetName | None, read: Read | None) -> tuple[dict[str, Any], Read]:
+    """Keywords of `encode` for the textures that are made here, and whether they are read."""
+    how: dict[str, Any] = {"channels": CHANNELS, **find_preset(preset).encoding}
+    wanted = how.pop("read", "auto")
+    if how["channels"] == "standard":
+        how["channels"] = CHANNELS
+    return how, wanted if read is None else read
+
+
+def encode_video(
+    vlm: Attached,
+    frames: Any,
+    fps: float,
+    mode: Mode,
+    read: Read | None = False,
+    preset: PresetName | None = None,
+) -> EncodedImage:
     """As `VLM.see_video` says."""
+    how, read = _encoding(preset, read)
     reader = find_reader_of(read)
     if isinstance(frames, str | os.PathLike | VideoClip):
         picked = pick(frames, fps)
@@ -221,7 +234,9 @@ def encode_video(vlm: Attached, frames: Any, fps: float, mode: Mode, read: Read 
     _check_counts([video.span], [video.layout], vlm.model.config.video_token_id)
     inputs, features = _run_encoder(vlm, dict(video.inputs), [video.layout], mode)
     shown = [pictures[number] for number in video.shown]
-    textures = [_texture_of(vlm, frames[number], pictures[number]) for number in video.shown]
+    textures = [
+        remember_preset(_texture_of(vlm, frames[number], pictures[number], how), preset) for number in video.shown
+    ]
     return EncodedImage(
         model=vlm.model,
         images=tuple(picture.rgb for picture in shown),
@@ -235,11 +250,11 @@ def encode_video(vlm: Attached, frames: Any, fps: float, mode: Mode, read: Read 
     )
 
 
-def _texture_of(vlm: Attached, frame: Any, picture: Picture) -> Texture:
+def _texture_of(vlm: Attached, frame: Any, picture: Picture, how: dict[str, Any]) -> Texture:
     """A frame's texture: that of a stream has one already, with what was propagated and read."""
     if isinstance(frame, Frame) and can_ask(vlm, frame.texture):
         return frame.texture
-    return encode(picture, encoder=vlm.encoder, channels=CHANNELS)
+    return encode(picture, encoder=vlm.encoder, **how)
 
 
 @contextmanager

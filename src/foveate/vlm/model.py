@@ -17,10 +17,11 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from inspect import signature
+from itertools import compress
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
@@ -28,11 +29,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.checks import check_choice, check_int, check_type
-from foveate.core.errors import BudgetError, OptionError, PromptError, QueryError, SceneError
+from foveate.core.errors import BudgetError, BudgetWarning, OptionError, PromptError, QueryError, SceneError, warn
 from foveate.core.image import ImageSource
 from foveate.core.readonly import ReadOnly
 from foveate.pipeline import score
-from foveate.relevance.allocation import BEST
+from foveate.relevance.allocation import BEST, Allocation
 from foveate.relevance.fusion import Combining, Scoring, parse_options
 from foveate.relevance.policies import Policy
 from foveate.relevance.presets import PresetName, preset_of
@@ -61,6 +62,7 @@ from foveate.vlm.inputs.prompt import check_question, prompt_ids, prompt_text
 from foveate.vlm.pages import Read
 from foveate.vlm.select.budgets import Budget, Window, count_tokens, resolve_window
 from foveate.vlm.select.crops import choose_crops, cut_relevance, cut_scoring, split_budget, write_words
+from foveate.vlm.select.given import Kept, choose_given
 from foveate.vlm.select.methods import Candidates, Choice, Method, choose
 from foveate.vlm.select.words import choose_spread
 
@@ -68,7 +70,9 @@ if TYPE_CHECKING:
     import torch
 
 _WHERE = ("looking_for", "relevance")  # beside Combining: keywords of `prepare` that say where to look
-Given: TypeAlias = Relevance | ArrayLike | Sequence[Relevance]  # of several images, a list with one for each
+Given: TypeAlias = (  # of several images, a list with one for each
+    Relevance | ArrayLike | Sequence[Relevance | ArrayLike | None]
+)
 
 
 class QuestionWarning(UserWarning):
@@ -124,7 +128,8 @@ class VLM(Attached):
         *,
         fps: float = 2.0,
         mode: Mode = "drop",
-        read: Read = "auto",
+        preset: PresetName | None = None,
+        read: Read | None = None,
     ) -> EncodedImage:
         """Encode frames as one video; the budget of a question is shared by all of them.
 
@@ -132,13 +137,13 @@ class VLM(Attached):
             frames: path of a clip, of which `fps` frames a second are taken; or images of one size, or frames of
                 `foveate.video.stream`, in order.
             fps: how many of them make a second.
-            mode, read: as for `see`; a frame that looks like the one before it is not read again. Frames of a stream
-                bring their textures, with what was propagated and read.
+            mode, preset, read: as for `see`; a frame that looks like the one before it is not read again. Frames of a
+                stream bring their textures, with what was propagated and read.
 
         Raises ModelError for a model without video (its frames may go to `see`), SceneError without frames.
         """
         check_choice("mode", mode, MODES)
-        return encode_video(self, frames, fps, mode, read)
+        return encode_video(self, frames, fps, mode, read, preset)
 
     def prepare(
         self,
@@ -156,6 +161,7 @@ class VLM(Attached):
         prompt: str | None = None,
         looking_for: str | None = None,
         relevance: Given | None = None,
+        kept: Kept | None = None,
         seed: int = 0,
         **scoring: Unpack[Combining],
     ) -> Prepared:
@@ -178,7 +184,11 @@ class VLM(Attached):
             prompt: the whole prompt as text, with an image token for each image, instead of the chat template.
             looking_for: what to score by, where that is not the question: "the dog" for "what is it doing?".
             relevance: where to look, instead of what the question says: a Relevance over the image, or a map by hand,
-                [h, w] in [0, 1] on any grid that spans it. Of several images, a list with one for each.
+                [h, w] in [0, 1] on any grid that spans it. Of several images, a list with one for each; None for one
+                that the question is to search.
+            kept: which visual tokens, instead of a budget: an Allocation on the model's own grid,
+                `foveate.allocate(relevance.on(encoded.grid), 128)`, or a mask bool [h, w]. Of several grids, a list
+                with one for each of `encoded.grids`. Cells of another grid are refused.
             seed: of method "random".
             scoring: keywords of `foveate.score`: preset, prior, prior_weight, channels, fusion, cues, reading,
                 smoothing. Of several images, `prior` may be a list with one for each, or the name of a plane that one
@@ -202,13 +212,16 @@ class VLM(Attached):
         check_int("seed", seed, 0)
         if weights is not None and mode != "weight":
             raise OptionError("weights= outside of mode 'weight'", expected="mode='weight'", fix="set the mode")
+        choosing = {"budget": budget, "method": method, "policy": policy, "floor": floor, "protected": protected}
+        if kept is not None:
+            _check_alone(choosing | {"window": window, "weights": weights}, mode)
         clock = _Stopwatch()
-        found = self.relevance(encoded, question, looking_for=looking_for, relevance=relevance, **scoring)
+        found = self._relevance(encoded, question, looking_for, relevance, scoring, searched=kept is None)
         clock.mark("score")
         windows, filled = resolve_window(self.family, self.model, mode, window)
         maps, budget = encoded.per_layout(found), None if mode == "weight" else budget
-        counts = count_tokens(encoded.layouts, maps, budget, None if filled else windows)
-        chosen = []
+        chosen = [] if kept is None else choose_given(kept, encoded.layouts)
+        counts = [] if kept is not None else count_tokens(encoded.layouts, maps, budget, None if filled else windows)
         for number, count in enumerate(counts):
             image = Candidates(
                 encoded.layouts[number],
@@ -249,6 +262,8 @@ class VLM(Attached):
             kind=encoded.kind,
             question=question,
             mode=mode,
+            textures=encoded.textures,
+            layouts=encoded.layouts,
         )
 
     def ask(
@@ -315,45 +330,68 @@ class VLM(Attached):
         One that names nothing the encoder knows ("why?", another script) gets a map of 0, confidence 0 and a
         QuestionWarning: `foveate.allocate` then goes by saliency and an even spread. With a prior it gets that.
         """
+        return self._relevance(encoded, question, looking_for, relevance, scoring)
+
+    def _relevance(
+        self,
+        encoded: EncodedImage,
+        question: str,
+        looking_for: str | None,
+        relevance: Given | None,
+        scoring: Combining,
+        searched: bool = True,
+    ) -> tuple[Relevance, ...]:
+        """As `relevance`; with `searched` False nothing depends on it, and it does not warn."""
         check_question(question)
-        count = len(encoded.textures)
+        given = [None] * len(encoded.textures)
         if relevance is not None:
+            given = one_each("relevance", relevance, len(given))
+            if any(isinstance(each, Allocation) for each in given):
+                raise OptionError("relevance=an Allocation", expected="a Relevance, or a map", fix="pass it as kept=")
             other = sorted({*scoring, *(["looking_for"] if looking_for is not None else [])})
-            if other:
+            if other and not any(each is None for each in given):
                 raise OptionError(
                     f"relevance= with {', '.join(other)}",
                     expected="one of them: a relevance that is given is not scored",
                     fix="foveate.score(texture, query, prior=...) makes a relevance with them",
                 )
-            given = one_each("relevance", relevance, count)
-            return tuple(given_relevance(t, question, each) for t, each in zip(encoded.textures, given, strict=True))
         text = question if looking_for is None else looking_for
+        scored = iter(self._scores(encoded, text, scoring, [each is None for each in given], searched))
+        return tuple(
+            next(scored) if each is None else given_relevance(texture, question, each)
+            for texture, each in zip(encoded.textures, given, strict=True)
+        )
+
+    def _scores(
+        self, encoded: EncodedImage, text: str, scoring: Combining, wanted: Sequence[bool], searched: bool
+    ) -> list[Relevance]:
+        """Of the images that are wanted."""
+        textures, count = list(compress(encoded.textures, wanted)), len(encoded.textures)
         told = None if self.encoder == "nano" else self.encoder  # nothing to tell of one that comes with foveate
         priors = (
-            one_each("prior", scoring["prior"], count)
+            list(compress(one_each("prior", scoring["prior"], count), wanted))
             if "prior" in scoring
-            else [preset_of(texture, scoring.get("preset")).scoring.get("prior") for texture in encoded.textures]
+            else [preset_of(texture, scoring.get("preset")).scoring.get("prior") for texture in textures]
         )
-        held = [not isinstance(prior, str) or t.has(prior) for t, prior in zip(encoded.textures, priors, strict=True)]
+        held = [not isinstance(prior, str) or t.has(prior) for t, prior in zip(textures, priors, strict=True)]
         if any(held):  # a first frame has no frame before it, and one of two images may have a gaze
             priors = [prior if has else None for prior, has in zip(priors, held, strict=True)]
         how = [cast("Scoring", {**scoring, "encoder": told, "prior": prior}) for prior in priors]
         try:
-            return tuple(score(texture, text, **each) for texture, each in zip(encoded.textures, how, strict=True))
+            return [score(texture, text, **each) for texture, each in zip(textures, how, strict=True)]
         except QueryError as cause:
             followed = any(prior is not None for prior in priors)
-            if not followed or scoring.get("prior_weight") != 1:  # with 1 the prior is all that was wanted
-                warnings.warn(
+            if searched and (not followed or scoring.get("prior_weight") != 1):  # 1: the prior is all that was wanted
+                warn(
                     f"{cause.received}: the image was not searched, tokens are kept by "
                     f"{'the prior' if followed else 'saliency and an even spread'}. looking_for= says what to search "
                     "for",
                     QuestionWarning,
-                    stacklevel=4,
                 )
-            return tuple(
+            return [
                 score_nothing(texture, text, parse_options(texture, each))
-                for texture, each in zip(encoded.textures, how, strict=True)
-            )
+                for texture, each in zip(textures, how, strict=True)
+            ]
 
     def chat(
         self,
@@ -402,7 +440,7 @@ class VLM(Attached):
         inputs["mm_encoder_outputs"] = encoder_outputs([one.features for one in made], self.family, made[0].kind)
         start = time.perf_counter()
         with torch.no_grad():
-            out = self.model.generate(**inputs, **({"pad_token_id": pad} | keywords))
+            out = _generate(self.model, inputs, {"pad_token_id": pad} | keywords)
         seconds = time.perf_counter() - start
         length = inputs["input_ids"].shape[1]
         answers = []
@@ -434,6 +472,8 @@ class VLM(Attached):
                 expected="the chat template: how many images there are is known only after the question",
                 fix="leave prompt= out, or use mode='drop'",
             )
+        if how.get("kept") is not None:
+            raise OptionError("kept= in mode 'crop'", expected="mode='drop' or 'sparse'", fix="leave one of them out")
         where = {name: how.pop(name) for name in (*_WHERE, *Combining.__annotations__) if name in how}
         (relevance,) = self.relevance(encoded, question, **where)
         total, found = choose_crops(self.model, relevance, how.get("budget", "auto"))
@@ -451,7 +491,10 @@ class VLM(Attached):
         else:
             within = self.relevance(closer, question, **cut_scoring(encoded.textures[0], closer.textures, found, where))
             within = within[1:]
-        how = how | {"mode": "drop", "budget": split_budget(total, found, closer.tokens)}
+        shares = split_budget(total, found, closer.tokens)
+        if sum(shares) < total and how.get("budget") not in ("auto", None):
+            warn(f"budget={total} is more than the {sum(shares)} visual tokens there are: all are kept", BudgetWarning)
+        how = how | {"mode": "drop", "budget": shares}
         how["relevance"] = [relevance, *within]
         (answer,) = self._generate([self.prepare(closer, question, **how)], keywords)
         return replace(answer, regions=found, mode="crop", seconds=ReadOnly({"see": seconds, **answer.seconds}))
@@ -546,6 +589,32 @@ def one_each(name: str, given: Any, count: int) -> list[Any]:
             fix=f"{name}=[first, second], say; None for an image without" if name == "prior" else f"{name}=[a, b]",
         )
     return found
+
+
+def _generate(model: Any, inputs: dict[str, Any], keywords: dict[str, Any]) -> Any:
+    """`model.generate`, which alone knows its keywords. Raises OptionError for others."""
+    try:
+        return model.generate(**inputs, **keywords)
+    except ValueError as cause:
+        if "model_kwargs" not in str(cause):
+            raise
+        raise OptionError(
+            f"generation={keywords}: {str(cause).splitlines()[0][:200]}",
+            expected="keywords of model.generate",
+            fix="check the spelling",
+        ) from cause
+
+
+def _check_alone(choosing: dict[str, Any], mode: Mode) -> None:
+    """Raises OptionError for `kept` beside other ways to say which tokens."""
+    usual = {name: parameter.default for name, parameter in signature(VLM.prepare).parameters.items()}
+    other = [f"{name}=" for name, value in choosing.items() if isinstance(value, np.ndarray) or value != usual[name]]
+    if other or mode == "weight":
+        raise OptionError(
+            f"kept= with {', '.join(other) or 'mode=weight, which keeps all tokens'}",
+            expected="kept= alone: it says which tokens",
+            fix="give budget, floor, policy and the like to foveate.allocate, which makes the Allocation",
+        )
 
 
 def _check_keywords(how: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ reading_vlm` says how often "auto" is right.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Literal
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from foveate.channels.build import CHANNEL_SETS
 from foveate.channels.change import CHANGED, describe_cells, measure_change
-from foveate.core.errors import MissingExtraError, ModelFilesError, OptionError, ReadingWarning
+from foveate.core.errors import MissingExtraError, ModelFilesError, OptionError, ReadingWarning, warn
 from foveate.reading.pdf import PdfPage
 from foveate.reading.protocol import WordReader
 from foveate.reading.readers import ReadBy, can_read, choose_reader
@@ -89,5 +88,5 @@ def _read(texture: Texture, reader: WordReader | Literal["auto"]) -> Texture:
         return texture.read()
     except (OptionError, MissingExtraError, ModelFilesError) as cause:
         note = f"{cause.received}: the page was not read; read=False leaves it out, read=True makes this an error"
-        warnings.warn(note, ReadingWarning, stacklevel=6)
+        warn(note, ReadingWarning)
         return texture

@@ -60,6 +60,15 @@ class TokenGrid:
         y0, x0, y1, x1 = self.box
         return Grid(self.h, self.w, max(1, round(y1 - y0)), max(1, round(x1 - x0)))
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(h, w)."""
+        return self.h, self.w
+
+    def place(self, relevance: Relevance) -> Relevance:
+        """A relevance over the image, on these tokens: `relevance.on(grid)`. Those outside of the image are 0."""
+        return project(relevance, self)
+
     def rows(self, at: Indices | None = None) -> Indices:
         """Feature rows of the tokens at these flat indices, or of all."""
         at = np.arange(self.count) if at is None else at

@@ -12,7 +12,6 @@ With its whole window kept it sees there what it sees in the dense encoder; alon
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_int
-from foveate.core.errors import BudgetError, BudgetWarning, OptionError
+from foveate.core.errors import BudgetError, BudgetWarning, OptionError, warn
 from foveate.core.readonly import ReadOnly
 from foveate.pipeline import allocate
 from foveate.relevance.allocation import Allocation, auto_budget, nearest_budget
@@ -74,7 +73,7 @@ def count_tokens(
         check_int("budget", number, error=BudgetError, fix=f"pass 1 to {count}, 'auto', or None for all")
         if number > count:
             note = f"budget={number} is more than the {count} visual tokens: all are kept"
-            warnings.warn(note, BudgetWarning, stacklevel=4)
+            warn(note, BudgetWarning)
     return [min(int(number), count) for number, count in zip(numbers, counts, strict=True)]
 
 

@@ -1,0 +1,144 @@
+"""Visual tokens that the caller chose, and the warnings and errors of a model's questions."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import foveate
+from foveate.core.errors import BudgetWarning, OptionError, SceneError
+from foveate.vlm import QuestionWarning
+from tests.vlm_models import attached, encoded, photo
+
+pytestmark = [pytest.mark.vlm, pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")]
+QUESTION = "where is the dog?"
+SHORT: dict[str, Any] = {"max_new_tokens": 2, "generation": {"eos_token_id": None}}
+
+
+def relevance(name: str = "qwen2_5_vl") -> foveate.Relevance:
+    return foveate.score(encoded(name).textures[0], "the dog")
+
+
+def test_an_allocation_on_the_models_grid_is_what_it_gets() -> None:
+    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
+    kept = foveate.allocate(relevance().on(image.grid), 6, floor=0.25)
+    mine, usual = vlm.prepare(image, QUESTION, kept=kept), vlm.prepare(image, QUESTION, budget=6, floor=0.25)
+    assert mine.chosen[0].kept[0].indices.tolist() == usual.chosen[0].kept[0].indices.tolist()
+    assert mine.tokens == usual.tokens
+    assert (mine.features.rows[0] == usual.features.rows[0]).all()
+    assert mine.length == mine.text["input_ids"].shape[1] == mine.keep.sum()
+    by_mask = vlm.ask(image, QUESTION, kept=kept.mask, **SHORT)
+    assert by_mask.text == vlm.ask(image, QUESTION, kept=kept, **SHORT).text
+    assert [a.tokens[0] for a in vlm.ask_many(image, [QUESTION, "a cat?"], kept=kept, **SHORT)] == [6, 6]
+
+
+def test_the_grid_of_a_part_of_the_image() -> None:
+    """LLaVA's processor cuts the centre out: its tokens are no grid over the whole image."""
+    vlm, image = attached("llava"), encoded("llava")
+    tokens = relevance("llava").on(image.grid)
+    assert tokens.map.shape == image.grid.shape
+    assert tokens.grid.width < relevance("llava").grid.width
+    assert vlm.ask(image, QUESTION, kept=foveate.allocate(tokens, 3), **SHORT).tokens == (3, 16)
+    whole = foveate.Grid(*image.grid.shape, *photo().shape[:2])
+    with pytest.raises(OptionError, match="this model's visual tokens: 4 x 4 over 150 x 15"):
+        vlm.prepare(image, QUESTION, kept=foveate.allocate(relevance("llava").on(whole), 3))
+
+
+def test_several_grids_take_a_list() -> None:
+    vlm, image = attached("llava_next"), encoded("llava_next")
+    kept = [foveate.allocate(relevance("llava_next").on(grid), 3) for grid in image.grids]
+    assert vlm.prepare(image, QUESTION, kept=kept).chosen[0].count == 3 * len(kept)
+    assert vlm.prepare(image, QUESTION, kept=[*kept[:-1], None]).chosen[0].count == 3 * (len(kept) - 1)
+    with pytest.raises(OptionError, match=r"for 1 grids.*\n.*\n.*for grid in encoded\.grids"):
+        vlm.prepare(image, QUESTION, kept=kept[0])
+    with pytest.raises(SceneError, match="lie on 2 grids"):
+        image.grid  # noqa: B018
+
+
+def test_cells_are_not_tokens() -> None:
+    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
+    cells = foveate.allocate(relevance(), 6)
+    grid = image.grid.grid
+    wrong = {
+        r"6 cells of a grid of 48 x 64": cells,
+        r"which grid it is of": cells.indices,
+        r"int64 of shape \[3\]": [1, 2, 3],
+        r"a mask of shape \[48, 64\]": cells.mask,
+        r"a dict": {},
+        r"ascending, each once": foveate.Allocation(np.array([1, 1]), np.ones(2, np.float32), grid),
+        r"whole numbers from 0 to": foveate.Allocation(np.array([10_000]), np.ones(1, np.float32), grid),
+        r"without a visual token": np.zeros(image.grid.shape, bool),
+    }
+    for message, kept in wrong.items():
+        with pytest.raises(OptionError, match=message) as caught:
+            vlm.prepare(image, QUESTION, kept=kept)  # type: ignore[arg-type]
+        assert "encoded.grid" in caught.value.fix or "np.unique" in caught.value.fix
+    with pytest.raises(OptionError, match="pass it as kept="):
+        vlm.prepare(image, QUESTION, relevance=cells)  # type: ignore[arg-type]
+
+
+def test_one_way_to_say_which_tokens() -> None:
+    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
+    kept = np.ones(image.grid.shape, bool)
+    for other in ({"budget": 5}, {"method": "random"}, {"protected": kept}, {"floor": 0.1}, {"mode": "weight"}):
+        with pytest.raises(OptionError, match="kept= with"):
+            vlm.prepare(image, QUESTION, kept=kept, **other)
+    with pytest.raises(OptionError, match="mode 'crop'"):
+        vlm.ask(image, QUESTION, kept=kept, mode="crop")
+    chat = vlm.chat(image, budget=4, floor=0.5)
+    assert chat.ask(QUESTION, kept=kept, **SHORT).tokens[0] == kept.size
+    assert chat.ask(QUESTION, **SHORT).tokens[0] == 4
+
+
+def test_a_question_that_names_nothing_needs_no_search_where_tokens_are_given() -> None:
+    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        vlm.prepare(image, "why?", kept=np.ones(image.grid.shape, bool))
+
+
+def test_a_warning_points_at_the_callers_line() -> None:
+    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
+    for ask in (vlm.ask, vlm.chat(image).ask, lambda *a, **k: vlm.ask_many(image, ["why?"], **k)):
+        question = ("why?",) if ask != vlm.ask else (image, "why?")
+        with pytest.warns(QuestionWarning) as caught:
+            ask(*question, budget=3, **SHORT)
+        assert {warning.filename for warning in caught} == {__file__}
+
+
+def test_a_map_for_one_of_two_images() -> None:
+    vlm = attached("qwen2_5_vl")
+    image = vlm.see([photo(), photo(seed=1)], read=False)
+    first, second = vlm.relevance(image, "the dog", relevance=[np.eye(4), None])
+    assert "given" in first.reasons
+    assert second.map.tolist() == foveate.score(image.textures[1], "the dog").map.tolist()
+    second = vlm.relevance(image, "why?", relevance=[np.eye(4), None], looking_for="a cat")[1]
+    assert second.query == "a cat"
+
+
+def test_unknown_keywords_of_generate_and_budgets_that_are_too_large() -> None:
+    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
+    with pytest.raises(OptionError, match=r"'bogus'[\s\S]*keywords of model\.generate"):
+        vlm.ask(image, QUESTION, budget=3, generation={"bogus": 1})
+    vlm, image = attached("llava"), encoded("llava")  # 16 tokens of each crop, however large it is
+    with pytest.warns(BudgetWarning, match="budget=200 is more than the"):
+        vlm.ask(image, QUESTION, mode="crop", budget=200, **SHORT)
+
+
+def test_a_video_has_presets() -> None:
+    seen = attached("qwen2_5_vl").see_video([photo()] * 2, preset="minimum", read=False)
+    assert {texture.preset for texture in seen.textures} == {"minimum"}
+    assert set(seen.textures[0].planes) == {"saliency"}
+
+
+def test_an_answer_knows_what_the_model_saw() -> None:
+    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
+    answer = vlm.ask(image, QUESTION, budget=4, **SHORT)
+    assert answer.textures == image.textures
+    assert answer.layouts == image.layouts
+    again = pickle.loads(pickle.dumps(answer))
+    assert (again.text, again.textures) == (answer.text, ())
