@@ -78,7 +78,7 @@ def test_cells_are_not_tokens() -> None:
             vlm.prepare(image, QUESTION, kept=kept)  # type: ignore[arg-type]
         assert "encoded.grid" in caught.value.fix or "np.unique" in caught.value.fix
     with pytest.raises(OptionError, match="pass it as kept="):
-        vlm.prepare(image, QUESTION, relevance=cells)  # type: ignore[arg-type]
+        vlm.prepare(image, QUESTION, relevance=cells)
 
 
 def test_one_way_to_say_which_tokens() -> None:
