@@ -108,6 +108,14 @@ def test_the_token_table_has_one_row_a_cell(texture: Texture) -> None:
     assert np.array_equal(table[kept.indices], table[kept.mask.ravel()])
 
 
+def test_the_columns_of_the_token_table_have_names(texture: Texture) -> None:
+    table, layout = texture.tokens(), texture.layout
+    assert table.shape[1] == len(layout) == len(layout.names) == 40
+    saliency = texture.channel("saliency", warn=False).ravel()
+    assert np.array_equal(table[:, layout.names.index("saliency")], saliency)
+    assert np.array_equal(table[:, layout.layer("saliency")], saliency)
+
+
 def test_the_token_table_reduces_each_channel_by_its_own_rule(texture: Texture) -> None:
     coarse = texture.tokens(Grid(8, 6, 640, 480))
     blocks = {name: texture.channel(name).reshape(8, 20, 6, 20) for name in ("edge_on", "edge_distance", "low_pass")}

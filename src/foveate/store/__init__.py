@@ -18,7 +18,7 @@
     hits.py         short lists, exact scores               ann.py       short lists by FAISS
     words.py        what is written, as bytes and text      writing.py   search by what is written
     shared_basis.py fit a basis that images share           basis_check.py   is it good?
-    cache.py        textures in memory
+    cache.py        textures in memory                      listing.py   a table of pandas
 """
 
 from foveate.store.ann import AnnReport as AnnReport

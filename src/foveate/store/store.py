@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +28,16 @@ from foveate.store.format import FORMAT_FILE, HEX, Identity
 from foveate.store.hits import Hit
 from foveate.store.index import ImageRow, pack_name, unpack_name
 from foveate.store.ingest import Added, EncodeBatch, Progress
+from foveate.store.listing import list_images
 from foveate.store.maintenance import Verified
 from foveate.store.reader import GoneError, Reader, log
 from foveate.store.recovery import Wanted, no_store, open_store
 from foveate.store.sources import PathLike
 from foveate.store.texture import StoredTexture
 from foveate.texture.basis import Basis
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float32]
 CACHE = 256 * 2**20  # bytes of textures in memory
@@ -206,6 +210,24 @@ class Store:
         """Names of all images, in their order; the path of one whose name another one has too."""
         listed = "SELECT path, name, COUNT(*) OVER (PARTITION BY name) FROM names ORDER BY name, path"
         return [unpack_name(name if count == 1 else path) for path, name, count in self._open().index.ask(listed)]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """What is in the store as a table of pandas: one row an image, in the order of `keys`.
+
+        The index alone is read, so 100,000 rows take seconds. A row's label is the image's name:
+        `store[frame.index[0]]` is its texture. Columns:
+
+        * path: of the image's file. height, width: of the image in pixels. h, w: of its cells.
+        * bytes: of its texture in the store. file_bytes, modified: of the file when it was indexed (a time in UTC).
+        * encoder: its name.
+        * words: what is written in the image, as `search` finds it: in lower case, in reading order; None where
+          nobody read it.
+        * key: the content key.
+
+        Raises:
+            MissingExtraError: pandas is not installed. StoreNotFoundError; StoreDamagedError, for a damaged index.
+        """
+        return list_images(self._open())
 
     def __contains__(self, name: object) -> bool:
         try:

@@ -133,6 +133,15 @@ class Texture(Frozen, Drawable):
         return float(np.abs(small[0] - small[1]).mean()) <= ALIKE
 
     @property
+    def layout(self) -> Layout:
+        """What the columns of `tokens()` are, and the planes of `dense()`: "full40", unless another one is named there.
+
+        >>> texture.layout.names[:3], texture.layout.layer("saliency")          # doctest: +SKIP
+        (('red', 'green', 'blue'), 8)
+        """
+        return FULL40
+
+    @property
     def preset(self) -> str | None:
         """Name of the preset that it was encoded with, which questions go by (relevance/presets.py); None for none."""
         return self.preprocessing.get("preset")
@@ -390,6 +399,8 @@ class Texture(Frozen, Drawable):
     ) -> Table:
         """The token table: one contiguous row of all channels per cell, [grid.count, len(layout)].
 
+        Its columns are `texture.layout.names`, so `texture.tokens()[:, texture.layout.layer("saliency")]` is one
+        channel; those of another layout are `layout_named("full56").names` (foveate.core.layout).
         Rows are cells in row-major order, so those of an allocation are `texture.tokens(kept.grid)[kept.indices]`
         (`kept.mask` is [h, w] and selects from maps; here only `kept.mask.ravel()` fits).
         Each channel is reduced over a cell's area by its own rule, or interpolated where the grid is finer than it.

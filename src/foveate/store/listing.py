@@ -1,0 +1,56 @@
+"""What is in a store as a table of pandas: the index alone is read, no shard and no image."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foveate.core.errors import MissingExtraError
+from foveate.store.index import damaged_index, unpack_name
+from foveate.store.reader import Reader
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NUMBERS = ("height", "width", "h", "w", "bytes", "file_bytes", "modified")
+LISTED = (
+    "names.name, names.path, COUNT(*) OVER (PARTITION BY names.name), images.key, images.height, images.width, "
+    "images.h, images.w, images.length, names.size, names.modified"
+)
+
+
+def list_images(reader: Reader) -> pd.DataFrame:
+    """The images of a store, as `Store.to_pandas`. Raises MissingExtraError, StoreDamagedError."""
+    try:
+        import pandas as pd
+    except ImportError as cause:
+        raise MissingExtraError(
+            "Store.to_pandas() needs pandas, which is not installed",
+            expected="the package pandas",
+            fix=f"pip install pandas; or store.keys(), which needs nothing ({cause})",
+        ) from cause
+    index = reader.index
+    words, joined = (", writing.text", " LEFT JOIN writing ON writing.rowid = images.id") if index.texts else ("", "")
+    found = index.ask(
+        f"SELECT {LISTED}{words} FROM names JOIN images ON images.id = names.image{joined} "
+        "ORDER BY names.name, names.path"
+    )
+    name, path, shared, key, *numbers = zip(*found, strict=True) if found else ((),) * (4 + len(NUMBERS) + bool(words))
+    paths = [unpack_name(each) for each in path]
+    called = [unpack_name(one) if n == 1 else whole for one, n, whole in zip(name, shared, paths, strict=True)]
+    try:
+        columns: dict[str, Any] = {
+            title: np.array(values, np.int64) for title, values in zip(NUMBERS, numbers, strict=False)
+        }
+    except (TypeError, ValueError, OverflowError) as cause:
+        raise damaged_index(index.where, cause) from cause
+    columns["modified"] = pd.to_datetime(columns["modified"], unit="ns", utc=True)
+    written = numbers[len(NUMBERS)] if words else [None] * len(found)
+    about = {
+        "encoder": pd.Categorical([reader.identity.encoder.name] * len(found)),
+        "words": pd.Series(written, dtype=object),
+        "key": pd.Series(key, dtype=object),
+    }
+    table = pd.DataFrame({"path": pd.Series(paths, dtype=object), **columns, **about})
+    return table.set_index(pd.Index(called, dtype=object, name="name"))  # names need not be valid Unicode
