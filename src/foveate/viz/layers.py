@@ -21,8 +21,8 @@ from foveate.viz.colours import HEAT, PAPER, QUESTIONS, Colour
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
-COLD, PALE = 0.5, 0.45  # of the photograph where nothing is relevant: its brightness, its colourfulness
-TINT = 0.42  # opacity of full relevance
+COLD, PALE = 0.5, 0.55  # of the photograph where nothing is relevant: its brightness, its colourfulness
+TINT = 0.34  # opacity of full relevance: little, as the colour of a thing should be seen
 LIGHT, DARK = (255, 255, 255), (12, 12, 20)  # of a double line: one of the two is seen on any photograph
 VEIL = 0.62  # of paper, over a photograph in which a thing was not found
 DIMMED = 0.28  # brightness of a dropped cell
@@ -62,7 +62,7 @@ def veil(rgb: Bytes) -> Bytes:
 def tint(rgb: Bytes, level: Floats, colour: NDArray[np.uint8] | Colour) -> Bytes:
     """A colour, or colours [H, W, 3], over an image, as opaque as the level [H, W] is high."""
     seen = rgb.astype(np.float32)
-    return np.asarray(seen + (np.asarray(colour, np.float32) - seen) * (TINT * level[..., None]), np.uint8)
+    return np.asarray(seen + (np.asarray(colour, np.float32) - seen) * (TINT * np.sqrt(level)[..., None]), np.uint8)
 
 
 def enlarge(plane: NDArray[np.floating], shape: tuple[int, ...]) -> Floats:
