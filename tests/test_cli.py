@@ -171,7 +171,10 @@ def test_nothing_is_finer_than_native(run: Run, broccoli: Path, tmp_path: Path) 
 def test_demo_runs_from_anywhere_and_offline(tmp_path: Path) -> None:
     done = start("demo", "--out", "pictures", cwd=tmp_path, HF_HUB_OFFLINE="1")
     records = last(done)["demo"]
-    assert [len(record["queries"]) for record in records] == [2, 2]
+    assert [len(record["queries"]) for record in records] == [4, 4]
+    assert [q["detected"] for record in records for q in record["queries"]] == [True] * 3 + [False] + [True] * 4
+    with Image.open(tmp_path / last(done)["page"]) as page:
+        assert min(page.size) > 1000
     for q in (q for record in records for q in record["queries"]):
         assert q["png"] in done.stdout.replace("\n", "")
         assert len(json.loads((tmp_path / q["json"]).read_text())["indices"]) == q["budget"]

@@ -44,7 +44,7 @@ def test_a_receipt_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert len(list(tmp_path.glob("*.png"))) == 4
 
 
-def test_a_question_is_drawn_four_ways(
+def test_a_question_is_drawn_in_many_ways(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["pictures.py", "--out", str(tmp_path)])
@@ -56,7 +56,7 @@ def test_a_question_is_drawn_four_ways(
     assert float(iou) > 0.5
     assert float(precision) > 0.8
     assert {path.name for path in tmp_path.iterdir()} == {
-        f"{name}.jpg" for name in ("homunculus", "regions", "boxes", "channels")
+        f"{name}.png" for name in ("heatmap", "kept", "homunculus", "regions", "channels")
     }
 
 

@@ -29,6 +29,7 @@ from foveate.cli.terminal import (
 )
 
 if TYPE_CHECKING:
+    from foveate.relevance.value import Relevance
     from foveate.texture.texture import Texture
 
 MOST_WORDS = 6  # of those found, in the table
@@ -40,9 +41,10 @@ Pictures = Annotated[
         "as many as the budget); again for both.",
     ),
 ]
+WITHOUT_READER = "Nothing here can read: with pip install 'foveate[text]' the last question finds the words themselves."
 DEMO = (
-    ("child_with_broccoli.jpg", ("broccoli", "the child's hand")),
-    ("yellow_bus.jpg", ("the wheels of the bus", "the sky")),
+    ("child_with_broccoli.jpg", ("broccoli", "the child's hand", "the child's face", "a dog")),
+    ("yellow_bus.jpg", ("the bus", "the windows of the bus", "the sky", "what does the bus say?")),
 )
 
 
@@ -65,23 +67,37 @@ def look(
     """Ask an image questions: a heat map and K kept cells for each (docs/pictures.md)."""
     refuse_files(query)
     reading = who_reads(read, reader)
-    print_json(**_look_at(image, query, budget, out, encoder, floor, long_side, reading, page, picture or (), preset))
+    record, _ = _look_at(image, query, budget, out, encoder, floor, long_side, reading, page, picture or (), preset)
+    print_json(**record)
 
 
 def demo(out: Out = Path("demo"), budget: Budget = "auto") -> None:
-    """Run the main job on two bundled photographs, offline: a thing, two parts, and stuff."""
-    records = [_look_at(PHOTOS / name, queries, budget, out) for name, queries in DEMO]
+    """Ask two bundled photographs, offline: a thing, parts, stuff, a word that is written there, and a thing that is
+    not there. One page of all of it (demo.png), and a picture of each question."""
+    from importlib.util import find_spec
+
+    from foveate.cli.results import write_picture
+    from foveate.viz import overview
+
+    reads = find_spec("rapidocr") is not None
+    looked = [_look_at(PHOTOS / name, queries, budget, out, read=reads) for name, queries in DEMO]
+    records, asked = [record for record, _ in looked], [relevances for _, relevances in looked]
+    rows = [(relevances[0].texture, relevances) for relevances in asked]
+    path, count = out / "demo.png", sum(map(len, asked))
+    note = "" if reads else WITHOUT_READER
+    write_picture(path, overview(rows, title=f"Two photographs, each encoded once; {count} questions", note=note))
+    typer.echo(f"all of it on one page: {path}")
     for query in (query for record in records for query in record["queries"]):
         del query["indices"]  # a wall of numbers; the JSON files have them
-    print_json(demo=records)
+    print_json(demo=records, page=str(path))
 
 
 def _look_at(
     image: Path, queries: list[str] | tuple[str, ...], budget: Any, out: Path, encoder: str | None = None,
     floor: float | None = None, long_side: Any = None, read: bool | str | None = None, page: int | None = None,
     pictures: Sequence[str] = (), preset: str | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Write the results of all queries, print their table. -> what `foveate look` prints as JSON.
+) -> tuple[dict[str, Any], list[Relevance]]:  # fmt: skip
+    """Write the results of all queries, print their table. -> what `foveate look` prints as JSON; the relevances.
 
     All queries are scored and drawn before anything is written, so a bad one leaves no files behind.
     """
@@ -116,7 +132,7 @@ def _look_at(
         title += f", {describe_words(texture.words)}"
     words = ["words found"] if any(said) else []
     print_table(title, ("query", "looks for", *words, "confidence", "kept", "time", "picture"), rows)
-    return {
+    summary = {
         "image": str(image),
         "preset": texture.preset,
         "encoder": texture.encoder.name,
@@ -125,6 +141,7 @@ def _look_at(
         "words": None if texture.words is None else len(texture.words),
         "queries": records,
     }
+    return summary, [relevance for relevance, *_ in results]
 
 
 def _looked_for(record: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ Functions return Pillow images; the commands write them.
 """
 
 from foveate.viz.cartogram import REST, Homunculus, redraw
-from foveate.viz.pages import PICTURES, answer_page, look_page, question_page, search_sheet
+from foveate.viz.pages import PICTURES, answer_page, look_page, overview, question_page, search_sheet
 from foveate.viz.pictures import compare, heatmap, homunculus, kept
 from foveate.viz.planes import channel_sheet, describe_range
 from foveate.viz.values import picture_of
@@ -32,6 +32,7 @@ __all__ = [
     "homunculus",
     "kept",
     "look_page",
+    "overview",
     "picture_of",
     "question_page",
     "redraw",

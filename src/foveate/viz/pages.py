@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.core.checks import check_choice
-from foveate.core.errors import StoreDamagedError, StoreKeyError
+from foveate.core.errors import OptionError, StoreDamagedError, StoreKeyError
 from foveate.relevance.allocation import Allocation
 from foveate.relevance.crops import nearest_total, regions
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.viz import paper
-from foveate.viz.colours import PAPER, QUESTIONS
+from foveate.viz.colours import PAPER, QUESTIONS, QUIET
 from foveate.viz.layers import dim, lay_boxes, lay_heat, lay_kept, lay_regions, scale_to
 from foveate.viz.paper import Block
 from foveate.viz.pictures import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Bytes = NDArray[np.uint8]
 PICTURES = ("homunculus", "regions")  # that `question_page` adds if they are asked for
-HIT, MOST_HITS = 400, 60  # pixels of the long side of a picture of a search; pictures on its sheet
+HIT, COLUMN, MOST_HITS = 400, 480, 60  # pixels of a picture of a search, of an overview; pictures of a search
 LOOKED, PART = QUESTIONS[0], QUESTIONS[1]  # frames of what was encoded, and of the part with the peak
 
 
@@ -70,6 +70,32 @@ def question_page(
             panels += [Tile(lay_regions(rgb, found), describe_kept(found)), homunculus_tile(rgb, found)]
             foot = region_legend(found)
     return paper.paint(arrange(panels, len(panels), foot=[colour_bar(), *foot]))
+
+
+def overview(
+    rows: Sequence[tuple[Texture, Sequence[Relevance]]], *, title: str = "", note: str = "", side: int = COLUMN
+) -> Image.Image:
+    """Photographs below one another, each beside what several questions found in it.
+
+    Args:
+        rows: at least one (texture, its relevances).
+        title, note: lines above them.
+        side: width of each photograph in pixels.
+
+    Raises OptionError for no rows.
+    """
+    if not rows:
+        raise OptionError(f"rows={rows!r}", expected="a photograph and its questions", fix="pass [(texture, answers)]")
+    columns = 1 + max(len(relevances) for _, relevances in rows)
+    blocks = []
+    for texture, relevances in rows:
+        height, width = texture.grid.height, texture.grid.width
+        rgb = scale_to(texture.pixel, round(side * max(1.0, height / width)))
+        tiles = [Tile(rgb, texture.name), *(found_tile(rgb, one.query, one) for one in relevances)]
+        blocks.append(arrange(tiles, columns, narrowest=side))
+    whole = max(block.width for block in blocks)
+    top = paper.above([paper.text(title, whole, 40), paper.text(note, whole, paper.TEXT, QUIET)], 12)
+    return paper.paint(paper.above([top, *blocks, colour_bar()], 40))
 
 
 def answer_page(texture: Texture, grids: Sequence[TokenGrid], answer: Answer) -> Image.Image:

@@ -24,7 +24,18 @@ from foveate.texture.texture import Texture
 from foveate.viz import paper
 from foveate.viz.cartogram import REST, redraw
 from foveate.viz.colours import ABSENT, FOUND, INK, PAPER, QUESTIONS, QUIET, Colour
-from foveate.viz.layers import DARK, LIGHT, colour_heat, lay_boxes, lay_heat, lay_kept, lay_regions, scale_to, tint
+from foveate.viz.layers import (
+    DARK,
+    LIGHT,
+    colour_heat,
+    darken,
+    lay_boxes,
+    lay_heat,
+    lay_kept,
+    lay_regions,
+    scale_to,
+    tint,
+)
 from foveate.viz.paper import GAP, TEXT, Block
 
 Bytes = NDArray[np.uint8]
@@ -34,7 +45,7 @@ PANEL = 720  # of one of several
 SMALLEST, LARGEST = 64, 8192
 BAR = 560  # pixels of the colour bar
 NARROWEST, PAGE = 360, 720  # pixels of a column, of a page: room for words
-GREY = 128  # that it is drawn over, as heat is transparent
+GREY = 150  # that it is drawn over, as heat is transparent
 
 
 def heatmap(image: Texture | ImageSource, relevance: Map, *, side: int = SIDE, labels: bool = True) -> Image.Image:
@@ -217,7 +228,7 @@ def colour_bar(width: int = BAR, size: int = TEXT) -> Block:
     """The scale of heat from 0 to 1 as it looks over grey, with the value from where a thing counts as detected."""
     small, tall = round(0.75 * size), round(0.75 * size)
     ramp = np.tile(((np.arange(width) + 0.5) / width).astype(np.float32), (tall, 1))
-    strip = tint(np.full((tall, width, 3), GREY, np.uint8), ramp, colour_heat(ramp))
+    strip = tint(darken(np.full((tall, width, 3), GREY, np.uint8), ramp), ramp, colour_heat(ramp))
     middle, tick = round(width * DETECTED), max(2, size // 10)
     for colour, wide in ((DARK, 3 * tick), (LIGHT, tick)):
         strip[:, middle - wide // 2 : middle - wide // 2 + wide] = colour
@@ -254,7 +265,7 @@ def region_legend(found: Allocation | Regions) -> list[Block]:
 def describe_kept(found: Allocation | Regions) -> str:
     """'273 of 3072 cells kept (8.9 %)', or '512 tokens in 3 regions'."""
     if isinstance(found, Allocation):
-        return f"{len(found)} of {found.grid.count} cells kept ({len(found) / found.grid.count:.1%})"
+        return f"{len(found)} of {found.grid.count} cells kept ({len(found) / found.grid.count * 100:.1f} %)"
     return f"{found.tokens.sum()} tokens in " + ("1 region" if len(found) == 1 else f"{len(found)} regions")
 
 
@@ -278,10 +289,14 @@ def found_tile(rgb: Bytes, name: str, relevance: Map, notes: tuple[str, ...] | N
 
 
 def looked_for(relevance: Relevance) -> tuple[str, ...]:
-    """The phrases that were looked for, where they are not the question itself."""
+    """The phrases that were looked for, where they are not the question itself; the words that were read for it."""
     phrases = " + ".join(relevance.parts) + "".join(f", not {phrase}" for phrase in relevance.ignored)
     bare = " ".join(word for word in relevance.query.lower().split() if word not in ("a", "an", "the"))
-    return () if phrases.lower() == bare else (f"looks for: {phrases}",)
+    notes = () if phrases.lower() == bare else (f"looks for: {phrases}",)
+    found = sorted(
+        relevance.words, key=lambda word: (round(word.box[0] / (word.box[2] - word.box[0] + 1)), word.box[1])
+    )
+    return (*notes, "reads: " + " ".join(word.text for word in found)) if found else notes
 
 
 def photograph(image: Texture | ImageSource, side: int) -> Bytes:
