@@ -18,6 +18,7 @@ from benchmarks import (
     reading,
     reading_vlm,
     refine,
+    service,
     store,
     text,
     video,
@@ -37,8 +38,8 @@ app = typer.Typer(
     help="The numbers of the README come from here.",
 )
 for benchmark in (
-    query, channels, fusion, refine, text, readers, reading, reading_vlm, budget, failures, video, store, writing,
-    index, basis, vlm, video_words, objects, zoom, presets, weights, when, chat, boxes,
+    query, channels, fusion, refine, service, text, readers, reading, reading_vlm, budget, failures, video, store,
+    writing, index, basis, vlm, video_words, objects, zoom, presets, weights, when, chat, boxes,
 ):  # fmt: skip
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
 

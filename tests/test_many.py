@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 import foveate
 import foveate.pipeline
 from foveate import Texture
+from foveate.cli.main import app
 from foveate.core.errors import (
     BadImagesError,
     EncoderOutputError,
@@ -251,3 +253,21 @@ def test_pythons_own_filter_shows_it_once_a_line(recwarn: pytest.WarningsRecorde
     for side in (2100, 2500):
         foveate.encode(large(side), channels=["saliency"])
     assert len(recwarn) == 1
+
+
+@pytest.mark.parametrize("command", ["look", "encode", "channels"])
+def test_commands_speak_of_it_below_their_table(tmp_path: Path, command: str) -> None:
+    file, out = str(tmp_path / "wide.png"), str(tmp_path / "out")
+    Image.fromarray(large(2100)).save(file)
+    arguments = {
+        "look": ["look", file, "a dog", "--out", out],
+        "encode": ["encode", file, "-o", f"{out}.safetensors"],
+        "channels": ["channels", file, "--channels", "saliency", "--out", out],
+    }[command]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert ("hint: " in result.stderr and "--long-side 1024" in result.stderr) == (command != "channels")
+    assert "hint: " not in result.stdout
+    assert "ResolutionHint" not in result.output
+    if command == "look":
+        assert "hint: " not in CliRunner().invoke(app, [*arguments, "--long-side", "512"]).output

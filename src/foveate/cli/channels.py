@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from foveate.cli.encode import ChannelNames, load_or_encode
+from foveate.cli.encode import ChannelNames, hints_aside, load_or_encode
 from foveate.cli.terminal import EncoderName, Out, print_json, print_table
 
 
@@ -23,7 +23,8 @@ def channels(
     from foveate.core.layout import FULL40, channel_named
     from foveate.viz import channel_sheet, describe_range
 
-    texture, seconds = load_or_encode(image, encoder, channels=names)
+    with hints_aside():  # planes of the pixels are as fine as they are
+        texture, seconds = load_or_encode(image, encoder, channels=names)
     make_folder(out)
     path = out / f"{Path(texture.name).stem}--channels.png"
     write_picture(path, channel_sheet(texture))

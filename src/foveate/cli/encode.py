@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,7 +71,8 @@ def encode(
         )
     start = time.perf_counter()
     by, wanted = who_reads(read, reader), find_preset(preset).name if preset else None
-    with waiting(f"{'encoding and reading' if reads(by, preset) else 'encoding'} {image}", encoder):
+    sign = waiting(f"{'encoding and reading' if reads(by, preset) else 'encoding'} {image}", encoder)
+    with hints_aside() as hints, sign:
         texture = encode_image(
             image, preset=wanted, encoder=encoder or "nano", rank=rank, long_side=long_side, channels=_split(channels),
             read=by, page=page,
@@ -91,6 +95,7 @@ def encode(
     if texture.words is not None:
         rows.insert(len(rows) - 2, ("words", describe_words(texture.words)))
     print_table(f"{image} -> {output}", ("what", "value"), rows)
+    print_hints(hints)
     print_json(
         image=str(image),
         texture=str(output),
@@ -101,6 +106,31 @@ def encode(
         bytes=output.stat().st_size,
         words=None if texture.words is None else len(texture.words),
     )
+
+
+@contextmanager
+def hints_aside() -> Iterator[list[str]]:
+    """Hints at images much larger than what the encoder sees, with options instead of keywords, for `print_hints`."""
+    from foveate.core.errors import ResolutionHint
+
+    found: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield found
+    for one in caught:
+        if issubclass(one.category, ResolutionHint):
+            what = str(one.message).splitlines()[0]
+            found.append(
+                f"{what}\n  --long-side 1024 shows more, --long-side native every pixel; foveate zoom: still more"
+            )
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+
+
+def print_hints(hints: list[str]) -> None:
+    """On stderr, after the table."""
+    for hint in hints:
+        typer.echo(f"hint: {hint}", err=True)
 
 
 def load_or_encode(

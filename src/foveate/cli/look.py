@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foveate.cli.encode import TEXTURE, describe_words, load_or_encode, who_reads
+from foveate.cli.encode import TEXTURE, describe_words, hints_aside, load_or_encode, print_hints, who_reads
 from foveate.cli.results import make_slug, write_result
 from foveate.cli.terminal import (
     PHOTOS,
@@ -108,7 +108,8 @@ def _look_at(
 
     for name in pictures:
         check_choice("--picture", name, PICTURES)
-    texture, seconds = load_or_encode(image, encoder, long_side, read=read, page=page, preset=preset)
+    with hints_aside() as hints:
+        texture, seconds = load_or_encode(image, encoder, long_side, read=read, page=page, preset=preset)
     encoder = encoder or (None if image.suffix.lower() == TEXTURE else "nano")
     results = []
     for query in queries:
@@ -132,6 +133,7 @@ def _look_at(
         title += f", {describe_words(texture.words)}"
     words = ["words found"] if any(said) else []
     print_table(title, ("query", "looks for", *words, "confidence", "kept", "time", "picture"), rows)
+    print_hints(hints)
     summary = {
         "image": str(image),
         "preset": texture.preset,

@@ -1,0 +1,158 @@
+"""What a service needs to know: many images and questions by number of threads, and what a texture holds in memory.
+
+    OMP_NUM_THREADS=1 python -m benchmarks service       # each image in one thread
+    python -m benchmarks service                         # each image in as many as there are cores
+
+Rates are ratios to one after the other, the two called in turn: the machines are shared. The images are one photograph,
+turned and shifted.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any
+
+import cv2
+import numpy as np
+import typer
+
+from benchmarks.common import PHOTO, Image, make_row, parse_numbers, show, time_calls, time_in_turn, time_once, time_row
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.terminal import print_json
+from foveate.core.checks import check_int
+from foveate.core.image import load_image
+from foveate.pipeline import allocate, encode, score
+from foveate.store.cache import texture_nbytes
+from foveate.texture.texture import Texture
+
+QUESTIONS = ("broccoli", "the child's hand", "a red cup", "where is the table?")
+ASKED = 200  # questions of a round
+PHONE = (3024, 4032)
+STATM = "/proc/self/statm"
+
+
+def command(
+    image: Image = PHOTO,
+    images: Annotated[int, typer.Option(help="Images of a round.")] = 8,
+    threads: Annotated[str, typer.Option(help="Numbers of threads, with commas between.")] = "1,2,4",
+    repeats: Annotated[int, typer.Option(help="Rounds of each row.")] = 5,
+) -> None:
+    """Many images and questions by threads; memory of a texture and of a question."""
+    report = measure(image, images, parse_numbers("--threads", threads), repeats)
+    show(report)
+    print_json(**report)
+
+
+def measure(image: Path, images: int, threads: list[int], repeats: int) -> dict[str, Any]:
+    """Measure everything; the slow rows once a round. Raises OptionError, and the errors of the image."""
+    check_int("--images", images)
+    check_int("--repeats", repeats)
+    for count in threads:
+        check_int("--threads", count, 1, 16)
+    rgb = load_image(image).rgb
+    batch = [np.ascontiguousarray(np.roll(rgb[:, :: 1 - 2 * (i % 2)], 17 * i, 1)) for i in range(images)]
+    texture = encode(rgb)
+    rows = []
+    for count in threads:
+        together, alone = time_in_turn(
+            lambda count=count: encode(batch, threads=count),  # type: ignore[misc]
+            lambda: [encode(each) for each in batch],
+            repeats,
+        )
+        rows.append(_ratio(f"encode([{images} images]), {count} threads", alone / together))
+    for count in threads:
+        with ThreadPoolExecutor(count) as pool:
+            together, alone = time_in_turn(
+                lambda pool=pool: list(pool.map(lambda i: _ask(texture, i), range(ASKED))),  # type: ignore[misc]
+                lambda: [_ask(texture, i) for i in range(ASKED)],
+                repeats,
+            )
+        rows.append(_ratio(f"{ASKED} known questions, {count} threads", alone / together))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "texture.safetensors"
+        texture.save(file)
+        loaded, encoded = time_in_turn(lambda: Texture.load(file), lambda: encode(rgb), repeats)
+        rows.append(_ratio("Texture.load(file), of a texture that was saved", encoded / loaded, "encoding it"))
+        rows.append(_size("its file", file.stat().st_size))
+    return {
+        "title": f"benchmarks service: {rgb.shape[0]} x {rgb.shape[1]} pixels, medians of {repeats} rounds, "
+        f"OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'not set')}",
+        "rows": [*rows, *_memory(rgb, texture, repeats), *_new(image)],
+        "image": str(image),
+        **circumstances(),
+    }
+
+
+def _memory(rgb: np.ndarray, texture: Texture, repeats: int) -> list[dict[str, Any]]:
+    """Rows about bytes."""
+    asked = encode(rgb)
+    _ask(asked, 0)
+    large = encode(cv2.resize(rgb, PHONE[::-1]), long_side=512)
+    one = _peak(lambda: _ask(texture, 1))
+    many = _peak(lambda: score(texture, [f"{QUESTIONS[0]} {i}" for i in range(100)])) / 100
+    new = (f"{QUESTIONS[0]} and thing {i}" for i in range(10**6))
+    known, unknown = (
+        time_calls(function, 20 * repeats)
+        for function in (lambda: score(texture, QUESTIONS[0]), lambda: score(texture, next(new)))
+    )
+    return [
+        _size("a texture (Texture.nbytes)", texture.nbytes),
+        _size("  with what questions derive and keep", texture_nbytes(asked)),
+        _size(f"a texture of {PHONE[0]} x {PHONE[1]} pixels", large.nbytes),
+        _size("a question while it is asked, at most", one),
+        _size("  each of 100 in one call, maps included", many),
+        time_row("score() of a question that was asked before", known, "ms"),
+        time_row("score() of a new one", unknown, "ms"),
+    ]
+
+
+def _ask(texture: Texture, number: int) -> Any:
+    return allocate(score(texture, QUESTIONS[number % len(QUESTIONS)]), 273)
+
+
+def _ratio(what: str, ratios: np.ndarray, to: str = "one after the other") -> dict[str, Any]:
+    median = float(np.median(ratios))
+    spread = f"{np.min(ratios):.3g} to {np.max(ratios):.3g}"
+    return make_row(what, median, f"{median:.3g} x as fast as {to} ({spread})", unit="x")
+
+
+def _size(what: str, nbytes: float) -> dict[str, Any]:
+    return make_row(what, nbytes, f"{nbytes / 1e6:.3g} MB", unit="bytes")
+
+
+def new_process(image: str) -> None:
+    """Print what a process has after its first image: pages of memory (Linux); and the times of the first and later."""
+    first = time_once(lambda: score(encode(image), "a dog"))
+    pages = Path(STATM).read_text("ascii").split()[1] if Path(STATM).exists() else "0"
+    later = np.median([time_once(lambda: score(encode(image), "a cat")) for _ in range(5)])
+    print(pages, first / later)
+
+
+def _new(image: Path) -> list[dict[str, Any]]:
+    """Rows about a new process."""
+    call = "import sys; from benchmarks.service import new_process; new_process(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", call, image], capture_output=True, text=True, check=True)
+    pages, times = (float(number) for number in done.stdout.split())
+    return [
+        _size("a process that has encoded one image", pages * os.sysconf("SC_PAGE_SIZE")),
+        make_row("its first image and question", times, f"{times:.3g} x the time of the next ones", unit="x"),
+    ]
+
+
+def _peak(function: Callable[[], Any]) -> int:
+    """Bytes that a call takes at most, what it returns included."""
+    function()
+    tracemalloc.start()
+    try:
+        result = function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        del result
