@@ -140,7 +140,7 @@ def test_the_reference_has_every_public_name(path: Path) -> None:
     room = import_module("foveate" if path.stem == "foveate" else f"foveate.{path.stem}")
     shown = re.findall(rf"^::: {room.__name__}\.(\w+)$", path.read_text("utf-8"), re.M)
     assert len(shown) == len(set(shown))
-    assert set(shown) == public(room)
+    assert set(shown) == public(room), f"{path.name} shows what the room exports, a line each: ::: {room.__name__}.name"
 
 
 def public(room: ModuleType) -> set[str]:
