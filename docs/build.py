@@ -61,6 +61,7 @@ def lay_out(folder: Path) -> None:
         copy = folder / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
+    shutil.copy(ROOT / "docs" / "site.css", folder / "docs")
 
 
 def build() -> str:
