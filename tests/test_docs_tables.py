@@ -65,3 +65,14 @@ def test_confidences_that_are_shown_are_true(photo: str) -> None:
     rows = re.findall(rf'^\| {photo} \| "([^"]+)" \| ([\d.]+) \|', page, re.M)
     found = foveate.score(foveate.encode(PHOTOS / f"{photo}.jpg"), [query for query, _ in rows]).confidence
     assert found == pytest.approx([float(number) for _, number in rows], abs=0.02)
+
+
+def test_a_task_begins_with_code_and_ends_with_its_limits() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8")
+    tasks = re.findall(r"docs/\w+\.md", nav.split("- Tasks:")[1].split("- What to expect:")[0])
+    assert len(tasks) > 10
+    for task in tasks:
+        page = (ROOT / task).read_text("utf-8")
+        assert "```" in page.split("\n## ")[0], f"{task} begins with words"
+        heads = re.findall(r"^## (.+)$", page, re.M)
+        assert "Limits" not in heads[:-1], f"{task} goes on after its limits"
