@@ -25,6 +25,7 @@ CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
 LINK = re.compile(
     r"\]\(<?([^)\s>]+)>?(?: +\"[^\"]*\")?\)|<(?:img|source|a)\b[^>]*?\b(?:src|srcset|href)=\"([^\"\s]+)\""
 )
+FROM_NET = re.compile(r"<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)=\"?(?:https?:)?//[^>]*>")
 WARNING = re.compile(r"^griffe:.*|.*\bwarning\b.*", re.M | re.I)  # zensical --strict leaves griffe's to others
 
 
@@ -70,7 +71,10 @@ def build() -> str:
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr).partition("Traceback")[0]
-    return (said or done.stderr) if done.returncode or WARNING.search(said) else ""
+    if done.returncode or WARNING.search(said):
+        return said or done.stderr
+    loads = {found for page in SITE.rglob("*.html") for found in FROM_NET.findall(page.read_text("utf-8"))}
+    return "\n".join(f"loads from the net: {found}" for found in sorted(loads))
 
 
 def dead_links() -> Iterator[str]:
@@ -88,5 +92,6 @@ def dead_links() -> Iterator[str]:
 
 if __name__ == "__main__":
     wrong = "\n".join(dead_links()) if "links" in sys.argv else build()
-    print(wrong or ("every link answers" if "links" in sys.argv else f"{SITE / 'index.html'}"))
+    good = f"{SITE / 'index.html'}; with search: python -m http.server -d {SITE}"
+    print(wrong or ("every link answers" if "links" in sys.argv else good))
     sys.exit(bool(wrong))
