@@ -380,15 +380,17 @@ def test_marks_of_keyframes_and_renewed_parts(frames: list[Frame]) -> None:
 
     h, w = page.picture
     key = differing(replace(plain, reason="age"))
-    assert key[: h // 6, : w // 2].sum() > 1000  # the lamp
-    assert not key[h // 6 : h].any()
-    assert 0 < key[h:].sum() < 200  # the tick
-    columns = np.flatnonzero(key[h:].any(0))
+    assert not key[:h].any()  # no text lies on the picture
+    strip = page.size[0] - 3 * page.unit
+    assert key[h:strip].sum() > 300  # the lamp
+    key = key[strip:]
+    assert 0 < key.sum() < 200  # the tick
+    columns = np.flatnonzero(key.any(0))
     assert abs(columns.mean() - 1.5 / 4 * w) < 12  # in the second of four columns
     parts = differing(replace(plain, renewed=((2, 4, 6, 10),)))
     edge = slice(6 * h // grid.h - 1, 6 * h // grid.h)
     assert parts[edge, 4 * w // grid.w : 10 * w // grid.w].mean() > 0.5
-    assert 0 < parts[h:].sum() < 200
+    assert 0 < parts[strip:].sum() < 200
 
 
 def test_the_glow_is_the_maps_and_several_have_their_colours(frames: list[Frame]) -> None:
@@ -399,7 +401,7 @@ def test_the_glow_is_the_maps_and_several_have_their_colours(frames: list[Frame]
     bright, flat = replace(relevance, map=ramp), replace(relevance, map=np.zeros_like(ramp))
     one = draw_picture(rgb, replace(frame, relevance=bright, kept=nothing, kept_new=new[:0])).astype(int)
     light = one.sum(-1).mean(0)
-    assert light[-3:].mean() > 3 * light[:3].mean()
+    assert light[-3:].mean() > 2.4 * light[:3].mean()
     several: Any = {"relevance": Relevances((flat, bright)), "kept": (nothing, nothing), "kept_new": (new[:0], new[:0])}
     two = draw_picture(rgb, replace(frame, **several)).astype(int)
     assert two[:, -3:, 2].mean() > two[:, -3:, 0].mean() + 50  # the second colour is blue

@@ -82,7 +82,7 @@ def demo(out: Out = Path("demo"), budget: Budget = "auto") -> None:
     reads = find_spec("rapidocr") is not None
     looked = [_look_at(PHOTOS / name, queries, budget, out, read=reads) for name, queries in DEMO]
     records, asked = [record for record, _ in looked], [relevances for _, relevances in looked]
-    rows = [(relevances[0].texture, relevances) for relevances in asked]
+    rows = [(texture, some) for some in asked if (texture := some[0].texture) is not None]
     path, count = out / "demo.png", sum(map(len, asked))
     note = "" if reads else WITHOUT_READER
     write_picture(path, overview(rows, title=f"Two photographs, each encoded once; {count} questions", note=note))

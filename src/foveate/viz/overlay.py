@@ -1,7 +1,8 @@
 """A frame of a clip drawn for people: what is kept, where the heat is, and below it what has happened so far.
 
 * Kept cells show the photograph, with an outline: new ones as it is, those that were sent before a little darker.
-  The rest is grey and dark, and glows where it is relevant. Each question's whole map is drawn small beside its name.
+  The rest is dark and pale, and glows where it is relevant. No text lies on the picture: each question's name stands
+  below it, beside the whole map.
 * Of several questions each has one of twelve colours: of its outline, its glow and its line on the strip.
 * The strip has a column for each frame so far (for several, in a long clip): its height is the confidence in the
   propagated features, a tick on top is a keyframe, a tick below a frame with renewed parts. Lines are the questions'
@@ -24,7 +25,7 @@ from PIL import Image, ImageDraw
 
 from foveate.relevance.value import Relevance
 from foveate.video.state import Frame
-from foveate.viz.layers import colour_heat
+from foveate.viz.layers import colour_heat, darken, tint
 from foveate.viz.paper import cut, font_for
 
 Bytes = NDArray[np.uint8]
@@ -40,7 +41,7 @@ GROUND, LINE, INK, QUIET = (16, 16, 20), (38, 38, 46), (236, 236, 232), (150, 15
 KEY, RENEWED, BELIEF = (255, 255, 255), (110, 235, 215), (66, 84, 112)
 SENT = 0.78  # brightness of what is kept and has been sent before
 DARK = 0.45  # brightness of what is not kept
-GLOW = 0.75  # opacity of full relevance
+GLOW = 0.4  # opacity of full relevance
 COLUMNS = 512  # of the strip, at most
 
 
@@ -132,7 +133,6 @@ def draw(frame: Frame, history: History, page: Page) -> Bytes:
         rgb = cv2.resize(rgb, (w, h), interpolation=cv2.INTER_AREA if ratio < 1 else cv2.INTER_CUBIC)  # type: ignore[assignment]
     top, left = (height - h) // 2, (width - w) // 2
     out[top : top + h, left : left + w] = draw_picture(rgb, frame)
-    _draw_lamp(out, frame, page)
     room, tall = width // page.columns, 3 * page.unit - page.gap
     small = cv2.resize(rgb, (max(1, min(round(tall * w / h), 2 * tall)), tall), interpolation=cv2.INTER_AREA)
     for i, (relevance, kept, new) in enumerate(frame.answers):
@@ -150,9 +150,11 @@ def draw_picture(rgb: Bytes, frame: Frame) -> Bytes:
     h, w = rgb.shape[:2]
     relevances = [relevance for relevance, _, _ in frame.answers]
     passing, added = _glow([relevance.map for relevance in relevances])
-    grey = cv2.convertScaleAbs(cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY), alpha=DARK)
-    grey = cv2.multiply(grey, cv2.resize(passing, (w, h), interpolation=cv2.INTER_LINEAR), scale=1 / 255)
-    out = cv2.add(cv2.merge([grey, grey, grey]), cv2.resize(added, (w, h), interpolation=cv2.INTER_LINEAR))
+    grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
+    dark = cv2.addWeighted(rgb, DARK / 2, cv2.merge([grey, grey, grey]), DARK / 2, 0)
+    left = cv2.resize(passing, (w, h), interpolation=cv2.INTER_LINEAR)
+    dark = cv2.multiply(dark, cv2.merge([left, left, left]), scale=1 / 255)
+    out = cv2.add(dark, cv2.resize(added, (w, h), interpolation=cv2.INTER_LINEAR))
     level = np.zeros(frame.grid.shape, np.uint8)  # 0: not kept, 1: kept, and sent before, 2: new to a question
     for _, kept, _ in frame.answers:
         level.ravel()[kept.indices] = 1
@@ -175,7 +177,7 @@ def draw_picture(rgb: Bytes, frame: Frame) -> Bytes:
 
 
 def _glow(maps: Sequence[Floats]) -> tuple[Bytes, Bytes]:
-    """What is left of the grey picture, [y, x], and the light that is added, [y, x, 3]; four samples a cell's side."""
+    """What is left of the dark picture, [y, x], and the light that is added, [y, x, 3]; four samples a cell's side."""
     h, w = maps[0].shape
     passing, added = np.ones((4 * h, 4 * w, 1), np.float32), np.zeros((4 * h, 4 * w, 3), np.float32)
     for i, plane in enumerate(maps):
@@ -188,30 +190,16 @@ def _glow(maps: Sequence[Floats]) -> tuple[Bytes, Bytes]:
     return (passing[..., 0] * 255).astype(np.uint8), added.astype(np.uint8)
 
 
-def _draw_lamp(out: Bytes, frame: Frame, page: Page) -> None:
-    """In a corner of keyframes: why everything was encoded; where parts were renewed: that they were."""
-    if not (frame.keyframe or frame.renewed):
-        return
-    words, colour = (f"keyframe: {frame.reason}", KEY) if frame.keyframe else ("parts renewed", RENEWED)
-    u = page.unit
-    mask = _render_text(words, round(u * 0.7), page.picture[1] - 3 * u)
-    high, wide = mask.shape[0] + u // 2, mask.shape[1] + round(1.6 * u)
-    place = out[u // 2 : u // 2 + high, u // 2 : u // 2 + wide]
-    place[:] = cv2.convertScaleAbs(place, alpha=0.35)
-    cv2.circle(out, (u // 2 + round(0.7 * u), u // 2 + high // 2), max(3, u // 5), colour, -1, cv2.LINE_AA)
-    _ink(out, mask, (u // 2 + u // 4, u // 2 + round(1.25 * u)), colour)
-
-
 def _draw_question(
     out: Bytes, small: NDArray[Any], relevance: Relevance, note: str, colour: Colour, at: tuple[int, ...], unit: int
 ) -> None:
     """The map of a question, small; its name, its confidence, what is kept."""
     y, x, room = at  # `room`: its width
     tall, wide = small.shape[:2]
-    grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)[..., None] * 0.5
-    level = np.asarray(cv2.resize(relevance.map, (wide, tall), interpolation=cv2.INTER_LINEAR), np.float32)
-    share = 0.2 + 0.6 * np.clip(level, 0, 1)[..., None]
-    out[y : y + tall, x : x + wide] = (grey * (1 - share) + colour_heat(level) * share).astype(np.uint8)
+    level = np.clip(
+        np.asarray(cv2.resize(relevance.map, (wide, tall), interpolation=cv2.INTER_LINEAR), np.float32), 0, 1
+    )
+    out[y : y + tall, x : x + wide] = tint(darken(small, level), level, colour_heat(level))
     cv2.rectangle(out, (x, y), (x + wide - 1, y + tall - 1), colour, 1)
     left, width = x + wide + unit // 2, max(1, room - wide - unit)
     verdict = f"{relevance.confidence:.2f}" + ("" if relevance.detected else ", not detected: spread out")
@@ -241,6 +229,8 @@ def _draw_strip(out: Bytes, history: History, frame: Frame, page: Page) -> None:
             cv2.rectangle(out, corner, (x + u // 3, line + u // 5 + u // 3), colour, -1)
         word = _render_text(name, size, wide // 2)
         _ink(out, word, (line, x + u // 2), QUIET)
+        if name == first:
+            _draw_lamp(out, frame, (y, x + 2 * u + word.shape[1], width - left - counter.shape[1] - u), size)
         line, x = y + u, left if name == first else x + 3 * u // 2 + word.shape[1]
     belief, found, key, renewed, n = history.to_columns()
     filled = np.arange(tall)[::-1, None] <= np.pad(belief, (0, n - len(belief)), constant_values=-1) * (tall - 1)
@@ -258,6 +248,17 @@ def _draw_strip(out: Bytes, history: History, frame: Frame, page: Page) -> None:
         cv2.line(out, (x, top + tall - 1), (x, top + tall - 1 - u // 4), RENEWED, thick)
     now = round(left + len(belief) * wide / n)  # where the tick is not hidden
     cv2.line(out, (now, top - 2), (now, top + tall + 1), QUIET, 1)
+
+
+def _draw_lamp(out: Bytes, frame: Frame, at: tuple[int, int, int], size: int) -> None:
+    """Why everything was encoded, or that parts were renewed: on the line `at` (y, from x, to x), at its right."""
+    y, start, end = at
+    if frame.keyframe or frame.renewed:
+        words, colour = (f"keyframe: {frame.reason}", KEY) if frame.keyframe else ("parts renewed", RENEWED)
+        mask = _render_text(words, size, max(1, end - start - size))
+        x = end - mask.shape[1]
+        cv2.circle(out, (x - size // 2, y + round(0.65 * size)), max(3, size // 4), colour, -1, cv2.LINE_AA)
+        _ink(out, mask, (y, x), colour)
 
 
 def _ink(out: Bytes, mask: Bytes, at: tuple[int, int], colour: Colour) -> None:

@@ -154,8 +154,8 @@ def look_page(found: Look) -> Image.Image:
     return paper.paint(arrange(tiles, 2, foot=[*legend(meanings), colour_bar()]))
 
 
-def search_sheet(hits: Sequence[Hit], query: str) -> Image.Image:
-    """What a search found, best first: small pictures with the question's heat, at most MOST_HITS.
+def search_sheet(hits: Sequence[Hit], query: str, columns: int = 4) -> Image.Image:
+    """What a search found, best first: small pictures with the question's heat, at most MOST_HITS, `columns` in a row.
 
     What is written there of the question's words is framed, and said.
     """
@@ -177,7 +177,7 @@ def search_sheet(hits: Sequence[Hit], query: str) -> Image.Image:
     if written:
         foot += legend([(PART, "is written there")])
     note = "" if known is None else " ".join(looked_for(known))
-    shown = arrange(tiles, min(4, max(1, len(tiles))), size=24, title=f"“{query}”", note=note, foot=foot, narrowest=HIT)
+    shown = arrange(tiles, min(columns, max(1, len(tiles))), size=24, title=f"“{query}”", note=note, foot=foot, narrowest=HIT)
     return paper.paint(shown)
 
 

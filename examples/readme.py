@@ -1,0 +1,122 @@
+"""The pictures of README.md and docs/, drawn anew: `python examples/readme.py --out docs`.
+
+Needs no model and no download; `reading.jpg` needs the extra `[text]`. `--photos FOLDER` adds the pictures of a search
+in a folder of photographs (docs/search.jpg shows fifteen of COCO, CC BY 2.0, src/foveate/cli/photos/ATTRIBUTION.md).
+"""
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+import foveate
+from foveate import Grid, viz
+from foveate.viz import paper
+from foveate.viz.overlay import History, Page, draw
+from foveate.viz.pictures import Tile, arrange
+
+LARGEST = 400_000  # bytes of a picture
+PHOTOS = Path(str(files("foveate") / "cli" / "photos"))
+CHILD, BUS, CAKE = (PHOTOS / name for name in ("child_with_broccoli.jpg", "yellow_bus.jpg", "cake_and_coffee.jpg"))
+SEARCHES = ("a man with a tie", "a motorcycle", "food on a plate")
+
+
+def draw_hero() -> Image.Image:
+    """A photograph, encoded once, and four questions: a thing, a part, a part, a thing that is not there."""
+    texture = foveate.encode(CHILD)
+    questions = ("broccoli", "the child's hand", "the child's face", "a dog")
+    return viz.compare(texture, {q: foveate.score(texture, q) for q in questions}, columns=5, side=640)
+
+
+def draw_kept() -> Image.Image:
+    """One question in three panels: the photograph, where it looks, the 273 cells that are kept."""
+    texture = foveate.encode(CHILD)
+    relevance = foveate.score(texture, "the child's hand")
+    return viz.question_page(texture, relevance, foveate.allocate(relevance, 273))
+
+
+def draw_vlm() -> Image.Image:
+    """What Qwen2.5-VL sees of it at 128 visual tokens: its tokens are 28 x 28 pixels, 23 x 17 of them here."""
+    texture = foveate.encode(CHILD)
+    relevance = foveate.score(texture, "what is the child holding?")
+    height, width = texture.grid.height, texture.grid.width
+    tokens = Grid(round(height / 28), round(width / 28), height, width)
+    panels = []
+    for budget in (tokens.count, 128, 64):
+        kept = foveate.allocate(relevance.on(tokens), budget, floor=0.25)
+        picture = np.asarray(viz.kept(texture, kept, side=720, labels=False))
+        panels.append(Tile(picture, f"{budget} of {tokens.count} visual tokens"))
+    heat = np.asarray(viz.heatmap(texture, relevance, side=720, labels=False))
+    first = Tile(heat, f"“{relevance.query}”", (), relevance.confidence)
+    return paper.paint(arrange([first, *panels], 4))
+
+
+def draw_video() -> Image.Image:
+    """Three frames of an overlay: a camera that moves over the photograph of a bus."""
+    photo = foveate.load_image(BUS).rgb
+    pan: Iterator[np.ndarray] = (np.ascontiguousarray(photo[:, 4 * i : 4 * i + 480]) for i in range(36))
+    shown, page, history = [], Page.for_frames((photo.shape[0], 480), 2), History(2, 36)
+    with foveate.video.stream(pan, ["the bus", "the sky"], budget=256) as frames:
+        for frame in frames:
+            history.add(frame)
+            if frame.index in (0, 15, 35):
+                shown.append(draw(frame, history, page))
+    return Image.fromarray(np.concatenate(shown, 1))
+
+
+def draw_search(photos: Path) -> Image.Image:
+    """The best four photographs of each search in a folder."""
+    blocks = []
+    with tempfile.TemporaryDirectory() as folder:
+        store = foveate.Store(Path(folder) / "photos.fov")
+        store.add(photos)
+        for query in SEARCHES:
+            blocks.append(np.asarray(viz.search_sheet(store.search(query, 5), query, columns=5)))
+    return Image.fromarray(np.concatenate(blocks))
+
+
+def draw_reading() -> Image.Image:
+    """A photograph with writing, read once: what it says, and one of its words."""
+    texture = foveate.encode(BUS, read=True)
+    questions = ("what does the bus say?", 'the word "school"')
+    return viz.compare(texture, {q: foveate.score(texture, q) for q in questions})
+
+
+def draw_homunculus() -> Image.Image:
+    """The photograph redrawn with area in proportion to tokens, beside the cells that are kept."""
+    texture = foveate.encode(CHILD)
+    kept = foveate.allocate(foveate.score(texture, "the child's hand"), 273)
+    pictures = [viz.kept(texture, kept, side=900), viz.homunculus(texture, kept, side=900)]
+    return Image.fromarray(np.concatenate([np.asarray(picture) for picture in pictures], 1))
+
+
+def save(picture: Image.Image, path: Path, widest: int = 2000) -> None:
+    """Write a JPEG of at most LARGEST bytes."""
+    if picture.width > widest:
+        picture = picture.resize((widest, round(picture.height * widest / picture.width)), Image.Resampling.LANCZOS)
+    for quality in range(92, 50, -4):
+        picture.save(path, quality=quality, subsampling=0, optimize=True)
+        if path.stat().st_size <= LARGEST:
+            break
+    print(f"{path}: {picture.width} x {picture.height}, {path.stat().st_size // 1000} kB")
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--out", type=Path, default=Path("foveate-out"))
+parser.add_argument("--photos", type=Path, help="a folder of photographs to search")
+args = parser.parse_args()
+
+args.out.mkdir(parents=True, exist_ok=True)
+for name, drawn in (
+    ("hero", draw_hero), ("kept", draw_kept), ("vlm", draw_vlm), ("video", draw_video), ("homunculus", draw_homunculus),
+):  # fmt: skip
+    save(drawn(), args.out / f"{name}.jpg")
+if find_spec("rapidocr"):
+    save(draw_reading(), args.out / "reading.jpg")
+if args.photos:
+    save(draw_search(args.photos), args.out / "search.jpg")
