@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from receipt import draw_receipt
 
 import foveate
 from foveate import Grid, viz
@@ -22,8 +23,8 @@ from foveate.viz.pictures import Tile, arrange
 
 LARGEST = 400_000  # bytes of a picture
 PHOTOS = Path(str(files("foveate") / "cli" / "photos"))
-CHILD, BUS, CAKE = (PHOTOS / name for name in ("child_with_broccoli.jpg", "yellow_bus.jpg", "cake_and_coffee.jpg"))
-SEARCHES = ("a man with a tie", "a motorcycle", "food on a plate")
+CHILD, BUS = (PHOTOS / name for name in ("child_with_broccoli.jpg", "yellow_bus.jpg"))
+SEARCHES = ("food on a plate", "a tie")
 
 
 def draw_hero() -> Image.Image:
@@ -50,41 +51,42 @@ def draw_vlm() -> Image.Image:
     for budget in (tokens.count, 128, 64):
         kept = foveate.allocate(relevance.on(tokens), budget, floor=0.25)
         picture = np.asarray(viz.kept(texture, kept, side=720, labels=False))
-        panels.append(Tile(picture, f"{budget} of {tokens.count} visual tokens"))
+        panels.append(
+            Tile(picture, f"{'all' if budget == tokens.count else f'{budget} of'} {tokens.count} visual tokens")
+        )
     heat = np.asarray(viz.heatmap(texture, relevance, side=720, labels=False))
     first = Tile(heat, f"“{relevance.query}”", (), relevance.confidence)
     return paper.paint(arrange([first, *panels], 4))
 
 
 def draw_video() -> Image.Image:
-    """Three frames of an overlay: a camera that moves over the photograph of a bus."""
+    """Two frames of an overlay: a camera that moves over the photograph of a bus."""
     photo = foveate.load_image(BUS).rgb
     pan: Iterator[np.ndarray] = (np.ascontiguousarray(photo[:, 4 * i : 4 * i + 480]) for i in range(36))
     shown, page, history = [], Page.for_frames((photo.shape[0], 480), 2), History(2, 36)
-    with foveate.video.stream(pan, ["the bus", "the sky"], budget=256) as frames:
+    with foveate.video.stream(pan, ["the windows of the bus", "the road"], budget=160) as frames:
         for frame in frames:
             history.add(frame)
-            if frame.index in (0, 15, 35):
+            if frame.index in (0, 20):
                 shown.append(draw(frame, history, page))
     return Image.fromarray(np.concatenate(shown, 1))
 
 
 def draw_search(photos: Path) -> Image.Image:
-    """The best four photographs of each search in a folder."""
-    blocks = []
+    """The best five photographs of each search in a folder."""
     with tempfile.TemporaryDirectory() as folder:
         store = foveate.Store(Path(folder) / "photos.fov")
         store.add(photos)
-        for query in SEARCHES:
-            blocks.append(np.asarray(viz.search_sheet(store.search(query, 5), query, columns=5)))
-    return Image.fromarray(np.concatenate(blocks))
+        sheets = [viz.search_sheet(store.search(query, 5), query, columns=5) for query in SEARCHES]
+    return Image.fromarray(np.concatenate([np.asarray(sheet) for sheet in sheets]))
 
 
 def draw_reading() -> Image.Image:
-    """A photograph with writing, read once: what it says, and one of its words."""
-    texture = foveate.encode(BUS, read=True)
-    questions = ("what does the bus say?", 'the word "school"')
-    return viz.compare(texture, {q: foveate.score(texture, q) for q in questions})
+    """A receipt, read once: three questions."""
+    texture = foveate.encode(draw_receipt(), read=True)
+    questions = ("what is the total?", "when was this bought?", "which number can I call?")
+    panels = {q: foveate.score(texture, q) for q in questions}
+    return viz.compare(texture, panels, side=900)
 
 
 def draw_homunculus() -> Image.Image:

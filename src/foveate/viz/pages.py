@@ -177,7 +177,9 @@ def search_sheet(hits: Sequence[Hit], query: str, columns: int = 4) -> Image.Ima
     if written:
         foot += legend([(PART, "is written there")])
     note = "" if known is None else " ".join(looked_for(known))
-    shown = arrange(tiles, min(columns, max(1, len(tiles))), size=24, title=f"“{query}”", note=note, foot=foot, narrowest=HIT)
+    shown = arrange(
+        tiles, min(columns, max(1, len(tiles))), size=24, title=f"“{query}”", note=note, foot=foot, narrowest=HIT
+    )
     return paper.paint(shown)
 
 

@@ -65,7 +65,7 @@ def heatmap(image: Texture | ImageSource, relevance: Map, *, side: int = SIDE, l
     if not labels:
         return Image.fromarray(drawn)
     title, notes = (known.query, looked_for(known)) if known is not None else ("", ())
-    tile = Tile(drawn, f"“{title}”" if title else "", notes, None if known is None else known.confidence)
+    tile = Tile(drawn, in_quotes(title), notes, None if known is None else known.confidence)
     return paper.paint(arrange([tile], 1, foot=[colour_bar()]))
 
 
@@ -282,7 +282,7 @@ def found_tile(rgb: Bytes, name: str, relevance: Map, notes: tuple[str, ...] | N
     said = looked_for(known) if notes is None and known is not None else notes or ()
     return Tile(
         lay_heat(rgb, plane, found=known is None or known.detected),
-        f"“{name}”",
+        in_quotes(name),
         said,
         None if known is None else known.confidence,
     )
@@ -297,6 +297,11 @@ def looked_for(relevance: Relevance) -> tuple[str, ...]:
         relevance.words, key=lambda word: (round(word.box[0] / (word.box[2] - word.box[0] + 1)), word.box[1])
     )
     return (*notes, "reads: " + " ".join(word.text for word in found)) if found else notes
+
+
+def in_quotes(query: str) -> str:
+    """A question as it is shown: with quotes around it where it has none of its own."""
+    return f"“{query}”" if query and '"' not in query else query
 
 
 def photograph(image: Texture | ImageSource, side: int) -> Bytes:
