@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import foveate
 from foveate.cli.main import app
+from foveate.core.layout import FULL40
 from foveate.encoders import load_encoder
 from foveate.relevance.presets import PRESETS
 from tests.conftest import PHOTOS
@@ -52,6 +53,20 @@ def test_every_name_of_nano_is_listed_once() -> None:
     named = [name for group in groups for name in re.sub(r"\s+", " ", group).split(", ")]
     assert sorted(named) == sorted(space.names)
     assert f"{len(space.names)} names, and {len(space.words):,} words" in ENCODERS
+
+
+def test_every_channel_has_its_column() -> None:
+    page = (ROOT / "docs" / "channels.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([\d, to]+) \| ([^|]+) \|", page, re.M)
+    columns: list[str] = []
+    for numbers, names in rows:
+        first, last = (int(number) for number in (re.findall(r"\d+", numbers)[0], re.findall(r"\d+", numbers)[-1]))
+        listed = re.findall(r"`(\w+)`", names)
+        if " to " in names:
+            listed = [f"embedding_{number - first}" for number in range(first, last + 1)]
+        assert len(listed) == last - first + 1
+        columns += listed
+    assert tuple(columns) == FULL40.names
 
 
 def test_every_preset_has_its_row() -> None:

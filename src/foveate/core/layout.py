@@ -309,5 +309,5 @@ def _unknown(name: object, known: tuple[str, ...]) -> ChannelError:
     return ChannelError(
         f"no channel named {name!r}",
         expected=("perhaps " + " or ".join(near) + "; " if near else "") + "the channels are " + ", ".join(known),
-        fix="run 'foveate channels IMAGE' to see all channels, or read docs/architecture.md",
+        fix="run 'foveate channels IMAGE' to see all channels, or read docs/channels.md",
     )
