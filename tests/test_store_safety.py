@@ -96,7 +96,7 @@ class Failing(Disk):
 @pytest.mark.slow
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest, "SHARD_IMAGES", 2)
-    folder, n = pictures(tmp_path / "photos", 5), 0
+    folder, n = pictures(tmp_path / "photos", 3), 0
     right = numbers(_filled(tmp_path / "right.fov", folder))
     while True:
         n += 1

@@ -31,7 +31,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,8 @@ def one_thread() -> Iterator[None]:
 def recall_of(index: Any, weights: Floats, right: Ints, probes: int) -> float:
     """The share of the ids `right` [q, n] among those of the best vectors of so many lists."""
     found = find(index, weights, OVER * USUAL, probes)
-    return float(np.mean([np.isin(best, ids).mean() for best, ids in zip(right, found, strict=True)]))
+    apart = np.arange(len(right))[:, None] * (2 + max(right.max(initial=0), found.max(initial=0)))  # of each query
+    return float(np.isin(right + apart, found + apart).mean(1).mean())
 
 
 def probes_for(recall: Callable[[int], float], lists: int, wanted: float) -> int:
@@ -219,8 +220,9 @@ def build(store: Path, recall: float, wanted: Wanted, disk: Disk, progress: Call
             progress(images + count, 2 * images)
         centres, ranges = index.quantizer.reconstruct_n(0, index.nlist), faiss.vector_to_array(index.sq.trained)
         asked = by_product(centres, ranges, index.invlists, index.ntotal)
-        probes = probes_for(lambda n: recall_of(asked, weights, best.ids, n), index.nlist, recall)
-        found = recall_of(asked, weights, best.ids, probes)
+        shares = cache(lambda probes: recall_of(asked, weights, best.ids, probes))
+        probes = probes_for(shares, index.nlist, recall)
+        found = shares(probes)
         facts = {"space": space.hash, "images": count, "probes": probes, "recall": found, "shards": shards}
         nbytes = write(writer, index, {"centres": centres, "ranges": ranges}, facts)
     progress(2 * images, 2 * images)
