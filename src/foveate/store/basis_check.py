@@ -294,5 +294,7 @@ def overlap_nearest(full: Floats, small: Floats, seeking: NDArray[np.int64]) -> 
         unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
         cosine = unit[seeking] @ unit.T
         cosine[np.arange(len(seeking)), seeking] = -2
-        found.append(np.argsort(-cosine, 1, kind="stable")[:, :nearest])
-    return float(np.mean([len(np.intersect1d(a, b)) / nearest for a, b in zip(*found, strict=True)]))
+        last = np.partition(cosine, -nearest, 1)[:, -nearest, None]  # to sort all takes four times as long
+        nearer, equal = cosine > last, cosine == last
+        found.append(nearer | (equal & (equal.cumsum(1) <= nearest - nearer.sum(1, keepdims=True))))
+    return float(np.mean((found[0] & found[1]).sum(1) / nearest))
