@@ -107,7 +107,7 @@ def test_a_small_thing_is_found_by_looking_closer(files: dict[str, Path]) -> Non
 
 
 def test_a_question_goes_on_where_it_stopped(picture: np.ndarray) -> None:
-    scene = tiles.survey(picture[:600, :1500], tile=256)
+    scene = tiles.survey(picture[:450, :1100], tile=256)
     first = tiles.look(scene, "a giraffe", share=0.2)
     assert first.encoded == int(0.2 * scene.counts[0] * scene.counts[1])
     assert not first.detected
