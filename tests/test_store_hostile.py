@@ -79,7 +79,7 @@ def numbers(store: Store) -> dict[str, bytes]:
 
 
 def use(path: Path, repair: bool = True, weighed: bool = True) -> None:
-    """What people do with a store. Only errors of foveate may come out, and (where `weighed`) little memory is taken."""
+    """What people do with a store. Only errors of foveate may come out; where `weighed`, little memory is taken."""
     calls: list[Callable[[Store], object]] = [
         lambda s: [t for name in s for t in (s[name].channel("edge_on"), s[name].error_bound(np.eye(24)[:1]))],
         lambda s: s.search("a dog", 4),
