@@ -86,7 +86,8 @@ def test_python_runs(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) 
         encode(folder / "clip.mp4", pan(6))
     names: dict[str, Any] = given(monkeypatch) if re.search(r"\bvlm\b", code) else {}
     exec(compile(code, path.name, "exec"), names)
-    AFTER.get(path.name, lambda names: None)(names)
+    if path.name in AFTER:
+        AFTER[path.name](names)
 
 
 def after_the_readme(names: dict[str, Any]) -> None:
