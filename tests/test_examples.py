@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::Deprec
 
 
 def test_there_is_one_for_each_family_for_video_for_pages_and_for_pictures() -> None:
-    names = {*FAMILIES, "video", "receipt", "pictures"}
+    names = {*FAMILIES, "video", "receipt", "pictures", "readme"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == names
     assert all(f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text() for name in names)
 
@@ -90,3 +90,15 @@ def foveate_families() -> set[str]:
     from foveate.vlm import FAMILIES as ADAPTERS
 
     return set(ADAPTERS)
+
+
+def test_the_pictures_of_the_readme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["readme.py", "--out", str(tmp_path)])
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    runpy.run_path(str(EXAMPLES / "readme.py"), run_name="__main__")
+    drawn = sorted(tmp_path.iterdir())
+    assert [path.stem for path in drawn] == ["hero", "homunculus", "kept", "reading", "video", "vlm"]
+    assert all(50_000 < path.stat().st_size <= 400_000 for path in drawn)
+    assert capsys.readouterr().out.count(" kB") == 6

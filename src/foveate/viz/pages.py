@@ -27,6 +27,7 @@ from foveate.viz.pictures import (
     describe_kept,
     found_tile,
     homunculus_tile,
+    in_quotes,
     legend,
     looked_for,
     region_legend,
@@ -113,7 +114,7 @@ def answer_page(texture: Texture, grids: Sequence[TokenGrid], answer: Answer) ->
         bright |= np.outer((y >= y0) & (y < y1), (x >= x0) & (x < x1))
     tokens = Tile(dim(rgb, bright), "what the model saw", ("{} of {} visual tokens".format(*answer.tokens),))
     tiles = [*_question_tiles(texture, answer.relevance[0], rgb), tokens]
-    return paper.paint(arrange(tiles, 3, title=f"“{answer.question}”  {answer.text}", foot=[colour_bar()]))
+    return paper.paint(arrange(tiles, 3, title=f"{in_quotes(answer.question)}  {answer.text}", foot=[colour_bar()]))
 
 
 def cover(
@@ -143,7 +144,7 @@ def look_page(found: Look) -> Image.Image:
     whole = lay_boxes(whole, np.array([[top, left, top + side, left + side]], np.float64) * ratio, [PART])
     part = Image.fromarray(scene.raster.region(top, left, top + side, left + side)).resize((PANEL, PANEL))
     tiles = [
-        Tile(whole, f"“{relevance.query}”", looked_for(relevance), relevance.confidence),
+        Tile(whole, in_quotes(relevance.query), looked_for(relevance), relevance.confidence),
         Tile(
             np.asarray(part),
             "the most relevant part" if not found.detected else "where it is",
@@ -178,7 +179,7 @@ def search_sheet(hits: Sequence[Hit], query: str, columns: int = 4) -> Image.Ima
         foot += legend([(PART, "is written there")])
     note = "" if known is None else " ".join(looked_for(known))
     shown = arrange(
-        tiles, min(columns, max(1, len(tiles))), size=24, title=f"“{query}”", note=note, foot=foot, narrowest=HIT
+        tiles, min(columns, max(1, len(tiles))), size=24, title=in_quotes(query), note=note, foot=foot, narrowest=HIT
     )
     return paper.paint(shown)
 

@@ -43,6 +43,7 @@ Map = Relevance | ArrayLike
 SIDE = 1080  # pixels of the long side of a photograph that is a picture by itself
 PANEL = 720  # of one of several
 SMALLEST, LARGEST = 64, 8192
+CLOSE, MOST_WORDS = 0.75, 8  # of the best word's score: which are named; so many
 BAR = 560  # pixels of the colour bar
 NARROWEST, PAGE = 360, 720  # pixels of a column, of a page: room for words
 GREY = 150  # that it is drawn over, as heat is transparent
@@ -293,10 +294,10 @@ def looked_for(relevance: Relevance) -> tuple[str, ...]:
     phrases = " + ".join(relevance.parts) + "".join(f", not {phrase}" for phrase in relevance.ignored)
     bare = " ".join(word for word in relevance.query.lower().split() if word not in ("a", "an", "the"))
     notes = () if phrases.lower() == bare else (f"looks for: {phrases}",)
-    found = sorted(
-        relevance.words, key=lambda word: (round(word.box[0] / (word.box[2] - word.box[0] + 1)), word.box[1])
-    )
-    return (*notes, "reads: " + " ".join(word.text for word in found)) if found else notes
+    best = [word for word in relevance.words if word.score >= CLOSE * relevance.words[0].score]
+    lines = sorted(best, key=lambda word: (round(word.box[0] / max(1.0, word.box[2] - word.box[0])), word.box[1]))
+    said = " ".join(word.text for word in lines[:MOST_WORDS]) + " …" * (len(lines) > MOST_WORDS)
+    return (*notes, f"reads: {said}") if said else notes
 
 
 def in_quotes(query: str) -> str:
