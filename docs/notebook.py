@@ -18,6 +18,11 @@ NOTEBOOK = Path(__file__).parents[1] / "examples" / "quickstart.ipynb"
 LARGEST = 900  # pixels along the longer side of a picture
 
 
+def read() -> nbformat.NotebookNode:
+    notebook: nbformat.NotebookNode = nbformat.read(NOTEBOOK, 4)
+    return notebook
+
+
 def run(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
     """Execute a notebook in a folder, by the Python that runs this."""
     client = NotebookClient(notebook, timeout=300, record_timing=False, resources={"metadata": {"path": str(folder)}})
@@ -45,6 +50,6 @@ if __name__ == "__main__":
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        nbformat.write(lighten(run(nbformat.read(NOTEBOOK, 4), Path(folder))), NOTEBOOK)
+        nbformat.write(lighten(run(read(), Path(folder))), NOTEBOOK)
     print(NOTEBOOK, f"{NOTEBOOK.stat().st_size / 1000:.0f} kB")
     sys.exit(0)

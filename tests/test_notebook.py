@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from copy import deepcopy
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell
 
-from docs.notebook import NOTEBOOK, lighten, run
+from docs.notebook import NOTEBOOK, lighten, read, run
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,9 +33,11 @@ def printed(notebook: nbformat.NotebookNode) -> str:
 def test_it_runs_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))  # no kernel of the person who tests
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    committed = nbformat.read(NOTEBOOK, 4)
-    notebook = nbformat.read(NOTEBOOK, 4)
-    notebook.cells.append(new_code_cell("import sys; print(sys.executable)"))
+    committed = read()
+    notebook = read()
+    kernel = deepcopy(next(cell for cell in notebook.cells if cell.cell_type == "code"))
+    kernel.update(id="kernel", source="import sys; print(sys.executable)")
+    notebook.cells.append(kernel)
     done = lighten(run(notebook, tmp_path))
     assert done.cells.pop().outputs[0].text.strip() == sys.executable
     assert pictures(done) == pictures(committed) != []
@@ -45,7 +47,7 @@ def test_it_runs_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_its_outputs_are_small_and_whole() -> None:
     assert NOTEBOOK.stat().st_size < 500_000
-    notebook = nbformat.read(NOTEBOOK, 4)
+    notebook = read()
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert all(cell.outputs for cell in code)
