@@ -35,7 +35,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="The numbers of the README come from here.",
+    help="The numbers of README and docs come from here.",
 )
 for benchmark in (
     query, channels, fusion, refine, service, text, readers, reading, reading_vlm, budget, failures, video, store,
