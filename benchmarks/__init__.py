@@ -1,4 +1,4 @@
-"""Measurements: every number of README and docs comes from one of these. `python -m benchmarks NAME` prints a table and, as
+"""Measurements: every number of README and docs comes from here. `python -m benchmarks NAME` prints a table and, as
 the last line, one JSON object with versions and machine. What a user runs on his own data is `foveate evaluate`.
 
     query        times of the main path, sizes of a texture
