@@ -32,7 +32,7 @@ def tiny_llava(side=336):  # pixels, in patches of 14: 24 x 24 visual tokens
     processor = LlavaProcessor(images, tokenizer, 14, "default", TEMPLATE, num_additional_image_tokens=1)
 
     size = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    text = {"model_type": "llama", "vocab_size": len(words), "eos_token_id": 1, "pad_token_id": 1, **size}
+    text = {"model_type": "llama", "vocab_size": len(words), "eos_token_id": 1, "max_position_embeddings": 8192, **size}
     vision = {"model_type": "clip_vision_model", "image_size": side, "patch_size": 14, **size}
     config = LlavaConfig(text_config=text, vision_config=vision, image_token_index=0)
     torch.manual_seed(0)

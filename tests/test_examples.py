@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import runpy
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import transformers
+from PIL import Image
 
 from foveate.vlm.loader import without_video_processor
 from tests.vlm_folders import saved
@@ -20,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::Deprec
 
 
 def test_there_is_one_for_each_family_for_video_for_pages_and_for_pictures() -> None:
-    names = {*FAMILIES, "video", "receipt", "pictures", "readme"}
+    names = {*FAMILIES, "video", "receipt", "pictures", "readme", "grids", "tiny_vlm"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == names
     assert all(f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text() for name in names)
 
@@ -58,6 +61,23 @@ def test_a_question_is_drawn_in_many_ways(
     assert {path.name for path in tmp_path.iterdir()} == {
         f"{name}.png" for name in ("heatmap", "kept", "homunculus", "regions", "channels")
     }
+
+
+def test_a_tiny_model_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["tiny_vlm.py"])
+    made = runpy.run_path(str(EXAMPLES / "tiny_vlm.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    assert "427 x 640 px, 576 visual tokens" in said
+    assert "64 of 576 visual tokens" in said
+    assert len(inspect.getsource(made["tiny_llava"]).splitlines()) <= 20
+
+
+def test_a_question_on_three_grids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["grids.py", "--out", str(tmp_path)])
+    made = runpy.run_path(str(EXAMPLES / "grids.py"), run_name="__main__")
+    assert made["sheet"].size == Image.open(tmp_path / "cells_and_tokens.jpg").size
+    shown = Image.open(EXAMPLES.parent / "docs" / "cells_and_tokens.jpg")
+    assert np.abs(np.asarray(made["sheet"], float) - np.asarray(shown, float)).mean() < 5  # what the page shows
 
 
 @pytest.mark.parametrize("name", list(FAMILIES))

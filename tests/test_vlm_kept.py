@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import foveate
+from benchmarks.document_grids import FAMILIES, model_of
 from foveate.core.errors import BudgetWarning, OptionError, SceneError
 from foveate.vlm import QuestionWarning
 from tests.vlm_models import attached, encoded, photo
@@ -140,5 +143,24 @@ def test_an_answer_knows_what_the_model_saw() -> None:
     answer = vlm.ask(image, QUESTION, budget=4, **SHORT)
     assert answer.textures == image.textures
     assert answer.layouts == image.layouts
+    assert answer.picture().width > answer.picture().height  # photograph, map, what it saw, one beside another
+    both = vlm.see([photo(), photo(seed=1)], read=False)
+    prepared = vlm.prepare(both, QUESTION, budget=(4, 4))
+    assert prepared.picture().height > 1.5 * answer.picture().height  # a row for each image
     again = pickle.loads(pickle.dumps(answer))
     assert (again.text, again.textures) == (answer.text, ())
+    with pytest.raises(OptionError, match="without its images"):
+        again.picture()
+
+
+def test_the_page_has_the_grids_of_real_processors() -> None:
+    """docs/cells_and_tokens.md, for 480 x 640 pixels."""
+    page = (Path(__file__).parents[1] / "docs" / "cells_and_tokens.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| ((?:LLaVA|Qwen|SmolVLM|Intern)[^|]*) \| (.*?\| \d+) \|", page, re.M))
+    assert len(rows) == len(FAMILIES)
+    for family, (name, said) in zip(FAMILIES, rows.items(), strict=True):
+        assert family.replace("_", "") in re.sub(r"[^a-z0-9]", "", name.lower())
+        image = model_of(family).see(np.zeros((480, 640, 3), np.uint8), mode="sparse", read=False)
+        shapes = [f"{grid.h} x {grid.w}" for grid in image.grids]
+        grids = f"{len(shapes)} times {shapes[0]}" if len(shapes) > 2 else " and ".join(shapes)
+        assert said == f"{grids} | {sum(image.tokens)}"

@@ -249,4 +249,4 @@ def _record(encoded: EncodedImage, answer: Answer, identity: dict[str, Any], out
 
     texture = encoded.textures[0]
     stem = out / f"{Path(texture.name).stem}--{make_slug(identity['question'])}--ask"
-    return write_result(stem, identity, record, answer_page(texture, grids, answer), image=texture.name)
+    return write_result(stem, identity, record, answer_page(answer), image=texture.name)

@@ -36,12 +36,13 @@ from foveate.viz.pictures import (
 if TYPE_CHECKING:
     from foveate.store.hits import Hit
     from foveate.tiles.scene import Look
-    from foveate.vlm.encoded import Answer
+    from foveate.vlm.encoded import Answer, Prepared
     from foveate.vlm.families.token_layout import TokenGrid
 
 Bytes = NDArray[np.uint8]
 PICTURES = ("homunculus", "regions")  # that `question_page` adds if they are asked for
 HIT, COLUMN, MOST_HITS = 400, 480, 60  # pixels of a picture of a search, of an overview; pictures of a search
+MOST_SEEN = 4  # pictures of an answer
 LOOKED, PART = QUESTIONS[0], QUESTIONS[1]  # frames of what was encoded, and of the part with the peak
 
 
@@ -99,22 +100,57 @@ def overview(
     return paper.paint(paper.above([top, *blocks, colour_bar()], 40))
 
 
-def answer_page(texture: Texture, grids: Sequence[TokenGrid], answer: Answer) -> Image.Image:
-    """Photograph, heat map, and what the model saw: bright where a kept token of any grid, or a region, lies; above
-    them the question and the answer."""
+def answer_page(answer: Answer | Prepared) -> Image.Image:
+    """Photograph, heat map, and what the model saw, with the question and the answer above them.
+
+    What a kept token of any grid shows is bright, and so are regions of mode "crop". Of several images, or of the
+    frames of a video, those with the most tokens are drawn, at most 4. A question that was prepared is drawn as an
+    answer to come.
+
+    Raises OptionError for an answer that has lost its images, by pickling.
+    """
+    if not answer.textures:
+        raise OptionError(
+            f"a picture of {answer!r}, without its images", expected="an answer as it came", fix="ask again"
+        )
+    shown: list[tuple[int, list[tuple[TokenGrid, Allocation]]]] = []  # number of a picture, and its tokens
+    for layout, choice in zip(answer.layouts, answer.chosen, strict=True):
+        for frame in range(layout.frames):
+            both = zip(layout.grids, choice.kept, strict=True)
+            shown.append((len(shown), [(grid, kept) for grid, kept in both if grid.frame == frame]))
+    found = getattr(answer, "regions", None)
+    if found is not None:
+        shown = shown[:1]  # crops are parts of it
+    shown = sorted(sorted(shown, key=lambda one: -sum(len(kept) for _, kept in one[1]))[:MOST_SEEN])
+    tiles: list[Tile] = []
+    for number, kept in shown:
+        boxes = [] if found is None else found.boxes.tolist()
+        tiles += _seen_tiles(answer.textures[number], answer.relevance[number], kept, boxes)
+    tokens = "{} of {} visual tokens".format(*answer.tokens)
+    title = in_quotes(answer.question) + (f"  {answer.text}" if isinstance(answer.text, str) else "")
+    return paper.paint(arrange(tiles, 3, title=f"{title}  ({tokens})", foot=[colour_bar()]))
+
+
+def _seen_tiles(
+    texture: Texture,
+    relevance: Relevance,
+    tokens: Sequence[tuple[TokenGrid, Allocation]],
+    boxes: Sequence[Sequence[float]],
+) -> list[Tile]:
+    """A picture, where the question looks in it, and what the model saw of it."""
     rgb = scale_to(texture.pixel, PANEL)
     y, x = (
         (np.arange(n) + 0.5) * whole / n
         for n, whole in zip(rgb.shape[:2], (texture.grid.height, texture.grid.width), strict=True)
     )
     bright = np.zeros(rgb.shape[:2], bool)
-    for grid, kept in zip(grids, answer.chosen[0].kept, strict=True):
+    for grid, kept in tokens:
         bright |= cover(grid, kept.indices, y, x)
-    for y0, x0, y1, x1 in [] if answer.regions is None else answer.regions.boxes.tolist():
+    for y0, x0, y1, x1 in boxes:
         bright |= np.outer((y >= y0) & (y < y1), (x >= x0) & (x < x1))
-    tokens = Tile(dim(rgb, bright), "what the model saw", ("{} of {} visual tokens".format(*answer.tokens),))
-    tiles = [*_question_tiles(texture, answer.relevance[0], rgb), tokens]
-    return paper.paint(arrange(tiles, 3, title=f"{in_quotes(answer.question)}  {answer.text}", foot=[colour_bar()]))
+    number, there = (sum(map(len, each)) for each in ([k for _, k in tokens], [k.mask.ravel() for _, k in tokens]))
+    seen = Tile(dim(rgb, bright), "what the model saw", (f"{number} of {there} visual tokens",))
+    return [*_question_tiles(texture, relevance, rgb), seen]
 
 
 def cover(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from functools import singledispatch
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,12 @@ from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.texture import Texture
 from foveate.viz import paper
 from foveate.viz.layers import scale_to
+from foveate.viz.pages import answer_page
 from foveate.viz.pictures import GREY, PANEL, arrange, colour_bar, found_tile, heatmap, kept
 from foveate.viz.planes import channel_sheet
+
+if TYPE_CHECKING:
+    from foveate.vlm.encoded import Answer, Prepared
 
 
 @singledispatch
@@ -28,16 +32,19 @@ def picture_of(value: object, **how: Any) -> Image.Image:
     """The picture of a value.
 
     Args:
-        value: a Texture (`channel_sheet`), Relevance (`heatmap`), Relevances (one beside another) or Allocation
-            (`kept`). One that has lost its texture, by pickling say, is drawn over grey.
+        value: a Texture (`channel_sheet`), Relevance (`heatmap`), Relevances (one beside another), Allocation
+            (`kept`), or a model's Answer or Prepared (`answer_page`). One that has lost its texture, by pickling say,
+            is drawn over grey.
         how: options of that picture; none of a texture and of Relevances.
 
     Raises OptionError for a value of another kind.
     """
+    if type(value).__module__ == "foveate.vlm.encoded" and hasattr(value, "chosen"):  # by name: that room takes a while
+        return answer_page(cast("Answer | Prepared", value))
     raise OptionError(
         f"a picture of {type(value).__name__}",
-        expected="a Texture, Relevance, Relevances or Allocation",
-        fix="pass what encode, score or allocate returned",
+        expected="a Texture, Relevance, Relevances, Allocation, or a model's Answer",
+        fix="pass what encode, score, allocate or vlm.ask returned",
     )
 
 
