@@ -145,3 +145,15 @@ def test_a_value_keeps_its_texture_and_pickles_without_it(texture: Texture, valu
 def test_what_is_no_value_has_no_picture() -> None:
     with pytest.raises(OptionError, match="a picture of str"):
         foveate.viz.picture_of("photo.jpg")
+
+
+def test_what_has_a_relevance_shows_it(broccoli: Path, tmp_path: Path) -> None:
+    store = foveate.Store(tmp_path / "s.fov")
+    store.add(broccoli)
+    (hit,) = store.search("broccoli")
+    assert hit.picture(side=200).size == hit.relevance.picture(side=200).size
+    found = foveate.tiles.look(foveate.tiles.survey(broccoli), "broccoli", share=0)
+    assert found.relevance.texture is found.scene.overview
+    assert min(found.picture(side=200).size) > 100
+    frame = next(iter(foveate.video.stream([foveate.load_image(broccoli).rgb], "broccoli")))
+    assert frame.picture(side=200).size == frame.relevance.picture(side=200).size

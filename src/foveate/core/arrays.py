@@ -50,8 +50,9 @@ class AsArray:
                 expected="the extra [torch]",
                 fix=f"pip install 'foveate[torch]'; or np.asarray(value), which needs nothing ({cause})",
             ) from cause
+        array, _ = self._array()
         try:
-            return torch.tensor(self._array()[0], device=device)
+            return torch.tensor(array, device=device)
         except (RuntimeError, AssertionError, TypeError, ValueError) as cause:
             raise OptionError(
                 f"device={device!r}: {str(cause).splitlines()[0]}",

@@ -24,11 +24,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_int
+from foveate.core.display import Drawable
 from foveate.core.errors import QueryError, ReadingWarning, StoreDamagedError, StoreKeyError, warn
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Calibration, Encoder
@@ -45,6 +47,9 @@ from foveate.store.texture import StoredTexture
 from foveate.store.words import tokens_of
 from foveate.store.writing import Tokens, WrittenTexts, find_words, read_quotes, words_of_phrases
 from foveate.texture.texture import Texture
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 Floats = NDArray[np.float32]
 CHUNK = 2**16  # images of one product: its scores stay in the processor's cache
@@ -72,7 +77,7 @@ class Sought:
 
 
 @dataclass(frozen=True, eq=False)
-class Hit:
+class Hit(Drawable):
     """An image that was found.
 
     Attributes:
@@ -110,6 +115,10 @@ class Hit:
     def relevance(self) -> Relevance:
         """Where in the image: what foveate.score says of the texture."""
         return self._score(self.texture, self.query)
+
+    def picture(self, **how: Any) -> Image.Image:
+        """That of its relevance."""
+        return self.relevance.picture(**how)
 
 
 def prepare_all(reader: Reader, texts: Sequence[str], encoder: str | Encoder | None) -> tuple[Encoder, list[Query]]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foveate.core.display import Drawable
 from foveate.core.grid import Box
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.tiles.raster import Bytes, Pixels, Raster
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 Place = tuple[int, int]  # row and column of a tile
 OVERVIEW = 1024  # pixels: 200 MB of memory for nano
@@ -85,13 +90,13 @@ class Scene:
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class Look(Drawable):
     """What one question found in a scene, and what that cost.
 
     Attributes:
         scene: with the parts that are encoded now.
         relevance: over the whole image, on cells of 16 pixels or more. Its confidence is what two looks at the same
-            place share, so that one chance peak in hundreds of parts is none.
+            place share, so that one chance peak in hundreds of parts is none. Its texture is the scene's overview.
         sure: the confidence that was asked for.
         peak: (y, x) in pixels: where it was found, or the most relevant place.
         boxes: parts that this call encoded, in that order, in pixels of the image.
@@ -110,6 +115,10 @@ class Look:
         rest = "everything was looked at" if self.exhausted else f"{self.scene.seen:.0%} of the image was looked at"
         query, confidence = self.relevance.query, self.relevance.confidence
         return f"Look({query!r} {how}, {confidence:.2f}; parts encoded: {self.encoded}, {rest})"
+
+    def picture(self, **how: Any) -> Image.Image:
+        """That of its relevance, over the overview."""
+        return self.relevance.picture(**how)
 
     @property
     def detected(self) -> bool:

@@ -204,7 +204,12 @@ def look(
         best = Seen(whole.relevance.confidence, None, whole.relevance.confidences)
     return Look(
         scene=replace(scene, windows=ReadOnly(windows), tiles=ReadOnly(tiles)),
-        relevance=replace(relevance, confidence=best.confidence, confidences=ReadOnly(dict(best.confidences))),
+        relevance=replace(
+            relevance,
+            confidence=best.confidence,
+            confidences=ReadOnly(dict(best.confidences)),
+            texture=scene.overview,
+        ),
         sure=sure,
         peak=best.peak or _place(relevance.map, _whole(size)),
         boxes=tuple(looked),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from foveate.channels.change import CHANGED, describe_cells
 from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import mark_borders
 from foveate.channels.visual import compute_visual_planes
+from foveate.core.display import Drawable
 from foveate.core.errors import OptionError
 from foveate.core.grid import Box, Grid
 from foveate.core.image import Picture
@@ -66,6 +67,9 @@ from foveate.video.temporal import (
     update_gaze,
 )
 from foveate.video.words import Writing, follow, read_frame, words_now
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 BLEND, SMOOTHING, HYSTERESIS = 0.5, 0.5, 0.05  # measured on few clips: docs/log.md
 NEW, EXTRA = 1.5, 8  # a part of which compression leaves out this much more than usual gets so many directions more
@@ -131,7 +135,7 @@ class State(Frozen):
 
 
 @dataclass(frozen=True, eq=False)
-class Frame(Frozen):
+class Frame(Frozen, Drawable):
     """One frame's answer.
 
     Attributes:
@@ -157,6 +161,10 @@ class Frame(Frozen):
     seconds: float
     _texture: Texture
     _names: tuple[str, ...]
+
+    def picture(self, **how: Any) -> Image.Image:
+        """That of its relevance; of a frame that nobody asked anything, that of its texture."""
+        return (self.relevance if self.answers else self.texture).picture(**how)
 
     @property
     def keyframe(self) -> bool:
