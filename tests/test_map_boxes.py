@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import foveate
+from benchmarks.boxes import box_iou, compare
 from foveate import Grid, Relevance, Texture
 from foveate.core.errors import OptionError
 from foveate.relevance.map_boxes import find_boxes, score_boxes
@@ -112,3 +113,13 @@ def test_boxes_that_are_none(texture: Texture, boxes: Any) -> None:
     relevance: Relevance = foveate.score(texture, "a child")
     with pytest.raises(OptionError, match="y0"):
         relevance.score_boxes(boxes)
+
+
+def test_how_boxes_are_measured() -> None:
+    true = np.array([[0, 0, 10, 10], [20, 20, 30, 40]], float)
+    assert np.allclose(box_iou(true, true), np.eye(2))
+    assert np.allclose(box_iou(np.array([[0, 0, 10, 20]]), true), [[0.5, 0]])
+    found = compare(np.array([[0, 0, 10, 10], [0, 0, 10, 11], [20, 20, 30, 29]], float), true, (50, 50))
+    assert (found.first, found.found, found.true, found.right) == (1, 3, 2, 1)  # the same thing counts once
+    assert np.isclose(found.together, (100 + 90) / (110 + 200))
+    assert compare(np.zeros((0, 4)), true, (50, 50)) == (0, 0, 0, 2, 0)

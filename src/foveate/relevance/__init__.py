@@ -19,6 +19,7 @@ Begin with `value`, then `scoring` and `allocation`.
 * policies: which cells: TopK, Coverage, Proportional; whole numbers in proportion.
 * windows: budgets made of whole windows of cells.
 * crops: a map and a total become crops of 64 to 400 tokens each.
+* map_boxes: boxes around the parts of a map.
 * overlaps: kept cells beside boxes that are known to be right.
 * reading: which of the words that were read answer a question? reading_question: what it asks of them; reading_page:
   labels, neighbours and types of a page; fields: names of one thing on pages; answer_types: what looks like a date, an
