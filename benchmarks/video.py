@@ -65,7 +65,7 @@ class Plan:
 
 
 QUICK = Plan(
-    clips=1, length=15, size=(120, 214), made=14, steps=4, still=4, still_size=160, side=160, tiny=True, frames=12
+    clips=1, length=15, size=(120, 214), made=14, steps=4, still=4, still_size=176, side=176, tiny=True, frames=12
 )
 
 

@@ -169,8 +169,8 @@ def test_two_columns_of_prose() -> None:
 @pytest.mark.slow
 def test_small_print_on_a_large_page_is_read_once() -> None:
     line = "hotel india juliet kilo lima mike november oscar papa quebec romeo sierra tango uniform victor whiskey"
-    page = np.full((3000, 2400, 3), 255, np.uint8)
-    page[1200:1700, :2100] = draw(*[line] * 6, size=14, shape=(500, 2100), step=5)
+    page = np.full((2000, 2100, 3), 255, np.uint8)  # four tiles; print on the seams of both directions
+    page[700:1200] = draw(*[line] * 6, size=14, shape=(500, 2100), step=5)
     page[100:220, :1500] = draw("A large headline", size=80, shape=(120, 1500))
     words = RapidReader().read(page)
     found = Counter(words.texts)
@@ -343,12 +343,12 @@ def test_it_is_silent_and_asks_no_network() -> None:
 
 def test_from_several_threads(upright: Any) -> None:
     found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.append(RapidReader().read(PAGE).text)) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: found.append(RapidReader().read(PAGE).text)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [upright.text] * 3
+    assert found == [upright.text] * 2
 
 
 def test_a_page_without_lines_has_no_turn() -> None:

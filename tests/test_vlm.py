@@ -122,12 +122,15 @@ def test_a_processor_that_from_pretrained_makes(family: str, tmp_path: Path, mon
     """It has the attributes that its class sets and no others: in most Qwens there is no `vision_start_token`."""
     monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)  # wanted for videos only
     ours, theirs = attached(family), load(str(saved(family, tmp_path)))
+    assert type(theirs.processor).__name__ == type(ours.processor).__name__
     assert set(vars(theirs.processor)) == set(vars(ours.processor))
     frames = [photo(seed=number) for number in range(2)]
     for see in ("see", "see_video") if family in QWENS else ("see",):
         a, b = (getattr(vlm, see)(frames) for vlm in (ours, theirs))
         budget = (5, 3) if see == "see" else 5
-        assert np.array_equal(ours.ask(a, QUESTION, budget=budget).ids, theirs.ask(b, QUESTION, budget=budget).ids)
+        here, there = ours.ask(a, QUESTION, budget=budget), theirs.ask(b, QUESTION, budget=budget)
+        assert np.array_equal(here.ids, there.ids)
+        assert all(np.array_equal(x.rows, y.rows) for x, y in zip(here.chosen, there.chosen, strict=True))
 
 
 # --- 2. fewer tokens: the full prompt with the others hidden ----------------------------------------------------------
