@@ -1,4 +1,8 @@
-"""Examples in docstrings as blocks of code: for Markdown, lines that begin with >>> would be quotations."""
+"""Docstrings as Markdown shows them well: an extension of griffe, which reads them for the reference.
+
+* Examples become blocks of code; in Markdown, lines that begin with >>> would be quotations.
+* Errors that share a line of `Raises:` get one each.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,16 @@ import griffe
 
 EXAMPLE = re.compile(r"(?:^>>> .*\n?(?:^(?!>>> )\S.*\n?)*)+", re.M)  # and the lines that it prints
 FLAG = re.compile(r" *# doctest: .*$", re.M)
+RAISES = re.compile(r"^Raises:\n(?:    .*\n?)+", re.M)
+NEXT_ERROR = re.compile(r"(?<=[.;]) ((?:[A-Z]\w+(?:Error|Warning)(?:, )?)+:)")
 
 
-class Examples(griffe.Extension):
+class ReadableDocstrings(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
-            obj.docstring.value = fence_examples(obj.docstring.value)
+            obj.docstring.value = readable(obj.docstring.value)
 
 
-def fence_examples(docstring: str) -> str:
-    return EXAMPLE.sub(lambda found: f"```pycon\n{FLAG.sub('', found[0]).rstrip()}\n```\n", docstring)
+def readable(docstring: str) -> str:
+    fenced = EXAMPLE.sub(lambda found: f"```pycon\n{FLAG.sub('', found[0]).rstrip()}\n```\n", docstring)
+    return RAISES.sub(lambda found: NEXT_ERROR.sub(r"\n    \1", found[0]), fenced)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.build import anchors, links
+from docs.build import FROM_NET, anchors, lay_out, links
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -47,3 +47,18 @@ def test_what_is_a_link(tmp_path: Path) -> None:
         "ftp://a.org": False,
     }.items():
         assert leads_somewhere(page, address) is good
+
+
+def test_a_site_has_whatever_its_pages_lead_to(tmp_path: Path) -> None:
+    lay_out(tmp_path / "pages")
+    for page in (tmp_path / "pages").rglob("*.md"):
+        for link in links(page.read_text("utf-8")):
+            path = page.parent / link.partition("#")[0]
+            assert "://" in link or path.exists(), f"{page}: {link}"
+    assert (tmp_path / "pages" / "docs" / "vlm.md").read_bytes() == (ROOT / "docs" / "vlm.md").read_bytes()
+
+
+def test_what_is_loaded_from_the_net_is_found() -> None:
+    assert FROM_NET.search('<script async src="https://a.org/b.js"></script>')
+    assert FROM_NET.search('<link rel="stylesheet" href="//a.org/b.css">')
+    assert not FROM_NET.search('<a href="https://a.org"><img src="../a.png">')

@@ -47,7 +47,15 @@ def test_every_module_and_asset_is_in_both(built: tuple[Path, Path]) -> None:
         assert path.relative_to(ROOT) in inside
         assert path.relative_to(ROOT / "src").as_posix() in names
     assert not [name for name in names if not name.startswith(("foveate/", "foveate-"))]
-    for page in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "benchmarks/__main__.py", "Makefile"):
+    for page in (
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "CITATION.cff",
+        "benchmarks/__main__.py",
+        "Makefile",
+        "mkdocs.yml",
+    ):
         assert Path(page) in inside
 
 

@@ -40,7 +40,8 @@ def load_encoder(name: str, device: str | None = None) -> Encoder:
             if there is one. So a question about a texture goes where its image was encoded.
 
     Raises:
-        EncoderNameError, MissingExtraError, EncoderFilesError. OptionError: no such device, or not for this encoder.
+        EncoderNameError, MissingExtraError, EncoderFilesError: no encoder of this name, or not all of it is there.
+        OptionError: no such device, or not for this encoder.
     """
     if not isinstance(name, str):
         raise EncoderNameError(
