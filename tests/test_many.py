@@ -31,7 +31,8 @@ from foveate.core.errors import (
     ResolutionHint,
 )
 from foveate.core.grid import Grid
-from foveate.core.threads import map_in_order
+from foveate.core.threads import map_in_order, once
+from foveate.encoders import nano
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures
 from tests.conftest import PHOTOS
@@ -220,6 +221,37 @@ def test_an_error_stops_what_has_not_begun() -> None:
     with pytest.raises(KeyError):
         next(results)
     assert len(done) < 20
+
+
+def test_what_is_large_is_loaded_once_whoever_asks() -> None:
+    loaded: list[str] = []
+
+    @once(2)
+    def load(name: str) -> str:
+        time.sleep(0.02)
+        loaded.append(name)
+        return name.upper()
+
+    assert list(map_in_order(load, ["a", "a", "b", "a", "b"], 4)) == ["A", "A", "B", "A", "B"]
+    assert sorted(loaded) == ["a", "b"]
+    assert load.__name__ == "load"  # type: ignore[attr-defined]
+    load.cache_clear()
+    assert load("b") == load("b") == "B"
+    assert sorted(loaded) == ["a", "b", "b"]
+
+
+def test_threads_that_begin_together_load_one_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+    real = nano.load_network
+
+    def load_network(path: Path) -> Any:
+        made.append(path)
+        return real(path)
+
+    monkeypatch.setattr(nano, "load_network", load_network)
+    encoder = nano.NanoFastEncoder.built_in()
+    foveate.encode([RANDOM] * 4, encoder=encoder, channels="fast", threads=4)
+    assert len(made) == 1
 
 
 # --- the hint ---------------------------------------------------------------------------------------------------------

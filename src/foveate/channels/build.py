@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -30,6 +29,7 @@ from foveate.core.checks import check_type
 from foveate.core.errors import ChannelError
 from foveate.core.grid import reduce_plane
 from foveate.core.layout import EVERY_NAME, channel_named
+from foveate.core.threads import once
 
 Floats = NDArray[np.float32]
 ChannelSet = Literal["fast", "standard", "all"]
@@ -140,6 +140,6 @@ def _find_objects(
     return objects, ", merged" if near is None else ", merged, apart where depth jumps"
 
 
-@lru_cache(maxsize=1)
+@once()
 def _depth_model(checkpoint: str | None) -> DepthModel:
     return DepthModel.from_pretrained() if checkpoint is None else DepthModel.from_pretrained(checkpoint)

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,6 +31,7 @@ from PIL.Image import Resampling
 from foveate.channels.segments import FINE, Bytes, Floats, Ids, take_commonest
 from foveate.core.checks import check_int, check_number, check_type
 from foveate.core.errors import ModelFilesError, OptionError
+from foveate.core.threads import once
 from foveate.encoders.checkpoint import (
     Checkpoint,
     ModelKind,
@@ -154,7 +154,7 @@ class _Network:
                 yield across[0] @ coarse @ across[1].T, score
 
 
-@lru_cache(maxsize=1)
+@once()
 def _load_network(checkpoint: Checkpoint, device: str | None) -> _Network:
     found = load_checkpoint(checkpoint, _mend_decoder, device=device)
     side, squeezed = int(found.config.prompt_encoder_config.image_size), found.config.model_type != "sam"

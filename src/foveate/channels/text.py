@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from foveate.core.checks import check_choice
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.core.image import check_rgb
+from foveate.core.threads import once
 from foveate.encoders.nano import load_network
 
 Bytes = NDArray[np.uint8]
@@ -113,7 +113,7 @@ def _fit(rgb: Bytes, scale: float) -> tuple[Bytes, tuple[int, int]]:
     return np.asarray(padded, np.uint8), (h, w)
 
 
-@lru_cache(maxsize=1)
+@once()
 def _load_finder() -> Any:
     return load_network(Path(str(files("foveate") / "channels" / "assets" / "writing.onnx")))
 
@@ -144,7 +144,7 @@ def run_ocr(rgb: Bytes) -> Floats:
     return np.asarray(quads[..., ::-1] * np.array([height / h, width / w]), np.float32)
 
 
-@lru_cache(maxsize=1)
+@once()
 def _load_engine() -> Any:
     try:
         import rapidocr

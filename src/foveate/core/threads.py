@@ -1,15 +1,18 @@
-"""The same function on many items, in threads; the results in the order of the items."""
+"""The same function on many items, in threads, the results in their order; and what all threads load only once."""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from functools import lru_cache, update_wrapper
+from typing import Generic, ParamSpec, TypeVar
 
 A = TypeVar("A")
 B = TypeVar("B")
+P = ParamSpec("P")
 MOST_THREADS = 16  # by default: each holds a decoded image
 AHEAD = 2  # results a thread that wait to be taken; without a bound, they pile up where they are taken slowly
 
@@ -39,3 +42,27 @@ def map_in_order(function: Callable[[A], B], items: Iterable[A], threads: int) -
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+class Once(Generic[P, B]):
+    """A function that keeps the results that were used last; see `once`."""
+
+    def __init__(self, make: Callable[P, B], most: int) -> None:
+        self._lock, self._make = threading.RLock(), lru_cache(most)(make)
+        self.cache_clear = self._make.cache_clear
+        update_wrapper(self, make)
+
+    def __call__(self, *args: P.args, **keywords: P.kwargs) -> B:
+        with self._lock:
+            return self._make(*args, **keywords)  # type: ignore[arg-type]  # it wants them hashable
+
+
+def once(most: int = 1) -> Callable[[Callable[P, B]], Once[P, B]]:
+    """`lru_cache(most)` for what is large to load: of threads that ask together one makes it, the others wait.
+
+    >>> load = once()(lambda name: print("loading", name))
+    >>> list(map_in_order(load, ["a", "a"], 2))
+    loading a
+    [None, None]
+    """
+    return lambda make: Once(make, most)

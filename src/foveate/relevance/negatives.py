@@ -13,6 +13,7 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.threads import once
 from foveate.encoders.protocol import Calibration, Encoder, encode_texts
 from foveate.texture.basis import Metric, query_metric
 from foveate.texture.texture import Texture
@@ -58,20 +59,20 @@ def nouns() -> tuple[str, ...]:
     return tuple((files("foveate") / "encoders" / "assets" / "nouns.txt").read_text("utf-8").splitlines())
 
 
-@lru_cache(maxsize=4)
+@once(4)
 def negatives_of(encoder: Encoder) -> Negatives:
     """The nouns' vectors. Made once a process and encoder."""
     prompt = encoder.templates[0]
     return Negatives(encode_texts(encoder, [prompt.format(noun) for noun in nouns()]))
 
 
-@lru_cache(maxsize=4)
+@once(4)
 def query_metric_of(encoder: Encoder) -> Metric:
     """The metric in which a basis is fitted: second moments of the bank."""
     return query_metric(bank_of(encoder))
 
 
-@lru_cache(maxsize=4)
+@once(4)
 def bank_of(encoder: Encoder) -> Floats:
     """Unit text vectors float32 [m, D] of what an encoder is likely to be asked."""
     names: tuple[str, ...] = getattr(encoder, "names", ())
