@@ -15,9 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.common import show
+from benchmarks.common import print_json, show
 from foveate.cli.evaluate.circumstances import circumstances
-from foveate.cli.terminal import print_json
 from foveate.core.errors import OptionError
 
 FIT = """

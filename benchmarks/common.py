@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -23,6 +24,11 @@ Image = Annotated[Path, typer.Argument(help="An image.", show_default="a bundled
 Repeats = Annotated[int, typer.Option(help="Measurements of each row.")]
 WHAT = ("what", "measured", "target")
 FACTORS = {"s": 1, "ms": 1e3, "µs": 1e6}
+
+
+def print_json(**report: Any) -> None:
+    """The last line of stdout: the report as one JSON object."""
+    print(json.dumps(report))
 
 
 def show(report: dict[str, Any], columns: Iterable[str] = WHAT) -> None:

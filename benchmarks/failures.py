@@ -13,9 +13,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from benchmarks.common import print_json
 from foveate.cli.evaluate.open import Asked, measure
 from foveate.cli.evaluate.questions import read_questions
-from foveate.cli.terminal import print_json
 from foveate.encoders.nano import NanoEncoder
 from foveate.pipeline import encode, score
 

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import KEPT, CocoData, EncoderName, Limit, format_signed, measure_folder, show
+from benchmarks.common import KEPT, CocoData, EncoderName, Limit, format_signed, measure_folder, print_json, show
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import Folder
 from foveate.cli.evaluate.relevance import question
-from foveate.cli.terminal import print_json
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode, score

@@ -22,10 +22,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.common import parse_numbers, show, time_once
+from benchmarks.common import parse_numbers, print_json, show, time_once
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.search import choose_images
-from foveate.cli.terminal import counting, make_engine, print_json
+from foveate.cli.terminal import counting, make_engine
 from foveate.core.errors import ImageError, OptionError
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder

@@ -22,11 +22,11 @@ import typer
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.common import CocoData, EncoderName, Limit, show, time_calls
+from benchmarks.common import CocoData, EncoderName, Limit, print_json, show, time_calls
 from foveate.channels.objects import find_objects
 from foveate.channels.segments import mark_borders, segment_image
 from foveate.cli.evaluate.coco import HALVES, Folder, open_tar, read_folder
-from foveate.cli.terminal import counting, print_json
+from foveate.cli.terminal import counting
 from foveate.core.checks import check_choice
 from foveate.core.errors import OptionError
 from foveate.core.grid import reduce_plane

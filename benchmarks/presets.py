@@ -27,7 +27,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import KEPT, show
+from benchmarks.common import KEPT, print_json, show
 from benchmarks.reading import lay_boxes, read_pages
 from benchmarks.reading import read_questions as read_page_questions
 from benchmarks.text import SHARE, read_annotated
@@ -37,7 +37,7 @@ from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import half_of, open_images, read_folder
 from foveate.cli.evaluate.questions import read_questions
 from foveate.cli.evaluate.relevance import question
-from foveate.cli.terminal import counting, print_json
+from foveate.cli.terminal import counting
 from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import resize_map
 from foveate.pipeline import allocate, encode, score

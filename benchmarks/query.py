@@ -20,6 +20,7 @@ from benchmarks.common import (
     Repeats,
     crop_square,
     make_row,
+    print_json,
     show,
     time_calls,
     time_in_turn,
@@ -27,7 +28,6 @@ from benchmarks.common import (
 )
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.vlm import ADJECTIVES
-from foveate.cli.terminal import print_json
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import allocate, encode, score

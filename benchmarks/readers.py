@@ -21,10 +21,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import show
+from benchmarks.common import print_json, show
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import open_images
-from foveate.cli.terminal import counting, print_json
+from foveate.cli.terminal import counting
 from foveate.core.errors import MissingExtraError, ModelFilesError, OptionError
 from foveate.reading.order import stand_upright
 from foveate.reading.readers import find_reader, read_words

@@ -30,10 +30,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import show, time_calls
+from benchmarks.common import print_json, show, time_calls
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import open_images
-from foveate.cli.terminal import counting, print_json
+from foveate.cli.terminal import counting
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.encoders.nano import LONG_SIDE, NanoEncoder, fit_cells

@@ -26,10 +26,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import show
+from benchmarks.common import print_json, show
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import open_images
-from foveate.cli.terminal import counting, print_json
+from foveate.cli.terminal import counting
 from foveate.core.errors import QueryError
 from foveate.pipeline import encode, score
 from foveate.reading.readers import read_words

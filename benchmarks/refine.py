@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import CocoData, EncoderName, Limit, format_signed, measure_folder, show
+from benchmarks.common import CocoData, EncoderName, Limit, format_signed, measure_folder, print_json, show
 from foveate.cli.evaluate.agreement import agreement, mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import Folder
 from foveate.cli.evaluate.relevance import SIZES, question
-from foveate.cli.terminal import print_json
 from foveate.core.grid import resize_map
 from foveate.pipeline import encode, score
 from foveate.tiles.re_encode import refine

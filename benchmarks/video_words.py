@@ -14,8 +14,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import PHOTOS, show
-from foveate.cli.terminal import counting, print_json
+from benchmarks.common import PHOTOS, print_json, show
+from foveate.cli.terminal import counting
 from foveate.core.image import load_image
 from foveate.reading.words import Word, Words
 from foveate.video import stream

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.common import PHOTO, Image
+from benchmarks.common import PHOTO, Image, print_json
 from foveate.cli.evaluate.command import Batch, Budgets, Modes, New, Repeats, time_vlm
 from foveate.cli.evaluate.vlm import make_plan
 from foveate.cli.terminal import Device, Dtype
@@ -41,7 +41,8 @@ def command(
     plan = make_plan(budgets, modes, batch, new, repeats)
     make = prepare_model(random, layers, tiny, dtype, device)
     picture = load_image(image)
-    time_vlm(make(), [picture], plan, model=f"random {random}{' tiny' if tiny else ''}", image=str(image))
+    report = time_vlm(make(), [picture], plan)
+    print_json(model=f"random {random}{' tiny' if tiny else ''}", image=str(image), **report)
 
 
 def prepare_model(family: str, layers: int | None, tiny: bool, dtype: str, device: str) -> Callable[[], Any]:

@@ -28,12 +28,11 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.clips import names_in, read_clip
-from benchmarks.common import format_signed, show
+from benchmarks.common import format_signed, print_json, show
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import half_of, read_folder
 from foveate.cli.evaluate.questions import read_questions
-from foveate.cli.terminal import print_json
 from foveate.core.errors import QueryError
 from foveate.core.grid import resize_map
 from foveate.encoders.nano import NanoEncoder

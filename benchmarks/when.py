@@ -30,10 +30,9 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import KEPT, PHOTO, PHOTOS, Image, Repeats, crop_square, show, time_once
+from benchmarks.common import KEPT, PHOTO, PHOTOS, Image, Repeats, crop_square, print_json, show, time_once
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.vlm import ADJECTIVES
-from foveate.cli.terminal import print_json
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import allocate, encode, score

@@ -26,10 +26,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import typer
 
-from benchmarks.common import show
+from benchmarks.common import print_json, show
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import read_folder
-from foveate.cli.terminal import print_json
 from foveate.core.errors import OptionError, QueryError
 from foveate.store import Store, hits, writing
 from foveate.store.words import tokens_of

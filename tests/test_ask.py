@@ -28,6 +28,8 @@ from foveate.core.errors import (
     PromptError,
     QueryError,
 )
+from foveate.vlm.chat import Chat
+from foveate.vlm.encoded import Answer
 from foveate.vlm.loader import load, without_video_processor
 from tests.conftest import PHOTOS
 from tests.vlm_folders import saved
@@ -52,11 +54,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(*arguments: object) -> dict[str, Any]:
-    """What the command's last line says."""
-    result = CliRunner().invoke(app, ["ask", *map(str, arguments)])
+    """What the command says with --json."""
+    result = CliRunner().invoke(app, ["ask", *map(str, arguments), "--json"])
     if result.exception is not None:
         raise result.exception
-    return dict(json.loads(result.stdout.splitlines()[-1]))
+    return dict(json.loads(result.stdout))
 
 
 # --- the loader -------------------------------------------------------------------------------------------------------
@@ -156,11 +158,11 @@ def test_the_command_answers(folders: Path, tmp_path: Path, monkeypatch: pytest.
     done = CliRunner().invoke(
         app,
         ["ask", str(CAKE), "where is the cake?", "why?", "-k", "40", "--out", "out",
-         "--model", str(folders / "qwen2_5_vl"), "--max-new-tokens", "3"],
+         "--model", str(folders / "qwen2_5_vl"), "--max-new-tokens", "3", "--json"],
     )  # fmt: skip
     assert done.exit_code == 0, done.stderr
     assert done.stderr.splitlines()[0].startswith("loading ")
-    said = json.loads(done.stdout.splitlines()[-1])
+    said = json.loads(done.stdout)
     assert [q["question"] for q in said["questions"]] == ["where is the cake?", "why?"]
     assert (said["cells"], said["budget"], said["mode"], said["method"]) == (130, 40, "drop", "relevance")
     for q in said["questions"]:
@@ -192,7 +194,7 @@ def test_a_dialogue_over_a_texture(folders: Path, tmp_path: Path) -> None:
     gazed, plain = (asked(given[0], "a zebra", *how, *more)["questions"][0] for more in (["--prior", "gaze"], []))
     assert gazed["kept"] != plain["kept"]
     for wrong, words in (
-        (["--chat", "--mode", "crop"], "--chat with mode=crop"),
+        (["--chat", "--mode", "crop"], "--chat with --mode crop"),
         (["--prior", "history"], "history"),
         (["--fusion", "best"], "best"),
     ):
@@ -205,7 +207,7 @@ def test_what_a_texture_does_not_hold_is_refused_before_the_model_is_loaded(
 ) -> None:
     monkeypatch.setattr("foveate.vlm.loader.load", lambda *a, **k: pytest.fail("loaded"))
     foveate.encode(CAKE).save(tmp_path / "cake.safetensors")
-    with pytest.raises(FoveateError, match="preset='gaze'"):
+    with pytest.raises(FoveateError, match="--preset gaze"):
         asked(tmp_path / "cake.safetensors", "a cake", "--model", "x", "--preset", "gaze")
 
 
@@ -242,6 +244,25 @@ def test_modes_and_families(mode: str, name: str, folders: Path, tmp_path: Path)
         assert picture.width > 900
 
 
+def test_answers_are_not_lost_when_a_later_question_cannot_be_asked(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = Chat.ask
+
+    def ask(self: Chat, question: str, **how: Any) -> Answer:
+        if self.turns:
+            raise PromptError("a prompt of 5,000 tokens", expected="4,096", fix="ask less")
+        return asks(self, question, **how)
+
+    monkeypatch.setattr(Chat, "ask", ask)
+    base = ["ask", str(CAKE), "a cake", "a cup", "--model", str(folders / "llava"), "--chat", "--max-new-tokens", "2"]
+    table = CliRunner().invoke(app, base)
+    assert "a cake" in table.stdout
+    assert isinstance(table.exception, PromptError)
+    said = json.loads(CliRunner().invoke(app, [*base, "--json"]).stdout)
+    assert [q["question"] for q in said["questions"]] == ["a cake"]
+
+
 def test_budgets_by_word_and_too_large(folders: Path) -> None:
     base = (CAKE, "a cake", "--model", folders / "llava", "--max-new-tokens", 2)
     everything = asked(*base, "-k", "all")
@@ -250,9 +271,9 @@ def test_budgets_by_word_and_too_large(folders: Path) -> None:
     assert 1 <= asked(*base, "-k", "auto")["questions"][0]["tokens"][0] <= 16
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = CliRunner().invoke(app, ["ask", *map(str, base), "-k", "500"])
+        result = CliRunner().invoke(app, ["ask", *map(str, base), "-k", "500", "--json"])
     assert "warning: budget=500 is more than the 16 visual tokens" in result.stderr
-    assert json.loads(result.stdout.splitlines()[-1])["warnings"]
+    assert json.loads(result.stdout)["warnings"]
 
 
 def test_a_hand_written_prompt(folders: Path) -> None:
@@ -274,7 +295,7 @@ def test_a_model_without_a_chat_template_says_what_to_write(tmp_path: Path) -> N
     saved("llava", tmp_path, template=False)
     with pytest.raises(PromptError, match="without a chat template") as caught:
         asked(CAKE, "a cake", "--model", tmp_path)
-    assert "prompt=" in caught.value.fix
+    assert "--prompt" in caught.value.fix
     asked(CAKE, "a cake", "--model", tmp_path, "--max-new-tokens", 2, "--prompt", "USER: <image> {question} ASSISTANT:")
 
 
@@ -286,8 +307,8 @@ def test_a_model_without_a_chat_template_says_what_to_write(tmp_path: Path) -> N
         ((CAKE, CAKE), QueryError, "is a file"),
         ((CAKE, "a dog", "--mode", "dropp"), OptionError, "dropp"),
         ((CAKE, "a dog", "--method", "best"), OptionError, "best"),
-        ((CAKE, "a dog", "-k", 0), BudgetError, "budget=0"),
-        ((CAKE, "a dog", "--max-new-tokens", 0), OptionError, "max_new_tokens=0"),
+        ((CAKE, "a dog", "-k", 0), BudgetError, "--budget 0"),
+        ((CAKE, "a dog", "--max-new-tokens", 0), OptionError, "--max-new-tokens 0"),
         ((CAKE, "a dog", "--encoder", "nan0"), EncoderNameError, "nan0"),
         ((CAKE, "a dog", "--model", "/no/such/folder"), ModelFilesError, "no folder"),
     ],

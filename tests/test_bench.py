@@ -175,9 +175,9 @@ def test_the_command_writes_report_pairs_and_pictures(
 
     monkeypatch.setattr(command, "print_table", show)
     options = ["--data", str(two_images), "--out", str(out), "--long-side", str(SMALL)]
-    result = CliRunner().invoke(app, ["evaluate", "relevance", *options], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["evaluate", "relevance", *options, "--json"], catch_exceptions=False)
     assert names[0] == {"report.json", "pairs.jsonl", "cases.png"}  # whole, whoever stops reading the tables
-    last = json.loads(result.stdout.splitlines()[-1])
+    last = json.loads(result.stdout)
     assert last == json.loads((out / "report.json").read_text())
     assert [row["rank"] for row in last["compression"]] == [4, 8, 16, 24, 32, 48, 64]
     assert [row["rank"] for row in last["compression_maps"]] == [4, 8, 16, 24, 32, 48, 64]

@@ -227,16 +227,17 @@ def test_words_of_people_and_of_things(text: str, person: bool, noun: str | None
 
 def test_the_command_writes_report_pairs_and_pictures(folder: Path, tmp_path: Path) -> None:
     options = ["--data", str(folder), "--out", str(tmp_path), "--long-side", str(SMALL)]
-    result = CliRunner().invoke(app, ["evaluate", "relevance", *options], catch_exceptions=False)
-    last = json.loads(result.stdout.splitlines()[-1])
+    result = CliRunner().invoke(app, ["evaluate", "relevance", *options, "--json"], catch_exceptions=False)
+    last = json.loads(result.stdout)
     assert last == json.loads((tmp_path / "report.json").read_text())
     assert {file.name for file in tmp_path.iterdir()} == {"report.json", "pairs.jsonl", "cases.png"}
     lines = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
     assert [line["thing"] for line in lines] == [one["query"] for one in ENTRIES]
     assert lines[6]["near"] is None
     assert lines[6]["maps"] == {}
+    table = CliRunner().invoke(app, ["evaluate", "relevance", *options], catch_exceptions=False).stdout
     for words in ("parts of people", "absent premises", "refused, and counted as not found: 1", "2 photographs"):
-        assert words in result.stdout
+        assert words in table
     with Image.open(tmp_path / "cases.png") as page:
         assert page.height > 3 * 240
 
@@ -245,7 +246,7 @@ def test_a_half_is_said_in_the_report(folder: Path, tmp_path: Path) -> None:
     halves = {half_of("a.jpg"), half_of("b.jpg")}
     half = half_of("a.jpg")
     options = ["--data", str(folder), "--out", str(tmp_path), "--long-side", str(SMALL), "--half", half]
-    CliRunner().invoke(app, ["evaluate", "relevance", *options], catch_exceptions=False)
+    CliRunner().invoke(app, ["evaluate", "relevance", *options, "--json"], catch_exceptions=False)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["half"] == half
     assert report["questions"] == (8 if len(halves) == 2 else 10)
@@ -403,8 +404,8 @@ def test_label_masks_that_are_none(labelled: Path) -> None:
 def test_compression_of_open_questions(tmp_path: Path) -> None:
     folder = write_questions(tmp_path, ENTRIES)
     options = ["--data", str(folder), "--limit", "1", "--long-side", str(SMALL)]
-    result = CliRunner().invoke(app, ["evaluate", "compression", *options], catch_exceptions=False)
-    last = json.loads(result.stdout.splitlines()[-1])
+    result = CliRunner().invoke(app, ["evaluate", "compression", *options, "--json"], catch_exceptions=False)
+    last = json.loads(result.stdout)
     assert "1 images, 5 words" in last["title"]  # child, hair, broccoli, stalk, wall
     assert last["maps_title"].endswith("of the maps of 4 questions about what is there")
     spearman, overlap, difference = last["maps"][-1]["query_aware"]

@@ -293,7 +293,7 @@ def test_where_the_list_holds_every_image_nothing_is_lost(broccoli: Path, cake: 
     assert "1152 (the store's)" in run.stdout
     assert "Store.search, as it is (rerank 50): 1.000" in run.stdout
     assert "broken.jpg" in run.stderr
-    found = json.loads(run.stdout.splitlines()[-1])
+    found = json.loads(CliRunner().invoke(app, ["evaluate", "search", *options, "--json"]).stdout)
     assert (found["images"], found["questions"]) == (count, 3)
     assert [(row["vectors"], row["numbers"]) for row in found["rows"]] == [
         (count, numbers) for numbers, count in product((64, 96, 128), (3, 4, 6, 8))

@@ -42,11 +42,11 @@ def test_the_command_on_images_of_ones_own(tmp_path: Path) -> None:
     plan = ["--budgets", "25", "--batch", "1", "--new", "2", "--repeats", "1"]
     result = CliRunner().invoke(
         app,
-        ["evaluate", "vlm", "--model", str(folder), "--data", str(PHOTOS), "--limit", "2", *plan],
+        ["evaluate", "vlm", "--model", str(folder), "--data", str(PHOTOS), "--limit", "2", *plan, "--json"],
         catch_exceptions=False,
     )
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout.splitlines()[-1])
+    found = json.loads(result.stdout)
     assert [row["way"] for row in found["rows"]] == ["stock", "all", "drop 25 %", "sparse 25 %"]
     cells = [int(number) for number in found["title"].split(", ")[2].removesuffix(" cells").split(" + ")]
     assert [row["tokens"] for row in found["rows"]] == [round(sum(c) / 2) for c in (cells, cells)] + [
@@ -54,7 +54,7 @@ def test_the_command_on_images_of_ones_own(tmp_path: Path) -> None:
     ] * 2
     assert {"commit", "machine", "torch", "transformers", "threads", "attention"} <= set(found)
     assert (found["model"], found["data"]) == (str(folder), [str(PHOTOS)])
-    assert f"selection alone, {round(cells[0] / 4)} of {cells[0]} cells" in result.stdout
+    assert (found["selection"]["kept"], found["selection"]["cells"]) == (round(cells[0] / 4), cells[0])
 
 
 def test_rows_hold_what_they_say() -> None:

@@ -67,8 +67,9 @@ def start(*arguments: object, cwd: Path, **environment: str) -> Done:
 
 
 def last(done: Done) -> dict[str, Any]:
+    """What a command said with --json: that, and nothing else."""
     assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return dict(json.loads(done.stdout))
 
 
 def fails(done: Done, *words: str) -> None:
@@ -84,7 +85,7 @@ def fails(done: Done, *words: str) -> None:
 
 
 def test_look_ends_with_the_promised_json(run: Run, broccoli: Path, tmp_path: Path) -> None:
-    result = last(run("look", broccoli, "broccoli", "a child", "--budget", 100, "--out", "out"))
+    result = last(run("look", broccoli, "broccoli", "a child", "--budget", 100, "--out", "out", "--json"))
     assert {"image", "encoder", "grid", "encode_seconds", "queries"} <= set(result)
     assert result["image"] == str(broccoli)
     assert result["encoder"] == "nano"
@@ -105,17 +106,20 @@ def test_look_ends_with_the_promised_json(run: Run, broccoli: Path, tmp_path: Pa
 
 
 def test_the_fast_encoder_by_name(run: Run, broccoli: Path) -> None:
-    result = last(run("look", broccoli, "broccoli", "--encoder", "nano-fast", "--long-side", 256))
+    result = last(run("look", broccoli, "broccoli", "--encoder", "nano-fast", "--long-side", 256, "--json"))
     assert result["encoder"] == "nano-fast"
-    assert last(run("encode", broccoli, "-o", "t.safetensors", "--encoder", "nano-fast"))["encoder"] == "nano-fast"
-    assert last(run("look", "t.safetensors", "broccoli"))["encoder"] == "nano-fast"
+    assert (
+        last(run("encode", broccoli, "-o", "t.safetensors", "--encoder", "nano-fast", "--json"))["encoder"]
+        == "nano-fast"
+    )
+    assert last(run("look", "t.safetensors", "broccoli", "--json"))["encoder"] == "nano-fast"
     fails(run("look", "t.safetensors", "broccoli", "--encoder", "nano"), "made by encoder 'nano-fast'")
     for command in ("look", "encode", "zoom", "video", "index"):
         assert "nano or nano-fast" in " ".join(re.sub(r"[^\w-]+", " ", run(command, "--help").stdout).split())
 
 
 def test_the_kept_cells_are_the_bright_ones_in_the_picture(run: Run, photo: Path) -> None:
-    q = last(run("look", photo, "broccoli", "-k", 200))["queries"][0]
+    q = last(run("look", photo, "broccoli", "-k", 200, "--json"))["queries"][0]
     with Image.open(q["png"]) as picture:
         page = np.asarray(picture.convert("RGB")).astype(int)
     rgb, _, panel = (page[42:522, 12 + i * (360 + 12) :][:, :360] for i in range(3))  # of 64 x 48 cells
@@ -129,10 +133,12 @@ def test_the_kept_cells_are_the_bright_ones_in_the_picture(run: Run, photo: Path
 
 
 def test_look_draws_more_pictures_that_are_asked_for(run: Run, photo: Path) -> None:
-    usual = last(run("look", photo, "broccoli"))["queries"][0]
+    usual = last(run("look", photo, "broccoli", "--json"))["queries"][0]
     with Image.open(usual["png"]) as picture:
         width = picture.width
-    more = last(run("look", photo, "broccoli", "--picture", "homunculus", "--picture", "regions"))["queries"][0]
+    more = last(run("look", photo, "broccoli", "--picture", "homunculus", "--picture", "regions", "--json"))["queries"][
+        0
+    ]
     assert more["png"] == usual["png"]
     assert more["indices"] == usual["indices"]
     with Image.open(more["png"]) as picture:
@@ -144,10 +150,10 @@ def test_look_draws_more_pictures_that_are_asked_for(run: Run, photo: Path) -> N
 
 def test_encode_then_look_reuses_the_texture(run: Run, broccoli: Path) -> None:
     """A texture file gives the same cells as its image."""
-    made = last(run("encode", broccoli, "-o", "t.safetensors"))
+    made = last(run("encode", broccoli, "-o", "t.safetensors", "--json"))
     assert made["bytes"] == Path("t.safetensors").stat().st_size
-    again = last(run("look", "t.safetensors", "broccoli"))
-    fresh = last(run("look", broccoli, "broccoli"))
+    again = last(run("look", "t.safetensors", "broccoli", "--json"))
+    fresh = last(run("look", broccoli, "broccoli", "--json"))
     for key in ("indices", "confidence", "detected"):
         assert again["queries"][0][key] == fresh["queries"][0][key]
     assert again["image"] == "t.safetensors"
@@ -156,7 +162,7 @@ def test_encode_then_look_reuses_the_texture(run: Run, broccoli: Path) -> None:
 
 
 def test_encode_builds_the_channels_that_are_named(run: Run, broccoli: Path) -> None:
-    last(run("encode", broccoli, "-o", "t.safetensors", "--channels", "boundary,edge_on", "--long-side", 128))
+    last(run("encode", broccoli, "-o", "t.safetensors", "--channels", "boundary,edge_on", "--long-side", 128, "--json"))
     texture = Texture.load("t.safetensors")
     assert (texture.name, set(texture.planes)) == (broccoli.name, {"boundary", "edge_on", "saliency"})
     for name, word in (("boundry", "boundary"), ("gaze", "with_channel")):
@@ -169,36 +175,62 @@ def test_nothing_is_finer_than_native(run: Run, broccoli: Path, tmp_path: Path) 
 
 
 def test_demo_runs_from_anywhere_and_offline(tmp_path: Path) -> None:
-    done = start("demo", "--out", "pictures", cwd=tmp_path, HF_HUB_OFFLINE="1")
-    records = last(done)["demo"]
+    said = last(start("demo", "--out", "pictures", "--json", cwd=tmp_path, HF_HUB_OFFLINE="1"))
+    records = said["demo"]
     assert [len(record["queries"]) for record in records] == [4, 4]
     assert [q["detected"] for record in records for q in record["queries"]] == [True] * 3 + [False] + [True] * 4
-    with Image.open(tmp_path / last(done)["page"]) as page:
+    with Image.open(tmp_path / said["page"]) as page:
         assert min(page.size) > 1000
     for q in (q for record in records for q in record["queries"]):
-        assert q["png"] in done.stdout.replace("\n", "")
         assert len(json.loads((tmp_path / q["json"]).read_text())["indices"]) == q["budget"]
         assert (tmp_path / q["png"]).stat().st_size > 50_000
 
 
 def test_channels_draws_one_sheet_and_doctor_is_content(run: Run, photo: Path) -> None:
-    result = last(run("channels", photo, "--channels", "standard"))
+    result = last(run("channels", photo, "--channels", "standard", "--json"))
     with Image.open(result["png"]) as sheet:
         assert sheet.width > 1000
     assert "saliency" in result["built"]
-    result = last(run("doctor"))
+    result = last(run("doctor", "--json"))
     assert result["ok"] is True
     states = {row["what"]: row["state"] for row in result["rows"]}
     for name in ("nano", "nano-fast"):
         assert states[f"encoder {name}"].startswith(f"works, revision {foveate.load_encoder(name).revision}, ")
 
 
+def test_doctor_says_which_words_nano_knows(run: Run) -> None:
+    asked = ("doctor", "--words", "cats", "unicorn", "the wheel of the tricycle", "why")
+    found = {word["word"]: word for word in last(run(*asked, "--json"))["words"]}
+    assert {word: entry["state"] for word, entry in found.items()} == {
+        "cats": "known", "unicorn": "near", "wheel": "known", "tricycle": "unknown", "why": "unknown",
+    }  # fmt: skip
+    assert found["cats"]["names"] == {"cat": 1.0}
+    assert next(iter(found["unicorn"]["names"])) == "horse"
+    table = run(*asked).stdout
+    assert "horse 0.20" in table
+    assert "names no thing" in table
+    fails(run("doctor", "--words"), "--words cat wheel sky")
+    fails(run("doctor", "--words", "cat", "--encoder", "clip"), "clip", "any text")
+
+
+def test_commands_print_a_table_or_json_and_never_both(run: Run, photo: Path) -> None:
+    table = run("look", photo, "broccoli").stdout
+    assert "{" not in table
+    assert len(table) < 600
+    answer = last(run("look", photo, "broccoli", "--json"))["queries"][0]
+    assert len(answer["indices"]) == answer["budget"]
+    assert run("look", photo, " ", "--json").stdout == ""
+
+
 def test_help_leads_a_newcomer_and_version_is_one_line(run: Run) -> None:
-    commands = re.findall(r"^  ([a-z]+) ", run("--help").stdout.partition("Commands:")[2], re.M)
-    assert commands[:4] == ["demo", "look", "encode", "channels"]
-    assert {"read", "zoom", "ask", "video", "index", "search", "store", "basis", "evaluate", "doctor"} == set(
-        commands[4:]
-    )
+    listed = run("--help").stdout.partition("Start here:")[2].partition("Examples:")[0]
+    commands = re.findall(r"^  ([a-z]+)  ", listed, re.M)
+    assert commands[:3] == ["demo", "look", "doctor"]
+    assert set(commands[3:]) == {
+        "read", "zoom", "ask", "video", "index", "search", "store", "basis", "evaluate", "encode", "channels",
+    }  # fmt: skip
+    assert "..." not in listed  # a line each, whole
+    assert "Examples:\n  foveate look photo.jpg" in re.sub(r"^  ", "", run("look", "--help").stdout, flags=re.M)
     assert run("--version").stdout.strip().count(".") == 2
     nothing = run()
     assert "foveate demo" in nothing.stdout + nothing.stderr
@@ -226,7 +258,7 @@ def test_bad_images(run: Run, broccoli: Path) -> None:
 
 def test_bad_budgets(run: Run, photo: Path) -> None:
     for budget in (0, -5, 100_000):
-        fails(run("look", photo, "dog", "--budget", budget), f"budget={budget}", "3072")
+        fails(run("look", photo, "dog", "--budget", budget), f"--budget {budget}", "3072")
     usage = run("look", photo, "dog", "--budget", "many")
     assert usage.returncode == 2
     assert "--budget" in usage.stderr
@@ -239,7 +271,7 @@ def test_bad_queries_leave_nothing_behind(run: Run, photo: Path) -> None:
     fails(run("look", photo, "где собака"), "English")
     fails(run("look", photo, PHOTOS / "yellow_bus.jpg", "a dog"), "is a file")
     assert not Path("foveate-out").exists()
-    longer_than_a_file_name = last(run("look", photo, "is there a dog. " * 30))
+    longer_than_a_file_name = last(run("look", photo, "is there a dog. " * 30, "--json"))
     assert longer_than_a_file_name["queries"][0]["phrases"] == ["dog"]
 
 
@@ -267,15 +299,18 @@ def test_other_results_are_not_written_over(run: Run, photo: Path) -> None:
     out.mkdir()
     (out / "child_with_broccoli--a-dog.png").write_text("mine")
     runs = [("one", "cake", 50), ("two", "cake", 50), ("one", "cake", 60), ("one", "Cake?", 50), ("one", "cake", 50)]
-    pngs = [last(run("look", f"{at}/img.safetensors", query, "-k", k))["queries"][0]["png"] for at, query, k in runs]
+    pngs = [
+        last(run("look", f"{at}/img.safetensors", query, "-k", k, "--json"))["queries"][0]["png"]
+        for at, query, k in runs
+    ]
     assert len(set(pngs)) == 4
     assert pngs[4] == pngs[0]  # the same again takes the same place
-    assert last(run("look", photo, "a dog"))["queries"][0]["png"].endswith("--a-dog-2.png")
+    assert last(run("look", photo, "a dog", "--json"))["queries"][0]["png"].endswith("--a-dog-2.png")
     assert (out / "child_with_broccoli--a-dog.png").read_text() == "mine"
 
 
 def test_a_terminal_that_cannot_show_a_question(tmp_path: Path, photo: Path) -> None:
-    done = start("look", photo, "犬 dog", cwd=tmp_path, PYTHONIOENCODING="cp1252")
+    done = start("look", photo, "犬 dog", "--json", cwd=tmp_path, PYTHONIOENCODING="cp1252")
     assert last(done)["queries"][0]["phrases"] == ["犬 dog"]
 
 
@@ -290,9 +325,11 @@ def test_a_full_disk_behind_stdout_is_no_traceback(tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", ["cv2", "tokenizers"])
 def test_doctor_finds_what_is_broken(module: str, tmp_path: Path) -> None:
     code = f"import sys; sys.modules[{module!r}] = None; from foveate.cli.main import main; main()"
-    done = subprocess.run([sys.executable, "-c", code, "doctor"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "doctor", "--json"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 1
-    assert json.loads(done.stdout.splitlines()[-1])["ok"] is False
+    assert json.loads(done.stdout)["ok"] is False
     assert "BROKEN" in done.stdout
 
 
@@ -312,7 +349,7 @@ def test_zoom_finds_and_draws(run: Run) -> None:
     wide = np.full((900, 1400, 3), 120, np.uint8)
     wide[400 : 400 + len(rgb), 900 : 900 + rgb.shape[1]] = rgb
     Image.fromarray(wide).save("wide.png")
-    found = last(run("zoom", "wide.png", "a bus", "a giraffe", "--out", "out"))
+    found = last(run("zoom", "wide.png", "a bus", "a giraffe", "--out", "out", "--json"))
     assert found["size"] == [900, 1400]
     bus, giraffe = found["queries"]
     assert 380 <= bus["peak"][0] <= 530
@@ -325,21 +362,20 @@ def test_zoom_finds_and_draws(run: Run) -> None:
         page = np.asarray(Image.open(record["png"]))
         assert (page[-40:] == (90, 220, 255)).all(-1).sum() > 100  # the legend has the colour of the box
     assert found["scene"] is None
-    kept = last(run("zoom", "wide.png", "a bus", "--out", "out", "--scene", "scene"))
-    again = last(run("zoom", "wide.png", "a bus", "--out", "out", "--scene", "scene"))
+    kept = last(run("zoom", "wide.png", "a bus", "--out", "out", "--scene", "scene", "--json"))
+    again = last(run("zoom", "wide.png", "a bus", "--out", "out", "--scene", "scene", "--json"))
     assert kept["scene"] == "scene"
     assert kept["queries"][0]["encoded"] > 0
     assert again["queries"][0]["encoded"] == 0
     assert {k: again["queries"][0][k] for k in ("peak", "confidence", "detected")} == {
         k: kept["queries"][0][k] for k in ("peak", "confidence", "detected")
     }
-    absent = run("zoom", "wide.png", "a giraffe", "--share", 0.2, "--out", "out", "--scene", "scene")
-    assert "not found so far" in absent.stdout
-    first = last(absent)["queries"][0]
+    giraffe = ("zoom", "wide.png", "a giraffe", "--out", "out", "--scene", "scene")
+    first = last(run(*giraffe, "--share", 0.2, "--json"))["queries"][0]
     assert (first["detected"], first["exhausted"]) == (False, False)
-    whole = run("zoom", "wide.png", "a giraffe", "--share", 1, "--out", "out", "--scene", "scene")
-    assert "everything was looked at" in whole.stdout
-    assert last(whole)["queries"][0]["exhausted"]
+    assert "not found so far" in run(*giraffe, "--share", 0.01).stdout
+    assert last(run(*giraffe, "--share", 1, "--json"))["queries"][0]["exhausted"]
+    assert "everything was looked at" in run(*giraffe, "--share", 1).stdout
     Image.fromarray(wide[::-1]).save("other.png")
     fails(run("zoom", "other.png", "a bus", "--out", "out", "--scene", "scene"), "other pixels")
     fails(run("zoom", "none.tif", "a bus"), "none.tif")
@@ -372,7 +408,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("reader")
 def test_read_shows_lines_and_no_escape_sequence_reaches_the_terminal(run: Run, broccoli: Path) -> None:
     done = run("read", broccoli, "--reader", "tesseract")
-    result = last(done)
+    result = last(run("read", broccoli, "--reader", "tesseract", "--json"))
     assert "\x1b" not in done.stdout + done.stderr
     assert "TOTAL [2J34.50" in done.stdout
     assert (result["reader"], result["words"], result["turned"]) == ("tesseract 9.8.7", 2, 0)
@@ -383,23 +419,28 @@ def test_read_shows_lines_and_no_escape_sequence_reaches_the_terminal(run: Run, 
 
 @pytest.mark.usefixtures("reader")
 def test_what_was_read_is_kept_and_asked(run: Run, broccoli: Path) -> None:
-    result = last(run("encode", broccoli, "-o", "t.safetensors", "--reader", "tesseract"))
+    result = last(run("encode", broccoli, "-o", "t.safetensors", "--reader", "tesseract", "--json"))
     assert result["words"] == 2
     assert Texture.load("t.safetensors").words is not None
-    result = last(run("read", "t.safetensors"))  # no reader needed
+    result = last(run("read", "t.safetensors", "--json"))  # no reader needed
     assert result["reader"] == "tesseract 9.8.7"
-    done = run("look", "t.safetensors", "what is the total?", "--budget", 20)
-    assert last(done)["words"] == 2
+    asked = ("look", "t.safetensors", "what is the total?", "--budget", 20)
+    found = last(run(*asked, "--json"))
+    assert found["words"] == 2
+    done = run(*asked)
     assert "2 words in 1 line" in " ".join(done.stdout.split())
     assert "words found" in done.stdout
     assert "[2J34.50" in done.stdout
-    assert "words" not in last(done)["queries"][0]
-    assert last(run("look", broccoli, "a child", "--budget", 20, "--read", "--reader", "tesseract"))["words"] == 2
-    assert last(run("look", broccoli, "a child", "--budget", 20, "--no-read"))["words"] is None
+    assert "words" not in found["queries"][0]
+    assert (
+        last(run("look", broccoli, "a child", "--budget", 20, "--read", "--reader", "tesseract", "--json"))["words"]
+        == 2
+    )
+    assert last(run("look", broccoli, "a child", "--budget", 20, "--no-read", "--json"))["words"] is None
 
 
 def test_reading_wrongly(run: Run, broccoli: Path, photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fails(run("read", broccoli, "--reader", "nobody"), "reader='nobody'")
+    fails(run("read", broccoli, "--reader", "nobody"), "--reader nobody")
     fails(run("look", broccoli, "a dog", "--no-read", "--reader", "rapidocr"), "--no-read")
     fails(run("read", broccoli, "--page", 2), "page=2 of an image")
     fails(run("read", photo, "--page", 2), "--page 2 of a texture")

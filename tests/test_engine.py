@@ -221,7 +221,7 @@ def test_photographs_and_a_basis_do_not_depend_on_the_engine(
     assert (here.moments.count, here.done, here.bad) == (there.moments.count, there.done, there.bad)
     np.testing.assert_allclose(here.moments.second, there.moments.second, rtol=1e-5, atol=1e-5)  # threads differ
     by_ray = ["--engine", "ray", "--workers", "1"]
-    said = CliRunner().invoke(app, ["index", str(folder), "-o", str(tmp_path / "p.fov"), *by_ray])
+    said = CliRunner().invoke(app, ["index", str(folder), "-o", str(tmp_path / "p.fov"), *by_ray, "--json"])
     assert said.exit_code == 0, said.output
     assert (json.loads(said.stdout.splitlines()[-1])["added"], Store(tmp_path / "p.fov").verify().ok) == (6, True)
     fit = ["basis", "fit", str(folder), "-o", str(tmp_path / "b.safetensors"), "--samples", "300", "--rank", "8"]

@@ -143,12 +143,12 @@ def test_commands_take_it_show_it_and_refuse_it(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
 
     def run(*command: str) -> Any:
-        return CliRunner().invoke(app, [*command])
+        return CliRunner().invoke(app, [*command, "--json"])
 
     made = run("encode", str(BUS), "-o", "bus.safetensors", "--preset", "text", "--long-side", str(SIDE))
-    assert json.loads(made.stdout.splitlines()[-1])["preset"] == "text"
+    assert json.loads(made.stdout)["preset"] == "text"
     seen = run("look", "bus.safetensors", "a bus", "--out", ".")
-    assert json.loads(seen.stdout.splitlines()[-1])["preset"] == "text"
+    assert json.loads(seen.stdout)["preset"] == "text"
     assert json.loads((tmp_path / "yellow_bus--a-bus.json").read_text())["preset"] == "text"
     assert isinstance(run("look", "bus.safetensors", "a bus", "--preset", "gaze").exception, ChannelError)
     for command in (("encode", "-o", "x.safetensors"), ("look", "a bus"), ("video", "a bus", "--no-video")):

@@ -244,11 +244,13 @@ def test_the_command_takes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     Path("two.pdf").write_bytes(make_pdf(LETTER, text((72, 700, 24, "Second page"))))
     code, said = run("read", "two.pdf", "--page", "2", "--plain")
     assert (code, said) == (0, "Second page\n")
-    code, said = run("look", "two.pdf", "how much is the total?", "--page", "1", "--budget", "20", "--long-side", "128")
+    code, said = run(
+        "look", "two.pdf", "how much is the total?", "--page", "1", "--budget", "20", "--long-side", "128", "--json"
+    )
     result = json.loads(said.splitlines()[-1])
     assert (code, result["words"]) == (0, 10)
     assert "two, page 1--how-much" in result["queries"][0]["png"]
-    code, said = run("encode", "two.pdf", "-o", "t.safetensors", "--page", "2", "--long-side", "128")
+    code, said = run("encode", "two.pdf", "-o", "t.safetensors", "--page", "2", "--long-side", "128", "--json")
     assert (code, json.loads(said.splitlines()[-1])["words"]) == (0, 2)
     code, said = run("look", "two.pdf", "the total")
     assert code == 1

@@ -161,14 +161,14 @@ def test_recall_on_photographs_is_what_was_wanted(photographs: Store) -> None:
 
 
 def test_the_command(photographs: Store) -> None:
-    run = CliRunner().invoke(app, ["store", "ann", str(photographs.path), "--recall", "0.9"])
+    run = CliRunner().invoke(app, ["store", "ann", str(photographs.path), "--recall", "0.9", "--json"])
     assert run.exit_code == 0, run.output
-    report = json.loads(run.stdout.splitlines()[-1])
+    report = json.loads(run.stdout)
     assert report["images"] == len(photographs)
     assert report["recall"] >= 0.9
     assert 1 <= report["probes"] <= report["lists"]
-    search = ["search", str(photographs.path), "cake", "-k", "3", "--no-sheet"]
-    said = [CliRunner().invoke(app, [*search, *more]).stdout.splitlines()[-1] for more in ((), ("--exact",))]
+    search = ["search", str(photographs.path), "cake", "-k", "3", "--no-sheet", "--json"]
+    said = [CliRunner().invoke(app, [*search, *more]).stdout for more in ((), ("--exact",))]
     near, exact = ([hit["path"] for hit in json.loads(line)["queries"][0]["hits"]] for line in said)
     assert near == exact
 

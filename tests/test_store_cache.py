@@ -125,9 +125,9 @@ def test_many_threads_lose_nothing(tmp_path: Path) -> None:
 
 
 def run(*arguments: object) -> dict[str, object]:
-    result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    result = CliRunner().invoke(app, [*(str(a) for a in arguments), "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    said: dict[str, object] = json.loads(result.stdout.strip().splitlines()[-1])
+    said: dict[str, object] = json.loads(result.stdout)
     return said
 
 

@@ -25,6 +25,7 @@ from foveate.cli.terminal import (
     PresetOption,
     ReaderName,
     parse_budget_or_all,
+    print_files,
     print_json,
     print_table,
     refuse_files,
@@ -142,60 +143,68 @@ def ask(
     if out is not None:
         make_folder(out)
     records, notes = list[dict[str, Any]](), dict[str, None]()
-    with waiting(f"asking {model}", None):
-        start = time.perf_counter()
-        encoded = vlm.see(seen, page=page, mode="sparse" if mode == "sparse" else "drop", preset=wanted, read=who)
-        see_seconds = time.perf_counter() - start
-        rounds = vlm.chat(encoded) if chat else None
-        for text in question:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                how: dict[str, Any] = {
-                    "budget": None if budget == "all" else budget,
+    try:
+        with waiting(f"asking {model}", None):
+            start = time.perf_counter()
+            encoded = vlm.see(seen, page=page, mode="sparse" if mode == "sparse" else "drop", preset=wanted, read=who)
+            see_seconds = time.perf_counter() - start
+            rounds = vlm.chat(encoded) if chat else None
+            for text in question:
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    how: dict[str, Any] = {
+                        "budget": None if budget == "all" else budget,
+                        "mode": mode,
+                        "method": method,
+                        "floor": floor,
+                        "generation": {"max_new_tokens": max_new_tokens},
+                        **scoring,
+                    }
+                    if rounds is None:
+                        written = None if prompt is None else prompt.replace(QUESTION, text)
+                        answer = vlm.ask(encoded, text, prompt=written, **how)
+                    else:
+                        answer = rounds.ask(text, **how)
+                ours = [note for note in caught if note.category.__module__.startswith("foveate.")]
+                notes |= dict.fromkeys(str(note.message) for note in ours)  # of what was asked, not of libraries
+                options = {
+                    "model": model,
+                    "question": text,
+                    "budget": budget,
                     "mode": mode,
                     "method": method,
                     "floor": floor,
-                    "generation": {"max_new_tokens": max_new_tokens},
-                    **scoring,
+                    "preset": wanted,
                 }
-                if rounds is None:
-                    written = None if prompt is None else prompt.replace(QUESTION, text)
-                    answer = vlm.ask(encoded, text, prompt=written, **how)
-                else:
-                    answer = rounds.ask(text, **how)
-            ours = [note for note in caught if note.category.__module__.startswith("foveate.")]
-            notes |= dict.fromkeys(str(note.message) for note in ours)  # of what was asked, not of libraries
-            options = {
-                "model": model,
-                "question": text,
-                "budget": budget,
-                "mode": mode,
-                "method": method,
-                "floor": floor,
-                "preset": wanted,
-            }
-            identity = {"source": str(image.absolute()), **options, "prompt": prompt, **scoring}
-            if chat:
-                identity["after"] = question[: len(records)]
-            records.append(_record(encoded, answer, identity, out))
-    for note in notes:
-        typer.echo(f"warning: {note}", err=True)
+                identity = {"source": str(image.absolute()), **options, "prompt": prompt, **scoring}
+                if chat:
+                    identity["after"] = question[: len(records)]
+                records.append(_record(encoded, answer, identity, out))
+    finally:
+        if records:  # also the answers before a question that could not be asked
+            for note in notes:
+                typer.echo(f"warning: {note}", err=True)
+            title = (
+                f"{image}  {encoded.tokens[0]} cells, {type(vlm.model).__name__} on {vlm.model.device}, "
+                f"loaded in {load_seconds:.1f} s, seen in {see_seconds:.2f} s"
+            )
+            _show(title, records)
+            print_json(
+                image=str(image), model=model, preset=wanted, encoder=encoder or "nano", mode=mode, method=method,
+                budget=budget, floor=floor, load_seconds=round(load_seconds, 3), cells=encoded.tokens[0],
+                see_seconds=round(see_seconds, 4),
+                words=None if (words := encoded.textures[0].words) is None else len(words),
+                warnings=list(notes), questions=records,
+            )  # fmt: skip
+
+
+def _show(title: str, records: list[dict[str, Any]]) -> None:
     rows = [
-        (r["question"], r["answer"], "{} of {}".format(*r["tokens"]), f"{sum(r['seconds'].values()):.2f} s",
-         *([r["png"]] if out else []))
+        (r["question"], r["answer"], "{} of {}".format(*r["tokens"]), f"{sum(r['seconds'].values()):.2f} s")
         for r in records
-    ]  # fmt: skip
-    title = (
-        f"{image}  {encoded.tokens[0]} cells, {type(vlm.model).__name__} on {vlm.model.device}, "
-        f"loaded in {load_seconds:.1f} s, seen in {see_seconds:.2f} s"
-    )
-    print_table(title, ("question", "answer", "tokens", "time", *(["picture"] if out else [])), rows)
-    print_json(
-        image=str(image), model=model, preset=wanted, encoder=encoder or "nano", mode=mode, method=method,
-        budget=budget, floor=floor, load_seconds=round(load_seconds, 3), cells=encoded.tokens[0],
-        see_seconds=round(see_seconds, 4), words=None if (words := encoded.textures[0].words) is None else len(words),
-        warnings=list(notes), questions=records,
-    )  # fmt: skip
+    ]
+    print_table(title, ("question", "answer", "tokens", "time"), rows)
+    print_files("pictures", [record["png"] for record in records if "png" in record])
 
 
 def _check(questions: list[str], budget: Any, mode: str, method: str, prompt: str | None, new: int) -> None:

@@ -12,6 +12,7 @@ from foveate.cli.terminal import (
     EncoderName,
     EngineName,
     Gpus,
+    Program,
     Workers,
     counting,
     make_engine,
@@ -20,7 +21,7 @@ from foveate.cli.terminal import (
     use_one_thread,
 )
 
-app = typer.Typer(help="A basis that all images of a collection share: fit it, check it.", no_args_is_help=True)
+app = Program(help="A basis that all images of a collection share: fit it, check it.")
 ASKED = 200  # questions of `check` at most, evenly from the bank
 Rank = Annotated[int, typer.Option(help="Numbers a cell.")]
 Pca = Annotated[bool, typer.Option("--pca", help="Plain PCA: keep features, not scores (for comparison).")]

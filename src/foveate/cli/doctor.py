@@ -1,4 +1,5 @@
-"""`foveate doctor`: what is installed, and what is missing; to paste into a report of a problem.
+"""`foveate doctor`: what is installed, and what is missing; to paste into a report of a problem. And which words nano
+knows.
 
 Nothing is imported at the top that could be what is broken.
 """
@@ -8,11 +9,11 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import print_json, print_table
+from foveate.cli.terminal import EncoderName, print_json, print_table
 from foveate.core.version import __version__
 
 BASE = (
@@ -32,16 +33,84 @@ EXTRAS = {
 }
 ENCODERS = ("nano", "nano-fast")  # built in; foveate.encoders.load, which may be what is broken, has the same
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+MOST_NAMES, FAINT = 3, 0.05  # of a word, in the table
 AGAIN = "pip install --force-reinstall foveate"
 
 
-def doctor() -> None:
-    """Say what is installed: versions, extras, encoder files, threads."""
+STRENGTH = 0.2  # of a word: with less, not even a thing that fills the picture is detected (nano's calibration)
+LEGEND = """
+known    nano was taught it.
+near     it was not; what is like it is looked for instead, the weaker, the less alike (1: the same).
+unknown  nothing that nano was taught is like it: its map stays low, and it does not count as detected.
+         An encoder that reads any text: --encoder clip of 'foveate look' (see docs/which_encoder.md)."""
+
+
+def doctor(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORD]...", help="With --words: words, or questions in quotes.")
+    ] = None,
+    ask_words: Annotated[
+        bool, typer.Option("--words", help="Say of each WORD whether nano knows it, and what it looks for instead.")
+    ] = False,
+    encoder: EncoderName = None,
+) -> None:
+    """Say what is installed: versions, extras, encoder files, threads; or which words nano knows."""
+    if words or ask_words:
+        _explain_words(words or [], encoder or "nano")
+        return
     report = examine()
     print_table("foveate doctor", ("what", "state"), [(row["what"], row["state"]) for row in report["rows"]])
     print_json(**report)
     if not report["ok"]:
         raise typer.Exit(1)
+
+
+def _explain_words(texts: list[str], encoder: str) -> None:
+    from foveate.core.errors import OptionError, QueryError
+
+    if not texts:
+        raise QueryError("--words without a word", expected="one or more", fix="foveate doctor --words cat wheel sky")
+    if encoder != "nano":
+        raise OptionError(
+            f"--words with --encoder {encoder}",
+            expected="nano: the one that was taught a list of words",
+            fix="clip, siglip and tips read any text, and nano-fast any English word: try one with 'foveate look'",
+        )
+    found = [word for text in texts for word in explain(text)]
+    print_table("which words nano knows", ("word", "nano", "looks for"), [_explained(word) for word in found])
+    typer.echo(LEGEND)
+    print_json(words=found)
+
+
+def explain(text: str) -> list[dict[str, Any]]:
+    """The things that a text names: {"word", "state": "known", "near" or "unknown", "names": {name: strength}} each."""
+    from foveate.core.errors import QueryError
+    from foveate.encoders.load import load_encoder
+    from foveate.relevance.composition import words_of
+    from foveate.relevance.query import prepare
+
+    encoder: Any = load_encoder("nano")
+    try:
+        phrases = prepare(encoder, text).structure
+    except QueryError as error:
+        return [{"word": text, "state": "unknown", "names": {}, "why": error.received}]
+    found = []
+    for word in dict.fromkeys(word for phrase in phrases for word in words_of(phrase)):
+        names = encoder.space.meaning(word)
+        strong = encoder.space.known(word) >= STRENGTH
+        state = "known" if encoder.knows(word) else "near" if strong else "unknown"
+        found.append({"word": word, "state": state, "names": names})
+    return found
+
+
+def _explained(word: dict[str, Any]) -> tuple[str, str, str]:
+    names = [(name, strength) for name, strength in word["names"].items() if strength >= FAINT][:MOST_NAMES]
+    if word["state"] == "known":
+        like = ", ".join(name for name, _ in names)
+    else:
+        like = ", ".join(f"{name} {strength:.2f}" for name, strength in names)
+        like = word.get("why") or like or "nothing"
+    return word["word"], word["state"], like
 
 
 def examine() -> dict[str, Any]:

@@ -23,6 +23,7 @@ from foveate.cli.terminal import (
     ReaderName,
     ReadFlag,
     format_confidence,
+    print_files,
     print_json,
     print_table,
     refuse_files,
@@ -86,9 +87,7 @@ def demo(out: Out = Path("demo"), budget: Budget = "auto") -> None:
     path, count = out / "demo.png", sum(map(len, asked))
     note = "" if reads else WITHOUT_READER
     write_picture(path, overview(rows, title=f"Two photographs, each encoded once; {count} questions", note=note))
-    typer.echo(f"all of it on one page: {path}")
-    for query in (query for record in records for query in record["queries"]):
-        del query["indices"]  # a wall of numbers; the JSON files have them
+    print_files("all on one page", [str(path)])
     print_json(demo=records, page=str(path))
 
 
@@ -123,16 +122,17 @@ def _look_at(
     said = [_words_found(relevance) for relevance, *_ in results]
     rows = [
         (r["query"], _looked_for(r), *([words] if any(said) else []), format_confidence(r["confidence"], r["detected"]),
-         f"{r['budget']} of {texture.grid.count}", f"{r['score_seconds'] * 1e3:.2f} ms", r["png"])
+         f"{r['budget']} of {texture.grid.count}", f"{r['score_seconds'] * 1e3:.2f} ms")
         for r, words in zip(records, said, strict=True)
     ]  # fmt: skip
-    title = f"{image}  {texture.grid.h} x {texture.grid.w} cells, {texture.encoder.name}, {seconds * 1e3:.0f} ms"
+    title = f"{texture.name}  {texture.grid.h} x {texture.grid.w} cells, {texture.encoder.name}, {seconds * 1e3:.0f} ms"
     if texture.preset is not None:
         title += f", preset {texture.preset}"
     if texture.words is not None:
         title += f", {describe_words(texture.words)}"
     words = ["words found"] if any(said) else []
-    print_table(title, ("query", "looks for", *words, "confidence", "kept", "time", "picture"), rows)
+    print_table(title, ("query", "looks for", *words, "confidence", "kept", "time"), rows)
+    print_files("pictures", [record["png"] for record in records])
     print_hints(hints)
     summary = {
         "image": str(image),

@@ -10,9 +10,11 @@ import errno
 import io
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from foveate.cli.ask import ask
 from foveate.cli.basis import app as basis
@@ -25,32 +27,96 @@ from foveate.cli.look import demo, look
 from foveate.cli.read import read
 from foveate.cli.search import search
 from foveate.cli.store import store
-from foveate.cli.video import EXAMPLE, video
+from foveate.cli.terminal import Program
+from foveate.cli.video import video
 from foveate.cli.zoom import zoom
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
+START, ONE, MODELS, MANY, MEASURING = (
+    "Start here", "One image or clip", "Vision-language models", "Many images", "Measuring",
+)  # fmt: skip
+
+
+class _Sections(TyperGroup):
+    """Lists the commands under headings."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """As of click."""
+        for heading in (START, ONE, MODELS, MANY, MEASURING):
+            with formatter.section(heading):
+                found = [(name, each) for name, each in self.commands.items() if each.rich_help_panel == heading]
+                formatter.write_dl([(name, each.short_help or each.help or "") for name, each in found])
+
+
+app = Program(
+    cls=_Sections,
     pretty_exceptions_enable=False,
-    help="Encode an image once, ask it anything, spend the visual tokens where the question looks.\n\n"
-    "Start with:  foveate demo\n\n"
-    'Then:        foveate look photo.jpg "the red car" "a dog" --budget 273',
+    help="Encode an image once, ask it anything, spend the visual tokens where the question looks.",
+    epilog='\b\nExamples:\n  foveate demo\n  foveate look photo.jpg "the red car" "a dog"\n  foveate COMMAND --help',
 )
-app.command()(demo)
-app.command()(look)
-app.command()(encode)
-app.command()(channels)
-app.command()(read)
-app.command()(zoom)
-app.command()(ask)
-app.command(epilog=EXAMPLE)(video)
-app.command()(index)
-app.command()(search)
-app.command()(doctor)
-app.add_typer(store, name="store")
-app.add_typer(basis, name="basis")
-app.add_typer(evaluate, name="evaluate")
+
+
+def _add(heading: str, function: Callable[..., None], line: str, *examples: str) -> None:
+    """A command under a heading, what it does in a line, and examples below its options."""
+    title = "Example" if len(examples) == 1 else "Examples"
+    epilog = "\n  ".join((f"\b\n{title}:", *examples))
+    app.command(rich_help_panel=heading, short_help=line, epilog=epilog)(function)
+
+
+_add(
+    START, demo, "Questions about two photographs that come with foveate.",
+    "foveate demo --out pictures",
+)  # fmt: skip
+_add(
+    START, look, "Where in an image is it? A heat map for each question.",
+    'foveate look photo.jpg "the red car" "a dog"',
+    'foveate look invoice.pdf "what is the total?" --read',
+    'foveate look photo.jpg "the child\'s hand" --budget 273 --json',
+)  # fmt: skip
+_add(
+    START, doctor, "What is installed and what is missing; which words are known.",
+    "foveate doctor",
+    "foveate doctor --words cat wheel sky",
+)  # fmt: skip
+_add(
+    ONE, zoom, "Find small things in a large image.",
+    'foveate zoom city.tif "a bus" --scene city.scene',
+)  # fmt: skip
+_add(
+    ONE, video, "Follow questions through a clip.",
+    'foveate video clip.mp4 "the dog" "a frisbee" --out clip_kept.mp4',
+)  # fmt: skip
+_add(
+    ONE, read, "Read what is written in an image or a PDF.",
+    "foveate read receipt.jpg --plain",
+)  # fmt: skip
+_add(
+    ONE, channels, "Draw all channels of an image on one sheet.",
+    "foveate channels photo.jpg",
+    "foveate channels --list",
+)  # fmt: skip
+_add(
+    ONE, encode, "Encode an image once and keep it, for other commands.",
+    "foveate encode photo.jpg -o photo.safetensors",
+    'foveate look photo.safetensors "a dog"',
+)  # fmt: skip
+_add(
+    MODELS, ask, "Ask a model, which gets only the tokens that matter.",
+    'foveate ask photo.jpg "what does the sign say?" --model Qwen/Qwen2.5-VL-3B-Instruct',
+    'foveate ask photo.jpg "where is the dog?" "what colour is it?" --chat --model FOLDER',
+)  # fmt: skip
+_add(
+    MANY, index, "Make a folder of images ready for search.",
+    "foveate index photos -o photos.fov",
+)  # fmt: skip
+_add(
+    MANY, search, "Find images by what is in them, or written there.",
+    'foveate search photos.fov "a dog on a beach" -k 12',
+)  # fmt: skip
+app.add_typer(store, name="store", rich_help_panel=MANY, short_help="Look after such a store: verify, compact, merge.")
+app.add_typer(basis, name="basis", rich_help_panel=MANY, short_help="One basis for many images: fit it, check it.")
+app.add_typer(
+    evaluate, name="evaluate", rich_help_panel=MEASURING, short_help="Measure it on your own data, beside baselines."
+)
 
 
 def _print_version(wanted: bool) -> None:

@@ -15,6 +15,7 @@ from foveate.cli.terminal import (
     EncoderName,
     Out,
     format_confidence,
+    print_files,
     print_json,
     print_table,
     refuse_files,
@@ -87,7 +88,7 @@ def search(
         if not rows:
             typer.echo("nothing: no image has that written")
         if record["sheet"]:
-            typer.echo(f"sheet: {record['sheet']}")
+            print_files("sheet", [record["sheet"]])
     print_json(store=str(path), images=len(known), notes=notes, queries=records)
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foveate.cli.terminal import EncoderName, counting, print_json, print_table, waiting
+from foveate.cli.terminal import EncoderName, Program, counting, print_json, print_table, waiting
 
 if TYPE_CHECKING:
     from foveate.store import Store
 
 SHOWN = 10  # damaged images in the table; the JSON has all
 StorePath = Annotated[Path, typer.Argument(help="A store: a folder that 'foveate index' made.")]
-store = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look after a store of indexed images.")
+store = Program(help="Look after a store of indexed images.")
 
 
 def open_store(path: Path, encoder: str | None = None) -> Store:

@@ -1,20 +1,27 @@
-"""What the commands share: options with the same meaning everywhere, tables, the last line, a sign of life.
+"""What the commands share: options with the same meaning everywhere, --json, tables, a sign of life.
 
 Only typer is imported at the top; `foveate --help` stays quick.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
+import io
 import json
 import os
+import re
 import signal
 import sys
+import textwrap
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -22,6 +29,16 @@ if TYPE_CHECKING:
     from foveate.store.engine import Engine
 
 PHOTOS = Path(__file__).parent / "photos"
+WORDS, GAP = 14, 2  # characters a line of a column that is broken into lines, at least; between columns
+
+F = TypeVar("F", bound=Callable[..., None])
+
+# What messages of the library say: `budget=0`, `encode(channels='all')`, `long_side`, "or an object with ...".
+QUOTES = "'\""
+_KEYWORD = re.compile(r"""(?:--)?\b(?P<name>[a-z][a-z_-]*)=(?P<value>'[^']*'|"[^"]*"|[^\s,;:)]+)""")
+_CALL = re.compile(r"(?:\w+\.)*\w+\((?P<inside>(?P<name>[a-z_]+)=[^()]*)\)")
+_NAME = re.compile(r"(?<![\w-])[a-z]+(?:_[a-z]+)+\b")
+_OBJECT = re.compile(r",?(?: or)? an object (?:with|of)\b[^;]*")
 
 EncoderName = Annotated[
     str | None,
@@ -90,6 +107,114 @@ Dtype = Annotated[str, typer.Option(help="auto (the checkpoint's own), float32, 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
+_json_goes_to: ContextVar[IO[str] | None] = ContextVar("json_goes_to", default=None)
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and no tables.")]
+
+
+class Program(typer.Typer):
+    """Commands that take --json: stdout then gets what they hand to `print_json`, and nothing else.
+
+    An error that a function of the library raises speaks of options: `budget=0` is --budget 0 here.
+    """
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(add_completion=False, no_args_is_help=True, rich_markup_mode=None, **how)
+
+    def command(self, *given: Any, **how: Any) -> Callable[[F], F]:
+        """As of typer."""
+        register = super().command(*given, **how)
+
+        def add(function: F) -> F:
+            register(_as_command(function))
+            return function
+
+        return add
+
+
+def _as_command(function: Callable[..., None]) -> Callable[..., None]:
+    from foveate.core.errors import FoveateError
+
+    signature = inspect.signature(function, eval_str=True)
+    named = _options_of(signature)
+
+    @functools.wraps(function)
+    def run(*, as_json: bool, **options: Any) -> None:
+        try:
+            with _warning_in_options(named), _json_alone() if as_json else nullcontext():
+                return function(**options)
+        except FoveateError as error:
+            for part in ("received", "expected", "fix"):
+                setattr(error, part, in_options(getattr(error, part), named))
+            raise
+
+    json_option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), json_option])  # type: ignore[attr-defined]
+    run.__annotations__ = {**function.__annotations__, "as_json": Json}
+    return run
+
+
+@contextmanager
+def _json_alone() -> Iterator[None]:
+    """Nothing reaches stdout but what `print_json` gets."""
+    before = _json_goes_to.set(sys.stdout)
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        _json_goes_to.reset(before)
+
+
+@contextmanager
+def _warning_in_options(named: Mapping[str, str]) -> Iterator[None]:
+    """Warnings of foveate are a line on stderr, without the place in its code; those of others are as usual."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if category.__module__.startswith("foveate."):
+                typer.echo(f"warning: {in_options(str(message), named)}", err=True)
+            else:
+                usual(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield
+
+
+def _options_of(signature: inspect.Signature) -> dict[str, str]:
+    """The options of a command, by their names in Python: {"long_side": "--long-side", "k": "-k"}."""
+    found: dict[str, str] = {}
+    for parameter in signature.parameters.values():
+        for about in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(about, typer.models.OptionInfo):
+                first = (about.default,) if str(about.default).startswith("-") else ()  # as typer has it in Annotated
+                written = (*first, *(about.param_decls or ())) or (f"--{parameter.name.replace('_', '-')}",)
+                names = [each.partition("/")[0] for each in written]  # of --read/--no-read
+                found |= {name.lstrip("-").replace("-", "_"): name for name in names}
+    return found
+
+
+def in_options(text: str, options: Mapping[str, str]) -> str:
+    """A message about keywords, as one about options.
+
+    >>> in_options("budget=0; encode(channels='all')", {"budget": "--budget", "channels": "--channels"})
+    '--budget 0; --channels all'
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name, value = options.get(found["name"].replace("-", "_")), found["value"]
+        if name is None:
+            return found[0]
+        if value in ("True", "False"):
+            return name if value == "True" else name.replace("--", "--no-", 1)
+        return f"{name} {value if ' ' in value else value.strip(QUOTES)}"
+
+    text = _CALL.sub(lambda found: found["inside"] if found["name"] in options else found[0], text)
+    text = _KEYWORD.sub(option, _OBJECT.sub("", text))
+    return _NAME.sub(lambda found: options.get(found[0], found[0]), text)
+
+
 def make_engine(name: str, workers: int | None, gpus: float, address: str | None) -> tuple[int, Engine]:
     """The options of a command as (threads of its own, engine). Raises OptionError, and what an engine lacks."""
     from foveate.core.checks import check_int
@@ -142,22 +267,53 @@ def format_count(number: int, what: str) -> str:
 
 
 def print_table(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    """Print a table on stdout; 160 columns wide where stdout is no terminal."""
+    """Print a table on stdout; 160 columns wide where stdout is no terminal.
+
+    Where it is wider than the terminal, long texts take several lines, and short columns stay whole.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    lines = Table(title=Text(title), title_justify="left", box=None, header_style="bold", pad_edge=False)
-    for name in header:
-        lines.add_column(name, overflow="fold")
+    console, rows = Console(width=None if Console().is_terminal else 160), list(rows)
+    whole = _columns_kept_whole(header, rows, console.width)
+    lines = Table(box=None, header_style="bold", pad_edge=False)
+    for number, name in enumerate(header):
+        lines.add_column(whole.get(number, name), no_wrap=number in whole, overflow="fold")
     for row in rows:
         lines.add_row(*(Text(cell) for cell in row))  # Text, not markup: file names may hold brackets
-    Console(width=None if Console().is_terminal else 160).print(lines)
+    console.print(Text(title))
+    console.print(lines)
+
+
+def _columns_kept_whole(header: tuple[str, ...], rows: list[tuple[str, ...]], width: int) -> dict[int, str]:
+    """Of a table wider than the terminal: the columns that are not broken into lines, and their headings, which are.
+
+    Narrow ones first, as long as WORDS characters are left for each of the others.
+    """
+    cells = [max((len(row[number]) for row in rows), default=0) for number in range(len(header))]
+    if sum(max(cell, len(name)) + GAP for cell, name in zip(cells, header, strict=True)) <= width + GAP:
+        return {}
+    narrow = [max(cell, *map(len, name.split() or [""])) for cell, name in zip(cells, header, strict=True)]
+    whole: dict[int, str] = {}
+    for number in sorted(range(len(header)), key=narrow.__getitem__):
+        taken = sum(narrow[other] + GAP for other in (*whole, number))
+        if taken + (len(header) - len(whole) - 1) * (WORDS + GAP) <= width + GAP:
+            whole[number] = textwrap.fill(header[number], max(narrow[number], 1), break_long_words=False)
+    return whole
+
+
+def print_files(what: str, paths: list[str]) -> None:
+    """Below a table: a line for each file, never broken, to be opened or copied."""
+    for path in paths:
+        typer.echo(f"{what if path is paths[0] else '':{len(what)}}  {path}")
 
 
 def print_json(**values: Any) -> None:
-    """Print the JSON object that ends every command's output."""
-    typer.echo(json.dumps(values))
+    """A command's result for programs, once: a JSON object in a line, where it was called with --json."""
+    out = _json_goes_to.get()
+    if out is not None:
+        print(json.dumps(values), file=out)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from foveate.cli.terminal import (
     ReaderName,
     counting,
     format_count,
+    print_files,
     print_json,
     print_table,
     refuse_files,
@@ -38,8 +39,6 @@ from foveate.cli.terminal import (
 if TYPE_CHECKING:
     from foveate.video.state import Frame
     from foveate.video.streams import Stream
-
-EXAMPLE = 'Example:  foveate video clip.mp4 "the dog" "a frisbee" --budget 128 --out clip_kept.mp4'
 
 
 def video(
@@ -285,4 +284,4 @@ def _print_summary(clip: str, found: dict[str, Any]) -> None:
         kinds += f", {count - found['keyframes']} propagated of {found['propagated_ms']:.1f} ms"
     drawing = "all included" if found["video"] else "no video drawn"
     typer.echo(f"{kinds}; {found['frames_per_second']:.1f} frames a second, {drawing}")
-    typer.echo("files: " + " and ".join(path for path in (found["video"], found["jsonl"]) if path is not None))
+    print_files("files", [path for path in (found["video"], found["jsonl"]) if path is not None])

@@ -13,6 +13,7 @@ from foveate.cli.terminal import (
     EncoderName,
     Out,
     counting,
+    print_files,
     print_json,
     print_table,
     refuse_files,
@@ -65,12 +66,13 @@ def zoom(
         save(scene, folder)
     rows = [
         (r["query"], _answer(r), "y {:.0f}, x {:.0f}".format(*r["peak"]), f"{r['encoded']} of {tiles}",
-         f"{r['seconds']:.1f} s", r["png"])
+         f"{r['seconds']:.1f} s")
         for r in records
     ]  # fmt: skip
     height, width = scene.raster.size
     title = f"{image}  {height} x {width} px, {'surveyed' if known is None else 'read'} in {seconds:.1f} s"
-    print_table(title, ("query", "answer", "where", "encoded, of tiles", "time", "picture"), rows)
+    print_table(title, ("query", "answer", "where", "encoded, of tiles", "time"), rows)
+    print_files("pictures", [record["png"] for record in records])
     print_json(
         image=str(image),
         size=[height, width],

@@ -308,6 +308,6 @@ def _unknown(name: object, known: tuple[str, ...]) -> ChannelError:
     near = near or difflib.get_close_matches(str(name), known, n=3, cutoff=0.6)
     return ChannelError(
         f"no channel named {name!r}",
-        expected=("perhaps " + " or ".join(near) + "; " if near else "") + "the channels are " + ", ".join(known),
-        fix="run 'foveate channels IMAGE' to see all channels, or read docs/channels.md",
+        expected="perhaps " + " or ".join(near) if near else "one of the names in docs/channels.md",
+        fix="check the spelling; 'foveate channels --list' prints all names",
     )

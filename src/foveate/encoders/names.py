@@ -70,6 +70,11 @@ class NameSpace:
         """How much of a text the names cover, in [0, 1]: 1 for words of the table, near 0 for a word nobody taught."""
         return float(np.linalg.norm(self.place(text)[:-1]))
 
+    def meaning(self, text: str) -> dict[str, float]:
+        """The names that a text asks for, the strongest first, each in (0, 1]. Raises QueryError as `place`."""
+        placed = self.place(text)[:-1]
+        return {self.names[k]: round(float(placed[k]), 4) for k in np.argsort(-placed, kind="stable") if placed[k] > 0}
+
     def knows(self, text: str) -> bool:
         """Whether a text as a whole is in the table of words: "license plate" is, "blue plate" is not."""
         said = _read_words(text)

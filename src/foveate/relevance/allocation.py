@@ -273,7 +273,7 @@ def nearest_budget(number: int, grid: Grid, window: tuple[int, int] | None) -> i
 
 def check_budget(budget: int, grid: Grid) -> int:
     """A whole number of a grid's cells. Raises BudgetError."""
-    fix = f'pass an int from 1 to {grid.count}; foveate.allocate takes "auto", too; a larger long_side gives more cells'
+    fix = f'a number from 1 to {grid.count}, or "auto"; a larger long_side gives more cells'
     return check_int("budget", budget, 1, grid.count, fix=fix, error=BudgetError)
 
 

@@ -280,8 +280,8 @@ def _check_held(texture: Texture, what: str, name: str) -> Channel:
     if not texture.has(channel.name):
         raise ChannelError(
             f"{what}={name!r}: this texture does not hold that channel",
-            expected=f"one of {', '.join(texture.built)}",
-            fix=f"texture.with_channel('{name}', plane) adds what you have",
+            expected="a channel that was computed, or added; 'foveate channels FILE' and texture.built show which",
+            fix=f"texture.with_channel('{name}', plane) adds one in Python (docs/steer.md)",
         )
     return channel
 

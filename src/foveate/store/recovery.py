@@ -118,7 +118,7 @@ def differs(path: Path, what: str) -> StoreError:
 def no_store(path: Path) -> StoreNotFoundError:
     return StoreNotFoundError(
         f"no store at '{path}'",
-        expected="a folder that 'foveate index' or Store.add made",
+        expected="a folder that 'foveate index' made",
         fix=f"check the spelling; or make it: foveate index FOLDER -o {path}",
     )
 

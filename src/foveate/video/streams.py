@@ -69,7 +69,9 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         texts = (queries,) if isinstance(queries, str) else tuple(queries)
         if not texts or len(set(texts)) < len(texts):
             raise QueryError(
-                f"the questions {list(texts)!r}", expected="at least one, and none of them twice", fix='ask ["a dog"]'
+                f"the questions {list(texts)!r}",
+                expected="at least one, and none of them twice",
+                fix="ask each question once",
             )
         for text in texts:
             prepare(self._settings.encoder, text)

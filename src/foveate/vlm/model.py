@@ -384,8 +384,8 @@ class VLM(Attached):
             if searched and (not followed or scoring.get("prior_weight") != 1):  # 1: the prior is all that was wanted
                 warn(
                     f"{cause.received}: the image was not searched, tokens are kept by "
-                    f"{'the prior' if followed else 'saliency and an even spread'}. looking_for= says what to search "
-                    "for",
+                    f"{'the prior' if followed else 'saliency and an even spread'}. Name what to look for (in Python "
+                    "also beside the question, by looking_for=)",
                     QuestionWarning,
                 )
             return [

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import Device, Dtype, EncoderName, LongSide, counting, print_json, print_table
+from foveate.cli.terminal import Device, Dtype, EncoderName, LongSide, Program, counting, print_json, print_table
 
 if TYPE_CHECKING:
     from foveate.cli.evaluate.coco import Folder
     from foveate.cli.evaluate.questions import Questions
     from foveate.cli.evaluate.relevance import Pair
 
-evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure how good it is, on your own data.")
+evaluate = Program(help="Measure how good it is, on your own data.")
 CocoData = Annotated[Path, typer.Option("--data", help="Folder with annotations.json (COCO) and its images.")]
 Labelled = Annotated[
     Path,
@@ -245,11 +245,12 @@ def evaluate_vlm(
 
     plan = make_plan(budgets, modes, batch, new, repeats, read)
     pictures = [load_image(source.path) for source in choose_images(data, limit)]
-    time_vlm(load(model, dtype=dtype, device=device), pictures, plan, model=model, data=[str(path) for path in data])
+    report = time_vlm(load(model, dtype=dtype, device=device), pictures, plan)
+    print_json(model=model, data=[str(path) for path in data], **report)
 
 
-def time_vlm(vlm: Any, pictures: list[Any], plan: Any, **known: Any) -> None:
-    """Measure a loaded model, print what was found; `known` begins the JSON."""
+def time_vlm(vlm: Any, pictures: list[Any], plan: Any) -> dict[str, Any]:
+    """Measure a loaded model, print what was found. -> the report."""
     from foveate.cli.evaluate.vlm import measure
 
     with counting("vlm", len(pictures) * plan.repeats) as progress:
@@ -265,7 +266,7 @@ def time_vlm(vlm: Any, pictures: list[Any], plan: Any, **known: Any) -> None:
         f"selection alone, {alone['kept']} of {alone['cells']} cells: {alone['known']['sum']:.2f} ms for a question "
         f"asked before, {alone['new']['sum']:.2f} ms for a new one (the quickest: {alone['new']['least']:.2f} ms)"
     )
-    print_json(**known, **report)
+    return report
 
 
 def print_rows(report: dict[str, Any], columns: Iterable[str], rows: str = "rows", title: str = "") -> None:
