@@ -442,7 +442,7 @@ def test_what_was_read_is_kept_and_asked(run: Run, broccoli: Path) -> None:
 def test_reading_wrongly(run: Run, broccoli: Path, photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fails(run("read", broccoli, "--reader", "nobody"), "--reader nobody")
     fails(run("look", broccoli, "a dog", "--no-read", "--reader", "rapidocr"), "--no-read")
-    fails(run("read", broccoli, "--page", 2), "page=2 of an image")
+    fails(run("read", broccoli, "--page", 2), "--page 2 of an image")
     fails(run("read", photo, "--page", 2), "--page 2 of a texture")
     fails(run("look", photo, "a dog", "--page", 2), "--page 2")
     fails(run("read", "nothing.png"), "nothing.png")

@@ -17,5 +17,6 @@
     results.py   names of results, and their files
 
 Only typer is imported at the top of these files, everything else when a command runs: `foveate --help` takes a tenth
-of a second. Every command prints a table for people and, as the last line of stdout, one JSON object for programs.
+of a second. Every command prints a table for people, or, with --json, one JSON object for programs and nothing else;
+progress, hints, warnings and errors are on stderr.
 """

@@ -94,7 +94,7 @@ def index(
     stats = known.stats()
     if added.bad:
         rows = [(path, why) for path, why in added.bad[:SHOWN]]
-        more = f", {len(added.bad) - SHOWN} more in the last line" if len(added.bad) > SHOWN else ""
+        more = f", {len(added.bad) - SHOWN} more with --json" if len(added.bad) > SHOWN else ""
         what = "files are no images, or cannot be read" if reads else "files are no images that can be read"
         print_table(f"{len(added.bad)} {what}{more}", ("file", "why"), rows)
     rate = added.added / added.seconds if added.seconds else 0.0

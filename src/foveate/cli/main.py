@@ -43,7 +43,11 @@ class _Sections(TyperGroup):
         """As of click."""
         for heading in (START, ONE, MODELS, MANY, MEASURING):
             with formatter.section(heading):
-                found = [(name, each) for name, each in self.commands.items() if each.rich_help_panel == heading]
+                found = [
+                    (name, each)
+                    for name, each in self.commands.items()
+                    if getattr(each, "rich_help_panel", None) == heading
+                ]
                 formatter.write_dl([(name, each.short_help or each.help or "") for name, each in found])
 
 
