@@ -24,7 +24,7 @@ middle = 0, top, photo.width, top + photo.width  # LLaVA's processor cuts it out
 grids = [
     ("cells of foveate", relevance.grid, 273),
     ("tokens of LLaVA 1.5", TokenGrid(24, 24, (top, 0, top + photo.width, photo.width)), 48),
-    ("tokens of Qwen2.5-VL", foveate.Grid(23, 17, photo.height, photo.width), 32),
+    ("tokens of Qwen2.5-VL", (23, 17), 32),
 ]
 sheet = Image.new("RGB", (3 * 500, 690), "white")
 pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(22)

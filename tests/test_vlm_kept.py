@@ -46,7 +46,8 @@ def test_the_grid_of_a_part_of_the_image() -> None:
     assert tokens.map.shape == image.grid.shape
     assert tokens.grid.width < relevance("llava").grid.width
     assert vlm.ask(image, QUESTION, kept=foveate.allocate(tokens, 3), **SHORT).tokens == (3, 16)
-    whole = foveate.Grid(*image.grid.shape, *photo().shape[:2])
+    whole = image.grid.shape
+    assert relevance("llava").on(whole).grid == foveate.Grid(*whole, *photo().shape[:2])
     with pytest.raises(OptionError, match="this model's visual tokens: 4 x 4 over 150 x 15"):
         vlm.prepare(image, QUESTION, kept=foveate.allocate(relevance("llava").on(whole), 3))
 

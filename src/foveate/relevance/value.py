@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.arrays import AsArray
+from foveate.core.checks import check_pair
 from foveate.core.display import Drawable
 from foveate.core.grid import Grid, check_grid, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
@@ -151,17 +152,19 @@ class Relevance(Frozen, Drawable, AsArray):
         """
         return score_boxes(self.map, self.grid, boxes)
 
-    def on(self, grid: Grid | Placed) -> Relevance:
+    def on(self, grid: Grid | Placed | tuple[int, int]) -> Relevance:
         """The same relevance on another grid over the same image: area means where coarser, linear where finer.
 
         Args:
-            grid: cells over the whole image, or a grid of visual tokens over any part of it (`encoded.grid` of an image
-                that a model has seen).
+            grid: cells over the whole image, or (rows, columns) of them; or a grid of visual tokens over any part of it
+                (`encoded.grid` of an image that a model has seen).
 
         Raises OptionError for a grid over an image of another size.
         """
         if not isinstance(grid, Grid) and isinstance(grid, Placed):
             return grid.place(self)
+        if isinstance(grid, tuple):
+            grid = Grid(*check_pair("grid", grid, fix="pass (24, 24), say"), self.grid.height, self.grid.width)
         check_grid(grid, self.grid)
         return replace(
             self,
