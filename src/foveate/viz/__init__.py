@@ -4,6 +4,7 @@
     pages.py       pages of results: a question with its cells, a model's answer, a large image, a search
     values.py      picture_of: how each value shows itself
     planes.py      channel_sheet: all channels of a texture
+    charts.py      curve: quality or time over budgets, from a report
     layers.py      heat, kept cells and frames over a photograph, as arrays
     cartogram.py   how an image is redrawn with area in proportion to tokens
     paper.py       blocks of text and pictures that never cover each other; fonts
@@ -15,6 +16,7 @@ Functions return Pillow images; the commands write them.
 """
 
 from foveate.viz.cartogram import REST, Homunculus, redraw
+from foveate.viz.charts import curve
 from foveate.viz.pages import PICTURES, answer_page, look_page, overview, question_page, search_sheet
 from foveate.viz.pictures import compare, heatmap, homunculus, kept
 from foveate.viz.planes import channel_sheet, describe_range
@@ -27,6 +29,7 @@ __all__ = [
     "answer_page",
     "channel_sheet",
     "compare",
+    "curve",
     "describe_range",
     "heatmap",
     "homunculus",

@@ -62,6 +62,7 @@ OTHER_THING = "another thing in the image"
 FOREIGN_QUESTION, FOREIGN_MAP = "a question from another image", "another image's map"
 ALONE, MASK = "its map alone, nothing spread", "the thing's mask"
 TENTH = 0.1
+BUDGETS = (1.0, 2.0, 5.0, 10.0, 20.0, 35.0, 50.0)  # percent of the cells
 NOTHING = Agreement(*[float("nan")] * len(Agreement._fields))
 Floats = NDArray[np.floating]
 
@@ -72,11 +73,16 @@ class KeptCells(NamedTuple):
     Attributes:
         iou: intersection over union, of as many kept cells as the boxes have.
         recall_10: share of the boxes' cells among a tenth of all cells; precision_10: share of that tenth in the boxes.
+        covered: share of the thing's area in kept cells, at each of BUDGETS.
     """
 
     iou: float
     recall_10: float
     precision_10: float
+    covered: tuple[float, ...]
+
+
+OF_BOXES = KeptCells._fields[:3]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +107,11 @@ class Pair:
         maps = {label: {k: plain(v) for k, v in a._asdict().items()} for label, a in self.found.items()}
         known = {"image": self.image, "thing": self.thing, "share": round(self.share, 5), "size": self.size}
         known |= {"confidence": round(self.confidence, 4), "maps": maps}
-        kept = {label: {k: plain(v) for k, v in some._asdict().items()} for label, some in self.kept.items()}
+        kept = {
+            label: {k: plain(getattr(some, k)) for k in OF_BOXES}
+            | {"covered": [plain(share) for share in some.covered]}
+            for label, some in self.kept.items()
+        }
         return known | {"kept": kept} if kept else known
 
 
@@ -158,11 +168,14 @@ def _keep_cells(
     """What the question, the mask, and maps that know no question keep, beside the cells of boxes [h, w]."""
     many, tenth = int(cells.sum()), max(1, round(TENTH * cells.size))
     even = uniform_map(cells.shape) / cells.size  # in (-1, 0]: it breaks ties
-    maps: dict[str, Floats] = {ALONE: relevance.map, MASK: resize_map(mask, cells.shape) + 1e-3 * even, **blind}
+    thing = resize_map(mask, cells.shape)
+    maps: dict[str, Floats] = {ALONE: relevance.map, MASK: thing + 1e-3 * even, **blind}
+    budgets = [max(1, round(percent / 100 * cells.size)) for percent in BUDGETS]
 
     def compare(keep: Callable[[int], Allocation]) -> KeptCells:
         as_many, few = (overlap(keep(budget).mask, cells) for budget in (many, tenth))
-        return KeptCells(as_many.iou, few.recall, few.precision)
+        covered = [float(thing.ravel()[keep(budget).indices].sum() / thing.sum()) for budget in budgets]
+        return KeptCells(as_many.iou, few.recall, few.precision, tuple(covered))
 
     kept = {label: compare(partial(allocate_map, plane, relevance.grid)) for label, plane in maps.items()}
     return {encoder: compare(partial(allocate, relevance)), **kept}
@@ -226,6 +239,7 @@ def _report(
         "rows": [map_row(label, pairs, label) for label in pairs[0].found],
         "kept": [_kept_row(label, label, pairs) for label in pairs[0].kept],
         "kept_sizes": [_kept_row(f"{size} ({len(some)})", encoder, some) for size, some in by_size.items() if some],
+        "budgets": {"percent": list(BUDGETS), "covered": {label: _covered(label, pairs) for label in pairs[0].kept}},
         "sizes": [map_row(f"{size} ({len(some)})", some, encoder) for size, some in by_size.items() if some],
         "objectness": {"ratio": objectness.record(), "text": str(objectness)},
         "presence": {
@@ -254,9 +268,16 @@ def map_row(title: str, pairs: Sequence[Pair], label: str) -> dict[str, Any]:
 
 def _kept_row(title: str, label: str, pairs: Sequence[Pair]) -> dict[str, Any]:
     images = [pair.number for pair in pairs]
-    columns = {k: mean_estimate([getattr(p.kept[label], k) for p in pairs], images) for k in KeptCells._fields}
+    columns = {k: mean_estimate([getattr(p.kept[label], k) for p in pairs], images) for k in OF_BOXES}
     known = {"cells": [title, *map(str, columns.values())], "map": label}
     return known | {name: estimate.record() for name, estimate in columns.items()}
+
+
+def _covered(label: str, pairs: Sequence[Pair]) -> list[dict[str, float | None]]:
+    """The mean share of a thing that is kept, at each of BUDGETS, and its interval: the curve of `foveate.viz`."""
+    images = [pair.number for pair in pairs]
+    shares = zip(*(pair.kept[label].covered for pair in pairs), strict=True)
+    return [mean_estimate(share, images).record() for share in shares]
 
 
 def ignorant_maps(texture: Texture, shape: tuple[int, int], random: np.random.Generator) -> dict[str, Floats]:

@@ -1,0 +1,206 @@
+"""Curves of a report: how much is kept, or how fast it is, over what is spent, beside honest baselines."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from foveate.core.errors import OptionError
+from foveate.viz import paper
+from foveate.viz.colours import INK, PAPER, QUIET, RULE, Colour
+from foveate.viz.paper import GAP, TEXT, Block
+
+Bytes = NDArray[np.uint8]
+Report = Mapping[str, Any] | str | os.PathLike[str]
+WIDE, TALL, FINER = 1000, 620, 3  # pixels of the area of curves; lines are drawn so many times finer
+SMALL = round(0.75 * TEXT)
+OURS, BOUND, REST = (0, 104, 160), (22, 22, 28), ((200, 90, 0), (150, 60, 130), (120, 122, 130), (0, 130, 100))
+
+
+class Series(NamedTuple):
+    """A curve: its points, and an interval around them where it is known."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    bold: bool = False
+    dashed: bool = False
+
+
+def curve(report: Report) -> Image.Image:
+    """What a report of `foveate evaluate` says about budgets, as curves with their baselines.
+
+    * of `evaluate relevance` on a folder with masks: the share of a thing in the kept cells, over the share of cells;
+      beside it what the thing's own mask would keep, and maps that know no question. And what compression loses.
+    * of `evaluate vlm`: time over visual tokens, as a share of the stock model's.
+
+    Args:
+        report: the report, or the path of its report.json.
+
+    Raises OptionError for a report without any of these, or a file that is none.
+    """
+    known = read_report(report)
+    charts = [draw for draw in (_kept_chart(known), _time_chart(known), _rank_chart(known)) if draw is not None]
+    if not charts:
+        raise OptionError(
+            f"a report with {', '.join(map(str, list(known)[:8])) or 'nothing in it'}",
+            expected="a report with budgets, compression or times in it",
+            fix="pass report.json of 'foveate evaluate relevance' or what 'foveate evaluate vlm --json' prints",
+        )
+    title = str(known.get("title", ""))
+    whole = max(chart.width for chart in charts)
+    return paper.paint(paper.above([paper.text(title, whole, TEXT, QUIET), *charts], 2 * GAP))
+
+
+def read_report(report: Report) -> Mapping[str, Any]:
+    """The report as a dictionary. Raises OptionError."""
+    expected, fix = (
+        "a report: a dictionary, or the path of a report.json",
+        "pass the path that 'foveate evaluate' names",
+    )
+    if isinstance(report, str | os.PathLike):
+        try:
+            report = json.loads(Path(report).read_text("utf-8"))
+        except (OSError, ValueError) as cause:
+            raise OptionError(f"report='{os.fspath(report)!s}' ({cause})", expected=expected, fix=fix) from None
+    if not isinstance(report, Mapping):
+        raise OptionError(f"report of type {type(report).__name__}", expected=expected, fix=fix)
+    return report
+
+
+def _kept_chart(report: Mapping[str, Any]) -> Block | None:
+    budgets = report.get("budgets")
+    if not isinstance(budgets, Mapping) or not budgets.get("covered"):
+        return None
+    ours = next(iter(budgets["covered"]))
+    series = []
+    for name, points in budgets["covered"].items():
+        columns = ([float(point[key] or 0) for point in points] for key in ("mean", "low", "high"))
+        series.append(Series(name, budgets["percent"], *columns, bold=name == ours, dashed="mask" in name))
+    return draw_chart(series, "share of the thing that is kept", "cells kept, percent of all", ends=(0.0, 1.0))
+
+
+def _time_chart(report: Mapping[str, Any]) -> Block | None:
+    rows = [row for row in report.get("rows", ()) if isinstance(row, Mapping) and "way" in row and "tokens" in row]
+    ours = [row for row in rows if row["way"] != "stock" and "whole_of_stock" in row]
+    batches = sorted({row["batch"] for row in ours})
+    series = []
+    for key, name in (("whole_of_stock", "image seen before"), ("fresh_of_stock", "new image")):
+        for batch in batches:
+            some = sorted((row["tokens"], row[key]) for row in ours if row["batch"] == batch and row["way"] != "all")
+            said = f"{name}, {batch} question{'s' * (batch > 1)}"
+            if some:
+                series.append(Series(said, *zip(*some, strict=True), bold=key == "whole_of_stock"))
+    if not series:
+        return None
+    most = max(max(one.y) for one in series)
+    tokens = [x for one in series for x in one.x]
+    stock = Series("the stock model", [min(tokens), max(tokens)], [1.0, 1.0], dashed=True)
+    axis = "time of an answer, of the stock model's"
+    return draw_chart([*series, stock], axis, "visual tokens", ends=(0.0, max(1.0, most) * 1.05))
+
+
+def _rank_chart(report: Mapping[str, Any]) -> Block | None:
+    rows = report.get("compression") or [row for row in report.get("rows", ()) if "rank" in row]
+    if not rows:
+        return None
+    ranks = [row["rank"] for row in rows]
+    ways = [key for key, value in rows[0].items() if isinstance(value, list | tuple) and key != "cells"]
+    names = [way.replace("_", " ") for way in ways]
+    series = [
+        Series(name, ranks, [float(row[way][0]) for row in rows], bold=way == ways[0])
+        for way, name in zip(ways, names, strict=True)
+    ]
+    low = min(min(one.y) for one in series)
+    axis = "likeness of scores (Spearman)"
+    return draw_chart(series, axis, "numbers kept of each cell", ends=(max(0.0, np.floor(10 * low) / 10), 1.0))
+
+
+def draw_chart(series: Sequence[Series], y_name: str, x_name: str, *, ends: tuple[float, float]) -> Block:
+    """Curves over a logarithmic axis, with ticks at the points of the first; their names to the right, best first."""
+    low, high = ends
+    xs = [x for one in series for x in one.x]
+    span = np.log(max(xs) / min(xs)) or 1.0
+
+    def place(x: Sequence[float], y: Sequence[float]) -> NDArray[np.float64]:
+        """Pixels (x, y) of points."""
+        right = np.log(np.asarray(x) / min(xs)) / span
+        up = (np.clip(np.asarray(y, float), low, high) - low) / max(high - low, 1e-9)
+        return np.stack([30 + right * (WIDE - 60), TALL - 1 - up * (TALL - 2)], -1)
+
+    ordered = sorted(series, key=lambda one: -float(np.mean(one.y)))
+    colours = _colours(series)
+    ticks = np.linspace(low, high, 6)
+    area = _draw_area(series, colours, place, ticks)
+    marks, labels = series[0].x, []
+    for x in marks:
+        block = paper.text(f"{x:g}", WIDE, SMALL, QUIET)
+        at = round(float(place([x], [low])[0, 0]))
+        labels.append((at, block))
+    below, end = [], -GAP
+    for at, block in labels:
+        left = at - block.width // 2
+        if left > end:  # no label over another
+            below += [item.moved(left, 0) for item in block.items]
+            end = left + block.width + 4
+    axis = Block(WIDE, labels[0][1].height, tuple(below))
+    numbers = [paper.text(f"{tick:.2g}", 120, SMALL, QUIET) for tick in ticks]
+    room = max(block.width for block in numbers)
+    beside: list[Any] = []
+    for tick, block in zip(ticks, numbers, strict=True):
+        top = round(float(place([xs[0]], [tick])[0, 1])) - block.height // 2
+        beside += [item.moved(room - block.width, max(0, top)) for item in block.items]
+    left_axis = Block(room, TALL + SMALL // 2, tuple(beside))
+    names = []
+    for one in ordered:
+        line = paper.over(paper.space(44, 24), paper.shape("rule", 44, 7 if one.bold else 4, colours[one.name]))
+        names.append(
+            paper.beside([line, paper.text(one.name, 420, SMALL, INK if one.bold else QUIET, 2)], 14, middle=True)
+        )
+    plot = paper.beside([left_axis, paper.picture(area), paper.above([paper.space(0, 1), *names], 12)], 18)
+    foot = paper.beside([paper.space(room, 1), paper.above([axis, paper.text(x_name, WIDE, SMALL, QUIET)], 4)], 18)
+    return paper.above([paper.text(y_name, WIDE, TEXT), plot, foot], 14)
+
+
+def _colours(series: Sequence[Series]) -> dict[str, Colour]:
+    """Ours in blue, bounds in black, the others in turn."""
+    turn = iter(REST * len(series))
+    return {one.name: OURS if one.bold else BOUND if one.dashed else next(turn) for one in series}
+
+
+def _draw_area(
+    series: Sequence[Series], colours: Mapping[str, Colour], place: Any, ticks: NDArray[np.floating]
+) -> Bytes:
+    area = np.full((TALL * FINER, WIDE * FINER, 3), PAPER, np.uint8)
+    for tick in ticks:
+        y = round(float(place([series[0].x[0]], [tick])[0, 1]) * FINER)
+        cv2.line(area, (0, y), (area.shape[1], y), RULE, FINER)
+    for one in series:
+        if one.low and one.bold:
+            edge = np.concatenate([place(one.x, one.high), place(one.x, one.low)[::-1]])
+            shade = area.copy()
+            cv2.fillPoly(shade, [np.rint(edge * FINER).astype(np.int32)], colours[one.name])
+            area = np.asarray(cv2.addWeighted(area, 0.85, shade, 0.15, 0), np.uint8)
+    for one in sorted(series, key=lambda one: one.bold):
+        points = place(one.x, one.y) * FINER
+        thick = (5 if one.bold else 3) * FINER
+        for a, b in itertools.pairwise(points):
+            parts = max(1, int(np.hypot(*(b - a)) / (14 * FINER))) if one.dashed else 1
+            for part in range(parts):
+                start, end = a + (b - a) * part / parts, a + (b - a) * (part + (0.55 if one.dashed else 1)) / parts
+                ends = [tuple(np.rint(p).astype(int).tolist()) for p in (start, end)]
+                cv2.line(area, *ends, colours[one.name], thick, cv2.LINE_AA)
+        for point in [] if one.dashed else points:
+            cv2.circle(area, np.rint(point).astype(int).tolist(), thick, colours[one.name], -1, cv2.LINE_AA)
+    return np.asarray(cv2.resize(area, (WIDE, TALL), interpolation=cv2.INTER_AREA), np.uint8)
