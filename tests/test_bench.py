@@ -176,11 +176,20 @@ def test_the_command_writes_report_pairs_and_pictures(
     monkeypatch.setattr(command, "print_table", show)
     options = ["--data", str(two_images), "--out", str(out), "--long-side", str(SMALL)]
     result = CliRunner().invoke(app, ["evaluate", "relevance", *options, "--json"], catch_exceptions=False)
-    assert names[0] == {"report.json", "pairs.jsonl", "cases.png"}  # whole, whoever stops reading the tables
+    assert names[0] == {
+        "report.json",
+        "pairs.jsonl",
+        "cases.png",
+        "curve.png",
+    }  # whole, whoever stops reading the tables
     last = json.loads(result.stdout)
     assert last == json.loads((out / "report.json").read_text())
     assert [row["rank"] for row in last["compression"]] == [4, 8, 16, 24, 32, 48, 64]
     assert [row["rank"] for row in last["compression_maps"]] == [4, 8, 16, 24, 32, 48, 64]
+    assert len(last["budgets"]["covered"]["nano"]) == len(last["budgets"]["percent"]) == 7
+    kept = {name: [point["mean"] for point in some] for name, some in last["budgets"]["covered"].items()}
+    assert all((np.diff(shares) > -0.02).all() for shares in kept.values())  # more cells, more of the thing
+    assert (np.array(kept["the thing's mask"]) >= np.array(kept["nano"]) - 1e-6).all()
     lines = [json.loads(line) for line in (out / "pairs.jsonl").read_text().splitlines()]
     assert [line["thing"] for line in lines] == ["person", "broccoli", "person"]
     assert lines[0]["maps"]["random"].keys() == lines[0]["maps"]["nano"].keys()

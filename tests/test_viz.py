@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from foveate.core.errors import FoveateError, ImageNotFoundError, OptionError
 from foveate.core.layout import FULL40, channel_named
 from foveate.relevance import Regions
 from foveate.viz import paper
+from foveate.viz.charts import Series, draw_chart
 from foveate.viz.colours import HEAT, QUESTIONS, lightness
 from foveate.viz.layers import FINER, colour_heat, enlarge, lay_boxes, lay_heat, lay_kept, outline, veil
 from foveate.viz.pages import cover
@@ -287,6 +290,51 @@ def test_every_channel_has_its_family_and_your_own_are_drawn_too(texture: Textur
     assert more.height > plain.height + 200
     last = np.asarray(more)[-300:, :300]
     assert (last == colour_heat(np.ones(1))).all(-1).any()  # 0.02 is its highest value
+
+
+# --- curves -----------------------------------------------------------------------------------------------------------
+
+
+def test_curves_of_a_report_with_their_baselines(tmp_path: Path) -> None:
+    point = {"mean": 0.4, "low": 0.3, "high": 0.5}
+    covered = {"nano": [point] * 3, "the thing's mask": [point] * 3, "random": [point] * 3}
+    rows = [{"batch": 1, "way": "stock", "tokens": 576}]
+    rows += [
+        {"batch": 1, "way": f"drop {share} %", "tokens": share, "whole_of_stock": share / 50, "fresh_of_stock": 1.2}
+        for share in (50, 25, 10)
+    ]
+    ranks = [{"rank": rank, "cells": [], "own": [0.9, 0.8], "shared": [-0.3, 0.1]} for rank in (8, 16)]
+    reports: list[dict[str, Any]] = [
+        {"budgets": {"percent": [1, 10, 50], "covered": covered}, "title": LONG},
+        {"rows": rows},
+        {"compression": ranks},
+    ]
+    for report in reports:
+        page = viz.curve(report)
+        assert min(page.size) > 600
+        path = tmp_path / "report.json"
+        path.write_text(json.dumps(report))
+        assert np.array_equal(np.asarray(viz.curve(path)), np.asarray(page))
+    both = viz.curve(reports[0] | reports[2])
+    assert both.height > page.height + 400
+    bad: Any
+    for bad in ({}, {"rows": []}, tmp_path / "no.json", 5):
+        with pytest.raises(OptionError, match="report"):
+            viz.curve(bad)
+
+
+def test_a_chart_has_its_points_where_they_are_and_its_words_beside_it() -> None:
+    series = [Series("ours", [1, 10, 100], [0.0, 0.5, 1.0], bold=True), Series("bound", [1, 100], [1, 1], dashed=True)]
+    chart = draw_chart(series, "share", "cells", ends=(0.0, 1.0))
+    known = list(boxes_of(chart))
+    (area,) = [item for item in chart.items if item.picture is not None]
+    assert not any(overlaps(box, area.box) for kind, box in known if kind != "picture")
+    texts = [box for kind, box in known if kind == "text"]
+    assert not any(overlaps(a, b) for i, a in enumerate(texts) for b in texts[:i])
+    assert area.picture is not None
+    height, width = area.picture.shape[:2]
+    assert np.abs(area.picture[height // 2, width // 2].astype(int) - (0, 104, 160)).max() < 10  # log axis: 10 is half
+    assert [item.text for item in chart.items if item.text][:3] == ["share", "0", "0.2"]
 
 
 def test_extreme_shapes_can_be_drawn() -> None:

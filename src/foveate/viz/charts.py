@@ -17,13 +17,17 @@ from PIL import Image
 from foveate.core.errors import OptionError
 from foveate.viz import paper
 from foveate.viz.colours import INK, PAPER, QUIET, RULE, Colour
-from foveate.viz.paper import GAP, TEXT, Block
+from foveate.viz.paper import GAP, TEXT, Block, Item
 
 Bytes = NDArray[np.uint8]
 Report = Mapping[str, Any] | str | os.PathLike[str]
 WIDE, TALL, FINER = 1000, 620, 3  # pixels of the area of curves; lines are drawn so many times finer
 SMALL = round(0.75 * TEXT)
-OURS, BOUND, REST = (0, 104, 160), (22, 22, 28), ((200, 90, 0), (150, 60, 130), (120, 122, 130), (0, 130, 100))
+OURS, BOUND, REST = (
+    (0, 104, 160),
+    (22, 22, 28),
+    ((200, 90, 0), (150, 60, 130), (0, 130, 100), (120, 122, 130), (196, 150, 0), (70, 70, 160)),
+)
 
 
 class Series(NamedTuple):
@@ -73,7 +77,7 @@ def read_report(report: Report) -> Mapping[str, Any]:
         try:
             report = json.loads(Path(report).read_text("utf-8"))
         except (OSError, ValueError) as cause:
-            raise OptionError(f"report='{os.fspath(report)!s}' ({cause})", expected=expected, fix=fix) from None
+            raise OptionError(f"report='{report}' ({cause})", expected=expected, fix=fix) from None
     if not isinstance(report, Mapping):
         raise OptionError(f"report of type {type(report).__name__}", expected=expected, fix=fix)
     return report
@@ -86,8 +90,8 @@ def _kept_chart(report: Mapping[str, Any]) -> Block | None:
     ours = next(iter(budgets["covered"]))
     series = []
     for name, points in budgets["covered"].items():
-        columns = ([float(point[key] or 0) for point in points] for key in ("mean", "low", "high"))
-        series.append(Series(name, budgets["percent"], *columns, bold=name == ours, dashed="mask" in name))
+        mean, low, high = ([float(point[key] or 0) for point in points] for key in ("mean", "low", "high"))
+        series.append(Series(name, budgets["percent"], mean, low, high, name == ours, "mask" in name))
     return draw_chart(series, "share of the thing that is kept", "cells kept, percent of all", ends=(0.0, 1.0))
 
 
@@ -95,20 +99,21 @@ def _time_chart(report: Mapping[str, Any]) -> Block | None:
     rows = [row for row in report.get("rows", ()) if isinstance(row, Mapping) and "way" in row and "tokens" in row]
     ours = [row for row in rows if row["way"] != "stock" and "whole_of_stock" in row]
     batches = sorted({row["batch"] for row in ours})
-    series = []
+    series = list[Series]()
     for key, name in (("whole_of_stock", "image seen before"), ("fresh_of_stock", "new image")):
         for batch in batches:
             some = sorted((row["tokens"], row[key]) for row in ours if row["batch"] == batch and row["way"] != "all")
             said = f"{name}, {batch} question{'s' * (batch > 1)}"
             if some:
-                series.append(Series(said, *zip(*some, strict=True), bold=key == "whole_of_stock"))
+                tokens, times = zip(*some, strict=True)
+                series.append(Series(said, tokens, times, bold=not series))
     if not series:
         return None
-    most = max(max(one.y) for one in series)
-    tokens = [x for one in series for x in one.x]
-    stock = Series("the stock model", [min(tokens), max(tokens)], [1.0, 1.0], dashed=True)
+    most = max(1.0, *(max(one.y) for one in series))
+    every = [x for one in series for x in one.x]
+    stock = Series("the stock model", [min(every), max(every)], [1.0, 1.0], dashed=True)
     axis = "time of an answer, of the stock model's"
-    return draw_chart([*series, stock], axis, "visual tokens", ends=(0.0, max(1.0, most) * 1.05))
+    return draw_chart([*series, stock], axis, "visual tokens", ends=(0.0, 0.25 * np.ceil(4 * most)))
 
 
 def _rank_chart(report: Mapping[str, Any]) -> Block | None:
@@ -124,7 +129,7 @@ def _rank_chart(report: Mapping[str, Any]) -> Block | None:
     ]
     low = min(min(one.y) for one in series)
     axis = "likeness of scores (Spearman)"
-    return draw_chart(series, axis, "numbers kept of each cell", ends=(max(0.0, np.floor(10 * low) / 10), 1.0))
+    return draw_chart(series, axis, "numbers kept of each cell", ends=(min(0.0, np.floor(5 * low) / 5), 1.0))
 
 
 def draw_chart(series: Sequence[Series], y_name: str, x_name: str, *, ends: tuple[float, float]) -> Block:
@@ -141,7 +146,8 @@ def draw_chart(series: Sequence[Series], y_name: str, x_name: str, *, ends: tupl
 
     ordered = sorted(series, key=lambda one: -float(np.mean(one.y)))
     colours = _colours(series)
-    ticks = np.linspace(low, high, 6)
+    step = 0.2 if 5 * (high - low) % 1 < 1e-6 else 0.25
+    ticks = np.arange(round((high - low) / step) + 1) * step + low
     area = _draw_area(series, colours, place, ticks)
     marks, labels = series[0].x, []
     for x in marks:
@@ -155,20 +161,20 @@ def draw_chart(series: Sequence[Series], y_name: str, x_name: str, *, ends: tupl
             below += [item.moved(left, 0) for item in block.items]
             end = left + block.width + 4
     axis = Block(WIDE, labels[0][1].height, tuple(below))
-    numbers = [paper.text(f"{tick:.2g}", 120, SMALL, QUIET) for tick in ticks]
+    numbers = [paper.text(f"{tick:.3g}", 120, SMALL, QUIET) for tick in ticks]
     room = max(block.width for block in numbers)
-    beside: list[Any] = []
+    half, beside = numbers[0].height // 2, list[Item]()
     for tick, block in zip(ticks, numbers, strict=True):
-        top = round(float(place([xs[0]], [tick])[0, 1])) - block.height // 2
-        beside += [item.moved(room - block.width, max(0, top)) for item in block.items]
-    left_axis = Block(room, TALL + SMALL // 2, tuple(beside))
+        top = round(float(place([xs[0]], [tick])[0, 1]))
+        beside += [item.moved(room - block.width, top) for item in block.items]
+    left_axis = Block(room, TALL + 2 * half, tuple(beside))
     names = []
     for one in ordered:
         line = paper.over(paper.space(44, 24), paper.shape("rule", 44, 7 if one.bold else 4, colours[one.name]))
         names.append(
             paper.beside([line, paper.text(one.name, 420, SMALL, INK if one.bold else QUIET, 2)], 14, middle=True)
         )
-    plot = paper.beside([left_axis, paper.picture(area), paper.above([paper.space(0, 1), *names], 12)], 18)
+    plot = paper.beside([left_axis, paper.grow(paper.picture(area), y=half), paper.above(names, 12)], 18)
     foot = paper.beside([paper.space(room, 1), paper.above([axis, paper.text(x_name, WIDE, SMALL, QUIET)], 4)], 18)
     return paper.above([paper.text(y_name, WIDE, TEXT), plot, foot], 14)
 
@@ -199,8 +205,8 @@ def _draw_area(
             parts = max(1, int(np.hypot(*(b - a)) / (14 * FINER))) if one.dashed else 1
             for part in range(parts):
                 start, end = a + (b - a) * part / parts, a + (b - a) * (part + (0.55 if one.dashed else 1)) / parts
-                ends = [tuple(np.rint(p).astype(int).tolist()) for p in (start, end)]
-                cv2.line(area, *ends, colours[one.name], thick, cv2.LINE_AA)
+                first, last = (np.rint(p).astype(int).tolist() for p in (start, end))
+                cv2.line(area, first, last, colours[one.name], thick, cv2.LINE_AA)
         for point in [] if one.dashed else points:
             cv2.circle(area, np.rint(point).astype(int).tolist(), thick, colours[one.name], -1, cv2.LINE_AA)
     return np.asarray(cv2.resize(area, (WIDE, TALL), interpolation=cv2.INTER_AREA), np.uint8)

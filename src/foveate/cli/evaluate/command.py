@@ -49,7 +49,10 @@ def evaluate_relevance(
     ] = None,
     read: Annotated[bool, typer.Option("--read", help="Read what is written first: seconds an image.")] = False,
     out: Annotated[
-        Path, typer.Option("--out", help="Folder for report.json, pairs.jsonl and cases.png; made if needed.")
+        Path,
+        typer.Option(
+            "--out", help="Folder for report.json, pairs.jsonl, cases.png and curve.png (of names); made if needed."
+        ),
     ] = Path("foveate-bench"),
 ) -> None:
     """Is the heat on the thing? Against masks and baselines, with intervals and pictures (docs/evaluate.md)."""
@@ -81,6 +84,7 @@ def _evaluate_things(
     from foveate.cli.evaluate.relevance import draw_cases, measure
     from foveate.cli.results import write_picture
     from foveate.core.files import make_folder, write_whole
+    from foveate.viz import curve
 
     folder = read_folder(data)
     folder = folder if half is None else folder.half(half)
@@ -98,6 +102,7 @@ def _evaluate_things(
             report["stuff"], asked = measure_open(stuff, encoder, limit, long_side, progress, read=read)
         write_whole(out / "stuff.jsonl", _lines(asked))
     write_whole(out / "report.json", json.dumps(report, indent=1).encode())
+    write_picture(out / "curve.png", curve(report))
     write_picture(out / "cases.png", draw_cases(folder, encoder, pairs, long_side, read=read))
     sizes = f"\n{encoder}, by the thing's share of the image: up to 1 %, up to 10 %, more"
     print_rows(report, ("map", *_metrics()))
