@@ -31,7 +31,7 @@ def draw_hero() -> Image.Image:
     """A photograph, encoded once, and four questions: a thing, a part, a part, a thing that is not there."""
     texture = foveate.encode(CHILD)
     questions = ("broccoli", "the child's hand", "the child's face", "a dog")
-    return viz.compare(texture, {q: foveate.score(texture, q) for q in questions}, columns=5, side=640)
+    return viz.compare(texture, {q: foveate.score(texture, q) for q in questions}, columns=5, side=500)
 
 
 def draw_kept() -> Image.Image:
