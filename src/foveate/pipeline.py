@@ -9,13 +9,11 @@ take about a hundred microseconds together; they can be called from any thread, 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
-from PIL.Image import Image
 
 from foveate.channels.build import ChannelSet, build_planes, select_channels
 from foveate.channels.depth import DepthModel
@@ -23,10 +21,7 @@ from foveate.channels.segments import Provider
 from foveate.channels.text import Detector
 from foveate.core.checks import check_choice, check_int, check_type
 from foveate.core.errors import (
-    BadImagesError,
-    EncoderOutputError,
     FoveateError,
-    ImageArrayError,
     ImageError,
     OptionError,
     QueryError,
@@ -36,10 +31,11 @@ from foveate.core.errors import (
 )
 from foveate.core.grid import Grid
 from foveate.core.image import ImageSource, Picture, load_image
+from foveate.core.several import attempt, complete, is_several
 from foveate.core.threads import MOST_THREADS, map_in_order, usual_threads
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.native import RANK, encode_native
-from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
+from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images
 from foveate.reading.pdf import PdfPage, is_pdf, load_page
 from foveate.reading.protocol import WordReader
 from foveate.reading.readers import ReadBy, choose_reader, read_words
@@ -62,7 +58,6 @@ Looked: TypeAlias = tuple[Opened, DenseFeatures, int | None]  # and the long sid
 Encoded: TypeAlias = tuple[Texture, str]  # and why it has no words
 BATCH = 16  # images that go through an encoder together, if it takes several
 MUCH_LARGER = 4  # times what the encoder sees: a photograph of 12 million pixels is 8 times what nano sees
-MOST_LISTED = 3  # bad images in a message
 
 
 class Encoding(TypedDict, total=False):
@@ -182,15 +177,15 @@ def encode(
         return open_source(source, page, value_range)
 
     given: Any = image  # one, or a list
-    several = _several(given)
+    several = is_several(given)
     threads = usual_threads() if threads is None else check_int("threads", threads, 1, MOST_THREADS)
     if not several:
         done = [finish(look(open_one(given)))]
     elif not hasattr(network, "encode_images") or isinstance(long_side, str):
-        done = _complete(map_in_order(_attempt(lambda source: finish(look(open_one(source)))), given, threads))
+        done = complete(map_in_order(attempt(lambda source: finish(look(open_one(source)))), given, threads))
     else:
-        opened = map_in_order(_attempt(open_one), given, threads)
-        done = _complete(map_in_order(_attempt(finish), _look_together(network, opened, long_side), threads))
+        opened = map_in_order(attempt(open_one), given, threads)
+        done = complete(map_in_order(attempt(finish), _look_together(network, opened, long_side), threads))
     for note in filter(None, (note for _, note in done)):
         warn(note, ReadingWarning)
     textures = [texture for texture, _ in done]
@@ -199,66 +194,12 @@ def encode(
     return textures if several else textures[0]
 
 
-def _several(image: Any) -> bool:
-    """Whether what was given as an image is a list of them. Raises ImageArrayError for what only yields images."""
-    if isinstance(image, str | bytes | bytearray | memoryview | os.PathLike | Image) or hasattr(image, "__array__"):
-        return False
-    if isinstance(image, Iterable) and not isinstance(image, Sequence) and not hasattr(image, "read"):
-        raise ImageArrayError(
-            f"images given as {type(image).__name__}",
-            expected="an image, or a list of images",
-            fix="encode(list(images)) keeps all textures in memory; for thousands take slices of the list, or "
-            "foveate.Store(folder).add(paths), which keeps them on disk",
-        )
-    return isinstance(image, Sequence)
-
-
-def _attempt(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The function, but a bad image is returned instead of raised, and passed on."""
-
-    def tried(item: Any) -> Any:
-        if isinstance(item, ImageError):
-            return item
-        try:
-            return function(item)
-        except ImageError as error:
-            return error
-
-    return tried
-
-
 def _look_together(encoder: Any, opened: Iterator[Opened | ImageError], long_side: int | None) -> Iterator[Any]:
     """Pictures a batch at a time through an encoder that takes several; the bad ones stay in their places."""
     while batch := list(islice(opened, BATCH)):
         good = [each for each in batch if not isinstance(each, ImageError)]
-        dense = list(encoder.encode_images([picture.rgb for picture, _ in good], long_side=long_side)) if good else []
-        if len(dense) != len(good):
-            raise EncoderOutputError(
-                f"encoder '{encoder.name}' returned {len(dense)} features for {len(good)} images",
-                expected="one for each",
-                fix="mend its encode_images, or leave that method out",
-            )
-        looked = zip(good, dense, strict=True)
-        yield from (each if isinstance(each, ImageError) else (*next(looked), long_side) for each in batch)
-
-
-def _complete(results: Iterable[Encoded | ImageError]) -> list[Encoded]:
-    """The results of several images. Raises BadImagesError where one is bad, with the textures of the others."""
-    found = list(results)
-    bad = {place: each for place, each in enumerate(found) if isinstance(each, ImageError)}
-    good = [each for each in found if not isinstance(each, ImageError)]
-    if not bad:
-        return good
-    listed = "; ".join(f"images[{place}]: {error.received}" for place, error in islice(bad.items(), MOST_LISTED))
-    first = next(iter(bad.values()))
-    rest = f"; the other {len(good)} were encoded and are in the error's `textures`, with None for a bad one"
-    raise BadImagesError(
-        f"{len(bad)} of {len(found)} images: {listed}" + ("; ..." if len(bad) > MOST_LISTED else ""),
-        expected=first.expected,
-        fix=first.fix + (rest if good else ""),
-        textures=[None if isinstance(each, ImageError) else each[0] for each in found],
-        errors=bad,
-    ) from first
+        dense = iter(encode_images(encoder, [picture.rgb for picture, _ in good], long_side))
+        yield from (each if isinstance(each, ImageError) else (each, next(dense), long_side) for each in batch)
 
 
 def _is_much_larger(grid: Grid, encoder: Any) -> bool:

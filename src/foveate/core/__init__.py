@@ -6,5 +6,6 @@
 * `image`: any source of an image -> upright RGB uint8.
 * `files`: files written whole or not at all, and never in the place of a file of another kind.
 * `readonly`: immutable values.
+* `threads`, `several`: a function on many items in threads; several images in the place of one.
 * `display`, `arrays`: values that show themselves, and that are arrays to NumPy and torch.
 """

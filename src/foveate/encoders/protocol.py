@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +110,18 @@ def encode_texts(encoder: Encoder, texts: Sequence[str]) -> Floats:
         f"encoder '{encoder.name}' returned {problem}",
         expected=f"an array of finite unit vectors {list(shape)}",
         fix="return one unit vector of the encoder's width for each text",
+    )
+
+
+def encode_images(encoder: Any, images: Sequence[NDArray[np.uint8]], long_side: int | None) -> list[DenseFeatures]:
+    """`encoder.encode_images`, of an encoder that has it: one for each image. Raises EncoderOutputError."""
+    found = list(encoder.encode_images(images, long_side=long_side)) if images else []
+    if len(found) == len(images):
+        return found
+    raise EncoderOutputError(
+        f"encoder '{encoder.name}' returned {len(found)} features for {len(images)} images",
+        expected="one for each",
+        fix="mend its encode_images, or leave that method out",
     )
 
 
