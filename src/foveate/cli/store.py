@@ -32,7 +32,7 @@ def open_store(path: Path, encoder: str | None = None) -> Store:
     return known
 
 
-@store.command()
+@store.command(epilog="Example:  foveate store verify photos.fov")
 def verify(
     path: StorePath,
     repair: Annotated[bool, typer.Option("--repair", help="Put damaged shards aside, keep what is whole.")] = False,
@@ -62,7 +62,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@store.command()
+@store.command(epilog="Example:  foveate store compact photos.fov")
 def compact(path: StorePath) -> None:
     """Join small shards, and drop the bytes of removed images."""
     known = open_store(path)
@@ -73,7 +73,7 @@ def compact(path: StorePath) -> None:
     print_json(freed=freed, **stats)
 
 
-@store.command()
+@store.command(epilog="Example:  foveate store ann photos.fov --recall 0.98")
 def ann(
     path: StorePath,
     recall: Annotated[
@@ -102,7 +102,7 @@ def ann(
     )  # fmt: skip
 
 
-@store.command()
+@store.command(epilog="Example:  foveate store stats photos.fov")
 def stats(path: StorePath) -> None:
     """Images, bytes, encoder and basis of a store."""
     known = open_store(path).stats()
@@ -110,7 +110,7 @@ def stats(path: StorePath) -> None:
     print_json(**known)
 
 
-@store.command()
+@store.command(epilog="Example:  foveate store merge photos.fov part-0.fov part-1.fov")
 def merge(
     path: Annotated[Path, typer.Argument(help="The store that takes; made if needed.")],
     parts: Annotated[list[Path], typer.Argument(help="Stores to take from; they stay as they are.")],

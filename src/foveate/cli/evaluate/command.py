@@ -37,7 +37,7 @@ New = Annotated[int, typer.Option(help="Tokens of an answer, exactly.")]
 Repeats = Annotated[int, typer.Option(help="Measurements of each number.")]
 
 
-@evaluate.command("relevance")
+@evaluate.command("relevance", epilog="Example:  foveate evaluate relevance --data FOLDER")
 def evaluate_relevance(
     data: Labelled,
     encoder: EncoderName = None,
@@ -184,7 +184,7 @@ def _metrics() -> tuple[str, ...]:
     return tuple(field.replace("_", " at ") + (" %" if "_" in field else "") for field in Agreement._fields)
 
 
-@evaluate.command("compression")
+@evaluate.command("compression", epilog="Example:  foveate evaluate compression --data FOLDER")
 def evaluate_compression(
     data: Labelled,
     encoder: EncoderName = None,
@@ -201,7 +201,7 @@ def evaluate_compression(
     print_json(**report)
 
 
-@evaluate.command("search")
+@evaluate.command("search", epilog="Example:  foveate evaluate search --data photos")
 def evaluate_search(
     data: Images,
     queries: Annotated[
@@ -228,7 +228,7 @@ def evaluate_search(
     print_json(**report)
 
 
-@evaluate.command("vlm")
+@evaluate.command("vlm", epilog="Example:  foveate evaluate vlm --data photo.jpg --model FOLDER")
 def evaluate_vlm(
     data: Images,
     model: Annotated[str, typer.Option(help="A vision-language model: a folder, or a name on the Hub.")],
