@@ -73,6 +73,11 @@ def test_a_bad_path_changes_nothing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_picture_that_a_format_cannot_hold() -> None:
+    with pytest.raises(OutputError, match=r"20000 x 2 pixels cannot be written as WEBP[^$]*pass 'a/b.png'"):
+        display.encode_picture(Image.new("RGB", (20_000, 2)), Path("a/b.webp"))
+
+
 def test_a_path_of_another_type(values: dict[str, Drawable]) -> None:
     with pytest.raises(OptionError, match="of type int"):
         values["one"].save_image(3)  # type: ignore[arg-type]

@@ -109,10 +109,18 @@ def check_picture_path(path: str | os.PathLike[str]) -> Path:
 
 
 def encode_picture(picture: Image.Image, path: Path) -> bytes:
-    """The bytes of a picture in the format that the end of a path names."""
+    """The bytes of a picture in the format that the end of a path names. Raises OutputError."""
     kind, options = FORMATS[path.suffix.lower()]
     content = io.BytesIO()
-    picture.convert("RGB").save(content, kind, **options)
+    try:
+        picture.convert("RGB").save(content, kind, **options)
+    except (OSError, ValueError) as cause:  # WebP ends at 16,383 pixels, JPEG at 65,535; Pillow may lack one of them
+        width, height = picture.size
+        raise OutputError(
+            f"a picture of {width} x {height} pixels cannot be written as {kind} ({cause})",
+            expected="a format that can hold it",
+            fix=f"pass '{path.with_suffix('.png')}'",
+        ) from cause
     return content.getvalue()
 
 
