@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -80,10 +81,13 @@ def test_importing_does_nothing(statement: str, absent: tuple[str, ...]) -> None
 
 def test_the_main_job_needs_no_torch(tmp_path: Path) -> None:
     blocked = "import sys; sys.modules.update(torch=None, transformers=None); import foveate.cli.main as m; m.main()"
-    run = subprocess.run([sys.executable, "-c", blocked, "demo", "--out", tmp_path], capture_output=True, text=True)
+    look = ["look", SOURCE / "cli" / "photos" / "yellow_bus.jpg", "a bus", "--long-side", "256", "--out", tmp_path]
+    run = subprocess.run([sys.executable, "-c", blocked, *map(str, look)], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+    assert list(tmp_path.glob("*.png"))
 
 
+@cache
 def modules() -> list[tuple[str, ast.Module]]:
     return [
         (str(path.relative_to(SOURCE).with_suffix("")), ast.parse(path.read_text("utf-8")))
