@@ -113,6 +113,7 @@ def change(path: Path, statement: str, *values: object) -> None:
         connection.execute(statement, values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("table", "column"), columns())
 def test_a_field_of_the_index(table: str, column: str, folder: Path, right: dict[str, bytes], path: Path) -> None:
     for value in NAMES if column in ("file", "key", "image", "path", "name") else NUMBERS:

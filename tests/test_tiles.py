@@ -106,6 +106,7 @@ def test_a_small_thing_is_found_by_looking_closer(files: dict[str, Path]) -> Non
     assert hits.mean() > 0.3
 
 
+@pytest.mark.slow
 def test_a_question_goes_on_where_it_stopped(picture: np.ndarray) -> None:
     scene = tiles.survey(picture[:450, :1100], tile=256)
     first = tiles.look(scene, "a giraffe", share=0.2)
@@ -133,6 +134,7 @@ def test_surer_means_closer(picture: np.ndarray) -> None:
     assert surer.detected == (surer.relevance.confidence >= 0.99)
 
 
+@pytest.mark.slow
 def test_one_look_that_peaks_by_chance_is_not_enough(picture: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     """A map that is high in one part alone: whoever looks again sees nothing there."""
     scene = tiles.survey(picture[:600, :1500])
@@ -158,6 +160,7 @@ def test_one_look_that_peaks_by_chance_is_not_enough(picture: np.ndarray, monkey
     assert look.relevance.confidence <= 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(1100, 1300), (300, 2600)])
 def test_an_image_of_one_part_is_seen_at_the_side_of_a_tile(picture: np.ndarray, size: tuple[int, int]) -> None:
     """Its overview was shrunk to 1024 pixels: a tile or window that is as large as the image shows more."""
@@ -276,6 +279,7 @@ print(int(status["VmHWM"].split()[0]) / 1024, look.encoded, *look.peak)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from /proc")
 def test_a_tiled_tiff_never_fills_the_memory(tmp_path: Path) -> None:
     """12,000 x 9,000 pixels are 324 MB as an array; the promise is 1.5 GB, tiles need far less."""
