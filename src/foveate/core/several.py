@@ -35,20 +35,6 @@ def is_several(image: Any) -> bool:
     return isinstance(image, Sequence)
 
 
-def _attempt(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The function, but a bad image is returned instead of raised, and passed on."""
-
-    def tried(item: Any) -> Any:
-        if isinstance(item, ImageError):
-            return item
-        try:
-            return function(item)
-        except ImageError as error:
-            return error
-
-    return tried
-
-
 def attempt(function: Callable[[A], B]) -> Callable[[A | ImageError], B | ImageError]:
     """The function, but a bad image is returned instead of raised, and one that was bad before is passed on."""
 
