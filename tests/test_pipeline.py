@@ -408,4 +408,4 @@ def test_steps_out_of_order_say_what_comes_first(texture: Texture) -> None:
     with pytest.raises(OptionError, match="allocate"):
         foveate.allocate(wrong, 5)
     with pytest.raises(OptionError, match="grid"):
-        foveate.score(texture, "a dog").on((24, 24))
+        foveate.score(texture, "a dog").on((24, 0))
