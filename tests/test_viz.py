@@ -21,9 +21,10 @@ from foveate.viz.charts import Series, draw_chart
 from foveate.viz.colours import HEAT, QUESTIONS, lightness
 from foveate.viz.layers import FINER, colour_heat, enlarge, lay_boxes, lay_heat, lay_kept, outline, veil
 from foveate.viz.pages import cover
-from foveate.viz.pictures import Tile, arrange, colour_bar, head, legend
+from foveate.viz.pictures import Tile, arrange, colour_bar, confidence_shown, head, heatmap, legend, looked_for
 from foveate.viz.planes import CONSTANT, FAMILIES, OWN, colour_plane, describe_range, family_of
 from foveate.vlm.families.token_layout import TokenGrid
+from tests.conftest import PHOTOS
 
 LONG = "what does the very long question about the child's hand and the broccoli that it holds ask for? " * 3
 
@@ -362,3 +363,15 @@ def test_what_is_drawn_bright_lies_in_the_kept_cells() -> None:
     assert not seen[:, 40:].any()
     padded = TokenGrid(4, 4, (-10.0, 0.0, 40.0, 50.0))  # one that pads to a square
     assert cover(padded, np.arange(4), y, x).sum() == 50 * 2  # its first row of cells: -10 .. 2.5
+
+
+def test_what_a_channel_found_is_lit_though_no_thing_was_detected() -> None:
+    texture = foveate.encode(PHOTOS / "yellow_bus.jpg", preset="static")
+    writing, giraffe = foveate.score(texture, "the writing on the bus"), foveate.score(texture, "a giraffe")
+    assert not writing.detected
+    assert writing.trust == 1
+    assert looked_for(writing)[-1] == "found by text, not as a thing"
+    assert confidence_shown(writing) is None
+    assert confidence_shown(giraffe) == giraffe.confidence < 0.5
+    lit, pale = (np.asarray(heatmap(texture, one, labels=False)).mean() for one in (writing, giraffe))
+    assert lit < 0.7 * pale

@@ -42,10 +42,10 @@ Pictures = Annotated[
         "as many as the budget); again for both.",
     ),
 ]
-WITHOUT_READER = "Nothing here can read: with pip install 'foveate[text]' the last question finds the words themselves."
+WITHOUT_READER = "Writing is found, and not read: with the extra [text] the last question finds the words themselves."
 DEMO = (
     ("child_with_broccoli.jpg", ("broccoli", "the child's hand", "the child's face", "a dog")),
-    ("yellow_bus.jpg", ("the bus", "the windows of the bus", "the sky", "what does the bus say?")),
+    ("yellow_bus.jpg", ("the bus", "the windows of the bus", "the sky", "the writing on the bus")),
 )
 
 
@@ -81,7 +81,7 @@ def demo(out: Out = Path("demo"), budget: Budget = "auto") -> None:
     from foveate.viz import overview
 
     reads = find_spec("rapidocr") is not None
-    looked = [_look_at(PHOTOS / name, queries, budget, out, read=reads) for name, queries in DEMO]
+    looked = [_look_at(PHOTOS / name, queries, budget, out, read=reads, preset="static") for name, queries in DEMO]
     records, asked = [record for record, _ in looked], [relevances for _, relevances in looked]
     rows = [(texture, some) for some in asked if (texture := some[0].texture) is not None]
     path, count = out / "demo.png", sum(map(len, asked))

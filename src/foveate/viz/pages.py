@@ -24,10 +24,12 @@ from foveate.viz.pictures import (
     Tile,
     arrange,
     colour_bar,
+    confidence_shown,
     describe_kept,
     found_tile,
     homunculus_tile,
     in_quotes,
+    is_followed,
     legend,
     looked_for,
     region_legend,
@@ -174,13 +176,13 @@ def look_page(found: Look) -> Image.Image:
     side = min(scene.side, height, width)
     top, left = (int(np.clip(p - side / 2, 0, n - side)) for p, n in ((y, height), (x, width)))
     rgb = scale_to(scene.overview.pixel, PANEL)
-    whole = lay_heat(rgb, relevance.map, found=found.detected)
+    whole = lay_heat(rgb, relevance.map, found=is_followed(relevance))
     if found.boxes:
         whole = lay_boxes(whole, np.array(found.boxes, np.float64) * ratio, [LOOKED])
     whole = lay_boxes(whole, np.array([[top, left, top + side, left + side]], np.float64) * ratio, [PART])
     part = Image.fromarray(scene.raster.region(top, left, top + side, left + side)).resize((PANEL, PANEL))
     tiles = [
-        Tile(whole, in_quotes(relevance.query), looked_for(relevance), relevance.confidence),
+        Tile(whole, in_quotes(relevance.query), looked_for(relevance), confidence_shown(relevance)),
         Tile(
             np.asarray(part),
             "the most relevant part" if not found.detected else "where it is",

@@ -62,11 +62,9 @@ def heatmap(image: Texture | ImageSource, relevance: Map, *, side: int = SIDE, l
     """
     rgb = photograph(image, side)
     plane, known = plane_of(relevance)
-    drawn = lay_heat(rgb, plane, found=known is None or known.detected)
     if not labels:
-        return Image.fromarray(drawn)
-    title, notes = (known.query, looked_for(known)) if known is not None else ("", ())
-    tile = Tile(drawn, in_quotes(title), notes, None if known is None else known.confidence)
+        return Image.fromarray(lay_heat(rgb, plane, found=is_followed(known)))
+    tile = found_tile(rgb, "" if known is None else known.query, relevance)
     return paper.paint(arrange([tile], 1, foot=[colour_bar()]))
 
 
@@ -281,12 +279,18 @@ def found_tile(rgb: Bytes, name: str, relevance: Map, notes: tuple[str, ...] | N
     """A question's heat over a photograph of the size of the tile."""
     plane, known = plane_of(relevance)
     said = looked_for(known) if notes is None and known is not None else notes or ()
-    return Tile(
-        lay_heat(rgb, plane, found=known is None or known.detected),
-        in_quotes(name),
-        said,
-        None if known is None else known.confidence,
-    )
+    heat = lay_heat(rgb, plane, found=is_followed(known))
+    return Tile(heat, in_quotes(name), said, None if known is None else confidence_shown(known))
+
+
+def is_followed(relevance: Relevance | None) -> bool:
+    """Whether the map is drawn as found: the thing was detected, or a channel or a prior led the map so far."""
+    return relevance is None or relevance.trust >= 1
+
+
+def confidence_shown(relevance: Relevance) -> float | None:
+    """The confidence for the badge; None where no thing was detected and something else led the map."""
+    return relevance.confidence if relevance.detected or not is_followed(relevance) else None
 
 
 def looked_for(relevance: Relevance) -> tuple[str, ...]:
@@ -294,6 +298,9 @@ def looked_for(relevance: Relevance) -> tuple[str, ...]:
     phrases = " + ".join(relevance.parts) + "".join(f", not {phrase}" for phrase in relevance.ignored)
     bare = " ".join(word for word in relevance.query.lower().split() if word not in ("a", "an", "the"))
     notes = () if phrases.lower() == bare else (f"looks for: {phrases}",)
+    if confidence_shown(relevance) is None:
+        planes = [name for name in (*relevance.weights, "prior", "reading") if name in relevance.reasons]
+        notes = (*notes, "found by " + ", ".join(planes or ["other planes"]) + ", not as a thing")
     best = [word for word in relevance.words if word.score >= CLOSE * relevance.words[0].score]
     lines = sorted(best, key=lambda word: (round(word.box[0] / max(1.0, word.box[2] - word.box[0])), word.box[1]))
     said = " ".join(word.text for word in lines[:MOST_WORDS]) + " …" * (len(lines) > MOST_WORDS)
