@@ -375,3 +375,21 @@ def test_what_a_channel_found_is_lit_though_no_thing_was_detected() -> None:
     assert confidence_shown(giraffe) == giraffe.confidence < 0.5
     lit, pale = (np.asarray(heatmap(texture, one, labels=False)).mean() for one in (writing, giraffe))
     assert lit < 0.7 * pale
+
+
+def test_boxes_are_framed_over_heat_of_a_relevance_and_of_a_map() -> None:
+    texture = foveate.encode(PHOTOS / "yellow_bus.jpg")
+    bus = foveate.score(texture, "the bus")
+    boxes, plain = bus.boxes(), bus.picture(labels=False)
+    framed = bus.picture(labels=False, boxes=boxes)
+    of_map = heatmap(PHOTOS / "yellow_bus.jpg", bus.map, boxes=boxes, labels=False)
+    changed = np.argwhere((np.asarray(framed) != np.asarray(plain)).any(-1))
+    scale = max(plain.size) / max(texture.pixel.shape[:2])
+    assert np.abs(np.r_[changed.min(0), changed.max(0)] - boxes[0] * scale).max() < 8
+    assert np.array_equal(np.asarray(framed), np.asarray(of_map))
+
+
+def test_a_picture_of_no_questions_is_refused() -> None:
+    relevances = foveate.score(foveate.encode(PHOTOS / "yellow_bus.jpg"), ["a bus"])
+    with pytest.raises(OptionError, match="no questions"):
+        relevances[:0].picture()

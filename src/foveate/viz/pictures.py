@@ -49,22 +49,32 @@ NARROWEST, PAGE = 360, 720  # pixels of a column, of a page: room for words
 GREY = 150  # that it is drawn over, as heat is transparent
 
 
-def heatmap(image: Texture | ImageSource, relevance: Map, *, side: int = SIDE, labels: bool = True) -> Image.Image:
+def heatmap(
+    image: Texture | ImageSource,
+    relevance: Map,
+    *,
+    boxes: ArrayLike | None = None,
+    side: int = SIDE,
+    labels: bool = True,
+) -> Image.Image:
     """Where a question looks: the photograph with heat, and the contour from where a thing counts as detected.
 
     Args:
         image: a texture, or anything that `load_image` takes: a path, a PIL image, an array.
         relevance: a Relevance, or a map [h, w] in [0, 1] over the image.
+        boxes: frames to draw, [n, 4], (y0, x0, y1, x1) in pixels of the image: `relevance.boxes()`, say.
         side: long side of the photograph in pixels, 64 to 8,192.
         labels: the question, its confidence and the colour bar around it; False for the photograph alone.
 
-    Raises OptionError for no such map, and what `load_image` raises.
+    Raises OptionError for no such map or boxes, and what `load_image` raises.
     """
     rgb = photograph(image, side)
-    plane, known = plane_of(relevance)
-    if not labels:
-        return Image.fromarray(lay_heat(rgb, plane, found=is_followed(known)))
+    known = plane_of(relevance)[1]
     tile = found_tile(rgb, "" if known is None else known.query, relevance)
+    if boxes is not None:
+        tile = tile._replace(picture=lay_frames(tile.picture, boxes, known or image))
+    if not labels:
+        return Image.fromarray(tile.picture)
     return paper.paint(arrange([tile], 1, foot=[colour_bar()]))
 
 
@@ -90,8 +100,7 @@ def kept(
     rgb = photograph(image, side)
     drawn = lay_kept(rgb, allocation) if isinstance(allocation, Allocation) else lay_regions(rgb, allocation)
     if boxes is not None:
-        frames = check_array("boxes", boxes, (None, 4), fix="pass rows (y0, x0, y1, x1) in pixels")
-        drawn = lay_boxes(drawn, frames * (max(rgb.shape[:2]) / max(allocation.grid.height, allocation.grid.width)))
+        drawn = lay_frames(drawn, boxes, allocation)
     if not labels:
         return Image.fromarray(drawn)
     tile = Tile(drawn, describe_kept(allocation))
@@ -273,6 +282,16 @@ def homunculus_tile(rgb: Bytes, found: Allocation | Regions, rest: float = REST)
     redrawn = redraw(found, rest)
     cells = float((redrawn.tokens > 0).mean())
     return Tile(redrawn.draw(rgb), f"area by tokens: {cells:.0%} of the image is {redrawn.kept_area:.0%}")
+
+
+def lay_frames(drawn: Bytes, boxes: ArrayLike, of: Relevance | Allocation | Regions | Texture | ImageSource) -> Bytes:
+    """Frames around boxes [n, 4], in pixels of the image that they are `of`, over that image as it is drawn."""
+    frames = check_array("boxes", boxes, (None, 4), fix="pass rows (y0, x0, y1, x1) in pixels")
+    if isinstance(of, Relevance | Allocation | Regions | Texture):
+        size = of.grid.height, of.grid.width
+    else:
+        size = load_image(of).size
+    return lay_boxes(drawn, frames * (max(drawn.shape[:2]) / max(size)))
 
 
 def found_tile(rgb: Bytes, name: str, relevance: Map, notes: tuple[str, ...] | None = None) -> Tile:

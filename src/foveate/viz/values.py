@@ -49,17 +49,21 @@ def picture_of(value: object, **how: Any) -> Image.Image:
 
 
 @picture_of.register
-def _(value: Texture) -> Image.Image:
+def _picture_texture(value: Texture) -> Image.Image:
     return channel_sheet(value)
 
 
 @picture_of.register
-def _(value: Relevance, **how: Any) -> Image.Image:
+def _picture_relevance(value: Relevance, **how: Any) -> Image.Image:
     return heatmap(_photograph(value.texture, value.grid), value, **how)
 
 
 @picture_of.register
-def _(value: Relevances) -> Image.Image:
+def _picture_relevances(value: Relevances) -> Image.Image:
+    if not value:
+        raise OptionError(
+            "a picture of no questions", expected="at least one", fix="show all of them: relevances.show()"
+        )
     rgb = {id(one.texture): _photograph(one.texture, one.grid) for one in value}
     small = {key: scale_to(pixels, PANEL) for key, pixels in rgb.items()}
     tiles = [found_tile(small[id(one.texture)], one.query, one) for one in value]
@@ -67,7 +71,7 @@ def _(value: Relevances) -> Image.Image:
 
 
 @picture_of.register
-def _(value: Allocation, **how: Any) -> Image.Image:
+def _picture_allocation(value: Allocation, **how: Any) -> Image.Image:
     return kept(_photograph(value.texture, value.grid), value, **how)
 
 
