@@ -155,10 +155,12 @@ def test_the_relevance_report_has_the_baselines_beside_the_encoder(two_images: P
     kept = {row["map"]: row for row in report["kept"]}
     assert list(kept) == ["nano", relevance.ALONE, relevance.MASK, "saliency", "centre", "uniform", "random"]
     assert kept[relevance.MASK]["iou"]["mean"] > kept["random"]["iou"]["mean"]
-    assert tuple(pairs[2].kept["nano"]) == pytest.approx((1, 0.1, 1), abs=0.01)  # the box is everything
+    *whole, covered = pairs[2].kept["nano"]
+    assert whole == pytest.approx([1, 0.1, 1], abs=0.01)  # the box is everything
+    assert covered == pytest.approx([percent / 100 for percent in relevance.BUDGETS], abs=0.01)
     (broccoli,) = (pair for pair in pairs if pair.thing == "broccoli")
     assert broccoli.kept[relevance.MASK].iou == 1  # its polygon is a rectangle
-    assert broccoli.record()["kept"]["nano"].keys() == {"iou", "recall_10", "precision_10"}
+    assert broccoli.record()["kept"]["nano"].keys() == {"iou", "recall_10", "precision_10", "covered"}
     sizes = [replace(pairs[0], share=share).size for share in (0.01, 0.011, 0.1, 0.11, 1.0)]
     assert sizes == ["small", "medium", "medium", "large", "large"]
 
