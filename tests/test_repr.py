@@ -21,7 +21,7 @@ def test_the_main_job(texture: Texture, broccoli: Path) -> None:
     assert text.startswith(f"Relevance('a child', {texture.grid.h} x {texture.grid.w} cells, confidence ")
     assert text.endswith(": detected)" if relevance.detected else ": not detected)")
     kept = foveate.allocate(relevance, 200)
-    assert repr(kept) == f"Allocation(200 of {texture.grid.count} cells, {texture.grid.h} x {texture.grid.w})"
+    assert repr(kept) == f"Allocation(200 of {texture.grid.count}, grid {texture.grid.h} x {texture.grid.w})"
     found = repr(foveate.score(texture, ["a child", "a dog", "a cat", "a bus"]))
     assert found.startswith(f"Relevances(4: 'a child' {relevance.confidence:.2f}, 'a dog' ")
     assert "a bus" not in found

@@ -78,7 +78,7 @@ class Allocation(Frozen, Drawable, AsArray):
         return self.indices, True
 
     def __repr__(self) -> str:
-        return f"Allocation({len(self)} of {self.grid.count} cells, {self.grid.h} x {self.grid.w})"
+        return f"Allocation({len(self)} of {self.grid.count}, grid {self.grid.h} x {self.grid.w})"  # cells, or tokens
 
     def __len__(self) -> int:
         return len(self.indices)
