@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,38 @@ def test_cells_are_not_tokens() -> None:
         assert "encoded.grid" in caught.value.fix or "np.unique" in caught.value.fix
     with pytest.raises(OptionError, match="pass it as kept="):
         vlm.prepare(image, QUESTION, relevance=cells)
+
+
+def test_an_allocation_of_another_image_is_refused() -> None:
+    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
+    texture = foveate.encode(photo(seed=7))
+    other = foveate.allocate(foveate.score(texture, "the dog").on(image.grid), 6)
+    with pytest.raises(OptionError, match="which has other pixels") as caught:
+        vlm.prepare(image, QUESTION, kept=other)
+    assert "encoded.textures[0]" in caught.value.fix
+    again = foveate.score(foveate.encode(photo()), "the dog")  # another texture of the same image
+    for kept in (other.mask, pickle.loads(pickle.dumps(other)), foveate.allocate(again.on(image.grid), 6)):
+        assert vlm.prepare(image, QUESTION, kept=kept).tokens[0] == 6
+
+
+def test_a_misspelt_keyword_gets_the_same_list_everywhere() -> None:
+    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
+    asking: tuple[Callable[[], object], ...] = (
+        lambda: vlm.prepare(image, QUESTION, budgt=3),  # type: ignore[call-arg]
+        lambda: vlm.ask(image, QUESTION, budgt=3),
+        lambda: vlm.ask_many(image, [QUESTION], budgt=3),
+        lambda: vlm.chat(image, budgt=3),
+        lambda: vlm.chat(image).ask(QUESTION, budgt=3),
+    )
+    for ask in asking:
+        with pytest.raises(OptionError, match="budgt") as caught:
+            ask()
+        assert caught.value.fix == "did you mean budget?"
+        assert {"budget", "kept", "looking_for", "method", "prior"} <= set(caught.value.expected.split(", "))
+    with pytest.raises(OptionError, match=r"model\.generate\(\*\*prepared\.inputs"):
+        vlm.prepare(image, QUESTION, temperature=0.5)  # type: ignore[call-arg]
+    with pytest.raises(OptionError, match="did you mean max_new_tokens"):
+        vlm.ask(image, QUESTION, max_new_token=5)
 
 
 def test_one_way_to_say_which_tokens() -> None:

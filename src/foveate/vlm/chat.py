@@ -36,7 +36,7 @@ from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.encoded import Answer, EncodedImage, OfModel, Prepared
 from foveate.vlm.inputs.attention import place_attention
-from foveate.vlm.inputs.batch import check_context, check_keywords, generation_keywords
+from foveate.vlm.inputs.batch import GENERATING, check_context, check_keywords, generation_keywords
 from foveate.vlm.inputs.prompt import check_question, prompt_text
 
 PRIOR_WEIGHT = 0.7
@@ -192,8 +192,8 @@ class Chat(OfModel):
 
     def _prepare(self, question: str, how: dict[str, Any]) -> tuple[Prepared, float, bool]:
         """The question's tokens, the weight of the dialogue's prior, and whether it is about the same thing as that."""
-        how = {name: value for name, value in how.items() if name not in ("generation", "max_new_tokens")}
-        check_keywords(self._vlm.prepare, how)
+        check_keywords(self._vlm.prepare, how, GENERATING)
+        how = {name: value for name, value in how.items() if name not in GENERATING}
         if how.get("mode") == "crop" or how.get("prompt") is not None:
             raise OptionError(
                 "mode='crop' in a chat" if how.get("mode") == "crop" else "prompt= in a chat",

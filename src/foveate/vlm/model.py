@@ -46,6 +46,7 @@ from foveate.vlm.families.family import VisualFeatures
 from foveate.vlm.images import Attached, encode_images, encode_video
 from foveate.vlm.inputs.attention import read_attention
 from foveate.vlm.inputs.batch import (
+    GENERATING,
     check_context,
     check_keywords,
     cut_at_end,
@@ -188,7 +189,8 @@ class VLM(Attached):
                 that the question is to search.
             kept: which visual tokens, instead of a budget: an Allocation on the model's own grid,
                 `foveate.allocate(relevance.on(encoded.grid), 128)`, or a mask bool [h, w]. Of several grids, a list
-                with one for each of `encoded.grids`. Cells of another grid are refused.
+                with one for each of `encoded.grids`. Cells of another grid are refused, and an Allocation whose
+                texture is of another image.
             seed: of method "random".
             scoring: keywords of `foveate.score`: preset, prior, prior_weight, channels, fusion, cues, reading,
                 smoothing. Of several images, `prior` may be a list with one for each, or the name of a plane that one
@@ -200,6 +202,7 @@ class VLM(Attached):
         """
         import torch
 
+        check_keywords(VLM.prepare, scoring)
         self.check(encoded, mode)
         if mode == "crop":
             raise OptionError("mode='crop' for prepare", expected="drop, sparse, weight", fix="call ask")
@@ -220,7 +223,8 @@ class VLM(Attached):
         clock.mark("score")
         windows, filled = resolve_window(self.family, self.model, mode, window)
         maps, budget = encoded.per_layout(found), None if mode == "weight" else budget
-        chosen = [] if kept is None else choose_given(kept, encoded.layouts)
+        shown = () if encoded.kind == "video" else encoded.images
+        chosen = [] if kept is None else choose_given(kept, encoded.layouts, shown)
         counts = [] if kept is not None else count_tokens(encoded.layouts, maps, budget, None if filled else windows)
         for number, count in enumerate(counts):
             image = Candidates(
@@ -283,7 +287,7 @@ class VLM(Attached):
             how: keywords of `prepare`: budget, mode, method, policy, ...; also `mode="crop"`.
         """
         keywords = generation_keywords(self.model, generation, max_new_tokens)
-        _check_keywords(how)
+        check_keywords(VLM.prepare, how, GENERATING)
         if how.get("mode") == "crop":
             return self._ask_crops(encoded, question, keywords, dict(how))
         return self._generate([self.prepare(encoded, question, **how)], keywords)[0]
@@ -303,7 +307,7 @@ class VLM(Attached):
         `budget`: one for all questions, or a list with one for each.
         """
         keywords = generation_keywords(self.model, generation, max_new_tokens)
-        _check_keywords(how)
+        check_keywords(VLM.prepare, how, GENERATING)
         if not isinstance(questions, list | tuple) or not questions:
             raise OptionError(f"questions={questions!r}", expected="a list of texts", fix="use ask for a single one")
         if how.get("mode") == "crop":
@@ -411,7 +415,7 @@ class VLM(Attached):
 
         Raises SceneError for images of another model or mode; OptionError; ModelError.
         """
-        _check_keywords({name: value for name, value in how.items() if name not in ("generation", "max_new_tokens")})
+        check_keywords(VLM.prepare, how, (*GENERATING, "prior_weight", "decay", "follow", "layers"))
         self.check(encoded, how.get("mode", "drop"))
         return Chat(self, encoded, prior_weight=prior_weight, decay=decay, follow=follow, layers=layers, **how)
 
@@ -615,8 +619,3 @@ def _check_alone(choosing: dict[str, Any], mode: Mode) -> None:
             expected="kept= alone: it says which tokens",
             fix="give budget, floor, policy and the like to foveate.allocate, which makes the Allocation",
         )
-
-
-def _check_keywords(how: dict[str, Any]) -> None:
-    """Raises OptionError for a keyword that `prepare` does not have."""
-    check_keywords(VLM.prepare, how)

@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from foveate.vlm.select.methods import Choice
 if TYPE_CHECKING:
     import torch
 
+GENERATING = ("generation", "max_new_tokens")  # keywords of whatever generates
 OURS = frozenset(
     ["input_ids", "inputs_embeds", "attention_mask", "position_ids", "mm_encoder_outputs", "pixel_values",
      "prompt_lookup_num_tokens", "assistant_model"]
@@ -85,15 +87,17 @@ def encoder_outputs(features: Sequence[VisualFeatures], family: Family, kind: st
     return {kind: family.output(together)}
 
 
-def check_keywords(prepare: Callable[..., Any], how: Mapping[str, Any]) -> None:
-    """Raises OptionError for a keyword that `prepare` (VLM.prepare) does not have."""
-    named = {*inspect.signature(prepare).parameters, *Combining.__annotations__}
-    known = named - {"self", "encoded", "question", "scoring"}
-    if unknown := sorted(set(how) - known):
+def check_keywords(prepare: Callable[..., Any], how: Mapping[str, Any], more: Iterable[str] = ()) -> None:
+    """Raises OptionError for a keyword that neither `prepare` (VLM.prepare) has, nor is one of `more`."""
+    named = {*inspect.signature(prepare).parameters, *Combining.__annotations__, *more}
+    known = sorted(named - {"self", "encoded", "question", "scoring"})
+    if unknown := sorted(set(how) - set(known)):
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        generate = "model.generate(**prepared.inputs(), ...)" if not more else "generation={...}"
         raise OptionError(
             f"keywords {unknown}",
-            expected=", ".join(sorted(known)),
-            fix="check the spelling; keywords of model.generate go into generation={...}",
+            expected=", ".join(known),
+            fix=f"did you mean {near[0]}?" if near else f"keywords of model.generate go into {generate}",
         )
 
 

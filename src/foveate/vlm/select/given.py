@@ -2,7 +2,7 @@
 
 An index does not say which grid it counts. Cells of a texture are not a model's visual tokens, and cell 300 of 48 x 64
 lies elsewhere than token 300 of 24 x 24. An Allocation knows its grid and a mask its shape, so both are compared with
-the model's; bare indices are refused.
+the model's; bare indices are refused. An Allocation that knows its texture is compared with the image, too.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ Given: TypeAlias = Allocation | NDArray[np.bool_] | None
 Kept: TypeAlias = Allocation | NDArray[np.bool_] | Sequence[Given]
 
 
-def choose_given(kept: Kept, layouts: Sequence[TokenLayout]) -> list[Choice]:
+def choose_given(kept: Kept, layouts: Sequence[TokenLayout], images: Sequence[NDArray[np.uint8]] = ()) -> list[Choice]:
     """What the caller keeps of each image.
 
     Args:
         kept: for each grid of all layouts, in order, an Allocation on it, a mask bool [h, w], or None for no token of
             it; of a single grid also without the list.
         layouts: of the images.
+        images: uint8 [H, W, 3] each, which textures of Allocations are compared with; empty: nothing is. That is for a
+            video: where one frame is relevant, the next one usually is.
 
-    Raises OptionError for another number of them, for cells of another grid, for an image of which nothing is kept, and
-    for indices without a grid.
+    Raises OptionError for another number of them, for cells of another grid or of another image, for an image of which
+    nothing is kept, and for indices without a grid.
     """
     grids = [grid for layout in layouts for grid in layout.grids]
     given: list[Any] = list(kept) if isinstance(kept, list | tuple) else [kept]
@@ -52,6 +54,8 @@ def choose_given(kept: Kept, layouts: Sequence[TokenLayout]) -> list[Choice]:
             raise OptionError(
                 f"kept= without a visual token of image {number}", expected="at least one", fix=_fix(grids)
             )
+        for each in allocations if images else ():
+            _check_image(each, images[number], number)
         choices.append(Choice(allocations, layout.rows([each.indices for each in allocations])))
     return choices
 
@@ -84,6 +88,17 @@ def _on(grid: TokenGrid, given: Any, grids: Sequence[TokenGrid]) -> Allocation:
         expected=f"an Allocation on, or a bool mask of, this model's visual tokens: {_described(grid.grid)}",
         fix=_fix(grids),
     )
+
+
+def _check_image(kept: Allocation, image: NDArray[np.uint8], number: int) -> None:
+    """Raises OptionError for an Allocation of another image. One without a texture is taken at its word."""
+    if kept.texture is not None and kept.texture.pixel is not image and not kept.texture.shows(image):
+        raise OptionError(
+            f"kept= chosen on '{kept.texture.name}', for image {number}, which has other pixels",
+            expected="an Allocation of the image that was encoded",
+            fix=f"score its own texture: foveate.score(encoded.textures[{number}], query). To keep the same places "
+            "whatever the image shows, pass the mask: kept.mask",
+        )
 
 
 def _ascend(at: NDArray[Any]) -> bool:
