@@ -33,7 +33,9 @@ def test_every_value_has_a_picture(values: dict[str, Drawable]) -> None:
         picture = value.picture()
         assert (picture.mode, min(picture.size) > 100) == ("RGB", True)
         with Image.open(io.BytesIO(value._repr_png_())) as shown:
-            assert (shown.format, shown.size) == ("PNG", picture.size)
+            assert shown.format == "PNG"
+            assert shown.width / shown.height == pytest.approx(picture.width / picture.height, rel=0.01)
+            assert shown.width * shown.height <= 1.01 * max(display.NOTEBOOK, picture.width * picture.height / 4)
     assert values["several"].picture().size[0] > values["one"].picture().size[0]  # a panel a question
 
 

@@ -21,7 +21,17 @@ from foveate.viz.charts import Series, draw_chart
 from foveate.viz.colours import HEAT, QUESTIONS, lightness
 from foveate.viz.layers import FINER, colour_heat, enlarge, lay_boxes, lay_heat, lay_kept, outline, veil
 from foveate.viz.pages import cover
-from foveate.viz.pictures import Tile, arrange, colour_bar, confidence_shown, head, heatmap, legend, looked_for
+from foveate.viz.pictures import (
+    Tile,
+    arrange,
+    colour_bar,
+    confidence_shown,
+    head,
+    heatmap,
+    legend,
+    looked_for,
+    tell_spread,
+)
 from foveate.viz.planes import CONSTANT, FAMILIES, OWN, colour_plane, describe_range, family_of
 from foveate.vlm.families.token_layout import TokenGrid
 from tests.conftest import PHOTOS
@@ -79,6 +89,32 @@ def test_a_map_is_never_stretched(texture: Texture) -> None:
     faint, strong = (lay_heat(photograph, np.full((8, 6), level, np.float32)) for level in (0.1, 0.9))
     assert np.abs(faint.astype(int) - lay_heat(photograph, np.zeros((8, 6)))).max() < 40
     assert lightness(strong).min() > lightness(faint).max() + 15
+
+
+@pytest.mark.parametrize("photograph", [20, 60, 128, 250], ids=["night", "dim", "grey", "snow"])
+def test_values_below_detection_are_told_apart_on_dim_and_bright_photographs(photograph: int) -> None:
+    rgb, levels = np.full((40, 400, 3), photograph, np.uint8), np.linspace(0, 0.49, 8, dtype=np.float32)
+    for found in (True, False):
+        drawn = lay_heat(rgb, np.repeat(levels, 50)[None].repeat(40, 0), found=found)[20, 25::50].astype(int)
+        assert np.abs(drawn[-1] - drawn[1]).max() > 40
+        assert (np.abs(np.diff(drawn, axis=0)).max(-1)[1:] >= 4).all()
+
+
+def test_the_colour_bar_gets_lighter_and_says_what_the_line_is() -> None:
+    items = colour_bar().items
+    strip = next(item.picture for item in items if item.picture is not None)
+    light = lightness(strip[0])[::20]
+    line = strip.shape[1] // 40  # of these samples: in the line
+    assert (np.diff(np.delete(light, line)) > 0).all()
+    assert any("the white line" in item.text for item in items)
+
+
+def test_kept_cells_say_why_they_lie_scattered(texture: Texture) -> None:
+    there, absent = (foveate.score(texture, words) for words in ("broccoli", "a zebra"))
+    kept, spread = foveate.allocate(there, 64), foveate.allocate(absent, 64)
+    assert tell_spread(kept, there) == tell_spread(kept) == ()
+    assert tell_spread(spread, absent) == ("not found: what stands out, and an even spread",)
+    assert tell_spread(spread) == (f"{int(spread.reasons['floor'].sum())} of them spread evenly",)
 
 
 def test_the_contour_lies_where_the_map_crosses_a_half() -> None:

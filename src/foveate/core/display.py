@@ -30,6 +30,7 @@ FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     ".tiff": ("TIFF", {"compression": "tiff_lzw"}),
     ".pdf": ("PDF", {}),
 }
+NOTEBOOK, SMALLEST = 600_000, 0.5  # pixels of a picture in a notebook, which is saved with it; least share of a side
 
 
 class Drawable:
@@ -80,8 +81,12 @@ class Drawable:
         write_whole(target, encode_picture(self.picture(**how), target))
 
     def _repr_png_(self) -> bytes:
-        """What a notebook shows of a value at the end of a cell."""
-        return encode_picture(self.picture(), Path("picture.png"))
+        """What a notebook shows of a value at the end of a cell: the picture, smaller; `show` has all its pixels."""
+        drawn = self.picture()
+        share = max(SMALLEST, (NOTEBOOK / (drawn.width * drawn.height)) ** 0.5)
+        if share < 1:
+            drawn = drawn.resize((round(drawn.width * share), round(drawn.height * share)), reducing_gap=2.0)
+        return encode_picture(drawn, Path("picture.png"))
 
 
 def check_picture_path(path: str | os.PathLike[str]) -> Path:

@@ -1,6 +1,7 @@
 """Layers over a photograph: heat with its contour, kept cells, frames. Arrays [H, W, 3] in, arrays of that size out.
 
-* The photograph stays in colour: what is relevant is lit, tinted and outlined, the rest is darker and less colourful.
+* The photograph stays in colour: what is detected is lit and outlined, and hardly tinted, so that it is seen as it is;
+  what is half as relevant glows; the rest is dark and less colourful. A dim photograph is lit more.
 * Heat is drawn on the absolute scale of relevance, never stretched: a thing that is not there lights nothing.
 * Dropped cells are dimmed, not hidden, so that a person can judge what was lost.
 """
@@ -21,8 +22,9 @@ from foveate.viz.colours import HEAT, PAPER, QUESTIONS, Colour
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
-COLD, PALE = 0.5, 0.55  # of the photograph where nothing is relevant: its brightness, its colourfulness
-TINT = 0.34  # opacity of full relevance: little, as the colour of a thing should be seen
+COLD, PALE = 95, 0.55  # where nothing is relevant: white becomes as dark as this, colours so much less colourful
+TINT, CLEAR = 0.58, 0.18  # opacity of heat where a thing counts as detected: most; and at full relevance: little
+BRIGHT, GAMMA = 0.42, 0.6  # mean brightness that a dim photograph is lit to; least exponent to do so
 LIGHT, DARK = (255, 255, 255), (12, 12, 20)  # of a double line: one of the two is seen on any photograph
 VEIL = 0.62  # of paper, over a photograph in which a thing was not found
 DIMMED = 0.28  # brightness of a dropped cell
@@ -45,11 +47,22 @@ def lay_heat(rgb: Bytes, plane: NDArray[np.floating], *, found: bool = True) -> 
 
 
 def darken(rgb: Bytes, level: Floats) -> Bytes:
-    """The image, darker and less colourful where the level [H, W] is low; as it is from that of detection on."""
-    lit = np.minimum(level / DETECTED, 1)[..., None]
-    grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)[..., None].astype(np.float32)
-    dark = (grey + (rgb - grey) * PALE) * COLD
-    return np.asarray(dark + (rgb - dark) * lit, np.uint8)
+    """The image, dark and less colourful where the level [H, W] is low; lit from that of detection on."""
+    lit = (np.minimum(level / DETECTED, 1) ** 1.5)[..., None]
+    grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
+    tones = np.arange(256, dtype=np.float32)
+    shade = COLD / (1 - np.exp(-2.0)) * (1 - np.exp(-tones / 127.5)) / np.maximum(tones, 1)
+    wide = grey[..., None].astype(np.float32)
+    dark = (wide + (rgb - wide) * PALE) * shade.astype(np.float32)[grey][..., None]
+    return np.asarray(dark + (expose(rgb, float(grey.mean()) / 255) - dark) * lit, np.uint8)
+
+
+def expose(rgb: Bytes, brightness: float) -> Bytes:
+    """The image, lighter if its mean brightness, from 0 to 1, is that of a dim one."""
+    if brightness >= BRIGHT:
+        return rgb
+    gamma = max(GAMMA, float(np.log(BRIGHT) / np.log(max(brightness, 1e-3))))
+    return np.asarray(np.rint(255 * (np.arange(256) / 255) ** gamma), np.uint8)[rgb]
 
 
 def veil(rgb: Bytes) -> Bytes:
@@ -60,9 +73,15 @@ def veil(rgb: Bytes) -> Bytes:
 
 
 def tint(rgb: Bytes, level: Floats, colour: NDArray[np.uint8] | Colour) -> Bytes:
-    """A colour, or colours [H, W, 3], over an image, as opaque as the level [H, W] is high."""
+    """A colour, or colours [H, W, 3], over an image: the more the higher the level [H, W], up to that of detection.
+
+    Beyond it the colour clears again, as the thing itself should be seen.
+    """
     seen = rgb.astype(np.float32)
-    return np.asarray(seen + (np.asarray(colour, np.float32) - seen) * (TINT * np.sqrt(level)[..., None]), np.uint8)
+    rise = np.minimum(level / DETECTED, 1) ** 1.25
+    left = np.minimum((1 - level) / (1 - DETECTED), 1) ** 2
+    opaque = (CLEAR + (TINT - CLEAR) * left) * rise
+    return np.asarray(seen + (np.asarray(colour, np.float32) - seen) * opaque[..., None], np.uint8)
 
 
 def enlarge(plane: NDArray[np.floating], shape: tuple[int, ...]) -> Floats:

@@ -33,6 +33,7 @@ from foveate.viz.pictures import (
     legend,
     looked_for,
     region_legend,
+    tell_spread,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def question_page(
     Raises OptionError for another picture.
     """
     rgb = scale_to(texture.pixel, PANEL)
-    panels, foot = [*_question_tiles(texture, relevance, rgb), Tile(lay_kept(rgb, kept), describe_kept(kept))], []
+    cells = Tile(lay_kept(rgb, kept), describe_kept(kept), tell_spread(kept, relevance))
+    panels, foot = [*_question_tiles(texture, relevance, rgb), cells], []
     for name in pictures:
         check_choice("picture", name, PICTURES)
         if name == "homunculus":
@@ -151,7 +153,8 @@ def _seen_tiles(
     for y0, x0, y1, x1 in boxes:
         bright |= np.outer((y >= y0) & (y < y1), (x >= x0) & (x < x1))
     number, there = (sum(map(len, each)) for each in ([k for _, k in tokens], [k.mask.ravel() for _, k in tokens]))
-    seen = Tile(dim(rgb, bright), "what the model saw", (f"{number} of {there} visual tokens",))
+    why = () if number == there or boxes else tell_spread(tokens[0][1], relevance)
+    seen = Tile(dim(rgb, bright), "what the model saw", (f"{number} of {there} visual tokens", *why))
     return [*_question_tiles(texture, relevance, rgb), seen]
 
 

@@ -46,7 +46,8 @@ SMALLEST, LARGEST = 64, 8192
 CLOSE, MOST_WORDS = 0.75, 8  # of the best word's score: which are named; so many
 BAR = 560  # pixels of the colour bar
 NARROWEST, PAGE = 360, 720  # pixels of a column, of a page: room for words
-GREY = 150  # that it is drawn over, as heat is transparent
+GREY = 150  # of a photograph that is not there
+PALE_GREY = 215  # that the colour bar is drawn over, as heat is transparent
 
 
 def heatmap(
@@ -103,7 +104,7 @@ def kept(
         drawn = lay_frames(drawn, boxes, allocation)
     if not labels:
         return Image.fromarray(drawn)
-    tile = Tile(drawn, describe_kept(allocation))
+    tile = Tile(drawn, describe_kept(allocation), tell_spread(allocation))
     return paper.paint(arrange([tile], 1, foot=region_legend(allocation)))
 
 
@@ -233,14 +234,17 @@ def is_found(confidence: float | None) -> bool:
 
 
 def colour_bar(width: int = BAR, size: int = TEXT) -> Block:
-    """The scale of heat from 0 to 1 as it looks over grey, with the value from where a thing counts as detected."""
+    """The scale of heat from 0 to 1 as it looks over pale grey, and what the line in it means."""
     small, tall = round(0.75 * size), round(0.75 * size)
     ramp = np.tile(((np.arange(width) + 0.5) / width).astype(np.float32), (tall, 1))
-    strip = tint(darken(np.full((tall, width, 3), GREY, np.uint8), ramp), ramp, colour_heat(ramp))
+    strip = tint(darken(np.full((tall, width, 3), PALE_GREY, np.uint8), ramp), ramp, colour_heat(ramp))
     middle, tick = round(width * DETECTED), max(2, size // 10)
     for colour, wide in ((DARK, 3 * tick), (LIGHT, tick)):
         strip[:, middle - wide // 2 : middle - wide // 2 + wide] = colour
-    names = [paper.text(name, width, small, QUIET) for name in ("0", f"{DETECTED:g}: detected from here", "1")]
+    names = [
+        paper.text(name, width, small, QUIET)
+        for name in ("0", f"{DETECTED:g}: the white line; detected from here", "1")
+    ]
     items = []
     for block, at in zip(names, (0, middle, width), strict=True):
         left = min(max(0, at - block.width // 2), width - block.width)
@@ -275,6 +279,14 @@ def describe_kept(found: Allocation | Regions) -> str:
     if isinstance(found, Allocation):
         return f"{len(found)} of {found.grid.count} cells kept ({len(found) / found.grid.count * 100:.1f} %)"
     return f"{found.tokens.sum()} tokens in " + ("1 region" if len(found) == 1 else f"{len(found)} regions")
+
+
+def tell_spread(found: Allocation | Regions, relevance: Relevance | None = None) -> tuple[str, ...]:
+    """Why cells lie scattered: what was asked was not found, or a share of them was spread; of others nothing."""
+    if relevance is not None:
+        return () if is_followed(relevance) else ("not found: what stands out, and an even spread",)
+    even = 0 if isinstance(found, Regions) else np.count_nonzero(found.reasons.get("floor", 0))
+    return (f"{even} of them spread evenly",) if even else ()
 
 
 def homunculus_tile(rgb: Bytes, found: Allocation | Regions, rest: float = REST) -> Tile:
