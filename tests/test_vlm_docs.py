@@ -1,4 +1,4 @@
-"""docs/vlm.md is true: its families, methods, modes and options exist. (tests/test_docs.py runs its Python.)"""
+"""docs/vlm.md and docs/vlm_reference.md are true: what they name exists. (tests/test_docs.py runs their Python.)"""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from foveate.cli.main import app
 from foveate.vlm import FAMILIES, METHODS, MODES
 from foveate.vlm.attachment import OLDEST
 
-PAGE = (Path(__file__).parent.parent / "docs" / "vlm.md").read_text("utf-8")
+DOCS = Path(__file__).parent.parent / "docs"
+FIRST = (DOCS / "vlm.md").read_text("utf-8")
+PAGE = FIRST + (DOCS / "vlm_reference.md").read_text("utf-8")
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+
+
+def test_the_first_page_is_read_in_minutes() -> None:
+    assert len(FIRST.split()) <= 1500
 
 
 def test_one_oldest_transformers_everywhere() -> None:

@@ -59,7 +59,7 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
             f"a model of class {kind}" if family is None else f"a family that is a {type(family).__name__}",
             expected=", ".join(FAMILIES),
             fix="for another model, subclass foveate.vlm.families.family.Family, with the methods layouts, encode and "
-            "positions (docs/vlm.md), and pass it as family=",
+            "positions (docs/vlm_reference.md), and pass it as family=",
         )
     _check_version(model)
     _check_processor(model, processor)

@@ -153,7 +153,7 @@ def _check_kind(name: str, config: Any) -> None:
         raise ModelError(
             f"'{name}' is a {config.model_type} model",
             expected=", ".join(FAMILIES),
-            fix="for another model, write a family with three methods (docs/vlm.md) and use foveate.vlm.attach",
+            fix="for another model, write a family (docs/vlm_reference.md) and use foveate.vlm.attach",
         )
 
 
