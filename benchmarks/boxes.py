@@ -23,11 +23,11 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import CocoData, EncoderName, Limit, show
+from benchmarks.common import CocoData, EncoderName, Limit, print_json, show
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.coco import HALVES, Folder, read_folder
 from foveate.cli.evaluate.relevance import question
-from foveate.cli.terminal import counting, print_json
+from foveate.cli.terminal import counting
 from foveate.core.checks import check_choice
 from foveate.core.grid import Grid
 from foveate.encoders.load import resolve_encoder

@@ -23,9 +23,19 @@ import cv2
 import numpy as np
 import typer
 
-from benchmarks.common import PHOTO, Image, make_row, parse_numbers, show, time_calls, time_in_turn, time_once, time_row
+from benchmarks.common import (
+    PHOTO,
+    Image,
+    make_row,
+    parse_numbers,
+    print_json,
+    show,
+    time_calls,
+    time_in_turn,
+    time_once,
+    time_row,
+)
 from foveate.cli.evaluate.circumstances import circumstances
-from foveate.cli.terminal import print_json
 from foveate.core.checks import check_int
 from foveate.core.image import load_image
 from foveate.pipeline import allocate, encode, score
