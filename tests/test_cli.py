@@ -184,6 +184,14 @@ def test_channels_draws_one_sheet_and_doctor_is_content(run: Run, photo: Path) -
         assert states[f"encoder {name}"].startswith(f"works, revision {foveate.load_encoder(name).revision}, ")
 
 
+def test_look_says_what_was_not_understood(run: Run, photo: Path, tmp_path: Path) -> None:
+    asked = ("look", str(photo), "a violin", "the tallest dog", "--out", str(tmp_path))
+    table = run(*asked).stdout
+    assert "violin (unknown)" in table
+    assert "tallest dog (unknown: tallest)" in table
+    assert [record["unknown"] for record in last(run(*asked, "--json"))["queries"]] == [["violin"], ["tallest"]]
+
+
 def test_doctor_says_which_words_nano_knows(run: Run) -> None:
     asked = ("doctor", "--words", "cats", "unicorn", "the wheel of the tricycle", "why")
     found = {word["word"]: word for word in last(run(*asked, "--json"))["words"]}
@@ -195,6 +203,7 @@ def test_doctor_says_which_words_nano_knows(run: Run) -> None:
     table = run(*asked).stdout
     assert "horse 0.20" in table
     assert "names no thing" in table
+    assert re.search(r"tricycle +unknown +nothing", table)
     fails(run("doctor", "--words"), "--words cat wheel sky")
     fails(run("doctor", "--words", "cat", "--encoder", "clip"), "clip", "any text")
 

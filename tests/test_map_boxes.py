@@ -91,6 +91,19 @@ def test_a_relevance_has_boxes(texture: Texture) -> None:
     assert coarse.boxes(0.1)[:, 2:].max() <= max(texture.grid.height, texture.grid.width)
 
 
+def test_what_is_detected_has_a_box(texture: Texture) -> None:
+    relevance = foveate.score(texture, "broccoli")
+    low = replace(relevance, map=relevance.map * np.float32(0.498 / relevance.map.max()))
+    (box,) = low.boxes()
+    y, x = divmod(int(low.map.argmax()), low.grid.w)
+    cell = np.array(low.grid.cell)
+    assert (box[:2] <= np.array([y, x]) * cell + 1e-3).all()
+    assert (box[2:] >= np.array([y + 1, x + 1]) * cell - 1e-3).all()
+    assert low.boxes(0.51).shape == (0, 4)
+    assert replace(low, confidence=0.4).boxes().shape == (0, 4)
+    assert len(low.boxes(0.3)) == len(replace(low, confidence=0.4).boxes(0.3))
+
+
 @pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan"), "high", None, True])
 def test_a_threshold_is_a_share(texture: Texture, threshold: Any) -> None:
     with pytest.raises(OptionError, match="a number from 0 to 1"):

@@ -104,6 +104,8 @@ def test_a_structure_can_be_a_key() -> None:
     [
         "wo ist der Hund?", "où est le chien ?", "¿dónde está el perro?", "dove è il cane?", "onde está o cão?",
         "waar is de hond?", "Wie viele Hunde gibt es?", "que hay en la mesa", "ein Hund und eine Katze",
+        "die Giraffe neben dem Zaun", "Was ist auf dem Bild zu sehen?", "Was hat der Mann in der Hand?",
+        "la jirafa al lado de la valla", "la girafe à côté de la clôture",
     ],
 )  # fmt: skip
 def test_a_question_in_another_language_is_refused(text: str) -> None:
@@ -126,6 +128,7 @@ def test_an_article_of_another_language_is_a_warning(text: str) -> None:
         "los angeles sign", "la la land", "le creuset pot", "a la carte menu", "van on main", "a can of la croix",
         "hat", "die cast car", "the el camino", "no entry", "man on a chaise longue", "come in sign",
         "pas de deux", "a piñata", "mahi mahi", "hot dog stand", "van gogh", "du jour", '"der Hund"',
+        "die in am", "what was in the das boot poster", "man on an AM radio", "a man in an la t-shirt",
     ],
 )  # fmt: skip
 def test_english_with_foreign_words_in_it_is_english(text: str) -> None:
@@ -134,3 +137,35 @@ def test_english_with_foreign_words_in_it_is_english(text: str) -> None:
 
 def test_the_whole_table_is_english() -> None:
     assert [text for text, _ in LINES if other_language(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("a violin and a dog", "violin"),
+        ("asdfgh qwer", "asdfgh qwer"),
+        ("犬, the dog's face", "犬"),
+        ("the violin case", "violin case"),
+        ("the garden gnome", "garden gnome"),
+        ("the tallest giraffe on the left", "tallest, on the left"),
+        ("the big red car", "big"),
+        ("the person in the top left corner with a kettle", "in the top left corner, kettle"),
+        ("trees in the background", "in the background"),
+        ("is the dog at the left or the right?", "at the left, the right"),
+        ("the cup to the left of the plate", ""),
+        ("the left of the car", ""),
+        ("what is in front of the house?", ""),
+        ("the child's hand", ""),
+        ("the dark blue jacket and a striped hat", ""),
+        ("what does the writing on the sign say?", ""),
+        ("what is the man holding?", ""),
+        ("a desk lamp", ""),
+    ],
+)
+def test_a_query_says_what_it_does_not_understand(text: str, unknown: str) -> None:
+    assert ", ".join(prepare(foveate.load_encoder("nano"), text).unknown) == unknown
+
+
+def test_places_and_properties_alone_where_an_encoder_has_no_list_of_names() -> None:
+    query = prepare(foveate.load_encoder("nano-fast"), "the tallest violin on the left")
+    assert query.unknown == ("tallest", "on the left")

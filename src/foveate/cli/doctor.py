@@ -37,7 +37,6 @@ MOST_NAMES, FAINT = 3, 0.05  # of a word, in the table
 AGAIN = "pip install --force-reinstall foveate"
 
 
-STRENGTH = 0.2  # of a word: with less, not even a thing that fills the picture is detected (nano's calibration)
 LEGEND = """
 known    nano was taught it.
 near     it was not; what is like it is looked for instead, the weaker, the less alike (1: the same).
@@ -97,19 +96,19 @@ def explain(text: str) -> list[dict[str, Any]]:
     found = []
     for word in dict.fromkeys(word for phrase in phrases for word in words_of(phrase)):
         names = encoder.space.meaning(word)
-        strong = encoder.space.known(word) >= STRENGTH
-        state = "known" if encoder.knows(word) else "near" if strong else "unknown"
+        state = "known" if encoder.knows(word) else "near" if encoder.understands(word) else "unknown"
         found.append({"word": word, "state": state, "names": names})
     return found
 
 
 def _explained(word: dict[str, Any]) -> tuple[str, str, str]:
     names = [(name, strength) for name, strength in word["names"].items() if strength >= FAINT][:MOST_NAMES]
-    if word["state"] == "known":
+    if word["state"] == "unknown":
+        like = word.get("why", "nothing")
+    elif word["state"] == "known":
         like = ", ".join(name for name, _ in names)
     else:
         like = ", ".join(f"{name} {strength:.2f}" for name, strength in names)
-        like = word.get("why") or like or "nothing"
     return word["word"], word["state"], like
 
 

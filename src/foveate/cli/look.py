@@ -22,6 +22,7 @@ from foveate.cli.terminal import (
     PresetOption,
     ReaderName,
     ReadFlag,
+    add_unknown,
     format_confidence,
     print_files,
     print_json,
@@ -147,7 +148,8 @@ def _look_at(
 
 
 def _looked_for(record: dict[str, Any]) -> str:
-    return " + ".join(record["phrases"]) + "".join(f", not {phrase}" for phrase in record["ignored"])
+    phrases = add_unknown(" + ".join(record["phrases"]), record["unknown"])
+    return phrases + "".join(f", not {phrase}" for phrase in record["ignored"])
 
 
 def _words_found(relevance: Any) -> str:
@@ -164,6 +166,7 @@ def _write(
         "phrases": list(relevance.parts),
         "confidences": {phrase: round(value, 4) for phrase, value in relevance.confidences.items()},
         "ignored": list(relevance.ignored),
+        "unknown": list(relevance.unknown),
         "budget": len(kept),
         "indices": kept.indices.tolist(),
         "confidence": round(relevance.confidence, 4),

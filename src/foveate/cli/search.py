@@ -14,6 +14,7 @@ from foveate.cli.store import StorePath, open_store
 from foveate.cli.terminal import (
     EncoderName,
     Out,
+    add_unknown,
     format_confidence,
     print_files,
     print_json,
@@ -69,7 +70,9 @@ def search(
                 for hit in hits
             ]
             path_of_sheet = None if sheet is None else str(sheet)
-            records.append({"query": text, "seconds": round(seconds, 5), "sheet": path_of_sheet, "hits": found})
+            unknown = list(dict.fromkeys(word for hit in hits for word in hit.unknown))
+            record = {"query": text, "unknown": unknown, "seconds": round(seconds, 5), "sheet": path_of_sheet}
+            records.append(record | {"hits": found})
     notes = list(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, ReadingWarning)))
     for one in caught:
         if not issubclass(one.category, ReadingWarning):
@@ -83,7 +86,8 @@ def search(
         ]
         columns = 4 if any(row[3] for row in rows) else 3
         header = ("", "score", "image", "written there")[:columns]
-        title = f"“{record['query']}”  {record['seconds'] * 1e3:.0f} ms"
+        asked = add_unknown(f"“{record['query']}”", record["unknown"])
+        title = f"{asked}  {record['seconds'] * 1e3:.0f} ms"
         print_table(title, header, [row[:columns] for row in rows])
         if not rows:
             typer.echo("nothing: no image has that written")

@@ -261,6 +261,13 @@ def format_confidence(confidence: float, detected: bool, digits: int = 2) -> str
     return f"{confidence:.{digits}f}" + ("" if detected else " (not detected)")
 
 
+def add_unknown(text: str, unknown: list[str]) -> str:
+    """For a table: 'violin (unknown)', 'tallest dog (unknown: tallest)'; the text alone where all was understood."""
+    if not unknown:
+        return text
+    return f"{text} (unknown)" if unknown == [text] else f"{text} (unknown: {', '.join(unknown)})"
+
+
 def format_count(number: int, what: str) -> str:
     """'1 frame', '0 frames'."""
     return f"{number} {what}" + ("" if number == 1 else "s")

@@ -26,6 +26,7 @@ from foveate.cli.terminal import (
     LongSide,
     PresetOption,
     ReaderName,
+    add_unknown,
     counting,
     format_count,
     print_files,
@@ -239,8 +240,8 @@ def write_results(
         "video": None if video is None else str(video),
         "jsonl": str(lines),
         "queries": [
-            {"query": query, "found": round(found, 4), **row}
-            for query, found, row in zip(stream.queries, medians, counts, strict=True)
+            {"query": query, "unknown": list(relevance.unknown), "found": round(found, 4), **row}
+            for query, (relevance, *_), found, row in zip(stream.queries, frame.answers, medians, counts, strict=True)
         ],
     }
 
@@ -272,8 +273,8 @@ def _print_summary(clip: str, found: dict[str, Any]) -> None:
         typer.echo(f"warning: could not be decoded, and left out: {left_out}", err=True)
     count, (h, w) = found["frames"], found["grid"]
     rows = [
-        (r["query"], f"{r['found']:.2f}", f"{r['detected_frames']} of {count}", f"{r['kept'] / count:.0f}",
-         f"{r['sent'] / count:.1f}")
+        (add_unknown(r["query"], r["unknown"]), f"{r['found']:.2f}", f"{r['detected_frames']} of {count}",
+         f"{r['kept'] / count:.0f}", f"{r['sent'] / count:.1f}")
         for r in found["queries"]
     ]  # fmt: skip
     state = "interrupted after " if found["interrupted"] else ""

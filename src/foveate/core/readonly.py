@@ -33,7 +33,12 @@ class ReadOnly(Mapping[K, V]):
         return len(self._items)
 
     def __repr__(self) -> str:
-        return f"ReadOnly({self._items!r})"
+        return f"ReadOnly({{{', '.join(f'{key!r}: {_brief(value)}' for key, value in self._items.items())}}})"
+
+
+def _brief(value: object) -> str:
+    """An array by its kind and shape, anything else as it is."""
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
 
 
 class Frozen:

@@ -30,6 +30,7 @@ TAIL = 0.7  # strength of "desk lamp" asked as "lamp", where only the last words
 NEAR, SAME = 0.68, 0.9  # cosines of words: below the first nothing is shared, from the second on they mean the same
 LAST = 0.6  # share of the last word in the vector of a phrase: "dog bowl" is a bowl
 MOST_NAMES = 3  # names that a word of no table may ask for
+STRENGTH = 0.2  # of a text: with less, not even a thing that fills the picture is detected (nano's calibration)
 FAINT = 0.15  # regression of a word that nobody taught gives all names a little: so much is taken off
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 _ARTICLES = frozenset("a an the some any his her its their my your our".split())
@@ -79,6 +80,10 @@ class NameSpace:
         """Whether a text as a whole is in the table of words: "license plate" is, "blue plate" is not."""
         said = _read_words(text)
         return 0 < len(said) <= self._longest and any(form in self.words for form in _forms(said))
+
+    def understands(self, text: str) -> bool:
+        """Whether a text is in the table of words, or something like it is."""
+        return self.knows(text) or self.known(text) >= STRENGTH
 
     def _look_up(self, text: str) -> Floats | None:
         said = _read_words(text)

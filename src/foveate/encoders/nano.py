@@ -170,6 +170,10 @@ class NanoEncoder(_BuiltIn):
         """Whether a text as a whole is a word or phrase for one of its names."""
         return self.space.knows(text)
 
+    def understands(self, text: str) -> bool:
+        """Whether a text is one of its words, or like one of them. Raises QueryError for one that it cannot read."""
+        return self.space.understands(text)
+
     def encode_text(self, texts: Sequence[str]) -> Floats:
         """Texts -> unit vectors float32 [n, width] over the names. Raises QueryError."""
         self.encode_words(texts)  # refuses what it cannot read

@@ -70,6 +70,8 @@ class Encoder(Protocol):
         long_side: optional; its default working size in pixels. An image of more than four times that is hinted at.
         encode_images: optional; as `encode_image`, for a list of images, as a list. `encode` then gives it several.
         knows: optional; text -> whether it has a name for the whole of it. Then "clock face" is asked as one thing.
+        understands: optional; text -> whether it has a name for it, or for something like it. Nouns that it does not
+            understand are listed in `Relevance.unknown`. Left out, every noun counts as understood.
     """
 
     @property

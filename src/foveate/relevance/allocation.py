@@ -98,7 +98,10 @@ class Allocation(Frozen, Drawable, AsArray):
     def why(self, number: int) -> dict[str, float | str]:
         """What entered the score of the kept cell `number` (0 to K - 1), by name, the largest first.
 
-        Where the question found a word in it, "words" says which, and why.
+        "participation" is how well the cell's content answers the question, "segment" the mean of that over the cell's
+        segment, and "place" how well it lies where the question says (on the child, beside the cup); the others are
+        things and channels by their names (`Relevance.reasons`). Where the question found a word in it, "words" says
+        which, and why.
 
         >>> kept.why(0)                                                         # doctest: +SKIP
         {'reading': 0.97, 'participation': 0.12, 'words': '34.50, right of "total"'}

@@ -178,6 +178,11 @@ def evidence_of(texture: Texture, attribute: str) -> tuple[Floats, float] | None
     return None
 
 
+def is_measured(attribute: str) -> bool:
+    """Whether pixels show what a word says a thing is like: `evidence_of` has a plane for it."""
+    return SPELLED.get(attribute, attribute) in COLOURS or attribute in MATERIALS or attribute in PATTERNS
+
+
 def _any_colour(texture: Texture, names: tuple[str, ...]) -> Floats:
     return np.asarray(np.maximum.reduce([colour_plane(texture, name) for name in names]))
 

@@ -7,8 +7,9 @@
     >>> other_language("the El Camino behind the taco stand")
 
 An encoder that reads English alone scores such a text quietly: it knows some pieces of anything in Latin letters.
-A question with two small words of another language and none of English is surely in it. A noun after an article may be
-a name ("la la land"), so that is a guess.
+A question with two small words of another language and none of English is surely in it, and so is one with a small word
+and three that are English words, too ("was hat der Mann in der Hand?"); they are half of its words at least. A noun
+after an article may be a name ("la la land"), so that is a guess.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-# Articles, and after the stroke the other small words. Those that are English words, too, stand in neither.
+# Articles, after the stroke the other small words, and after the second those that are English words, too: they make
+# no text foreign, but they are no signs of English either.
 _WORDS = """
 German: der das dem ein eine einen einem einer | ist sind wo wer wie welche welcher welches und auf unter neben nicht
-    zwischen hinter gibt zeige mir ich im vom zum zur hält trägt sitzt steht liegt isst macht viele farbe
+    zwischen hinter gibt zeige mir ich im vom zum zur hält trägt sitzt steht liegt isst macht viele farbe zu sehen
+    bild | die was in am an hat man
 French: le les une un la | est sont où quel quelle quels quelles dans sur avec sous qui que qu'est-ce derrière devant
-    porte tient mange combien couleur du des de
+    porte tient mange combien couleur du des de côté au aux
 Spanish: el los las una un la | está esta están estan hay dónde donde qué que quién quien cuál cual con en del debajo
-    sobre detrás lleva tiene come cuántos de
+    sobre detrás lleva tiene come cuántos de al lado
 Italian: il gli una un lo la | è dove che chi quale quanti della del nel nella sulla sul con sono cosa sotto dietro di
 Portuguese: um uma | é está onde que quem qual quantos com na nos em do da sobre atrás segura o
 Dutch: het een de | waar wat wie welke op naast onder met van staat ligt zit hoeveel en
@@ -37,15 +40,16 @@ _NAMES = frozenset(
 )
 
 
-def _read_words() -> Mapping[str, tuple[frozenset[str], frozenset[str]]]:
-    found: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+def _read_words() -> Mapping[str, tuple[frozenset[str], ...]]:
+    found: dict[str, tuple[frozenset[str], ...]] = {}
     for entry in re.split(r"\n(?=\S)", _WORDS.strip()):
         name, _, words = entry.partition(":")
-        articles, _, others = words.partition("|")
-        found[name] = frozenset(articles.split()), frozenset(others.split())
+        articles, others, *shared = (frozenset(group.split()) for group in words.split("|"))
+        found[name] = articles, others, frozenset().union(*shared)
     return found
 
 
+MANY = 4  # different small words of a language, where only one of them is no English word
 _LANGUAGES = _read_words()
 _ENGLISH = frozenset(
     """
@@ -64,14 +68,16 @@ def other_language(text: str) -> tuple[str, bool] | None:
         return None
     said = set(words)
     best, count = "", 0
-    for name, (articles, others) in _LANGUAGES.items():
+    for name, (articles, others, shared) in _LANGUAGES.items():
         small = [word for word in words if word in articles or word in others]
-        if len(set(small)) >= 2 and not said.isdisjoint(others) and 2 * len(small) >= len(words):
+        too = [word for word in words if word in shared]
+        sure = len(set(small)) >= 2 and not said.isdisjoint(others)
+        if (sure or (small and len({*small, *too}) >= MANY)) and 2 * len(small + too) >= len(words):
             best, count = max((best, count), (name, len(small)), key=lambda found: found[1])
     if best:
         return best, True
     if len(words) <= 4 and words[1] not in _NAMES:
-        for name, (articles, _) in _LANGUAGES.items():
+        for name, (articles, *_) in _LANGUAGES.items():
             if words[0] in articles:
                 return name, False
     return None

@@ -5,6 +5,8 @@
 * A part smaller than a cell is left out, unless it has the map's highest value.
 * A box counts as much as the highest value in it. Of six rankings it put the best box first most often, and 0.5 is the
   best threshold for most measures (docs/log.md; `python -m benchmarks boxes` has the numbers).
+* Smoothing over segments may leave the map of a thing that was just detected below the threshold everywhere. Such a
+  thing has one box still: around the peak, as far as the map is PEAK_SHARE of it.
 
 Not covered: things that touch are one part, and so one box.
 """
@@ -18,15 +20,24 @@ from numpy.typing import ArrayLike, NDArray
 from foveate.core.checks import check_array, check_number
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid, resize_map
+from foveate.relevance.confidence import DETECTED
 
 Floats = NDArray[np.float32]
 FINER = 3
+PEAK_SHARE = 0.5  # of the map's highest value: as the threshold is of a thing that is surely there
 
 
-def find_boxes(plane: Floats, grid: Grid, threshold: float) -> Floats:
-    """Boxes of the parts of a map [h, w] that reach the threshold: float32 [n, 4], as `Relevance.boxes`."""
+def find_boxes(plane: Floats, grid: Grid, threshold: float, *, detected: bool = False) -> Floats:
+    """Boxes of the parts of a map [h, w] that reach the threshold: float32 [n, 4], as `Relevance.boxes`.
+
+    detected: whether there is something: then a map that is below a threshold of at most 0.5 everywhere has the box of
+    its peak.
+    """
     check_number("threshold", threshold, fix="0.5 is where a thing counts as detected")
     fine = _interpolate(plane)
+    highest_of_all = float(fine.max())
+    if detected and 0 < highest_of_all < threshold <= DETECTED:
+        return find_boxes(plane, grid, PEAK_SHARE * highest_of_all)[:1]
     _, _, found, _ = cv2.connectedComponentsWithStats((fine >= np.float32(threshold)).astype(np.uint8), connectivity=8)
     left, top, wide, tall, area = np.asarray(found[1:], np.int64).T  # the first is everything below
     boxes = np.stack([top, left, top + tall, left + wide], 1).reshape(-1, 4)

@@ -32,7 +32,7 @@ from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import BUILT_IN
 from foveate.encoders.protocol import Encoder, encode_texts
 from foveate.relevance.composition import is_plain, words_of
-from foveate.relevance.cues import COLOUR_OF, COLOURS, SPELLED, Cue, find_cues
+from foveate.relevance.cues import COLOUR_OF, COLOURS, SPELLED, WORDS, Cue, find_cues, is_measured
 from foveate.relevance.language import other_language
 from foveate.relevance.phrase import Phrase, Place, Span, is_state, structure
 
@@ -109,6 +109,7 @@ _CANS = frozenset(
 )
 _IS = frozenset("is are was were".split())
 _BESIDE = frozenset("also either both then too".split())
+_BEFORE_PLACES = _PLACE | frozenset("in on at to the".split())
 _ADJECTIVES = frozenset((*COLOURS, *SPELLED, *"big small large little old young new long short tall".split()))
 
 
@@ -126,12 +127,14 @@ class Wording(NamedTuple):
         ignored: phrases that it leaves out: after "except", "without", "not" and "no".
         structure: what each phrase is made of, in the same order (phrase.py). Of a question for something beside a noun
             ("what is the man holding?") the phrase stays "man", and its structure says what is asked for.
+        unread: places in the picture that it names, which nothing looks for: "on the left", "in the background".
     """
 
     phrases: tuple[str, ...]
     groups: tuple[tuple[str, ...], ...]
     ignored: tuple[str, ...] = ()
     structure: tuple[Phrase, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +146,8 @@ class Query:
         phrases: the noun phrases it was reduced to, in order.
         vectors: unit text vectors, float32 [phrases, D].
         cues: channels that its words speak of (cues.py).
-        groups, ignored, structure: as of Wording.
+        groups, ignored, structure, unread: as of Wording.
+        unknown: `unread`, and what the encoder does not understand, in the question's order (`Relevance.unknown`).
         words: texts whose maps are composed into those of the phrases (composition.py); none where phrases are plain.
         word_vectors: their unit vectors, float32 [words, D].
     """
@@ -157,6 +161,8 @@ class Query:
     structure: tuple[Phrase, ...] = ()
     words: tuple[str, ...] = ()
     word_vectors: NDArray[np.float32] | None = None
+    unread: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     def composed(self, i: int) -> bool:
         """Whether the map of phrase i is made of several maps."""
@@ -252,7 +258,7 @@ def parse(text: str) -> Wording:
         groups[-1].append(spans[i].phrase)
     read = dict(zip([s.phrase for s in reversed(spans)], reversed(structure(words, spans)), strict=True))  # the first
     together = tuple(tuple(dict.fromkeys(group)) for group in groups)
-    return Wording(found, together, ignored, tuple(read[phrase] for phrase in found))
+    return Wording(found, together, ignored, tuple(read[phrase] for phrase in found), _find_unread(words, spans))
 
 
 def find_phrases(text: str) -> tuple[list[str], list[Span]]:
@@ -302,6 +308,26 @@ def _find_ignored(words: list[str], spans: list[Span]) -> set[int]:
             out.add(number)
             end = span.end
     return out
+
+
+def _find_unread(words: list[str], spans: list[Span]) -> tuple[str, ...]:
+    """Places in the picture, as a question names them: "on the left", but not "on the left of the car".
+
+    >>> parse("the giraffe on the left side, and the trees in the background").unread
+    ('on the left side', 'in the background')
+    """
+    inside = {i for span in spans for i in range(span.start, span.end)}
+    out, end = [], 0
+    for i, word in enumerate(words):
+        after = words[i + 1] if i + 1 < len(words) else ""
+        if word not in _PLACE or i in inside or after == "of" or after in _PLACE:
+            continue
+        start = i
+        while start > end and words[start - 1] in _BEFORE_PLACES:
+            start -= 1
+        out.append(" ".join(words[start : i + 1]))
+        end = i + 1
+    return tuple(dict.fromkeys(out))
 
 
 def _find_joined(words: list[str], spans: list[Span]) -> list[bool]:
@@ -413,10 +439,14 @@ def _prepare(encoder: Encoder, text: str) -> Query:
         read = tuple(_without_attributes(phrase) for phrase in read)
     if callable(knows := getattr(encoder, "knows", None)):
         read = tuple(_with_names(phrase, knows) for phrase in read)
+    unknown = (*wording.unread, *(phrase for phrase in wording.phrases if phrase not in readable))
+    unknown += tuple(word for phrase in read for word in _not_understood(phrase, said, encoder))
+    place_of = {word: text.lower().find(word) for word in unknown}
+    unknown = tuple(sorted(place_of, key=lambda word: place_of[word]))
     read, words, word_vectors = _encode_words(encoder, read)
     return Query(
         text, tuple(readable), _frozen(vectors), said, tuple(filter(None, groups)), wording.ignored, read, words,
-        _frozen(word_vectors) if words else None,
+        _frozen(word_vectors) if words else None, wording.unread, unknown,
     )  # fmt: skip
 
 
@@ -460,6 +490,27 @@ def _with_names(phrase: Phrase, knows: Callable[[str], bool]) -> Phrase:
     if noun and place is not None and place.relation == "part" and knows(name := f"{place.of.noun} {noun}"):
         noun = name
     return replace(phrase, noun=noun, attributes=attributes, place=place)
+
+
+def _not_understood(phrase: Phrase, cues: tuple[Cue, ...], encoder: Encoder) -> list[str]:
+    """Words of a phrase and its place that nothing in the map speaks of: unknown nouns, properties nobody measures."""
+    out = [words for words in phrase.attributes if not any(map(is_measured, words.split()))]
+    heard = {word for cue in cues if cue.helps for word in WORDS.get(cue.channel, ())}
+    understands = getattr(encoder, "understands", None)
+    if callable(understands) and phrase.noun and phrase.noun not in heard:
+        *before, _ = said = phrase.noun.split()
+        if not _is_understood(phrase.noun, understands):
+            out.append(phrase.noun)
+        elif "of" not in said and not getattr(encoder, "knows", understands)(phrase.noun):  # known by its last words
+            out += [word for word in before if word not in heard and not _is_understood(word, understands)]
+    return out if phrase.place is None else out + _not_understood(phrase.place.of, cues, encoder)
+
+
+def _is_understood(text: str, understands: Callable[[str], bool]) -> bool:
+    try:
+        return understands(text)
+    except QueryError:
+        return False
 
 
 def _frozen(vectors: list[NDArray[np.float32]]) -> NDArray[np.float32]:

@@ -84,6 +84,7 @@ def score_query(
         reasons=ReadOnly(reasons),
         confidences=ReadOnly({**scored.inside, **confidences}),
         ignored=query.ignored,
+        unknown=query.unknown if reading is None or not (reading.written or reading.words) else query.unread,
         peak=peak(final.ravel()) if entered else union if together else 0.0,
         words=() if reading is None else reading.words,
         weights=ReadOnly(weights),

@@ -60,8 +60,11 @@ class Relevance(Frozen, Drawable, AsArray):
         confidence: in [0, 1], how sure the question's own map is that the thing asked for is in the image. Cues, priors
             and fusions have no part in it: a bright prior does not make a dog detected.
         parts: the map of each phrase, by the phrase.
-        reasons: why: every plane that entered the map, by name: "participation" (p, the phrases' highest), "segment"
-            (its mean over each segment), channels that the question speaks of, "prior", "information", "perspective".
+        reasons: why: every plane that entered the map, by name: "participation" (how well the cell's content answers
+            the question: p, the phrases' highest), "segment" (the mean of that over the cell's segment), things and
+            properties of a composed phrase ("hand", "looks red"), "place" (how well the cell lies where the question
+            says: on, beside or part of another thing), channels that the question speaks of, "reading" (what was read
+            there), "prior", "information", "perspective".
         saliency: what stands out whatever is asked, float32 [h, w]; fills in for a thing that is not there.
         valid: opaque share of each cell, float32 [h, w]; None for an image without alpha.
         grid: the cells.
@@ -69,6 +72,9 @@ class Relevance(Frozen, Drawable, AsArray):
         confidences: of each phrase, by the phrase. `confidence` is the lowest of things asked for together ("a dog and
             a cat"), else that of the phrases' highest map.
         ignored: phrases that the question leaves out ("everything except the bear"); they are not in the map.
+        unknown: words and phrases of the question that were not understood, in its order: names that the encoder
+            neither knows nor has anything like ("violin"), sizes and other properties that nobody measures ("tallest"),
+            places in the picture ("on the left"). Encoders that read any text know no such names.
         peak: the mean of the highest 1/256 of the final map, where more than one map and its segments entered; else 0.
         words: words of the image that the question found, the best first; none where nothing was read or found.
         weights: how much each channel counted that the question's words speak of or that was given by hand, in (0, 1],
@@ -90,6 +96,7 @@ class Relevance(Frozen, Drawable, AsArray):
     features: Floats | None = None
     confidences: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
     ignored: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     peak: float = 0.0
     words: tuple[Found, ...] = ()
     weights: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
@@ -104,10 +111,11 @@ class Relevance(Frozen, Drawable, AsArray):
 
     def __repr__(self) -> str:
         found = "detected" if self.detected else "not detected"
+        unknown = f", unknown: {', '.join(self.unknown)}" if self.unknown else ""
         preset = "" if self.preset is None else f", preset {self.preset!r}"
         return (
             f"Relevance({quoted(self.query)}, {self.grid.h} x {self.grid.w} cells, confidence {self.confidence:.2f}: "
-            f"{found}{preset})"
+            f"{found}{unknown}{preset})"
         )
 
     @property
@@ -129,7 +137,8 @@ class Relevance(Frozen, Drawable, AsArray):
 
         One for each connected part of the map, interpolated between cells, that is at or above the threshold; a part
         smaller than a cell only where it is the map's highest. Things that touch share a box. Where no cell reaches
-        the threshold there is none, [0, 4].
+        the threshold there is none, [0, 4]; but what is `detected` has a box at every threshold up to 0.5: that of the
+        part around the peak, down to half of it.
 
         >>> relevance.boxes()[:, [1, 0, 3, 2]]                                  # x first  # doctest: +SKIP
 
@@ -138,7 +147,7 @@ class Relevance(Frozen, Drawable, AsArray):
 
         Raises OptionError for another threshold.
         """
-        return find_boxes(self.map, self.grid, threshold)
+        return find_boxes(self.map, self.grid, threshold, detected=self.detected)
 
     def score_boxes(self, boxes: ArrayLike) -> Floats:
         """How relevant boxes are: the highest value of the map in each, float32 [n] in [0, 1].

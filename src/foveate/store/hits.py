@@ -111,6 +111,11 @@ class Hit(Drawable):
         words = self.texture.words
         return () if not words else find_words(words, self._asked.quoted, chain(*self._asked.words))
 
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What of the question was not understood (`Relevance.unknown`); nothing where its words are written there."""
+        return () if self._asked.query is None or self.words else self._asked.query.unknown
+
     @cached_property
     def relevance(self) -> Relevance:
         """Where in the image: what foveate.score says of the texture."""

@@ -353,6 +353,7 @@ def merge_maps(size: tuple[int, int], side: int, views: Mapping[Box, PartView]) 
         confidence=max(relevance.confidence for relevance in every),
         confidences=whole.confidences,
         ignored=whole.ignored,
+        unknown=whole.unknown,
         peak=0.0,
         parts=ReadOnly({}),
         reasons=ReadOnly({"participation": planes["map"], "looked": looked}),

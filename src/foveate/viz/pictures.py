@@ -329,6 +329,8 @@ def looked_for(relevance: Relevance) -> tuple[str, ...]:
     phrases = " + ".join(relevance.parts) + "".join(f", not {phrase}" for phrase in relevance.ignored)
     bare = " ".join(word for word in relevance.query.lower().split() if word not in ("a", "an", "the"))
     notes = () if phrases.lower() == bare else (f"looks for: {phrases}",)
+    if relevance.unknown:
+        notes = (*notes, "not understood: " + ", ".join(relevance.unknown))
     if confidence_shown(relevance) is None:
         planes = [name for name in (*relevance.weights, "prior", "reading") if name in relevance.reasons]
         notes = (*notes, "found by " + ", ".join(planes or ["other planes"]) + ", not as a thing")
