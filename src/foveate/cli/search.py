@@ -71,7 +71,12 @@ def search(
             ]
             path_of_sheet = None if sheet is None else str(sheet)
             unknown = list(dict.fromkeys(word for hit in hits for word in hit.unknown))
-            record: dict[str, Any] = {"query": text, "unknown": unknown, "seconds": round(seconds, 5), "sheet": path_of_sheet}
+            record: dict[str, Any] = {
+                "query": text,
+                "unknown": unknown,
+                "seconds": round(seconds, 5),
+                "sheet": path_of_sheet,
+            }
             records.append(record | {"hits": found})
     notes = list(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, ReadingWarning)))
     for one in caught:
