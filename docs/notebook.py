@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+import shutil
 import sys
 from pathlib import Path
 
@@ -24,7 +25,8 @@ def read() -> nbformat.NotebookNode:
 
 
 def run(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
-    """Execute a notebook in a folder, by the Python that runs this."""
+    """Execute a notebook in a folder, by the Python that runs this, with the script that lies beside the notebook."""
+    shutil.copy(NOTEBOOK.with_name("tiny_vlm.py"), folder)
     client = NotebookClient(notebook, timeout=300, record_timing=False, resources={"metadata": {"path": str(folder)}})
     done: nbformat.NotebookNode = client.execute()
     return done
@@ -32,6 +34,9 @@ def run(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
 
 def lighten(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Pictures in outputs as JPEG, no larger than a page shows them; nothing of the machine."""
+    for cell in notebook.cells:
+        if "outputs" in cell:  # warnings name the paths of the machine
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
         if png := output.get("data", {}).pop("image/png", None):
             picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
