@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,6 +102,8 @@ def test_look_ends_with_the_promised_json(run: Run, broccoli: Path, tmp_path: Pa
             assert picture.width > 3 * 300
         content = json.loads(Path(q["json"]).read_text())
         assert content["indices"] == q["indices"]
+        assert content["boxes"] == q["boxes"]
+        assert bool(q["boxes"]) == q["detected"]
         assert np.array(content["map"]).shape == (64, 48)
     assert len(list((tmp_path / "out").iterdir())) == 4
 
@@ -229,6 +232,26 @@ def test_help_leads_a_newcomer_and_version_is_one_line(run: Run) -> None:
     assert run("--version").stdout.strip().count(".") == 2
     nothing = run()
     assert "foveate demo" in nothing.stdout + nothing.stderr
+
+
+def test_wrong_usage_is_answered_with_what_to_write(run: Run) -> None:
+    done = run("ask", "photo.jpg", "a dog")
+    assert done.returncode == 2
+    assert "'--model'. A vision-language model" in done.stderr
+    assert "--chat --model FOLDER" in done.stderr
+    done = run("search", "photos.fov", "a dog", "--k", "3")
+    assert done.returncode == 2
+    assert "(Possible options: -k)" in done.stderr
+
+
+def test_doctor_names_commands_that_work_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    from foveate.cli import doctor
+
+    sources = {"/tmp/x y": '{"url": "file:///tmp/x%20y", "dir_info": {}}', None: None}
+    for folder, text in sources.items():
+        monkeypatch.setattr(doctor, "distribution", lambda name, text=text: SimpleNamespace(read_text=lambda _: text))
+        assert doctor._folder_of_clone() == folder
+    assert doctor._command_for("text", "/tmp/x y") == "pip install '.[text]' in the clone"
 
 
 def test_file_names_of_questions() -> None:

@@ -97,7 +97,8 @@ def ask(
     dtype: Dtype = "auto",
     device: Device = "auto",
     out: Annotated[
-        Path | None, typer.Option(help="Folder for a picture and a JSON file for each question; made if needed.")
+        Path | None,
+        typer.Option("-o", "--out", help="Folder for a picture and a JSON file for each question; made if needed.")
     ] = None,
 ) -> None:  # fmt: skip
     """Ask a vision-language model: it gets only the tokens where the question looks."""

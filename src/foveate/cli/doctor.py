@@ -6,10 +6,14 @@ Nothing is imported at the top that could be what is broken.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import typer
 
@@ -34,8 +38,6 @@ EXTRAS = {
 ENCODERS = ("nano", "nano-fast")  # built in; foveate.encoders.load, which may be what is broken, has the same
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 MOST_NAMES, FAINT = 3, 0.05  # of a word, in the table
-AGAIN = "pip install --force-reinstall foveate"
-
 
 LEGEND = """
 known    nano was taught it.
@@ -115,26 +117,48 @@ def _explained(word: dict[str, Any]) -> tuple[str, str, str]:
 def examine() -> dict[str, Any]:
     """-> {"ok": bool, "rows": [{"what", "state"}]}; not ok where the main job cannot run."""
     limits = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
+    folder = _folder_of_clone()
+    again = f"pip install --force-reinstall {'foveate' if folder is None else '.'}"
     rows = [
-        ("foveate", __version__),
+        ("foveate", __version__ + (f", from {folder}" if folder else "")),
         ("python", f"{platform.python_version()} on {platform.platform()}"),
         ("cpu", ", ".join([f"{platform.machine()}, {os.cpu_count()} cores", *limits])),
-        *((name, _version(name) or f"MISSING: {AGAIN}") for name in BASE),
+        *((name, _version(name) or f"MISSING: {again}") for name in BASE),
     ]
     for extra, packages in EXTRAS.items():
         missing = [p for p in packages if _version(p) is None]
         state = ", ".join(f"{p} {_version(p)}" for p in packages)
-        rows.append((f"extra [{extra}]", f"not installed: pip install 'foveate[{extra}]'" if missing else state))
-    tried = {name: _try_encoder(name) for name in ENCODERS}
+        rows.append((f"extra [{extra}]", f"not installed: {_command_for(extra, folder)}" if missing else state))
+    tried = {name: _try_encoder(name, again) for name in ENCODERS}
     rows += [(f"encoder {name}", state) for name, (_, state) in tried.items()]
     rows += [("reader rapidocr", _try_reader("rapidocr")), ("reader tesseract", _try_reader("tesseract"))]
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    rows.append(("hub", "offline by HF_HUB_OFFLINE" if offline else "allowed; only clip, siglip and tips use it"))
+    rows.append(
+        (
+            "hub",
+            "offline by HF_HUB_OFFLINE"
+            if offline
+            else "allowed; for clip, siglip, tips, depth and vision-language models only",
+        )
+    )
     ok = all(working for working, _ in tried.values()) and all(_version(name) for name in BASE)
     return {"ok": ok, "rows": [{"what": what, "state": state} for what, state in rows]}
 
 
-def _try_encoder(name: str) -> tuple[bool, str]:
+def _folder_of_clone() -> str | None:
+    """The folder that foveate was installed from, where that was not an index."""
+    try:
+        source = json.loads(distribution("foveate").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:  # it runs without being installed
+        return str(Path(__file__).parents[3])
+    return url2pathname(urlsplit(source["url"]).path) if "dir_info" in source else None
+
+
+def _command_for(extra: str, folder: str | None) -> str:
+    return f"pip install 'foveate[{extra}]'" if folder is None else f"pip install '.[{extra}]' in the clone"
+
+
+def _try_encoder(name: str, again: str) -> tuple[bool, str]:
     """Do the main job on a tiny image, whatever may be broken."""
     try:
         import numpy as np
@@ -148,7 +172,7 @@ def _try_encoder(name: str) -> tuple[bool, str]:
         megabytes = sum((encoder.folder / file).stat().st_size for file in encoder.files) / 1e6
         return True, f"works, revision {encoder.revision}, {megabytes:.1f} MB, offline"
     except Exception as error:  # whatever it is, it is what the reader of this table wants to know
-        return False, f"BROKEN: {type(error).__name__}: {str(error).splitlines()[0]}. {AGAIN}"
+        return False, f"BROKEN: {type(error).__name__}: {str(error).splitlines()[0]}. {again}"
 
 
 def _try_reader(name: str) -> str:

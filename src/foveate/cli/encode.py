@@ -40,7 +40,7 @@ ChannelNames = Annotated[
 
 def encode(
     image: Annotated[Path, typer.Argument(help="An image, or a PDF.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Texture file to write (.safetensors).")],
+    output: Annotated[Path, typer.Option("-o", "--out", "--output", help="Texture file to write (.safetensors).")],
     encoder: EncoderName = None,
     preset: PresetOption = None,
     rank: Annotated[int | None, typer.Option(help="Numbers kept for each cell [default: 24].")] = None,
@@ -55,13 +55,12 @@ def encode(
 ) -> None:
     """Encode an image once, keep the texture for 'foveate look FILE'."""
     from foveate.core.errors import OptionError
-    from foveate.pipeline import encode as encode_image
     from foveate.relevance.presets import find_preset
     from foveate.tiles.re_encode import refine
 
     if output.suffix.lower() != TEXTURE:
         raise OptionError(
-            f"--output {output}", expected=f"a name that ends in {TEXTURE}", fix=f"write -o {image.stem}{TEXTURE}"
+            f"--out {output}", expected=f"a name that ends in {TEXTURE}", fix=f"write -o {image.stem}{TEXTURE}"
         )
     if twice and long_side == "native":
         raise OptionError(
@@ -69,17 +68,16 @@ def encode(
             expected="one of them: there is nothing finer than the image's own pixels to encode",
             fix="leave out --twice, or give --long-side in pixels",
         )
-    start = time.perf_counter()
     by, wanted = who_reads(read, reader), find_preset(preset).name if preset else None
     sign = waiting(f"{'encoding and reading' if reads(by, preset) else 'encoding'} {image}", encoder)
     with hints_aside() as hints, sign:
-        texture = encode_image(
-            image, preset=wanted, encoder=encoder or "nano", rank=rank, long_side=long_side, channels=_split(channels),
-            read=by, page=page,
-        )  # fmt: skip
+        texture, seconds = _encode_timed(
+            image, page, encoder, preset=wanted, rank=rank, long_side=long_side, channels=_split(channels), read=by
+        )
         if twice:
+            start = time.perf_counter()
             texture = refine(texture, encoder=encoder)
-    seconds = time.perf_counter() - start
+            seconds += time.perf_counter() - start
     texture.save(output)
     grid = texture.grid
     rows = [
@@ -142,17 +140,15 @@ def load_or_encode(
     page: int | None = None,
     preset: Any = None,
 ) -> tuple[Texture, float]:
-    """A texture from an image (encoded) or from a texture file (read), and the seconds it took.
+    """A texture from an image (encoded) or from a texture file (read), and the seconds it took, without loading.
 
     A texture file goes by another preset where one is named; nothing of it is made again, but it is read where the
     preset reads.
     """
     from foveate.core.errors import OptionError
-    from foveate.pipeline import encode as encode_image
     from foveate.relevance.presets import remember_preset
     from foveate.texture.texture import Texture
 
-    start = time.perf_counter()
     if path.suffix.lower() == TEXTURE:
         given = f"--long-side {long_side}" if long_side is not None else f"--page {page}" if page is not None else ""
         if given:
@@ -161,18 +157,35 @@ def load_or_encode(
                 expected="no such option: its image is encoded already",
                 fix="leave it out, or encode the image again with it",
             )
+        start = time.perf_counter()
         texture = remember_preset(Texture.load(path), preset)
         read = reads(read, preset) and (read or True)
         if read:
             with waiting(f"reading {path}"):
                 texture = texture.read("auto" if read is True else read)
-    else:
-        with waiting(f"{'encoding and reading' if reads(read, preset) else 'encoding'} {path}", encoder):
-            texture = encode_image(
-                path, preset=preset, encoder=encoder or "nano", long_side=long_side, channels=_split(channels),
-                read=read, page=page,
-            )  # fmt: skip
-    return texture, time.perf_counter() - start
+        return texture, time.perf_counter() - start
+    with waiting(f"{'encoding and reading' if reads(read, preset) else 'encoding'} {path}", encoder):
+        return _encode_timed(
+            path, page, encoder, preset=preset, long_side=long_side, channels=_split(channels), read=read
+        )
+
+
+def _encode_timed(path: Path, page: int | None, encoder: str | None, **how: Any) -> tuple[Texture, float]:
+    """A texture, and the seconds of opening and encoding, without those in which the encoder was loaded."""
+    import numpy as np
+
+    from foveate.pipeline import encode as encode_image
+    from foveate.pipeline import open_source
+
+    encoder, start = encoder or "nano", time.perf_counter()
+    picture, layer = open_source(path, page)  # a bad image is refused before anything is loaded, or downloaded
+    opened = time.perf_counter() - start
+    tiny = np.arange(192, dtype=np.uint8).reshape(8, 8, 3)  # networks and libraries are loaded when they first work
+    encode_image(tiny, encoder=encoder, channels=how["channels"], long_side=64, read=False)
+    start = time.perf_counter()
+    if layer is not None:  # a page is opened again, since its words come with it
+        return encode_image(path, encoder=encoder, page=page, **how), time.perf_counter() - start
+    return encode_image(picture, encoder=encoder, **how), time.perf_counter() - start + opened
 
 
 def who_reads(read: bool | None, reader: str | None) -> bool | str | None:

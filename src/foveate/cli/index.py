@@ -18,6 +18,7 @@ from foveate.cli.terminal import (
     ReaderName,
     Workers,
     counting,
+    format_count,
     make_engine,
     print_json,
     print_table,
@@ -36,7 +37,9 @@ def index(
         list[Path],
         typer.Argument(help="Folders of images, image files, and lists: a path a line, in a .txt file or -, stdin."),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The store: a folder, photos.fov for example.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--out", "--output", help="The store: a folder, photos.fov for example.")
+    ],
     encoder: EncoderName = None,
     workers: Workers = None,
     rank: Annotated[int | None, typer.Option(help="Numbers kept a cell [default: 24].")] = None,
@@ -95,15 +98,16 @@ def index(
     if added.bad:
         rows = [(path, why) for path, why in added.bad[:SHOWN]]
         more = f", {len(added.bad) - SHOWN} more with --json" if len(added.bad) > SHOWN else ""
-        what = "files are no images, or cannot be read" if reads else "files are no images that can be read"
-        print_table(f"{len(added.bad)} {what}{more}", ("file", "why"), rows)
-    rate = added.added / added.seconds if added.seconds else 0.0
+        print_table(f"left out: {format_count(len(added.bad), 'file')}{more}", ("file", "why"), rows)
+    under = "" if stats["names"] == stats["images"] else f" under {stats['names']} names"
+    rate = f" in {added.seconds:.1f} s, {added.added / max(added.seconds, 1e-3):.1f} images a second"
     facts = [
-        ("added", f"{added.added} in {added.seconds:.1f} s, {rate:.1f} images a second"),
+        ("added", format_count(added.added, "image") + (rate if added.added else "")),
         *([("read", f"{added.read}; {stats['read']} of the store's images, by {stats['reader']}")] if reads else []),
-        ("known before", f"{added.known}; {added.linked} more names of images that are there"),
-        ("in the store", f"{stats['names']} names, {stats['images']} images, {stats['bytes'] / 1e6:.1f} MB"),
-        ("an image takes", f"{stats.get('bytes_an_image', 0) / 1e3:.0f} KB, {stats.get('cells_an_image', 0)} cells"),
+        *([("already there", format_count(added.known, "file"))] if added.known else []),
+        *([("copies", f"{format_count(added.linked, 'file')} of the same content as others")] if added.linked else []),
+        ("in the store", f"{format_count(stats['images'], 'image')}{under}, {stats['bytes'] / 1e6:.1f} MB"),
+        ("an image takes", f"{stats['bytes_an_image'] / 1e3:.0f} KB on average, {stats['cells_an_image']} cells"),
     ]
     print_table(str(output), ("what", "value"), facts)
     print_json(

@@ -44,7 +44,10 @@ def read(
         (line.text, f"{line.confidence:.2f}", "{:.0f} {:.0f} {:.0f} {:.0f}".format(*line.box)) for line in words.lines
     ]
     title = f"{image}  {rgb.shape[0]} x {rgb.shape[1]} pixels, {describe_words(words)}, {seconds:.1f} s"
-    print_table(title, ("line", "confidence", "y0 x0 y1 x1"), rows)
+    if rows:
+        print_table(title, ("line", "confidence", "y0 x0 y1 x1"), rows)
+    else:
+        typer.echo(f"{title}\nnothing is written there, as far as {words.reader} can see")
     print_json(
         image=str(image),
         size=list(rgb.shape[:2]),

@@ -24,12 +24,13 @@ from types import FrameType
 from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from foveate.store.engine import Engine
 
 PHOTOS = Path(__file__).parent / "photos"
-WORDS, GAP = 14, 2  # characters a line of a column that is broken into lines, at least; between columns
+WORDS, GAP = 13, 2  # characters a line of a column that is broken into lines, at least; between columns
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -92,7 +93,7 @@ ReaderName = Annotated[
     typer.Option("--reader", help="Who reads: rapidocr, tesseract, tesseract:deu+eng [default: whichever there is]."),
 ]
 PageNumber = Annotated[int | None, typer.Option("--page", help="Page of a PDF, from 1.")]
-Out = Annotated[Path, typer.Option("--out", help="Folder for pictures and JSON; made if needed.")]
+Out = Annotated[Path, typer.Option("-o", "--out", help="Folder for pictures and JSON; made if needed.")]
 
 EngineName = Annotated[str, typer.Option("--engine", help="What does the work: local, or ray (a Ray cluster).")]
 Workers = Annotated[int | None, typer.Option(help="Threads, or workers of Ray [default: as many as there are cores].")]
@@ -113,6 +114,25 @@ _json_goes_to: ContextVar[IO[str] | None] = ContextVar("json_goes_to", default=N
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and no tables.")]
 
 
+class _Command(TyperCommand):
+    """A command whose errors of usage help: what is missing is explained, and -k is suggested for --k."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As of click."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            if not error.message:  # one is missing
+                about = getattr(error.param, "help", None) or ""
+                error.message = f"{about}\n\n{inspect.cleandoc(self.epilog or '')}".replace("\b\n", "").strip()
+            raise
+        except Exception as error:
+            short = getattr(error, "option_name", "")[1:]
+            if any(short in each.opts for each in self.get_params(ctx)):
+                error.possibilities = [short]  # type: ignore[attr-defined]
+            raise
+
+
 class Program(typer.Typer):
     """Commands that take --json: stdout then gets what they hand to `print_json`, and nothing else.
 
@@ -124,7 +144,7 @@ class Program(typer.Typer):
 
     def command(self, *given: Any, **how: Any) -> Callable[[F], F]:
         """As of typer."""
-        register = super().command(*given, **how)
+        register = super().command(*given, **{"cls": _Command} | how)
 
         def add(function: F) -> F:
             register(_as_command(function))

@@ -50,6 +50,7 @@ def video(
     out: Annotated[
         Path | None,
         typer.Option(
+            "-o", "--out",
             help="Video to write (.mp4, .mkv); beside it NAME.jsonl, a line a frame [default: CLIP_kept.mp4]. Both are "
             "written as NAME.<random>.part and renamed at the end, also after Ctrl-C; a run that fails or is killed "
             "changes neither, and leaves the lines so far in the .part.jsonl."

@@ -177,7 +177,7 @@ def _read(path: Path, max_bytes: int) -> bytes:
         what = "is not a regular file" if path.exists() else ""
         if path.is_dir():
             what = "is a directory" + (" (an empty path means that, too)" if path == Path() else "")
-            fix = "name one of its images, or a list of them; of a folder of images make a store: foveate index, search"
+            fix = "name one of its images; of a folder of images make a store: foveate index, then foveate search"
     except (OSError, ValueError) as cause:  # ValueError: a name with a null byte
         what = f"cannot be read ({cause})"
     raise ImageNotFoundError(
@@ -191,7 +191,8 @@ def _check_pixels(size: tuple[int, int], name: str, max_pixels: int) -> None:
         raise ImageTooLargeError(
             f"'{name}' is {height:,} x {width:,} = {height * width / 1e6:,.1f} million pixels",
             expected=f"at most {max_pixels / 1e6:,.1f} million (a guard against decompression bombs)",
-            fix="shrink it; or, if you trust it: foveate.encode(foveate.load_image(source, max_pixels=...))",
+            fix="foveate zoom (foveate.tiles) is for such images; or shrink it; or, if you trust it: "
+            "foveate.encode(foveate.load_image(source, max_pixels=...))",
         )
     if height < 1 or width < 1:
         raise ImageArrayError(
@@ -216,9 +217,9 @@ def _from_bytes(content: bytes, name: str, value_range: tuple[float, float] | No
         ) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as cause:
         raise ImageTooLargeError(
-            f"'{name}' is a decompression bomb by Pillow's measure ({cause})",
+            f"'{name}' is larger than what Pillow opens, as a guard against decompression bombs ({cause})",
             expected=f"at most {min(max_pixels, PILLOWS_LIMIT) / 1e6:,.1f} million pixels",
-            fix="shrink it with a tool you trust, or pass its pixels as an array",
+            fix="foveate zoom (foveate.tiles) is for such images, as tiled TIFF; or shrink it with a tool you trust",
         ) from None
     except (ImageArrayError, ImageDecodeError, ImageTooLargeError):
         raise

@@ -51,7 +51,9 @@ def evaluate_relevance(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", help="Folder for report.json, pairs.jsonl, cases.png and curve.png (of names); made if needed."
+            "-o",
+            "--out",
+            help="Folder for report.json, pairs.jsonl, cases.png and curve.png (of names); made if needed.",
         ),
     ] = Path("foveate-bench"),
 ) -> None:
