@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import torch
 
 import foveate
 from foveate.core.errors import OptionError
+from foveate.core.threads import map_in_order
 from foveate.encoders import load
 from foveate.encoders.clip import ClipEncoder
 from foveate.encoders.load import load_encoder
@@ -45,6 +48,35 @@ def test_a_device_is_passed_on_and_remembered(names: list[str], monkeypatch: pyt
     load._loaded.clear()
     load_encoder(names[0])
     assert asked == ["cpu", "cuda:1", "cuda:0"]
+
+
+def test_threads_that_ask_together_load_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str | None] = []
+
+    class Slow:
+        @staticmethod
+        def model_kind() -> None: ...
+
+        @classmethod
+        def from_pretrained(cls, source: str, *, dense: str, device: str | None) -> Slow:
+            made.append(device)
+            time.sleep(0.05)
+            return cls()
+
+    monkeypatch.setitem(load.FAMILIES, "clip", Slow)  # type: ignore[arg-type]
+    monkeypatch.setattr(load, "choose_device", lambda device, kind: device or "cuda:0")
+    load._loaded.clear()
+    found = list(map_in_order(load_encoder, ["clip:x"] * 8, 4))
+    assert (len(set(map(id, found))), made) == (1, ["cuda:0"])
+    here = load_encoder("clip:x", "cpu")
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        assert {id(each) for each in map_in_order(load_encoder, ["clip:x"] * 2000, 4)} == {id(here)}
+    finally:
+        sys.setswitchinterval(switch)
+        load._loaded.clear()
+    assert made == ["cuda:0", "cpu"]
 
 
 def test_few_stay_loaded(names: list[str]) -> None:

@@ -109,6 +109,7 @@ def test_what_is_wrong_for_all_is_raised_at_once() -> None:
         foveate.encode([BUS], threads=0)
     with pytest.raises(OptionError, match="threads"):
         foveate.encode([BUS], threads=True)
+    assert len(foveate.encode([RANDOM], threads=100, channels="fast")) == 1  # the 16 are only the default's
 
 
 @pytest.mark.parametrize(

@@ -126,9 +126,24 @@ def test_one_way_to_say_which_tokens() -> None:
             vlm.prepare(image, QUESTION, kept=kept, **other)
     with pytest.raises(OptionError, match="mode 'crop'"):
         vlm.ask(image, QUESTION, kept=kept, mode="crop")
-    chat = vlm.chat(image, budget=4, floor=0.5)
-    assert chat.ask(QUESTION, kept=kept, **SHORT).tokens[0] == kept.size
-    assert chat.ask(QUESTION, **SHORT).tokens[0] == 4
+
+
+def test_a_round_of_a_chat_replaces_how_the_chat_chooses() -> None:
+    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
+    kept = np.ones(image.grid.shape, bool)
+    mask = np.zeros(image.textures[0].grid.shape, bool)
+    mask[:2, :2] = True
+    for usual in ({"floor": 0.5}, {"protected": mask}, {"window": None}, {"method": "random"}):
+        chat = vlm.chat(image, budget=4, **usual)
+        assert chat.prepare(QUESTION, kept=kept).tokens[0] == kept.size
+        assert chat.prepare(QUESTION).tokens[0] == 4
+    assert vlm.chat(image, mode="weight").prepare(QUESTION, kept=kept).mode == "drop"
+    chat = vlm.chat(image, kept=kept)
+    assert chat.ask(QUESTION, budget=4, **SHORT).tokens[0] == 4
+    assert chat.ask(QUESTION, **SHORT).tokens[0] == kept.size
+    assert chat.prepare(QUESTION, mode="weight").mode == "weight"
+    with pytest.raises(OptionError, match="kept= with budget="):
+        chat.prepare(QUESTION, kept=kept, budget=4)
 
 
 def test_a_question_that_names_nothing_needs_no_search_where_tokens_are_given() -> None:

@@ -32,7 +32,7 @@ from foveate.core.errors import (
 from foveate.core.grid import Grid
 from foveate.core.image import ImageSource, Picture, load_image
 from foveate.core.several import attempt, complete, is_several
-from foveate.core.threads import MOST_THREADS, map_in_order, usual_threads
+from foveate.core.threads import map_in_order, usual_threads
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.native import RANK, encode_native
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images
@@ -178,7 +178,7 @@ def encode(
 
     given: Any = image  # one, or a list
     several = is_several(given)
-    threads = usual_threads() if threads is None else check_int("threads", threads, 1, MOST_THREADS)
+    threads = usual_threads() if threads is None else check_int("threads", threads)
     if not several:
         done = [finish(look(open_one(given)))]
     elif not hasattr(network, "encode_images") or isinstance(long_side, str):

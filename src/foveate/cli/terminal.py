@@ -96,7 +96,10 @@ PageNumber = Annotated[int | None, typer.Option("--page", help="Page of a PDF, f
 Out = Annotated[Path, typer.Option("-o", "--out", help="Folder for pictures and JSON; made if needed.")]
 
 EngineName = Annotated[str, typer.Option("--engine", help="What does the work: local, or ray (a Ray cluster).")]
-Workers = Annotated[int | None, typer.Option(help="Threads, or workers of Ray [default: as many as there are cores].")]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Threads [default: as many as there are cores, 16 at most], or workers of Ray."),
+]
 Gpus = Annotated[float, typer.Option(help="With --engine ray: GPUs for each worker; 0.25 puts four on one.")]
 Address = Annotated[
     str | None,

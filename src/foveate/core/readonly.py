@@ -1,13 +1,14 @@
 """Immutable values, also after pickling.
 
 `ReadOnly` is a mapping that cannot be changed (types.MappingProxyType cannot be pickled). `Frozen` makes the arrays of
-a dataclass read-only, again after unpickling, where NumPy forgets that they were.
+a dataclass read-only, again after unpickling, where NumPy forgets that they were. A copy of what never changes is the
+thing itself (`OwnCopy`), with what pickling leaves out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -41,7 +42,19 @@ def _brief(value: object) -> str:
     return f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
 
 
-class Frozen:
+class OwnCopy:
+    """For values that never change: `copy.copy` and `copy.deepcopy` give the value itself."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
+class Frozen(OwnCopy):
     """For dataclasses: arrays among the attributes, and among the values of mappings, are read-only."""
 
     def __post_init__(self) -> None:

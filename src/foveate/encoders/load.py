@@ -24,7 +24,8 @@ BUILT_IN: dict[str, type[NanoEncoder] | type[NanoFastEncoder]] = {"nano": NanoEn
 DEFAULTS = frozenset([*BUILT_IN, *(f"{kind}:{family.default}" for kind, family in FAMILIES.items())])
 MOST_LOADED = 4  # encoders from the Hub, the last ones used
 _loaded: dict[tuple[str, str, str], Encoder] = {}  # kind, checkpoint, device
-_guard = threading.Lock()
+_guard = threading.Lock()  # of that table, held for a moment
+_loading = threading.Lock()  # one at a time: transformers changes what holds for the whole process while it loads
 MEMBERS = "an object with all members of foveate.encoders.protocol.Encoder"
 
 
@@ -68,16 +69,26 @@ def load_encoder(name: str, device: str | None = None) -> Encoder:
         last = next((key[2] for key in reversed(_loaded) if key[:2] == (kind, checkpoint)), None)
     place = last if device is None and last is not None else choose_device(device, FAMILIES[kind].model_kind())
     key = kind, checkpoint, place
-    with _guard:
-        found = _loaded.pop(key, None)
-    if found is None:
+    if (found := _find_loaded(key)) is not None:
+        return found
+    with _loading:  # of threads that ask together one loads, and the others find it loaded
+        if (found := _find_loaded(key)) is not None:
+            return found
         source, _, dense = (checkpoint, "", "") if Path(checkpoint).is_dir() else checkpoint.partition("#")
         found = FAMILIES[kind].from_pretrained(source, dense=dense, device=place)
-    with _guard:
-        _loaded[key] = found  # the last one
-        while len(_loaded) > MOST_LOADED:
-            del _loaded[next(iter(_loaded))]
+        with _guard:
+            _loaded[key] = found
+            while len(_loaded) > MOST_LOADED:
+                del _loaded[next(iter(_loaded))]
     return found
+
+
+def _find_loaded(key: tuple[str, str, str]) -> Encoder | None:
+    """An encoder that is loaded, from now on the one that was used last."""
+    with _guard:
+        if (found := _loaded.pop(key, None)) is not None:
+            _loaded[key] = found
+        return found
 
 
 @cache

@@ -206,16 +206,16 @@ class Relevances(Sequence[Relevance], Drawable, AsArray):
 
     @property
     def map(self) -> Floats:
-        """float32 [q, h, w]."""
-        return np.stack([item.map for item in self.items])
+        """float32 [q, h, w]; [0, 0, 0] of no questions."""
+        return np.stack([item.map for item in self.items]) if self.items else np.zeros((0, 0, 0), np.float32)
 
     def _array(self) -> tuple[Floats, bool]:
         return self.map, False
 
     @property
     def logits(self) -> Floats:
-        """float32 [q, h, w]."""
-        return np.stack([item.logits for item in self.items])
+        """float32 [q, h, w]; [0, 0, 0] of no questions."""
+        return np.stack([item.logits for item in self.items]) if self.items else np.zeros((0, 0, 0), np.float32)
 
     @property
     def confidence(self) -> Floats:

@@ -43,6 +43,7 @@ PRIOR_WEIGHT = 0.7
 LAYERS = (-2, -1)
 ATTENTION = ("attention_prev", "attention_now")
 FOLLOW = (HISTORY, *ATTENTION)
+CHOOSING = ("budget", "method", "policy", "floor", "protected", "window", "weights")  # what `kept` takes the place of
 
 Floats = NDArray[np.float32]
 Planes = Mapping[str, tuple[Floats, ...]]  # by name, one for each texture
@@ -186,8 +187,13 @@ class Chat(OfModel):
         self.turns = self.turns[check_int("rounds", rounds, 0, len(self.turns), fix=fix) :]
 
     def _with(self, how: dict[str, Any]) -> dict[str, Any]:
-        """A round's keywords over those of every round; tokens that are given need no budget."""
-        left_out = () if how.get("kept") is None else ("budget", "method", "policy", "floor")
+        """A round's keywords over those of every round; what it says of the tokens to keep replaces `kept`, or the
+        other way round."""
+        left_out: tuple[str, ...] = ()
+        if how.get("kept") is not None:
+            left_out = CHOOSING + (("mode",) if self._how.get("mode") == "weight" else ())
+        elif how.get("mode") == "weight" or any(name in how for name in CHOOSING):
+            left_out = ("kept",)
         return {name: value for name, value in self._how.items() if name not in left_out} | how
 
     def _prepare(self, question: str, how: dict[str, Any]) -> tuple[Prepared, float, bool]:

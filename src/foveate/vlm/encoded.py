@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, Self, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.display import Drawable
 from foveate.core.errors import SceneError
+from foveate.core.readonly import OwnCopy
 from foveate.relevance.crops import Regions
 from foveate.relevance.query import quoted
 from foveate.relevance.value import Relevance
@@ -26,14 +27,8 @@ Indices = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 
-class OfModel:
-    """A value that holds its model: a copy of it is the value itself, as it never changes, and it is not pickled."""
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
+class OfModel(OwnCopy):
+    """A value that holds its model: it is not pickled."""
 
     def __reduce__(self) -> NoReturn:
         raise SceneError(
@@ -105,7 +100,7 @@ class EncodedImage(OfModel):
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
+class Selection(OwnCopy):
     """What a question keeps.
 
     Attributes:
