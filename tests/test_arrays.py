@@ -47,6 +47,7 @@ def test_relevances_are_a_stack(several: Relevances) -> None:
     assert np.asarray(several).shape == (3, *several[0].grid.shape)
     assert np.array_equal(np.asarray(several)[1], several[1].map)
     assert np.asarray(several[:2]).shape[0] == 2
+    assert np.asarray(several[:0]).shape == several[:0].map.shape == several[:0].logits.shape == (0, 0, 0)
 
 
 def test_an_allocation_is_its_indices(kept: Allocation, texture: Texture) -> None:

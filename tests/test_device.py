@@ -63,7 +63,7 @@ def test_threads_that_ask_together_load_once(monkeypatch: pytest.MonkeyPatch) ->
             time.sleep(0.05)
             return cls()
 
-    monkeypatch.setitem(load.FAMILIES, "clip", Slow)  # type: ignore[arg-type]
+    monkeypatch.setitem(load.FAMILIES, "clip", Slow)
     monkeypatch.setattr(load, "choose_device", lambda device, kind: device or "cuda:0")
     load._loaded.clear()
     found = list(map_in_order(load_encoder, ["clip:x"] * 8, 4))

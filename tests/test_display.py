@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image, ImageShow
 
@@ -145,8 +144,8 @@ def test_a_value_keeps_its_texture_and_pickles_without_it(texture: Texture, valu
         assert len(pickle.dumps(value)) < texture.pixel.nbytes
         assert min(again.picture().size) > 100  # the map, or the cells, alone
     assert pickle.loads(pickle.dumps(several))[0].texture is None
-    for value in (texture, one, kept):
-        assert copy.copy(value) is copy.deepcopy(value) is value  # it never changes
+    for name in ("texture", "one", "kept"):
+        assert copy.copy(values[name]) is copy.deepcopy(values[name]) is values[name]  # it never changes
 
 
 def test_what_is_no_value_has_no_picture() -> None:

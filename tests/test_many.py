@@ -27,6 +27,7 @@ from foveate.core.errors import (
     ImageError,
     ImageNotFoundError,
     OptionError,
+    PageError,
     ReadingWarning,
     ResolutionHint,
 )
@@ -36,6 +37,7 @@ from foveate.encoders import nano
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures
 from tests.conftest import PHOTOS
+from tests.pdf_files import make_pdf, text
 
 BROCCOLI, BUS = PHOTOS / "child_with_broccoli.jpg", PHOTOS / "yellow_bus.jpg"
 RANDOM = np.random.default_rng(0).integers(0, 256, (90, 70, 3)).astype(np.uint8)
@@ -93,6 +95,24 @@ def test_a_bad_image_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
     assert again.textures == []
+
+
+def test_a_page_that_is_not_there_is_one_bad_image(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    (tmp_path / "one.pdf").write_bytes(make_pdf(text((50, 700, 40, "one"))))
+    (tmp_path / "two.pdf").write_bytes(make_pdf(text((50, 700, 40, "first")), text((50, 700, 40, "second"))))
+    images: list[Any] = [RANDOM, tmp_path / "one.pdf", tmp_path / "two.pdf"]
+    with pytest.raises(BadImagesError, match=r"1 of 3 images: images\[2\]: 'two\.pdf' has 2 pages") as caught:
+        foveate.encode(images, channels="fast")
+    assert isinstance(caught.value.errors[2], PageError)
+    assert [texture is None for texture in caught.value.textures] == [False, False, True]
+    assert [each.name for each in foveate.encode(images, page=1, channels="fast")] == [
+        "array", "one.pdf", "two, page 1.pdf",
+    ]  # fmt: skip
+    with pytest.raises(BadImagesError, match=r"images\[1\]: page=2\n(?s:.*)has pages 1 to 1"):
+        foveate.encode(images, page=2, channels="fast")
+    with pytest.raises(OptionError, match="page=1 of an image"):
+        foveate.encode(RANDOM, page=1)
 
 
 def test_many_bad_ones_are_counted_and_a_few_listed() -> None:

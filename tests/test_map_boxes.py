@@ -65,6 +65,18 @@ def test_promises(plane: np.ndarray, threshold: float, tall: int, wide: int) -> 
     assert sorted(map(tuple, turned[:, [1, 0, 3, 2]].tolist())) == sorted(map(tuple, boxes.tolist()))
 
 
+def test_a_cell_alone_has_a_box_only_where_it_is_the_highest() -> None:
+    plane = np.zeros((20, 20), np.float32)
+    plane[15, 15] = plane[15, 3:5] = 0.7  # a cell, and two: interpolated, less than a cell reaches 0.5
+    plane[9:11, 9:11] = 0.6
+    grid = Grid(20, 20, 200, 200)
+    assert len(find_boxes(plane, grid, 0.5)) == 3  # both are the highest
+    plane[3, 3] = 0.95
+    best, other = find_boxes(plane, grid, 0.5)
+    assert np.allclose(best, [30, 30, 40, 40])
+    assert np.allclose(other, [280 / 3, 280 / 3, 320 / 3, 320 / 3])
+
+
 def _areas(plane: np.ndarray, threshold: float) -> np.ndarray:
     from foveate.core.grid import resize_map
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import re
 import warnings
@@ -192,6 +193,7 @@ def test_an_answer_knows_what_the_model_saw() -> None:
     answer = vlm.ask(image, QUESTION, budget=4, **SHORT)
     assert answer.textures == image.textures
     assert answer.layouts == image.layouts
+    assert copy.copy(answer) is copy.deepcopy(answer) is answer
     assert answer.picture().width > answer.picture().height  # photograph, map, what it saw, one beside another
     both = vlm.see([photo(), photo(seed=1)], read=False)
     prepared = vlm.prepare(both, QUESTION, budget=(4, 4))

@@ -553,9 +553,9 @@ def test_copies_and_pickles(mode: Any) -> None:
         with pytest.raises(SceneError, match=rf"a {type(value).__name__} to be pickled[^$]*see the image again"):
             pickle.dumps(value)
     answer = vlm.ask(image, QUESTION, budget=5, mode=mode, generation=FEW)
-    for again in (pickle.loads(pickle.dumps(answer)), copy.deepcopy(answer)):
-        assert (again.text, again.tokens, again.mode) == (answer.text, answer.tokens, mode)
-        assert np.array_equal(again.chosen[0].kept[0].mask, answer.chosen[0].kept[0].mask)
+    again = pickle.loads(pickle.dumps(answer))
+    assert (again.text, again.tokens, again.mode) == (answer.text, answer.tokens, mode)
+    assert np.array_equal(again.chosen[0].kept[0].mask, answer.chosen[0].kept[0].mask)
     texture = pickle.loads(pickle.dumps(image.textures[0]))
     assert np.array_equal(foveate.score(texture, "a dog").map, foveate.score(image.textures[0], "a dog").map)
 

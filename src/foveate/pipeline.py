@@ -135,11 +135,12 @@ def encode(
         read: whether to read what is written, which takes seconds: True, or by whom ("rapidocr", an object with `name`
             and `read(rgb)`, a function rgb -> words). None reads for channels="all" where a reader is installed, with
             a ReadingWarning if it fails; the text layer of a PDF is kept unless this is False or names a reader.
-        page: of a PDF, from 1; None is the only one.
+        page: of a PDF, from 1; None is the only one. In a list it counts for the PDFs.
         threads: how many of several images are worked on at a time; None is as many as there are cores, 16 at most.
 
     Raises:
         ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, ImageArrayError: the image.
+        PageError: a PDF without that page, or with several and none named.
         BadImagesError: some of several images; it has the textures of the others.
         EncoderNameError, EncoderFilesError, EncoderOutputError: the encoder.
         MissingExtraError, ModelFilesError: an encoder or a reader that is not installed, or lacks its files.
@@ -174,7 +175,7 @@ def encode(
         return remember_preset(texture, preset), note
 
     def open_one(source: ImageSource) -> Opened:
-        return open_source(source, page, value_range)
+        return open_source(source, page if not several or is_pdf(source) else None, value_range)
 
     given: Any = image  # one, or a list
     several = is_several(given)

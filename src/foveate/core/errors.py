@@ -38,6 +38,10 @@ def _rebuilt(kind: type[FoveateError], received: str, expected: str, fix: str) -
     return kind(received, expected=expected, fix=fix)
 
 
+class OptionError(FoveateError, ValueError):
+    """An argument outside its documented choices or range (a rank, a side, a mip level)."""
+
+
 class ImageError(FoveateError):
     """What was given as an image cannot be had or read: the base of the classes that say why."""
 
@@ -60,6 +64,10 @@ class ImageTooLargeError(ImageError, ValueError):
 
 class ImageArrayError(ImageError, ValueError):
     """An array that is not an image: wrong shape or dtype, an undeclared float range, NaN."""
+
+
+class PageError(ImageError, OptionError):
+    """A PDF without the page that was named, or with several pages of which none was named."""
 
 
 class BadImagesError(ImageError, ValueError):
@@ -153,10 +161,6 @@ class ReadingWarning(UserWarning):
 
 class BudgetError(FoveateError, ValueError):
     """A number of tokens that cannot be kept: not a whole number, below 1, or above the number of cells."""
-
-
-class OptionError(FoveateError, ValueError):
-    """Any other argument outside its documented choices or range (a rank, a side, a mip level)."""
 
 
 class ModelError(FoveateError, ValueError):

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_int
-from foveate.core.errors import ImageDecodeError, ImageTooLargeError, MissingExtraError, OptionError
+from foveate.core.errors import ImageDecodeError, ImageTooLargeError, MissingExtraError, PageError
 from foveate.core.image import PDF_START, ImageSource, Picture, read_source
 from foveate.reading.order import GAP, arrange, stand_upright
 from foveate.reading.words import Word, Words
@@ -73,7 +73,7 @@ def load_page(source: str | os.PathLike[str] | bytes, page: int | None = None) -
     """A page of a PDF, from its path or its bytes. Pages count from 1; None is the only one.
 
     Raises:
-        MissingExtraError: pypdfium2 is not installed. OptionError: no such page, or None of several.
+        MissingExtraError: pypdfium2 is not installed. PageError: no such page, or None of several.
         ImageNotFoundError, ImageTooLargeError, ImageDecodeError: the file, or the page, cannot be had.
     """
     try:
@@ -96,7 +96,7 @@ def load_page(source: str | os.PathLike[str] | bytes, page: int | None = None) -
                 name = f"{Path(name).stem}, page {number}{Path(name).suffix}"
             document.init_forms()
             return _load(document, number, name)
-        except (OptionError, ImageDecodeError, ImageTooLargeError):
+        except (PageError, ImageDecodeError, ImageTooLargeError):
             raise
         except Exception as cause:
             raise _broken(name, cause) from cause
@@ -108,12 +108,13 @@ def _number(page: int | None, pages: int, name: str) -> int:
     if pages < 1:
         raise ImageDecodeError(f"'{name}' is a PDF without pages", expected="one at least", fix="export it again")
     if page is None and pages > 1:
-        raise OptionError(
+        raise PageError(
             f"'{name}' has {pages} pages",
             expected="one of them",
             fix=f"page=1, up to page={pages}; --page of a command",
         )
-    return check_int("page", 1 if page is None else page, 1, pages, fix=f"'{name}' has pages 1 to {pages}")
+    fix = f"'{name}' has pages 1 to {pages}"
+    return check_int("page", 1 if page is None else page, 1, pages, fix=fix, error=PageError)
 
 
 def _load(document: Any, number: int, name: str) -> PdfPage:

@@ -136,9 +136,10 @@ class Relevance(Frozen, Drawable, AsArray):
         """Boxes around what the map shows: float32 [n, 4], (y0, x0, y1, x1) in pixels of the image, the best first.
 
         One for each connected part of the map, interpolated between cells, that is at or above the threshold; a part
-        smaller than a cell only where it is the map's highest. Things that touch share a box. Where no cell reaches
-        the threshold there is none, [0, 4]; but what is `detected` has a box at every threshold up to 0.5: that of the
-        part around the peak, down to half of it.
+        of less than a cell's area only where it is the map's highest, so a cell that reaches the threshold alone among
+        low ones may have none. Things that touch share a box. Where no cell reaches the threshold there is none,
+        [0, 4]; but what is `detected` has a box at every threshold up to 0.5: that of the part around the peak, down
+        to half of it.
 
         >>> relevance.boxes()[:, [1, 0, 3, 2]]                                  # x first  # doctest: +SKIP
 
