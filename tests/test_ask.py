@@ -190,7 +190,7 @@ def test_a_dialogue_over_a_texture(folders: Path, tmp_path: Path) -> None:
     assert said["warnings"] == []
     for more in ([], ["--chat"]):
         notes = asked(given[0], "why?", "a zebra", *how, "-k", "500", *more)["warnings"]
-        assert ["not searched" in notes[0], "budget=500" in notes[1], len(notes)] == [True, True, 2]
+        assert ["not searched" in notes[0], "--budget 500" in notes[1], len(notes)] == [True, True, 2]
     gazed, plain = (asked(given[0], "a zebra", *how, *more)["questions"][0] for more in (["--prior", "gaze"], []))
     assert gazed["kept"] != plain["kept"]
     for wrong, words in (
@@ -272,7 +272,7 @@ def test_budgets_by_word_and_too_large(folders: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = CliRunner().invoke(app, ["ask", *map(str, base), "-k", "500", "--json"])
-    assert "warning: budget=500 is more than the 16 visual tokens" in result.stderr
+    assert "warning: --budget 500 is more than the 16 visual tokens" in result.stderr
     assert json.loads(result.stdout)["warnings"]
 
 

@@ -21,7 +21,10 @@ import foveate
 from foveate import Texture
 from foveate.cli.main import main
 from foveate.cli.results import make_slug
+from foveate.cli.terminal import Program, in_options, print_json
+from foveate.core.errors import OutputError
 from foveate.core.image import load_image
+from foveate.tiles.file import is_scene
 from tests.conftest import PHOTOS
 
 
@@ -208,6 +211,7 @@ def test_doctor_says_which_words_nano_knows(run: Run) -> None:
     assert "names no thing" in table
     assert re.search(r"tricycle +unknown +nothing", table)
     fails(run("doctor", "--words"), "--words cat wheel sky")
+    fails(run("doctor", "--encoder", "clip"), "--encoder clip without --words")
     fails(run("doctor", "--words", "cat", "--encoder", "clip"), "clip", "any text")
 
 
@@ -218,6 +222,55 @@ def test_commands_print_a_table_or_json_and_never_both(run: Run, photo: Path) ->
     answer = last(run("look", photo, "broccoli", "--json"))["queries"][0]
     assert len(answer["indices"]) == answer["budget"]
     assert run("look", photo, " ", "--json").stdout == ""
+
+
+def test_messages_speak_of_options_and_leave_names_and_questions_alone() -> None:
+    options = {"budget": "--budget", "long_side": "--long-side", "read": "--read", "channels": "--channels"}
+    for message, said in (
+        ("budget=0", "--budget 0"),
+        ("pass encode(channels='all')", "pass --channels all"),
+        ("a model's budget=0, not 'auto'", "a model's --budget 0, not 'auto'"),
+        ("read=False and long_side", "--no-read and --long-side"),
+        ("no file at '/tmp/long_side.jpg'", None),
+        ("no file at 'it's read=True.jpg'", None),
+        ('the query "what is budget=3 of (long_side=4)?"', None),
+        ("the query 'read' names no thing: budget=3", "the query 'read' names no thing: --budget 3"),
+    ):
+        assert in_options(message, options) == (said or message)
+
+
+def test_names_of_files_come_back_as_they_were_written(run: Run, photo: Path) -> None:
+    fails(run("look", "long_side.jpg", "a dog"), "'long_side.jpg'")
+    fails(run("look", "read=True.jpg", "a dog"), "'read=True.jpg'")
+
+
+def test_json_has_no_number_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    app = Program()
+
+    @app.command()
+    def count() -> None:
+        print_json(numbers=[1.5, float("nan")], most={"ever": np.float64("inf")})
+
+    with pytest.raises(SystemExit):
+        app(["--json"])
+    assert capsys.readouterr().out == '{"numbers": [1.5, null], "most": {"ever": null}}\n'
+
+
+def test_a_bad_question_leaves_no_files_of_the_others(
+    run: Run, broccoli: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foveate.Store("s.fov").add(broccoli)
+    fails(run("search", "s.fov", "broccoli", " "), "empty query")
+    assert not Path("foveate-out").exists()
+    record = last(run("search", "s.fov", "broccoli", "--json"))["queries"][0]
+    assert Path(record["sheet"]).is_file()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OutputError("the disk is full", expected="room", fix="make some")
+
+    monkeypatch.setattr("foveate.cli.zoom.write_result", full)
+    fails(run("zoom", broccoli, "broccoli", "--scene", "scene", "--share", 0), "the disk is full")
+    assert is_scene(Path("scene"))  # what was encoded is kept
 
 
 def test_help_leads_a_newcomer_and_version_is_one_line(run: Run) -> None:
@@ -378,6 +431,8 @@ def test_zoom_finds_and_draws(run: Run) -> None:
         assert Path(record["png"]).stat().st_size > 1000
         assert json.loads(Path(record["json"]).read_text())["peak"] == record["peak"]
     assert found["scene"] is None
+    fails(run("zoom", "wide.png", "a bus", " ", "--out", "none", "--scene", "bad"), "empty query")
+    assert not Path("none").exists()
     kept = last(run("zoom", "wide.png", "a bus", "--out", "out", "--scene", "scene", "--json"))
     again = last(run("zoom", "wide.png", "a bus", "--out", "out", "--scene", "scene", "--json"))
     assert kept["scene"] == "scene"
@@ -431,6 +486,7 @@ def test_read_shows_lines_and_no_escape_sequence_reaches_the_terminal(run: Run, 
     assert result["lines"][0]["text"] == "TOTAL [2J34.50"
     assert [word[0] for word in result["lines"][0]["words"]] == ["TOTAL", "[2J34.50"]
     assert run("read", broccoli, "--reader", "tesseract", "--plain").stdout == "TOTAL [2J34.50\n"
+    assert last(run("read", broccoli, "--reader", "tesseract", "--plain", "--json"))["lines"] == result["lines"]
 
 
 @pytest.mark.usefixtures("reader")

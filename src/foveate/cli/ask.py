@@ -24,6 +24,7 @@ from foveate.cli.terminal import (
     PageNumber,
     PresetOption,
     ReaderName,
+    as_said_here,
     parse_budget_or_all,
     print_files,
     print_json,
@@ -167,7 +168,9 @@ def ask(
                     else:
                         answer = rounds.ask(text, **how)
                 ours = [note for note in caught if note.category.__module__.startswith("foveate.")]
-                notes |= dict.fromkeys(str(note.message) for note in ours)  # of what was asked, not of libraries
+                notes |= dict.fromkeys(
+                    as_said_here(note.message) for note in ours
+                )  # of what was asked, not of libraries
                 options = {
                     "model": model,
                     "question": text,

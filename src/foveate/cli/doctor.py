@@ -56,9 +56,17 @@ def doctor(
     encoder: EncoderName = None,
 ) -> None:
     """Say what is installed: versions, extras, encoder files, threads; or which words nano knows."""
+    from foveate.core.errors import OptionError
+
     if words or ask_words:
         _explain_words(words or [], encoder or "nano")
         return
+    if encoder is not None:
+        raise OptionError(
+            f"--encoder {encoder} without --words",
+            expected="--words and the words to be explained; the report of what is installed is of all encoders",
+            fix="foveate doctor --words cat wheel sky, or foveate doctor alone",
+        )
     report = examine()
     print_table("foveate doctor", ("what", "state"), [(row["what"], row["state"]) for row in report["rows"]])
     print_json(**report)

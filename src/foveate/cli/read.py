@@ -37,14 +37,13 @@ def read(
         with waiting(f"reading {image}"):
             words = read_words(rgb, reader or "auto")
     seconds = time.perf_counter() - start
-    if plain:
-        typer.echo(words.text)
-        return
     rows = [
         (line.text, f"{line.confidence:.2f}", "{:.0f} {:.0f} {:.0f} {:.0f}".format(*line.box)) for line in words.lines
     ]
     title = f"{image}  {rgb.shape[0]} x {rgb.shape[1]} pixels, {describe_words(words)}, {seconds:.1f} s"
-    if rows:
+    if plain:
+        typer.echo(words.text)
+    elif rows:
         print_table(title, ("line", "confidence", "y0 x0 y1 x1"), rows)
     else:
         typer.echo(f"{title}\nnothing is written there, as far as {words.reader} can see")

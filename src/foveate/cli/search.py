@@ -15,6 +15,7 @@ from foveate.cli.terminal import (
     EncoderName,
     Out,
     add_unknown,
+    as_said_here,
     format_confidence,
     print_files,
     print_json,
@@ -51,16 +52,19 @@ def search(
 
     refuse_files(query, "store", 'foveate index FOLDER -o photos.fov, then foveate search photos.fov "a dog"')
     known = open_store(path, encoder)
-    if not no_sheet:
-        make_folder(out)
-    records: list[dict[str, Any]] = []
+    answers: list[tuple[str, list[Hit], float]] = []
     with waiting("searching", encoder), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         known.search(query[0], 1, exact=exact)  # reads vectors and the encoder: not part of a search's time
         for text in query:
             start = time.perf_counter()
             hits = known.search(text, count, exact=exact)
-            seconds = time.perf_counter() - start
+            answers.append((text, hits, time.perf_counter() - start))
+        # Only now, when all questions could be asked: a bad one leaves no files behind.
+        if not no_sheet:
+            make_folder(out)
+        records: list[dict[str, Any]] = []
+        for text, hits, seconds in answers:
             sheet = None if no_sheet or not hits else out / f"search--{make_slug(text)}.png"
             if sheet is not None:
                 write_picture(sheet, search_sheet(hits, text))
@@ -78,7 +82,7 @@ def search(
                 "sheet": path_of_sheet,
             }
             records.append(record | {"hits": found})
-    notes = list(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, ReadingWarning)))
+    notes = list(dict.fromkeys(as_said_here(one.message) for one in caught if issubclass(one.category, ReadingWarning)))
     for one in caught:
         if not issubclass(one.category, ReadingWarning):
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)

@@ -9,6 +9,7 @@ import functools
 import inspect
 import io
 import json
+import math
 import os
 import re
 import signal
@@ -39,6 +40,7 @@ QUOTES = "'\""
 _KEYWORD = re.compile(r"""(?:--)?\b(?P<name>[a-z][a-z_-]*)=(?P<value>'[^']*'|"[^"]*"|[^\s,;:)]+)""")
 _CALL = re.compile(r"(?:\w+\.)*\w+\((?P<inside>(?P<name>[a-z_]+)=[^()]*)\)")
 _NAME = re.compile(r"(?<![\w-])[a-z]+(?:_[a-z]+)+\b")
+_QUOTED = re.compile(r"""(?<![\w=])(?:'(?:[^'\n]|'(?=\w))*'|"(?:[^"\n]|"(?=\w))*")(?!\w)""")
 _OBJECT = re.compile(r",?(?: or)? an object (?:with|of)\b[^;]*")
 
 EncoderName = Annotated[
@@ -112,6 +114,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
 _json_goes_to: ContextVar[IO[str] | None] = ContextVar("json_goes_to", default=None)
+_options_now: ContextVar[Mapping[str, str]] = ContextVar("options_now", default={})  # noqa: B039 - never changed
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and no tables.")]
@@ -164,13 +167,16 @@ def _as_command(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def run(*, as_json: bool, **options: Any) -> None:
+        before = _options_now.set(named)
         try:
-            with _warning_in_options(named), _json_alone() if as_json else nullcontext():
+            with _warning_in_options(), _json_alone() if as_json else nullcontext():
                 return function(**options)
         except FoveateError as error:
             for part in ("received", "expected", "fix"):
                 setattr(error, part, in_options(getattr(error, part), named))
             raise
+        finally:
+            _options_now.reset(before)
 
     json_option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), json_option])  # type: ignore[attr-defined]
@@ -190,19 +196,24 @@ def _json_alone() -> Iterator[None]:
 
 
 @contextmanager
-def _warning_in_options(named: Mapping[str, str]) -> Iterator[None]:
+def _warning_in_options() -> Iterator[None]:
     """Warnings of foveate are a line on stderr, without the place in its code; those of others are as usual."""
     with warnings.catch_warnings():
         usual = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if category.__module__.startswith("foveate."):
-                typer.echo(f"warning: {in_options(str(message), named)}", err=True)
+                typer.echo(f"warning: {as_said_here(message)}", err=True)
             else:
                 usual(message, category, *where, **more)
 
         warnings.showwarning = show
         yield
+
+
+def as_said_here(message: Warning | str) -> str:
+    """A message of the library in the words of the command that runs."""
+    return in_options(str(message), _options_now.get())
 
 
 def _options_of(signature: inspect.Signature) -> dict[str, str]:
@@ -219,11 +230,18 @@ def _options_of(signature: inspect.Signature) -> dict[str, str]:
 
 
 def in_options(text: str, options: Mapping[str, str]) -> str:
-    """A message about keywords, as one about options.
+    """A message about keywords, as one about options. What it quotes (file names, questions) stays as it is.
 
     >>> in_options("budget=0; encode(channels='all')", {"budget": "--budget", "channels": "--channels"})
     '--budget 0; --channels all'
+    >>> in_options("no file at 'budget=3.jpg'", {"budget": "--budget"})
+    "no file at 'budget=3.jpg'"
     """
+    quoted: list[str] = []
+
+    def aside(found: re.Match[str]) -> str:
+        quoted.append(found[0])
+        return f"\0{len(quoted) - 1}\0"
 
     def option(found: re.Match[str]) -> str:
         name, value = options.get(found["name"].replace("-", "_")), found["value"]
@@ -233,9 +251,11 @@ def in_options(text: str, options: Mapping[str, str]) -> str:
             return name if value == "True" else name.replace("--", "--no-", 1)
         return f"{name} {value if ' ' in value else value.strip(QUOTES)}"
 
+    text = _QUOTED.sub(aside, text)
     text = _CALL.sub(lambda found: found["inside"] if found["name"] in options else found[0], text)
     text = _KEYWORD.sub(option, _OBJECT.sub("", text))
-    return _NAME.sub(lambda found: options.get(found[0], found[0]), text)
+    text = _NAME.sub(lambda found: options.get(found[0], found[0]), text)
+    return re.sub("\0(\\d+)\0", lambda found: quoted[int(found[1])], text)
 
 
 def make_engine(name: str, workers: int | None, gpus: float, address: str | None) -> tuple[int, Engine]:
@@ -340,10 +360,21 @@ def print_files(what: str, paths: list[str]) -> None:
 
 
 def print_json(**values: Any) -> None:
-    """A command's result for programs, once: a JSON object in a line, where it was called with --json."""
+    """A command's result for programs, once: a JSON object in a line, where it was called with --json.
+
+    JSON has no number that is not finite: such a one is null.
+    """
     out = _json_goes_to.get()
     if out is not None:
-        print(json.dumps(values), file=out)
+        print(json.dumps(_finite(values), allow_nan=False), file=out)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

@@ -44,6 +44,8 @@ def zoom(
     """Find small things in a large image: encode only the parts that a question makes promising, until it is found."""
     from foveate.core.checks import check_number
     from foveate.core.files import make_folder
+    from foveate.encoders.load import match_encoder
+    from foveate.relevance.query import prepare
     from foveate.tiles.file import check_folder, is_scene, load, save
     from foveate.tiles.search import LEAST_SURE, survey
 
@@ -57,13 +59,18 @@ def zoom(
     with waiting(f"surveying {image}" if known is None else f"reading {known}", encoder):
         scene = survey(image, encoder=encoder or "nano") if known is None else load(known, image, encoder=encoder)
     seconds = time.perf_counter() - start
+    asked = match_encoder(scene.overview.encoder, None if scene.encoder == "nano" else scene.encoder)
+    for text in query:
+        prepare(asked, text)  # a question that cannot be asked is refused before the first one is looked for
     make_folder(out)
     tiles, records = scene.counts[0] * scene.counts[1], []
-    for text in query:
-        scene, record = _look_closer(scene, text, share, sure, out, image)
-        records.append(record)
-    if folder is not None:
-        save(scene, folder)
+    try:
+        for text in query:
+            scene, record = _look_closer(scene, text, share, sure, out, image)
+            records.append(record)
+    finally:
+        if folder is not None:
+            save(scene, folder)  # also what was encoded before something went wrong
     rows = [
         (r["query"], _answer(r), "y {:.0f}, x {:.0f}".format(*r["peak"]), f"{r['encoded']} of {tiles}",
          f"{r['seconds']:.1f} s")
