@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import foveate
-from foveate import Grid
+from foveate import Grid, Texture
 from foveate.core.errors import OptionError
 from foveate.core.readonly import ReadOnly
 from foveate.relevance.value import Relevance
@@ -24,6 +25,29 @@ from foveate.vlm.select.methods import Candidates, choose, coarser_shape, determ
 from tests.vlm_models import FAMILIES, attached, encoded
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+
+
+def test_cells_over_a_part_of_an_image_have_no_boxes_in_it(texture: Texture) -> None:
+    relevance = foveate.score(texture, "broccoli")
+    size = texture.grid.height, texture.grid.width
+    part = relevance.on(TokenGrid(12, 12, (100, 20, size[0], size[1])))
+    kept = foveate.allocate(part, 20)
+    for wrong in (
+        part.boxes,
+        lambda: part.on((6, 6)).boxes(),
+        lambda: part.score_boxes([[0, 0, 9, 9]]),
+        lambda: foveate.viz.heatmap(texture, part),
+        lambda: foveate.viz.compare(texture, {"broccoli": part}),
+        lambda: foveate.viz.kept(texture, kept),
+        lambda: foveate.viz.homunculus(texture, kept),
+    ):
+        with pytest.raises(OptionError, match=r"of cells over a part .* 100 to \d+ down and 20 to"):
+            wrong()
+    assert part.picture().mode == kept.picture().mode == "RGB"  # by themselves, over grey
+    assert pickle.loads(pickle.dumps(part)).grid.part == part.grid.part
+    whole = relevance.on(TokenGrid(12, 12, (0.0, 0.0, float(size[0]), float(size[1]))))
+    assert whole.grid.part is None
+    assert whole.boxes().shape[1] == 4
 
 
 def relevance(plane: np.ndarray, height: int = 60, width: int = 80, **more: Any) -> Relevance:

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Literal
 
@@ -38,12 +38,20 @@ class Grid:
     (10.0, 10.0)
     >>> grid.centres()[1]                     # cell 1 is the second of the first row; (y, x) in pixels
     array([ 5., 15.], dtype=float32)
+
+    Attributes:
+        h, w: cells.
+        height, width: pixels that they cover.
+        part: the rectangle (y0, x0, y1, x1) that these pixels are of a larger image, as visual tokens may show a part
+            of it; None where they are all of it. Positions count from the corner of the part. Grids are compared
+            without it.
     """
 
     h: int
     w: int
     height: int
     width: int
+    part: tuple[float, float, float, float] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if min(self.h, self.w, self.height, self.width) < 1:
@@ -106,6 +114,17 @@ def check_grid(grid: object, image: Grid) -> Grid:
         expected=f"a Grid over the same image, {image.height} x {image.width} pixels",
         fix=f"make it with Grid(h, w, {image.height}, {image.width})",
     )
+
+
+def check_whole(grid: Grid, what: str) -> None:
+    """Raises OptionError for a grid over a part of an image, where `what` would lie at the wrong place in it."""
+    if grid.part is not None:
+        y0, x0, y1, x1 = (round(side) for side in grid.part)
+        raise OptionError(
+            f"{what} of cells over a part of an image, its pixels {y0} to {y1} down and {x0} to {x1} across",
+            expected="cells over the whole image",
+            fix="take the relevance as it was before relevance.on(encoded.grid)",
+        )
 
 
 def resize_map(plane: NDArray[Any], shape: tuple[int, int]) -> Floats:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from foveate.core.arrays import AsArray
 from foveate.core.checks import check_pair
 from foveate.core.display import Drawable
-from foveate.core.grid import Grid, check_grid, resize_map
+from foveate.core.grid import Grid, check_grid, check_whole, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.map_boxes import find_boxes, score_boxes
@@ -146,8 +146,9 @@ class Relevance(Frozen, Drawable, AsArray):
         Args:
             threshold: 0 to 1. The lower, the larger the boxes, and the more of them.
 
-        Raises OptionError for another threshold.
+        Raises OptionError for another threshold, and on a grid of visual tokens over a part of the image.
         """
+        check_whole(self.grid, "boxes")
         return find_boxes(self.map, self.grid, threshold, detected=self.detected)
 
     def score_boxes(self, boxes: ArrayLike) -> Floats:
@@ -158,8 +159,10 @@ class Relevance(Frozen, Drawable, AsArray):
         Args:
             boxes: [n, 4], (y0, x0, y1, x1) in pixels of the image: those of `boxes`, or of a detector.
 
-        Raises OptionError for another shape, or a box that has no area in the image.
+        Raises OptionError for another shape, a box that has no area in the image, and on a grid of visual tokens over a
+        part of the image.
         """
+        check_whole(self.grid, "scores of boxes")
         return score_boxes(self.map, self.grid, boxes)
 
     def on(self, grid: Grid | Placed | tuple[int, int]) -> Relevance:
@@ -175,7 +178,7 @@ class Relevance(Frozen, Drawable, AsArray):
             return grid.place(self)
         if isinstance(grid, tuple):
             grid = Grid(*check_pair("grid", grid, fix="pass (24, 24), say"), self.grid.height, self.grid.width)
-        check_grid(grid, self.grid)
+        grid = replace(check_grid(grid, self.grid), part=self.grid.part)
         return replace(
             self,
             map=np.clip(resize_map(self.map, grid.shape), 0, 1),

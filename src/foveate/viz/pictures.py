@@ -15,6 +15,7 @@ from PIL import Image
 
 from foveate.core.checks import check_array, check_int, check_type
 from foveate.core.errors import OptionError
+from foveate.core.grid import check_whole
 from foveate.core.image import ImageSource, load_image
 from foveate.relevance.allocation import Allocation
 from foveate.relevance.confidence import DETECTED
@@ -98,6 +99,7 @@ def kept(
     Raises OptionError for anything else, and what `load_image` raises.
     """
     check_type("kept", allocation, (Allocation, Regions), fix="pass allocate(relevance, budget) or regions(...)")
+    check_whole(allocation.grid, "a picture")
     rgb = photograph(image, side)
     drawn = lay_kept(rgb, allocation) if isinstance(allocation, Allocation) else lay_regions(rgb, allocation)
     if boxes is not None:
@@ -125,6 +127,8 @@ def homunculus(
 
     Raises OptionError for anything else, and what `load_image` raises.
     """
+    if isinstance(allocation, Allocation | Regions):
+        check_whole(allocation.grid, "a picture")
     rgb = photograph(image, side)
     tile = homunculus_tile(rgb, allocation, rest)
     return paper.paint(arrange([tile], 1)) if labels else Image.fromarray(tile.picture)
@@ -355,6 +359,7 @@ def photograph(image: Texture | ImageSource, side: int) -> Bytes:
 def plane_of(relevance: Map) -> tuple[NDArray[np.floating], Relevance | None]:
     """The map [h, w], and the relevance it is of, if it is one. Raises OptionError."""
     if isinstance(relevance, Relevance):
+        check_whole(relevance.grid, "a picture")
         return relevance.map, relevance
     fix = "pass a Relevance, or its map"
     return check_array("relevance", relevance, (None, None), low=0, high=1, fix=fix), None

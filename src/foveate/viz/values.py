@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ from foveate.viz.planes import channel_sheet
 
 if TYPE_CHECKING:
     from foveate.vlm.encoded import Answer, Prepared
+
+Value = TypeVar("Value", Relevance, Allocation)
 
 
 @singledispatch
@@ -55,7 +58,7 @@ def _picture_texture(value: Texture) -> Image.Image:
 
 @picture_of.register
 def _picture_relevance(value: Relevance, **how: Any) -> Image.Image:
-    return heatmap(_photograph(value.texture, value.grid), value, **how)
+    return heatmap(_photograph(value.texture, value.grid), _by_itself(value), **how)
 
 
 @picture_of.register
@@ -72,7 +75,12 @@ def _picture_relevances(value: Relevances) -> Image.Image:
 
 @picture_of.register
 def _picture_allocation(value: Allocation, **how: Any) -> Image.Image:
-    return kept(_photograph(value.texture, value.grid), value, **how)
+    return kept(_photograph(value.texture, value.grid), _by_itself(value), **how)
+
+
+def _by_itself(value: Value) -> Value:
+    """A value on a part of an image as a picture of its own; it has no texture, and is drawn over grey."""
+    return value if value.grid.part is None else replace(value, grid=replace(value.grid, part=None))
 
 
 def _photograph(texture: Texture | None, grid: Grid) -> NDArray[np.uint8]:

@@ -150,7 +150,7 @@ def project(relevance: Relevance, grid: TokenGrid) -> Relevance:
         reasons=ReadOnly({name: moved(plane) for name, plane in relevance.reasons.items()}),
         saliency=moved(relevance.saliency),
         valid=None if valid.min() >= 1 - 1e-6 else (valid > 0.5).astype(np.float32),
-        grid=grid.grid,
+        grid=replace(grid.grid, part=grid.box),
         features=None if relevance.features is None else moved(relevance.features),
         words=tuple(_shift_words(relevance.words, grid)),
         texture=None,  # it shows the whole image, the grid a part
