@@ -33,6 +33,8 @@ def printed(notebook: nbformat.NotebookNode) -> str:
 def test_it_runs_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))  # no kernel of the person who tests
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    (temporary := tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     committed = read()
     notebook = read()
     kernel = deepcopy(next(cell for cell in notebook.cells if cell.cell_type == "code"))
@@ -42,7 +44,9 @@ def test_it_runs_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.cells.pop().outputs[0].text.strip() == sys.executable
     assert pictures(done) == pictures(committed) != []
     assert printed(done) == printed(committed)
-    assert {"photo.safetensors", "broccoli.png", "photos.fov"} <= {path.name for path in tmp_path.iterdir()}
+    files = {"photo.safetensors", "broccoli.png", "photos.fov"}
+    assert files <= {path.name for path in temporary.glob("*/*")}
+    assert not files & {path.name for path in tmp_path.iterdir()}  # nothing is left beside it
 
 
 def test_its_outputs_are_small_and_whole() -> None:
