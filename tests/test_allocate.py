@@ -128,3 +128,17 @@ def test_a_map_of_another_shape_or_with_nan() -> None:
 def test_a_floor_out_of_range(floor: Any) -> None:
     with pytest.raises(OptionError, match="floor"):
         allocate_map(np.zeros((8, 8)), Grid(8, 8, 64, 64), 3, floor=floor)
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (64, 48), (23, 17), (43, 64), (7, 5), (1, 40)])
+def test_the_even_spread_is_even_and_not_at_one_border(shape: tuple[int, int]) -> None:
+    h, w = shape
+    order = even_order(h, w)
+    assert sorted(order.tolist()) == list(range(h * w))
+    for number in (16, 64, 256):
+        if number <= h * w / 2:
+            y, x = np.divmod(order[:number], w)
+            assert abs((y + 0.5).mean() / h - 0.5) < 0.1
+            assert abs((x + 0.5).mean() / w - 0.5) < 0.1
+            quarters = np.bincount(2 * (2 * y // h) + 2 * x // w, minlength=4)
+            assert quarters.min() > 0 or min(shape) == 1

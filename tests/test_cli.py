@@ -520,3 +520,12 @@ def test_reading_wrongly(run: Run, broccoli: Path, photo: Path, monkeypatch: pyt
     fails(run("read", "nothing.png"), "nothing.png")
     monkeypatch.setenv("PATH", "/nowhere")
     fails(run("read", broccoli, "--reader", "tesseract"), "apt-get install tesseract-ocr")
+
+
+def test_questions_before_the_image_are_put_in_order(
+    broccoli: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["foveate", "look", "a dog", str(broccoli)])
+    with pytest.raises(SystemExit):
+        main()
+    assert "the image first, then questions" in capsys.readouterr().err

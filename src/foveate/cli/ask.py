@@ -113,7 +113,7 @@ def ask(
     from foveate.texture.texture import Texture
     from foveate.vlm.loader import load
 
-    refuse_files(question)
+    refuse_files(image, question)
     prompt = None if prompt is None else prompt.replace("\\n", "\n")
     check_floor(floor)
     _check(question, budget, mode, method, prompt, max_new_tokens)

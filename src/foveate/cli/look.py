@@ -67,7 +67,7 @@ def look(
     preset: PresetOption = None,
 ) -> None:
     """Ask an image questions: a heat map, boxes and K kept cells for each (docs/pictures.md)."""
-    refuse_files(query)
+    refuse_files(image, query)
     reading = who_reads(read, reader)
     record, _ = _look_at(image, query, budget, out, encoder, floor, long_side, reading, page, picture or (), preset)
     print_json(**record)

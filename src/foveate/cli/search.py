@@ -50,7 +50,7 @@ def search(
     from foveate.core.files import make_folder
     from foveate.viz import search_sheet
 
-    refuse_files(query, "store", 'foveate index FOLDER -o photos.fov, then foveate search photos.fov "a dog"')
+    refuse_files(path, query, "store", 'foveate index FOLDER -o photos.fov, then foveate search photos.fov "a dog"')
     known = open_store(path, encoder)
     answers: list[tuple[str, list[Hit], float]] = []
     with waiting("searching", encoder), warnings.catch_warnings(record=True) as caught:

@@ -301,7 +301,9 @@ def parse_budget_or_all(text: str | int) -> int | str:
 
 def format_confidence(confidence: float, detected: bool, digits: int = 2) -> str:
     """For a table: '0.07 (not detected)'."""
-    return f"{confidence:.{digits}f}" + ("" if detected else " (not detected)")
+    from foveate.relevance.confidence import in_digits
+
+    return in_digits(confidence, digits) + ("" if detected else " (not detected)")
 
 
 def add_unknown(text: str, unknown: list[str]) -> str:
@@ -447,13 +449,22 @@ def until_interrupted() -> Iterator[Callable[[], bool]]:
 
 
 def refuse_files(
-    queries: list[str], what: str = "image", loop: str = 'for f in *.jpg; do foveate look "$f" "a dog"'
+    first: str | Path,
+    queries: list[str],
+    what: str = "image",
+    loop: str = 'for f in *.jpg; do foveate look "$f" "a dog"',
 ) -> None:
     """Raises QueryError for a question that is a file: somebody meant several images."""
     from foveate.core.errors import QueryError
 
     files = [query for query in queries if Path(query).suffix and os.path.isfile(query)]
     if files:
+        if not (os.path.exists(first) or str(first).startswith("camera:")):
+            raise QueryError(
+                f"the query '{files[0]}' is a file, and '{first}' is none",
+                expected=f"the {what} first, then questions",
+                fix="change their order",
+            )
         raise QueryError(
             f"the query '{files[0]}' is a file",
             expected=f"one {what}, then questions",

@@ -81,7 +81,7 @@ def video(
     from foveate.video import Refresh, open_clip, stream
     from foveate.video.decode import import_pyav
 
-    refuse_files(query, "clip", 'for f in *.mp4; do foveate video "$f" "a dog"')
+    refuse_files(clip, query, "clip", 'for f in *.mp4; do foveate video "$f" "a dog"')
     check_number("--start", start, 0, None)
     for name, value, usual in (("frames", frames, "all"), ("size", size, "the clip's own")):
         if value is not None:
@@ -91,7 +91,7 @@ def video(
     with ExitStack() as before:
         opened = before.enter_context(open_clip(clip, long_side=size, rate=rate))
         if not no_video:
-            import_pyav()  # better now than after the first frame
+            import_pyav("writing a video")  # better now than after the first frame
         with waiting(f"reading {clip}", encoder):
             follow = stream(
                 opened,

@@ -49,7 +49,7 @@ def zoom(
     from foveate.tiles.file import check_folder, is_scene, load, save
     from foveate.tiles.search import LEAST_SURE, survey
 
-    refuse_files(query)
+    refuse_files(image, query)
     check_number("share", share)
     check_number("sure", sure, LEAST_SURE)
     start = time.perf_counter()

@@ -377,14 +377,19 @@ def _spread_order(grid: Grid, allowed: Bools | None) -> Indices:
 def even_order(h: int, w: int) -> Indices:
     """All cells in an order whose every beginning is spread evenly (van der Corput in both directions): [h * w].
 
-    The key of a cell interleaves the reversed bits of its row and column, so each new cell falls into the largest gap.
+    Points of a finer grid are visited, the reversed bits of row and column interleaved, so that each falls into the
+    largest gap; a cell comes where its first point does. All are moved by a third of the image: a third of a power of
+    two is never far from the middle of a gap, where unmoved points would begin at the left and upper borders.
     """
-    bits = max(1, (max(h, w) - 1).bit_length())
-    y, x = ((np.arange(n) * 2**bits) // n for n in (h, w))
-    key = np.zeros((h, w), np.int64)
-    for bit in range(bits):
-        place = 2 * (bits - 1 - bit)
-        key |= (((y >> bit) & 1)[:, None] << place) | (((x >> bit) & 1)[None] << (place + 1))
-    order = np.argsort(key.ravel(), kind="stable")
+    bits_y, bits_x = ((n - 1).bit_length() for n in (h, w))
+    y, x = np.arange(1 << bits_y), np.arange(1 << bits_x)
+    key = np.zeros((len(y), len(x)), np.int64)
+    for bit in range(bits_y):
+        key |= ((y >> bit) & 1)[:, None] << (2 * (bits_y - 1 - bit))
+    for bit in range(bits_x):
+        key |= ((x >> bit) & 1)[None] << (2 * (bits_x - 1 - bit) + 1)
+    rows, columns = (((each / len(each) + 1 / 3) % 1 * n).astype(np.int64) for each, n in ((y, h), (x, w)))
+    cells = (rows[:, None] * w + columns)[np.unravel_index(np.argsort(key, axis=None, kind="stable"), key.shape)]
+    order = cells[np.sort(np.unique(cells, return_index=True)[1])]
     order.setflags(write=False)
     return order

@@ -14,6 +14,16 @@ PEAK_SHARE = 256  # confidence is the mean of the best 1/256 of the cells: one c
 MOST = 64  # cells at most, as of 128 x 128: a thing of 64 pixels fills them, however large the photograph
 
 
+def in_digits(confidence: float, digits: int = 2) -> str:
+    """A confidence in words, rounded, but never over the threshold: what is not detected does not read as 0.50.
+
+    >>> in_digits(0.497), in_digits(0.503), in_digits(0.996)
+    ('0.49', '0.50', '1.00')
+    """
+    below = DETECTED - 10**-digits
+    return f"{min(confidence, below) if confidence < DETECTED else confidence:.{digits}f}"
+
+
 def peak(p: NDArray[np.float32]) -> float:
     """Mean of the best 1/256 of a map of any shape, one to 64 cells: its confidence."""
     flat = p.ravel()

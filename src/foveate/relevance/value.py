@@ -14,7 +14,7 @@ from foveate.core.checks import check_pair
 from foveate.core.display import Drawable
 from foveate.core.grid import Grid, check_grid, check_whole, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
-from foveate.relevance.confidence import DETECTED
+from foveate.relevance.confidence import DETECTED, in_digits
 from foveate.relevance.map_boxes import find_boxes, score_boxes
 from foveate.relevance.query import quoted
 from foveate.texture.texture import Texture
@@ -114,8 +114,8 @@ class Relevance(Frozen, Drawable, AsArray):
         unknown = f", unknown: {', '.join(self.unknown)}" if self.unknown else ""
         preset = "" if self.preset is None else f", preset {self.preset!r}"
         return (
-            f"Relevance({quoted(self.query)}, {self.grid.h} x {self.grid.w} cells, confidence {self.confidence:.2f}: "
-            f"{found}{unknown}{preset})"
+            f"Relevance({quoted(self.query)}, {self.grid.h} x {self.grid.w} cells, "
+            f"confidence {in_digits(self.confidence)}: {found}{unknown}{preset})"
         )
 
     @property
@@ -205,7 +205,7 @@ class Relevances(Sequence[Relevance], Drawable, AsArray):
     items: tuple[Relevance, ...]
 
     def __repr__(self) -> str:
-        first = [f"{quoted(item.query)} {item.confidence:.2f}" for item in self.items[:3]]
+        first = [f"{quoted(item.query)} {in_digits(item.confidence)}" for item in self.items[:3]]
         return f"Relevances({len(self)}: {', '.join(first)}{', ...' if len(self) > 3 else ''})"
 
     @property

@@ -389,15 +389,16 @@ class CameraReader(ClipReader):
 # --- video files ------------------------------------------------------------------------------------------------------
 
 
-def import_pyav() -> Any:
-    """The module av. Raises MissingExtraError."""
+def import_pyav(what: str = "reading a video file") -> Any:
+    """The module av. Raises MissingExtraError, which says what it was for."""
     try:
         import av
     except ImportError as cause:
         raise MissingExtraError(
-            f"video files need {cause.name}, which is not installed",
+            f"{what} needs {cause.name}, which is not installed",
             expected="the extra [video] (PyAV, which carries FFmpeg)",
-            fix="pip install 'foveate[video]'; a folder of images needs nothing more",
+            fix="pip install 'foveate[video]'; without it a folder of images can be the clip, and `foveate video "
+            "--no-video` writes the lines of JSON alone",
         ) from cause
     return av
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from foveate.relevance.confidence import in_digits
 from foveate.relevance.value import Relevance
 from foveate.video.state import Frame
 from foveate.viz.layers import colour_heat, darken, tint
@@ -202,7 +203,7 @@ def _draw_question(
     out[y : y + tall, x : x + wide] = tint(darken(small, level), level, colour_heat(level))
     cv2.rectangle(out, (x, y), (x + wide - 1, y + tall - 1), colour, 1)
     left, width = x + wide + unit // 2, max(1, room - wide - unit)
-    verdict = f"{relevance.confidence:.2f}" + ("" if relevance.detected else ", not detected: spread out")
+    verdict = in_digits(relevance.confidence) + ("" if relevance.detected else ", not detected: spread out")
     _ink(out, _render_text(f"“{relevance.query}”", round(unit * 0.8), width), (y, left), colour)
     _ink(out, _render_text(f"confidence {verdict}", round(unit * 0.65), width), (y + round(unit * 0.95), left), INK)
     _ink(out, _render_text(note, round(unit * 0.65), width), (y + round(unit * 1.7), left), QUIET)

@@ -18,7 +18,7 @@ from foveate.core.errors import OptionError
 from foveate.core.grid import check_whole
 from foveate.core.image import ImageSource, load_image
 from foveate.relevance.allocation import Allocation
-from foveate.relevance.confidence import DETECTED
+from foveate.relevance.confidence import DETECTED, in_digits
 from foveate.relevance.crops import Regions
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
@@ -225,7 +225,7 @@ def head(tile: Tile, width: int, size: int = TEXT) -> Block:
 def badge(confidence: float, size: int) -> Block:
     """How sure it is: green and filled where it was detected; grey, and an outline only, where not."""
     found = is_found(confidence)
-    said = f"{confidence:.2f} detected" if found else f"{confidence:.2f} not detected"
+    said = in_digits(confidence) + (" detected" if found else " not detected")
     words = paper.text(said, 100 * size, size, PAPER if found else ABSENT)
     wide, tall = words.width + round(1.4 * size), round(1.6 * size)
     kind, colour = ("pill", FOUND) if found else ("ring", ABSENT)
