@@ -331,7 +331,9 @@ def confidence_shown(relevance: Relevance) -> float | None:
 def looked_for(relevance: Relevance) -> tuple[str, ...]:
     """The phrases that were looked for, where they are not the question itself; the words that were read for it."""
     phrases = " + ".join(relevance.parts) + "".join(f", not {phrase}" for phrase in relevance.ignored)
-    bare = " ".join(word for word in relevance.query.lower().split() if word not in ("a", "an", "the"))
+    bare = " ".join(
+        word.removesuffix("'s") for word in relevance.query.lower().split() if word not in ("a", "an", "the")
+    )
     notes = () if phrases.lower() == bare else (f"looks for: {phrases}",)
     if relevance.unknown:
         notes = (*notes, "not understood: " + ", ".join(relevance.unknown))
