@@ -6,12 +6,14 @@ import copy
 import io
 import pickle
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-from PIL import Image, ImageShow
+from PIL import Image
 
 import foveate
 from foveate import Allocation, Relevance, Relevances, Texture
@@ -31,7 +33,7 @@ def test_every_value_has_a_picture(values: dict[str, Drawable]) -> None:
     for value in values.values():
         picture = value.picture()
         assert (picture.mode, min(picture.size) > 100) == ("RGB", True)
-        with Image.open(io.BytesIO(value._repr_png_())) as shown:
+        with Image.open(io.BytesIO(value._repr_png_() or b"")) as shown:
             assert shown.format == "PNG"
             assert shown.width / shown.height == pytest.approx(picture.width / picture.height, rel=0.01)
             assert shown.width * shown.height <= 1.01 * max(display.NOTEBOOK, picture.width * picture.height / 4)
@@ -105,17 +107,24 @@ def test_a_server_gets_a_file_under_a_free_name(
 
 
 def test_a_desktop_opens_its_viewer(
-    values: dict[str, Drawable], server: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    seen: list[Image.Image] = []
+    values: dict[str, Drawable], server: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:  # fmt: skip
+    programs = tmp_path_factory.mktemp("programs")
     monkeypatch.setenv("DISPLAY", ":0")
-    monkeypatch.setattr(ImageShow, "show", lambda picture: not seen.append(picture))  # type: ignore[func-returns-value]
-    values["kept"].show()
-    assert len(seen) == 1
-    assert not list(server.iterdir())
-    monkeypatch.setattr(ImageShow, "show", lambda _: False)  # no viewer is installed
-    values["kept"].show()
-    assert "allocation.png" in capsys.readouterr().out
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setattr(tempfile, "tempdir", str(programs))
+    values["kept"].show()  # no viewer is installed
+    assert str(server / "allocation.png") in capsys.readouterr().out
+    viewer = programs / "display"
+    for does, files in (("exit 1", 2), ("exit 0", 2), ("exec /bin/sleep 3", 2)):  # it fails, hands on, stays
+        viewer.write_text(f"#!/bin/sh\necho loud >&2\n/bin/cp $1 {programs}/seen.png\n{does}\n")
+        viewer.chmod(0o755)
+        values["kept"].show()
+        assert len(list(server.iterdir())) == files
+    assert capsys.readouterr().out.count("allocation") == 1
+    with Image.open(programs / "seen.png") as seen:
+        assert seen.size == values["kept"].picture().size
 
 
 def test_a_notebook_displays(values: dict[str, Drawable], server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +155,25 @@ def test_a_value_keeps_its_texture_and_pickles_without_it(texture: Texture, valu
     assert pickle.loads(pickle.dumps(several))[0].texture is None
     for name in ("texture", "one", "kept"):
         assert copy.copy(values[name]) is copy.deepcopy(values[name]) is values[name]  # it never changes
+
+
+def test_options_of_a_picture_are_checked_whatever_the_value(values: dict[str, Drawable]) -> None:
+    for name, said in (("one", "side, labels"), ("kept", "side, labels"), ("several", "side"), ("texture", "none")):
+        with pytest.raises(OptionError, match="bogus=1 of a picture") as caught:
+            values[name].picture(bogus=1)
+        assert said in caught.value.expected
+    with pytest.raises(OptionError, match="bogus=1"):
+        foveate.viz.picture_of(values["one"], bogus=1)
+    panels = values["several"].picture(side=100, labels=False)
+    assert 150 < panels.width < 300 > panels.height
+
+
+def test_a_notebook_shows_text_where_there_is_nothing_to_draw(values: dict[str, Any]) -> None:
+    none = values["several"][:0]
+    assert none._repr_png_() is None
+    assert np.asarray(none).shape == none.logits.shape == (0, 0, 0)
+    with pytest.raises(OptionError, match="no questions"):
+        none.show()
 
 
 def test_what_is_no_value_has_no_picture() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -277,7 +277,7 @@ def test_a_picture_by_itself_has_the_photographs_shape(wide: Texture) -> None:
         (lambda t: viz.heatmap("no.jpg", np.zeros((3, 3))), ImageNotFoundError, "no.jpg"),
         (lambda t: viz.heatmap(t, np.zeros((3, 3)), side=3), OptionError, "side"),
         (lambda t: viz.kept(t, np.ones((3, 3), bool)), OptionError, "allocate"),  # type: ignore[arg-type]
-        (lambda t: viz.kept(t, keep_one(), boxes=[1, 2]), OptionError, "boxes"),
+        (lambda t: viz.kept(np.zeros((40, 40, 3), np.uint8), keep_one(), boxes=[1, 2]), OptionError, "boxes"),
         (lambda t: viz.homunculus(t, None), OptionError, "allocate"),  # type: ignore[arg-type]
         (lambda t: viz.compare(t, {}), OptionError, "dictionary"),
         (lambda t: viz.compare(t, [1]), OptionError, "dictionary"),  # type: ignore[arg-type]
@@ -411,6 +411,56 @@ def test_what_a_channel_found_is_lit_though_no_thing_was_detected() -> None:
     assert confidence_shown(giraffe) == giraffe.confidence < 0.5
     lit, pale = (np.asarray(heatmap(texture, one, labels=False)).mean() for one in (writing, giraffe))
     assert lit < 0.7 * pale
+
+
+def test_a_value_of_another_photograph_is_refused(texture: Texture, wide: Texture) -> None:
+    relevance = foveate.score(texture, "a child")
+    kept = foveate.allocate(relevance, 50)
+    other = wide.pixel
+    part = TokenGrid(8, 8, (0.0, 0.0, 100.0, 100.0))
+    draws: list[Callable[[], object]] = [
+        lambda: viz.heatmap(other, relevance),
+        lambda: viz.kept(wide, kept),
+        lambda: viz.homunculus(other, kept),
+        lambda: viz.compare(other, {"a child": relevance}),
+    ]
+    for draw in draws:
+        with pytest.raises(OptionError, match="over a photograph of the shape"):
+            draw()
+    with pytest.raises(OptionError, match="name of a question"):
+        viz.compare(texture, {1: relevance})  # type: ignore[dict-item]
+    height, width = texture.pixel.shape[:2]
+    for ratio in (0.37, 0.05):  # smaller, and so rounded
+        small = Image.fromarray(texture.pixel).resize((round(width * ratio), round(height * ratio)))
+        viz.heatmap(small, relevance, labels=False)
+    assert relevance.on(part).picture(labels=False).size == (1080, 1080)  # the part, over grey
+
+
+def test_a_search_that_found_nothing_has_its_page() -> None:
+    page = viz.search_sheet([], "a unicorn")
+    assert page.mode == "RGB"
+    assert np.asarray(page).min() < 100  # it says so
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {"rows": [{"rank": 4}]},
+        {"budgets": {"covered": {"a": []}}},
+        {"budgets": {"percent": [0, 1], "covered": {"a": [{"mean": 0.1, "low": 0, "high": 1}] * 2}}},
+        {"budgets": {"percent": [1, 2], "covered": {"a": [{"mean": 0.1, "low": 0, "high": 1}]}}},
+        {"budgets": {"percent": [1], "covered": {"a": [{"mean": float("nan"), "low": 0, "high": 1}]}}},
+        {"budgets": {"percent": "12", "covered": [1]}},
+        {"rows": [{"way": "x", "tokens": 4, "whole_of_stock": 1}]},
+        {"rows": [{"way": "x", "tokens": "4", "batch": 1, "whole_of_stock": None}]},
+        {"compression": {"a": 1}},
+        {"compression": [3]},
+        {"rows": 5},
+    ],
+)
+def test_a_report_that_is_none_is_refused(report: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="a report with"):
+        viz.curve(report)
 
 
 def test_boxes_are_framed_over_heat_of_a_relevance_and_of_a_map() -> None:

@@ -202,6 +202,10 @@ def test_an_answer_knows_what_the_model_saw() -> None:
     assert (again.text, again.textures) == (answer.text, ())
     with pytest.raises(OptionError, match="without its images"):
         again.picture()
+    assert again._repr_png_() is None
+    with pytest.raises(OptionError, match="bogus=1 of a picture"):
+        answer.picture(bogus=1)
+    assert answer.picture(side=100, labels=False).height < 200
 
 
 def test_the_page_has_the_grids_of_real_processors() -> None:

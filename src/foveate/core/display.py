@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import io
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from foveate.core.errors import OptionError, OutputError
+from foveate.core.errors import FoveateError, OptionError, OutputError
 from foveate.core.files import write_whole
 
 if TYPE_CHECKING:
@@ -32,26 +38,33 @@ FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 NOTEBOOK, SMALLEST = 600_000, 0.5  # pixels of a picture in a notebook, which is saved with it; least share of a side
 
+VIEWERS = (("xdg-open",), ("display",), ("gm", "display"), ("eog", "-n"), ("xv",))  # of Linux, as of Pillow
+AT_ONCE = 1.0  # seconds in which a viewer that cannot open a window has ended
+
 
 class Drawable:
     """A value that has a picture. What a picture shows, and its options, `foveate.viz.picture_of` documents."""
 
     __slots__ = ()
+    _drawn_by: ClassVar[str] = "picture_of"  # of foveate.viz
 
     def picture(self, **how: Any) -> Image.Image:
         """The value as a picture, RGB.
 
         Args:
             how: options of the picture; those of `foveate.viz.picture_of` for a value of this kind.
+
+        Raises OptionError for other options, or where there is nothing to draw.
         """
-        drawn: Image.Image = importlib.import_module("foveate.viz").picture_of(self, **how)
+        draw = getattr(importlib.import_module("foveate.viz"), self._drawn_by)
+        drawn: Image.Image = draw(self, **check_how(how, draw))
         return drawn
 
     def show(self, **how: Any) -> None:
         """Show the picture: in a notebook below the cell, on a desktop in the system's viewer.
 
-        Where there is neither (a server, a container), it is written as a PNG into the current folder, under a name
-        that is free, and the path is printed.
+        Where there is neither (a server, a container, a viewer that fails at once), it is written as a PNG into the
+        current folder, under a name that is free, and the path is printed.
 
         Args:
             how: as for `picture`.
@@ -65,7 +78,7 @@ class Drawable:
             name = type(self).__name__.lower()
             path = free_path(Path(f"{name}.png"))
             write_whole(path, encode_picture(drawn, path))
-            print(f"no desktop here: the picture is in {path.resolve()}")
+            print(f"no viewer here: the picture is in {path.resolve()}")
 
     def save_image(self, path: str | os.PathLike[str], **how: Any) -> None:
         """Write the picture: all of it or nothing. A file that is there is replaced.
@@ -80,13 +93,34 @@ class Drawable:
         target = check_picture_path(path)
         write_whole(target, encode_picture(self.picture(**how), target))
 
-    def _repr_png_(self) -> bytes:
-        """What a notebook shows of a value at the end of a cell: the picture, smaller; `show` has all its pixels."""
-        drawn = self.picture()
+    def _repr_png_(self) -> bytes | None:
+        """What a notebook shows of a value at the end of a cell: the picture, smaller; `show` has all its pixels.
+
+        None, and the notebook shows its text, where there is nothing to draw: an answer that was pickled, an image that
+        was removed from its store.
+        """
+        try:
+            drawn = self.picture()
+        except FoveateError:
+            return None
         share = max(SMALLEST, (NOTEBOOK / (drawn.width * drawn.height)) ** 0.5)
         if share < 1:
             drawn = drawn.resize((round(drawn.width * share), round(drawn.height * share)), reducing_gap=2.0)
         return encode_picture(drawn, Path("picture.png"))
+
+
+def check_how(how: dict[str, Any], draw: Callable[..., Any]) -> dict[str, Any]:
+    """The options of a picture, if the function that draws it takes them. Raises OptionError."""
+    taken = inspect.signature(draw).parameters.values()
+    known = [one.name for one in taken if one.kind is one.KEYWORD_ONLY]
+    unknown = next((name for name in how if name not in known), None)
+    if unknown is None or any(one.kind is one.VAR_KEYWORD for one in taken):
+        return how
+    raise OptionError(
+        f"{unknown}={how[unknown]!r} of a picture"[:200],
+        expected=f"some of {', '.join(known)}" if known else "none: this picture has no options",
+        fix="leave it out",
+    )
 
 
 def check_picture_path(path: str | os.PathLike[str]) -> Path:
@@ -152,9 +186,21 @@ def has_desktop() -> bool:
 
 
 def open_viewer(picture: Image.Image) -> bool:
-    """Open the picture in the system's viewer; whether there is one."""
-    from PIL import ImageShow
-
+    """Open the picture in the system's viewer; whether there is one, and it does not end with an error at once."""
     with contextlib.suppress(OSError):
-        return bool(ImageShow.show(picture))
+        if sys.platform in ("win32", "darwin"):
+            from PIL import ImageShow
+
+            return bool(ImageShow.show(picture))
+        viewer = next((command for command in VIEWERS if shutil.which(command[0])), None)
+        if viewer is not None:
+            number, path = tempfile.mkstemp(".png", "foveate-")  # the viewer's: it may read it whenever it likes
+            with os.fdopen(number, "wb") as file:
+                picture.save(file, "PNG")
+            nowhere = subprocess.DEVNULL
+            started = subprocess.Popen([*viewer, path], stdout=nowhere, stderr=nowhere, start_new_session=True)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return started.wait(AT_ONCE) == 0
+            threading.Thread(target=started.wait, daemon=True).start()  # until it is closed
+            return True
     return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,10 +52,10 @@ def curve(report: Report) -> Image.Image:
     Args:
         report: the report, or the path of its report.json.
 
-    Raises OptionError for a report without any of these, or a file that is none.
+    Raises OptionError for a report without any of these, or with others than are written, or a file that is none.
     """
     known = read_report(report)
-    charts = [draw for draw in (_kept_chart(known), _time_chart(known), _rank_chart(known)) if draw is not None]
+    charts = [chart for draw in (_kept_chart, _time_chart, _rank_chart) if (chart := _try(draw, known)) is not None]
     if not charts:
         raise OptionError(
             f"a report with {', '.join(map(str, list(known)[:8])) or 'nothing in it'}",
@@ -83,6 +83,18 @@ def read_report(report: Report) -> Mapping[str, Any]:
     return report
 
 
+def _try(draw: Callable[[Mapping[str, Any]], Block | None], report: Mapping[str, Any]) -> Block | None:
+    """A chart; None where its block is not in the report. Raises OptionError where the block is none."""
+    try:
+        return draw(report)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as cause:
+        raise OptionError(
+            f"a report with {', '.join(map(str, list(report)[:8]))} that cannot be drawn ({cause!r})"[:300],
+            expected="budgets, compression or rows as 'foveate evaluate' writes them",
+            fix="pass its report.json as it is",
+        ) from cause
+
+
 def _kept_chart(report: Mapping[str, Any]) -> Block | None:
     budgets = report.get("budgets")
     if not isinstance(budgets, Mapping) or not budgets.get("covered"):
@@ -98,11 +110,13 @@ def _kept_chart(report: Mapping[str, Any]) -> Block | None:
 def _time_chart(report: Mapping[str, Any]) -> Block | None:
     rows = [row for row in report.get("rows", ()) if isinstance(row, Mapping) and "way" in row and "tokens" in row]
     ours = [row for row in rows if row["way"] != "stock" and "whole_of_stock" in row]
+    ours = [row for row in ours if "batch" in row]
     batches = sorted({row["batch"] for row in ours})
     series = list[Series]()
     for key, name in (("whole_of_stock", "image seen before"), ("fresh_of_stock", "new image")):
         for batch in batches:
-            some = sorted((row["tokens"], row[key]) for row in ours if row["batch"] == batch and row["way"] != "all")
+            timed = [row for row in ours if row["batch"] == batch and row["way"] != "all" and key in row]
+            some = sorted((row["tokens"], row[key]) for row in timed)
             said = f"{name}, {batch} question{'s' * (batch > 1)}"
             if some:
                 tokens, times = zip(*some, strict=True)
@@ -122,6 +136,8 @@ def _rank_chart(report: Mapping[str, Any]) -> Block | None:
         return None
     ranks = [row["rank"] for row in rows]
     ways = [key for key, value in rows[0].items() if isinstance(value, list | tuple) and key != "cells"]
+    if not ways:
+        return None
     names = [way.replace("_", " ") for way in ways]
     series = [
         Series(name, ranks, [float(row[way][0]) for row in rows], bold=way == ways[0])
@@ -136,6 +152,10 @@ def draw_chart(series: Sequence[Series], y_name: str, x_name: str, *, ends: tupl
     """Curves over a logarithmic axis, with ticks at the points of the first; their names to the right, best first."""
     low, high = ends
     xs = [x for one in series for x in one.x]
+    if not xs or not np.isfinite([value for one in series for value in (*one.x, *one.y)]).all() or min(xs) <= 0:
+        raise ValueError("points must be numbers, above 0 on the lower axis")
+    if any(len(one.x) != len(one.y) for one in series):
+        raise ValueError("as many points are needed on one axis as on the other")
     span = np.log(max(xs) / min(xs)) or 1.0
 
     def place(x: Sequence[float], y: Sequence[float]) -> NDArray[np.float64]:

@@ -20,9 +20,11 @@ from foveate.viz.colours import PAPER, QUESTIONS, QUIET
 from foveate.viz.layers import dim, lay_boxes, lay_heat, lay_kept, lay_regions, scale_to
 from foveate.viz.paper import Block
 from foveate.viz.pictures import (
+    PAGE,
     PANEL,
     Tile,
     arrange,
+    arrange_bare,
     colour_bar,
     confidence_shown,
     describe_kept,
@@ -32,6 +34,7 @@ from foveate.viz.pictures import (
     is_followed,
     legend,
     looked_for,
+    photograph,
     region_legend,
     tell_spread,
 )
@@ -104,14 +107,19 @@ def overview(
     return paper.paint(paper.above([top, *blocks, colour_bar()], 40))
 
 
-def answer_page(answer: Answer | Prepared) -> Image.Image:
+def answer_page(answer: Answer | Prepared, *, side: int = PANEL, labels: bool = True) -> Image.Image:
     """Photograph, heat map, and what the model saw, with the question and the answer above them.
 
     What a kept token of any grid shows is bright, and so are regions of mode "crop". Of several images, or of the
     frames of a video, those with the most tokens are drawn, at most 4. A question that was prepared is drawn as an
     answer to come.
 
-    Raises OptionError for an answer that has lost its images, by pickling.
+    Args:
+        answer: of `vlm.ask` or `vlm.prepare`.
+        side: long side of each picture in pixels, 64 to 8,192.
+        labels: the question, the answer and legends around them; False for the pictures alone.
+
+    Raises OptionError for an answer that has lost its images, by pickling, or a side out of range.
     """
     if not answer.textures:
         raise OptionError(
@@ -129,7 +137,10 @@ def answer_page(answer: Answer | Prepared) -> Image.Image:
     tiles: list[Tile] = []
     for number, kept in shown:
         boxes = [] if found is None else found.boxes.tolist()
-        tiles += _seen_tiles(answer.textures[number], answer.relevance[number], kept, boxes)
+        rgb = photograph(answer.textures[number], side)
+        tiles += _seen_tiles(answer.textures[number], answer.relevance[number], kept, boxes, rgb)
+    if not labels:
+        return paper.paint(arrange_bare(tiles, 3))
     tokens = "{} of {} visual tokens".format(*answer.tokens)
     title = in_quotes(answer.question) + (f"  {answer.text}" if isinstance(answer.text, str) else "")
     return paper.paint(arrange(tiles, 3, title=f"{title}  ({tokens})", foot=[colour_bar()]))
@@ -140,9 +151,9 @@ def _seen_tiles(
     relevance: Relevance,
     tokens: Sequence[tuple[TokenGrid, Allocation]],
     boxes: Sequence[Sequence[float]],
+    rgb: Bytes,
 ) -> list[Tile]:
-    """A picture, where the question looks in it, and what the model saw of it."""
-    rgb = scale_to(texture.pixel, PANEL)
+    """A picture, made small [h, w, 3], where the question looks in it, and what the model saw of it."""
     y, x = (
         (np.arange(n) + 0.5) * whole / n
         for n, whole in zip(rgb.shape[:2], (texture.grid.height, texture.grid.width), strict=True)
@@ -199,8 +210,11 @@ def look_page(found: Look) -> Image.Image:
 def search_sheet(hits: Sequence[Hit], query: str, columns: int = 4) -> Image.Image:
     """What a search found, best first: small pictures with the question's heat, at most MOST_HITS, `columns` in a row.
 
-    What is written there of the question's words is framed, and said.
+    What is written there of the question's words is framed, and said. A page that says so, where nothing was found.
     """
+    if not hits:
+        nothing = paper.text("nothing found", PAGE, 24, QUIET)
+        return paper.paint(paper.above([paper.text(in_quotes(query), PAGE, 30), nothing], 24))
     tiles, written, known = [], False, None
     for place, hit in enumerate(hits[:MOST_HITS], 1):
         try:

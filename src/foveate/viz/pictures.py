@@ -15,7 +15,7 @@ from PIL import Image
 
 from foveate.core.checks import check_array, check_int, check_type
 from foveate.core.errors import OptionError
-from foveate.core.grid import check_whole
+from foveate.core.grid import Grid, check_whole
 from foveate.core.image import ImageSource, load_image
 from foveate.relevance.allocation import Allocation
 from foveate.relevance.confidence import DETECTED, in_digits
@@ -46,6 +46,7 @@ PANEL = 720  # of one of several
 SMALLEST, LARGEST = 64, 8192
 CLOSE, MOST_WORDS = 0.75, 8  # of the best word's score: which are named; so many
 BAR = 560  # pixels of the colour bar
+SAME_SHAPE = 0.02  # of two aspects: their logarithms differ by no more
 NARROWEST, PAGE = 360, 720  # pixels of a column, of a page: room for words
 GREY = 150  # of a photograph that is not there
 PALE_GREY = 215  # that the colour bar is drawn over, as heat is transparent
@@ -72,6 +73,7 @@ def heatmap(
     """
     rgb = photograph(image, side)
     known = plane_of(relevance)[1]
+    check_shape(rgb, known)
     tile = found_tile(rgb, "" if known is None else known.query, relevance)
     if boxes is not None:
         tile = tile._replace(picture=lay_frames(tile.picture, boxes, known or image))
@@ -101,6 +103,7 @@ def kept(
     check_type("kept", allocation, (Allocation, Regions), fix="pass allocate(relevance, budget) or regions(...)")
     check_whole(allocation.grid, "a picture")
     rgb = photograph(image, side)
+    check_shape(rgb, allocation)
     drawn = lay_kept(rgb, allocation) if isinstance(allocation, Allocation) else lay_regions(rgb, allocation)
     if boxes is not None:
         drawn = lay_frames(drawn, boxes, allocation)
@@ -130,6 +133,8 @@ def homunculus(
     if isinstance(allocation, Allocation | Regions):
         check_whole(allocation.grid, "a picture")
     rgb = photograph(image, side)
+    check_type("kept", allocation, (Allocation, Regions), fix="pass allocate(relevance, budget) or regions(...)")
+    check_shape(rgb, allocation)
     tile = homunculus_tile(rgb, allocation, rest)
     return paper.paint(arrange([tile], 1)) if labels else Image.fromarray(tile.picture)
 
@@ -154,6 +159,9 @@ def compare(
             fix='pass {"the dog": score(texture, "the dog"), ...}',
         )
     rgb = photograph(image, side)
+    for query, relevance in relevances.items():
+        check_type("the name of a question", query, str, fix='pass {"the dog": score(texture, "the dog"), ...}')
+        check_shape(rgb, plane_of(relevance)[1])
     name = image.name if isinstance(image, Texture) else ""
     tiles = [Tile(rgb, name or "the photograph"), *(found_tile(rgb, *pair) for pair in relevances.items())]
     if columns is None:
@@ -206,6 +214,12 @@ def arrange(
         rows.append(paper.beside(pictures))
     top = paper.above([paper.text(title, whole, round(1.25 * size)), paper.text(note, whole, size, QUIET)], size // 4)
     return paper.above([top, *rows, paper.flow(foot, whole, 2 * GAP)], round(1.2 * size))
+
+
+def arrange_bare(tiles: Sequence[Tile], columns: int) -> Block:
+    """Tiles in rows without any words."""
+    rows = [tiles[start : start + columns] for start in range(0, len(tiles), columns)]
+    return paper.above([paper.beside([paper.picture(tile.picture) for tile in row]) for row in rows], GAP)
 
 
 def head(tile: Tile, width: int, size: int = TEXT) -> Block:
@@ -356,6 +370,24 @@ def photograph(image: Texture | ImageSource, side: int) -> Bytes:
     side = check_int("side", side, SMALLEST, LARGEST)
     rgb = image.pixel if isinstance(image, Texture) else load_image(image).rgb
     return scale_to(rgb, side)
+
+
+def is_shaped_like(rgb: Bytes, grid: Grid) -> bool:
+    """Whether a photograph [H, W, 3] has the aspect of the image that a grid lies on, but for rounding."""
+    height, width = rgb.shape[:2]
+    return bool(abs(np.log(width * grid.height / (height * grid.width))) <= SAME_SHAPE + 2 / min(height, width))
+
+
+def check_shape(rgb: Bytes, of: Relevance | Allocation | Regions | None) -> None:
+    """Raises OptionError where a value is of an image of another aspect than the photograph it is drawn over."""
+    if of is not None and not is_shaped_like(rgb, of.grid):
+        height, width = rgb.shape[:2]
+        raise OptionError(
+            f"{of!r}, of an image of {of.grid.height:g} x {of.grid.width:g} pixels, over a photograph of the shape "
+            f"{height} x {width}",
+            expected="both of the same image, as a whole",
+            fix="pass the photograph that was encoded; for visual tokens of a part of it, cut that part out",
+        )
 
 
 def plane_of(relevance: Map) -> tuple[NDArray[np.floating], Relevance | None]:

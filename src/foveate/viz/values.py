@@ -7,25 +7,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from foveate.core.display import Drawable, check_how
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.relevance.allocation import Allocation
 from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.texture import Texture
 from foveate.viz import paper
-from foveate.viz.layers import scale_to
-from foveate.viz.pages import answer_page
-from foveate.viz.pictures import GREY, PANEL, arrange, colour_bar, found_tile, heatmap, kept
+from foveate.viz.pictures import (
+    GREY,
+    PANEL,
+    arrange,
+    arrange_bare,
+    colour_bar,
+    found_tile,
+    heatmap,
+    is_shaped_like,
+    kept,
+    photograph,
+)
 from foveate.viz.planes import channel_sheet
-
-if TYPE_CHECKING:
-    from foveate.vlm.encoded import Answer, Prepared
 
 Value = TypeVar("Value", Relevance, Allocation)
 
@@ -38,12 +45,12 @@ def picture_of(value: object, **how: Any) -> Image.Image:
         value: a Texture (`channel_sheet`), Relevance (`heatmap`), Relevances (one beside another), Allocation
             (`kept`), or a model's Answer or Prepared (`answer_page`). One that has lost its texture, by pickling say,
             is drawn over grey.
-        how: options of that picture; none of a texture and of Relevances.
+        how: options of that picture; `side` and `labels`, as of `heatmap`, of Relevances; none of a texture.
 
-    Raises OptionError for a value of another kind.
+    Raises OptionError for a value of another kind, or other options.
     """
-    if type(value).__module__ == "foveate.vlm.encoded" and hasattr(value, "chosen"):  # by name: that room takes a while
-        return answer_page(cast("Answer | Prepared", value))
+    if isinstance(value, Drawable) and (value._drawn_by, type(value).picture) != ("picture_of", Drawable.picture):
+        return value.picture(**how)  # it knows itself who draws it
     raise OptionError(
         f"a picture of {type(value).__name__}",
         expected="a Texture, Relevance, Relevances, Allocation, or a model's Answer",
@@ -52,30 +59,35 @@ def picture_of(value: object, **how: Any) -> Image.Image:
 
 
 @picture_of.register
-def _picture_texture(value: Texture) -> Image.Image:
-    return channel_sheet(value)
+def _picture_texture(value: Texture, **how: Any) -> Image.Image:
+    return channel_sheet(value, **check_how(how, channel_sheet))
 
 
 @picture_of.register
 def _picture_relevance(value: Relevance, **how: Any) -> Image.Image:
-    return heatmap(_photograph(value.texture, value.grid), _by_itself(value), **how)
+    return heatmap(_photograph(value.texture, value.grid), _by_itself(value), **check_how(how, heatmap))
 
 
 @picture_of.register
-def _picture_relevances(value: Relevances) -> Image.Image:
+def _picture_relevances(value: Relevances, **how: Any) -> Image.Image:
+    return _side_by_side(value, **check_how(how, _side_by_side))
+
+
+def _side_by_side(value: Relevances, *, side: int = PANEL, labels: bool = True) -> Image.Image:
     if not value:
         raise OptionError(
             "a picture of no questions", expected="at least one", fix="show all of them: relevances.show()"
         )
     rgb = {id(one.texture): _photograph(one.texture, one.grid) for one in value}
-    small = {key: scale_to(pixels, PANEL) for key, pixels in rgb.items()}
+    small = {key: photograph(pixels, side) for key, pixels in rgb.items()}
     tiles = [found_tile(small[id(one.texture)], one.query, one) for one in value]
-    return paper.paint(arrange(tiles, -(-len(tiles) // -(-len(tiles) // 4)), foot=[colour_bar()]))
+    columns = -(-len(tiles) // -(-len(tiles) // 4))
+    return paper.paint(arrange(tiles, columns, foot=[colour_bar()]) if labels else arrange_bare(tiles, columns))
 
 
 @picture_of.register
 def _picture_allocation(value: Allocation, **how: Any) -> Image.Image:
-    return kept(_photograph(value.texture, value.grid), _by_itself(value), **how)
+    return kept(_photograph(value.texture, value.grid), _by_itself(value), **check_how(how, kept))
 
 
 def _by_itself(value: Value) -> Value:
@@ -84,8 +96,8 @@ def _by_itself(value: Value) -> Value:
 
 
 def _photograph(texture: Texture | None, grid: Grid) -> NDArray[np.uint8]:
-    """The photograph [H, W, 3], or as much grey where there is none."""
-    if texture is not None:
+    """The photograph [H, W, 3], or as much grey where there is none, or the grid lies on a part of it."""
+    if texture is not None and is_shaped_like(texture.pixel, grid):
         return texture.pixel
     ratio = min(1.0, PANEL / max(grid.height, grid.width))
     return np.full((max(1, round(grid.height * ratio)), max(1, round(grid.width * ratio)), 3), GREY, np.uint8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, ClassVar, Literal, NoReturn, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +100,7 @@ class EncodedImage(OfModel):
 
 
 @dataclass(frozen=True, eq=False)
-class Selection(OwnCopy):
+class Selection(OwnCopy, Drawable):
     """What a question keeps.
 
     Attributes:
@@ -114,6 +114,8 @@ class Selection(OwnCopy):
             model sees. Of an answer they are not pickled.
     """
 
+    _drawn_by: ClassVar[str] = "answer_page"
+
     question: str
     mode: Mode
     chosen: tuple[Choice, ...]
@@ -125,7 +127,7 @@ class Selection(OwnCopy):
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared(OfModel, Selection, Drawable):
+class Prepared(OfModel, Selection):
     """A question ready for the model: `model(**prepared.inputs())`, or `model.generate(**prepared.inputs())`.
 
     Attributes:
@@ -156,7 +158,7 @@ class Prepared(OfModel, Selection, Drawable):
 
 
 @dataclass(frozen=True, eq=False)
-class Answer(Selection, Drawable):
+class Answer(Selection):
     """A model's answer.
 
     Attributes:
