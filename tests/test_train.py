@@ -474,7 +474,7 @@ def test_the_hub(basis: FittedBasis, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def run(*words: str | Path) -> tuple[int, dict[str, Any], str]:
-    result = CliRunner().invoke(app, [str(word) for word in words])
+    result = CliRunner().invoke(app, [*(str(word) for word in words), "--json"])
     lines = result.stdout.strip().splitlines()
     said = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
     return result.exit_code, said, result.output + str(result.exception or "")
@@ -522,8 +522,8 @@ def test_the_commands(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("words", "said"),
     [
         (("fit", "nowhere"), "nowhere"),
-        (("fit", "PHOTOS", "--rank", "0"), "rank=0"),
-        (("fit", "PHOTOS", "--rank", str(NANO.width + 1)), f"rank={NANO.width + 1}"),
+        (("fit", "PHOTOS", "--rank", "0"), "--rank 0"),
+        (("fit", "PHOTOS", "--rank", str(NANO.width + 1)), f"--rank {NANO.width + 1}"),
         (("fit", "PHOTOS", "--samples", "3"), "more of them"),
         (("fit", "PHOTOS", "--shard", "2/2"), "2/2"),
         (("fit", "PHOTOS", "--queries", "none.txt"), "none.txt"),
