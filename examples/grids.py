@@ -4,6 +4,7 @@ Run it with: python examples/grids.py [--out FOLDER]
 """
 
 import argparse
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -30,7 +31,11 @@ sheet = Image.new("RGB", (3 * 500, 690), "white")
 pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(22)
 for number, (name, grid, budget) in enumerate(grids):
     chosen = foveate.allocate(relevance.on(grid), budget)
-    picture = kept(photo if chosen.grid.height == photo.height else photo.crop(middle), chosen, labels=False)
+    if chosen.grid.height == photo.height:
+        picture = kept(photo, chosen, labels=False)
+    else:  # the part is shown as a picture of its own
+        whole = foveate.Grid(chosen.grid.h, chosen.grid.w, photo.width, photo.width)
+        picture = kept(photo.crop(middle), replace(chosen, grid=whole), labels=False)
     picture.thumbnail((480, 640))
     pen.text((500 * number + 10, 10), f"{len(chosen)} of {chosen.grid.count} {name}", "black", font)
     sheet.paste(picture, (500 * number + 10, 45 + (640 - picture.height) // 2))

@@ -354,8 +354,8 @@ def history(frames: list[Frame], expected: int | None = None) -> History:
 
 
 def test_kept_cells_show_the_photograph_and_the_rest_is_dark(frames: list[Frame]) -> None:
-    frame, page = frames[1], Page.for_frames((98, 160), 2)
-    out = draw(frame, history(frames[:2], 16), page)
+    frame, page = frames[2], Page.for_frames((98, 160), 2)
+    out = draw(frame, history(frames[:3], 16), page)
     assert out.shape == (*page.size, 3)
     h, w = page.picture
     photo = np.asarray(Image.fromarray(frame.rgb).resize((w, h), Image.Resampling.BICUBIC)).astype(int)
@@ -367,7 +367,7 @@ def test_kept_cells_show_the_photograph_and_the_rest_is_dark(frames: list[Frame]
     new[np.concatenate(frame.kept_new)] = True
     fresh = new.reshape(mask.shape)[rows][:, columns]
     sent = kept & ~fresh
-    assert min(sent.sum(), fresh.sum()) > 1000
+    assert min(sent.sum(), fresh.sum()) > 500  # a cell, at least
     assert np.median(np.abs(shown - photo)[fresh]) <= 2
     assert np.median(np.abs(shown - SENT * photo)[sent]) <= 3
     assert shown[~kept].mean() < 0.6 * photo[~kept].mean()
