@@ -7,7 +7,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 OLDEST := $(shell sed -n 's/^OLDEST = "\([0-9.]*\)".*/\1/p' src/foveate/vlm/*.py)
 OLDEST_TESTS = $(filter-out tests/test_vlm_docs.py tests/test_vlm_reading.py,$(wildcard tests/test_vlm*.py)) \
 	tests/test_projector.py tests/test_masks.py
-SLOW = vlm or ray or crash or video or slow
+SLOW = vlm or ray or crash or video or browser or slow
 WORKERS = 2
 
 .PHONY: demo test suite beside test-fast test-oldest check style types lint docs notebook links clean
@@ -20,7 +20,7 @@ demo: .venv/base
 test: .venv/test style
 	@$(MAKE) --no-print-directory -j2 suite beside
 
-suite: .venv/test
+suite: .venv/test .venv/chromium
 	FOVEATE_TESTS=all $(BIN)/python -m pytest -n 2 --dist loadfile
 
 beside: .venv/test
@@ -74,6 +74,13 @@ lint: .venv/test
 
 .venv/docs: .venv/base constraints.txt
 	$(PIP) -c constraints.txt -e '.[docs]'
+	@touch $@
+
+# The viewer is tested in Debian's Chromium; where it cannot be had those tests are skipped, but never in CI.
+.venv/chromium: .venv/base
+	@command -v chromium chromium-browser google-chrome > /dev/null || { apt-get update && apt-get install -y chromium; } > .venv/chromium.log 2>&1 || { \
+		test -z "$$CI" || { cat .venv/chromium.log >&2; exit 1; }; \
+		echo "the viewer's tests in a browser are skipped: no chromium"; exit 0; }
 	@touch $@
 
 .venv/test: .venv/base constraints.txt

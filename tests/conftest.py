@@ -49,6 +49,11 @@ EXTRAS = (
     "sklearn",
     "nbclient",
     "nbformat",
+    "starlette",
+    "uvicorn",
+    "playwright",
+    "schemathesis",
+    "httpx",
 )
 WHICH = os.environ.get("FOVEATE_TESTS", "")
 IMPORTS = re.compile(r"^(?:import|from) ([\w.]+)", re.MULTILINE)  # at the top of a file

@@ -29,7 +29,20 @@ _WHERE = {
     "Store": "store",
     "FoveateError": "core.errors",
 }
-_ROOMS = ("channels", "core", "encoders", "reading", "relevance", "store", "texture", "tiles", "video", "viz", "vlm")
+_ROOMS = (
+    "channels",
+    "core",
+    "encoders",
+    "reading",
+    "relevance",
+    "store",
+    "texture",
+    "tiles",
+    "video",
+    "view",
+    "viz",
+    "vlm",
+)
 _ELSEWHERE = {  # what people look for here, and where it is
     "ask": "foveate.vlm.load(name).ask",
     "attach": "foveate.vlm.attach",

@@ -29,6 +29,7 @@ from foveate.cli.search import search
 from foveate.cli.store import store
 from foveate.cli.terminal import Program
 from foveate.cli.video import video
+from foveate.cli.view import view
 from foveate.cli.zoom import zoom
 
 START, ONE, MODELS, MANY, MEASURING = (
@@ -75,6 +76,11 @@ _add(
     'foveate look photo.jpg "the red car" "a dog"',
     'foveate look invoice.pdf "what is the total?" --read',
     'foveate look photo.jpg "the child\'s hand" --budget 273 --json',
+)  # fmt: skip
+_add(
+    START, view, "Play with it in the browser: ask, drag the budget, see the cells.",
+    "foveate view photo.jpg",
+    "foveate view photos.fov",
 )  # fmt: skip
 _add(
     START, doctor, "What is installed and what is missing; which words are known.",

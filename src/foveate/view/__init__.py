@@ -1,0 +1,16 @@
+"""The viewer: a local page to play with relevance maps, kept cells and channels. `foveate view` starts it.
+
+    targets.py    what it was pointed at: nothing, an image, a folder, a store, a clip
+    app.py        a target -> an ASGI application (Starlette): the routes of the modules below
+    page.py       the page itself, and what it is told of the session
+    images.py     take an image, describe it, show its pixels
+    asking.py     questions; questions.py has what the browser gets of an answer
+    pictures.py   the images of a session by content id, and their textures, encoded once
+    wire.py       arrays as one message: a JSON header and their bytes
+    reply.py      messages and errors as answers
+    server.py     the application on a port of this machine (uvicorn)
+    static/       the page: JavaScript modules without a build step
+
+The browser colours, thresholds and allocates by itself (static/allocate.js is `foveate.allocate`, tested cell by cell);
+the server only encodes and scores. It keeps no state but textures: two tabs cannot mix.
+"""

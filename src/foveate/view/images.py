@@ -1,0 +1,65 @@
+"""Routes of images: take one, describe it, show its pixels."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+from anyio import to_thread
+from numpy.typing import NDArray
+from PIL import Image
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from foveate.texture.texture import Texture
+from foveate.view.pictures import Pictures
+from foveate.view.questions import describe_grids
+from foveate.view.reply import packed
+
+
+def image_routes(pictures: Pictures) -> list[Route]:
+    """POST /api/images; GET /api/images/{id} and /api/images/{id}/pixels."""
+
+    async def upload(request: Request) -> Response:
+        name = unquote(request.headers.get("x-file-name", "")) or "image"
+        return JSONResponse({"id": pictures.add(await request.body(), name), "name": name}, 201)
+
+    async def image(request: Request) -> Response:
+        id = request.path_params["id"]
+        texture = await to_thread.run_sync(pictures.texture, id)
+        header, arrays = await to_thread.run_sync(describe_image, texture)
+        return packed({"id": id, **header}, arrays)
+
+    async def pixels(request: Request) -> Response:
+        texture = await to_thread.run_sync(pictures.texture, request.path_params["id"])
+        return Response(await to_thread.run_sync(_jpeg, texture.pixel), media_type="image/jpeg")
+
+    return [
+        Route("/api/images", upload, methods=["POST"]),
+        Route("/api/images/{id}", image),
+        Route("/api/images/{id}/pixels", pixels),
+    ]
+
+
+def describe_image(texture: Texture) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What the page needs of an image, whatever is asked."""
+    grids, arrays = describe_grids(texture)
+    words = [] if texture.words is None else [{"text": w.text, "box": list(map(float, w.box))} for w in texture.words]
+    header = {
+        "name": texture.name,
+        "height": texture.grid.height,
+        "width": texture.grid.width,
+        "encoder": texture.encoder.name,
+        "grids": grids,
+        "words": words,
+    }
+    return header, arrays
+
+
+def _jpeg(rgb: NDArray[np.uint8]) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(rgb).save(out, "JPEG", quality=92)
+    return out.getvalue()

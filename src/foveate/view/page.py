@@ -1,0 +1,35 @@
+"""Routes of the page itself, and of what the server says of its session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from foveate.core.version import __version__
+from foveate.view.reply import refused
+from foveate.viz.colours import HEAT, QUESTIONS
+
+STATIC = files("foveate.view") / "static"
+KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+
+
+def page_routes(session: Mapping[str, Any]) -> list[Route]:
+    """`session`: what the page is told, as JSON: kind, name, first (`targets.Target.session`), model."""
+
+    async def page(request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        kind, file = KINDS.get(name.rpartition(".")[2]), STATIC / name
+        if kind is None or "/" in name or not file.is_file():
+            return refused(404, f"no page {name!r}")
+        return Response(file.read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
+
+    async def about(request: Request) -> Response:
+        colours = {"heat": HEAT.ravel().tolist(), "questions": [list(colour) for colour in QUESTIONS]}
+        return JSONResponse({"version": __version__, "colours": colours, **session})
+
+    return [Route("/", page), Route("/static/{name}", page), Route("/api/session", about)]

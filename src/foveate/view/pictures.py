@@ -1,0 +1,78 @@
+"""The images of a session, by content id, and their textures, encoded once.
+
+An id says nothing of a path: it is a hash of the bytes of an upload, or of name, size and time of a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cachetools import LRUCache
+
+from foveate.core.errors import ImageNotFoundError
+from foveate.core.image import Picture, load_image
+from foveate.pipeline import encode
+from foveate.store.cache import TextureCache
+from foveate.texture.texture import Texture
+
+TEXTURES = 512 * 2**20  # bytes of textures kept
+UPLOADS = 256 * 2**20  # bytes of uploaded files kept
+
+
+@dataclass(frozen=True)
+class ImageEntry:
+    """An image that can be had: its id, a name for people, and how to get it."""
+
+    id: str
+    name: str
+    load: Callable[[], Picture]
+
+
+def file_id(path: Path) -> str:
+    """An id of a file that changes when the file does, and does not tell where it is."""
+    about = path.stat()
+    return hashlib.sha256(f"{path.resolve()}\0{about.st_size}\0{about.st_mtime_ns}".encode()).hexdigest()[:24]
+
+
+def content_id(content: bytes) -> str:
+    """An id of bytes."""
+    return hashlib.sha256(content).hexdigest()[:24]
+
+
+class Pictures:
+    """Sources by id, and textures of those used last."""
+
+    def __init__(self, find: Callable[[str], ImageEntry | None] = lambda id: None) -> None:
+        self._find = find  # sources of the target: a folder, a store
+        self._uploads: LRUCache[str, tuple[str, bytes]] = LRUCache(UPLOADS, lambda each: len(each[1]))
+        self._lock = threading.Lock()
+        self._textures: TextureCache[Texture] = TextureCache(TEXTURES)
+
+    def add(self, content: bytes, name: str) -> str:
+        """Keep an upload. -> its id."""
+        id = content_id(content)
+        with self._lock:
+            self._uploads[id] = (name, content)
+        return id
+
+    def source(self, id: str) -> ImageEntry:
+        """Raises ImageNotFoundError for an id that nobody knows (any more)."""
+        with self._lock:
+            upload = self._uploads.get(id)
+        if upload is not None:
+            name, content = upload
+            return ImageEntry(id, name, lambda: load_image(content))
+        found = self._find(id)
+        if found is None:
+            raise ImageNotFoundError(
+                f"no image {id!r} in this session", expected="one that was opened here", fix="open the image again"
+            )
+        return found
+
+    def texture(self, id: str) -> Texture:
+        """The texture of an image; made once, whoever asks."""
+        return self._textures.get(id, lambda: encode(self.source(id).load(), channels="standard"))

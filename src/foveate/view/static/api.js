@@ -1,0 +1,40 @@
+// Requests to the server. Every failure is a Problem with what came, what was expected, and what to do.
+import { unpack } from "./wire.js";
+
+export class Problem extends Error {
+  constructor(received, expected = "", fix = "", status = 0) {
+    super(received);
+    Object.assign(this, { received, expected, fix, status });
+  }
+}
+
+async function ask(path, options) {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem("the server does not answer", "foveate view running", "start foveate view again, then reload this page");
+  }
+  if (response.ok) return response;
+  const { error } = await response.json().catch(() => ({}));
+  throw new Problem(error?.received ?? `the server says ${response.status}`, error?.expected, error?.fix, response.status);
+}
+
+const post = (path, body, signal) =>
+  ask(path, { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" }, signal });
+
+export const getJson = async (path, signal) => (await ask(path, { signal })).json();
+export const getPacked = async (path, signal) => unpack(await (await ask(path, { signal })).arrayBuffer());
+export const postPacked = async (path, body, signal) => unpack(await (await post(path, body, signal)).arrayBuffer());
+export const postJson = async (path, body, signal) => (await post(path, body, signal)).json();
+
+export async function upload(file) {
+  const headers = { "content-type": "application/octet-stream", "x-file-name": encodeURIComponent(file.name ?? "") };
+  return (await ask("/api/images", { method: "POST", body: file, headers })).json();
+}
+
+// Pixels come through fetch, so that a page opened with a token can send it; -> ImageBitmap.
+export async function getBitmap(path, signal) {
+  return createImageBitmap(await (await ask(path, { signal })).blob());
+}

@@ -1,0 +1,3 @@
+// A clip: scrub, play, keyframes, confidence, cells that are new.
+
+export function mountClip(app, root) {}

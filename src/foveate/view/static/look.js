@@ -1,0 +1,3 @@
+// How the map is drawn: view, colours, opacity, threshold; the difference of two questions.
+
+export function mountLook(app, root) {}

@@ -1,0 +1,82 @@
+"""The viewer in a real browser: a server in a thread, and Debian's Chromium, headless, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, sync_playwright
+from starlette.applications import Starlette
+
+from foveate.view.app import make_app
+from foveate.view.server import bind
+from foveate.view.targets import open_target
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+QUIET = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+WAIT = 60_000  # milliseconds, on a machine that others use, too
+
+
+@contextmanager
+def serving(target: Path | None = None, app: Starlette | None = None, **how: Any) -> Iterator[str]:
+    """The address of a viewer of a target, or of an application, on this machine."""
+    listening = bind("127.0.0.1", 0)
+    config = uvicorn.Config(app or make_app(open_target(target), **how), log_level="warning", access_log=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        listening.close()
+
+
+@contextmanager
+def browsing() -> Iterator[Browser]:
+    """Chromium. Without one the test is skipped, but never in CI."""
+    if CHROMIUM is None:
+        if os.environ.get("CI"):
+            pytest.fail("no Chromium: apt-get install chromium")
+        pytest.skip("no Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def opened(browser: Browser, address: str, **how: Any) -> Iterator[Page]:
+    """A page of its own (no storage shared), which fails on errors of the page and on requests to anywhere else."""
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | how)
+    context.set_default_timeout(WAIT)
+    page, wrong = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else wrong.append(r.url))
+    page.goto(address)
+    try:
+        yield page
+    finally:
+        context.close()
+    assert not wrong, wrong
+
+
+def ask(page: Page, question: str, number: int = 0) -> None:
+    """Type a question, and wait until its map is painted."""
+    page.locator("#questions input").nth(number).fill(question)
+    page.wait_for_function(
+        "text => document.querySelector('#stage canvas')?.dataset.painted === text", arg=question.strip()
+    )
