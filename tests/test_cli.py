@@ -276,8 +276,8 @@ def test_a_bad_question_leaves_no_files_of_the_others(
 def test_help_leads_a_newcomer_and_version_is_one_line(run: Run) -> None:
     listed = run("--help").stdout.partition("Start here:")[2].partition("Examples:")[0]
     commands = re.findall(r"^  ([a-z]+)  ", listed, re.M)
-    assert commands[:3] == ["demo", "look", "doctor"]
-    assert set(commands[3:]) == {
+    assert commands[:4] == ["demo", "look", "view", "doctor"]
+    assert set(commands[4:]) == {
         "read", "zoom", "ask", "video", "index", "search", "store", "basis", "evaluate", "encode", "channels",
     }  # fmt: skip
     assert "..." not in listed  # a line each, whole
