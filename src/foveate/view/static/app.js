@@ -9,13 +9,15 @@
 //   app.answer(i)                   that of question i for the image that is shown, or undefined
 //   app.kept(i)                     Int32Array of the cells kept for it on the grid chosen, or undefined
 //   app.on("state" | "image" | "answer" | "problem" | "hover", listener)
+import { Address } from "./address.js";
 import { allocate } from "./allocate.js";
 import { getBitmap, getJson, getPacked, postPacked, upload } from "./api.js";
-import { fromHash, toHash } from "./state.js";
+import { fromHash } from "./state.js";
 
 export class App {
   constructor() {
     this.state = fromHash(location.hash);
+    this.address = new Address((state) => this.become({ ...state, image: state.image ?? this.state.image }));
     this.listeners = new Map();
     this.image = null;
     this.answers = new Map();
@@ -36,8 +38,13 @@ export class App {
 
   set(patch) {
     const before = this.state;
-    this.state = Object.freeze({ ...before, ...patch });
-    history.replaceState(null, "", `#${toHash(this.state)}`);
+    this.become({ ...before, ...patch });
+    this.address.follow(before, this.state);
+  }
+
+  become(state) {
+    const before = this.state;
+    this.state = Object.freeze(state);
     this.tell("state", before);
     if (this.state.image !== before.image) this.show(this.state.image);
     if (this.state.questions !== before.questions) this.askAll();
@@ -75,7 +82,8 @@ export class App {
       }
       this.image = { ...header, grids, bitmap };
       this.answers.clear();
-      this.state = Object.freeze({ ...this.state, image: id, grid: grids[this.state.grid] ? this.state.grid : "cells" });
+      this.state = Object.freeze({ ...this.state, image: id, grid: Object.hasOwn(grids, this.state.grid) ? this.state.grid : "cells" });
+      this.address.settle(this.state);
       this.tell("image");
       this.askAll();
     } catch (problem) {

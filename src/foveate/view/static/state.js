@@ -1,47 +1,65 @@
-// What the page shows, as one immutable value that the address bar spells (#q=a+dog&k=64), and who listens to it.
+// What the page shows, as one immutable value that the address bar spells (#q=a+dog&k=64).
+//
+// A new field is one line of FIELDS: its short name in the address, its first value, and how a text from the address is
+// read: undefined for what is none. An address may come from anybody.
+export const VIEWS = Object.freeze(["heat", "kept", "both", "photo", "difference"]);
+export const POLICIES = Object.freeze(["topk", "coverage", "proportional"]);
+export const COLOURS = Object.freeze(["heat"]);
+export const MOST_QUESTIONS = 6;
+const LONGEST = 1000; // characters of a question, as in Python
 
-export const INITIAL = Object.freeze({
-  image: null, // id
-  questions: Object.freeze([""]), // texts, as typed
-  active: 0, // which of them the controls are about
-  grid: "cells", // name of a grid
-  budget: "auto", // or a number
-  policy: "topk", // coverage, proportional
-  floor: 0,
-  view: "heat", // kept, both, photo, difference
-  colours: "heat",
-  opacity: 0.75,
-  threshold: 0,
-  plane: null, // name of a channel laid over the image
-  level: 0, // its mip level
-  pin: null, // flat index of a pinned cell on `grid`
-});
+const field = (short, first, read, step = false) => ({ short, first, read, step });
+const choice = (all) => (text) => (all.includes(text) ? text : undefined);
+const number = (low, high) => (text) => (text.trim() && +text >= low && +text <= high ? +text : undefined);
+const whole = (low, high) => (text) => (/^\d{1,9}$/.test(text) && +text >= low && +text <= high ? +text : undefined);
+const id = (text) => (/^[\w-]{1,80}$/.test(text) ? text : undefined); // it becomes a part of a path
+const name = (text) => (/^[\w .-]{1,80}$/.test(text) ? text : undefined);
 
-const SHORT = { image: "image", questions: "q", active: "a", grid: "grid", budget: "k", policy: "policy", floor: "floor",
-  view: "view", colours: "colours", opacity: "opacity", threshold: "threshold", plane: "plane", level: "level", pin: "pin" };
-const NUMBERS = new Set(["active", "floor", "opacity", "threshold", "level", "pin"]);
+// step: a choice, a step of the history by itself; a run of changes to other fields (typing, a slider) is one step.
+const STEP = true;
+const FIELDS = {
+  image: field("image", null, id, STEP),
+  questions: field("q", Object.freeze([""]), null), // texts, as typed; several: each is a q of its own
+  active: field("a", 0, whole(0, MOST_QUESTIONS - 1)), // which of them the controls are about
+  grid: field("grid", "cells", name, STEP), // name of a grid
+  budget: field("k", "auto", whole(1, 1e9)), // or a number
+  policy: field("policy", "topk", choice(POLICIES), STEP),
+  floor: field("floor", 0, number(0, 1)),
+  view: field("view", "heat", choice(VIEWS), STEP),
+  colours: field("colours", "heat", choice(COLOURS), STEP),
+  opacity: field("opacity", 0.75, number(0, 1)),
+  threshold: field("threshold", 0, number(0, 1)),
+  plane: field("plane", null, name, STEP), // name of a channel laid over the image
+  level: field("level", 0, whole(0, 16)), // its mip level
+  pin: field("pin", null, whole(0, 1e9)), // flat index of a pinned cell on `grid`
+};
+
+export const INITIAL = Object.freeze(Object.fromEntries(Object.entries(FIELDS).map(([key, { first }]) => [key, first])));
 
 export function toHash(state) {
   const out = new URLSearchParams();
-  for (const [name, short] of Object.entries(SHORT)) {
-    const value = state[name];
-    if (name === "questions") value.forEach((text) => text.trim() && out.append(short, text));
-    else if (value !== INITIAL[name]) out.set(short, value);
+  for (const [key, { short, first }] of Object.entries(FIELDS)) {
+    const value = state[key];
+    if (key === "questions") { if (value.join("")) value.forEach((text) => out.append(short, text)); }
+    else if (value !== first && value !== null) out.set(short, value);
   }
   return out.toString();
 }
 
-// Unknown names and values that are none are left out: an address may come from anybody.
+// Unknown names, and values that are none, are left out.
 export function fromHash(hash) {
   const given = new URLSearchParams(hash.replace(/^#/, "")), state = { ...INITIAL };
-  for (const [name, short] of Object.entries(SHORT)) {
+  for (const [key, { short, first, read }] of Object.entries(FIELDS)) {
     if (!given.has(short)) continue;
-    const text = given.get(short);
-    if (name === "questions") state.questions = given.getAll(short).slice(0, 6);
-    else if (name === "budget") state.budget = Number.isInteger(+text) && +text > 0 ? +text : "auto";
-    else if (NUMBERS.has(name)) { if (Number.isFinite(+text)) state[name] = +text; }
-    else state[name] = text;
+    if (key === "questions") state.questions = Object.freeze(given.getAll(short).slice(0, MOST_QUESTIONS).map(cut));
+    else state[key] = read(given.get(short)) ?? first;
   }
-  state.active = Math.min(Math.max(0, state.active), state.questions.length - 1);
+  state.active = Math.min(state.active, state.questions.length - 1);
   return Object.freeze(state);
 }
+
+const cut = (text) => [...text].slice(0, LONGEST).join("");
+
+// Names of the fields in which two states differ, and whether one is a step of the history by itself.
+export const changes = (before, after) => Object.keys(FIELDS).filter((key) => before[key] !== after[key]);
+export const isStep = (key) => FIELDS[key].step;
