@@ -17,7 +17,7 @@ import { fromHash } from "./state.js";
 export class App {
   constructor() {
     this.state = fromHash(location.hash);
-    this.address = new Address((state) => this.become({ ...state, image: state.image ?? this.state.image }));
+    this.address = new Address((state) => this.become(Object.freeze({ ...state, image: state.image ?? this.state.image })));
     this.listeners = new Map();
     this.image = null;
     this.answers = new Map();
@@ -37,14 +37,14 @@ export class App {
   }
 
   set(patch) {
-    const before = this.state;
-    this.become({ ...before, ...patch });
-    this.address.follow(before, this.state);
+    const state = Object.freeze({ ...this.state, ...patch });
+    this.address.follow(this.state, state);
+    this.become(state);
   }
 
   become(state) {
     const before = this.state;
-    this.state = Object.freeze(state);
+    this.state = state;
     this.tell("state", before);
     if (this.state.image !== before.image) this.show(this.state.image);
     if (this.state.questions !== before.questions) this.askAll();
@@ -73,9 +73,11 @@ export class App {
   async show(id) {
     try {
       this.tell("loading", id);
+      this.wanted = id;
       const [{ header, arrays }, bitmap] = await Promise.all([
         getPacked(`/api/images/${id}`), getBitmap(`/api/images/${id}/pixels`),
       ]);
+      if (this.wanted !== id) return; // a newer one is on its way
       const grids = {};
       for (const grid of header.grids) {
         grids[grid.name] = { ...grid, saliency: arrays[`saliency:${grid.name}`], valid: arrays[`valid:${grid.name}`] };

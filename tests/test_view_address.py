@@ -1,0 +1,116 @@
+"""The address bar: it spells the state, back and forward go through its steps, and an address may come from anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.conftest import PHOTOS
+from tests.view_page import ask, browsing, opened, serving
+
+pytestmark = pytest.mark.browser
+CHANGED = {
+    "image": "3f" * 12, "questions": ["a dog & a <b>cat</b>", "", "ein Käse 🧀 #1%"], "active": 2, "grid": "24x24",
+    "budget": 64, "policy": "coverage", "floor": 0.25, "view": "kept", "opacity": 0.5, "threshold": 0.125,
+    "plane": "embedding_0", "level": 2, "pin": 77,
+}  # fmt: skip
+HOSTILE = (
+    "image=../../etc/passwd", "image=..%2Fsession", "image=" + "a" * 500, "view=constructor", "policy=__proto__",
+    "k=-1", "k=1e400", "k=0x10", "floor=NaN", "opacity=7", "a=-3", "level=1.5", "pin=-1", "grid=<img src=x>", "q=&a=99",
+    "__proto__=1&constructor=2", "%E0%A4%A", "=&=&==", "plane=javascript:alert(1)", "&".join(["q=x"] * 500),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with serving(PHOTOS / "yellow_bus.jpg") as address, opened(browser, address) as page:
+        page.wait_for_function("window.foveate?.image")
+        yield page
+
+
+def states(page: Page, expression: str, argument: Any = None) -> Any:
+    """What an expression of `toHash`, `fromHash`, `INITIAL` and `given` is."""
+    return page.evaluate(
+        "async (given) => { const { toHash, fromHash, INITIAL, VIEWS, POLICIES, COLOURS } = await import('/static/state.js');"
+        f" return {expression}; }}",
+        argument,
+    )
+
+
+def test_every_state_is_spelt_and_read_back(page: Page) -> None:
+    first = states(page, "INITIAL")
+    assert states(page, "fromHash(toHash(INITIAL))") == first and states(page, "toHash(INITIAL)") == ""
+    for name in first:
+        values = CHANGED[name] if name in CHANGED else None
+        if values is None:  # a field of a closed choice: its last value
+            continue
+        patch = {name: values} | ({"questions": ["a", "b", "c"]} if name == "active" else {})
+        assert states(page, "fromHash(toHash({...INITIAL, ...given}))", patch) == first | patch, name
+    assert states(page, "fromHash(toHash({...INITIAL, ...given}))", CHANGED) == first | CHANGED
+    for name, choices in {"view": "VIEWS", "policy": "POLICIES", "colours": "COLOURS"}.items():
+        for value in states(page, choices):
+            patch = {name: value}
+            assert states(page, "fromHash(toHash({...INITIAL, ...given}))", patch) == first | patch
+
+
+def test_what_is_no_value_is_left_out(page: Page) -> None:
+    first = states(page, "INITIAL")
+    for hostile in HOSTILE:
+        found = states(page, "fromHash(given)", hostile)
+        assert {name: value for name, value in found.items() if name != "questions"} == {
+            name: value for name, value in first.items() if name != "questions"
+        }, hostile
+        assert len(found["questions"]) <= 6
+    assert len(states(page, "fromHash(given)", "q=" + "x" * 5000)["questions"][0]) == 1000
+
+
+def test_hostile_addresses_show_the_page(page: Page) -> None:
+    for hostile in HOSTILE[::4]:
+        page.goto(page.url.partition("#")[0] + "#" + hostile)
+        page.reload()
+        page.wait_for_function("window.foveate?.image")
+        assert page.evaluate("foveate.image.name") == "yellow_bus.jpg"
+
+
+def test_back_and_forward_go_through_choices(page: Page) -> None:
+    ask(page, "the bus")
+    page.evaluate("foveate.set({grid: '24x24'})")
+    for budget in range(10, 100):
+        page.evaluate("budget => foveate.set({budget})", budget)
+    page.evaluate("foveate.set({view: 'kept'})")
+    seen = []
+    for _ in range(4):
+        seen.append(page.evaluate("(({view, budget, grid, questions: [q]}) => [view, budget, grid, q])(foveate.state)"))
+        page.evaluate(
+            "new Promise(done => { addEventListener('popstate', () => done(), {once: true}); history.back(); })"
+        )
+    assert seen == [
+        ["kept", 99, "24x24", "the bus"],
+        ["heat", 99, "24x24", "the bus"],
+        ["heat", "auto", "24x24", "the bus"],
+        ["heat", "auto", "cells", "the bus"],
+    ]
+    assert page.evaluate("foveate.state.questions[0]") == ""
+    for _ in range(4):
+        page.evaluate(
+            "new Promise(done => { addEventListener('popstate', () => done(), {once: true}); history.forward(); })"
+        )
+    assert page.evaluate("[foveate.state.view, foveate.state.budget]") == ["kept", 99]
+
+
+def test_the_address_reproduces_the_state(page: Page, browser: Browser) -> None:
+    ask(page, "the bus")
+    page.evaluate("foveate.set({budget: 64, view: 'kept', grid: '24x24', floor: 0.25})")
+    kept = page.evaluate("[...foveate.kept()]")
+    page.reload()
+    page.wait_for_function("window.foveate?.answer()")
+    assert page.evaluate("[...foveate.kept()]") == kept and len(kept) == 64
