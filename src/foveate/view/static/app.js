@@ -8,6 +8,8 @@
 //   app.answers                     key of a question (text and context) -> {header, maps: {grid: Float32Array}, kept?}
 //   app.answer(i)                   that of question i for the image that is shown, or undefined
 //   app.kept(i)                     Int32Array of the cells kept for it on the grid chosen, or undefined
+//   app.pictures()                  what is seen, for export: [{question: i, canvas}, ...], canvases of the image's full
+//                                   size without zoom, several side by side; the stage gives this function
 //   app.on("state" | "image" | "answer" | "problem" | "hover", listener)
 import { Address } from "./address.js";
 import { allocate } from "./allocate.js";
@@ -22,6 +24,7 @@ export class App {
     this.image = null;
     this.answers = new Map();
     this.context = {};
+    this.pictures = () => [];
     this.asking = true; // false: another panel (the clip) supplies images and answers
     this.waiting = new Map(); // question i -> AbortController
     this.hovered = null; // flat index on the grid chosen

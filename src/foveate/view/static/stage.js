@@ -7,6 +7,7 @@ export function mountStage(app, root) {
   root.append(canvas);
   const context = canvas.getContext("2d");
   const heat = document.createElement("canvas");
+  app.pictures = () => [{ question: app.state.active, canvas }]; // for export
   let asked = false;
   const repaint = () => { if (!asked) { asked = true; requestAnimationFrame(() => { asked = false; paint(); }); } };
   for (const kind of ["state", "image", "answer"]) app.on(kind, repaint);
