@@ -5,6 +5,7 @@
     page.py       the page itself, and what it is told of the session
     images.py     take an image, describe it, show its pixels
     asking.py     questions; questions.py has what the browser gets of an answer
+    planes.py     channels: their values at the cells, and one plane at a mip level
     pictures.py   the images of a session by content id, and their textures, encoded once
     wire.py       arrays as one message: a JSON header and their bytes
     reply.py      messages and errors as answers

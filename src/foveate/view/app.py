@@ -9,6 +9,7 @@ from foveate.view.asking import question_routes
 from foveate.view.images import image_routes
 from foveate.view.page import page_routes
 from foveate.view.pictures import Pictures
+from foveate.view.planes import plane_routes
 from foveate.view.reply import refuse
 from foveate.view.targets import Target
 
@@ -20,6 +21,7 @@ def make_app(target: Target) -> Starlette:
         *page_routes(target.session),
         *image_routes(pictures),
         *question_routes(pictures),
+        *plane_routes(pictures),
         *target.routes(pictures),
     ]
     return Starlette(routes=routes, exception_handlers={FoveateError: refuse})

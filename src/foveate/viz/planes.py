@@ -21,8 +21,8 @@ SIDE, COLUMNS = 260, 8  # pixels of the long side of a plane; planes in a row
 CONSTANT = (205, 205, 208)
 # Families, and the names or beginnings of names in them; what is in none is "of your own".
 FAMILIES: dict[str, tuple[str, ...]] = {
-    "colour": ("red", "green", "blue"),
-    "edges and light": ("edge_", "high_pass", "low_pass"),
+    "colour": ("red", "green", "blue", "colour_"),
+    "edges and light": ("edge_", "high_pass", "low_pass", "gradient"),
     "what stands out": ("saliency", "motion", "fixation", "prev_", "temporal"),
     "writing, segments and objects": ("text", "boundary", "cluster_", "object_"),
     "attention and gaze": ("attention_", "gaze"),
