@@ -67,7 +67,7 @@ export class App {
   async open(file) {
     try {
       this.tell("loading", file.name);
-      this.set({ image: (await upload(file)).id, pin: null });
+      this.set({ image: (await upload(file)).id, pin: null, list: 0 });
     } catch (problem) {
       this.tell("problem", problem);
     }
