@@ -17,13 +17,18 @@ What is notable
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from foveate.core.errors import QueryError
+from foveate.core.readonly import ReadOnly
 from foveate.relevance.phrase import Span, is_state
 from foveate.relevance.query import check_text, find_phrases
 
 GoesBack = Literal["wholly", "partly", "not"]
+PRIOR_WEIGHTS: Mapping[GoesBack, float] = ReadOnly(
+    {"wholly": 1.0, "partly": 0.7, "not": 0.0}
+)  # of what was asked before
 
 _PRONOUNS = frozenset(
     "it it's its he he's him his she she's her hers they they're them their theirs one ones same both".split()

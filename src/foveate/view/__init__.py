@@ -6,6 +6,8 @@
     images.py     take an image, describe it, show its pixels
     asking.py     questions; questions.py has what the browser gets of an answer
     planes.py     channels: their values at the cells, and one plane at a mip level
+    priors.py     what a question goes by beside its words: a gaze, a dialogue
+    models.py     a vision-language model's answers, beside the tokens that it saw
     pictures.py   the images of a session by content id, and their textures, encoded once
     wire.py       arrays as one message: a JSON header and their bytes
     reply.py      messages and errors as answers

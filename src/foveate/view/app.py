@@ -10,6 +10,7 @@ from foveate.view.images import image_routes
 from foveate.view.page import page_routes
 from foveate.view.pictures import Pictures
 from foveate.view.planes import plane_routes
+from foveate.view.priors import prior_routes
 from foveate.view.reply import refuse
 from foveate.view.targets import Target
 
@@ -22,6 +23,7 @@ def make_app(target: Target) -> Starlette:
         *image_routes(pictures),
         *question_routes(pictures),
         *plane_routes(pictures),
+        *prior_routes(pictures),
         *target.routes(pictures),
     ]
     return Starlette(routes=routes, exception_handlers={FoveateError: refuse})

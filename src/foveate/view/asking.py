@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
-
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from foveate.core.errors import OptionError
 from foveate.relevance.value import Relevance
 from foveate.view.pictures import Pictures
-from foveate.view.questions import ask, describe_reasons, describe_relevance
-from foveate.view.reply import packed
+from foveate.view.priors import read_context, score_in_context
+from foveate.view.questions import describe_reasons, describe_relevance
+from foveate.view.reply import packed, read_body
 
 
 def question_routes(pictures: Pictures) -> list[Route]:
-    """POST /api/score and /api/reasons, both of {"image": id, "query": text}."""
+    """POST /api/score and /api/reasons, both of {"image": id, "query": text} and what priors.py reads beside it."""
 
     async def scored(request: Request) -> Response:
         relevance = await relevance_of(request)
@@ -27,12 +25,9 @@ def question_routes(pictures: Pictures) -> list[Route]:
         return packed(*describe_reasons(await relevance_of(request)))
 
     async def relevance_of(request: Request) -> Relevance:
-        try:
-            body = json.loads(await request.body())
-            id, query = body["image"], body["query"]
-        except (ValueError, KeyError, TypeError):
-            raise OptionError("a body that is none", expected='{"image": id, "query": text}', fix="send both") from None
-        texture = await to_thread.run_sync(pictures.texture, id)
-        return await to_thread.run_sync(ask, texture, query)
+        body = await read_body(request, image=str, query=str)
+        context = read_context(body)
+        texture = await to_thread.run_sync(pictures.texture, body["image"])
+        return await to_thread.run_sync(score_in_context, texture, body["query"], context)
 
     return [Route("/api/score", scored, methods=["POST"]), Route("/api/reasons", reasons, methods=["POST"])]

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.grid import Grid
-from foveate.pipeline import score
 from foveate.relevance.allocation import auto_budget
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
@@ -61,11 +60,6 @@ def _valid(texture: Texture) -> NDArray[np.float32] | None:
     from foveate.relevance.scoring import empty_relevance
 
     return empty_relevance(texture, "").valid
-
-
-def ask(texture: Texture, query: str, **how: Any) -> Relevance:
-    """`foveate.score`, for the page."""
-    return score(texture, query, **how)
 
 
 def describe_relevance(relevance: Relevance) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

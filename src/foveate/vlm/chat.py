@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from foveate.channels.attention import accumulate
 from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import OptionError
-from foveate.relevance.dialogue import refers_back
+from foveate.relevance.dialogue import PRIOR_WEIGHTS, refers_back
 from foveate.relevance.passes import DECAY as DECAY
 from foveate.relevance.passes import HISTORY as HISTORY
 from foveate.relevance.passes import shared_map
@@ -39,7 +39,6 @@ from foveate.vlm.inputs.attention import place_attention
 from foveate.vlm.inputs.batch import GENERATING, check_context, check_keywords, generation_keywords
 from foveate.vlm.inputs.prompt import check_question, prompt_text
 
-PRIOR_WEIGHT = 0.7
 LAYERS = (-2, -1)
 ATTENTION = ("attention_prev", "attention_now")
 FOLLOW = (HISTORY, *ATTENTION)
@@ -218,8 +217,7 @@ class Chat(OfModel):
             kind = refers_back(question if about is None else about)
             back, planes = kind != "not", self._followed()
             if planes is not None and (kind == "wholly" or not self._has_prior(how)):
-                partly = PRIOR_WEIGHT if self._weight is None else self._weight
-                weight = {"wholly": 1.0, "partly": partly, "not": 0.0}[kind]
+                weight = PRIOR_WEIGHTS[kind] if kind != "partly" or self._weight is None else self._weight
                 weight = how.pop("prior_weight", weight)
                 if weight:
                     how |= {"prior": planes if len(planes) > 1 else planes[0], "prior_weight": weight}

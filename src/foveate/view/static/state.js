@@ -5,7 +5,7 @@
 export const VIEWS = Object.freeze(["heat", "kept", "both", "photo", "difference"]);
 export const POLICIES = Object.freeze(["topk", "coverage", "proportional"]);
 export const COLOURS = Object.freeze(["heat"]);
-export const MOST_QUESTIONS = 6;
+export const MOST_QUESTIONS = 6, MOST_ROUNDS = 20;
 const LONGEST = 1000; // characters of a question, as in Python
 
 const field = (short, first, read, step = false) => ({ short, first, read, step });
@@ -13,6 +13,7 @@ const choice = (all) => (text) => (all.includes(text) ? text : undefined);
 const number = (low, high) => (text) => (text.trim() && +text >= low && +text <= high ? +text : undefined);
 const whole = (low, high) => (text) => (/^\d{1,9}$/.test(text) && +text >= low && +text <= high ? +text : undefined);
 const id = (text) => (/^[\w-]{1,80}$/.test(text) ? text : undefined); // it becomes a part of a path
+const fixations = (text) => (/^\d+(\.\d+)?(,\d+(\.\d+)?){2}(;\d+(\.\d+)?(,\d+(\.\d+)?){2}){0,199}$/.test(text) ? text : undefined);
 const name = (text) => (/^[\w .-]{1,80}$/.test(text) ? text : undefined);
 
 // step: a choice, a step of the history by itself; a run of changes to other fields (typing, a slider) is one step.
@@ -34,7 +35,11 @@ const FIELDS = {
   plane: field("plane", null, name, STEP), // name of a channel laid over the image
   level: field("level", 0, whole(0, 16)), // its mip level
   pin: field("pin", null, whole(0, 1e9)), // flat index of a pinned cell on `grid`
+  earlier: field("e", Object.freeze([]), null, STEP), // questions of earlier rounds of a dialogue, the oldest first
+  gaze: field("gaze", "", fixations), // "y,x,seconds;..." in pixels of the image (gaze.js)
+  gazeWeight: field("gw", 0.3, number(0, 1)), // share of the gaze in a map
 };
+const TEXTS = { questions: MOST_QUESTIONS, earlier: MOST_ROUNDS }; // lists: how many
 
 export const INITIAL = Object.freeze(Object.fromEntries(Object.entries(FIELDS).map(([key, { first }]) => [key, first])));
 
@@ -42,7 +47,7 @@ export function toHash(state) {
   const out = new URLSearchParams();
   for (const [key, { short, first }] of Object.entries(FIELDS)) {
     const value = state[key];
-    if (key === "questions") { if (value.join("")) value.forEach((text) => out.append(short, text)); }
+    if (key in TEXTS) { if (value.join("")) value.forEach((text) => out.append(short, text)); }
     else if (value !== first && value !== null) out.set(short, value);
   }
   return out.toString();
@@ -53,7 +58,7 @@ export function fromHash(hash) {
   const given = new URLSearchParams(hash.replace(/^#/, "")), state = { ...INITIAL };
   for (const [key, { short, first, read }] of Object.entries(FIELDS)) {
     if (!given.has(short)) continue;
-    if (key === "questions") state.questions = Object.freeze(given.getAll(short).slice(0, MOST_QUESTIONS).map(cut));
+    if (key in TEXTS) state[key] = Object.freeze(given.getAll(short).slice(0, TEXTS[key]).map(cut));
     else state[key] = read(given.get(short)) ?? first;
   }
   state.active = Math.min(state.active, state.questions.length - 1);
