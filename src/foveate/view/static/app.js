@@ -10,7 +10,9 @@
 //   app.kept(i)                     Int32Array of the cells kept for it on the grid chosen, or undefined
 //   app.pictures()                  what is seen, for export: [{question: i, canvas}, ...], canvases of the image's full
 //                                   size without zoom, several side by side; the stage gives this function
-//   app.on("state" | "image" | "answer" | "problem" | "hover", listener)
+//   app.hovered, app.hover(cell)    the cell under the pointer, a flat index on the grid chosen, or null ("hover")
+//   app.overlay                     a canvas with the plane that is laid over the image, or null ("overlay"; planes.js)
+//   app.on("state" | "image" | "answer" | "problem" | "hover" | "overlay", listener)
 import { Address } from "./address.js";
 import { allocate } from "./allocate.js";
 import { getBitmap, getJson, getPacked, postPacked, upload } from "./api.js";
@@ -27,7 +29,8 @@ export class App {
     this.pictures = () => [];
     this.asking = true; // false: another panel (the clip) supplies images and answers
     this.waiting = new Map(); // question i -> AbortController
-    this.hovered = null; // flat index on the grid chosen
+    this.hovered = null;
+    this.overlay = null;
   }
 
   on(kind, listener) {
@@ -37,6 +40,12 @@ export class App {
 
   tell(kind, detail) {
     for (const listener of this.listeners.get(kind) ?? []) listener(detail);
+  }
+
+  hover(cell) {
+    if (cell === this.hovered) return;
+    this.hovered = cell;
+    this.tell("hover");
   }
 
   set(patch) {

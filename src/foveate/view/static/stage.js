@@ -1,4 +1,5 @@
 // The image with heat and kept cells over it. Everything is painted on one canvas, at most once a frame.
+import { drawMarks, watchCells } from "./cells.js";
 
 export function mountStage(app, root) {
   const canvas = document.createElement("canvas");
@@ -10,17 +11,28 @@ export function mountStage(app, root) {
   app.pictures = () => [{ question: app.state.active, canvas }]; // for export
   let asked = false;
   const repaint = () => { if (!asked) { asked = true; requestAnimationFrame(() => { asked = false; paint(); }); } };
-  for (const kind of ["state", "image", "answer"]) app.on(kind, repaint);
+  for (const kind of ["state", "image", "answer", "hover", "overlay"]) app.on(kind, repaint);
+  watchCells(app, canvas);
 
   function paint() {
     if (!app.image) return;
+    paintPicture();
+    drawMarks(app, context, canvas.width / canvas.clientWidth); // of no export
+  }
+
+  function paintPicture() {
     const { width, height, bitmap } = app.image;
     if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
     context.globalAlpha = 1;
     context.drawImage(bitmap, 0, 0);
     const answer = app.answer(), { view, opacity } = app.state;
     canvas.setAttribute("aria-label", describe(app, answer));
-    if (!answer) return;
+    if (app.overlay) {
+      context.globalAlpha = opacity;
+      context.imageSmoothingEnabled = false;
+      context.drawImage(app.overlay, 0, 0, width, height);
+    }
+    if (!answer || app.overlay) return;
     const { h, w } = app.grid;
     if (view === "heat") {
       drawMap(heat, answer.maps[app.state.grid], h, w, app.session.colours.heat);
