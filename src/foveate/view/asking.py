@@ -10,19 +10,24 @@ from starlette.routing import Route
 from foveate.relevance.value import Relevance
 from foveate.view.pictures import Pictures
 from foveate.view.priors import read_context, score_in_context
-from foveate.view.questions import describe_reasons, describe_relevance
+from foveate.view.questions import describe_reasons, describe_relevance, find_grid
 from foveate.view.reply import packed, read_body
 
 
 def question_routes(pictures: Pictures) -> list[Route]:
-    """POST /api/score and /api/reasons, both of {"image": id, "query": text} and what priors.py reads beside it."""
+    """POST /api/score and /api/reasons, both of {"image": id, "query": text} and what priors.py reads beside it.
+
+    Reasons are of one grid, {"grid": name}, as only a person who looks at a cell needs them.
+    """
 
     async def scored(request: Request) -> Response:
         relevance = await relevance_of(request)
         return packed(*await to_thread.run_sync(describe_relevance, relevance))
 
     async def reasons(request: Request) -> Response:
-        return packed(*describe_reasons(await relevance_of(request)))
+        relevance = await relevance_of(request)
+        grid = find_grid(relevance.grid, (await read_body(request)).get("grid", "cells"))
+        return packed(*await to_thread.run_sync(describe_reasons, relevance, grid))
 
     async def relevance_of(request: Request) -> Relevance:
         body = await read_body(request, image=str, query=str)

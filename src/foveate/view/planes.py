@@ -16,14 +16,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from foveate.core.checks import check_choice, check_int
+from foveate.core.checks import check_int
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.core.layout import DERIVED, FULL40, Layout, native_shape
 from foveate.texture.sampling import MAX_LEVEL
 from foveate.texture.texture import HALF_END, Texture
 from foveate.view.pictures import Pictures
-from foveate.view.questions import grids_of
+from foveate.view.questions import find_grid
 from foveate.view.reply import packed
 from foveate.viz.planes import family_of
 
@@ -44,12 +44,6 @@ def plane_routes(pictures: Pictures) -> list[Route]:
         return packed(*await to_thread.run_sync(describe_plane, texture, request.path_params["name"], level))
 
     return [Route("/api/images/{id}/channels", channels), Route("/api/images/{id}/planes/{name}", plane)]
-
-
-def find_grid(cells: Grid, name: str) -> Grid:
-    """One of the grids over an image, by its name (`grids_of`). Raises OptionError."""
-    grids = {each.name: each.grid for each in grids_of(cells)}
-    return grids[check_choice("grid", name, tuple(grids), fix="'cells' is the texture's own")]
 
 
 def parse_level(text: str) -> int:

@@ -5,13 +5,13 @@ The browser allocates by itself, so it gets the map in float32 as `allocate` has
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import check_choice
 from foveate.core.grid import Grid
 from foveate.relevance.allocation import auto_budget
 from foveate.relevance.value import Relevance
@@ -40,6 +40,12 @@ def grids_of(grid: Grid) -> list[NamedGrid]:
         NamedGrid("28px", "28-pixel tokens (Qwen2-VL, Qwen2.5-VL)", patches(28)),
         NamedGrid("32px", "32-pixel tokens (Qwen3-VL)", patches(32)),
     ]
+
+
+def find_grid(cells: Grid, name: str) -> Grid:
+    """One of the grids over an image, by its name (`grids_of`). Raises OptionError."""
+    grids = {each.name: each.grid for each in grids_of(cells)}
+    return grids[check_choice("grid", name, tuple(grids), fix="'cells' is the texture's own")]
 
 
 def describe_grids(texture: Texture) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
@@ -84,7 +90,13 @@ def describe_relevance(relevance: Relevance) -> tuple[dict[str, Any], dict[str, 
     return header, arrays
 
 
-def describe_reasons(relevance: Relevance) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Every plane that entered the map, by name, float16 [h, w] each: for the cell under the pointer."""
-    names: Sequence[str] = list(relevance.reasons)
-    return {"reasons": names}, {f"reason:{name}": relevance.reasons[name].astype(np.float16) for name in names}
+def describe_reasons(relevance: Relevance, grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What entered the map, on a grid: float32 [h, w] each, so that four digits are those of `Allocation.why`.
+
+    `reason:NAME` are the planes of `Relevance.reasons`, in their order; `phrase:TEXT` those of `Relevance.parts`;
+    `logits` the raw score.
+    """
+    moved = replace(relevance, features=None, texture=None).on(grid)
+    header = {"reasons": list(moved.reasons), "phrases": list(moved.parts), "weights": dict(moved.weights)}
+    reasons = {f"reason:{name}": plane for name, plane in moved.reasons.items()}
+    return header, reasons | {f"phrase:{text}": plane for text, plane in moved.parts.items()} | {"logits": moved.logits}
