@@ -20,7 +20,11 @@ const PANELS = {
 const app = new App();
 for (const [id, mount] of Object.entries(PANELS)) mount(app, document.getElementById(id));
 const status = document.getElementById("status");
-app.on("problem", (problem) => { status.textContent = [problem.received, problem.fix].filter(Boolean).join(". "); });
+app.on("problem", (problem) => {
+  status.hidden = false;
+  status.textContent = [problem.received, problem.fix].filter(Boolean).join(". ");
+});
+for (const kind of ["loading", "image"]) app.on(kind, () => { status.hidden = true; });
 
 addEventListener("dragover", (event) => event.preventDefault());
 addEventListener("drop", (event) => {

@@ -6,6 +6,9 @@ export const VIEWS = Object.freeze(["heat", "kept", "both", "photo", "difference
 export const POLICIES = Object.freeze(["topk", "coverage", "proportional"]);
 export const COLOURS = Object.freeze(["heat"]);
 export const MOST_QUESTIONS = 6, MOST_ROUNDS = 20;
+export const COLOURS = Object.freeze(["heat", "viridis", "cividis"]);
+export const MANY = Object.freeze(["one", "together", "beside"]);
+export const MOST_QUESTIONS = 6;
 const LONGEST = 1000; // characters of a question, as in Python
 
 const field = (short, first, read, step = false) => ({ short, first, read, step });
@@ -29,6 +32,10 @@ const FIELDS = {
   policy: field("policy", "topk", choice(POLICIES), STEP),
   floor: field("floor", 0, number(0, 1)),
   view: field("view", "heat", choice(VIEWS), STEP),
+  many: field("many", "one", choice(MANY), STEP), // questions: the active one, all in one picture, a picture each
+  off: field("off", 0, whole(0, 2 ** MOST_QUESTIONS - 1)), // bits of the questions that are left out of the last two
+  other: field("other", null, whole(0, MOST_QUESTIONS - 1)), // the question that the difference is taken from
+  boxes: field("boxes", 0, whole(0, 1), STEP), // 1: boxes are drawn
   colours: field("colours", "heat", choice(COLOURS), STEP),
   opacity: field("opacity", 0.75, number(0, 1)),
   threshold: field("threshold", 0, number(0, 1)),
