@@ -8,6 +8,7 @@
     planes.py     channels: their values at the cells, and one plane at a mip level
     priors.py     what a question goes by beside its words: a gaze, a dialogue
     models.py     a vision-language model's answers, beside the tokens that it saw
+    clips.py      a clip: its pictures by number, and frames of its stream for the questions asked
     pictures.py   the images of a session by content id, and their textures, encoded once
     wire.py       arrays as one message: a JSON header and their bytes
     reply.py      messages and errors as answers

@@ -1,0 +1,190 @@
+"""A clip in the viewer: what the page gets is what `foveate.video.stream` says, frame by frame."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+
+from foveate.core.errors import VideoError, VideoNotFoundError
+from foveate.relevance.policies import Coverage
+from foveate.video import stream
+from foveate.view import clips
+from foveate.view.app import make_app
+from foveate.view.clips import frame_id
+from foveate.view.targets import open_target
+from foveate.view.wire import unpack
+from tests.video_clips import pan
+
+COUNT = 10
+QUESTIONS = ["a cup", "the cake"]
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of frames: a pan, and from the seventh on another one, so that there is a cut."""
+    folder = tmp_path_factory.mktemp("clip") / "frames"
+    folder.mkdir()
+    for number, rgb in enumerate([*pan(6, (192, 256)), *pan(4, (192, 256), start=(250, 300))]):
+        Image.fromarray(rgb).save(folder / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def client(frames: Path) -> Iterator[TestClient]:
+    with TestClient(make_app(open_target(frames, clip=True)), base_url="http://127.0.0.1") as made:
+        yield made
+
+
+def clip_of(client: TestClient) -> dict[str, Any]:
+    session = client.get("/api/session").json()
+    assert (session["kind"], session["name"], session["first"]) == ("clip", "frames", None)
+    return session["clip"]
+
+
+def run(client: TestClient, **body: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """All frames from a number on, as the page asks for them."""
+    id, found, arrays = clip_of(client)["id"], list[dict[str, Any]](), dict[str, Any]()
+    body = {"questions": QUESTIONS, "frame": 0, **body}
+    while True:
+        answer = client.post(f"/api/clips/{id}/frames", json=body)
+        assert answer.status_code == 200, answer.text
+        header, some = unpack(answer.content)
+        found += header["frames"]
+        arrays |= some
+        body["frame"] = found[-1]["index"] + 1 if found else body["frame"]
+        if header["count"] == body["frame"]:
+            return found, arrays
+
+
+@pytest.mark.parametrize(
+    ("body", "how"),
+    [
+        ({}, {}),
+        ({"budget": 40, "floor": 0.2}, {"budget": 40, "floor": 0.2}),
+        ({"budget": 25, "policy": "coverage"}, {"budget": 25, "policy": Coverage()}),
+    ],
+)
+def test_the_page_gets_what_the_stream_says(
+    client: TestClient, frames: Path, body: dict[str, Any], how: dict[str, Any]
+) -> None:
+    found, arrays = run(client, **body)
+    assert [row["index"] for row in found] == list(range(COUNT))
+    for row, frame in zip(found, stream(frames, QUESTIONS, **how), strict=True):
+        n = frame.index
+        assert (row["time"], row["reason"]) == (frame.time, frame.reason)
+        assert [tuple(box) for box in row["renewed"]] == list(frame.renewed)
+        np.testing.assert_allclose(arrays[f"{n}:belief"] / 255, frame.confidence, atol=0.5 / 255 + 1e-6)
+        for i, (relevance, kept, new) in enumerate(frame.answers):
+            assert row["answers"][i]["confidence"] == relevance.confidence
+            np.testing.assert_array_equal(arrays[f"{n}:map:{i}"], relevance.map.astype(np.float16))
+            level = arrays[f"{n}:kept:{i}"].ravel()
+            np.testing.assert_array_equal(np.flatnonzero(level), kept.indices)
+            np.testing.assert_array_equal(np.flatnonzero(level == 2), new)
+    assert {row["reason"] for row in found} >= {"first", "cut"}
+
+
+def test_a_run_may_begin_where_somebody_looks(client: TestClient) -> None:
+    found, arrays = run(client, start=4, frame=4)
+    assert [row["index"] for row in found] == list(range(4, COUNT))
+    assert found[0]["reason"] == "first"
+    assert found[0]["time"] == pytest.approx(4 / 24)
+    assert arrays["4:kept:0"].max() == 2
+
+
+def test_answers_that_are_kept_no_longer_are_made_again(
+    client: TestClient, frames: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = run(client)
+    monkeypatch.setattr(clips, "ANSWERS", 40_000)  # a few frames
+    with TestClient(make_app(open_target(frames, clip=True)), base_url="http://127.0.0.1") as small:
+        id = clip_of(small)["id"]
+        for number in (9, 2):
+            assert run_until(small, id, number)["answers"] == first[number]["answers"]
+
+
+def run_until(client: TestClient, id: str, number: int) -> dict[str, Any]:
+    """One frame, however often the page has to ask."""
+    for _ in range(100):
+        answer = client.post(f"/api/clips/{id}/frames", json={"questions": QUESTIONS, "frame": number})
+        header, _ = unpack(answer.content)
+        if header["frames"]:
+            return header["frames"][0]
+    raise AssertionError(f"frame {number} never came")
+
+
+def test_a_request_works_for_a_moment_only(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clips, "MOMENT", -1.0)
+    id = clip_of(client)["id"]
+    header, _ = unpack(client.post(f"/api/clips/{id}/frames", json={"questions": ["a cup"], "frame": 0}).content)
+    assert header["reached"] <= 1
+
+
+def test_pictures_by_number_in_any_order(client: TestClient, frames: Path) -> None:
+    about = clip_of(client)
+    assert (about["frames"], about["rate"], about["height"], about["width"]) == (COUNT, 24, 192, 256)
+    for number in (3, 0, COUNT - 1, 2):
+        answer = client.get(f"/api/clips/{about['id']}/pictures/{number}")
+        assert answer.headers["content-type"] == "image/jpeg"
+        shown = np.asarray(Image.open(io.BytesIO(answer.content)), np.int64)
+        true = np.asarray(Image.open(frames / f"{number}.png"), np.int64)
+        assert np.abs(shown - true).mean() < 4
+    assert client.get(f"/api/clips/{about['id']}").json()["count"] is None
+    behind = client.get(f"/api/clips/{about['id']}/pictures/{COUNT}")
+    assert behind.status_code == 404
+    assert f"a clip of {COUNT}" in behind.json()["error"]["received"]
+    assert client.get(f"/api/clips/{about['id']}").json()["count"] == COUNT
+
+
+def test_a_frame_is_an_image_by_itself(client: TestClient) -> None:
+    id = frame_id(clip_of(client)["id"], 5)
+    header, _ = unpack(client.get(f"/api/images/{id}").content)
+    assert (header["name"], header["height"]) == ("frames, frame 6", 192)
+    answer, maps = unpack(client.post("/api/score", json={"image": id, "query": "a cup"}).content)
+    assert answer["query"] == "a cup"
+    assert maps["map:cells"].size == header["grids"][0]["h"] * header["grids"][0]["w"]
+    assert client.get(f"/api/images/{frame_id(id, COUNT)}").status_code == 404
+    assert client.get(f"/api/images/{id[:-1]}x").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"frame": 0}, {"questions": [], "frame": 0}, {"questions": [""], "frame": 0}, {"questions": [3], "frame": 0},
+        {"questions": ["a cup", "a cup"], "frame": 0}, {"questions": ["a cup"]}, {"questions": ["a cup"], "frame": -1},
+        {"questions": ["a cup"], "frame": 0, "budget": 0}, {"questions": ["a cup"], "frame": 0, "budget": 10**6},
+        {"questions": ["a cup"], "frame": 0, "policy": "best"}, {"questions": ["a cup"], "frame": 0, "floor": 2},
+        {"questions": ["a cup"], "frame": 0, "start": 1.5}, {"questions": ["a cup"] * 7, "frame": 0}, [], None,
+    ],
+)  # fmt: skip
+def test_bad_requests_are_explained(client: TestClient, body: Any) -> None:
+    answer = client.post(f"/api/clips/{clip_of(client)['id']}/frames", json=body)
+    assert answer.status_code == 422
+    assert all(answer.json()["error"][part] for part in ("received", "expected", "fix"))
+
+
+def test_a_run_that_failed_begins_anew(client: TestClient) -> None:
+    id, body = clip_of(client)["id"], {"questions": ["a cup"], "frame": 0, "budget": 10**6}
+    for _ in range(COUNT + 2):
+        assert client.post(f"/api/clips/{id}/frames", json=body).status_code == 422
+
+
+def test_another_clip_is_not_found(client: TestClient) -> None:
+    assert client.post("/api/clips/x/frames", json={}).status_code == 404
+    assert client.get("/api/clips/x/pictures/0").status_code == 404
+    assert client.get("/api/clips/x").status_code == 404
+
+
+def test_bad_clips_are_errors_in_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "bad.mp4").write_bytes(b"no video")
+    with pytest.raises(VideoError):
+        open_target(tmp_path / "bad.mp4")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(VideoNotFoundError):
+        open_target(tmp_path / "empty", clip=True)
