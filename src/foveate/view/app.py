@@ -7,6 +7,7 @@ from starlette.applications import Starlette
 from foveate.core.errors import FoveateError
 from foveate.view.asking import question_routes
 from foveate.view.images import image_routes
+from foveate.view.models import LateModel, model_routes
 from foveate.view.page import page_routes
 from foveate.view.pictures import Pictures
 from foveate.view.planes import plane_routes
@@ -15,15 +16,16 @@ from foveate.view.reply import refuse
 from foveate.view.targets import Target
 
 
-def make_app(target: Target) -> Starlette:
-    """The application for a target (`targets.open_target`)."""
+def make_app(target: Target, model: LateModel | None = None) -> Starlette:
+    """The application for a target (`targets.open_target`). model: that answers questions (`models.load_late`)."""
     pictures = Pictures(target.find)
     routes = [
-        *page_routes(target.session),
+        *page_routes({**target.session, "model": model.name if model else None}),
         *image_routes(pictures),
         *question_routes(pictures),
         *plane_routes(pictures),
         *prior_routes(pictures),
+        *model_routes(pictures, model),
         *target.routes(pictures),
     ]
     return Starlette(routes=routes, exception_handlers={FoveateError: refuse})

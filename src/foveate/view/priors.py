@@ -119,13 +119,17 @@ def find_prior(texture: Texture, query: str, context: Context) -> Prior | None:
     return None
 
 
-def score_in_context(texture: Texture, query: str, context: Context) -> Relevance:
-    """`foveate.score`, with a prior where there is one. Raises QueryError, OptionError."""
+def scoring_of(texture: Texture, query: str, context: Context) -> dict[str, Any]:
+    """Keywords of `foveate.score`: the prior, or none. Raises QueryError, OptionError."""
     check_text(query)
     prior = find_prior(texture, query, context)
-    if prior is None:
-        return score(texture, query)
-    return score_text(texture, query, prior=prior.plane, prior_weight=prior.weight)
+    return {} if prior is None else {"prior": prior.plane, "prior_weight": prior.weight}
+
+
+def score_in_context(texture: Texture, query: str, context: Context) -> Relevance:
+    """`foveate.score`, with a prior where there is one. Raises QueryError, OptionError."""
+    how = scoring_of(texture, query, context)
+    return score_text(texture, query, **how) if how else score(texture, query)
 
 
 def score_text(texture: Texture, query: str, **how: Any) -> Relevance:

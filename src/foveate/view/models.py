@@ -1,0 +1,192 @@
+"""A vision-language model's answers, beside the visual tokens that it saw.
+
+The model is loaded in a thread, so that the page is there at once. It answers one question at a time; who goes away
+stops his answer. What it looks at is what the map shows: the model gets the relevance that /api/score would send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from anyio import CapacityLimiter, sleep, to_thread
+from cachetools import LRUCache
+from numpy.typing import NDArray
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from foveate.core.checks import check_int, check_type
+from foveate.core.errors import FoveateError, ModelError, OptionError
+from foveate.relevance.query import check_text
+from foveate.texture.texture import Texture
+from foveate.view.pictures import Pictures
+from foveate.view.priors import ROUNDS, Context, read_context, score_text, scoring_of
+from foveate.view.reply import packed, read_body
+
+if TYPE_CHECKING:
+    from foveate.vlm import VLM, Answer, EncodedImage, Prepared
+
+LONGEST = 64  # tokens of an answer
+SECONDS = 300  # of an answer
+IMAGES = 2  # encoded images kept
+POLL = 0.1  # seconds between looks whether somebody still waits
+
+
+@dataclass(frozen=True)
+class LateModel:
+    """A model that may still be loading. name: for people; of a folder only its last part."""
+
+    name: str
+    vlm: Future[VLM]
+
+
+@dataclass(frozen=True)
+class ModelQuestion:
+    """What the model is asked: the question, visual tokens to keep, what it goes by, and rounds (question, answer)."""
+
+    query: str
+    budget: int | str | None
+    context: Context
+    rounds: tuple[tuple[str, str], ...] = ()
+
+
+def load_late(name: str) -> LateModel:
+    """Begin to load a checkpoint, by Hub name or folder, with `foveate.vlm.load`."""
+    made: Future[VLM] = Future()
+
+    def work() -> None:
+        try:
+            from foveate.vlm import load
+
+            made.set_result(load(name))
+        except BaseException as problem:
+            made.set_exception(problem)
+
+    threading.Thread(target=work, daemon=True).start()
+    return LateModel(Path(name).name if Path(name).exists() else name, made)
+
+
+def model_routes(pictures: Pictures, model: LateModel | None) -> list[Route]:
+    """GET /api/model; POST /api/answers of {"image", "query", "budget", "rounds"} and a context (priors.py).
+
+    budget: a number of visual tokens, "auto", or null for all. rounds: [[question, answer], ...], the oldest first.
+    """
+    one = CapacityLimiter(1)
+    encoded: LRUCache[str, EncodedImage] = LRUCache(IMAGES)
+
+    async def about(request: Request) -> Response:
+        if model is None:
+            return JSONResponse({"name": None, "state": "none"})
+        problem = model.vlm.exception() if model.vlm.done() else None
+        state = "failed" if problem else "ready" if model.vlm.done() else "loading"
+        return JSONResponse({"name": model.name, "state": state, "error": _explained(problem, model.name)})
+
+    async def answered(request: Request) -> Response:
+        body = await read_body(request, image=str, query=str)
+        question = read_question(body)
+        vlm = _ready(model)
+        texture = await to_thread.run_sync(pictures.texture, body["image"])
+        stop = threading.Event()
+
+        def work() -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+            if stop.is_set():
+                return {}, {}
+            if body["image"] not in encoded:
+                encoded[body["image"]] = vlm.see(texture, read=False)
+            return describe_answer(*answer(vlm, encoded[body["image"]], question, stop))
+
+        async def watch() -> None:
+            while not await request.is_disconnected():
+                await sleep(POLL)
+            stop.set()
+
+        watching = asyncio.create_task(watch())
+        try:
+            return packed(*await to_thread.run_sync(work, limiter=one))
+        finally:
+            watching.cancel()
+
+    return [Route("/api/model", about), Route("/api/answers", answered, methods=["POST"])]
+
+
+def read_question(body: Mapping[str, Any]) -> ModelQuestion:
+    """The fields of a request. Raises OptionError, QueryError."""
+    budget, rounds = body.get("budget", "auto"), check_type("rounds", body.get("rounds", []), list)
+    check_text(body["query"])
+    if budget is not None and budget != "auto":
+        check_int("budget", budget, fix='send "auto", or null for all')
+    pairs = [tuple(each) if isinstance(each, list) else () for each in rounds]
+    if len(pairs) > ROUNDS or any(len(pair) != 2 or not all(isinstance(t, str) for t in pair) for pair in pairs):
+        raise OptionError(
+            "rounds that are none", expected=f"at most {ROUNDS} of [question, answer]", fix="leave out the oldest ones"
+        )
+    return ModelQuestion(body["query"], budget, read_context(body), tuple(pairs))  # type: ignore[arg-type]
+
+
+def answer(vlm: VLM, encoded: EncodedImage, question: ModelQuestion, stop: threading.Event) -> tuple[Prepared, Answer]:
+    """Ask a model, until `stop` is set: then the answer is what it had said.
+
+    A question that names nothing is asked, too: its tokens are kept by what it goes by, or by saliency and evenly.
+    """
+    from transformers import StoppingCriteriaList
+
+    from foveate.vlm import Turn
+
+    texture: Texture = encoded.textures[0]
+    found = score_text(texture, question.query, **scoring_of(texture, question.query, question.context))
+    chat = vlm.chat(encoded)
+    chat.turns = tuple(Turn(*each, tokens=(0, 0), prompt=0, prior_weight=0.0) for each in question.rounds)
+    budget: Any = question.budget
+    if isinstance(budget, int):
+        budget = min(budget, sum(encoded.tokens))
+    prepared = chat.prepare(question.query, budget=budget, relevance=found)
+    stopping = StoppingCriteriaList([lambda *state, **more: stop.is_set()])
+    generation = {"max_new_tokens": LONGEST, "max_time": SECONDS, "stopping_criteria": stopping}
+    return prepared, vlm.answers([prepared], generation)[0]
+
+
+def describe_answer(prepared: Prepared, said: Answer) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What the page gets of an answer: text, counts, seconds, the grids of visual tokens, and which of each were kept.
+
+    A grid's box is (y0, x0, y1, x1) in pixels of the image; it may show a part of it, or reach beyond it.
+    """
+    grids = said.layouts[0].grids
+    header = {
+        "text": said.text,
+        "tokens": list(said.tokens),
+        "prompt": prepared.length,
+        "whole_prompt": len(prepared.keep),
+        "seconds": {name: float(value) for name, value in said.seconds.items()},
+        "searched": bool(said.relevance[0].parts or said.relevance[0].map.any()),
+        "grids": [{"h": grid.h, "w": grid.w, "box": list(map(float, grid.box))} for grid in grids],
+    }
+    kept = {f"kept:{i}": each.indices.astype(np.int32) for i, each in enumerate(said.chosen[0].kept)}
+    return header, kept
+
+
+def _ready(model: LateModel | None) -> VLM:
+    """Raises ModelError where there is none, or none yet."""
+    if model is None:
+        raise ModelError("no model", expected="a viewer with one", fix="start it with: foveate view --model NAME")
+    if not model.vlm.done():
+        raise ModelError(f"{model.name} is still loading", expected="a model that is ready", fix="ask again later")
+    if problem := model.vlm.exception():
+        raise ModelError(**_explained(problem, model.name))  # type: ignore[arg-type]
+    return model.vlm.result()
+
+
+def _explained(problem: BaseException | None, name: str) -> dict[str, str] | None:
+    """Why a model could not be loaded, without telling of folders."""
+    if problem is None:
+        return None
+    received = f"{name} could not be loaded"
+    if not isinstance(problem, FoveateError):
+        return {"received": f"{received} ({type(problem).__name__})", "expected": "a model", "fix": "see the terminal"}
+    return {"received": received, "expected": problem.expected, "fix": "see the terminal, where the reason stands"}

@@ -1,0 +1,162 @@
+"""A model in the viewer: its answers are those of Python, it sees what the map shows, and it can be stopped."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+import foveate
+from foveate.core.errors import ModelFilesError
+from foveate.view.app import make_app
+from foveate.view.models import LateModel, ModelQuestion, answer, load_late, read_question
+from foveate.view.targets import open_target
+from foveate.view.wire import unpack
+from foveate.vlm import VLM, attach
+from tests.conftest import PHOTOS
+from tests.vlm_models import SPECIAL, pair
+
+BUS = PHOTOS / "yellow_bus.jpg"
+pytestmark = [
+    pytest.mark.vlm, pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
+]  # fmt: skip
+
+
+def ready(vlm: VLM | None = None, problem: Exception | None = None) -> LateModel:
+    made: Future[VLM] = Future()
+    if vlm is not None:
+        made.set_result(vlm)
+    if problem is not None:
+        made.set_exception(problem)
+    return LateModel("tiny", made)
+
+
+@cache
+def talking(family: str) -> VLM:
+    """A tiny model whose answers are never empty."""
+    model, processor = pair(family)
+    model.generation_config.suppress_tokens = list(range(len(SPECIAL)))
+    return attach(model, processor)
+
+
+class Service:
+    """The routes over an image, with a model."""
+
+    def __init__(self, model: LateModel | None, vlm: VLM | None = None) -> None:
+        self.vlm = vlm
+        self.client = TestClient(make_app(open_target(BUS), model))
+        self.first = self.client.get("/api/session").json()["first"]
+
+    def post(self, route: str, **body: Any) -> Any:
+        return self.client.post(f"/api/{route}", json={"image": self.first, **body})
+
+    def ask(self, **body: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        answer = self.post("answers", **body)
+        assert answer.status_code == 200, answer.text
+        return unpack(answer.content)
+
+
+@pytest.fixture(scope="module", params=["llava", "llava_next", "qwen2_5_vl"])
+def service(request: pytest.FixtureRequest) -> Service:
+    vlm = talking(request.param)
+    return Service(ready(vlm), vlm)
+
+
+@pytest.mark.parametrize("budget", [1, 9, None, "auto", 10**6])
+def test_an_answer_is_that_of_python(service: Any, budget: Any) -> None:
+    vlm = service.vlm
+    encoded = vlm.see(foveate.encode(BUS), read=False)
+    known = min(budget, sum(encoded.tokens)) if isinstance(budget, int) else budget
+    expected = vlm.ask(encoded, "the wheels", budget=known)
+    header, arrays = service.ask(query="the wheels", budget=budget)
+    assert header["text"] == expected.text != ""
+    assert header["tokens"] == list(expected.tokens)
+    for i, kept in enumerate(expected.chosen[0].kept):
+        assert np.array_equal(arrays[f"kept:{i}"], kept.indices)
+    assert [(g["h"], g["w"], tuple(g["box"])) for g in header["grids"]] == [(g.h, g.w, g.box) for g in encoded.grids]
+    prepared = vlm.prepare(encoded, "the wheels", budget=known)
+    assert (header["prompt"], header["whole_prompt"]) == (prepared.length, len(prepared.keep))
+
+
+def test_it_looks_where_the_map_looks(service: Any) -> None:
+    """The tokens kept are those of the map with the same gaze and dialogue."""
+    vlm, context = service.vlm, {"gaze": [[10.0, 10.0, 1.0]], "gaze_weight": 1}
+    encoded = vlm.see(foveate.encode(BUS), read=False)
+    plane = foveate.channels.make_gaze_plane(context["gaze"], encoded.textures[0].grid)
+    gazed = vlm.prepare(encoded, "the wheels", budget=9, prior=plane, prior_weight=1.0)
+    for query, body, expected in (
+        ("the wheels", context, gazed),
+        ("is it open?", {"earlier": ["the sky"]}, vlm.prepare(encoded, "the sky", budget=9)),
+    ):
+        _, arrays = service.ask(query=query, budget=9, **body)
+        for i, kept in enumerate(expected.chosen[0].kept):
+            assert np.array_equal(arrays[f"kept:{i}"], kept.indices), query
+
+
+def test_earlier_rounds_are_in_the_prompt(service: Any) -> None:
+    chat = service.vlm.chat(service.vlm.see(foveate.encode(BUS), read=False), budget=9)
+    first = chat.ask("the bus")
+    second = chat.ask("and the sky")
+    rounds = [["the bus", first.text]]
+    header, _ = service.ask(query="and the sky", budget=9, rounds=rounds)
+    assert header["text"] == second.text
+    assert header["prompt"] == chat.turns[1].prompt
+
+
+def test_a_question_that_names_nothing_is_asked(service: Any) -> None:
+    assert not service.ask(query="why?", budget=9)[0]["searched"]
+    assert service.ask(query="the bus", budget=9)[0]["searched"]
+
+
+def test_it_can_be_stopped() -> None:
+    vlm = talking("llava")
+    encoded, stop = vlm.see(foveate.encode(BUS), read=False), threading.Event()
+    question = read_question({"query": "the bus", "budget": 9})
+    assert isinstance(question, ModelQuestion)
+    whole = answer(vlm, encoded, question, stop)[1]
+    stop.set()
+    assert len(answer(vlm, encoded, question, stop)[1].ids) == 1 < len(whole.ids)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"budget": 0}, {"budget": -1}, {"budget": "many"}, {"budget": 2.5}, {"budget": True}, {"query": ""},
+        {"query": 3}, {"query": "x" * 1001}, {"rounds": "x"}, {"rounds": [["a"]]}, {"rounds": [["a", 1]]},
+        {"rounds": [["a", "b"]] * 21}, {"gaze": "x"}, {"image": "none"}, {"image": 3},
+    ],
+)  # fmt: skip
+def test_what_is_no_question_is_refused(body: dict[str, Any]) -> None:
+    answer = Service(ready(talking("llava"))).post("answers", **{"query": "the bus", **body})
+    assert answer.status_code in (404, 422)
+    assert all(answer.json()["error"][part] for part in ("received", "expected", "fix"))
+
+
+def test_a_model_that_is_not_there_says_why() -> None:
+    secret = ModelFilesError("/home/someone/model has no weights", expected="weights", fix="save them")
+    for model, state in (
+        (None, "none"),
+        (ready(), "loading"),
+        (ready(problem=secret), "failed"),
+        (ready(problem=OSError("/home/someone")), "failed"),
+    ):
+        service = Service(model)
+        about = service.client.get("/api/model")
+        assert about.json()["state"] == state
+        answer = service.post("answers", query="the bus", budget=9)
+        assert answer.status_code == 422
+        assert "someone" not in answer.text + about.text
+    assert Service(None).client.get("/api/session").json()["model"] is None
+    assert Service(ready()).client.get("/api/session").json()["model"] == "tiny"
+
+
+def test_a_folder_is_named_by_its_last_part(tmp_path: Any) -> None:
+    model = load_late(str(tmp_path))
+    assert model.name == tmp_path.name
+    assert isinstance(model.vlm.exception(60), ModelFilesError)
+    assert load_late("someone/no-model").name == "someone/no-model"
