@@ -4,11 +4,9 @@
 // read: undefined for what is none. An address may come from anybody.
 export const VIEWS = Object.freeze(["heat", "kept", "both", "photo", "difference"]);
 export const POLICIES = Object.freeze(["topk", "coverage", "proportional"]);
-export const COLOURS = Object.freeze(["heat"]);
 export const MOST_QUESTIONS = 6, MOST_ROUNDS = 20;
 export const COLOURS = Object.freeze(["heat", "viridis", "cividis"]);
 export const MANY = Object.freeze(["one", "together", "beside"]);
-export const MOST_QUESTIONS = 6;
 const LONGEST = 1000; // characters of a question, as in Python
 
 const field = (short, first, read, step = false) => ({ short, first, read, step });
