@@ -11,6 +11,9 @@
 //   app.pictures()                  what is seen, for export: [{question: i, canvas}, ...], canvases of the image's full
 //                                   size without zoom, several side by side; the stage gives this function
 //   app.hovered, app.hover(cell)    the cell under the pointer, a flat index on the grid chosen, or null ("hover")
+//   app.point                       [y, x] of the pointer on the image, shares from 0 to 1, or null
+//   app.marks                       functions (context, unit) that draw over the image and not into its export;
+//                                   the context counts in pixels of the image, unit: such pixels in one of the screen
 //   app.overlay                     a canvas with the plane that is laid over the image, or null ("overlay"; planes.js)
 //   app.on("state" | "image" | "answer" | "problem" | "hover" | "overlay", listener)
 import { Address } from "./address.js";
@@ -30,6 +33,8 @@ export class App {
     this.asking = true; // false: another panel (the clip) supplies images and answers
     this.waiting = new Map(); // question i -> AbortController
     this.hovered = null;
+    this.point = null;
+    this.marks = [];
     this.overlay = null;
   }
 

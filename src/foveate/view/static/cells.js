@@ -9,8 +9,12 @@ export function watchCells(app, canvas, place = (event) => placeOn(canvas, event
     return Math.floor(y * grid.h) * grid.w + Math.floor(x * grid.w);
   };
   const pin = (cell) => app.set({ pin: cell === app.state.pin ? null : cell });
-  canvas.addEventListener("pointermove", (event) => app.hover(cellAt(event)));
-  canvas.addEventListener("pointerleave", () => app.hover(null));
+  canvas.addEventListener("pointermove", (event) => {
+    const [y, x] = place(event);
+    app.point = y >= 0 && y < 1 && x >= 0 && x < 1 ? [y, x] : null;
+    app.hover(cellAt(event));
+  });
+  canvas.addEventListener("pointerleave", () => { app.point = null; app.hover(null); });
   canvas.addEventListener("pointerdown", (event) => { down = [event.clientX, event.clientY]; });
   canvas.addEventListener("click", (event) => {
     const moved = down ? Math.hypot(event.clientX - down[0], event.clientY - down[1]) : 0;
@@ -67,6 +71,7 @@ export function boxOf({ h, w }, { height, width }, cell) {
 // Frames of both cells on a context that counts in pixels of the image; `unit`: such pixels in one of the screen.
 // A dark line and a light one: one of the two is seen on any photograph.
 export function drawMarks(app, context, unit = 1) {
+  for (const draw of app.marks) draw(context, unit);
   for (const [cell, width] of [[app.hovered, 1], [app.state.pin, 2]]) {
     if (cell === null || cell >= app.grid.h * app.grid.w) continue;
     const { y0, x0, y1, x1 } = boxOf(app.grid, app.image, cell);
