@@ -93,8 +93,7 @@ class Coverage:
         short = top_cells(np.where(free, scores, np.float32(-np.inf)), min(SHORT * rest, open_cells))
         short = short[np.argsort(-scores[short], kind="stable")]  # so that argmax finds the higher score among equals
         relevance = unit_range(scores[free], scores[short])
-        scale = typical_distance(features)
-        points = features * np.float32(1 / scale) if scale > 0 else np.zeros_like(features)
+        points = to_typical_distance(features)
         picked = self._greedy(relevance, points[short], points[first], rest)
         return np.sort(np.concatenate([np.flatnonzero(first), short[picked]]))
 
@@ -246,3 +245,9 @@ def unit_range(all_scores: Floats, scores: Floats) -> Floats:
 def typical_distance(features: Floats) -> float:
     """Root of the mean of |z_i - z_j|^2 over all pairs of cells of [n, r]: the square is twice the total variance."""
     return float(np.sqrt(2 * np.var(features, axis=0, dtype=np.float64).sum()))
+
+
+def to_typical_distance(features: Floats) -> Floats:
+    """Cells [n, r], scaled so that two of them are 1 apart as a rule: float32 [n, r]; zeros where all are the same."""
+    scale = typical_distance(features)
+    return features * np.float32(1 / scale) if scale > 0 else np.zeros_like(features)

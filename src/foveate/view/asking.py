@@ -1,4 +1,4 @@
-"""Routes of questions: the map of one, and what entered it."""
+"""Routes of questions: the map of one, and what entered it; what the policy Coverage needs of an image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.routing import Route
 from foveate.relevance.value import Relevance
 from foveate.view.pictures import Pictures
 from foveate.view.priors import read_context, score_in_context
-from foveate.view.questions import describe_reasons, describe_relevance, find_grid
+from foveate.view.questions import describe_points, describe_reasons, describe_relevance, find_grid
 from foveate.view.reply import packed, read_body
 
 
@@ -18,6 +18,7 @@ def question_routes(pictures: Pictures) -> list[Route]:
     """POST /api/score and /api/reasons, both of {"image": id, "query": text} and what priors.py reads beside it.
 
     Reasons are of one grid, {"grid": name}, as only a person who looks at a cell needs them.
+    GET /api/images/{id}/points?grid=NAME is what Coverage compares on a grid.
     """
 
     async def scored(request: Request) -> Response:
@@ -29,10 +30,19 @@ def question_routes(pictures: Pictures) -> list[Route]:
         grid = find_grid(relevance.grid, (await read_body(request)).get("grid", "cells"))
         return packed(*await to_thread.run_sync(describe_reasons, relevance, grid))
 
+    async def points(request: Request) -> Response:
+        texture = await to_thread.run_sync(pictures.texture, request.path_params["id"])
+        grid = find_grid(texture.grid, request.query_params.get("grid", "cells"))
+        return packed(*await to_thread.run_sync(describe_points, texture, grid))
+
     async def relevance_of(request: Request) -> Relevance:
         body = await read_body(request, image=str, query=str)
         context = read_context(body)
         texture = await to_thread.run_sync(pictures.texture, body["image"])
         return await to_thread.run_sync(score_in_context, texture, body["query"], context)
 
-    return [Route("/api/score", scored, methods=["POST"]), Route("/api/reasons", reasons, methods=["POST"])]
+    return [
+        Route("/api/score", scored, methods=["POST"]),
+        Route("/api/reasons", reasons, methods=["POST"]),
+        Route("/api/images/{id}/points", points),
+    ]

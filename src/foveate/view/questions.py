@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_choice
-from foveate.core.grid import Grid
+from foveate.core.grid import Grid, resize_map
 from foveate.relevance.allocation import auto_budget
+from foveate.relevance.policies import to_typical_distance
+from foveate.relevance.scoring import empty_relevance
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 
@@ -51,8 +53,7 @@ def find_grid(cells: Grid, name: str) -> Grid:
 def describe_grids(texture: Texture) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
     """What is the same for every question: saliency and opacity on each grid."""
     listed, arrays = [], {}
-    saliency = texture.channel("saliency", warn=False)
-    empty = Relevance("", saliency, saliency, 0.0, {}, {}, saliency, _valid(texture), texture.grid)
+    empty = replace(empty_relevance(texture, ""), features=None)
     for each in grids_of(texture.grid):
         moved = empty.on(each.grid)
         listed.append({"name": each.name, "label": each.label, "h": each.grid.h, "w": each.grid.w})
@@ -60,12 +61,6 @@ def describe_grids(texture: Texture) -> tuple[list[dict[str, Any]], dict[str, ND
         if moved.valid is not None:
             arrays[f"valid:{each.name}"] = (moved.valid > 0).astype(np.uint8)
     return listed, arrays
-
-
-def _valid(texture: Texture) -> NDArray[np.float32] | None:
-    from foveate.relevance.scoring import empty_relevance
-
-    return empty_relevance(texture, "").valid
 
 
 def describe_relevance(relevance: Relevance) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -82,9 +77,11 @@ def describe_relevance(relevance: Relevance) -> tuple[dict[str, Any], dict[str, 
         "detected": relevance.detected,
         "trust": relevance.trust,
         "phrases": list(relevance.parts),
+        "confidences": dict(relevance.confidences),
         "ignored": list(relevance.ignored),
         "unknown": list(relevance.unknown),
         "words": [{"text": w.text, "box": list(map(float, w.box)), "because": w.because} for w in relevance.words],
+        "boxes": relevance.boxes().tolist(),
         "auto": auto,
     }
     return header, arrays
@@ -100,3 +97,9 @@ def describe_reasons(relevance: Relevance, grid: Grid) -> tuple[dict[str, Any], 
     header = {"reasons": list(moved.reasons), "phrases": list(moved.parts), "weights": dict(moved.weights)}
     reasons = {f"reason:{name}": plane for name, plane in moved.reasons.items()}
     return header, reasons | {f"phrase:{text}": plane for text, plane in moved.parts.items()} | {"logits": moved.logits}
+
+
+def describe_points(texture: Texture, grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What `Coverage` compares on a grid: `points`, float32 [cells, r]."""
+    features = resize_map(texture.coordinates().reshape(*texture.grid.shape, -1), grid.shape)
+    return {}, {"points": to_typical_distance(features.reshape(grid.count, -1))}

@@ -7,7 +7,9 @@
 //                                   app.setContext({gaze}) replaces a part and asks again
 //   app.answers                     key of a question (text and context) -> {header, maps: {grid: Float32Array}, kept?}
 //   app.answer(i)                   that of question i for the image that is shown, or undefined
-//   app.kept(i)                     Int32Array of the cells kept for it on the grid chosen, or undefined
+//   app.shown(i)                    the same; while it is on its way, the answer before it: so that a picture does not flicker
+//   app.allocation(i)               {kept, even} of what is shown on the grid chosen (allocate.js), or undefined
+//   app.kept(i)                     Int32Array of the kept cells, ascending, or undefined
 //   app.pictures()                  what is seen, for export: [{question: i, canvas}, ...], canvases of the image's full
 //                                   size without zoom, several side by side; the stage gives this function
 //   app.hovered, app.hover(cell)    the cell under the pointer, a flat index on the grid chosen, or null ("hover")
@@ -21,6 +23,8 @@ import { allocate } from "./allocate.js";
 import { getBitmap, getJson, getPacked, postPacked, upload } from "./api.js";
 import { fromHash } from "./state.js";
 
+const ANSWERS = 100; // kept: some 50 KB each
+
 export class App {
   constructor() {
     this.state = fromHash(location.hash);
@@ -31,7 +35,9 @@ export class App {
     this.context = {};
     this.pictures = () => [];
     this.asking = true; // false: another panel (the clip) supplies images and answers
-    this.waiting = new Map(); // question i -> AbortController
+    this.busy = new Set(); // questions whose request is on its way
+    this.before = new Map(); // question i -> its last answer
+    this.allocated = new WeakMap(); // answer -> the allocation that was made last, and what of
     this.hovered = null;
     this.point = null;
     this.marks = [];
@@ -65,6 +71,7 @@ export class App {
     this.tell("state", before);
     if (this.state.image !== before.image) this.show(this.state.image);
     if (this.state.questions !== before.questions) this.askAll();
+    this.needPoints();
   }
 
   async start() {
@@ -101,10 +108,12 @@ export class App {
       }
       this.image = { ...header, grids, bitmap };
       this.answers.clear();
+      this.before.clear();
       this.state = Object.freeze({ ...this.state, image: id, grid: Object.hasOwn(grids, this.state.grid) ? this.state.grid : "cells" });
       this.address.settle(this.state);
       this.tell("image");
       this.askAll();
+      this.needPoints();
     } catch (problem) {
       this.tell("problem", problem);
     }
@@ -129,27 +138,50 @@ export class App {
 
   askAll() {
     if (!this.asking) return;
-    this.state.questions.forEach((text, i) => this.ask(text.trim(), i));
+    for (const [key, { problem }] of this.answers) if (problem?.status === 0) this.answers.delete(key); // try again
+    this.state.questions.forEach((_, i) => this.ask(i));
   }
 
-  // The newest text of a question wins: an older request is dropped.
-  async ask(text, i) {
-    const key = this.key(text);
-    if (!this.image || !text || this.answers.has(key)) return this.tell("answer", i);
-    this.waiting.get(i)?.abort();
-    const controller = new AbortController(), image = this.image.id;
-    this.waiting.set(i, controller);
-    try {
-      const { header, arrays } = await postPacked("/api/score", { ...this.context, image, query: text }, controller.signal);
-      if (this.image?.id !== image) return;
-      const maps = {};
-      for (const name of Object.keys(this.image.grids)) maps[name] = arrays[`map:${name}`];
-      this.answers.set(key, { header, maps });
-    } catch (problem) {
-      if (problem.name === "AbortError") return;
-      this.answers.set(key, { problem });
+  // One request a question at a time; of what is typed meanwhile, the newest is asked next. So requests do not pile up,
+  // the map moves while somebody types, and no older answer comes after a newer one.
+  async ask(i) {
+    if (this.busy.has(i)) return;
+    this.busy.add(i);
+    for (let next; (next = this.unanswered(i));) {
+      const answer = await this.fetchAnswer(next.body);
+      if (this.image.id !== next.body.image) continue; // of an image that was left
+      this.remember(next.key, answer);
+      this.before.set(i, answer.header && answer);
+      this.tell("answer", i);
     }
+    this.busy.delete(i);
+    this.before.set(i, this.answer(i));
     this.tell("answer", i);
+  }
+
+  unanswered(i) {
+    const query = this.state.questions[i]?.trim(), key = this.key(query ?? "");
+    if (!this.image || !query || !this.asking || this.answers.has(key)) return undefined;
+    return { key, body: { ...this.context, image: this.image.id, query } };
+  }
+
+  async fetchAnswer(body) {
+    try {
+      const { header, arrays } = await postPacked("/api/score", body);
+      const maps = {};
+      for (const name of Object.keys(header.auto)) maps[name] = arrays[`map:${name}`];
+      return { header, maps };
+    } catch (problem) {
+      return { problem };
+    }
+  }
+
+  // Of answers that nobody asks for any more, the oldest are forgotten.
+  remember(key, answer) {
+    this.answers.set(key, answer);
+    const asked = new Set(this.state.questions.map((text) => this.key(text)));
+    const old = [...this.answers.keys()].filter((each) => !asked.has(each));
+    for (const each of old.slice(0, Math.max(0, this.answers.size - ANSWERS))) this.answers.delete(each);
   }
 
   answer(i = this.state.active) {
@@ -157,21 +189,50 @@ export class App {
     return found?.header ? found : undefined;
   }
 
+  shown(i = this.state.active) {
+    return this.answer(i) ?? (this.busy.has(i) ? this.before.get(i) : undefined);
+  }
+
   get grid() {
     return this.image?.grids[this.state.grid];
   }
 
+  // Cells to keep: the number chosen, as far as there are so many, or what "auto" takes for the question.
   budget(i = this.state.active) {
-    const answer = this.answer(i), { h, w } = this.grid;
-    const number = this.state.budget === "auto" ? answer?.header.auto[this.state.grid] : this.state.budget;
+    const { h, w } = this.grid;
+    const number = this.state.budget === "auto" ? this.shown(i)?.header.auto?.[this.state.grid] : this.state.budget;
     return Math.min(number ?? 1, h * w);
   }
 
-  kept(i = this.state.active) {
-    const answer = this.answer(i), grid = this.grid;
+  // Made once, however many panels look.
+  allocation(i = this.state.active) {
+    const answer = this.shown(i), grid = this.grid, { floor, policy, grid: name } = this.state;
     if (!answer || !grid) return undefined;
-    if (answer.kept?.[this.state.grid]) return answer.kept[this.state.grid];
-    const map = answer.maps[this.state.grid];
-    return allocate({ ...grid, map, trust: answer.header.trust }, this.budget(i), { floor: this.state.floor });
+    if (answer.kept?.[name]) return { kept: answer.kept[name] };
+    if (policy === "coverage" && !grid.points) return undefined; // on its way
+    const budget = this.budget(i), made = `${name} ${policy} ${floor} ${budget}`;
+    if (this.allocated.get(answer)?.made !== made) {
+      const scores = { ...grid, map: answer.maps[name], trust: answer.header.trust };
+      this.allocated.set(answer, { made, allocation: allocate(scores, budget, { floor, policy }) });
+    }
+    return this.allocated.get(answer).allocation;
+  }
+
+  kept(i = this.state.active) {
+    return this.allocation(i)?.kept;
+  }
+
+  // "coverage" compares cells by their embedding, which is fetched when it is first needed, once a grid.
+  async needPoints() {
+    const grid = this.grid, { policy, grid: name } = this.state;
+    if (policy !== "coverage" || !this.asking || !grid || grid.points !== undefined) return;
+    grid.points = null;
+    try {
+      grid.points = (await getPacked(`/api/images/${this.image.id}/points?grid=${name}`)).arrays.points;
+      this.tell("answer");
+    } catch (problem) {
+      grid.points = undefined;
+      this.tell("problem", problem);
+    }
   }
 }
