@@ -7,16 +7,18 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 from starlette.applications import Starlette
 
 from foveate.view.app import make_app
-from foveate.view.server import bind
+from foveate.view.server import bind, configure
 from foveate.view.targets import open_target
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -31,8 +33,7 @@ WAIT = 60_000  # milliseconds, on a machine that others use, too
 def serving(target: Path | None = None, app: Starlette | None = None, **how: Any) -> Iterator[str]:
     """The address of a viewer of a target, or of an application, on this machine."""
     listening = bind("127.0.0.1", 0)
-    config = uvicorn.Config(app or make_app(open_target(target), **how), log_level="warning", access_log=False)
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(configure(app or make_app(open_target(target), **how)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
@@ -64,6 +65,9 @@ def opened(browser: Browser, address: str, **how: Any) -> Iterator[Page]:
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | how)
     context.set_default_timeout(WAIT)
     page, wrong = context.new_page(), list[str]()
+    vars(page)["wait_for_function"] = partial(wait_until, page)
+    page.add_init_script("addEventListener('securitypolicyviolation', (e) => console.error(`policy: ${e.blockedURI}`))")
+    page.on("console", lambda said: wrong.append(said.text) if said.text.startswith("policy: ") else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else wrong.append(r.url))
     page.goto(address)
@@ -72,6 +76,20 @@ def opened(browser: Browser, address: str, **how: Any) -> Iterator[Page]:
     finally:
         context.close()
     assert not wrong, wrong
+
+
+def wait_until(page: Page, expression: str, arg: Any = None, timeout: float = WAIT) -> None:
+    """`page.wait_for_function`, as Playwright's own uses `eval` in the page, which the page's policy forbids."""
+    end = monotonic() + timeout / 1000
+    while monotonic() < end:
+        try:
+            if page.evaluate(expression, arg):
+                return
+        except Error as error:
+            if "context was destroyed" not in error.message:  # by a page that is loaded again
+                raise
+        page.wait_for_timeout(20)
+    raise TimeoutError(expression)
 
 
 def ask(page: Page, question: str, number: int = 0) -> None:

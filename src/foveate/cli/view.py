@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import sys
+import threading
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -17,17 +21,58 @@ def view(
         bool, typer.Option("--clip", help="A folder holds the frames of a clip, in the order of their names.")
     ] = False,
     port: Annotated[int, typer.Option(help="Port of this machine; 0 takes a free one.")] = 0,
+    host: Annotated[
+        str, typer.Option(help="Address to listen at. 0.0.0.0: every network that this machine is in, with a token.")
+    ] = "127.0.0.1",
+    token: Annotated[
+        bool, typer.Option("--token", help="Ask for a token on this machine, too, where others have accounts.")
+    ] = False,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
 ) -> None:
     """Open a page in the browser: type a question and see where it looks, and what K tokens keep (docs/viewer.md)."""
+    _check_extra()
     from foveate.view.app import make_app
-    from foveate.view.server import bind, serve
+    from foveate.view.guard import LOCAL
+    from foveate.view.server import bind, is_local, name_of, serve
     from foveate.view.targets import open_target
 
-    app = make_app(open_target(target, clip))
-    listening = bind("127.0.0.1", port)
-    address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
-    typer.echo(f"foveate view: {address}   (Ctrl-C ends it)")
-    if not no_browser:
-        webbrowser.open(address)
-    serve(app, listening)
+    with bind(host, port) as listening:  # first: a port in use is known before a large folder is read
+        local = is_local(host)
+        secret = None if local and not token else secrets.token_urlsafe(32)
+        app = make_app(open_target(target, clip), hosts=LOCAL | {host} if local else None, token=secret)
+        address = f"http://{name_of(listening)}/" + (f"?token={secret}" if secret else "")
+        typer.echo(f"foveate view: {address}   (Ctrl-C ends it)")
+        if not local:
+            typer.echo(
+                "Whoever has this address sees these images, and the connection is not encrypted. Safer is ssh: here "
+                f"foveate view without --host, on the other machine ssh -L PORT:127.0.0.1:PORT {_name()}"
+            )
+        sys.stdout.flush()
+        if not no_browser and _has_screen():
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        serve(app, listening)
+
+
+def _check_extra() -> None:
+    from foveate.core.errors import MissingExtraError
+
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as cause:
+        raise MissingExtraError(
+            f"the viewer needs {cause.name}, which is not installed",
+            expected="the extra [view]",
+            fix="pip install 'foveate[view]'",
+        ) from None
+
+
+def _has_screen() -> bool:
+    """Whether a browser has a window to open. Without one, it would be one of texts, in this terminal."""
+    return sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
+def _name() -> str:
+    import socket
+
+    return socket.gethostname()

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 
 from foveate.core.errors import FoveateError
 from foveate.view.asking import question_routes
+from foveate.view.guard import LIMITS, LOCAL, Guard, Limits
 from foveate.view.images import image_routes
 from foveate.view.models import LateModel, model_routes
 from foveate.view.page import page_routes
 from foveate.view.pictures import Pictures
 from foveate.view.planes import plane_routes
 from foveate.view.priors import prior_routes
-from foveate.view.reply import refuse
+from foveate.view.reply import refuse, refuse_route
 from foveate.view.targets import Target
 
 
-def make_app(target: Target, model: LateModel | None = None) -> Starlette:
-    """The application for a target (`targets.open_target`). model: that answers questions (`models.load_late`)."""
+def make_app(
+    target: Target,
+    model: LateModel | None = None,
+    *,
+    hosts: frozenset[str] | None = LOCAL,
+    token: str | None = None,
+    limits: Limits = LIMITS,
+) -> Starlette:
+    """The application for a target (`targets.open_target`).
+
+    Args:
+        model: that answers questions (`models.load_late`).
+        hosts: names of this machine in the Host header; None takes any, which only a token makes safe.
+        token: what every request must bring.
+        limits: of requests (guard.py).
+    """
     pictures = Pictures(target.find)
     routes = [
         *page_routes({**target.session, "model": model.name if model else None}),
@@ -28,4 +45,7 @@ def make_app(target: Target, model: LateModel | None = None) -> Starlette:
         *model_routes(pictures, model),
         *target.routes(pictures),
     ]
-    return Starlette(routes=routes, exception_handlers={FoveateError: refuse})
+    guard = Middleware(Guard, hosts=hosts, token=token, limits=limits)
+    return Starlette(
+        routes=routes, middleware=[guard], exception_handlers={FoveateError: refuse, HTTPException: refuse_route}
+    )

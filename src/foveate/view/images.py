@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,13 +20,16 @@ from foveate.view.pictures import Pictures
 from foveate.view.questions import describe_grids
 from foveate.view.reply import packed
 
+NAME = 120  # characters
+
 
 def image_routes(pictures: Pictures) -> list[Route]:
     """POST /api/images; GET /api/images/{id} and /api/images/{id}/pixels."""
 
     async def upload(request: Request) -> Response:
-        name = unquote(request.headers.get("x-file-name", "")) or "image"
-        return JSONResponse({"id": pictures.add(await request.body(), name), "name": name}, 201)
+        name = file_name(request.headers.get("x-file-name", ""))
+        id = await to_thread.run_sync(pictures.add, await request.body(), name)
+        return JSONResponse({"id": id, "name": name}, 201)
 
     async def image(request: Request) -> Response:
         id = request.path_params["id"]
@@ -42,6 +46,12 @@ def image_routes(pictures: Pictures) -> list[Route]:
         Route("/api/images/{id}", image),
         Route("/api/images/{id}/pixels", pixels),
     ]
+
+
+def file_name(header: str) -> str:
+    """A name for people out of a header in percent-encoding: without folders, of what can be printed, not long."""
+    name = re.split(r"[/\\]", unquote(header, errors="replace"))[-1]
+    return "".join(each for each in name if each.isprintable())[:NAME].strip() or "image"
 
 
 def describe_image(texture: Texture) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -14,12 +14,14 @@ from pathlib import Path
 from cachetools import LRUCache
 
 from foveate.core.errors import ImageNotFoundError
-from foveate.core.image import Picture, load_image
+from foveate.core.image import Picture
 from foveate.pipeline import encode
 from foveate.store.cache import TextureCache
 from foveate.texture.texture import Texture
+from foveate.view.decoding import Decoder
 
 TEXTURES = 512 * 2**20  # bytes of textures kept
+ENCODING = 2  # images at a time
 UPLOADS = 256 * 2**20  # bytes of uploaded files kept
 
 
@@ -49,12 +51,15 @@ class Pictures:
     def __init__(self, find: Callable[[str], ImageEntry | None] = lambda id: None) -> None:
         self._find = find  # sources of the target: a folder, a store
         self._uploads: LRUCache[str, tuple[str, bytes]] = LRUCache(UPLOADS, lambda each: len(each[1]))
+        self.decoder = Decoder()
+        self._encoding = threading.Semaphore(ENCODING)
         self._lock = threading.Lock()
         self._textures: TextureCache[Texture] = TextureCache(TEXTURES)
 
     def add(self, content: bytes, name: str) -> str:
-        """Keep an upload. -> its id."""
+        """Keep an upload, if it is an image. -> its id. Raises ImageFormatError and the like."""
         id = content_id(content)
+        self._textures.get(id, lambda: self._encode(self.decoder.decode(content, name)))
         with self._lock:
             self._uploads[id] = (name, content)
         return id
@@ -65,7 +70,7 @@ class Pictures:
             upload = self._uploads.get(id)
         if upload is not None:
             name, content = upload
-            return ImageEntry(id, name, lambda: load_image(content))
+            return ImageEntry(id, name, lambda: self.decoder.decode(content, name))
         found = self._find(id)
         if found is None:
             raise ImageNotFoundError(
@@ -75,4 +80,8 @@ class Pictures:
 
     def texture(self, id: str) -> Texture:
         """The texture of an image; made once, whoever asks."""
-        return self._textures.get(id, lambda: encode(self.source(id).load(), channels="standard"))
+        return self._textures.get(id, lambda: self._encode(self.source(id).load()))
+
+    def _encode(self, picture: Picture) -> Texture:
+        with self._encoding:  # each takes some hundred megabytes
+            return encode(picture, channels="standard")

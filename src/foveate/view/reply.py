@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from numpy.typing import NDArray
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from foveate.core.errors import FoveateError, ImageNotFoundError, ImageTooLargeError, OptionError
 from foveate.view.wire import pack
+
+ROOT = r"(?:[/~]|[A-Za-z]:[/\\])"
+QUOTED = re.compile(rf"""(?<=['"]){ROOT}(?:[^'"]|['"]\w)*""")  # may hold spaces, and an apostrophe within a name
+PLAIN = re.compile(rf"""(?<![\w'":/.\\<~]){ROOT}[^\s'",;)]+""")
 
 STATUS: dict[type[FoveateError], int] = {ImageNotFoundError: 404, ImageTooLargeError: 413}
 
@@ -34,11 +40,34 @@ def packed(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Res
 
 def refused(status: int, received: str, expected: str = "", fix: str = "") -> Response:
     """An error for the page to show."""
-    return JSONResponse({"error": {"received": received, "expected": expected, "fix": fix}}, status)
+    error = {"received": received, "expected": expected, "fix": fix}
+    text = json.dumps({"error": error})  # in ASCII: what came may hold halves of characters
+    return Response(text, status, media_type="application/json")
 
 
 async def refuse(request: Request, error: Exception) -> Response:
     """foveate's errors as answers: 422, or what STATUS says."""
     assert isinstance(error, FoveateError)
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 422)
-    return refused(status, error.received, error.expected, error.fix)
+    return refused(status, *map(hide_paths, (error.received, error.expected, error.fix)))
+
+
+async def refuse_route(request: Request, error: Exception) -> Response:
+    """What Starlette says of addresses and methods that are none."""
+    assert isinstance(error, HTTPException)
+    allowed = (error.headers or {}).get("Allow")
+    expected = f"the method {allowed}" if allowed else "an address of foveate view"
+    answer = refused(error.status_code, f"no {request.method} of this address", expected, "reload the page")
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def hide_paths(text: str) -> str:
+    """A message of the terminal for the page: of absolute paths the last name is left.
+
+    >>> hide_paths("'/home/me/my photos/dog.jpg' is empty; see /home/me")
+    "'dog.jpg' is empty; see me"
+    """
+    for pattern in (QUOTED, PLAIN):
+        text = pattern.sub(lambda found: re.split(r"[/\\]", found[0].rstrip("/\\"))[-1], text)
+    return text

@@ -1,0 +1,172 @@
+"""Uploads are decoded in a process of their own: image decoders are large programs in C, and an upload may be made to
+break one. That process has limits of memory and time, and opens no files; if it dies, it was the image's fault, and
+the next image gets another. `python -m foveate.view.decoding` is that process.
+
+Both sides send 8 bytes of length, little-endian, and so many bytes: the file, and a message of wire.py.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from contextlib import suppress
+from typing import IO
+
+import numpy as np
+
+from foveate.core import errors
+from foveate.core.errors import FoveateError, ImageDecodeError, ImageError
+from foveate.core.image import MAX_PIXELS, Picture, load_image
+from foveate.view.wire import pack, unpack
+
+MEMORY = 4 * 2**30  # bytes of addresses; 64 million pixels with alpha need half of it
+SECONDS = 20.0
+FILES = 32  # open at a time
+COMMAND = (sys.executable, "-P", "-m", "foveate.view.decoding")  # -P: no module of the working directory
+
+
+class Decoder:
+    """`load_image` of untrusted bytes. Safe from many threads, which wait for one another.
+
+    Args:
+        seconds: that one image may take.
+        memory: bytes of addresses that the process may have (where the system can say so: not on Windows).
+    """
+
+    def __init__(self, seconds: float = SECONDS, memory: int = MEMORY) -> None:
+        self._seconds, self._memory = seconds, memory
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process now, and not with the first image."""
+        with self._lock:
+            self._running()
+
+    def decode(self, content: bytes, name: str = "image") -> Picture:
+        """The image of a file's bytes. Raises what `load_image` raises; ImageDecodeError where the decoder died."""
+        with self._lock:
+            process = self._running()
+            late = threading.Timer(self._seconds, process.kill)
+            late.start()
+            try:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                _send(process.stdin, content)
+                return _picture(_receive(process.stdout, 4 * MAX_PIXELS + 2**16), name)
+            except FoveateError:
+                raise
+            except Exception:  # the process died, or what it says makes no sense: it is not asked again
+                _end(process)
+                raise ImageDecodeError(
+                    f"'{name}' could not be decoded within {self._seconds:g} s and {self._memory / 2**30:g} GB"
+                    if late.finished.is_set()
+                    else f"'{name}' broke the decoder",
+                    expected="a complete, undamaged image",
+                    fix="export it again as PNG or JPEG, or make it smaller",
+                ) from None
+            finally:
+                late.cancel()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            command = [*COMMAND, str(self._memory)]
+            pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, env=_environment())
+            weakref.finalize(self, _end, self._process)
+        return self._process
+
+
+def _environment() -> dict[str, str]:
+    """As here, with one thread: the stacks and heaps of more would count as memory."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    with suppress(OSError):
+        process.communicate()  # waits, and closes the pipes
+
+
+def _picture(message: bytes, name: str) -> Picture:
+    """What the process answered. Nothing of it is believed before it was looked at: an image may have taken it over."""
+    header, arrays = unpack(message)
+    if "error" in header:
+        kind, received, expected, fix = map(str, header["error"])
+        found = getattr(errors, kind, None)
+        if not (isinstance(found, type) and issubclass(found, ImageError)):
+            raise ValueError(kind)
+        raise found(received.replace("'bytes'", f"'{name}'", 1), expected=expected, fix=fix)
+    rgb, valid = arrays["rgb"], arrays.get("valid")
+    if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or not 0 < rgb.size <= 3 * MAX_PIXELS:
+        raise ValueError("pixels")
+    if valid is not None and (valid.dtype != np.uint8 or valid.shape != rgb.shape[:2]):
+        raise ValueError("alpha")
+    return Picture(rgb, valid, name)
+
+
+def _send(file: IO[bytes], content: bytes) -> None:
+    file.write(len(content).to_bytes(8, "little"))
+    file.write(content)
+    file.flush()
+
+
+def _receive(file: IO[bytes], most: int) -> bytes:
+    """Raises EOFError at the end."""
+    length = int.from_bytes(_exactly(file, 8), "little")
+    if length > most:
+        raise ValueError(f"{length} bytes")
+    return _exactly(file, length)
+
+
+def _exactly(file: IO[bytes], count: int) -> bytes:
+    content = file.read(count)
+    if len(content) < count:
+        raise EOFError
+    return content
+
+
+def _decode(content: bytes) -> bytes:
+    """The message of an image, or of what is wrong with it."""
+    try:
+        picture = load_image(content)
+    except FoveateError as error:
+        return pack({"error": [type(error).__name__, error.received, error.expected, error.fix]}, {})
+    return pack({}, {"rgb": picture.rgb} | ({} if picture.valid is None else {"valid": picture.valid}))
+
+
+def _limit(memory: int) -> None:
+    """No more than so much memory, few files, none written, no dump of memory where it dies."""
+    try:
+        import resource
+    except ImportError:  # Windows: time is limited, memory is not
+        return
+    for what, most in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_NOFILE, FILES),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        with suppress(ValueError, OSError):  # a lower limit stands already, or the system has none of the kind
+            resource.setrlimit(what, (most, most))
+
+
+def _serve(files: tuple[IO[bytes], IO[bytes]], memory: int) -> None:
+    """Decode until the other side ends."""
+    import signal
+
+    from PIL import Image
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends this process
+    Image.init()  # all decoders, before no file can be opened
+    _limit(memory)
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            _send(files[1], _decode(_receive(files[0], sys.maxsize)))
+
+
+if __name__ == "__main__":
+    _serve((sys.stdin.buffer, sys.stdout.buffer), int(sys.argv[1]))
