@@ -49,7 +49,7 @@ class Service:
 
     def __init__(self, model: LateModel | None, vlm: VLM | None = None) -> None:
         self.vlm = vlm
-        self.client = TestClient(make_app(open_target(BUS), model))
+        self.client = TestClient(make_app(open_target(BUS), model), base_url="http://127.0.0.1")
         self.first = self.client.get("/api/session").json()["first"]
 
     def post(self, route: str, **body: Any) -> Any:

@@ -80,7 +80,7 @@ def test_a_large_plane_is_never_sent_whole() -> None:
 
 def test_answers_and_errors() -> None:
     target = open_target(PHOTOS / "yellow_bus.jpg")
-    with TestClient(make_app(target)) as client:
+    with TestClient(make_app(target), base_url="http://127.0.0.1") as client:
         at = f"/api/images/{target.session['first']}"
         header, arrays = unpack(client.get(f"{at}/channels?grid=24x24").content)
         assert arrays["values"].shape == (len(header["channels"]), 576)

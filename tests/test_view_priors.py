@@ -23,7 +23,7 @@ GAZE = [[120.5, 200.25, 0.4], [300.0, 90.0, 1.5]]
 
 @pytest.fixture(scope="module")
 def client() -> TestClient:
-    return TestClient(make_app(open_target(BUS)))
+    return TestClient(make_app(open_target(BUS)), base_url="http://127.0.0.1")
 
 
 @pytest.fixture(scope="module")
