@@ -1,0 +1,91 @@
+// A result as text: JSON of everything, the lines of Python that make it again, SVG of the kept cells. Pure functions of
+// what `recordOf` takes from the page.
+
+// The image, how cells are chosen, and every question with an answer: its map and its kept cells on the grid chosen.
+export function recordOf(app) {
+  const { image, state } = app, { h, w, label } = app.grid;
+  const answers = state.questions.flatMap((text, i) => {
+    const answer = app.answer(i);
+    if (!answer) return [];
+    return [{ number: i, text: text.trim(), header: answer.header, map: answer.maps[state.grid], kept: app.kept(i), budget: app.budget(i) }];
+  });
+  return {
+    version: app.session.version, image, grid: { name: state.grid, label, h, w }, context: app.context, answers,
+    budget: state.budget, policy: state.policy, floor: state.floor, active: state.active,
+  };
+}
+
+export function toJson(record) {
+  const { version, image, grid, answers, budget, policy, floor, context } = record;
+  const { id, name, height, width, encoder } = image;
+  const questions = answers.map(({ text, header, map, kept, budget: cells }) => ({
+    question: text, confidence: header.confidence, detected: header.detected, unknown: header.unknown,
+    ignored: header.ignored, budget: cells, kept: [...kept], map: rows(map, grid),
+  }));
+  const about = { foveate: version, image: { id, name, height, width, encoder }, grid: { name: grid.name, h: grid.h, w: grid.w } };
+  return JSON.stringify({ ...about, budget, policy, floor, context, questions }, null, 1)
+    .replace(/\n\s+(?=-?\d)/g, " "); // numbers stand in rows
+}
+
+// 9 digits are every float32.
+const rows = (map, { h, w }) =>
+  Array.from({ length: h }, (_, y) => Array.from(map.subarray(y * w, (y + 1) * w), (value) => +value.toPrecision(9)));
+
+const CLASSES = { coverage: "Coverage", proportional: "Proportional" };
+
+// Names reach it as literals of strings alone: JSON's are Python's.
+export function toPython(record) {
+  const { image, grid, budget, policy, floor, context } = record;
+  const { text } = active(record), made = CLASSES[policy];
+  const encoder = image.encoder === "nano" ? "" : `, encoder=${JSON.stringify(image.encoder)}`;
+  const how = [`budget=${JSON.stringify(budget)}`];
+  if (made) how.push(`policy=${made}()`);
+  if (floor) how.push(`floor=${floor}`);
+  const place = grid.name === "cells" ? "" : `.on((${grid.h}, ${grid.w}))`;
+  return [
+    "import foveate",
+    ...(made ? [`from foveate.relevance import ${made}`] : []),
+    "",
+    ...(Object.values(context).some(counts) ? ["# without gaze and earlier questions, which the page counts, too"] : []),
+    `texture = foveate.encode(${JSON.stringify(image.name)}, channels="standard"${encoder})`,
+    `relevance = foveate.score(texture, ${JSON.stringify(text)}${encoder})${place}`,
+    `kept = foveate.allocate(relevance, ${how.join(", ")})`,
+    "",
+  ].join("\n");
+}
+
+const counts = (value) => (Array.isArray(value) ? value.length > 0 : Boolean(value));
+
+export const active = (record) => record.answers.find(({ number }) => number === record.active) ?? record.answers[0];
+
+const SVG = "http://www.w3.org/2000/svg";
+
+// One rectangle a kept cell, its number and its score beside it; over the photograph, if its data: address is given.
+export function toSvg(record, colour, photograph) {
+  const { image: { width, height, name }, grid: { h, w } } = record, { text, kept, map } = active(record);
+  const page = document.implementation.createDocument(SVG, "svg"), root = page.documentElement;
+  const add = (parent, kind, attributes) => {
+    const element = page.createElementNS(SVG, kind);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    return parent.appendChild(element);
+  };
+  for (const [key, value] of Object.entries({ viewBox: `0 0 ${width} ${height}`, width, height, role: "img" })) root.setAttribute(key, value);
+  add(root, "title", {}).textContent = printable(`${kept.length} of ${h * w} cells kept for “${text}”, ${name}`);
+  const places = Array.from(kept, (i) => {
+    const y = Math.floor(i / w), x = i % w, [left, top] = [short((x * width) / w), short((y * height) / h)];
+    return { i, x: left, y: top, width: short(width / w), height: short(height / h) };
+  });
+  if (photograph) {
+    add(root, "image", { href: photograph, width, height });
+    const holes = places.map((cell) => `M${cell.x} ${cell.y}h${cell.width}v${cell.height}h${-cell.width}z`).join("");
+    add(root, "path", { id: "dropped", d: `M0 0H${width}V${height}H0z${holes}`, fill: "#101014", "fill-opacity": 0.78, "fill-rule": "evenodd" });
+  }
+  const group = add(root, "g", { id: "kept", fill: colour, "fill-opacity": photograph ? 0 : 0.6, stroke: colour, "stroke-width": short(Math.max(width, height) / 1200) });
+  for (const { i, ...box } of places) add(group, "rect", { ...box, "data-cell": i, "data-score": short(map[i], 4) });
+  return `${new XMLSerializer().serializeToString(page)}\n`;
+}
+
+const short = (value, digits = 3) => +value.toFixed(digits);
+
+// What XML cannot hold is left out: control characters and halves of a pair.
+const printable = (text) => text.replace(/[^\t\n\r\u0020-\uD7FF\uE000-\uFFFD\u{10000}-\u{10FFFF}]/gu, "");

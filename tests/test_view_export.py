@@ -1,0 +1,170 @@
+"""What can be taken away from the page: a picture, vectors, data, and the lines of Python that keep the same cells."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Page
+
+import foveate
+from tests.conftest import PHOTOS
+from tests.view_page import browsing, opened, serving
+
+pytestmark = pytest.mark.browser
+SVG = "{http://www.w3.org/2000/svg}"
+HOSTILE = 'the "bus" \\ <img src=x onerror=alert(1)> \u2028 🧀'
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Iterator[Page]:
+    with serving(PHOTOS / "yellow_bus.jpg") as address, opened(browser, address) as page:
+        page.wait_for_function("window.foveate?.image")
+        yield page
+
+
+@pytest.fixture
+def asked(page: Page) -> Page:
+    """The page with an answer, as it begins otherwise."""
+    page.evaluate("document.querySelector('#export').close()")
+    page.evaluate(
+        "import('/static/state.js').then(({ INITIAL }) =>"
+        " foveate.set({ ...INITIAL, image: foveate.image.id, questions: ['the bus'] }))"
+    )
+    page.wait_for_function("foveate.kept()")
+    return page
+
+
+def downloaded(page: Page, button: str) -> tuple[str, bytes]:
+    """Name and content of what a button of the dialog saves."""
+    if not page.locator("#export").is_visible():
+        page.get_by_role("button", name="Export").click()
+    with page.expect_download() as found:
+        page.get_by_role("button", name=button).click()
+    return found.value.suggested_filename, Path(found.value.path()).read_bytes()
+
+
+def run_lines(lines: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    shutil.copy(PHOTOS / "yellow_bus.jpg", folder)
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {}
+    exec(compile(lines, "the page", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"budget": 64, "grid": "24x24"},
+        {"budget": 200, "floor": 0.25},
+        {"budget": 50, "grid": "28px", "policy": "proportional"},
+        {"budget": 40, "grid": "32px", "policy": "coverage", "floor": 0.1},
+        {"questions": [HOSTILE]},
+        {"questions": ["a violin"], "grid": "24x24"},
+    ],
+)
+def test_the_lines_of_python_keep_the_cells_of_the_page(
+    asked: Page, state: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked.evaluate("state => foveate.set(state)", state)
+    asked.wait_for_function("foveate.kept()")
+    lines = asked.evaluate("import('/static/record.js').then(({ recordOf, toPython }) => toPython(recordOf(foveate)))")
+    made = run_lines(lines, tmp_path, monkeypatch)
+    assert made["kept"].indices.tolist() == asked.evaluate("[...foveate.kept()]")
+    assert made["relevance"].query == state.get("questions", ["the bus"])[0]
+
+
+def test_data_is_the_map_and_the_cells(asked: Page) -> None:
+    asked.evaluate("foveate.set({questions: ['the bus', 'a violin'], budget: 64, grid: '28px'})")
+    asked.wait_for_function("foveate.answer(0) && foveate.answer(1)")
+    name, content = downloaded(asked, "Save JSON")
+    told = json.loads(content)
+    assert name == "yellow_bus-the_bus.json"
+    assert told["image"]["name"] == "yellow_bus.jpg"
+    assert told["foveate"] == foveate.__version__
+    texture = foveate.encode(PHOTOS / "yellow_bus.jpg", channels="standard")
+    shape = told["grid"]["h"], told["grid"]["w"]
+    assert [one["question"] for one in told["questions"]] == ["the bus", "a violin"]
+    for one in told["questions"]:
+        relevance = foveate.score(texture, one["question"]).on(shape)
+        np.testing.assert_array_equal(np.array(one["map"], np.float32), relevance.map)
+        assert one["kept"] == foveate.allocate(relevance, 64).indices.tolist()
+        assert one["detected"] == relevance.detected
+        assert one["unknown"] == list(relevance.unknown)
+
+
+def test_vectors_are_the_kept_cells(asked: Page) -> None:
+    asked.evaluate("foveate.set({budget: 64, grid: '24x24'})")
+    name, content = downloaded(asked, "Save SVG")
+    root = ElementTree.fromstring(content)
+    assert (name, root.tag, root.get("viewBox")) == ("yellow_bus-the_bus.svg", f"{SVG}svg", "0 0 640 427")
+    texture = foveate.encode(PHOTOS / "yellow_bus.jpg", channels="standard")
+    kept = foveate.allocate(foveate.score(texture, "the bus").on((24, 24)), 64)
+    cells = root.findall(f".//{SVG}rect")
+    assert [int(cell.attrib["data-cell"]) for cell in cells] == kept.indices.tolist()
+    for cell, index, score in zip(cells, kept.indices.tolist(), kept.scores.tolist(), strict=True):
+        y, x = divmod(index, 24)
+        box = [float(cell.attrib[name]) for name in ("x", "y", "width", "height")]
+        np.testing.assert_allclose(box, [x * 640 / 24, y * 427 / 24, 640 / 24, 427 / 24], atol=1e-3)
+        assert float(cell.attrib["data-score"]) == pytest.approx(score, abs=1e-4)
+    assert root.find(f"{SVG}image") is not None
+    asked.get_by_label("over the photograph").uncheck()
+    bare = ElementTree.fromstring(downloaded(asked, "Save SVG")[1])
+    assert bare.find(f"{SVG}image") is None
+    assert len(bare.findall(f".//{SVG}rect")) == 64
+
+
+def test_a_picture_is_what_is_seen_at_full_size(asked: Page) -> None:
+    asked.evaluate("foveate.set({budget: 64, view: 'kept'})")
+    asked.wait_for_function("foveate.kept()?.length === 64")
+    asked.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    asked.get_by_role("button", name="Export").click()
+    asked.get_by_label("with a legend").uncheck()
+    name, content = downloaded(asked, "Save PNG")
+    with Image.open(io.BytesIO(content)) as bare:
+        assert (name, bare.size, bare.format) == ("yellow_bus-the_bus.png", (640, 427), "PNG")
+        seen = np.asarray(bare.convert("RGB")).astype(int)
+    photograph = np.asarray(Image.open(PHOTOS / "yellow_bus.jpg").convert("RGB")).astype(int)
+    texture = foveate.encode(PHOTOS / "yellow_bus.jpg", channels="standard")
+    mask = foveate.allocate(foveate.score(texture, "the bus"), 64).mask
+    changed = np.abs(seen - photograph).mean(-1)
+    rows, columns = (np.arange(640) * 64 // 640), (np.arange(427) * 43 / 427).astype(int)
+    bright = mask[columns][:, rows]
+    assert changed[bright].mean() < 20 < changed[~bright].mean()
+    asked.get_by_label("with a legend").check()
+    with Image.open(io.BytesIO(downloaded(asked, "Save PNG")[1])) as page:
+        assert page.width > 640
+        assert page.height > 427
+
+
+def test_nothing_of_a_question_becomes_markup(asked: Page) -> None:
+    asked.evaluate("question => foveate.set({questions: [question]})", HOSTILE)
+    asked.wait_for_function("foveate.answer()")
+    root = ElementTree.fromstring(downloaded(asked, "Save SVG")[1])
+    assert HOSTILE in root.findtext(f"{SVG}title", "")
+    assert not asked.locator("#export img").count()
+    assert HOSTILE in json.loads(downloaded(asked, "Save JSON")[1])["questions"][0]["question"]
+
+
+def test_the_dialog_is_reached_and_left_by_keys(asked: Page) -> None:
+    asked.get_by_role("button", name="Export").focus()
+    asked.keyboard.press("Enter")
+    assert asked.get_by_role("dialog", name="Take it with you").is_visible()
+    assert asked.get_by_label("Address").input_value().partition("#")[2] == asked.evaluate("location.hash.slice(1)")
+    asked.keyboard.press("Escape")
+    assert not asked.get_by_role("dialog").count()
