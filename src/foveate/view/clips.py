@@ -27,6 +27,7 @@ from starlette.routing import Route
 from foveate.core.checks import check_choice, check_int, check_number, check_type
 from foveate.core.errors import ImageNotFoundError, OptionError, QueryError
 from foveate.core.image import Picture
+from foveate.relevance.allocation import auto_budget
 from foveate.relevance.policies import Coverage, Policy, Proportional, TopK
 from foveate.video.decode import VideoClip, open_clip
 from foveate.video.state import Frame
@@ -273,7 +274,7 @@ def describe_frame(frame: Frame) -> Message:
                 "ignored": list(relevance.ignored),
                 "unknown": list(relevance.unknown),
                 "words": [],
-                "boxes": [],
+                "auto": {"cells": auto_budget(relevance)},
                 "kept": len(kept),
                 "new": len(new),
             }

@@ -28,7 +28,7 @@ const ANSWERS = 100; // kept: some 50 KB each
 export class App {
   constructor() {
     this.state = fromHash(location.hash);
-    this.address = new Address((state) => this.become(Object.freeze({ ...state, image: state.image ?? this.state.image })));
+    this.address = new Address((state) => this.become(Object.freeze({ ...state, image: state.image ?? this.fallback() })));
     this.listeners = new Map();
     this.image = null;
     this.answers = new Map();
@@ -69,7 +69,7 @@ export class App {
     const before = this.state;
     this.state = state;
     this.tell("state", before);
-    if (this.state.image !== before.image) this.show(this.state.image);
+    if (this.state.image !== before.image && this.state.image !== null) this.show(this.state.image);
     if (this.state.questions !== before.questions) this.askAll();
     this.needPoints();
   }
@@ -124,12 +124,19 @@ export class App {
     this.askAll();
   }
 
-  // An image and answers from a panel instead of the server's; answers: text -> {header, maps, kept}.
-  supply(image, answers) {
+  // An image and answers from a panel instead of the server's; answers: text -> {header, maps, kept}. moving: others
+  // follow at once, so nobody but who paints needs to know of it.
+  supply(image, answers, moving = false) {
     this.image = image;
     this.answers = new Map(Object.entries(answers).map(([text, answer]) => [this.key(text), answer]));
-    this.tell("image");
+    if (!Object.hasOwn(image.grids, this.state.grid)) this.state = Object.freeze({ ...this.state, grid: "cells" });
+    if (!moving) this.tell("image");
     this.tell("answer");
+  }
+
+  // The image of an address that names none: that of a clip is the clip itself.
+  fallback() {
+    return this.session?.kind === "clip" ? null : this.state.image;
   }
 
   key(text) {

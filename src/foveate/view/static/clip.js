@@ -1,3 +1,294 @@
-// A clip: scrub, play, keyframes, confidence, cells that are new.
+// A clip: scrub, play, keyframes, confidence, cells that are new. It supplies the page's image and answers.
+import { Frames } from "./frames.js";
+import { REASONS, paintStrip } from "./strip.js";
 
-export function mountClip(app, root) {}
+export function mountClip(app, root) {
+  app.on("session", () => { if (app.session.kind === "clip") startClip(app, root); });
+}
+
+function startClip(app, root) {
+  const frames = new Frames(app.session.clip, () => arrived());
+  const panel = buildPanel(root);
+  let shown = null; // number of the frame on the page
+  let wanted = app.state.frame; // number of the frame that should be there
+  let about = null; // header of the first frame as an image: its encoder and grid
+  let row = null; // what was known of it then
+  let playing = false, settled = false;
+  let clock = null; // {now, time}: when which time of the clip was shown
+  let painted = ""; // what the strip shows
+  const played = []; // moments of the last second at which a frame appeared
+
+  const inClip = () => app.state.image === null;
+  root.hidden = false;
+  app.asking = !inClip();
+
+  app.on("state", (before) => {
+    app.asking = !inClip();
+    panel.still(!inClip(), frames.holds(app.state.image));
+    if (!inClip()) { pause(); return; }
+    if (before.image !== null) shown = null; // back from a frame that was opened as an image
+    if (before.frame !== app.state.frame && app.state.frame !== wanted) seek(app.state.frame);
+    if (frames.ask(asked(app.state)) && shown !== null) show(shown);
+    arrived();
+  });
+  new ResizeObserver(() => paint(true)).observe(panel.canvas);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => paint(true));
+  addEventListener("keydown", onKey);
+  panel.play.addEventListener("click", () => (playing ? pause() : play()));
+  panel.back.addEventListener("click", () => step(-1));
+  panel.next.addEventListener("click", () => step(1));
+  panel.slider.addEventListener("input", () => { pause(); seek(+panel.slider.value); });
+  panel.slider.addEventListener("change", settle);
+  panel.open.addEventListener("click", () => app.set({ image: frames.id(shown ?? wanted), pin: null }));
+  panel.leave.addEventListener("click", () => app.set({ image: null, pin: null }));
+  watchStrip(panel.canvas, (share) => { pause(); seek(Math.min(frames.total - 1, Math.floor(share * frames.total))); }, settle);
+  panel.still(!inClip(), frames.holds(app.state.image));
+  frames.ask(asked(app.state));
+  frames.describe().then(({ header }) => { about = header; arrived(); }, (problem) => app.tell("problem", problem));
+  frames.look(wanted);
+
+  function play() {
+    if (wanted >= frames.total - 1) seek(0);
+    playing = true;
+    clock = null;
+    panel.playing(true);
+    requestAnimationFrame(tick);
+  }
+
+  function pause() {
+    if (!playing) return;
+    playing = false;
+    panel.playing(false);
+    settle();
+  }
+
+  function step(by) {
+    pause();
+    seek(wanted + by);
+    settle();
+  }
+
+  function seek(number) {
+    wanted = Math.max(0, Math.min(frames.total - 1, number));
+    clock = null;
+    settled = false;
+    frames.look(wanted);
+    arrived();
+  }
+
+  // The frame stays for a while: the address gets its number, and every panel hears of it.
+  function settle() {
+    settled = true;
+    if (shown === wanted) announce();
+  }
+
+  function announce() {
+    settled = false;
+    app.set({ frame: wanted });
+    show(wanted, false);
+  }
+
+  // Something came: show the frame that is wanted, as far as it is there.
+  function arrived() {
+    if (!inClip()) return;
+    if (frames.count !== null && wanted >= frames.count) seek(frames.count - 1);
+    if (!playing && frames.pictures.has(wanted) && (shown !== wanted || row !== frames.rows.get(wanted) || frames.problem)) {
+      show(wanted, shown !== null);
+      if (settled) announce();
+    }
+    paint();
+  }
+
+  // Frames appear at the times that the clip gives them. One that is not ready yet is waited for.
+  function tick(now) {
+    if (!playing || !inClip()) return;
+    requestAnimationFrame(tick);
+    if (!about || !frames.ready(wanted)) { clock = null; frames.look(wanted); return paint(); }
+    if (shown !== wanted) { show(wanted); played.push(now); }
+    clock ??= { now, time: frames.time(wanted) };
+    const due = clock.time + (now - clock.now) / 1000, last = wanted;
+    while (wanted + 1 < frames.total && frames.time(wanted + 1) <= due && frames.ready(wanted + 1)) wanted++;
+    if (wanted === last && wanted + 1 < frames.total && frames.time(wanted + 1) <= due) {
+      wanted++;
+      clock = null;
+    } else if (wanted !== last) { show(wanted); played.push(now); }
+    if (wanted !== last) frames.look(wanted);
+    while (played.length && now - played[0] > 1000) played.shift();
+    if (wanted + 1 >= frames.total && shown === wanted) pause();
+    paint();
+  }
+
+  function show(number, moving = true) {
+    if (!about || !frames.pictures.has(number)) return;
+    shown = number;
+    row = frames.rows.get(number);
+    app.supply(imageOf(number), answersOf(number), moving);
+  }
+
+  function imageOf(number) {
+    const row = frames.rows.get(number), bitmap = frames.pictures.get(number);
+    const cells = about.grids.find((grid) => grid.name === "cells");
+    const [h, w] = row ? row.saliency.shape : [cells.h, cells.w];
+    const saliency = row?.saliency ?? new Float32Array(h * w);
+    const name = `${app.session.name}, frame ${number + 1}`;
+    const { width, height } = bitmap;
+    return { ...about, id: frames.id(number), name, width, height, words: [], bitmap, grids: { cells: { ...cells, h, w, saliency } } };
+  }
+
+  // Of each question; cells are kept as the stream kept them, once its frames are those of the budget chosen.
+  function answersOf(number) {
+    const row = frames.rows.get(number), answers = {};
+    for (const text of texts(app.state)) {
+      const header = row?.header.answers.find((answer) => answer.query === text);
+      if (header) {
+        const levels = frames.fresh(number) ? { cells: row.levels[text] } : undefined;
+        answers[text] = { header, maps: { cells: row.maps[text] }, levels, kept: levels && { cells: keptOf(levels.cells) } };
+      } else if (frames.problem) answers[text] = { problem: frames.problem };
+    }
+    return answers;
+  }
+
+  function paint(anew = false) {
+    const active = texts(app.state), { questions } = app.session.colours;
+    const colours = active.map((text) => questions[app.state.questions.findIndex((each) => each.trim() === text)]);
+    const key = JSON.stringify([active, frames.headers.size, frames.total, frames.key]);
+    if (anew || key !== painted) paintStrip(panel.canvas, frames.headers, frames.total, active, colours);
+    painted = key;
+    panel.tell({ frames, wanted, shown, playing, active, colours, rate: played.length });
+  }
+
+  function onKey(event) {
+    if (!inClip() || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    const typing = event.target.closest?.("input:not([type=range]), textarea, select, [contenteditable]");
+    if (typing || (event.key === " " && event.target.closest?.("button, a, input, summary"))) return;
+    const act = { " ": () => (playing ? pause() : play()), ",": () => step(-1), ".": () => step(1) }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  }
+}
+
+const texts = (state) => [...new Set(state.questions.map((text) => text.trim()).filter(Boolean))];
+
+function asked(state) {
+  const questions = texts(state), { budget, policy, floor } = state;
+  return questions.length ? { questions, budget, policy, floor } : null;
+}
+
+// Indices of the cells that are kept, whether they are new or not.
+function keptOf(levels) {
+  const kept = [];
+  levels.forEach((level, i) => { if (level) kept.push(i); });
+  return Int32Array.from(kept);
+}
+
+function watchStrip(canvas, at, end) {
+  const share = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
+  };
+  canvas.addEventListener("pointerdown", (event) => { canvas.setPointerCapture(event.pointerId); at(share(event)); });
+  canvas.addEventListener("pointermove", (event) => { if (canvas.hasPointerCapture(event.pointerId)) at(share(event)); });
+  canvas.addEventListener("pointerup", end);
+}
+
+function buildPanel(root) {
+  const make = (tag, attributes = {}, ...children) => {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    element.append(...children);
+    return element;
+  };
+  const button = (label, path, key) => {
+    const icon = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const shape = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    for (const [name, value] of Object.entries({ viewBox: "0 0 20 20", "aria-hidden": "true" })) icon.setAttribute(name, value);
+    shape.setAttribute("d", path);
+    icon.append(shape);
+    return make("button", { type: "button", class: "icon", "aria-label": label, title: `${label} (${key})` }, icon);
+  };
+  const back = button("One frame back", BACK, ","), play = button("Play", PLAY, "space"), next = button("One frame on", NEXT, ".");
+  const slider = make("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": "Frame" });
+  const canvas = make("canvas", { "aria-hidden": "true" }), head = make("div", { class: "head" });
+  const place = make("output", { class: "place" }), rate = make("p", { class: "note rate" });
+  const open = make("button", { type: "button" }, "Open this frame as an image");
+  const leave = make("button", { type: "button", class: "main" }, "Back to the clip");
+  const facts = make("p", { class: "facts" }), legend = make("ul", { class: "legend note" });
+  const bar = make("div", { class: "bar" }, back, play, next, place, rate, open);
+  const strip = make("div", { class: "strip" }, canvas, head);
+  const moving = make("div", { class: "moving" }, bar, strip, slider, facts, legend);
+  const about = make("p", { class: "note" }), still = make("div", { class: "bar" }, leave, about);
+  root.append(moving, still);
+
+  return {
+    back, play, next, slider, canvas, open, leave,
+    still(shown, own) {
+      moving.hidden = shown;
+      still.hidden = !shown;
+      say(about, own ? "One frame of the clip, encoded by itself: its map may differ from the clip's." : "Another image is open.");
+    },
+    playing(on) {
+      play.setAttribute("aria-label", on ? "Pause" : "Play");
+      play.title = `${on ? "Pause" : "Play"} (space)`;
+      play.querySelector("path").setAttribute("d", on ? PAUSE : PLAY);
+    },
+    tell({ frames, wanted, shown, playing, active, colours, rate: measured }) {
+      const { total } = frames, header = shown === wanted ? frames.rows.get(wanted)?.header : undefined;
+      const seconds = `${frames.time(wanted).toFixed(2)} s`;
+      slider.max = Math.max(0, total - 1);
+      slider.value = wanted;
+      slider.setAttribute("aria-valuetext", `frame ${wanted + 1} of ${total}, ${seconds}`);
+      say(place, `${wanted + 1} / ${frames.count === null && !frames.clip.frames ? `${total} or more` : total}   ${seconds}`);
+      head.style.setProperty("--at", total ? (wanted + 0.5) / total : 0);
+      say(rate, describeRate(frames, wanted, playing, measured));
+      say(facts, frames.problem ? [frames.problem.received, frames.problem.fix].filter(Boolean).join(". ") : describeFrame(header, active, total));
+      facts.classList.toggle("trouble", Boolean(frames.problem));
+      showLegend(legend, active, colours, header);
+      root.dataset.shown = shown ?? ""; // for tests: the frame on the page, and how many have maps
+      root.dataset.mapped = frames.mapped;
+    },
+  };
+}
+
+const PLAY = "M6 3.5v13l10.5-6.5z", PAUSE = "M6.5 4v12M13.5 4v12";
+const BACK = "M14 4.5v11L7 10zM5 4.5v11", NEXT = "M6 4.5v11L13 10zM15 4.5v11";
+
+const say = (element, text) => { if (element.textContent !== text) element.textContent = text; };
+
+// How fast the clip plays, and how far its maps are.
+function describeRate(frames, wanted, playing, measured) {
+  const { total, mapped, clip } = frames, said = [];
+  if (playing && !frames.ready(wanted)) said.push(frames.asked ? "waiting for maps" : "waiting for pictures");
+  else if (playing) said.push(`${measured} frames a second`);
+  if (frames.asked && mapped < Math.min(total, 1200)) said.push(`maps of ${mapped} of ${total} frames`);
+  else if (frames.asked) said.push("all maps are ready");
+  if (!playing && clip.rate) said.push(`recorded at ${+clip.rate.toFixed(2)} a second`);
+  return said.join(" · ");
+}
+
+function describeFrame(header, active, total) {
+  if (!active.length) return "Type a question: its map moves with the clip, and its confidence is drawn over time.";
+  if (!header) return "The map of this frame is on its way.";
+  const said = [header.reason ? `Keyframe: ${REASONS[header.reason] ?? header.reason}.` : "Features propagated along the motion."];
+  if (header.renewed.length) said.push(`${header.renewed.length} ${header.renewed.length === 1 ? "part" : "parts"} encoded again.`);
+  said.push(`Confidence in the features ${header.belief.toFixed(2)}.`);
+  return said.join(" ");
+}
+
+function showLegend(list, active, colours, header) {
+  const lines = active.map((text, i) => {
+    const answer = header?.answers.find((each) => each.query === text);
+    return [`rgb(${colours[i]})`, text, answer ? `confidence ${answer.confidence.toFixed(2)}, ${answer.kept} cells kept, ${answer.new} newly sent` : ""];
+  });
+  if (active.length) lines.push(["var(--belief)", "confidence in the features", ""], ["var(--ink)", "keyframe", ""], ["var(--found)", "parts encoded again", ""]);
+  const key = JSON.stringify(lines);
+  if (list.dataset.lines === key) return;
+  list.dataset.lines = key;
+  list.replaceChildren(...lines.map(([colour, name, value]) => {
+    const line = document.createElement("li"), dot = document.createElement("i"), said = document.createElement("span");
+    dot.style.setProperty("background", colour);
+    said.textContent = value ? `${name}: ${value}` : name;
+    line.append(dot, said);
+    return line;
+  }));
+}

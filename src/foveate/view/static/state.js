@@ -21,6 +21,7 @@ const name = (text) => (/^[\w .-]{1,80}$/.test(text) ? text : undefined);
 const STEP = true;
 const FIELDS = {
   image: field("image", null, id, STEP),
+  frame: field("frame", 0, whole(0, 99999999)), // of a clip
   list: field("list", 1, whole(0, 1), STEP), // of a folder or store: 1 shows all its images, 0 the one that is open
   find: field("find", "", (text) => cut(text)), // what is looked for in the list: names of a folder, things of a store
   questions: field("q", Object.freeze([""]), null), // texts, as typed; several: each is a q of its own
