@@ -233,9 +233,9 @@ class Index:
         except (TypeError, ValueError) as cause:
             raise damaged_index(self.where, cause) from cause
 
-    def count(self, what: str = "COUNT(*)", table: str = "images") -> int:
+    def count(self, what: str = "COUNT(*)", table: str = "images", values: Iterable[Any] = ()) -> int:
         """A number of a table: how many rows, or another one that SQL names."""
-        return int(self.ask(f"SELECT COALESCE({what}, 0) FROM {table}")[0][0])
+        return int(self.ask(f"SELECT COALESCE({what}, 0) FROM {table}", values)[0][0])
 
     def has(self, key: str) -> bool:
         """Whether an image is there."""

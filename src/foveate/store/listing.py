@@ -1,13 +1,16 @@
-"""What is in a store as a table of pandas: the index alone is read, no shard and no image."""
+"""What is in a store, a page at a time or as a table of pandas: the index alone is read, no shard and no image."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foveate.core.checks import check_int
 from foveate.core.errors import MissingExtraError
-from foveate.store.index import damaged_index, unpack_name
+from foveate.store.index import damaged_index, pack_name, unpack_name
 from foveate.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -18,6 +21,44 @@ LISTED = (
     "names.name, names.path, COUNT(*) OVER (PARTITION BY names.name), images.key, images.height, images.width, "
     "images.h, images.w, images.length, names.size, names.modified"
 )
+
+
+@dataclass(frozen=True)
+class ListedImage:
+    """An image of a store's list: content key, name, path of its file, height and width in pixels."""
+
+    key: str
+    name: str
+    path: str
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class ListedPage:
+    """A part of a store's list, in the order of names. total: images of the whole list."""
+
+    total: int
+    images: Sequence[ListedImage]
+
+
+def list_page(reader: Reader, offset: int, limit: int, part: str) -> ListedPage:
+    """As `Store.page`. Raises OptionError, StoreDamagedError."""
+    check_int("offset", offset, 0)
+    check_int("limit", limit, 0)
+    # names and paths are in one index, so that what comes before the page is passed over there
+    where, values = "", tuple[bytes, ...]()
+    if part:
+        where, values = "WHERE instr(lower(CAST(name AS TEXT)), lower(CAST(? AS TEXT)))", (pack_name(part),)
+    total = reader.index.count(table=f"names {where}", values=values)
+    rows = reader.index.ask(
+        "SELECT images.key, names.name, names.path, images.height, images.width "
+        f"FROM (SELECT path FROM names {where} ORDER BY name, path LIMIT ? OFFSET ?) AS page "
+        "JOIN names ON names.path = page.path JOIN images ON images.id = names.image ORDER BY names.name, names.path",
+        (*values, limit, offset),
+    )
+    images = [ListedImage(key, unpack_name(name), unpack_name(path), *size) for key, name, path, *size in rows]
+    return ListedPage(total, tuple(images))
 
 
 def list_images(reader: Reader) -> pd.DataFrame:

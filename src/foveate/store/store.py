@@ -28,7 +28,7 @@ from foveate.store.format import FORMAT_FILE, HEX, Identity
 from foveate.store.hits import Hit
 from foveate.store.index import ImageRow, pack_name, unpack_name
 from foveate.store.ingest import Added, EncodeBatch, Progress
-from foveate.store.listing import list_images
+from foveate.store.listing import ListedPage, list_images, list_page
 from foveate.store.maintenance import Verified
 from foveate.store.reader import GoneError, Reader, log
 from foveate.store.recovery import Wanted, no_store, open_store
@@ -210,6 +210,25 @@ class Store:
         """Names of all images, in their order; the path of one whose name another one has too."""
         listed = "SELECT path, name, COUNT(*) OVER (PARTITION BY name) FROM names ORDER BY name, path"
         return [unpack_name(name if count == 1 else path) for path, name, count in self._open().index.ask(listed)]
+
+    def page(self, offset: int = 0, limit: int = 100, *, part: str = "") -> ListedPage:
+        """`limit` images of the list of all, in the order of their names, from place `offset` (from 0) on.
+
+        The index alone is read: a page of a list of 100,000 takes milliseconds.
+
+        Args:
+            part: only images with this in their names; A to Z are a to z.
+
+        Raises OptionError; StoreNotFoundError; StoreDamagedError, for a damaged index.
+        """
+        return list_page(self._open(), offset, limit, part)
+
+    def thumbnail(self, name: str) -> bytes:
+        """The small JPEG of an image, 128 pixels along its long side at most; by what `store[name]` takes.
+
+        Raises StoreKeyError, StoreDamagedError.
+        """
+        return self[name].thumbnail
 
     def to_pandas(self) -> pd.DataFrame:
         """What is in the store as a table of pandas: one row an image, in the order of `keys`.

@@ -252,7 +252,13 @@ class StoredTexture(Texture):
 
     @property
     def original(self) -> bool:
+        """Whether the pixels are those of the image's file, and not the thumbnail's. Looks for the file."""
         return self._pixels.original
+
+    @property
+    def thumbnail(self) -> bytes:
+        """A small JPEG of the image; nothing of a copy that was made with changes."""
+        return self._pixels.thumbnail.tobytes()
 
     def whole(self) -> Texture:
         """The same as a Texture without ties to the store; its pixels and planes are made."""
@@ -310,6 +316,7 @@ class _Fixed:
     def __init__(self, pixel: Bytes, valid: Bytes | None, made_by: Mapping[str, str]) -> None:
         self.picture, self.made_by, self.original = Picture(pixel, valid, ""), dict(made_by), COLOURS[0] not in made_by
         self.nbytes = pixel.nbytes + (0 if valid is None else valid.nbytes)
+        self.thumbnail = np.zeros(0, np.uint8)
 
 
 def stored_texture(

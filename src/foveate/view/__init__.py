@@ -1,6 +1,8 @@
 """The viewer: a local page to play with relevance maps, kept cells and channels. `foveate view` starts it.
 
-    targets.py    what it was pointed at: nothing, an image, a folder, a store, a clip
+    targets.py    what it was pointed at: nothing, an image, a texture, a folder, a store, a clip (target.py: any of them)
+    folders.py    a folder: its list, small pictures      stores.py    a store: its list, search      files.py    a file
+    gallery.py    the routes of a list of images
     app.py        a target -> an ASGI application (Starlette): the routes of the modules below
     page.py       the page itself, and what it is told of the session
     images.py     take an image, describe it, show its pixels

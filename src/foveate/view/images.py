@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from foveate.store.texture import StoredTexture
 from foveate.texture.texture import Texture
 from foveate.view.pictures import Pictures
 from foveate.view.questions import describe_grids
@@ -65,8 +66,16 @@ def describe_image(texture: Texture) -> tuple[dict[str, Any], dict[str, NDArray[
         "encoder": texture.encoder.name,
         "grids": grids,
         "words": words,
+        "note": note_of(texture),
     }
     return header, arrays
+
+
+def note_of(texture: Texture) -> str:
+    """What is to be said of an image whose file is gone; else nothing."""
+    if not isinstance(texture, StoredTexture) or texture.original:
+        return ""
+    return "The image's file is not there any more, or it changed: what you see is a small picture that the store kept."
 
 
 def _jpeg(rgb: NDArray[np.uint8]) -> bytes:

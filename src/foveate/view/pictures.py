@@ -27,17 +27,19 @@ UPLOADS = 256 * 2**20  # bytes of uploaded files kept
 
 @dataclass(frozen=True)
 class ImageEntry:
-    """An image that can be had: its id, a name for people, and how to get it."""
+    """An image that can be had: its id, a name for people, how to get it; its texture, where that is not to be made."""
 
     id: str
     name: str
     load: Callable[[], Picture]
+    texture: Callable[[], Texture] | None = None
 
 
 def file_id(path: Path) -> str:
     """An id of a file that changes when the file does, and does not tell where it is."""
     about = path.stat()
-    return hashlib.sha256(f"{path.resolve()}\0{about.st_size}\0{about.st_mtime_ns}".encode()).hexdigest()[:24]
+    said = f"{path.resolve()}\0{about.st_size}\0{about.st_mtime_ns}"
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:24]  # not every name is Unicode
 
 
 def content_id(content: bytes) -> str:
@@ -80,7 +82,10 @@ class Pictures:
 
     def texture(self, id: str) -> Texture:
         """The texture of an image; made once, whoever asks."""
-        return self._textures.get(id, lambda: self._encode(self.source(id).load()))
+        return self._textures.get(id, lambda: self._make(self.source(id)))
+
+    def _make(self, source: ImageEntry) -> Texture:
+        return self._encode(source.load()) if source.texture is None else source.texture()
 
     def _encode(self, picture: Picture) -> Texture:
         with self._encoding:  # each takes some hundred megabytes

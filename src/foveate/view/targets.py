@@ -1,36 +1,20 @@
-"""What `foveate view` was pointed at: nothing, an image, a folder, a store or a clip.
-
-A target brings its images (by id), routes of its own, and what the page is told of it.
-"""
+"""A path -> what `foveate view` shows of it (target.py): an image, a texture, a folder, a store, a clip."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from starlette.routing import Route
-
-from foveate.core.image import load_image
+from foveate.core.image import Picture, load_image
+from foveate.store.sources import Source
+from foveate.texture.texture import Texture
 from foveate.view.clips import ClipPictures, ClipRuns, clip_routes, is_clip
-from foveate.view.pictures import ImageEntry, Pictures, file_id
+from foveate.view.files import file_entry, shown_name
+from foveate.view.folders import open_folder
+from foveate.view.pictures import ImageEntry, file_id
+from foveate.view.stores import is_store, open_store
+from foveate.view.target import Target as Target
 
-
-@dataclass(frozen=True)
-class Target:
-    """What is shown.
-
-    Attributes:
-        session: kind ("empty", "image", "folder", "store", "clip"), name, first (id of the image to begin with, or
-            None), and what a kind adds.
-        find: the image of an id; None where there is none.
-        routes: of this kind alone, given the session's pictures.
-    """
-
-    session: Mapping[str, Any]
-    find: Callable[[str], ImageEntry | None] = lambda id: None
-    routes: Callable[[Pictures], list[Route]] = field(default=lambda pictures: [])
+TEXTURE = ".safetensors"
 
 
 def open_target(path: Path | None, clip: bool = False) -> Target:
@@ -39,16 +23,28 @@ def open_target(path: Path | None, clip: bool = False) -> Target:
         return Target({"kind": "empty", "name": "", "first": None})
     if clip or is_clip(path):
         return open_frames(path)
-    return open_image(path)
+    if path.is_dir():
+        return open_store(path) if is_store(path) else open_folder(path)
+    return open_texture(path) if path.suffix.lower() == TEXTURE and path.is_file() else open_image(path)
 
 
 def open_image(path: Path) -> Target:
-    """One image file."""
+    """One image file. Raises ImageError."""
     load_image(path)  # so that a bad one is an error in the terminal, and not a page
-    source = ImageEntry(file_id(path), path.name, lambda: load_image(path))
-    return Target(
-        {"kind": "image", "name": path.name, "first": source.id}, lambda id: source if id == source.id else None
-    )
+    return only(file_entry(file_id(path), Source(str(path.absolute()), path.name)))
+
+
+def open_texture(path: Path) -> Target:
+    """A texture that was saved. Raises TextureFileError."""
+    texture = Texture.load(path)
+    picture = Picture(texture.pixel, texture.valid, texture.name)
+    return only(ImageEntry(file_id(path), shown_name(path.name), lambda: picture, lambda: texture))
+
+
+def only(entry: ImageEntry) -> Target:
+    """One image as a target."""
+    session = {"kind": "image", "name": entry.name, "first": entry.id}
+    return Target(session, lambda id: entry if id == entry.id else None)
 
 
 def open_frames(path: Path) -> Target:
@@ -56,7 +52,7 @@ def open_frames(path: Path) -> Target:
     pictures = ClipPictures(path)
     about, runs = pictures.describe(), ClipRuns(pictures)  # a bad clip is an error in the terminal, and not a page
     return Target(
-        {"kind": "clip", "name": path.name, "first": None, "clip": about},
+        {"kind": "clip", "name": shown_name(path.name), "first": None, "clip": about},
         pictures.still,
         lambda _: clip_routes(pictures, runs),
     )

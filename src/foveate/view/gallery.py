@@ -1,0 +1,69 @@
+"""Routes of a list of images, of a folder or a store: a page of it, and small pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anyio import CapacityLimiter, to_thread
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from foveate.core.checks import check_int
+from foveate.core.errors import OptionError
+
+MOST = 200  # images of a page
+LONGEST = 200  # characters of a part of a name
+MAKERS = 2  # threads that make small pictures: questions do not wait for them
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A page of a list. total: images of all pages. images: id and name of each."""
+
+    total: int
+    images: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """A list of images.
+
+    Attributes:
+        page: (offset, limit, part of a name) -> a page. offset 0 looks again for what is there.
+        thumbnail: id -> a small JPEG.
+    """
+
+    page: Callable[[int, int, str], Listing]
+    thumbnail: Callable[[str], bytes]
+
+
+def gallery_routes(gallery: Gallery) -> list[Route]:
+    """GET /api/gallery?offset=0&limit=100&part=beach and /api/gallery/{id}/thumbnail."""
+    makers = CapacityLimiter(MAKERS)
+
+    async def page(request: Request) -> JSONResponse:
+        given = request.query_params
+        offset, limit = number_of(given, "offset", 0, 10**9), number_of(given, "limit", 100, MOST)
+        part = given.get("part", "")
+        check_int("characters of part", len(part), 0, LONGEST, fix="give a shorter part of a name")
+        found = await to_thread.run_sync(gallery.page, offset, limit, part)
+        return JSONResponse(
+            {"total": found.total, "offset": offset, "images": [{"id": id, "name": name} for id, name in found.images]}
+        )
+
+    async def thumbnail(request: Request) -> Response:
+        content = await to_thread.run_sync(gallery.thumbnail, request.path_params["id"], limiter=makers)
+        return Response(content, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
+
+    return [Route("/api/gallery", page), Route("/api/gallery/{id}/thumbnail", thumbnail)]
+
+
+def number_of(given: Any, name: str, default: int, most: int) -> int:
+    """A whole number out of a query string, from 0 to `most`. Raises OptionError."""
+    text = given.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 12):
+        raise OptionError(f"{name}={text[:40]!r}", expected=f"a whole number from 0 to {most}", fix="leave it out")
+    return check_int(name, int(text), 0, most)

@@ -1,0 +1,122 @@
+"""A store of textures: its list by pages, search with maps, small pictures that the store keeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from anyio import to_thread
+from numpy.typing import NDArray
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from foveate.core.checks import check_int
+from foveate.core.errors import FoveateError, OptionError, StoreKeyError
+from foveate.core.image import Picture
+from foveate.store.format import FORMAT_FILE, HEX, list_shards
+from foveate.store.hits import Hit
+from foveate.store.store import Store
+from foveate.store.texture import StoredTexture
+from foveate.store.writing import read_quotes
+from foveate.view.files import shown_name
+from foveate.view.gallery import Gallery, Listing, gallery_routes
+from foveate.view.pictures import ImageEntry
+from foveate.view.reply import packed
+from foveate.view.target import Target
+
+MOST_HITS = 480
+
+
+def is_store(path: Path) -> bool:
+    """Whether a folder is a store: also one that lost its description, which its shards have, too."""
+    return (path / FORMAT_FILE).is_file() or bool(list_shards(path))
+
+
+def open_store(path: Path) -> Target:
+    """A store as a target. Raises StoreError and its kinds."""
+    store, name = Store(path), shown_name(path.resolve().name)
+
+    def page(offset: int, limit: int, part: str) -> Listing:
+        with without_path(path, name):
+            found = store.page(offset, limit, part=part)
+        return Listing(found.total, [(image.key, shown_name(image.name)) for image in found.images])
+
+    def texture(id: str) -> StoredTexture:
+        with without_path(path, name):
+            if not HEX.fullmatch(id):  # the store would take a path, too
+                raise StoreKeyError(
+                    f"no image {id[:80]!r} in the store", expected="one of its list", fix="reload the page"
+                )
+            return store[id]
+
+    def find(id: str) -> ImageEntry | None:
+        try:
+            found = texture(id)
+        except StoreKeyError:
+            return None
+        return ImageEntry(id, found.name, lambda: Picture(found.pixel, found.valid, found.name), lambda: found)
+
+    async def search(request: Request) -> Response:
+        query, count = what_is_sought(await request.body())
+        return packed(*await to_thread.run_sync(found_in, query, count))
+
+    def found_in(query: str, count: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        with without_path(path, name):
+            hits = store.search(query, count)
+            return describe_hits(query, [(store.content_key(hit.path), hit) for hit in hits], store.identity.reader)
+
+    return Target(
+        {"kind": "store", "name": name, "first": None},
+        find,
+        lambda pictures: [
+            *gallery_routes(Gallery(page, lambda id: texture(id).thumbnail)),
+            Route("/api/search", search, methods=["POST"]),
+        ],
+    )
+
+
+def what_is_sought(body: bytes) -> tuple[str, int]:
+    """{"query": text, "count": 48} -> both. Raises OptionError."""
+    try:
+        given = json.loads(body)
+        query, count = given["query"], given.get("count", 48)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise OptionError("a body that is none", expected='{"query": text, "count": 48}', fix="send both") from None
+    return query, check_int("count", count, 1, MOST_HITS)
+
+
+def describe_hits(
+    query: str, hits: list[tuple[str, Hit]], reader: str | None
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What the page gets of a search: for each hit a score and its map in steps of a 255th, best first."""
+    listed, maps, unknown = [], {}, dict[str, None]()
+    for place, (key, hit) in enumerate(hits):
+        said = [word.text for word in hit.words]
+        listed.append(
+            {"id": key, "name": shown_name(hit.name), "score": hit.score, "detected": hit.detected, "words": said}
+        )
+        maps[f"map:{place}"] = np.rint(np.clip(hit.map, 0, 1) * 255).astype(np.uint8)
+        unknown |= dict.fromkeys(hit.unknown)
+    note = ""
+    if read_quotes(query).quoted and not reader:
+        note = "nobody read the images of this store, so words in quotes are looked for in the pictures: add --read"
+    return {"query": query, "hits": listed, "unknown": list(unknown), "note": note}, maps
+
+
+@contextmanager
+def without_path(path: Path, name: str) -> Iterator[None]:
+    """Errors that call a store by its name, and not by where it is."""
+    try:
+        yield
+    except FoveateError as error:
+        places = {str(path), str(path.absolute()), str(path.resolve())}
+        for place in sorted(places, key=len, reverse=True):
+            error.received, error.expected, error.fix = (
+                text.replace(place, name) for text in (error.received, error.expected, error.fix)
+            )
+        raise
