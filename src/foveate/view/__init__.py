@@ -1,6 +1,6 @@
 """The viewer: a local page to play with relevance maps, kept cells and channels. `foveate view` starts it.
 
-    targets.py    what it was pointed at: nothing, an image, a texture, a folder, a store, a clip (target.py: any of them)
+    targets.py    what it was pointed at: nothing, an image, a texture, a folder, a store, a clip; target.py is any
     folders.py    a folder: its list, small pictures      stores.py    a store: its list, search      files.py    a file
     gallery.py    the routes of a list of images
     app.py        a target -> an ASGI application (Starlette): the routes of the modules below
