@@ -39,7 +39,7 @@ export function mountStage(app, root) {
       context.globalAlpha = opacity;
       context.imageSmoothingEnabled = true;
       context.drawImage(heat, 0, 0, width, height);
-    } else if (view === "kept") {
+    } else if (view === "kept" && app.kept()) { // undefined while Coverage is on its way
       drawMask(heat, app.kept(), h, w);
       context.imageSmoothingEnabled = false;
       context.drawImage(heat, 0, 0, width, height);

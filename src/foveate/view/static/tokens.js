@@ -1,17 +1,72 @@
 // How many visual tokens, and which: budget, policy, floor, grid.
+import { make } from "./dom.js";
+
+const POLICIES = { topk: "the highest scores", coverage: "high scores that differ", proportional: "every region its share" };
+const KEPT = ["kept", "both"]; // views in which kept cells are seen
+const written = (number) => number.toLocaleString("en");
+const percent = (share) => `${(100 * share).toLocaleString("en", { maximumSignificantDigits: 2 })} %`;
 
 export function mountTokens(app, root) {
-  const slider = document.createElement("input");
-  Object.assign(slider, { type: "range", min: 1, max: 1, value: 1 });
-  slider.setAttribute("aria-label", "Budget: cells to keep");
-  slider.addEventListener("input", () => app.set({ budget: +slider.value, view: "kept" }));
-  const said = document.createElement("output");
-  root.append(slider, said);
-  const show = () => {
-    if (!app.image) return;
-    slider.max = app.grid.h * app.grid.w;
-    slider.value = app.budget();
-    said.textContent = `${app.budget()} of ${app.grid.h * app.grid.w}`;
-  };
+  const said = make("span", { className: "note number", id: "tokens-kept" });
+  const slider = make("input", { type: "range", min: 1, id: "tokens-budget", "aria-describedby": said.id });
+  const number = make("input", { type: "number", min: 1, step: 1, "aria-label": "Budget as a number" });
+  const auto = make("input", { type: "checkbox", id: "tokens-auto" });
+  const policy = make("select", { id: "tokens-policy" }, ...Object.entries(POLICIES).map(([value, text]) => new Option(text, value)));
+  const floor = make("input", { type: "range", min: 0, max: 1, step: 0.05, id: "tokens-floor" });
+  const floorSaid = make("output", { htmlFor: floor.id });
+  const grid = make("select", { id: "tokens-grid" });
+  const note = make("p", { className: "note" });
+  const row = (text, control, ...rest) =>
+    make("div", { className: "row" }, make("label", { htmlFor: control.id }, text), control, ...rest);
+  root.append(
+    make("header", {}, make("h2", {}, "Visual tokens"), said),
+    row("Budget", slider, number),
+    make("div", { className: "row" }, make("span"), make("label", { className: "check" }, auto, "as many as the map asks for")),
+    row("Policy", policy), row("Even spread", floor, floorSaid), row("Grid", grid), note,
+  );
+
+  // What changes the kept cells shows them.
+  const keep = (patch) => app.set(KEPT.includes(app.state.view) ? patch : { ...patch, view: "kept" });
+  slider.addEventListener("input", () => keep({ budget: +slider.value }));
+  number.addEventListener("input", () => { if (number.validity.valid && number.value) keep({ budget: +number.value }); });
+  number.addEventListener("change", show);
+  auto.addEventListener("change", () => keep({ budget: auto.checked ? "auto" : app.budget() }));
+  policy.addEventListener("change", () => keep({ policy: policy.value }));
+  floor.addEventListener("input", () => keep({ floor: +floor.value }));
+  grid.addEventListener("change", () => app.set({ grid: grid.value, pin: null }));
+
+  app.on("image", () => {
+    const grids = Object.values(app.image.grids);
+    grid.replaceChildren(...grids.map(({ name, label }) => new Option(label, name)));
+    root.hidden = false;
+  });
   for (const kind of ["state", "image", "answer"]) app.on(kind, show);
+  root.hidden = true;
+
+  function show(event) {
+    if (!app.image) return;
+    const { state } = app, { h, w } = app.grid, count = h * w, answer = app.shown(), budget = app.budget();
+    const known = answer || state.budget !== "auto";
+    slider.max = number.max = count;
+    slider.value = known ? budget : 1;
+    slider.setAttribute("aria-valuetext", `${budget} of ${count}`);
+    if (document.activeElement !== number || event?.type === "change") number.value = known ? budget : "";
+    auto.checked = state.budget === "auto";
+    policy.value = state.policy;
+    floor.value = state.floor;
+    floorSaid.value = percent(state.floor);
+    grid.value = state.grid;
+    said.textContent = known ? `${written(budget)} of ${written(count)} · ${percent(budget / count)}` : `${written(count)} cells`;
+    note.textContent = explain(app.allocation(), answer, state);
+  }
+}
+
+// Why some of the cells are not where the map is highest.
+function explain(allocation, answer, { floor }) {
+  if (!allocation?.even) return "";
+  const spread = allocation.kept.reduce((sum, i) => sum + allocation.even[i], 0);
+  if (!spread) return "";
+  const why = spread === allocation.kept.length && floor < 1 ? "the map is the same everywhere"
+    : answer.header.trust < 1 && 1 - answer.header.trust > 2 * floor ? "the map is too low to be trusted" : "the even spread";
+  return `${written(spread)} of them lie evenly over the image: ${why}.`;
 }
