@@ -21,7 +21,7 @@ export function mountTokens(app, root) {
   root.append(
     make("header", {}, make("h2", {}, "Visual tokens"), said),
     row("Budget", slider, number),
-    make("div", { className: "row" }, make("span"), make("label", { className: "check" }, auto, "as many as the map asks for")),
+    make("div", { className: "row" }, make("span"), make("label", { className: "check" }, auto, "auto: as many as the map asks for")),
     row("Policy", policy), row("Even spread", floor, floorSaid), row("Grid", grid), note,
   );
 
@@ -58,6 +58,7 @@ export function mountTokens(app, root) {
     grid.value = state.grid;
     said.textContent = known ? `${written(budget)} of ${written(count)} · ${percent(budget / count)}` : `${written(count)} cells`;
     note.textContent = explain(app.allocation(), answer, state);
+    note.hidden = !note.textContent;
   }
 }
 
