@@ -7,10 +7,15 @@ import secrets
 import sys
 import threading
 import webbrowser
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from foveate.view.models import LateModel
+    from foveate.vlm import VLM
 
 
 def view(
@@ -20,6 +25,9 @@ def view(
     clip: Annotated[
         bool, typer.Option("--clip", help="A folder holds the frames of a clip, in the order of their names.")
     ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="A vision-language model that answers, too: Hub name or folder. Needs [vlm].")
+    ] = None,
     port: Annotated[int, typer.Option(help="Port of this machine; 0 takes a free one.")] = 0,
     host: Annotated[
         str, typer.Option(help="Address to listen at. 0.0.0.0: every network that this machine is in, with a token.")
@@ -39,7 +47,8 @@ def view(
     with bind(host, port) as listening:  # first: a port in use is known before a large folder is read
         local = is_local(host)
         secret = None if local and not token else secrets.token_urlsafe(32)
-        app = make_app(open_target(target, clip), hosts=LOCAL | {host} if local else None, token=secret)
+        shown, late = open_target(target, clip), None if model is None else _load(model)
+        app = make_app(shown, late, hosts=LOCAL | {host} if local else None, token=secret)
         address = f"http://{name_of(listening)}/" + (f"?token={secret}" if secret else "")
         typer.echo(f"foveate view: {address}   (Ctrl-C ends it)")
         if not local:
@@ -51,6 +60,22 @@ def view(
         if not no_browser and _has_screen():
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         serve(app, listening)
+
+
+def _load(name: str) -> LateModel:
+    """A model that loads beside the page; how that ended is said here, too, where paths may be told."""
+    from foveate.view.models import load_late
+
+    model = load_late(name)
+
+    def tell(loaded: Future[VLM]) -> None:
+        problem = loaded.exception()
+        typer.echo(
+            f"foveate view: {model.name} {'is ready' if problem is None else f'was not loaded: {problem}'}", err=True
+        )
+
+    model.vlm.add_done_callback(tell)
+    return model
 
 
 def _check_extra() -> None:
