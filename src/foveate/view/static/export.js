@@ -3,7 +3,7 @@ import { active, recordOf, toJson, toPython, toSvg } from "./record.js";
 import { makeSheet } from "./sheet.js";
 import { toHash } from "./state.js";
 
-const POLICY = { topk: "the highest cells", coverage: "coverage", proportional: "in proportion" };
+const POLICY = { topk: "top K", coverage: "coverage", proportional: "proportional" };
 
 export function mountExport(app, root) {
   const open = button("Export", () => { app.address.write(); refresh(); dialog.showModal(); });
@@ -34,15 +34,15 @@ export function mountExport(app, root) {
     button("Save JSON", () => save("json", new Blob([toJson(recordOf(app))], { type: "application/json" }))),
     button("Copy Python", () => copy(code.textContent, code)),
   ];
+  const savePng = button("Save PNG", async () => save("png", await pngOf(sheet())));
+  savePng.className = "main";
   dialog.append(
-    head(title, button("Close", () => dialog.close())),
-    part("Picture", "What you see, at the full size of the image.", preview, legend.label,
-      button("Save PNG", async () => save("png", await pngOf(sheet()))), button("Copy picture", copyPicture)),
-    part("Kept cells", "Vectors, one rectangle a cell, for a figure.", photograph.label, asked[0]),
-    part("Data", "Maps, kept cells and settings of every question.", asked[1]),
-    part("Python", "The lines that keep the same cells.", code, asked[2]),
-    part("Address", "Shows the same again, as long as this viewer runs.", link, button("Copy address", () => copy(link.value, link))),
-    said,
+    box("header", title, said, button("Close", () => dialog.close())),
+    part("Picture", "What you see, at the full size of the image.", [legend.label, button("Copy picture", copyPicture), savePng], preview),
+    part("Kept cells", "Vectors for a figure, one rectangle a cell.", [photograph.label, asked[0]]),
+    part("Data", "Maps, kept cells and settings of every question.", [asked[1]]),
+    part("Python", "The lines that keep the same cells.", [asked[2]], code),
+    part("Address", "Shows the same again, as long as this viewer runs.", [button("Copy address", () => copy(link.value, link))], link),
   );
   document.body.append(dialog);
 
@@ -139,16 +139,14 @@ function checkbox(text, checked, act = () => {}) {
   return { label, input };
 }
 
-function head(...children) {
-  const made = document.createElement("header");
+function box(kind, ...children) {
+  const made = document.createElement(kind);
   made.append(...children);
   return made;
 }
 
-function part(title, about, ...children) {
-  const made = document.createElement("section"), said = document.createElement("p"), name = document.createElement("h3");
-  name.textContent = title;
-  said.textContent = about;
-  made.append(name, said, ...children);
-  return made;
+function part(title, about, controls, ...wide) {
+  const name = Object.assign(document.createElement("h3"), { textContent: title });
+  const note = Object.assign(document.createElement("p"), { textContent: about, className: "note" });
+  return box("section", box("div", name, note), box("div", ...controls), ...wide);
 }
