@@ -1,3 +1,256 @@
-// The cell under the pointer, or the pinned one: channels, reasons, rank, pixels, words.
+// The cell under the pointer, or the pinned one: its place, score, rank, what entered the score, pixels, words, channels.
+import { steer } from "./allocate.js";
+import { postPacked } from "./api.js";
+import { makeBars } from "./bars.js";
+import { boxOf, movedTo } from "./cells.js";
+import { byFamily, inDigits, loadChannels, rangeOf } from "./channels.js";
+import { overlaps, rankOf, why } from "./why.js";
 
-export function mountCell(app, root) {}
+const AROUND = 2; // cells around the magnified one
+const SHARP = 176; // pixels of the magnified picture
+const OPEN = new Set(["colour", "edges and light", "what stands out"]); // families that are open at first
+const ABOUT = {
+  participation: "how well the content of the cell answers the question",
+  segment: "the mean of that over the segment of the cell",
+  place: "how well the cell lies where the question says",
+  reading: "what was read here",
+  prior: "what the question was given beside its words: a gaze, a dialogue",
+  floor: "kept as a part of the even spread",
+};
+
+export function mountCell(app, root) {
+  const title = add(root, "h2", "Cell"), pin = add(root, "button"), hint = add(root, "p", HINT, "hint");
+  const spoken = add(root, "p", "", "spoken");
+  const body = add(root, "div", "", "body"), top = add(body, "div", "", "top");
+  const pixels = add(top, "canvas"), facts = add(top, "dl"), verdict = add(body, "p", "", "verdict");
+  const reasons = add(body, "div", "", "reasons"), words = add(body, "div", "", "words");
+  const channels = add(body, "div", "", "channels");
+  Object.assign(pixels, { width: SHARP, height: SHARP });
+  pixels.setAttribute("role", "img");
+  spoken.setAttribute("aria-live", "polite");
+  pin.type = "button";
+  pin.addEventListener("click", () => app.set({ pin: app.state.pin === null ? app.hovered : null }));
+
+  const families = new Map(); // family -> {bars, numbers}, of `listed`
+  let listed = null, values = null, because = null, bars = null, asked = false;
+
+  const repaint = () => { if (!asked) { asked = true; requestAnimationFrame(() => { asked = false; paint(); }); } };
+  for (const kind of ["image", "answer", "hover"]) app.on(kind, repaint);
+  app.on("state", (before) => {
+    followGrid(before);
+    repaint();
+  });
+
+  // A pinned cell stays where it is in the image when another grid is chosen.
+  function followGrid(before) {
+    const { pin: cell, grid, image } = app.state, grids = app.image?.grids;
+    if (cell === null || cell !== before.pin || grid === before.grid || image !== before.image) return;
+    if (grids?.[before.grid] && grids[grid]) app.set({ pin: movedTo(grids[before.grid], cell, grids[grid]) });
+  }
+
+  function paint() {
+    root.hidden = !app.image;
+    const grid = app.grid, count = grid ? grid.h * grid.w : 0;
+    const inside = (cell) => (cell !== null && cell < count ? cell : null);
+    const pinned = inside(app.state.pin), hovered = inside(app.hovered), cell = pinned ?? hovered;
+    body.hidden = cell === null;
+    hint.hidden = cell !== null;
+    pin.hidden = cell === null;
+    if (cell === null) return;
+    const other = pinned !== null && hovered !== pinned ? hovered : null;
+    title.textContent = pinned === null ? "Cell" : "Pinned cell";
+    pin.textContent = pinned === null ? "Pin" : "Let go";
+    drawPixels(pixels, app, cell);
+    showFacts(cell, other);
+    showReasons(cell, other);
+    showWords(cell);
+    showChannels(cell, other);
+  }
+
+  function showFacts(cell, other) {
+    const { h, w } = app.grid, box = boxOf(app.grid, app.image, cell), answer = app.answer();
+    const keys = answer && keysOf(answer, app.grid, app.state.grid);
+    const rows = [
+      ["place", `row ${Math.floor(cell / w)}, column ${cell % w}`, `of ${h} × ${w}, counted from 0; index ${cell}`],
+      ["pixels", `${Math.round(box.y0)} to ${Math.round(box.y1)} down, ${Math.round(box.x0)} to ${Math.round(box.x1)} across`],
+    ];
+    if (answer) {
+      rows.push(["score", inDigits(answer.maps[app.state.grid][cell]), "the map of the question here, 0 to 1"]);
+      rows.push(["rank", `${rankOf(keys, cell)} of ${h * w}`, rankedBy(answer)]);
+    }
+    if (other !== null) rows.push(["beside", `row ${Math.floor(other / w)}, column ${other % w}`, "the second numbers and the marks on the bars"]);
+    facts.replaceChildren(...rows.flatMap(([name, text, about = ""]) => {
+      const term = Object.assign(document.createElement("dt"), { textContent: name });
+      return [term, Object.assign(document.createElement("dd"), { textContent: text, title: about })];
+    }));
+    const said = answer ? judge(app, cell, rankOf(keys, cell)) : { text: "Ask a question to give it a score.", kept: false };
+    verdict.textContent = said.text;
+    verdict.classList.toggle("kept", said.kept);
+    const summary = `${rows.slice(0, 4).map((row) => row.slice(0, 2).join(" ")).join(", ")}. ${said.text}`;
+    if (app.state.pin !== null && spoken.textContent !== summary) spoken.textContent = summary;
+  }
+
+  // Planes of reasons come when a cell is looked at; the newest question wins, one request at a time.
+  const fetchReasons = newest(async ({ key, text, image, grid }) => {
+    const { header, arrays } = await postPacked("/api/reasons", { ...app.context, image, query: text, grid });
+    because = {
+      key,
+      reasons: new Map(header.reasons.map((name) => [name, arrays[`reason:${name}`]])),
+      phrases: new Map(header.phrases.map((name) => [name, arrays[`phrase:${name}`]])),
+      weights: header.weights,
+    };
+  }, repaint);
+
+  function showReasons(cell, other) {
+    const answer = app.answer(), text = (app.state.questions[app.state.active] ?? "").trim();
+    reasons.hidden = !answer || !app.asking;
+    if (reasons.hidden) return;
+    const key = JSON.stringify([app.image.id, app.state.grid, app.key(text)]);
+    if (because?.key !== key) fetchReasons({ key, text, image: app.image.id, grid: app.state.grid });
+    if (because?.key !== key) return; // what is shown stays until the new planes are here
+    const even = app.even?.(), found = answer.header.words;
+    const at = (i) => why({ reasons: because.reasons, even, words: found }, i, boxOf(app.grid, app.image, i));
+    const here = at(cell).filter(([name]) => name !== "words"), there = other === null ? null : new Map(at(other));
+    const rows = here.map(([name]) => ({ name, low: 0, high: 1, title: aboutReason(name, because.weights) }));
+    const phrases = because.phrases.size > 1 ? [...because.phrases] : [];
+    rows.push(...phrases.map(([name]) => ({ name: `“${name}”`, low: 0, high: 1, title: "the map of this phrase" })));
+    bars = makeBars(rows);
+    bars.show([...here.map(([, value]) => value), ...phrases.map(([, plane]) => plane[cell])],
+      there && [...here.map(([name]) => there.get(name)), ...phrases.map(([, plane]) => plane[other])]);
+    const heading = Object.assign(document.createElement("h3"), { textContent: "What entered the score" });
+    reasons.replaceChildren(heading, bars.element);
+  }
+
+  function showWords(cell) {
+    const box = boxOf(app.grid, app.image, cell), found = app.answer()?.header.words ?? [];
+    const read = (app.image.words ?? []).filter((word) => overlaps(word.box, box)).map((word) => {
+      const answering = found.find((each) => each.text === word.text && each.box.join() === word.box.join());
+      return answering?.because ? `${word.text} (${answering.because})` : word.text;
+    });
+    words.textContent = read.length ? `Written here: ${read.join(" · ")}` : "";
+    words.hidden = !read.length;
+  }
+
+  function showChannels(cell, other) {
+    channels.hidden = !app.asking;
+    if (channels.hidden) return;
+    const image = app.image, grid = app.state.grid;
+    if (values?.image !== image || values.grid !== grid) {
+      fetchChannels({ image, grid });
+      return;
+    }
+    if (listed !== values.channels) listChannels(values.channels);
+    for (const { bars: shown, planes, element } of families.values()) {
+      if (element.open) shown.show(planes.map((plane) => plane[cell]), other === null ? null : planes.map((plane) => plane[other]));
+    }
+  }
+
+  const fetchChannels = newest(async ({ image, grid }) => {
+    values = { image, grid, ...(await loadChannels(image, grid)) };
+  }, repaint, (problem) => { channels.textContent = problem.received; });
+
+  function listChannels(all) {
+    const open = new Set(listed ? [...families].filter(([, { element }]) => element.open).map(([name]) => name) : OPEN);
+    listed = all;
+    families.clear();
+    channels.replaceChildren(Object.assign(document.createElement("h3"), { textContent: "Channels" }));
+    for (const [family, numbers] of byFamily(all)) {
+      const planes = numbers.map(values.plane), element = add(channels, "details");
+      add(element, "summary", family);
+      const rows = numbers.map((number, i) => ({ ...all[number], ...boundsOf(all[number], planes[i]), title: aboutChannel(all[number]) }));
+      const shown = makeBars(rows);
+      element.append(shown.element);
+      element.open = open.has(family);
+      element.addEventListener("toggle", repaint);
+      families.set(family, { bars: shown, planes, element });
+    }
+    const missing = all.filter((channel) => !channel.built).map((channel) => channel.name);
+    if (missing.length) add(channels, "p", `Not computed for this image: ${missing.join(", ")}.`, "hint");
+  }
+}
+
+const HINT = "Point at the image to see what a cell holds and why it is kept. Click it, or press Enter, to pin it; arrow keys move.";
+
+// Runs `load` for the newest value, one at a time; values that came meanwhile, but for the last, are never loaded.
+function newest(load, then, fail = () => {}) {
+  let next = null, busy = false;
+  return async (value) => {
+    next = value;
+    if (busy) return;
+    busy = true;
+    while (next) {
+      const current = next;
+      next = null;
+      try { await load(current); } catch (problem) { fail(problem); continue; }
+      then();
+    }
+    busy = false;
+  };
+}
+
+// What allocation ranks cells by: the map, and saliency as far as the map cannot be trusted; kept for an answer.
+const keysOf = (() => {
+  const made = new WeakMap();
+  return (answer, grid, name) => {
+    if (!made.has(answer)) made.set(answer, new Map());
+    const grids = made.get(answer);
+    if (!grids.has(name)) {
+      const keys = steer(answer.maps[name], grid.saliency, answer.header.trust);
+      grids.set(name, grid.valid ? keys.map((key, i) => (grid.valid[i] ? key : -Infinity)) : keys);
+    }
+    return grids.get(name);
+  };
+})();
+
+const rankedBy = ({ header }) => (header.trust >= 1
+  ? "by the score; of equal ones the first comes first"
+  : `by the score as far as it is trusted, ${inDigits(100 * header.trust)} %, and by what stands out for the rest`);
+
+// Whether a cell is kept, and why, as one sentence.
+function judge(app, cell, rank) {
+  const kept = app.kept()?.includes(cell) ?? false, budget = app.budget(), { policy, floor } = app.state, { valid } = app.grid;
+  if (!app.asking) return { kept, text: kept ? "Kept in this frame." : "Left out of this frame." };
+  if (valid && !valid[cell]) return { kept, text: kept ? "Kept, although it is transparent: no other is left." : "Left out: it is transparent." };
+  if (kept && app.even?.()?.[cell]) {
+    return { kept, text: floor ? "Kept: it belongs to the floor, which is spread evenly." : "Kept: a part is spread evenly, as the thing was not found for certain." };
+  }
+  if (policy === "topk") {
+    return { kept, text: kept ? `Kept: its rank is within the budget of ${budget}.` : `Left out: rank ${rank}, and the budget is ${budget}.` };
+  }
+  return { kept, text: kept ? `Kept: the policy chose it among ${budget}.` : `Left out: the policy chose ${budget} others.` };
+}
+
+function drawPixels(canvas, app, cell) {
+  const { bitmap, width, height } = app.image, context = canvas.getContext("2d");
+  canvas.setAttribute("aria-label", "The pixels of the cell, magnified");
+  context.clearRect(0, 0, SHARP, SHARP);
+  if (!bitmap) return;
+  const { y0, x0, y1, x1 } = boxOf(app.grid, app.image, cell), side = (1 + 2 * AROUND) * Math.max(y1 - y0, x1 - x0);
+  const scale = SHARP / side, left = (x0 + x1 - side) / 2, upper = (y0 + y1 - side) / 2;
+  context.imageSmoothingEnabled = false;
+  context.setTransform(scale, 0, 0, scale, -left * scale, -upper * scale);
+  context.drawImage(bitmap, 0, 0, width, height);
+  for (const [colour, line] of [["#0c0c14", 4], ["#ffffff", 1.5]]) {
+    Object.assign(context, { strokeStyle: colour, lineWidth: line / scale });
+    context.strokeRect(x0, y0, x1 - x0, y1 - y0);
+  }
+  context.resetTransform();
+}
+
+// A channel without bounds is drawn between the lowest and the highest value in the image, and zero.
+function boundsOf({ low, high }, plane) {
+  const range = rangeOf(plane);
+  return { low: low ?? Math.min(0, range.low), high: high ?? Math.max(0, range.high) };
+}
+
+const aboutChannel = ({ about, how, low, high }) =>
+  `${about}${how ? ` (${how})` : ""}; ${low === null ? "no bounds" : `${inDigits(low)} to ${inDigits(high)}`}`;
+
+const aboutReason = (name, weights) =>
+  (ABOUT[name] ?? "a thing, a property or a channel that the question speaks of") + (weights[name] ? `; it counts ${inDigits(weights[name])}` : "");
+
+function add(parent, tag, text = "", className = "") {
+  const made = Object.assign(document.createElement(tag), { textContent: text, className });
+  parent.append(made);
+  return made;
+}
