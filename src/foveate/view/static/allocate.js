@@ -24,7 +24,7 @@ export function allocate({ map, saliency, trust, valid, points, h, w }, budget, 
 }
 
 // The map, and saliency as far as the map cannot be trusted.
-function steer(map, saliency, trust) {
+export function steer(map, saliency, trust) {
   if (trust >= 1) return map.slice();
   let peak = -Infinity;
   for (const value of map) if (value > peak) peak = value;

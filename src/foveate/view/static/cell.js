@@ -1,4 +1,5 @@
-// The cell under the pointer, or the pinned one: its place, score, rank, what entered the score, pixels, words, channels.
+// The cell under the pointer, or the pinned one: its place, score and rank, what entered the score, its pixels, words,
+// and channels.
 import { steer } from "./allocate.js";
 import { postPacked } from "./api.js";
 import { makeBars } from "./bars.js";
@@ -19,8 +20,8 @@ const ABOUT = {
 };
 
 export function mountCell(app, root) {
-  const title = add(root, "h2", "Cell"), pin = add(root, "button"), hint = add(root, "p", HINT, "hint");
-  const spoken = add(root, "p", "", "spoken");
+  const head = add(root, "header"), title = add(head, "h2", "Cell"), pin = add(head, "button");
+  const hint = add(root, "p", HINT, "note"), spoken = add(root, "p", "", "unseen");
   const body = add(root, "div", "", "body"), top = add(body, "div", "", "top");
   const pixels = add(top, "canvas"), facts = add(top, "dl"), verdict = add(body, "p", "", "verdict");
   const reasons = add(body, "div", "", "reasons"), words = add(body, "div", "", "words");
@@ -32,7 +33,7 @@ export function mountCell(app, root) {
   pin.addEventListener("click", () => app.set({ pin: app.state.pin === null ? app.hovered : null }));
 
   const families = new Map(); // family -> {bars, numbers}, of `listed`
-  let listed = null, values = null, because = null, bars = null, asked = false;
+  let listed = null, values = null, because = null, asked = false;
 
   const repaint = () => { if (!asked) { asked = true; requestAnimationFrame(() => { asked = false; paint(); }); } };
   for (const kind of ["image", "answer", "hover"]) app.on(kind, repaint);
@@ -68,24 +69,27 @@ export function mountCell(app, root) {
   }
 
   function showFacts(cell, other) {
-    const { h, w } = app.grid, box = boxOf(app.grid, app.image, cell), answer = app.answer();
+    const { h, w } = app.grid, box = boxOf(app.grid, app.image, cell), answer = app.shown();
     const keys = answer && keysOf(answer, app.grid, app.state.grid);
     const rows = [
       ["place", `row ${Math.floor(cell / w)}, column ${cell % w}`, `of ${h} × ${w}, counted from 0; index ${cell}`],
-      ["pixels", `${Math.round(box.y0)} to ${Math.round(box.y1)} down, ${Math.round(box.x0)} to ${Math.round(box.x1)} across`],
+      ["pixels", `${span("y", box.y0, box.y1)}, ${span("x", box.x0, box.x1)}`],
     ];
     if (answer) {
       rows.push(["score", inDigits(answer.maps[app.state.grid][cell]), "the map of the question here, 0 to 1"]);
-      rows.push(["rank", `${rankOf(keys, cell)} of ${h * w}`, rankedBy(answer)]);
+      rows.push(["rank", `${inNumber(rankOf(keys, cell))} of ${inNumber(h * w)}`, rankedBy(answer)]);
     }
-    if (other !== null) rows.push(["beside", `row ${Math.floor(other / w)}, column ${other % w}`, "the second numbers and the marks on the bars"]);
+    if (other !== null) {
+      const about = "the cell under the pointer: marks on the bars, and second numbers";
+      rows.push(["second", `row ${Math.floor(other / w)}, column ${other % w}`, about]);
+    }
     facts.replaceChildren(...rows.flatMap(([name, text, about = ""]) => {
       const term = Object.assign(document.createElement("dt"), { textContent: name });
       return [term, Object.assign(document.createElement("dd"), { textContent: text, title: about })];
     }));
-    const said = answer ? judge(app, cell, rankOf(keys, cell)) : { text: "Ask a question to give it a score.", kept: false };
+    const said = answer ? judge(app, cell, rankOf(keys, cell)) : { text: "A question gives it a score." };
     verdict.textContent = said.text;
-    verdict.classList.toggle("kept", said.kept);
+    verdict.classList.toggle("kept", Boolean(said.kept));
     const summary = `${rows.slice(0, 4).map((row) => row.slice(0, 2).join(" ")).join(", ")}. ${said.text}`;
     if (app.state.pin !== null && spoken.textContent !== summary) spoken.textContent = summary;
   }
@@ -102,27 +106,30 @@ export function mountCell(app, root) {
   }, repaint);
 
   function showReasons(cell, other) {
-    const answer = app.answer(), text = (app.state.questions[app.state.active] ?? "").trim();
+    const answer = app.shown();
     reasons.hidden = !answer || !app.asking;
     if (reasons.hidden) return;
-    const key = JSON.stringify([app.image.id, app.state.grid, app.key(text)]);
-    if (because?.key !== key) fetchReasons({ key, text, image: app.image.id, grid: app.state.grid });
+    const image = app.image.id, grid = app.state.grid, text = answer.header.query;
+    const key = JSON.stringify([image, grid, app.key(text)]);
+    if (because?.key !== key) fetchReasons({ key, text, image, grid });
     if (because?.key !== key) return; // what is shown stays until the new planes are here
-    const even = app.even?.(), found = answer.header.words;
+    const even = app.allocation()?.even, found = answer.header.words;
     const at = (i) => why({ reasons: because.reasons, even, words: found }, i, boxOf(app.grid, app.image, i));
     const here = at(cell).filter(([name]) => name !== "words"), there = other === null ? null : new Map(at(other));
     const rows = here.map(([name]) => ({ name, low: 0, high: 1, title: aboutReason(name, because.weights) }));
     const phrases = because.phrases.size > 1 ? [...because.phrases] : [];
-    rows.push(...phrases.map(([name]) => ({ name: `“${name}”`, low: 0, high: 1, title: "the map of this phrase" })));
-    bars = makeBars(rows);
-    bars.show([...here.map(([, value]) => value), ...phrases.map(([, plane]) => plane[cell])],
-      there && [...here.map(([name]) => there.get(name)), ...phrases.map(([, plane]) => plane[other])]);
+    rows.push(...phrases.map(([name]) => ({ name: `“${name}”`, low: 0, high: 1, title: "the map of the phrase" })));
+    const bars = makeBars(rows);
+    bars.show(
+      [...here.map(([, value]) => value), ...phrases.map(([, plane]) => plane[cell])],
+      there && [...here.map(([name]) => there.get(name)), ...phrases.map(([, plane]) => plane[other])],
+    );
     const heading = Object.assign(document.createElement("h3"), { textContent: "What entered the score" });
     reasons.replaceChildren(heading, bars.element);
   }
 
   function showWords(cell) {
-    const box = boxOf(app.grid, app.image, cell), found = app.answer()?.header.words ?? [];
+    const box = boxOf(app.grid, app.image, cell), found = app.shown()?.header.words ?? [];
     const read = (app.image.words ?? []).filter((word) => overlaps(word.box, box)).map((word) => {
       const answering = found.find((each) => each.text === word.text && each.box.join() === word.box.join());
       return answering?.because ? `${word.text} (${answering.because})` : word.text;
@@ -141,7 +148,8 @@ export function mountCell(app, root) {
     }
     if (listed !== values.channels) listChannels(values.channels);
     for (const { bars: shown, planes, element } of families.values()) {
-      if (element.open) shown.show(planes.map((plane) => plane[cell]), other === null ? null : planes.map((plane) => plane[other]));
+      const at = (i) => (i === null ? null : planes.map((plane) => plane[i]));
+      if (element.open) shown.show(at(cell), at(other));
     }
   }
 
@@ -157,19 +165,18 @@ export function mountCell(app, root) {
     for (const [family, numbers] of byFamily(all)) {
       const planes = numbers.map(values.plane), element = add(channels, "details");
       add(element, "summary", family);
-      const rows = numbers.map((number, i) => ({ ...all[number], ...boundsOf(all[number], planes[i]), title: aboutChannel(all[number]) }));
-      const shown = makeBars(rows);
+      const shown = makeBars(numbers.map((number, i) => rowOf(all[number], planes[i])));
       element.append(shown.element);
       element.open = open.has(family);
       element.addEventListener("toggle", repaint);
       families.set(family, { bars: shown, planes, element });
     }
     const missing = all.filter((channel) => !channel.built).map((channel) => channel.name);
-    if (missing.length) add(channels, "p", `Not computed for this image: ${missing.join(", ")}.`, "hint");
+    if (missing.length) add(channels, "p", `Not computed for this image: ${missing.join(", ")}.`, "note");
   }
 }
 
-const HINT = "Point at the image to see what a cell holds and why it is kept. Click it, or press Enter, to pin it; arrow keys move.";
+const HINT = "Point at the image to see what a cell holds and why it is kept. A click or Enter pins it, arrow keys move.";
 
 // Runs `load` for the newest value, one at a time; values that came meanwhile, but for the last, are never loaded.
 function newest(load, then, fail = () => {}) {
@@ -195,29 +202,31 @@ const keysOf = (() => {
     if (!made.has(answer)) made.set(answer, new Map());
     const grids = made.get(answer);
     if (!grids.has(name)) {
-      const keys = steer(answer.maps[name], grid.saliency, answer.header.trust);
+      const keys = steer(answer.maps[name], grid.saliency, answer.header.trust ?? 1);
       grids.set(name, grid.valid ? keys.map((key, i) => (grid.valid[i] ? key : -Infinity)) : keys);
     }
     return grids.get(name);
   };
 })();
 
-const rankedBy = ({ header }) => (header.trust >= 1
+const rankedBy = ({ header }) => ((header.trust ?? 1) >= 1
   ? "by the score; of equal ones the first comes first"
   : `by the score as far as it is trusted, ${inDigits(100 * header.trust)} %, and by what stands out for the rest`);
 
+const NOT_CERTAIN = "as the thing was not found for certain, a part of the budget is spread evenly";
+
+const inNumber = (number) => number.toLocaleString("en");
+
 // Whether a cell is kept, and why, as one sentence.
 function judge(app, cell, rank) {
-  const kept = app.kept()?.includes(cell) ?? false, budget = app.budget(), { policy, floor } = app.state, { valid } = app.grid;
+  const kept = app.kept()?.includes(cell) ?? false, budget = app.budget(), even = app.allocation()?.even, { valid } = app.grid;
   if (!app.asking) return { kept, text: kept ? "Kept in this frame." : "Left out of this frame." };
-  if (valid && !valid[cell]) return { kept, text: kept ? "Kept, although it is transparent: no other is left." : "Left out: it is transparent." };
-  if (kept && app.even?.()?.[cell]) {
-    return { kept, text: floor ? "Kept: it belongs to the floor, which is spread evenly." : "Kept: a part is spread evenly, as the thing was not found for certain." };
-  }
-  if (policy === "topk") {
-    return { kept, text: kept ? `Kept: its rank is within the budget of ${budget}.` : `Left out: rank ${rank}, and the budget is ${budget}.` };
-  }
-  return { kept, text: kept ? `Kept: the policy chose it among ${budget}.` : `Left out: the policy chose ${budget} others.` };
+  const said = (reason) => ({ kept, text: `${kept ? "Kept" : "Left out"}: ${reason}.` });
+  if (valid && !valid[cell]) return said(kept ? "no opaque cell is left" : "it is transparent");
+  if (kept && even?.[cell]) return said(app.state.floor ? "the floor is spread evenly" : NOT_CERTAIN);
+  const spread = even?.reduce((sum, each) => sum + each, 0) ?? 0;
+  const most = `${inNumber(budget - spread)} go by ${app.state.policy === "topk" ? "rank" : "the policy"}`;
+  return said(`rank ${inNumber(rank)}; ${most}${spread ? `, ${inNumber(spread)} are spread evenly` : ""}`);
 }
 
 function drawPixels(canvas, app, cell) {
@@ -238,16 +247,23 @@ function drawPixels(canvas, app, cell) {
 }
 
 // A channel without bounds is drawn between the lowest and the highest value in the image, and zero.
-function boundsOf({ low, high }, plane) {
-  const range = rangeOf(plane);
-  return { low: low ?? Math.min(0, range.low), high: high ?? Math.max(0, range.high) };
+function rowOf({ name, about, how, low, high, ids }, plane) {
+  const range = rangeOf(plane), bounds = low === null || high === null ? "" : `; ${inDigits(low)} to ${inDigits(high)}`;
+  return {
+    name,
+    ids,
+    low: low ?? Math.min(0, range.low),
+    high: high ?? Math.max(0, range.high),
+    title: about + (how ? ` (${how})` : "") + bounds,
+  };
 }
 
-const aboutChannel = ({ about, how, low, high }) =>
-  `${about}${how ? ` (${how})` : ""}; ${low === null ? "no bounds" : `${inDigits(low)} to ${inDigits(high)}`}`;
+const aboutReason = (name, weights) => {
+  const about = ABOUT[name] ?? "a thing, a property or a channel that the question speaks of";
+  return weights[name] ? `${about}; it counts ${inDigits(weights[name])}` : about;
+};
 
-const aboutReason = (name, weights) =>
-  (ABOUT[name] ?? "a thing, a property or a channel that the question speaks of") + (weights[name] ? `; it counts ${inDigits(weights[name])}` : "");
+const span = (axis, from, to) => `${axis} ${Math.round(from)} to ${Math.round(to)}`;
 
 function add(parent, tag, text = "", className = "") {
   const made = Object.assign(document.createElement(tag), { textContent: text, className });

@@ -1,4 +1,5 @@
-// Cells of the image: the one under the pointer, and the pinned one. Arrow keys move, Enter or a click pins, Escape lets go.
+// Cells of the image: the one under the pointer, and the pinned one. Arrow keys move, Enter or a click pins, Escape
+// lets go.
 
 // place: pointer event -> [y, x], shares of the image from 0 to 1, as far as it lies under the pointer.
 export function watchCells(app, canvas, place = (event) => placeOn(canvas, event)) {

@@ -70,5 +70,6 @@ function colourOfId(i) {
   const value = Math.floor([0.95, 0.7, 0.85][i % 3] * 255);
   const p = Math.round(value * (1 - saturation)), q = Math.round(value * (1 - saturation * part));
   const t = Math.round(value * (1 - saturation * (1 - part)));
-  return [[value, t, p], [q, value, p], [p, value, t], [p, q, value], [t, p, value], [value, p, q]][Math.floor(hue) % 6];
+  const sixths = [[value, t, p], [q, value, p], [p, value, t], [p, q, value], [t, p, value], [value, p, q]];
+  return sixths[Math.floor(hue) % 6];
 }

@@ -22,14 +22,14 @@ export function mountPlanes(app, root) {
     const asked = image = app.image;
     try {
       const { channels, plane } = await loadChannels(asked, "cells");
-      if (app.image === asked) list(channels, plane);
+      if (app.image === asked) list(asked, channels, plane);
     } catch (problem) {
       if (app.image === asked) image = null;
       strip.textContent = [problem.received, problem.fix].filter(Boolean).join(". ");
     }
   }
 
-  function list(channels, plane) {
+  function list(asked, channels, plane) {
     seen.disconnect();
     strip.replaceChildren();
     all = new Map(channels.map((channel) => [channel.name, channel]));
@@ -45,9 +45,9 @@ export function mountPlanes(app, root) {
         add(button, "span", channel.name);
         button.addEventListener("click", () => {
           const off = app.state.plane === channel.name;
-          app.set({ plane: off ? null : channel.name, level: off ? 0 : Math.min(channel.levels[1], Math.max(channel.levels[0], app.state.level)) });
+          app.set(off ? { plane: null, level: 0 } : { plane: channel.name, level: levelOf(channel, app.state.level) });
         });
-        canvas.paint = () => paintPlane(canvas, plane(number), app.image.grids.cells, channel, app.session.colours.heat);
+        canvas.paint = () => paintPlane(canvas, plane(number), asked.grids.cells, channel, app.session.colours.heat);
         buttons.set(channel.name, button);
         seen.observe(canvas);
       }
@@ -78,10 +78,15 @@ export function mountPlanes(app, root) {
   }
 }
 
+const STEPS = Float32Array.from({ length: 64 }, (_, i) => i);
+const levelOf = ({ levels: [first, last] }, level) => Math.min(last, Math.max(first, level));
+
 // What is laid over the image, and at which of its mip levels.
 function makeLevel(app, root) {
-  const box = add(root, "div", "", "level"), about = add(box, "p"), label = add(box, "label", "Mip level ");
-  const slider = add(label, "input"), size = add(label, "output"), off = add(box, "button", "Take it away");
+  const box = add(root, "div", "", "level"), about = add(box, "p", "", "note"), label = add(box, "label", "Mip level ");
+  const slider = add(label, "input"), size = add(label, "output"), scale = add(box, "div", "", "scale");
+  const low = add(scale, "span"), colours = add(scale, "canvas"), high = add(scale, "span");
+  const off = add(box, "button", "Take it away");
   Object.assign(slider, { type: "range", step: 1 });
   off.type = "button";
   slider.addEventListener("input", () => app.set({ level: +slider.value }));
@@ -97,9 +102,13 @@ function makeLevel(app, root) {
       about.textContent = `${channel.name}: ${channel.about}${channel.how ? ` (${channel.how})` : ""}`;
     },
     describe(channel, plane) {
-      const { low, high } = rangeOf(plane), [h, w] = plane.shape;
-      const range = low === high ? `constant ${inDigits(low)}` : channel.ids ? `${new Set(plane).size} numbers` : `dark ${inDigits(low)}, light ${inDigits(high)}`;
-      size.textContent = `${slider.value}: ${h} × ${w}, ${range}`;
+      const range = rangeOf(plane), [h, w] = plane.shape, constant = range.low === range.high;
+      size.textContent = `${slider.value}: ${h} × ${w}`;
+      low.textContent = (constant ? "constant " : "") + inDigits(range.low);
+      if (channel.ids) low.textContent = `${new Set(plane).size} numbers`;
+      colours.hidden = high.hidden = channel.ids || constant;
+      high.textContent = inDigits(range.high);
+      paintPlane(colours, STEPS, { h: 1, w: STEPS.length }, { ids: false }, app.session.colours.heat);
     },
   };
 }
