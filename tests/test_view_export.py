@@ -45,7 +45,7 @@ def asked(page: Page) -> Page:
         "import('/static/state.js').then(({ INITIAL }) =>"
         " foveate.set({ ...INITIAL, image: foveate.image.id, questions: ['the bus'] }))"
     )
-    page.wait_for_function("foveate.kept()")
+    page.wait_for_function("foveate.answer() && foveate.kept()")
     return page
 
 
@@ -82,7 +82,7 @@ def test_the_lines_of_python_keep_the_cells_of_the_page(
     asked: Page, state: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked.evaluate("state => foveate.set(state)", state)
-    asked.wait_for_function("foveate.kept()")
+    asked.wait_for_function("foveate.answer() && foveate.kept()")
     lines = asked.evaluate("import('/static/record.js').then(({ recordOf, toPython }) => toPython(recordOf(foveate)))")
     made = run_lines(lines, tmp_path, monkeypatch)
     assert made["kept"].indices.tolist() == asked.evaluate("[...foveate.kept()]")

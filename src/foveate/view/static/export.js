@@ -49,7 +49,7 @@ export function mountExport(app, root) {
   for (const kind of ["image", "answer"]) app.on(kind, () => { open.disabled = !app.image; if (dialog.open) refresh(); });
 
   function refresh() {
-    const any = app.state.questions.some((_, i) => app.answer(i));
+    const any = app.state.questions.some((_, i) => app.answer(i) && app.kept(i));
     for (const each of asked) each.disabled = !any;
     code.textContent = any ? toPython(recordOf(app)) : "Ask a question first.";
     link.value = `${location.origin}${location.pathname}#${toHash(app.state)}`; // a token is no part of it

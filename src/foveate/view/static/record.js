@@ -5,9 +5,9 @@
 export function recordOf(app) {
   const { image, state } = app, { h, w, label } = app.grid;
   const answers = state.questions.flatMap((text, i) => {
-    const answer = app.answer(i);
-    if (!answer) return [];
-    return [{ number: i, text: text.trim(), header: answer.header, map: answer.maps[state.grid], kept: app.kept(i), budget: app.budget(i) }];
+    const answer = app.answer(i), kept = answer && app.kept(i);
+    if (!kept) return [];
+    return [{ number: i, text: text.trim(), header: answer.header, map: answer.maps[state.grid], kept, budget: app.budget(i) }];
   });
   return {
     version: app.session.version, image, grid: { name: state.grid, label, h, w }, context: app.context, answers,
