@@ -215,8 +215,8 @@ function buildPanel(root) {
   const leave = make("button", { type: "button", class: "main" }, "Back to the clip");
   const facts = make("p", { class: "facts" }), legend = make("ul", { class: "legend note" });
   const bar = make("div", { class: "bar" }, back, play, next, place, rate, open);
-  const strip = make("div", { class: "strip" }, canvas, head);
-  const moving = make("div", { class: "moving" }, bar, strip, slider, facts, legend);
+  const strip = make("div", { class: "strip" }, canvas, head, slider);
+  const moving = make("div", { class: "moving" }, bar, strip, facts, legend);
   const about = make("p", { class: "note" }), still = make("div", { class: "bar" }, leave, about);
   root.append(moving, still);
 
@@ -280,7 +280,7 @@ function showLegend(list, active, colours, header) {
     const answer = header?.answers.find((each) => each.query === text);
     return [`rgb(${colours[i]})`, text, answer ? `confidence ${answer.confidence.toFixed(2)}, ${answer.kept} cells kept, ${answer.new} newly sent` : ""];
   });
-  if (active.length) lines.push(["var(--belief)", "confidence in the features", ""], ["var(--ink)", "keyframe", ""], ["var(--found)", "parts encoded again", ""]);
+  if (active.length) lines.push(["var(--belief)", "confidence in the features", ""], ["var(--key)", "keyframe", ""], ["var(--renewed)", "parts encoded again", ""]);
   const key = JSON.stringify(lines);
   if (list.dataset.lines === key) return;
   list.dataset.lines = key;

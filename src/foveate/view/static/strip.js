@@ -13,8 +13,8 @@ export function paintStrip(canvas, headers, total, texts, colours) {
   const sorted = [...headers.values()].sort((a, b) => a.index - b.index);
   context.fillStyle = ink("--belief");
   for (const { index, belief } of sorted) context.fillRect(x(index), y(belief), wide, belief * tall);
-  context.fillStyle = ink("--rule");
-  context.fillRect(0, Math.round(y(0.5)), width, scale); // from here on a thing counts as detected
+  context.fillStyle = ink("--middle");
+  for (let at = 0; at < width; at += 6 * scale) context.fillRect(at, Math.round(y(0.5)), 2 * scale, scale); // from here on a thing counts as detected
   texts.forEach((text, i) => {
     context.beginPath();
     let last = -2;
@@ -26,16 +26,16 @@ export function paintStrip(canvas, headers, total, texts, colours) {
       else { context.moveTo(x(index), at[1]); context.lineTo(...at); }
       last = index;
     }
-    Object.assign(context, { lineJoin: "round", lineCap: "round", lineWidth: 4 * scale, strokeStyle: ink("--paper") });
+    Object.assign(context, { lineJoin: "round", lineCap: "round", lineWidth: 4 * scale, strokeStyle: ink("--halo") });
     context.stroke();
     Object.assign(context, { lineWidth: 2 * scale, strokeStyle: `rgb(${colours[i]})` });
     context.stroke();
   });
   const mark = Math.max(2 * scale, Math.min(wide, 3 * scale));
   for (const { index, reason, renewed } of sorted) {
-    context.fillStyle = ink("--ink");
+    context.fillStyle = ink("--key");
     if (reason) context.fillRect(x(index), 0, mark, 6 * scale);
-    context.fillStyle = ink("--found");
+    context.fillStyle = ink("--renewed");
     if (renewed.length) context.fillRect(x(index), height - 4 * scale, mark, 4 * scale);
   }
 }
