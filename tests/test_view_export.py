@@ -76,6 +76,7 @@ def run_lines(lines: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict
         {"budget": 40, "grid": "32px", "policy": "coverage", "floor": 0.1},
         {"questions": [HOSTILE]},
         {"questions": ["a violin"], "grid": "24x24"},
+        {"questions": ["and its wheels?"], "earlier": ["the bus", "the sky"], "budget": 80},
     ],
 )
 def test_the_lines_of_python_keep_the_cells_of_the_page(

@@ -33,28 +33,27 @@ const rows = (map, { h, w }) =>
 
 const CLASSES = { coverage: "Coverage", proportional: "Proportional" };
 
-// Names reach it as literals of strings alone: JSON's are Python's.
+// Names and numbers reach it as literals of JSON alone, which are Python's: there is no true, false or null among them.
 export function toPython(record) {
-  const { image, grid, budget, policy, floor, context } = record;
-  const { text } = active(record), made = CLASSES[policy];
-  const encoder = image.encoder === "nano" ? "" : `, encoder=${JSON.stringify(image.encoder)}`;
-  const how = [`budget=${JSON.stringify(budget)}`];
-  if (made) how.push(`policy=${made}()`);
-  if (floor) how.push(`floor=${floor}`);
+  const { image, grid, budget, policy, floor, context } = record, { text } = active(record), said = JSON.stringify;
+  const made = CLASSES[policy], beside = said(context) !== "{}"; // gaze and earlier questions
+  const encoder = image.encoder === "nano" ? "" : `, encoder=${said(image.encoder)}`;
   const place = grid.name === "cells" ? "" : `.on((${grid.h}, ${grid.w}))`;
+  const how = [`budget=${said(budget)}`, made && `policy=${made}()`, floor && `floor=${floor}`].filter(Boolean);
   return [
     "import foveate",
-    ...(made ? [`from foveate.relevance import ${made}`] : []),
+    made && `from foveate.relevance import ${made}`,
+    beside && "from foveate.view.priors import read_context, score_in_context",
     "",
-    ...(Object.values(context).some(counts) ? ["# without gaze and earlier questions, which the page counts, too"] : []),
-    `texture = foveate.encode(${JSON.stringify(image.name)}, channels="standard"${encoder})`,
-    `relevance = foveate.score(texture, ${JSON.stringify(text)}${encoder})${place}`,
+    `texture = foveate.encode(${said(image.name)}, channels="standard"${encoder})`,
+    beside && `context = read_context(${said(context)})`,
+    beside
+      ? `relevance = score_in_context(texture, ${said(text)}, context)${place}`
+      : `relevance = foveate.score(texture, ${said(text)}${encoder})${place}`,
     `kept = foveate.allocate(relevance, ${how.join(", ")})`,
     "",
-  ].join("\n");
+  ].filter((line) => line || line === "").join("\n");
 }
-
-const counts = (value) => (Array.isArray(value) ? value.length > 0 : Boolean(value));
 
 export const active = (record) => record.answers.find(({ number }) => number === record.active) ?? record.answers[0];
 
