@@ -1,0 +1,138 @@
+// A list of images as tiles. It has a screenful of elements, however long the list is.
+//
+//   new Tiles({wide, openAt})       wide(): whether tiles are large; openAt(i): somebody chose image i
+//   tiles.root                      the element, a listbox: arrow keys move, Enter chooses
+//   tiles.show({total, item, at})   item(i) -> {id, name, score?, detected?, words?, map?}, or undefined while it is on its way
+//   tiles.point(i)                  moves to image i; tiles.at is where it is
+//   tiles.paint()                   again, as items came or another image is open
+import { getJson } from "./api.js";
+import { make } from "./dom.js";
+
+const SETTLE = 70; // milliseconds without scrolling until small pictures are fetched: what flies by is not
+const GAP = 10, CAPTION = 24, LARGE = 168, SMALL = 112; // pixels
+const DENSE = 0.68; // how much the highest heat hides
+
+export class Tiles {
+  constructor({ wide, openAt, isOpen, colours }) {
+    Object.assign(this, { wide, openAt, isOpen, colours, at: 0, total: 0, item: () => undefined, shown: new Map(), timer: null });
+    this.floor = make("div", { className: "floor", role: "presentation" });
+    this.root = make("div", {
+      className: "tiles", tabIndex: 0, role: "listbox", ariaLabel: "Images",
+      onscroll: () => this.paint(), onkeydown: (event) => this.press(event),
+      onclick: ({ target }) => { const tile = target.closest("[role=option]"); if (tile) openAt(+tile.dataset.place); },
+    }, this.floor);
+    new ResizeObserver(() => this.point(this.at)).observe(this.root);
+  }
+
+  show({ total, item, at = 0 }) {
+    for (const tile of this.shown.values()) forget(tile);
+    this.shown.clear();
+    Object.assign(this, { total, item });
+    this.root.hidden = !total;
+    this.root.scrollTop = 0;
+    this.point(at);
+  }
+
+  point(i) {
+    this.at = Math.max(0, Math.min(i, this.total - 1));
+    const { columns, height } = this.measure(), top = GAP + Math.floor(this.at / columns) * height, { root } = this;
+    this.stretch();
+    if (top - GAP < root.scrollTop) root.scrollTop = top - GAP;
+    else if (top + height > root.scrollTop + root.clientHeight) root.scrollTop = top + height - root.clientHeight;
+    this.paint();
+  }
+
+  press(event) {
+    const { columns, rows } = this.measure();
+    const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns, PageUp: -columns * rows, PageDown: columns * rows,
+      Home: -Infinity, End: Infinity }[event.key];
+    if (by) this.point(this.at + by);
+    else if (event.key === "Enter" || event.key === " ") this.openAt(this.at);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  measure() {
+    const width = this.root.clientWidth - 2 * GAP, wanted = this.wide() ? LARGE : SMALL;
+    const columns = Math.max(2, Math.floor((width + GAP) / (wanted + GAP))), side = Math.floor((width + GAP) / columns) - GAP;
+    const height = side + CAPTION + GAP;
+    return { columns, side, height, rows: Math.max(1, Math.floor(this.root.clientHeight / height)) };
+  }
+
+  stretch() {
+    const { columns, height } = this.measure();
+    this.floor.style.setProperty("height", `${GAP + Math.ceil(this.total / columns) * height}px`);
+  }
+
+  // Tiles of what is in view, and of a row more on each side; the others go.
+  paint() {
+    const { root, shown } = this;
+    if (!root.clientWidth) return;
+    const { columns, side, height } = this.measure();
+    const first = Math.max(0, Math.floor(root.scrollTop / height) - 1) * columns;
+    const last = Math.min(this.total, (Math.ceil((root.scrollTop + root.clientHeight) / height) + 1) * columns);
+    for (const [i, tile] of shown) if (i < first || i >= last) { forget(tile); shown.delete(i); }
+    for (let i = first; i < last; i++) {
+      if (!shown.has(i)) { shown.set(i, this.makeTile(i)); this.floor.append(shown.get(i)); }
+      const tile = shown.get(i), item = this.item(i), row = Math.floor(i / columns);
+      tile.style.setProperty("transform", `translate(${GAP + (i % columns) * (side + GAP)}px, ${GAP + row * height}px)`);
+      tile.style.setProperty("width", `${side}px`);
+      tile.style.setProperty("height", `${side + CAPTION}px`);
+      tile.setAttribute("aria-selected", String(i === this.at));
+      tile.classList.toggle("open", item !== undefined && this.isOpen(item.id));
+      if (item && !tile.dataset.id) fill(tile, item, this.colours);
+    }
+    if (shown.has(this.at)) root.setAttribute("aria-activedescendant", shown.get(this.at).id);
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => { for (const tile of shown.values()) fetchPicture(tile); }, SETTLE);
+  }
+
+  makeTile(i) {
+    const tile = make("div", { className: "tile", id: `image-${i}`, role: "option", ariaPosInSet: i + 1, ariaSetSize: this.total },
+      make("div", { className: "picture" }), make("p", { className: "name" }));
+    tile.dataset.place = i;
+    return tile;
+  }
+}
+
+function fill(tile, { id, name, score, detected, words, map }, colours) {
+  const [picture, caption] = tile.children;
+  tile.dataset.id = id;
+  tile.title = name;
+  caption.textContent = name.split("/").pop();
+  tile.ariaLabel = score === undefined ? name : `${name}, score ${score.toFixed(2)}`;
+  if (score === undefined) return;
+  picture.append(drawHeat(map, colours()), make("span", { className: `pill ${detected ? "found" : "absent"}` }, score.toFixed(2)));
+  if (words.length) picture.append(make("span", { className: "words" }, words.join(" ")));
+}
+
+function fetchPicture(tile) {
+  const { id, asked } = tile.dataset;
+  if (!id || asked) return;
+  tile.dataset.asked = "yes";
+  const path = `/api/gallery/${id}/thumbnail`;
+  const image = make("img", { alt: "", decoding: "async", draggable: false, onload: () => tile.classList.add("loaded"), onerror: explain });
+  tile.firstChild.prepend(image);
+  image.src = path;
+
+  async function explain() { // an element does not know why its picture cannot be shown
+    if (!image.isConnected) return;
+    const why = await getJson(path).then(() => "cannot be shown", (problem) => problem.received);
+    tile.classList.add("loaded");
+    image.replaceWith(make("span", { className: "bad" }, why));
+  }
+}
+
+function forget(tile) {
+  tile.querySelector("img")?.removeAttribute("src"); // a picture that is on its way is not needed any more
+  tile.remove();
+}
+
+// The heat of a map (0 to 255) over a small picture: the higher a value, the less it lets through.
+function drawHeat(map, colours) {
+  const [height, width] = map.shape, canvas = make("canvas", { width, height }), data = new ImageData(width, height);
+  map.forEach((value, i) => data.data.set([...colours.slice(3 * value, 3 * value + 3), DENSE * value], 4 * i));
+  canvas.getContext("2d").putImageData(data, 0, 0);
+  return canvas;
+}
