@@ -17,6 +17,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import re
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foveate.view.reply import refused
 
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]/\s]+)(?::[0-9]+)?")
 LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
@@ -193,9 +195,8 @@ class _Outgoing:
 
 def _check_host(headers: Headers, hosts: frozenset[str] | None) -> None:
     given = headers.getlist("host")
-    name = given[0].lower() if len(given) == 1 else ""
-    name = name[: name.find("]") + 1] if name.startswith("[") else name.partition(":")[0]
-    if not name or (hosts is not None and name not in hosts):
+    parts = HOST.fullmatch(given[0].lower()) if len(given) == 1 else None
+    if parts is None or (hosts is not None and parts[1] not in hosts):
         raise Refusal(
             421, "a request to another host", f"one of {', '.join(sorted(hosts or ()))}", "use the address printed"
         )

@@ -12,6 +12,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from foveate.core.checks import check_int
 from foveate.core.errors import OptionError
 
 HEAD_SECONDS = 10.0  # until the head of a request is there
@@ -71,24 +72,24 @@ class Watched(H11Protocol):
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 is a free one. Raises OptionError where the system does not give it."""
+    check_int("--port", port, 0, 65535, fix="leave it out, which takes a free one")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         made = socket.create_server((host, port), family=family, backlog=CONNECTIONS)
-    except (OSError, OverflowError) as cause:
-        number = getattr(cause, "errno", None)
-        if number == errno.EADDRINUSE:
+    except OSError as cause:
+        if cause.errno == errno.EADDRINUSE:
             raise OptionError(
                 f"--port {port}: another program listens there",
                 expected="a free port",
                 fix="leave --port out, which takes a free one; or end the other foveate view",
             ) from None
-        if number == errno.EACCES:
+        if cause.errno == errno.EACCES:
             raise OptionError(
                 f"--port {port}: the system keeps it for itself", expected="1024 to 65535, or 0", fix="leave --port out"
             ) from None
         raise OptionError(
-            f"--host {host} --port {port}: {cause}",
-            expected="an address of this machine, and a port from 0 to 65535",
+            f"--host {host}: {cause}",
+            expected="an address of this machine",
             fix="leave --host out for this machine alone; 0.0.0.0 is every network that it is in",
         ) from None
     made.set_inheritable(True)
