@@ -74,7 +74,7 @@ export function mountAnswers(app, root) {
   }
 }
 
-// A budget, the picture of what the model saw, its answer, and what that took.
+// A budget, the picture of what the model saw, its answer, and what that took. A press on the picture shows it large.
 function makeColumn(app, first, i) {
   const name = `model-budget-${i}`;
   const all = make("input", { type: "checkbox", id: `${name}-all`, checked: first === null });
@@ -82,11 +82,20 @@ function makeColumn(app, first, i) {
   const choose = () => { number.disabled = all.checked; };
   all.addEventListener("change", choose);
   choose();
-  const canvas = make("canvas", { role: "img", hidden: true });
-  const text = make("p", { className: "said", role: "status" }), facts = make("p", { className: "note" });
+  const canvas = make("canvas"), mask = make("canvas");
+  const large = make("button", { type: "button", className: "seen", hidden: true, onclick: () => lay(app.overlay === mask ? null : mask) }, canvas);
+  const text = make("p", { className: "said", role: "status" }), facts = make("ul", { className: "note" });
   const element = make("div", {},
-    make("div", { className: "budget" }, number, make("label", { className: "check" }, all, "all")), canvas, text, facts);
+    make("div", { className: "budget" }, number, make("label", { className: "check" }, all, "all")), large, text, facts);
   const answered = new Map(); // question -> answer of this budget, for the rounds of a dialogue
+
+  function lay(overlay) {
+    app.overlay = overlay;
+    app.tell("overlay");
+  }
+  const press = () => large.setAttribute("aria-pressed", app.overlay === mask);
+  app.on("overlay", press);
+  app.on("state", (before) => { if (app.overlay === mask && before.questions !== app.state.questions) lay(null); });
 
   return {
     element, answered,
@@ -95,59 +104,64 @@ function makeColumn(app, first, i) {
     rest() { element.removeAttribute("aria-busy"); },
     clear() {
       answered.clear();
-      canvas.hidden = true;
-      text.textContent = facts.textContent = "";
+      if (app.overlay === mask) lay(null);
+      large.hidden = true;
+      text.textContent = "";
+      facts.replaceChildren();
     },
     show(query, { header, arrays }) {
       this.rest();
       answered.set(query, header.text);
-      canvas.hidden = false;
-      const kept = header.grids.map((grid, number) => ({ ...grid, kept: arrays[`kept:${number}`] }));
-      drawSeen(canvas, app.image, kept);
-      const [tokens, there] = header.tokens;
-      canvas.setAttribute("aria-label", `What the model saw: ${tokens} of ${there} visual tokens`);
+      const grids = header.grids.map((grid, number) => ({ ...grid, kept: arrays[`kept:${number}`] }));
+      drawMask(mask, app.image, grids);
+      drawSeen(canvas, app.image, mask);
+      large.hidden = false;
+      large.setAttribute("aria-label", `What the model saw, ${header.tokens[0]} of ${header.tokens[1]} visual tokens: show it on the image`);
+      press();
       text.textContent = header.text || "(no words)";
-      facts.textContent = describe(header);
+      facts.replaceChildren(...describe(header).map((line) => make("li", {}, line)));
+      if (app.overlay === mask) lay(mask);
     },
   };
 }
 
-function describe({ tokens: [kept, there], prompt, whole_prompt: whole, seconds, searched, grids }) {
+// What an answer took, in lines.
+export function describe({ tokens: [kept, there], prompt, whole_prompt: whole, seconds, searched, grids }) {
   const { generate, ...before } = seconds, chosen = Object.values(before).reduce((sum, each) => sum + each, 0);
-  const lines = [`${kept} of ${there} visual tokens`, `prompt of ${prompt} of ${whole} tokens`,
-    `chosen in ${inWords(chosen)}, answered in ${inWords(generate)}`];
-  if (grids.length > 1) lines.push(`on ${grids.length} grids`);
-  if (!searched) lines.push("the question names nothing to look for: saliency and an even spread chose them");
-  return lines.join(" · ");
+  return [
+    `${kept} of ${there} visual tokens${grids.length > 1 ? `, on ${grids.length} grids` : ""}`,
+    kept === there ? `prompt: ${whole} tokens` : `prompt: ${prompt} tokens, not ${whole}`,
+    `${inWords(chosen)} to choose, ${inWords(generate)} to answer`,
+    ...(searched ? [] : ["The question names nothing to look for: what stands out was kept, and an even spread."]),
+  ];
 }
 
 const inWords = (seconds) => (seconds < 1 ? `${Math.round(1000 * seconds)} ms` : `${seconds.toFixed(1)} s`);
 
-// The image where a token was kept on any of the grids, and dark elsewhere; what no grid covers is darkest.
-export function drawSeen(canvas, { height, width, bitmap }, grids) {
+// Dark where no token was kept on any of the grids, and darkest where none covers the image.
+export function drawMask(canvas, { height, width }, grids) {
+  const scale = Math.min(1, 1024 / Math.max(height, width)), at = (pixels) => Math.round(pixels * scale);
+  Object.assign(canvas, { width: at(width), height: at(height) });
+  const context = canvas.getContext("2d");
+  const clear = (y0, x0, y1, x1) => context.clearRect(at(x0), at(y0), at(x1) - at(x0), at(y1) - at(y0));
+  context.fillStyle = "rgb(12 12 18 / 0.88)";
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.fillStyle = "rgb(12 12 18 / 0.7)";
+  for (const { box } of grids) clear(...box);
+  context.globalCompositeOperation = "destination-over";
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  for (const { h, w, box: [y0, x0, y1, x1], kept } of grids) {
+    const down = (y1 - y0) / h, right = (x1 - x0) / w;
+    for (const cell of kept) {
+      const y = y0 + Math.floor(cell / w) * down, x = x0 + (cell % w) * right;
+      clear(y, x, y + down, x + right);
+    }
+  }
+}
+
+function drawSeen(canvas, { height, width, bitmap }, mask) {
   const scale = Math.min(1, 480 / width);
   Object.assign(canvas, { width: Math.round(width * scale), height: Math.round(height * scale) });
   const context = canvas.getContext("2d");
-  context.scale(scale, scale);
-  context.drawImage(bitmap, 0, 0);
-  const dark = (path, alpha) => { context.fillStyle = `rgb(12 12 18 / ${alpha})`; context.fill(path, "evenodd"); };
-  const whole = new Path2D(), covered = new Path2D(), seen = new Path2D();
-  whole.rect(0, 0, width, height);
-  for (const { h, w, box: [y0, x0, y1, x1], kept } of grids) {
-    covered.rect(x0, y0, x1 - x0, y1 - y0);
-    for (const cell of kept) {
-      const y = Math.floor(cell / w), x = cell % w;
-      seen.rect(x0 + (x * (x1 - x0)) / w, y0 + (y * (y1 - y0)) / h, (x1 - x0) / w, (y1 - y0) / h);
-    }
-  }
-  dark(whole, 0.82);
-  context.save();
-  context.clip(covered);
-  context.globalAlpha = 0.12;
-  context.drawImage(bitmap, 0, 0);
-  context.restore();
-  context.save();
-  context.clip(seen);
-  context.drawImage(bitmap, 0, 0);
-  context.restore();
+  for (const layer of [bitmap, mask]) context.drawImage(layer, 0, 0, canvas.width, canvas.height);
 }
