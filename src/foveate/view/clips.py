@@ -7,7 +7,6 @@ ones take its place. Pictures and answers are kept up to a number of bytes.
 
 from __future__ import annotations
 
-import io
 import threading
 import time
 from collections.abc import Mapping
@@ -19,21 +18,23 @@ import numpy as np
 from anyio import to_thread
 from cachetools import LRUCache
 from numpy.typing import NDArray
-from PIL import Image
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from foveate.core.checks import check_choice, check_int, check_number, check_type
-from foveate.core.errors import ImageNotFoundError, OptionError, QueryError
+from foveate.core.checks import check_choice, check_int, check_number
+from foveate.core.errors import ImageNotFoundError, QueryError
 from foveate.core.image import Picture
 from foveate.relevance.allocation import auto_budget
 from foveate.relevance.policies import Coverage, Policy, Proportional, TopK
 from foveate.video.decode import VideoClip, open_clip
 from foveate.video.state import Frame
 from foveate.video.streams import Stream, stream
+from foveate.view.files import shown_name
+from foveate.view.images import to_jpeg
 from foveate.view.pictures import ImageEntry, file_id
-from foveate.view.reply import packed
+from foveate.view.questions import describe_answer
+from foveate.view.reply import packed, read_body
 
 LONG_SIDE = 1280  # pixels: larger pictures are scaled down to it
 MOMENT = 0.2  # seconds that a request works on frames, at least one
@@ -101,7 +102,7 @@ class ClipPictures:
         start, number = id[:16], id[16:]
         if start != self.id[:16] or len(number) != 8 or not number.isdecimal():
             return None
-        name = f"{self._path.name}, frame {int(number) + 1}"
+        name = f"{shown_name(self._path.name)}, frame {int(number) + 1}"
         return ImageEntry(id, name, lambda: Picture(self.rgb(int(number)), None, name))
 
     def _read(self, number: int) -> NDArray[np.uint8]:
@@ -110,7 +111,7 @@ class ClipPictures:
         for picture in self._clip:
             self._next = picture.index + 1
             if picture.index >= number - AROUND and picture.index not in self._jpegs:
-                self._jpegs[picture.index] = _to_jpeg(picture.rgb)
+                self._jpegs[picture.index] = to_jpeg(picture.rgb)
             if picture.index == number:
                 return picture.rgb
         self.count, self._clip = self._next, None
@@ -126,12 +127,6 @@ def frame_id(clip: str, number: int) -> str:
     return f"{clip[:16]}{number:08d}"
 
 
-def _to_jpeg(rgb: NDArray[np.uint8]) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(rgb).save(out, "JPEG", quality=88)
-    return out.getvalue()
-
-
 @dataclass(frozen=True)
 class ClipQuestions:
     """What a run of a clip is about: questions, how cells are kept, and the number of its first frame."""
@@ -144,8 +139,8 @@ class ClipQuestions:
 
     @staticmethod
     def of(body: Mapping[str, Any]) -> ClipQuestions:
-        """From the body of a request. Raises OptionError and QueryError."""
-        questions = check_type("questions", body.get("questions"), list, expected="texts", error=QueryError)
+        """From the body of a request, which has a list of questions. Raises OptionError and QueryError."""
+        questions = body["questions"]
         if not 1 <= len(questions) <= QUESTIONS or not all(isinstance(text, str) for text in questions):
             fix = "send the texts of the questions"
             raise QueryError(f"{len(questions)} questions", expected=f"1 to {QUESTIONS} texts", fix=fix)
@@ -264,21 +259,8 @@ def describe_frame(frame: Frame) -> Message:
         level[new] = 2
         arrays[f"{frame.index}:map:{i}"] = relevance.map.astype(np.float16)
         arrays[f"{frame.index}:kept:{i}"] = level.reshape(frame.grid.shape)
-        answers.append(
-            {
-                "query": relevance.query,
-                "confidence": relevance.confidence,
-                "detected": relevance.detected,
-                "trust": relevance.trust,
-                "phrases": list(relevance.parts),
-                "ignored": list(relevance.ignored),
-                "unknown": list(relevance.unknown),
-                "words": [],
-                "auto": {"cells": auto_budget(relevance)},
-                "kept": len(kept),
-                "new": len(new),
-            }
-        )
+        said = describe_answer(relevance, {"cells": auto_budget(relevance)})
+        answers.append({**said, "kept": len(kept), "new": len(new)})
     arrays[f"{frame.index}:saliency"] = frame.answers[0][0].saliency.astype(np.float16)
     arrays[f"{frame.index}:belief"] = np.round(255 * frame.confidence).astype(np.uint8)
     header = {
@@ -322,13 +304,8 @@ def clip_routes(pictures: ClipPictures, runs: ClipRuns) -> list[Route]:
 
     async def frames(request: Request) -> Response:
         check(request)
-        try:
-            body = await request.json()
-        except ValueError:
-            body = None
-        if not isinstance(body, dict):
-            raise OptionError("a body that is none", expected='{"questions": [text], "frame": 0}', fix="send both")
-        asked, first = ClipQuestions.of(body), check_int("frame", body.get("frame"), 0, LAST)
+        body = await read_body(request, questions=list, frame=int)
+        asked, first = ClipQuestions.of(body), check_int("frame", body["frame"], 0, LAST)
         return packed(*await to_thread.run_sync(runs.frames, asked, first))
 
     return [

@@ -40,7 +40,7 @@ def image_routes(pictures: Pictures) -> list[Route]:
 
     async def pixels(request: Request) -> Response:
         texture = await to_thread.run_sync(pictures.texture, request.path_params["id"])
-        return Response(await to_thread.run_sync(_jpeg, texture.pixel), media_type="image/jpeg")
+        return Response(await to_thread.run_sync(to_jpeg, texture.pixel), media_type="image/jpeg")
 
     return [
         Route("/api/images", upload, methods=["POST"]),
@@ -78,7 +78,8 @@ def note_of(texture: Texture) -> str:
     return "The image's file is not there any more, or it changed: what you see is a small picture that the store kept."
 
 
-def _jpeg(rgb: NDArray[np.uint8]) -> bytes:
+def to_jpeg(rgb: NDArray[np.uint8]) -> bytes:
+    """A picture, uint8 [H, W, 3], as a JPEG."""
     out = io.BytesIO()
     Image.fromarray(rgb).save(out, "JPEG", quality=92)
     return out.getvalue()

@@ -71,7 +71,12 @@ def describe_relevance(relevance: Relevance) -> tuple[dict[str, Any], dict[str, 
         moved = light if each.name == "cells" else light.on(each.grid)
         arrays[f"map:{each.name}"] = moved.map
         auto[each.name] = auto_budget(moved)
-    header = {
+    return describe_answer(relevance, auto), arrays
+
+
+def describe_answer(relevance: Relevance, auto: dict[str, int]) -> dict[str, Any]:
+    """What is said of an answer beside its map. auto: cells that its map asks for, by the name of the grid."""
+    return {
         "query": relevance.query,
         "confidence": relevance.confidence,
         "detected": relevance.detected,
@@ -84,7 +89,6 @@ def describe_relevance(relevance: Relevance) -> tuple[dict[str, Any], dict[str, 
         "boxes": relevance.boxes().tolist(),
         "auto": auto,
     }
-    return header, arrays
 
 
 def describe_reasons(relevance: Relevance, grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
