@@ -9,12 +9,14 @@
     cartogram.py   how an image is redrawn with area in proportion to tokens
     paper.py       blocks of text and pictures that never cover each other; fonts
     colours.py     the scale of heat, colours of questions
+    bridges.py     values for supervision, FiftyOne, Rerun
     overlay.py     a frame of a clip, with what has happened so far
     basis_page.py  what the check of a basis found, as a page of HTML
 
 Functions return Pillow images; the commands write them.
 """
 
+from foveate.viz.bridges import to_fiftyone, to_rerun, to_supervision
 from foveate.viz.cartogram import REST, Homunculus, redraw
 from foveate.viz.charts import curve
 from foveate.viz.pages import PICTURES, answer_page, look_page, overview, question_page, search_sheet
@@ -40,4 +42,7 @@ __all__ = [
     "question_page",
     "redraw",
     "search_sheet",
+    "to_fiftyone",
+    "to_rerun",
+    "to_supervision",
 ]
