@@ -119,6 +119,15 @@ def run_until(client: TestClient, id: str, number: int) -> dict[str, Any]:
     raise AssertionError(f"frame {number} never came")
 
 
+def test_a_request_says_how_many_frames_it_wants(client: TestClient) -> None:
+    run(client)
+    id = clip_of(client)["id"]
+    for most in (1, 3):
+        body = {"questions": QUESTIONS, "frame": 2, "most": most}
+        header, _ = unpack(client.post(f"/api/clips/{id}/frames", json=body).content)
+        assert [row["index"] for row in header["frames"]] == list(range(2, 2 + most))
+
+
 def test_a_request_works_for_a_moment_only(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clips, "MOMENT", -1.0)
     id = clip_of(client)["id"]
@@ -160,6 +169,7 @@ def test_a_frame_is_an_image_by_itself(client: TestClient) -> None:
         {"questions": ["a cup", "a cup"], "frame": 0}, {"questions": ["a cup"]}, {"questions": ["a cup"], "frame": -1},
         {"questions": ["a cup"], "frame": 0, "budget": 0}, {"questions": ["a cup"], "frame": 0, "budget": 10**6},
         {"questions": ["a cup"], "frame": 0, "policy": "best"}, {"questions": ["a cup"], "frame": 0, "floor": 2},
+        {"questions": ["a cup"], "frame": 0, "most": 0}, {"questions": ["a cup"], "frame": 0, "most": 33},
         {"questions": ["a cup"], "frame": 0, "start": 1.5}, {"questions": ["a cup"] * 7, "frame": 0}, [], None,
     ],
 )  # fmt: skip

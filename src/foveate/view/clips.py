@@ -192,7 +192,7 @@ class ClipRuns:
         self._runs: LRUCache[ClipQuestions, ClipRun] = LRUCache(RUNS)
         self._answers: LRUCache[tuple[ClipQuestions, int], Message] = LRUCache(ANSWERS, _count_bytes)
 
-    def frames(self, asked: ClipQuestions, first: int) -> Message:
+    def frames(self, asked: ClipQuestions, first: int, most: int = MOST) -> Message:
         """Frames from a number on: those that are known, and else what can be made in a moment. May be none yet.
 
         Header: frames, a list (`describe_frame`); reached, the number of the frame that the run makes next; count, how
@@ -201,7 +201,7 @@ class ClipRuns:
         run = self._run(asked)
         with run.lock:
             try:
-                found = self._collect(run, asked, first)
+                found = self._collect(run, asked, first, most)
             except BaseException:
                 self._forget(asked)  # it is between two frames
                 raise
@@ -209,9 +209,9 @@ class ClipRuns:
         header = {"frames": [header for header, _ in found], "reached": run.next, "count": count}
         return header, {name: array for _, arrays in found for name, array in arrays.items()}
 
-    def _collect(self, run: ClipRun, asked: ClipQuestions, first: int) -> list[Message]:
+    def _collect(self, run: ClipRun, asked: ClipQuestions, first: int, most: int) -> list[Message]:
         until, found = time.monotonic() + MOMENT, list[Message]()
-        while len(found) < MOST:
+        while len(found) < most:
             number = first + len(found)
             answer = self._known(asked, number)
             if answer is not None:
@@ -283,7 +283,7 @@ def _count_bytes(message: Message) -> int:
 
 def clip_routes(pictures: ClipPictures, runs: ClipRuns) -> list[Route]:
     """GET /api/clips/{id}/pictures/{number}; POST /api/clips/{id}/frames of
-    {"questions", "budget", "policy", "floor", "start", "frame"} -> `ClipRuns.frames`."""
+    {"questions", "budget", "policy", "floor", "start", "frame", "most"} -> `ClipRuns.frames`."""
 
     def check(request: Request) -> None:
         if request.path_params["id"] != pictures.id:
@@ -305,8 +305,8 @@ def clip_routes(pictures: ClipPictures, runs: ClipRuns) -> list[Route]:
     async def frames(request: Request) -> Response:
         check(request)
         body = await read_body(request, questions=list, frame=int)
-        asked, first = ClipQuestions.of(body), check_int("frame", body["frame"], 0, LAST)
-        return packed(*await to_thread.run_sync(runs.frames, asked, first))
+        first, most = check_int("frame", body["frame"], 0, LAST), check_int("most", body.get("most", MOST), 1, MOST)
+        return packed(*await to_thread.run_sync(runs.frames, ClipQuestions.of(body), first, most))
 
     return [
         Route("/api/clips/{id}", about),

@@ -7,6 +7,7 @@ import { getBitmap, getJson, getPacked, postPacked } from "./api.js";
 const PICTURES = 40; // kept; a picture of 1280 x 720 takes 4 MB
 const AHEAD = 12; // pictures fetched before they are needed
 const AT_ONCE = 3;
+const AT_A_TIME = 32; // frames of one answer
 const ROWS = 1200; // frames whose maps are kept
 const HEADERS = 20000; // frames of the strip
 const PAUSE = 200; // milliseconds after the last change of a question
@@ -114,7 +115,7 @@ export class Frames {
       for (let frame = this.missing(); frame !== undefined; frame = this.missing()) {
         const before = this.rows.get(frame - 1), start = before?.asked === key ? before.start : frame;
         const { header, arrays } = await postPacked(
-          `/api/clips/${this.clip.id}/frames`, { ...asked, start, frame }, loop.signal,
+          `/api/clips/${this.clip.id}/frames`, { ...asked, start, frame, most: this.gap(frame) }, loop.signal,
         );
         if (header.count !== null) this.count = header.count;
         for (const row of header.frames) this.put(row, arrays, start, key);
@@ -136,6 +137,13 @@ export class Frames {
     for (let n = this.head; n < high; n++) if (!this.fresh(n)) return n;
     for (let n = low; n < this.head; n++) if (!this.fresh(n)) return n;
     return undefined;
+  }
+
+  // How many frames in a row have no answers: those behind them may be of another run, and stay what they are.
+  gap(frame) {
+    let n = 1;
+    while (n < AT_A_TIME && !this.fresh(frame + n)) n++;
+    return n;
   }
 
   put(header, arrays, start, key) {

@@ -1,0 +1,172 @@
+"""A clip on the page, in a real browser: it plays, and shows of every frame what `foveate.video.stream` says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Page
+
+from foveate.video import Frame, stream
+from foveate.view.app import make_app
+from foveate.view.targets import open_target
+from tests.video_clips import pan
+from tests.view_page import browsing, opened, serving
+
+pytestmark = pytest.mark.browser
+COUNT = 8
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Frames of a pan with a cut, in a folder with a hostile name."""
+    made = tmp_path_factory.mktemp("clip") / HOSTILE
+    made.mkdir()
+    for number, rgb in enumerate([*pan(5, (192, 256)), *pan(3, (192, 256), start=(250, 300))]):
+        Image.fromarray(rgb).save(made / f"{number}.png")
+    return made
+
+
+@pytest.fixture(scope="module")
+def frames(folder: Path) -> list[Frame]:
+    return list(stream(folder, ["the cake"], budget=40))
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    with serving(app=make_app(open_target(folder, clip=True))) as served:
+        yield served
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """The clip with a question and a budget, all of its maps there."""
+    with opened(browser, address) as opened_page:
+        opened_page.goto(f"{address}/#q=the+cake&k=40&view=kept")
+        opened_page.reload()
+        wait(opened_page, mapped=COUNT)
+        yield opened_page
+
+
+def wait(page: Page, **data: int) -> None:
+    """Until the clip's panel says so."""
+    page.wait_for_function(
+        "data => Object.entries(data).every(([name, value]) => "
+        "document.querySelector('#clip').dataset[name] === `${value}`)",
+        arg=data,
+    )
+
+
+def kept(page: Page) -> list[int]:
+    """The cells that the page keeps."""
+    return page.evaluate("[...foveate.kept()]")
+
+
+def press(page: Page, key: str) -> None:
+    """A key that is meant for nothing in particular."""
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press(key)
+
+
+def test_every_frame_shows_what_the_stream_says(page: Page, frames: list[Frame]) -> None:
+    for frame in frames:
+        wait(page, shown=frame.index)
+        assert kept(page) == frame.kept[0].indices.tolist()  # type: ignore[index]
+        new = page.evaluate("[...foveate.answer().levels.cells].flatMap((level, i) => (level === 2 ? [i] : []))")
+        assert new == frame.kept_new[0].tolist()
+        seen = page.evaluate("[...foveate.answer().maps.cells]")
+        np.testing.assert_allclose(seen, frame.relevance[0].map.ravel(), atol=1e-3)  # type: ignore[index]
+        said = page.locator("#clip .facts").text_content() or ""
+        assert said.startswith("Keyframe" if frame.keyframe else "Features propagated")
+        press(page, ".")
+    assert page.locator("#clip .legend").text_content().count("cells kept") == 1  # type: ignore[union-attr]
+
+
+def test_it_plays_to_the_end_and_waits_for_no_one(page: Page) -> None:
+    press(page, " ")
+    wait(page, shown=COUNT - 1)
+    page.get_by_role("button", name="Play", exact=True).wait_for()  # it stopped
+    page.wait_for_function(f"location.hash.includes('frame={COUNT - 1}')")
+    press(page, " ")  # and begins again
+    page.get_by_role("button", name="Pause").wait_for()
+    wait(page, shown=COUNT - 1)
+
+
+def test_keys_the_strip_and_the_address_lead_to_a_frame(page: Page, address: str) -> None:
+    for _ in range(3):
+        press(page, ".")
+    press(page, ",")
+    wait(page, shown=2)
+    page.get_by_role("slider", name="Frame").focus()
+    page.keyboard.press("End")
+    wait(page, shown=COUNT - 1)
+    box = page.locator("#clip canvas").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] * 4.5 / COUNT, box["y"] + box["height"] / 2)
+    wait(page, shown=4)
+    page.wait_for_function("location.hash.includes('frame=4')")
+    page.reload()
+    wait(page, shown=4, mapped=COUNT)
+    assert page.evaluate("foveate.image.name") == f"{HOSTILE}, frame 5"
+    assert page.locator("#clip img, #head img[src=x]").count() == 0
+
+
+def test_a_question_asked_in_the_middle_begins_there(browser: Browser, address: str, folder: Path) -> None:
+    with opened(browser, address) as page:
+        page.goto(f"{address}/#q=a+cup&k=30&frame=3")
+        page.reload()
+        wait(page, shown=3, mapped=COUNT)
+        pictures = [np.asarray(Image.open(folder / f"{number}.png")) for number in range(COUNT)]
+        run = list(stream(pictures[3:], ["a cup"], budget=30))
+        assert kept(page) == run[0].kept[0].indices.tolist()  # type: ignore[index]
+        for _ in range(4):
+            press(page, ".")
+        wait(page, shown=7)
+        assert kept(page) == run[4].kept[0].indices.tolist()  # type: ignore[index]
+
+
+def test_another_budget_is_seen_at_once(page: Page, folder: Path) -> None:
+    press(page, ".")
+    wait(page, shown=1)
+    map_before = page.evaluate("[...foveate.answer().maps.cells]")
+    page.evaluate("foveate.set({ budget: 90 })")
+    assert len(kept(page)) == 90  # by the browser, of the map that is there
+    assert page.evaluate("[...foveate.answer().maps.cells]") == map_before
+    page.wait_for_function("foveate.answer().levels")
+    pictures = [np.asarray(Image.open(folder / f"{number}.png")) for number in range(1, COUNT)]
+    frame = next(stream(pictures, ["the cake"], budget=90))
+    assert kept(page) == frame.kept[0].indices.tolist()  # type: ignore[index]
+
+
+def test_a_frame_opens_as_an_image_and_the_clip_comes_back(page: Page) -> None:
+    press(page, ".")
+    wait(page, shown=1)
+    in_clip = page.evaluate("[...foveate.answer().maps.cells]")
+    page.get_by_role("button", name="Open this frame as an image").click()
+    page.wait_for_function("foveate.answer()?.maps['24x24']")  # answered as images are
+    assert page.evaluate("foveate.image.name") == f"{HOSTILE}, frame 2"
+    assert page.evaluate("[...foveate.answer().maps.cells]") != in_clip
+    page.get_by_role("button", name="Back to the clip").click()
+    page.wait_for_function("!foveate.image.grids['24x24']")
+    assert page.evaluate("[...foveate.answer().maps.cells]") == in_clip
+    page.go_back()
+    page.wait_for_function("foveate.image.grids['24x24']")
+
+
+def test_a_question_that_cannot_be_asked_is_explained(browser: Browser, address: str) -> None:
+    with opened(browser, address) as page:
+        page.goto(f"{address}/#q=" + "a" * 999)
+        page.reload()
+        wait(page, shown=0)
+        page.locator("#clip .facts.trouble").wait_for()
+        assert page.locator("#clip .facts").text_content()
