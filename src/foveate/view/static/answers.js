@@ -20,7 +20,7 @@ export function mountAnswers(app, root) {
   app.on("image", () => {
     working?.abort();
     columns.forEach((column) => column.clear());
-    wrong.replaceChildren();
+    if (state === "ready") wrong.replaceChildren();
     show();
   });
   app.on("state", show);
