@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from functools import cache
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
@@ -19,6 +20,7 @@ from foveate.view.targets import open_target
 from foveate.view.wire import unpack
 from foveate.vlm import VLM, attach
 from tests.conftest import PHOTOS
+from tests.view_page import serving
 from tests.vlm_models import SPECIAL, pair
 
 BUS = PHOTOS / "yellow_bus.jpg"
@@ -160,3 +162,22 @@ def test_a_folder_is_named_by_its_last_part(tmp_path: Any) -> None:
     assert model.name == tmp_path.name
     assert isinstance(model.vlm.exception(60), ModelFilesError)
     assert load_late("someone/no-model").name == "someone/no-model"
+
+
+def test_who_goes_away_stops_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, stopped = threading.Event(), threading.Event()
+
+    def waits(vlm: Any, encoded: Any, question: Any, stop: threading.Event) -> Any:
+        began.set()
+        if stop.wait(60):
+            stopped.set()
+        raise ModelFilesError("no answer", expected="one", fix="none")
+
+    monkeypatch.setattr("foveate.view.models.answer", waits)
+    app = make_app(open_target(BUS), ready(talking("llava")))
+    with serving(app=app) as address, httpx.Client(base_url=address) as client:
+        first = client.get("/api/session").json()["first"]
+        with pytest.raises(httpx.ReadTimeout):
+            client.post("/api/answers", json={"image": first, "query": "the bus"}, timeout=httpx.Timeout(60, read=1))
+        assert began.wait(60)
+        assert stopped.wait(60)

@@ -127,7 +127,7 @@ def read_question(body: Mapping[str, Any]) -> ModelQuestion:
         raise OptionError(
             "rounds that are none", expected=f"at most {ROUNDS} of [question, answer]", fix="leave out the oldest ones"
         )
-    return ModelQuestion(body["query"], budget, read_context(body), tuple(pairs))  # type: ignore[arg-type]
+    return ModelQuestion(body["query"], budget, read_context(body), tuple(pairs))
 
 
 def answer(vlm: VLM, encoded: EncodedImage, question: ModelQuestion, stop: threading.Event) -> tuple[Prepared, Answer]:
