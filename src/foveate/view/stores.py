@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from foveate.core.checks import check_int
+from foveate.core.checks import check_int, check_type
 from foveate.core.errors import FoveateError, OptionError, StoreKeyError
 from foveate.core.image import Picture
 from foveate.store.format import FORMAT_FILE, HEX, list_shards
@@ -87,7 +87,7 @@ def what_is_sought(body: bytes) -> tuple[str, int]:
         query, count = given["query"], given.get("count", 48)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise OptionError("a body that is none", expected='{"query": text, "count": 48}', fix="send both") from None
-    return query, check_int("count", count, 1, MOST_HITS)
+    return check_type("query", query, str), check_int("count", count, 1, MOST_HITS)
 
 
 def describe_hits(

@@ -82,7 +82,8 @@ export function mountGallery(app, root) {
   async function search(query, hits, signal) {
     const { header, arrays } = await postPacked("/api/search", { query, count: hits }, signal);
     const found = header.hits.map((hit, i) => ({ ...hit, map: arrays[`map:${i}`] }));
-    return { ...header, total: found.length, item: (i) => found[i], more: found.length === hits && hits < MOST_HITS };
+    const seen = found.filter((hit) => hit.detected).length;
+    return { ...header, seen, total: found.length, item: (i) => found[i], more: found.length === hits && hits < MOST_HITS };
   }
 
   async function names(part, signal) {
@@ -147,9 +148,9 @@ export function mountGallery(app, root) {
 
 function describe(source, name) {
   if (!source) return "Looking …";
-  const { total, query, part, problem } = source, images = `${format(total)} ${total === 1 ? "image" : "images"}`;
+  const { total, query, seen, part, problem } = source, images = `${format(total)} ${total === 1 ? "image" : "images"}`;
   if (problem) return "";
-  if (query) return total ? `The best ${format(total)} for “${query}”` : `Nothing found for “${query}”`;
+  if (query) return total ? `“${query}” found in ${format(seen)} of the best ${format(total)}` : `Nothing found for “${query}”`;
   if (part) return total ? `${images} with “${part}” in the name` : `No name has “${part}” in it`;
   return total ? `${images} in ${name}` : `No images in ${name}`;
 }

@@ -103,6 +103,7 @@ function fill(tile, { id, name, score, detected, words, map }, colours) {
   caption.textContent = name.split("/").pop();
   tile.ariaLabel = score === undefined ? name : `${name}, score ${score.toFixed(2)}`;
   if (score === undefined) return;
+  tile.classList.add(detected ? "seen" : "not-seen");
   picture.append(drawHeat(map, colours()), make("span", { className: `pill ${detected ? "found" : "absent"}` }, score.toFixed(2)));
   if (words.length) picture.append(make("span", { className: "words" }, words.join(" ")));
 }
