@@ -6,6 +6,7 @@
     app.py        a target -> an ASGI application (Starlette): the routes of the modules below
     page.py       the page itself, and what it is told of the session
     images.py     take an image, describe it, show its pixels
+    examples.py   photographs to begin with
     asking.py     questions; questions.py has what the browser gets of an answer
     planes.py     channels: their values at the cells, and one plane at a mip level
     priors.py     what a question goes by beside its words: a gaze, a dialogue

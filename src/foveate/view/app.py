@@ -8,6 +8,7 @@ from starlette.middleware import Middleware
 
 from foveate.core.errors import FoveateError
 from foveate.view.asking import question_routes
+from foveate.view.examples import example_routes, find_example
 from foveate.view.guard import LIMITS, LOCAL, Guard, Limits
 from foveate.view.images import image_routes
 from foveate.view.models import LateModel, model_routes
@@ -35,10 +36,11 @@ def make_app(
         token: what every request must bring.
         limits: of requests (guard.py).
     """
-    pictures = Pictures(target.find)
+    pictures = Pictures(lambda id: target.find(id) or find_example(id))
     routes = [
         *page_routes({**target.session, "model": model.name if model else None}),
         *image_routes(pictures),
+        *example_routes(),
         *question_routes(pictures),
         *plane_routes(pictures),
         *prior_routes(pictures),

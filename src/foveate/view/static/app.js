@@ -200,6 +200,17 @@ export class App {
     return this.answer(i) ?? (this.busy.has(i) ? this.before.get(i) : undefined);
   }
 
+  // Questions that are asked and switched on; and the one that a difference is taken from, or undefined.
+  questionsOn() {
+    const { questions, off } = this.state;
+    return questions.map((_, i) => i).filter((i) => questions[i].trim() && !(off & (1 << i)));
+  }
+
+  other() {
+    const { questions, active, other } = this.state, can = (i) => i !== active && Boolean(questions[i]?.trim());
+    return can(other) ? other : questions.map((_, i) => i).find(can);
+  }
+
   get grid() {
     return this.image?.grids[this.state.grid];
   }

@@ -1,14 +1,135 @@
-// The questions: the map moves while one is typed.
+// The questions, up to six: the map moves while one is typed. Under each: whether its thing was found, and what was understood.
+import { make, trouble } from "./dom.js";
+import { pill } from "./stage.js";
+import { MOST_QUESTIONS } from "./state.js";
+
+const MANY = { one: "One", together: "Together", beside: "Side by side" };
 
 export function mountQuestions(app, root) {
-  const input = document.createElement("input");
-  Object.assign(input, { type: "search", placeholder: "the red car", autocomplete: "off", spellcheck: true, value: app.state.questions[0] });
-  input.setAttribute("aria-label", "Question 1");
-  input.addEventListener("input", () => app.set({ questions: Object.freeze([input.value]) }));
-  const said = document.createElement("p");
-  root.append(input, said);
-  app.on("answer", () => {
-    const answer = app.answer();
-    said.textContent = answer ? `confidence ${answer.header.confidence.toFixed(2)}` : "";
-  });
+  const list = make("ol", { className: "rows" }), rows = [];
+  const add = make("button", { type: "button", className: "plain add", onclick: () => insert() }, "+ Another question");
+  const tries = make("div", { className: "tries", role: "group", "aria-label": "Questions to try" });
+  const many = makeMany(app);
+  root.append(make("header", {}, make("h2", {}, "Questions")), list, tries, add, many.element);
+  app.on("state", show);
+  app.on("answer", show);
+  app.on("image", show);
+  app.on("session", show);
+  let known = [];
+  app.examples.then((found) => { known = found; show(); });
+  show();
+
+  function insert() {
+    const { questions } = app.state;
+    if (questions.length >= MOST_QUESTIONS) return;
+    const at = questions.findIndex((text) => !text.trim());
+    if (at < 0) app.set({ questions: Object.freeze([...questions, ""]), active: questions.length });
+    rows[at < 0 ? questions.length : at].input.focus();
+  }
+
+  function write(i, text) {
+    app.set({ questions: Object.freeze(app.state.questions.map((old, each) => (each === i ? text : old))), active: i });
+  }
+
+  // The bits of those that are left out move up with their questions.
+  function remove(i) {
+    const { questions, active, off, other } = app.state, left = questions.filter((_, each) => each !== i);
+    const below = off & (2 ** i - 1), above = (off >> (i + 1)) << i;
+    app.set({
+      questions: Object.freeze(left.length ? left : [""]), off: below | above, other: other === null || other === i ? null : other - (other > i),
+      active: Math.max(0, active > i || active === left.length ? active - 1 : active),
+    });
+    rows[Math.min(i, app.state.questions.length - 1)].input.focus();
+  }
+
+  function show() {
+    const { questions, active, off, many: how, view } = app.state, several = questions.filter((text) => text.trim()).length > 1;
+    while (rows.length < questions.length) rows.push(makeRow(rows.length));
+    rows.forEach((row, i) => {
+      row.element.hidden = i >= questions.length;
+      if (i >= questions.length) return;
+      if (row.input.value !== questions[i]) row.input.value = questions[i];
+      row.element.classList.toggle("active", i === active && questions.length > 1);
+      row.element.classList.toggle("off", Boolean(off & (1 << i)) && how !== "one" && view !== "difference");
+      row.dot.disabled = !several || how === "one" || view === "difference";
+      row.dot.setAttribute("aria-pressed", String(!(off & (1 << i))));
+      row.dot.title = row.dot.disabled ? `Question ${i + 1}` : off & (1 << i) ? "Show this question" : "Leave this question out of the picture";
+      row.away.hidden = questions.length === 1 && !questions[i];
+      const colours = app.session?.colours.questions;
+      if (colours) row.dot.style.setProperty("--colour", `rgb(${colours[i].join(" ")})`);
+      showSaid(row, app, i);
+    });
+    add.hidden = questions.length >= MOST_QUESTIONS || !questions[0].trim();
+    many.show(several);
+    showTries();
+  }
+
+  // Questions that fit a photograph that came with foveate, until they are asked.
+  function showTries() {
+    const asked = app.state.questions.map((text) => text.trim()), here = known.find(({ id }) => id === app.image?.id);
+    const left = (here?.questions ?? []).filter((text) => !asked.includes(text)), key = left.join("\n");
+    tries.hidden = !left.length || asked.length > 3;
+    if (tries.dataset.key === key) return;
+    tries.dataset.key = key;
+    tries.replaceChildren(make("span", { className: "note" }, "Try"), ...left.map((text) => make("button", {
+      type: "button", className: "chip", onclick: () => { const at = app.state.questions.findIndex((old) => !old.trim()); if (at >= 0) write(at, text); else { insert(); write(app.state.active, text); } },
+    }, text)));
+  }
+
+  function makeRow(i) {
+    const input = make("input", { type: "search", autocomplete: "off", spellcheck: true, maxLength: 1000, placeholder: i ? "another thing" : "What do you look for? “the red car”", "aria-label": `Question ${i + 1}` });
+    input.addEventListener("input", () => write(i, input.value));
+    input.addEventListener("focus", () => { if (app.state.active !== i) app.set({ active: i }); });
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && input.value.trim() && !event.isComposing) insert();
+    });
+    const dot = make("button", { type: "button", className: "swatch", "aria-label": `Question ${i + 1} in the picture`, onclick: () => app.set({ off: app.state.off ^ (1 << i) }) });
+    const away = make("button", { type: "button", className: "plain icon", title: "Remove this question", "aria-label": `Remove question ${i + 1}`, onclick: () => remove(i) }, "×");
+    const said = make("div", { className: "said", "aria-live": "polite" });
+    const element = make("li", {}, dot, input, away, said);
+    list.append(element);
+    return { element, input, dot, away, said };
+  }
+}
+
+function showSaid(row, app, i) {
+  const text = app.state.questions[i].trim(), known = app.answers.get(app.key(text)), answer = app.shown(i);
+  const key = known?.problem ? `problem ${known.problem.received}` : answer ? JSON.stringify(answer.header) : "";
+  row.element.classList.toggle("waiting", Boolean(text && app.image && !known));
+  if (row.said.dataset.key === key) return;
+  row.said.dataset.key = key;
+  row.said.replaceChildren(...(known?.problem ? [trouble(known.problem)] : answer ? describe(answer.header) : []));
+}
+
+// What an answer says of itself; -> elements.
+function describe(header) {
+  const { query, phrases = [], ignored = [], unknown = [], words = [] } = header;
+  const line = (name, all) => all.length ? [make("p", { className: "note" }, `${name} `, ...all.flatMap((each) => [make("span", { className: "chip" }, each), " "]))] : [];
+  const split = phrases.length > 1 || (phrases.length === 1 && bare(phrases[0]) !== bare(query));
+  return [
+    pill(header),
+    ...line("looked for", split ? phrases : []),
+    ...line("left out", ignored),
+    ...line("not understood", unknown),
+    ...line("read there", words.slice(0, 6).map(({ text }) => text)),
+  ];
+}
+
+const bare = (text) => text.toLowerCase().replace(/^(the|a|an) /, "").replace(/[^\p{L}\p{N} ]/gu, "").trim();
+
+function makeMany(app) {
+  const inputs = Object.keys(MANY).map((many) => make("input", { type: "radio", name: "many", value: many, onchange: () => app.set({ many }) }));
+  const other = make("select", { "aria-label": "Difference to", onchange: () => app.set({ other: +other.value }) });
+  const against = make("label", { className: "row" }, make("span", { className: "name" }, "Minus"), other);
+  const choice = make("fieldset", { className: "choice" }, make("legend", {}, "Pictures of several questions"),
+    ...inputs.map((input) => make("label", {}, input, make("span", {}, MANY[input.value]))));
+  const element = make("div", {}, choice, against);
+  return { element, show(several) {
+    const { questions, active, many, view } = app.state;
+    element.hidden = !several;
+    choice.hidden = view === "difference";
+    against.hidden = view !== "difference";
+    inputs.forEach((input) => { input.checked = input.value === many; });
+    other.replaceChildren(...questions.flatMap((text, i) => (text.trim() && i !== active ? [make("option", { value: i, selected: i === app.other() }, text.trim())] : [])));
+  } };
 }

@@ -1,73 +1,184 @@
-// The image with heat and kept cells over it. Everything is painted on one canvas, at most once a frame.
+// The image with what the questions find in it: one picture, or one for each question. Each is a canvas that is painted
+// at most once a frame; all show the same part of the image.
 import { drawMarks, watchCells } from "./cells.js";
+import { make } from "./dom.js";
+import { makeCanvas } from "./layers.js";
+import { mountLegend } from "./legend.js";
+import { paintPicture } from "./picture.js";
+import { plain, scaleOf } from "./scales.js";
+import { WHOLE, placed, scaledTo, watchZoom } from "./zoom.js";
+
+const VIEWS = { heat: "Heat", kept: "Kept", both: "Both", photo: "Photo", difference: "Difference" };
+const WHITE = "rgb(255 255 255)", LARGEST = 4e6; // pixels of a canvas on the screen
+const CLOSE = 420; // an export's lines are its long side / CLOSE, as foveate.viz draws
 
 export function mountStage(app, root) {
-  const canvas = document.createElement("canvas");
-  canvas.tabIndex = 0;
-  canvas.setAttribute("role", "img");
-  root.append(canvas);
-  const context = canvas.getContext("2d");
-  const heat = document.createElement("canvas");
-  app.pictures = () => [{ question: app.state.active, canvas }]; // for export
+  const views = makeViews(app), pictures = make("div", { className: "pictures" }), legend = make("div", { className: "legend" });
+  const zoom = { view: WHOLE }, scales = new Map(), panels = [];
+  const write = (view) => { zoom.view = view; repaint(); };
+  const zoomer = makeZoomer(() => zoom.view, write);
+  root.append(views.element, pictures, legend);
+  const showLegend = mountLegend(app, legend);
   let asked = false;
   const repaint = () => { if (!asked) { asked = true; requestAnimationFrame(() => { asked = false; paint(); }); } };
-  for (const kind of ["state", "image", "answer", "hover", "overlay"]) app.on(kind, repaint);
-  watchCells(app, canvas);
+  for (const kind of ["state", "session", "answer", "hover", "overlay"]) app.on(kind, repaint);
+  let size = "";
+  app.on("image", () => {
+    const { width, height, id } = app.image;
+    if (size !== (size = `${id} ${width} ${height}`)) zoom.view = WHOLE;
+    repaint();
+  });
+  app.zoom = { by: (times) => write(scaledTo(zoom.view, zoom.view.scale * times)), whole: () => write(WHOLE) };
+  new ResizeObserver(repaint).observe(pictures);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+  addEventListener("themechange", repaint);
+  app.pictures = () => scenes().map(({ question, seen }) => {
+    const { width, height } = app.image, canvas = makeCanvas(width, height);
+    paintPicture(canvas, app.image, app.grid, seen, Math.max(1, Math.max(height, width) / CLOSE));
+    return { question, canvas };
+  });
+  panelAt(0); // so that there is a canvas from the beginning
+
+  // What is seen: [{question, text, seen (picture.js)}].
+  function scenes() {
+    const { state } = app, on = app.questionsOn();
+    const common = {
+      view: state.view, opacity: state.opacity, threshold: state.threshold, overlay: app.overlay ?? null,
+      paper: getComputedStyle(document.body).backgroundColor.match(/\d+/g).slice(0, 3).map(Number),
+    };
+    const scene = (question, layers, more = {}) => ({ question, text: (state.questions[question] ?? "").trim(), seen: { ...common, layers, ...more } });
+    const layersOf = (i, ownColour) => {
+      const answer = app.shown(i), map = answer?.maps[state.grid];
+      if (!map) return [];
+      const colour = app.session.colours.questions[i % app.session.colours.questions.length];
+      return [{
+        map, kept: needsKept(state.view) ? app.kept(i) : undefined, found: answer.header.detected, header: answer.header,
+        scale: ownColour ? plainScale(colour) : scale(state.colours), line: ownColour ? `rgb(${colour.join(" ")})` : WHITE,
+        boxes: state.boxes ? answer.header.boxes : undefined,
+      }];
+    };
+    if (state.view === "difference") {
+      const minus = app.shown(app.other())?.maps[state.grid], layers = layersOf(state.active, false);
+      return [scene(state.active, minus ? layers : [], { minus })];
+    }
+    if (state.many === "beside" && on.length > 1) return on.map((i) => scene(i, layersOf(i, false)));
+    if (state.many === "together" && on.length > 1) return [scene(state.active, on.flatMap((i) => layersOf(i, true)))];
+    return [scene(state.active, layersOf(state.active, false))];
+  }
+
+  function scale(name) {
+    if (!scales.has(name)) scales.set(name, scaleOf(name, app.session.colours.heat));
+    return scales.get(name);
+  }
+
+  function plainScale(colour) {
+    const name = colour.join(" ");
+    if (!scales.has(name)) scales.set(name, plain(colour));
+    return scales.get(name);
+  }
 
   function paint() {
-    if (!app.image) return;
-    paintPicture();
-    drawMarks(app, context, canvas.width / canvas.clientWidth); // of no export
+    views.show();
+    if (!app.image || !app.session) return;
+    const found = scenes(), { width, height } = app.image;
+    while (panels.length < found.length) panelAt(panels.length);
+    panels.forEach(({ figure }, i) => { figure.hidden = i >= found.length; });
+    arrange(pictures, found.length, width / height);
+    pictures.classList.toggle("several", app.state.many === "beside" && found.length > 1);
+    found.forEach((each, i) => paintPanel(panels[i], each));
+    zoomer.show(zoom.view.scale);
+    showLegend(found);
   }
 
-  function paintPicture() {
-    const { width, height, bitmap } = app.image;
-    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
-    context.globalAlpha = 1;
-    context.drawImage(bitmap, 0, 0);
-    const answer = app.answer(), { view, opacity } = app.state;
-    canvas.setAttribute("aria-label", describe(app, answer));
-    if (app.overlay) {
-      context.globalAlpha = opacity;
-      context.imageSmoothingEnabled = false;
-      context.drawImage(app.overlay, 0, 0, width, height);
-    }
-    if (!answer || app.overlay) return;
-    const { h, w } = app.grid;
-    if (view === "heat") {
-      drawMap(heat, answer.maps[app.state.grid], h, w, app.session.colours.heat);
-      context.globalAlpha = opacity;
-      context.imageSmoothingEnabled = true;
-      context.drawImage(heat, 0, 0, width, height);
-    } else if (view === "kept" && app.kept()) { // undefined while Coverage is on its way
-      drawMask(heat, app.kept(), h, w);
-      context.imageSmoothingEnabled = false;
-      context.drawImage(heat, 0, 0, width, height);
-    }
-    canvas.dataset.painted = app.state.questions[app.state.active]; // for tests: what is painted
+  function paintPanel({ canvas, frame, caption }, { question, text, seen }) {
+    const { width, height } = app.image, room = { width: frame.clientWidth, height: frame.clientHeight };
+    if (!room.width || !room.height) return;
+    const at = placed(zoom.view, app.image, room), sharp = at.fit * devicePixelRatio;
+    zoom.view = at.view;
+    for (const side of ["left", "top", "width", "height"]) canvas.style[side] = `${at[side]}px`;
+    canvas.style.touchAction = at.view.scale > 1 ? "none" : "pan-y";
+    canvas.style.cursor = at.view.scale > 1 ? "grab" : "crosshair";
+    const more = 2 ** Math.ceil(Math.log2(at.view.scale));
+    const ratio = Math.min(sharp * more, Math.max(sharp, 2), Math.sqrt(LARGEST / (width * height)));
+    const size = { width: Math.max(1, Math.round(width * ratio)), height: Math.max(1, Math.round(height * ratio)) };
+    if (canvas.width !== size.width || canvas.height !== size.height) Object.assign(canvas, size);
+    const pixel = width / at.width; // pixels of the image in one of the screen
+    paintPicture(canvas, app.image, app.grid, seen, 1.5 * pixel);
+    drawMarks(app, canvas.getContext("2d"), pixel); // of no export
+    const header = seen.layers[0]?.header, said = describe(app.image.name, seen);
+    if (canvas.getAttribute("aria-label") !== said) canvas.setAttribute("aria-label", said);
+    canvas.dataset.painted = app.answer(question) && !seen.overlay ? text : ""; // for tests: what is painted
+    show(caption, header, question);
+  }
+
+  function show(caption, header, question) {
+    const said = header ? `${question} ${header.query} ${header.confidence} ${header.detected}` : "";
+    if (caption.dataset.said === said) return;
+    caption.dataset.said = said;
+    caption.replaceChildren();
+    if (!header) return;
+    const dot = make("i", { className: "dot" });
+    dot.style.background = `rgb(${app.session.colours.questions[question].join(" ")})`;
+    caption.append(dot, make("span", { className: "name" }, header.query), pill(header));
+  }
+
+  function panelAt(i) {
+    const canvas = make("canvas", { tabIndex: 0, role: "img" }), frame = make("div", { className: "frame" }, canvas), caption = make("figcaption");
+    if (i === 0) frame.append(zoomer.element);
+    panels[i] = { figure: make("figure", {}, caption, frame), frame, canvas, caption };
+    pictures.append(panels[i].figure);
+    watchCells(app, canvas);
+    watchZoom(canvas, () => zoom.view, write);
   }
 }
 
-function drawMap(canvas, map, h, w, colours) {
-  Object.assign(canvas, { width: w, height: h });
-  const data = new ImageData(w, h);
-  map.forEach((value, i) => {
-    const level = 3 * Math.round(255 * Math.min(1, Math.max(0, value)));
-    data.data.set([colours[level], colours[level + 1], colours[level + 2], 255], 4 * i);
-  });
-  canvas.getContext("2d").putImageData(data, 0, 0);
+const needsKept = (view) => view === "kept" || view === "both";
+
+// Confidence, and whether the thing was found.
+export function pill({ confidence, detected }) {
+  return make("span", { className: `pill ${detected ? "found" : "absent"}` }, `${confidence.toFixed(2)} ${detected ? "detected" : "not detected"}`);
 }
 
-function drawMask(canvas, kept, h, w) {
-  Object.assign(canvas, { width: w, height: h });
-  const data = new ImageData(w, h);
-  for (let i = 0; i < h * w; i++) data.data.set([16, 16, 20, 205], 4 * i);
-  for (const i of kept) data.data[4 * i + 3] = 0;
-  canvas.getContext("2d").putImageData(data, 0, 0);
+function describe(name, { view, layers, overlay }) {
+  if (overlay || view === "photo" || !layers.length) return name;
+  const each = layers.map(({ header: { query, confidence, detected } }) => `“${query}”, confidence ${confidence.toFixed(2)}, ${detected ? "detected" : "not detected"}`);
+  const what = { heat: "where a question looks", kept: "the cells that are kept for", both: "where a question looks, and what is kept for", difference: "the difference to" }[view];
+  return `${name}: ${what} ${each.join("; ")}`;
 }
 
-function describe(app, answer) {
-  if (!answer) return app.image.name;
-  const { query, confidence, detected } = answer.header;
-  return `${app.image.name}: where “${query}” looks, confidence ${confidence.toFixed(2)}, ${detected ? "detected" : "not detected"}`;
+// As many columns as make the pictures largest.
+function arrange(pictures, count, aspect) {
+  const { clientWidth: width, clientHeight: height } = pictures;
+  const side = (columns) => Math.min(width / columns, (height / Math.ceil(count / columns)) * aspect);
+  let best = 1;
+  for (let columns = 2; columns <= count; columns++) if (side(columns) > side(best)) best = columns;
+  pictures.style.gridTemplateColumns = `repeat(${best}, minmax(0, 1fr))`;
+}
+
+function makeViews(app) {
+  const inputs = Object.keys(VIEWS).map((view) => make("input", { type: "radio", name: "view", value: view, onchange: () => app.set({ view }) }));
+  const labels = inputs.map((input) => make("label", {}, input, make("span", {}, VIEWS[input.value])));
+  const element = make("div", { className: "bar" }, make("fieldset", { className: "choice" }, make("legend", {}, "View"), ...labels));
+  return { element, show() {
+    element.hidden = !app.image;
+    const several = app.state.questions.filter((text) => text.trim()).length > 1;
+    inputs.forEach((input) => {
+      input.checked = input.value === app.state.view;
+      input.disabled = input.value === "difference" && !several;
+    });
+    labels.at(-1).title = several ? "" : "Ask a second question first";
+  } };
+}
+
+function makeZoomer(read, write) {
+  const button = (text, name, run) => make("button", { type: "button", className: "icon", title: name, "aria-label": name, onclick: run }, text);
+  const whole = make("button", { type: "button", className: "number", title: "Show the whole image (0)", onclick: () => write(WHOLE) });
+  const less = button("−", "Zoom out (-)", () => write(scaledTo(read(), read().scale / 1.5)));
+  const element = make("div", { className: "zoom", role: "group", "aria-label": "Zoom" },
+    less, whole, button("+", "Zoom in (+)", () => write(scaledTo(read(), read().scale * 1.5))));
+  return { element, show(scale) {
+    whole.textContent = `${Math.round(100 * scale)} %`;
+    whole.setAttribute("aria-label", `Zoom ${whole.textContent}: show the whole image`);
+    less.disabled = scale <= 1;
+  } };
 }

@@ -1,0 +1,118 @@
+// What is of the whole page: the image's name, opening another, dark and light, keys, and what went wrong.
+import { make, trouble } from "./dom.js";
+
+const THEMES = { "": "as the system", light: "light", dark: "dark" };
+const ICONS = {
+  open: "M3 13.5v-9h5l1.5 2H17v7zM3 8.5h14",
+  theme: "M10 3.5a6.5 6.5 0 1 0 0 13zM10 3.5a6.5 6.5 0 0 1 0 13",
+  help: "M7.6 7.6a2.5 2.5 0 1 1 3.6 2.3c-.8.4-1.2.9-1.2 1.8M10 14.4v.1M10 17a7 7 0 1 0 0-14 7 7 0 0 0 0 14",
+};
+const KEYS = [
+  ["Questions", [["/", "type a question"], ["A", "another question"], ["Enter", "in a question: go on to the next"]]],
+  ["View", [["1 … 5", "heat, kept, both, photo, difference"], ["B", "boxes"], ["+  −", "zoom"], ["0", "the whole image"], ["Shift ← ↑ ↓ →", "move the part that is seen"]]],
+  ["Tokens", [["[  ]", "half, twice the budget"]]],
+  ["A cell (the picture has the focus)", [["← ↑ ↓ →", "the next cell"], ["Enter", "pin it"], ["Esc", "let go"]]],
+  ["Page", [["O", "open an image"], ["T", "dark, light, as the system"], ["?", "this sheet"]]],
+];
+const VIEWS = ["heat", "kept", "both", "photo", "difference"];
+
+export function mountPage(app, root) {
+  const file = make("input", { type: "file", accept: "image/*", hidden: true, onchange: () => { if (file.files[0]) app.open(file.files[0]); file.value = ""; } });
+  const choose = () => file.click();
+  const theme = iconButton("theme", "Dark and light", turn), help = iconButton("help", "Keys (?)", () => sheet.showModal());
+  const sheet = makeSheet();
+  root.append(file, iconButton("open", "Open an image (O)", choose), theme, help, sheet);
+  app.choose = choose;
+  wear(stored());
+
+  const source = document.getElementById("source"), status = document.getElementById("status");
+  app.on("image", () => {
+    const { name, width, height } = app.image;
+    source.textContent = `${name} · ${width} × ${height}`;
+    document.title = `${name} · foveate`;
+    status.hidden = true;
+  });
+  app.on("problem", (problem) => {
+    if (!app.image) return; // the stage shows it
+    const away = make("button", { type: "button", className: "plain", onclick: () => { status.hidden = true; } }, "Close");
+    status.replaceChildren(trouble(problem), away);
+    status.hidden = false;
+  });
+  app.on("loading", () => { status.hidden = true; });
+
+  const typing = (target) => target.closest("input:not([type=radio], [type=checkbox], [type=range]), textarea, select, dialog, [contenteditable]");
+  addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
+    const run = keys[event.key.toLowerCase()];
+    if (!run || run() === false) return;
+    event.preventDefault();
+  });
+  const question = (i) => document.querySelectorAll("#questions input[type=search]")[i];
+  const budget = (times) => () => {
+    if (!app.answer()) return false;
+    const { h, w } = app.grid;
+    app.set({ budget: Math.min(h * w, Math.max(1, Math.round(app.budget() * times))) });
+  };
+  const keys = {
+    "/": () => { question(app.state.active).focus(); question(app.state.active).select(); },
+    a: () => document.querySelector("#questions .add:not([hidden])")?.click(),
+    o: choose, t: turn, "?": () => sheet.showModal(),
+    b: () => app.set({ boxes: 1 - app.state.boxes }),
+    "+": () => app.zoom.by(1.5), "=": () => app.zoom.by(1.5), "-": () => app.zoom.by(1 / 1.5), 0: () => app.zoom.whole(),
+    "[": budget(0.5), "]": budget(2),
+    ...Object.fromEntries(VIEWS.map((view, i) => [i + 1, () => document.querySelector(`#stage input[value=${view}]:not(:disabled)`) && app.set({ view })])),
+  };
+
+  addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dropping"); });
+  addEventListener("dragleave", (event) => { if (!event.relatedTarget) document.body.classList.remove("dropping"); });
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    document.body.classList.remove("dropping");
+    if (event.dataTransfer.files[0]) app.open(event.dataTransfer.files[0]);
+  });
+  addEventListener("paste", (event) => { if (event.clipboardData.files[0]) app.open(event.clipboardData.files[0]); });
+
+  function turn() {
+    const all = Object.keys(THEMES);
+    wear(all[(all.indexOf(stored()) + 1) % all.length]);
+  }
+
+  function wear(name) {
+    if (name) document.documentElement.dataset.theme = name;
+    else delete document.documentElement.dataset.theme;
+    store(name);
+    theme.title = `Colours of the page: ${THEMES[name]} (T)`;
+    theme.setAttribute("aria-label", theme.title);
+    dispatchEvent(new Event("themechange"));
+  }
+}
+
+// Storage may be forbidden; then the theme is that of this page alone.
+function stored() {
+  const name = attempt(() => localStorage.getItem("theme")) ?? document.documentElement.dataset.theme ?? "";
+  return name in THEMES ? name : "";
+}
+
+const store = (name) => attempt(() => localStorage.setItem("theme", name));
+
+function attempt(run) {
+  try { return run(); } catch { return undefined; }
+}
+
+function iconButton(name, label, onclick) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  svg.setAttribute("viewBox", "0 0 20 20");
+  svg.setAttribute("aria-hidden", "true");
+  path.setAttribute("d", ICONS[name]);
+  svg.append(path);
+  return make("button", { type: "button", className: "plain icon", title: label, "aria-label": label, onclick }, svg);
+}
+
+function makeSheet() {
+  const parts = KEYS.map(([title, keys]) => make("section", {}, make("h3", {}, title),
+    make("dl", {}, ...keys.flatMap(([key, what]) => [make("dt", {}, ...key.split("  ").map((each) => make("kbd", {}, each))), make("dd", {}, what)]))));
+  const close = make("button", { type: "button", className: "main", onclick: () => sheet.close() }, "Close");
+  const sheet = make("dialog", { id: "keys", "aria-labelledby": "keys-title" }, make("h2", { id: "keys-title" }, "Keys"), make("div", { className: "parts" }, ...parts), close);
+  sheet.addEventListener("click", (event) => { if (event.target === sheet) sheet.close(); }); // beside it
+  return sheet;
+}

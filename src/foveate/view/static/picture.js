@@ -1,0 +1,130 @@
+// One picture: an image and what is seen over it, painted on a canvas of any size. What is computed of a map or of an
+// image is kept beside it and goes with it.
+import {
+  DETECTED, USUAL, coloured, contour, curves, developed, keptBorder, makeCanvas, maskOf, smooth, strokeTwice,
+} from "./layers.js";
+import { difference } from "./scales.js";
+
+const smoothed = new WeakMap(), outlines = new WeakMap(), photographs = new WeakMap();
+
+function remembered(store, key, make) {
+  if (!store.has(key)) store.set(key, make());
+  return store.get(key);
+}
+
+// canvas: its width and height are those of the picture to be made.
+// image: {bitmap, height, width}. grid: {h, w}.
+// seen: {view, opacity, threshold, overlay (a canvas, or null), paper ([r, g, b]),
+//        layers: [{map, kept, found, scale, line (a colour), boxes}], minus (a map, for the view "difference")}
+// line: width of lines, in pixels of the image.
+export function paintPicture(canvas, image, grid, seen, line) {
+  const context = canvas.getContext("2d"), { width, height } = canvas, { layers, view } = seen;
+  const photo = photographOf(image, width, height, seen.paper);
+  const lay = (what, opacity = 1) => {
+    context.globalAlpha = opacity;
+    context.drawImage(what, 0, 0, width, height);
+    context.globalAlpha = 1;
+  };
+  context.setTransform(1, 0, 0, 1, 0, 0);
+  context.imageSmoothingEnabled = true;
+  lay(photo.bright);
+  if (seen.overlay) {
+    context.imageSmoothingEnabled = false;
+    return lay(seen.overlay, seen.opacity);
+  }
+  if (view === "photo" || !layers.length) return frame();
+  if (view === "difference" && seen.minus) return paintDifference();
+  const kept = view === "kept" || view === "both" ? layers.map((layer) => layer.kept).filter(Boolean) : [];
+  if (view === "kept") {
+    if (kept.length) paintKept(photo.dropped, 1);
+  } else {
+    paintHeat();
+    if (kept.length) paintKept(null, 0.5);
+  }
+  frame();
+
+  function paintHeat() {
+    const { lit, tint } = curves(seen.opacity, seen.threshold), strength = Math.min(1, seen.opacity / USUAL);
+    const planes = layers.map(({ map }) => planeOf(map, grid));
+    if (layers.some(({ found }) => found)) {
+      lay(photo.dark, strength);
+      const top = planes.length === 1 ? planes[0] : { ...planes[0], values: highest(planes) };
+      lay(cutOut(photo.bright, coloured(top, BLACK, lit), true));
+    } else lay(photo.pale, strength);
+    planes.forEach((plane, i) => lay(coloured(plane, layers[i].scale, tint)));
+    toImage();
+    planes.forEach((plane, i) => strokeTwice(context, outlineOf(plane), layers[i].line, line));
+  }
+
+  // Over cells that no question keeps: another photograph, or darkness.
+  function paintKept(below, darkness) {
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    const mask = maskOf(kept.flatMap((cells) => [...cells]), grid.h, grid.w);
+    const dropped = makeCanvas(grid.w, grid.h), inverse = dropped.getContext("2d");
+    inverse.fillRect(0, 0, grid.w, grid.h);
+    inverse.globalCompositeOperation = "destination-out";
+    inverse.drawImage(mask, 0, 0);
+    if (below) lay(cutOut(below, dropped, false));
+    else { context.imageSmoothingEnabled = false; lay(dropped, darkness); context.imageSmoothingEnabled = true; }
+    toImage();
+    if (below && layers.length === 1) return;
+    layers.forEach((layer) => layer.kept && strokeTwice(context, keptBorder(layer.kept, grid.h, grid.w, image.height, image.width), layer.line, 0.7 * line));
+  }
+
+  function paintDifference() {
+    const { map } = layers[0], values = map.map((value, i) => value - seen.minus[i]);
+    const plane = smooth(values, grid.h, grid.w), strength = Math.min(1, seen.opacity / USUAL);
+    const opacities = Uint8ClampedArray.from({ length: 256 }, (_, i) => {
+      const size = Math.abs(i / 127.5 - 1);
+      return size < Math.max(seen.threshold, 0.02) ? 0 : 255 * (0.25 + 0.75 * seen.opacity) * Math.min(1, size ** 0.8);
+    });
+    lay(photo.grey, strength);
+    lay(coloured({ ...plane, values: plane.values.map((value) => (value + 1) / 2) }, difference, opacities));
+    frame();
+  }
+
+  function frame() {
+    toImage();
+    for (const { boxes, line: colour } of layers) for (const [y0, x0, y1, x1] of boxes ?? []) {
+      const path = new Path2D();
+      path.rect(x0, y0, x1 - x0, y1 - y0);
+      strokeTwice(context, path, colour, 1.2 * line);
+    }
+  }
+
+  function toImage() { context.setTransform(width / image.width, 0, 0, height / image.height, 0, 0); }
+
+  // A picture where a mask is.
+  function cutOut(picture, mask, soft) {
+    const cut = makeCanvas(width, height), pen = cut.getContext("2d");
+    pen.imageSmoothingEnabled = soft;
+    pen.drawImage(mask, 0, 0, width, height);
+    pen.globalCompositeOperation = "source-in";
+    pen.drawImage(picture, 0, 0);
+    return cut;
+  }
+
+  function outlineOf(plane) {
+    const made = remembered(outlines, plane, () => ({}));
+    if (made.height !== image.height || made.width !== image.width) {
+      Object.assign(made, { height: image.height, width: image.width, path: contour(plane, DETECTED, image.height, image.width) });
+    }
+    return made.path;
+  }
+}
+
+const BLACK = new Uint8ClampedArray(256 * 3);
+const planeOf = (map, { h, w }) => remembered(smoothed, map, () => smooth(map, h, w));
+
+function highest(planes) {
+  return planes[0].values.map((value, i) => planes.reduce((most, plane) => Math.max(most, plane.values[i]), value));
+}
+
+function photographOf({ bitmap }, width, height, paper) {
+  const made = `${width} ${height} ${paper}`, known = remembered(photographs, bitmap, () => new Map());
+  if (!known.has(made)) {
+    if (known.size > 2) known.clear(); // a window that is being resized
+    known.set(made, developed(bitmap, width, height, paper));
+  }
+  return known.get(made);
+}

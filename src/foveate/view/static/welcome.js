@@ -1,0 +1,36 @@
+// The stage without an image: how to open one; while one is on its way; and why one could not be opened.
+import { make, trouble } from "./dom.js";
+
+export function mountWelcome(app, root) {
+  const photographs = make("div", { className: "examples" });
+  const open = () => make("button", { type: "button", className: "main", onclick: () => app.choose() }, "Choose an image");
+  const empty = make("div", { className: "empty" },
+    make("h2", {}, "Where does a question look?"),
+    make("p", {}, "Drop an image here, paste one, or choose a file. Then type what you look for: the map moves while you type."),
+    open(), make("p", { className: "note" }, "or begin with a photograph"), photographs);
+  const loading = make("div", { className: "loading", role: "status" }, make("progress", { "aria-label": "Reading the image" }), make("p"));
+  const failed = make("div", { className: "failed" });
+  root.append(empty, loading, failed);
+
+  app.on("session", () => { if (!app.image && !app.state.image && !app.session.first && app.session.kind === "empty") show(empty); });
+  app.on("loading", (name) => {
+    loading.lastChild.textContent = typeof name === "string" && name.includes(".") ? `Reading ${name} …` : "Reading the image …";
+    show(loading);
+  });
+  app.on("image", () => show(null));
+  app.on("problem", (problem) => {
+    if (app.image) return show(null); // the page says it, and the image stays
+    failed.replaceChildren(make("h2", {}, "That did not work"), trouble(problem), open());
+    show(failed);
+  });
+  app.examples.then((all) => photographs.append(...all.map(({ id, name, questions }) => make("button", {
+    type: "button", onclick: () => app.set({ image: id, questions: Object.freeze([questions[0]]), active: 0 }),
+  }, make("img", { src: `/api/examples/${id}`, alt: name.replace(/\..*$/, "").replaceAll("_", " ") })))));
+  show(null);
+
+  function show(what) {
+    root.hidden = !what;
+    root.classList.toggle("over", what === loading && Boolean(app.image));
+    for (const each of [empty, loading, failed]) each.hidden = each !== what;
+  }
+}
