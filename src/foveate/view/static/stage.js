@@ -17,7 +17,7 @@ export function mountStage(app, root) {
   const zoom = { view: WHOLE }, scales = new Map(), panels = [];
   const write = (view) => { zoom.view = view; repaint(); };
   const zoomer = makeZoomer(() => zoom.view, write);
-  root.append(views.element, pictures, legend);
+  root.append(views.element, pictures, make("div", { className: "foot" }, legend, zoomer.element));
   const showLegend = mountLegend(app, legend);
   let asked = false;
   const repaint = () => { if (!asked) { asked = true; requestAnimationFrame(() => { asked = false; paint(); }); } };
@@ -124,7 +124,6 @@ export function mountStage(app, root) {
 
   function panelAt(i) {
     const canvas = make("canvas", { tabIndex: 0, role: "img" }), frame = make("div", { className: "frame" }, canvas), caption = make("figcaption");
-    if (i === 0) frame.append(zoomer.element);
     panels[i] = { figure: make("figure", {}, caption, frame), frame, canvas, caption };
     pictures.append(panels[i].figure);
     watchCells(app, canvas);
