@@ -147,6 +147,7 @@ export function mountCell(app, root) {
       return;
     }
     if (listed !== values.channels) listChannels(values.channels);
+    channels.dataset.grid = grid; // for tests: whose values are shown
     for (const { bars: shown, planes, element } of families.values()) {
       const at = (i) => (i === null ? null : planes.map((plane) => plane[i]));
       if (element.open) shown.show(at(cell), at(other));
@@ -176,7 +177,7 @@ export function mountCell(app, root) {
   }
 }
 
-const HINT = "Point at the image to see what a cell holds and why it is kept. A click or Enter pins it, arrow keys move.";
+const HINT = "Point at the image: what does a cell hold, why is it kept? A click or Enter pins it, arrow keys move.";
 
 // Runs `load` for the newest value, one at a time; values that came meanwhile, but for the last, are never loaded.
 function newest(load, then, fail = () => {}) {
@@ -219,7 +220,8 @@ const inNumber = (number) => number.toLocaleString("en");
 
 // Whether a cell is kept, and why, as one sentence.
 function judge(app, cell, rank) {
-  const kept = app.kept()?.includes(cell) ?? false, budget = app.budget(), even = app.allocation()?.even, { valid } = app.grid;
+  const { kept: cells, even } = app.allocation() ?? {}, kept = cells?.includes(cell) ?? false;
+  const { valid } = app.grid, budget = app.budget();
   if (!app.asking) return { kept, text: kept ? "Kept in this frame." : "Left out of this frame." };
   const said = (reason) => ({ kept, text: `${kept ? "Kept" : "Left out"}: ${reason}.` });
   if (valid && !valid[cell]) return said(kept ? "no opaque cell is left" : "it is transparent");

@@ -1,0 +1,299 @@
+"""The cell's panel and the strip of channels, in a real browser, beside Python's own numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page
+
+import foveate
+from foveate.core.grid import Grid
+from foveate.core.layout import Layout, channel_named
+from foveate.relevance.allocation import Allocation
+from foveate.relevance.value import Found
+from foveate.texture.texture import Texture
+from foveate.view.planes import channel_names
+from foveate.view.questions import grids_of
+from foveate.viz.colours import HEAT
+from foveate.viz.planes import colour_plane
+from tests.conftest import PHOTOS
+from tests.view_page import ask, browsing, opened, serving
+
+pytestmark = pytest.mark.browser
+PHOTO = PHOTOS / "yellow_bus.jpg"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with serving(PHOTO) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def texture() -> Texture:
+    return foveate.encode(PHOTO)
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    with opened(browser, address) as found:
+        found.wait_for_function("window.foveate?.image")
+        yield found
+
+
+def of_module(page: Page, name: str, expression: str, argument: Any = None) -> Any:
+    """What an expression of a module `m` of the page and `given` is."""
+    return page.evaluate(
+        f"async given => {{ const m = await import('/static/{name}'); return {expression}; }}", argument
+    )
+
+
+def point_at(page: Page, y: float, x: float, *, click: bool = False) -> None:
+    """Move the pointer to a place of the picture, shares from 0 to 1; click there."""
+    box = page.locator("#stage canvas").first.bounding_box()
+    assert box
+    where = box["x"] + x * box["width"], box["y"] + y * box["height"]
+    page.mouse.move(*where)
+    if click:
+        page.mouse.click(*where)
+
+
+# --- the same as Python -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("question", "floor"), [("the red bus", 0), ("the wheel of the bus", 0.25), ("a violin", 0)])
+def test_reasons_of_every_kept_cell_are_those_of_python(
+    page: Page, texture: Texture, question: str, floor: float
+) -> None:
+    ask(page, question)
+    for each in grids_of(texture.grid):
+        relevance = foveate.score(texture, question).on(each.grid)
+        kept = foveate.allocate(relevance, 64, floor=floor)
+        said = of_module(
+            page,
+            "why.js",
+            """(async () => {
+              const { postPacked } = await import('/static/api.js'), { boxOf } = await import('/static/cells.js');
+              foveate.set({ grid: given.grid, budget: 64, floor: given.floor });
+              const body = { image: foveate.image.id, query: given.question, grid: given.grid };
+              const { header, arrays } = await postPacked('/api/reasons', body);
+              const reasons = new Map(header.reasons.map((name) => [name, arrays[`reason:${name}`]]));
+              const { even } = foveate.allocation(), words = foveate.answer().header.words;
+              const box = (cell) => boxOf(foveate.grid, foveate.image, cell);
+              return Array.from(foveate.kept(), (cell) => m.why({ reasons, even, words }, cell, box(cell)));
+            })()""",
+            {"grid": each.name, "floor": floor, "question": question},
+        )
+        assert [list(map(tuple, cell)) for cell in said] == [list(kept.why(i).items()) for i in range(64)], each.name
+
+
+def test_reasons_with_words_and_ties_are_those_of_python(page: Page) -> None:
+    random, grid = np.random.default_rng(0), Grid(40, 50, 400, 505)
+    planes = {
+        "first": random.random(grid.count).astype(np.float32),
+        "halves": (random.integers(0, 65, grid.count) / 64).astype(np.float32),  # 1/32 lies between two numbers
+        "same": (random.integers(0, 33, grid.count) / 32).astype(np.float32),
+        "small": (random.random(grid.count) ** 9).astype(np.float32),
+    }
+    words = tuple(
+        Found(f"word {i}", (y, x, y + 12.5, x + 40.0), 1.0, "" if i % 3 else f"right of {i}")
+        for i, (y, x) in enumerate((random.random((40, 2)) * (380, 450)).tolist())
+    )
+    every = np.arange(grid.count)
+    kept = Allocation(every, planes["first"], grid, planes, words)
+    said = of_module(
+        page,
+        "why.js",
+        """(async () => {
+          const { boxOf } = await import('/static/cells.js'), { planes, words, grid, image } = given;
+          const reasons = new Map(Object.entries(planes).map(([name, plane]) => [name, Float32Array.from(plane)]));
+          const cells = [...Array(grid.h * grid.w).keys()];
+          return cells.map((cell) => m.why({ reasons, words }, cell, boxOf(grid, image, cell)));
+        })()""",
+        {
+            "planes": {name: plane.tolist() for name, plane in planes.items()},
+            "words": [{"text": w.text, "box": w.box, "because": w.because} for w in words],
+            "grid": {"h": grid.h, "w": grid.w},
+            "image": {"height": grid.height, "width": grid.width},
+        },
+    )
+    expected = [list(kept.why(i).items()) for i in range(grid.count)]
+    assert sum(why[-1][0] == "words" for why in expected) > 100
+    assert [list(map(tuple, cell)) for cell in said] == expected
+
+
+def test_ranks(page: Page) -> None:
+    keys = np.random.default_rng(1).integers(0, 40, 300).astype(np.float32)
+    keys[7] = -np.inf
+    order = np.lexsort((np.arange(300), -keys))
+    expected = np.argsort(order) + 1
+    given = [None if np.isinf(key) else key for key in keys.tolist()]
+    ranks = "given.map((_, i) => m.rankOf(given.map((key) => key ?? -Infinity), i))"
+    assert of_module(page, "why.js", ranks, given) == expected.tolist()
+
+
+def test_planes_have_the_colours_of_python(page: Page, texture: Texture) -> None:
+    for name in channel_names(texture):
+        plane = texture.tokens(layout=Layout("one", (name,)), dtype=np.float16).reshape(texture.grid.shape)
+        expected = colour_plane(plane.astype(np.float32), channel_named(name, texture.extra))
+        painted = of_module(
+            page,
+            "channels.js",
+            """(async () => {
+              const { channels, plane } = await m.loadChannels(foveate.image, "cells");
+              const i = channels.findIndex(({ name }) => name === given), canvas = document.createElement("canvas");
+              m.paintPlane(canvas, plane(i), foveate.image.grids.cells, channels[i], foveate.session.colours.heat);
+              return [...canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data];
+            })()""",
+            name,
+        )
+        rgb = np.array(painted, np.uint8).reshape(*texture.grid.shape, 4)[..., :3]
+        if channel_named(name, texture.extra).reduction == "mode":
+            assert np.array_equal(rgb, expected), name
+        else:  # a level between two colours may be rounded to either
+            near = {tuple(a): {*map(tuple, HEAT[max(0, i - 1) : i + 2].tolist())} for i, a in enumerate(HEAT.tolist())}
+            pairs = zip(rgb.reshape(-1, 3).tolist(), expected.reshape(-1, 3).tolist(), strict=True)
+            assert all(a == b or tuple(a) in near[tuple(b)] for a, b in pairs), name
+            assert (rgb == expected).all(-1).mean() > 0.99, name
+
+
+# --- what a person sees and does --------------------------------------------------------------------------------------
+
+
+def bars(page: Page, part: str) -> dict[str, list[str]]:
+    """The numbers beside the bars of a part of the panel, by their names."""
+    return dict(
+        page.eval_on_selector_all(
+            f"#cell {part} .bars li",
+            """items => items.map((item) => [item.querySelector(".name").textContent,
+                 [...item.querySelectorAll(".number")].map((each) => each.textContent).filter(Boolean)])""",
+        )
+    )
+
+
+def test_a_cell_is_pointed_at_pinned_and_compared(page: Page, texture: Texture) -> None:
+    ask(page, "the bus")
+    page.wait_for_selector("#cell .note:visible")
+    point_at(page, 0.5, 0.5)
+    page.wait_for_selector("#cell .channels .bars")
+    cell = int(page.evaluate("foveate.hovered"))
+    assert divmod(cell, texture.grid.w) == (texture.grid.h // 2, texture.grid.w // 2)
+    names = tuple(bars(page, ".channels"))
+    table = texture.tokens(layout=Layout("shown", names))[:, names.index("red")]
+    assert {"red", "saliency", "embedding_3", "cluster_id"} <= {*names}
+    assert "motion" not in names  # not computed for a still
+    shown = bars(page, ".channels")
+    assert [float(text) for text in shown["red"]] == pytest.approx([table[cell]], abs=0.001)
+    page.wait_for_selector("#cell .reasons .bars")
+    relevance = foveate.score(texture, "the bus")
+    assert bars(page, ".reasons")["participation"] == [f"{relevance.reasons['participation'].ravel()[cell]:.3f}"]
+    rank = 1 + int((np.argsort(-relevance.map.ravel(), kind="stable") == cell).argmax())
+    assert f"{rank:,} of {texture.grid.count:,}" in page.locator("#cell dl").inner_text()
+    kept = cell in foveate.allocate(relevance, "auto").indices
+    assert page.locator("#cell .verdict").inner_text().startswith("Kept" if kept else "Left out")
+
+    point_at(page, 0.5, 0.5, click=True)
+    assert page.evaluate("foveate.state.pin") == cell
+    assert f"pin={cell}" in page.url
+    point_at(page, 0.1, 0.1)
+    page.wait_for_selector("#cell .channels .bars.two")
+    other = int(page.evaluate("foveate.hovered"))
+    reds = [float(text) for text in bars(page, ".channels")["red"]]
+    assert reds == pytest.approx([table[cell], table[other]], abs=0.001)
+    point_at(page, 0.5, 0.5, click=True)
+    assert page.evaluate("foveate.state.pin") is None
+
+
+def test_the_keyboard_alone(page: Page, texture: Texture) -> None:
+    ask(page, "the bus")
+    relevance, (h, w) = foveate.score(texture, "the bus"), texture.grid.shape
+    page.locator("#stage canvas").first.focus()
+    page.keyboard.press("Enter")
+    best = int(relevance.map.argmax())
+    assert page.evaluate("foveate.state.pin") == best
+    page.wait_for_function("document.querySelector('#cell [aria-live]').textContent.startsWith('place')")
+    for key, step in (("ArrowRight", 1), ("ArrowDown", w), ("ArrowLeft", -1), ("ArrowUp", -w)):
+        before = page.evaluate("foveate.state.pin")
+        page.keyboard.press(key)
+        assert page.evaluate("foveate.state.pin") == before + step
+    for _ in range(h):
+        page.keyboard.press("ArrowUp")
+    assert page.evaluate("foveate.state.pin") == best % w  # the border holds it
+    page.keyboard.press("Escape")
+    assert page.evaluate("foveate.state.pin") is None
+    unnamed = page.eval_on_selector_all(
+        "#cell button:not([hidden]), #cell canvas, #planes button, #planes summary, #planes input",
+        """all => all.filter((e) => !(e.textContent.trim() || e.labels?.length || e.getAttribute('aria-label')))
+                .map((e) => e.outerHTML)""",
+    )
+    assert unnamed == []
+
+
+def test_a_pinned_cell_keeps_its_place_on_other_grids(page: Page, texture: Texture) -> None:
+    ask(page, "the bus")
+    point_at(page, 0.62, 0.31, click=True)
+    for each in grids_of(texture.grid)[1:]:
+        before = page.evaluate("[foveate.state.pin, foveate.grid.h, foveate.grid.w]")
+        page.evaluate("name => foveate.set({ grid: name })", each.name)
+        pin = page.evaluate("foveate.state.pin")
+        y, x = (before[0] // before[2] + 0.5) / before[1], (before[0] % before[2] + 0.5) / before[2]
+        assert divmod(pin, each.grid.w) == (int(y * each.grid.h), int(x * each.grid.w))
+        page.wait_for_function("name => document.querySelector('#cell .channels').dataset.grid === name", arg=each.name)
+        saliency = texture.tokens(each.grid, Layout("one", ("saliency",)))[pin, 0]
+        assert float(bars(page, ".channels")["saliency"][0]) == pytest.approx(saliency, abs=0.001)
+
+
+def test_a_tap_pins(browser: Browser, address: str) -> None:
+    with opened(browser, address, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True) as page:
+        page.wait_for_function("window.foveate?.image")
+        ask(page, "the bus")
+        page.locator("#stage canvas").first.tap()
+        page.wait_for_function("foveate.state.pin !== null")
+        page.wait_for_selector("#cell .channels .bars")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_channels_are_laid_over_the_image(page: Page, texture: Texture) -> None:
+    assert page.locator("#planes canvas").count() <= 1  # nothing is fetched before somebody looks
+    page.locator("#planes summary").click()
+    page.wait_for_selector("#planes button[aria-pressed]")
+    names = page.locator("#planes .family button").all_inner_texts()
+    assert {"saliency", "cluster_id", "embedding_0"} <= {*names}
+    page.wait_for_function("document.querySelector('#planes .family canvas').width === foveate.image.grids.cells.w")
+    unpainted = "[...document.querySelectorAll('#planes .family canvas')].filter((e) => e.width === 300).length"
+    assert page.evaluate(unpainted) > 10  # those out of sight
+
+    page.get_by_role("button", name="saliency", exact=True).click()
+    page.wait_for_function("foveate.overlay?.width === foveate.image.grids.cells.w")
+    assert page.evaluate("foveate.state.plane") == "saliency"
+    assert page.get_by_role("button", name="saliency", exact=True).get_attribute("aria-pressed") == "true"
+    page.get_by_label("Mip level of saliency").fill("2")
+    shape = texture.mip("saliency", 2).shape
+    page.wait_for_function(
+        "shape => foveate.overlay.height === shape[0] && foveate.overlay.width === shape[1]", arg=shape
+    )
+
+    page.reload()
+    page.wait_for_function("shape => foveate.overlay?.width === shape[1]", arg=shape)
+    page.get_by_role("button", name="Take it away").click()
+    page.wait_for_function("foveate.overlay === null")
+    assert "plane" not in page.url
+
+
+def test_an_address_with_no_such_channel_or_cell(browser: Browser, address: str) -> None:
+    with opened(browser, address) as page:
+        page.goto(f"{address}/#plane=nothing&level=9&pin=99999999&grid=24x24&q=the+bus")
+        page.reload()
+        page.wait_for_function("window.foveate?.answer()")
+        page.wait_for_selector("#planes .family", state="attached")
+        assert page.evaluate("foveate.overlay") is None
+        assert page.locator("#cell .body").is_hidden()
