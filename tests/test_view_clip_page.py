@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,6 +147,23 @@ def test_another_budget_is_seen_at_once(page: Page, folder: Path) -> None:
     pictures = [np.asarray(Image.open(folder / f"{number}.png")) for number in range(1, COUNT)]
     frame = next(stream(pictures, ["the cake"], budget=90))
     assert kept(page) == frame.kept[0].indices.tolist()  # type: ignore[index]
+
+
+@pytest.mark.parametrize("more", ["", "&frame=2&q=a+cup&a=1&k=25&policy=coverage&floor=0.25"])
+def test_the_lines_of_python_keep_the_same_cells(
+    browser: Browser, address: str, folder: Path, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    with opened(browser, address) as page:
+        page.goto(f"{address}/#q=the+cake{more}")
+        page.reload()
+        wait(page, mapped=COUNT)
+        press(page, ".")
+        wait(page, shown=3 if more else 1)
+        lines = page.evaluate("import('/static/record.js').then((m) => m.toPython(m.recordOf(foveate)))")
+        found: dict[str, Any] = {}
+        exec(lines, found)
+        assert kept(page) == found["kept"].indices.tolist()
 
 
 def test_a_frame_opens_as_an_image_and_the_clip_comes_back(page: Page) -> None:

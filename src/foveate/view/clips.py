@@ -80,10 +80,9 @@ class ClipPictures:
         return open_clip(self._path, long_side=LONG_SIDE)
 
     def describe(self) -> dict[str, Any]:
-        """What the page is told: id; frames, as the file promises, or None; rate a second; size as it is shown."""
+        """What the page is told: id; frames, as the file promises, or None; rate a second; longSide of its pictures."""
         with self.open() as clip:
-            height, width = clip.size or (0, 0)
-            return {"id": self.id, "frames": clip.frames, "rate": clip.rate, "height": height, "width": width}
+            return {"id": self.id, "frames": clip.frames, "rate": clip.rate, "longSide": LONG_SIDE}
 
     def jpeg(self, number: int) -> bytes:
         """A picture as a JPEG. Raises ImageNotFoundError behind the last."""

@@ -131,8 +131,9 @@ function startClip(app, root) {
     const [h, w] = row ? row.saliency.shape : [cells.h, cells.w];
     const saliency = row?.saliency ?? new Float32Array(h * w);
     const name = `${app.session.name}, frame ${number + 1}`;
-    const { width, height } = bitmap;
-    return { ...about, id: frames.id(number), name, width, height, words: [], bitmap, grids: { cells: { ...cells, h, w, saliency } } };
+    const { width, height } = bitmap, { longSide } = frames.clip;
+    const clip = row && { name: app.session.name, longSide, start: row.start, frame: number, questions: row.header.answers.map(({ query }) => query) };
+    return { ...about, id: frames.id(number), name, width, height, words: [], bitmap, clip, grids: { cells: { ...cells, h, w, saliency } } };
   }
 
   // Of each question; cells are kept as the stream kept them, once its frames are those of the budget chosen.

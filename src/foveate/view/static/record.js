@@ -35,6 +35,7 @@ const CLASSES = { coverage: "Coverage", proportional: "Proportional" };
 
 // Names and numbers reach it as literals of JSON alone, which are Python's: there is no true, false or null among them.
 export function toPython(record) {
+  if (record.image.clip) return ofStream(record);
   const { image, grid, budget, policy, floor, context } = record, { text } = active(record), said = JSON.stringify;
   const made = CLASSES[policy], beside = said(context) !== "{}"; // gaze and earlier questions
   const encoder = image.encoder === "nano" ? "" : `, encoder=${said(image.encoder)}`;
@@ -51,6 +52,24 @@ export function toPython(record) {
       ? `relevance = score_in_context(texture, ${said(text)}, context)${place}`
       : `relevance = foveate.score(texture, ${said(text)}${encoder})${place}`,
     `kept = foveate.allocate(relevance, ${how.join(", ")})`,
+    "",
+  ].filter((line) => line || line === "").join("\n");
+}
+
+// A frame of a clip: the cells are those of the stream up to it, from the frame on with which it began (clip.js).
+function ofStream({ image: { clip }, answers, active: number, budget, policy, floor }) {
+  const made = CLASSES[policy], said = JSON.stringify, { text } = active({ answers, active: number });
+  const how = [`budget=${said(budget)}`, made && `policy=${made}()`, floor && `floor=${floor}`].filter(Boolean);
+  return [
+    "import foveate.video",
+    made && `from foveate.relevance import ${made}`,
+    "",
+    `clip = foveate.video.open_clip(${said(clip.name)}, long_side=${clip.longSide})`,
+    clip.start && `for _ in range(${clip.start}):\n    next(clip)`,
+    `for frame in foveate.video.stream(clip, ${said(clip.questions)}, ${how.join(", ")}):`,
+    `    if frame.index == ${clip.frame}:`,
+    `        kept = frame.kept[${clip.questions.indexOf(text)}]`,
+    "        break",
     "",
   ].filter((line) => line || line === "").join("\n");
 }
