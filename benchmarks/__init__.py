@@ -11,6 +11,7 @@ the last line, one JSON object with versions and machine. What a user runs on hi
     store        times of reading and searching, bytes that a question reads
     index        images a second of indexing, beside the encoder alone
     basis        seconds and memory of fitting a basis
+    view         is the viewer quick? in a real browser
     vlm          is a model faster with fewer visual tokens? with random weights of real sizes
 
 Each is a file with `measure(...) -> report` and `command(...)`, its options; common.py has what they share. A report is

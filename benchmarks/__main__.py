@@ -23,6 +23,7 @@ from benchmarks import (
     text,
     video,
     video_words,
+    view,
     vlm,
     weights,
     when,
@@ -39,7 +40,7 @@ app = typer.Typer(
 )
 for benchmark in (
     query, channels, fusion, refine, service, text, readers, reading, reading_vlm, budget, failures, video, store,
-    writing, index, basis, vlm, video_words, objects, zoom, presets, weights, when, chat, boxes,
+    writing, index, basis, vlm, video_words, objects, zoom, presets, weights, when, chat, boxes, view,
 ):  # fmt: skip
     app.command(benchmark.__name__.removeprefix("benchmarks."))(benchmark.command)
 

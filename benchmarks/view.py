@@ -1,0 +1,227 @@
+"""How quick the viewer is in a real browser, headless Chromium: typing, the budget's slider, its start, a large folder.
+
+    python -m benchmarks view
+
+The server is `foveate view` in a process of its own. Times in the page are from an event until the frame that shows its
+result has been painted, so none is below a frame of the screen, 16.7 ms. A large folder has the bundled photographs
+under 3,000 names; `--photos` takes one of yours.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.request import urlopen
+
+import numpy as np
+import typer
+
+from benchmarks.common import PHOTO, PHOTOS, Image, Repeats, make_row, print_json, show, time_row
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.core.checks import check_int
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+TYPED = "the broccoli in the hand of the child at the table"
+MANY = 3000
+FRAMES = 240
+
+
+def command(
+    image: Image = PHOTO,
+    photos: Annotated[Path | None, typer.Option(help="A large folder of images instead of the made one.")] = None,
+    repeats: Repeats = 5,
+) -> None:
+    """Typing, the slider, the start and a large folder in the viewer."""
+    report = measure(image, photos, repeats)
+    show(report)
+    print_json(**report)
+
+
+def measure(image: Path, photos: Path | None, repeats: int) -> dict[str, Any]:
+    """Measure everything; starts `repeats` times, the rest in one page."""
+    from tests.view_page import browsing
+
+    check_int("--repeats", repeats)
+    with browsing() as browser:
+        rows = [*_page(browser, image), *_starts(image, repeats)]
+        if photos is not None:
+            rows += _folder(browser, photos, repeats)
+        else:
+            with tempfile.TemporaryDirectory() as made:
+                rows += _folder(browser, _make_folder(Path(made)), repeats)
+    title = f"benchmarks view: medians; starts and folders {repeats} times"
+    return {"title": title, "rows": rows, "image": str(image), **circumstances()}
+
+
+# --- in one page ------------------------------------------------------------------------------------------------------
+
+PAINTED = """
+    const frame = () => new Promise(requestAnimationFrame);
+    const painted = () => new Promise((done) => requestAnimationFrame(() => {
+        const { port1, port2 } = new MessageChannel(); // its message comes after the frame was painted
+        port1.onmessage = done;
+        port2.postMessage(null);
+    }));
+    const enter = (field, value) => {
+        field.value = value;
+        field.dispatchEvent(new Event("input", { bubbles: true }));
+    };
+"""
+
+
+def _page(browser: Browser, image: Path) -> Iterator[dict[str, Any]]:
+    """Rows about one page with one image."""
+    from tests.view_page import opened
+
+    with _started(image) as (address, _), opened(browser, address) as page:
+        page.wait_for_function("window.foveate?.image")
+        letters = [TYPED[:n] for n in range(5, len(TYPED) + 1) if TYPED[n - 1] != " "]
+        keys = _milliseconds(page, TYPING, letters)
+        yield time_row("a keystroke until its map is painted", keys / 1e3, "ms", "<= 50 ms")
+        sent, late = _milliseconds(page, SLOWLY, [f"{text} and a cup" for text in letters])
+        yield make_row(f"  if an answer takes 0.3 s: requests for {len(letters)} letters", sent, f"{sent:.0f}")
+        yield time_row("  and from the last letter until its map is painted", np.array([late / 1e3]), "ms", "<= 600 ms")
+        yield from _slider(page)
+        yield from _allocations(page)
+
+
+def _slider(page: Page) -> Iterator[dict[str, Any]]:
+    idle = _milliseconds(page, IDLE, FRAMES)
+    yield time_row("a frame in which nothing happens", idle / 1e3, "ms")
+    for policy, target in (("topk", "<= 16.8 ms"), ("proportional", "<= 16.8 ms"), ("coverage", "")):
+        frames = _milliseconds(page, SLIDING, [policy, FRAMES])
+        yield time_row(f"a frame while the budget moves, {policy}", frames / 1e3, "ms", target)
+
+
+def _allocations(page: Page) -> Iterator[dict[str, Any]]:
+    for policy, budget, target in (
+        ("topk", 273, "< 1 ms"), ("proportional", 273, ""), ("coverage", 273, ""), ("coverage", 1024, ""),
+    ):  # fmt: skip
+        times = _milliseconds(page, ALLOCATING, [policy, budget])
+        yield time_row(f"{budget} of 64 x 64 cells, {policy}", times / 1e3, "ms", target)
+
+
+TYPING = """
+    const field = document.querySelector("#questions input"), canvas = document.querySelector("#stage canvas");
+    for (const text of given) {
+        const start = performance.now();
+        enter(field, text);
+        while (canvas.dataset.painted !== text && performance.now() < start + 5000) await painted();
+        times.push(performance.now() - start);
+    }
+"""
+SLOWLY = """
+    const field = document.querySelector("#questions input"), canvas = document.querySelector("#stage canvas");
+    const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds)), { fetch } = window;
+    let sent = 0, start;
+    window.fetch = async (...request) => { sent++; await wait(300); return fetch(...request); };
+    for (const text of given) { start = performance.now(); enter(field, text); await wait(100); }
+    while (canvas.dataset.painted !== given.at(-1) && performance.now() < start + 5000) await painted();
+    times.push(sent, performance.now() - start);
+    window.fetch = fetch;
+"""
+IDLE = """
+    let last = await frame();
+    for (let i = 0; i < given; i++) { const now = await frame(); times.push(now - last); last = now; }
+"""
+SLIDING = """
+    const [policy, count] = given, slider = document.querySelector("#tokens-budget");
+    foveate.set({ policy, view: "kept" });
+    while (!foveate.kept()) await painted();
+    let last = await frame();
+    for (let i = 0; i < count; i++) {
+        enter(slider, 1 + Math.round((slider.max - 1) * (1 + Math.sin(i / 20)) / 2));
+        const now = await frame();
+        times.push(now - last);
+        last = now;
+    }
+"""
+ALLOCATING = """
+    const { allocate } = await import("/static/allocate.js"), [policy, budget] = given, side = 64, rank = 24;
+    const random = (count) => Float32Array.from({ length: count }, Math.random);
+    const scores = { map: random(side * side), saliency: random(side * side), points: random(side * side * rank),
+                     trust: 1, h: side, w: side };
+    const batch = policy === "topk" ? 100 : 1; // the clock of a page is coarse
+    for (let i = 0; i < 30; i++) {
+        const start = performance.now();
+        for (let j = 0; j < batch; j++) allocate(scores, budget + (j % 7), { policy });
+        times.push((performance.now() - start) / batch);
+    }
+    times.splice(0, 5);
+"""
+
+
+def _milliseconds(page: Page, script: str, given: Any) -> np.ndarray:
+    """What a script pushes to `times`."""
+    return np.array(page.evaluate(f"async (given) => {{ {PAINTED} const times = []; {script} return times; }}", given))
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _started(target: Path) -> Iterator[tuple[str, float]]:
+    """A viewer in a process of its own: its address, and the moment at which it was started."""
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "foveate", "view", str(target), "--no-browser"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        found = re.search(r"http://[\w.:]+", process.stdout.readline())
+        assert found is not None, "no address"
+        yield found[0], start
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _read(address: str) -> bytes:
+    with urlopen(address, timeout=60) as answer:
+        return bytes(answer.read())
+
+
+def _starts(image: Path, repeats: int) -> Iterator[dict[str, Any]]:
+    """Rows about the start, above that of Python."""
+    first = []
+    for _ in range(repeats):
+        with _started(image) as (address, start):
+            _read(address)
+            first.append(time.perf_counter() - start)
+    yield time_row("foveate view, until the page is answered", np.array(first), "s", "<= 1 s")
+
+
+def _make_folder(folder: Path) -> Path:
+    """The bundled photographs under many names, without a copy of them."""
+    photos = sorted(PHOTOS.glob("*.jpg"))
+    for number in range(MANY):
+        source = photos[number % len(photos)]
+        os.symlink(source, folder / f"{source.stem}_{number:04}.jpg")
+    return folder
+
+
+def _folder(browser: Browser, folder: Path, repeats: int) -> Iterator[dict[str, Any]]:
+    """Rows about a large folder."""
+    from tests.view_page import opened
+
+    answered, seen = [], []
+    for _ in range(repeats):
+        with _started(folder) as (address, start):
+            _read(address)
+            answered.append(time.perf_counter() - start)
+            with opened(browser, address) as page:
+                begin = time.perf_counter()
+                page.reload()
+                page.wait_for_function("[...document.querySelectorAll('#gallery img')].some((image) => image.complete)")
+                seen.append(time.perf_counter() - begin)
+    yield time_row(f"a folder of {len(list(folder.iterdir()))}, until the page is answered", np.array(answered), "s")
+    yield time_row("  from its address until its first pictures are there", np.array(seen), "s", "<= 1 s")
