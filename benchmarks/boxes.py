@@ -17,18 +17,15 @@ highest value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import CocoData, EncoderName, Limit, print_json, show
+from benchmarks.common import CocoData, EncoderName, Half, Limit, measure_folder, print_json, show
 from foveate.cli.evaluate.agreement import mean_estimate
-from foveate.cli.evaluate.coco import HALVES, Folder, read_folder
+from foveate.cli.evaluate.coco import Folder
 from foveate.cli.evaluate.relevance import question
-from foveate.cli.terminal import counting
-from foveate.core.checks import check_choice
 from foveate.core.grid import Grid
 from foveate.encoders.load import resolve_encoder
 from foveate.pipeline import encode, score
@@ -39,7 +36,6 @@ COLUMNS = ("boxes", "first", "hit", "all", "F1", "absent")
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
 COMMON = 0.5
 Boxes = NDArray[np.floating]
-Half = Annotated[str | None, typer.Option(help="Only the photographs of one half, A or B.")]
 
 
 class Found(NamedTuple):
@@ -54,11 +50,7 @@ class Found(NamedTuple):
 
 def command(data: CocoData, encoder: EncoderName = None, half: Half = None, limit: Limit = 128) -> None:
     """Boxes of maps against true boxes."""
-    folder = read_folder(data)
-    if half is not None:
-        folder = folder.half(check_choice("--half", half, HALVES, fix="leave it out for all photographs"))
-    with counting("boxes", min(limit, len(folder.images))) as progress:
-        report = measure(folder, encoder or "nano", limit, progress)
+    report = measure_folder("boxes", measure, data, encoder, limit, half)
     show(report, COLUMNS)
     print_json(**report)
 

@@ -12,15 +12,17 @@ import cv2
 import numpy as np
 import typer
 
-from foveate.cli.evaluate.coco import Folder, read_folder
+from foveate.cli.evaluate.coco import HALVES, Folder, read_folder
 from foveate.cli.evaluate.command import CocoData, Limit
 from foveate.cli.terminal import PHOTOS, EncoderName, counting, print_table
+from foveate.core.checks import check_choice
 from foveate.core.image import load_image
 
 __all__ = ["PHOTOS", "CocoData", "EncoderName", "Limit"]
 PHOTO = PHOTOS / "child_with_broccoli.jpg"
 KEPT = 273  # cells that most benchmarks keep: of 64 x 64 one in fifteen, 6.7 %
 Image = Annotated[Path, typer.Argument(help="An image.", show_default="a bundled photograph")]
+Half = Annotated[str | None, typer.Option(help="Only the photographs of one half, A or B.")]
 Repeats = Annotated[int, typer.Option(help="Measurements of each row.")]
 WHAT = ("what", "measured", "target")
 FACTORS = {"s": 1, "ms": 1e3, "µs": 1e6}
@@ -39,10 +41,20 @@ def show(report: dict[str, Any], columns: Iterable[str] = WHAT) -> None:
 
 
 def measure_folder(
-    name: str, measure: Callable[..., dict[str, Any]], data: Path, encoder: str | None, limit: int
+    name: str,
+    measure: Callable[..., dict[str, Any]],
+    data: Path,
+    encoder: str | None,
+    limit: int,
+    half: str | None = None,
 ) -> dict[str, Any]:
-    """A report about a COCO-style folder, with a progress bar. `measure`: (folder, encoder, limit, progress)."""
+    """A report about a COCO-style folder or a half of it, with a progress bar.
+
+    `measure`: (folder, encoder, limit, progress).
+    """
     folder: Folder = read_folder(data)
+    if half is not None:
+        folder = folder.half(check_choice("--half", half, HALVES, fix="leave it out for all photographs"))
     with counting(name, min(limit, len(folder.images))) as progress:
         return measure(folder, encoder or "nano", limit, progress)
 

@@ -14,20 +14,17 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import cv2
 import numpy as np
-import typer
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.common import CocoData, EncoderName, Limit, print_json, show, time_calls
+from benchmarks.common import CocoData, EncoderName, Half, Limit, measure_folder, print_json, show, time_calls
 from foveate.channels.objects import find_objects
 from foveate.channels.segments import mark_borders, segment_image
-from foveate.cli.evaluate.coco import HALVES, Folder, open_tar, read_folder
-from foveate.cli.terminal import counting
-from foveate.core.checks import check_choice
+from foveate.cli.evaluate.coco import Folder, open_tar
 from foveate.core.errors import OptionError
 from foveate.core.grid import reduce_plane
 from foveate.encoders.load import resolve_encoder
@@ -35,16 +32,11 @@ from foveate.pipeline import encode
 
 COLUMNS = ("borders of", "precision", "recall", "F", "borders", "an image")
 Mask = NDArray[np.bool_]
-Half = Annotated[str | None, typer.Option(help="Only the photographs of one half, A or B.")]
 
 
 def command(data: CocoData, encoder: EncoderName = None, half: Half = None, limit: Limit = 128) -> None:
     """Borders of segments and of objects against labels of pixels."""
-    folder = read_folder(data)
-    if half is not None:
-        folder = folder.half(check_choice("--half", half, HALVES, fix="leave it out for all photographs"))
-    with counting("objects", min(limit, len(folder.images))) as progress:
-        report = measure(folder, encoder or "nano", limit, progress)
+    report = measure_folder("objects", measure, data, encoder, limit, half)
     show(report, COLUMNS)
     print_json(**report)
 

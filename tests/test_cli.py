@@ -198,6 +198,15 @@ def test_look_says_what_was_not_understood(run: Run, photo: Path, tmp_path: Path
     assert [record["unknown"] for record in last(run(*asked, "--json"))["queries"]] == [["violin"], ["tallest"]]
 
 
+def test_a_question_about_writing_says_how_it_is_read(run: Run) -> None:
+    bus = PHOTOS / "yellow_bus.jpg"
+    assert "--read" in run("look", bus, "the bus", "the writing on the bus").stderr
+    assert "--read" not in run("look", bus, "the writing on the bus", "--no-read").stderr
+    assert "--read" not in run("look", bus, "the bus", "the windows").stderr
+    run("encode", bus, "-o", "bus.safetensors")
+    assert "encode IMAGE --read" in run("look", "bus.safetensors", "what does the bus say?").stderr
+
+
 def test_doctor_says_which_words_nano_knows(run: Run) -> None:
     asked = ("doctor", "--words", "cats", "unicorn", "the wheel of the tricycle", "why")
     found = {word["word"]: word for word in last(run(*asked, "--json"))["words"]}
@@ -210,6 +219,12 @@ def test_doctor_says_which_words_nano_knows(run: Run) -> None:
     assert "horse 0.20" in table
     assert "names no thing" in table
     assert re.search(r"tricycle +unknown +nothing", table)
+    of_no_map = ("doctor", "--words", "biggest dog", "the cat on the left")
+    words = last(run(*of_no_map, "--json"))["words"]
+    assert [(word["word"], word["state"]) for word in words] == [
+        ("dog", "known"), ("biggest", "unknown"), ("cat", "known"), ("on the left", "unknown"),
+    ]  # fmt: skip
+    assert re.search(r"biggest +unknown +it enters no map", run(*of_no_map).stdout)
     fails(run("doctor", "--words"), "--words cat wheel sky")
     fails(run("doctor", "--encoder", "clip"), "--encoder clip without --words")
     fails(run("doctor", "--words", "cat", "--encoder", "clip"), "clip", "any text")

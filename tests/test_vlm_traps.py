@@ -275,6 +275,14 @@ def test_a_processor_of_another_model_is_refused(model: str, processor: str) -> 
         foveate.vlm.attach(pair(model)[0], pair(processor)[1])
 
 
+def test_model_and_processor_in_the_wrong_order_are_named() -> None:
+    model, processor = pair("llava")
+    with pytest.raises(ModelError, match=r"attach\(model, processor\)"):
+        foveate.vlm.attach(processor, model)
+    with pytest.raises(ModelError, match=r"attach\(model, processor\)"):
+        foveate.vlm.attach(processor)
+
+
 def test_no_processor_and_no_encoder_are_refused() -> None:
     with pytest.raises(ModelError, match="tokenizer"):
         foveate.vlm.attach(pair("llava")[0], pair("llava")[1].tokenizer)

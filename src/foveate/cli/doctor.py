@@ -92,7 +92,10 @@ def _explain_words(texts: list[str], encoder: str) -> None:
 
 
 def explain(text: str) -> list[dict[str, Any]]:
-    """The things that a text names: {"word", "state": "known", "near" or "unknown", "names": {name: strength}} each."""
+    """The things that a text names, then what of it is not understood.
+
+    {"word", "state": "known", "near" or "unknown", "names": {name: strength}} each; "why", where there are no names.
+    """
     from foveate.core.errors import QueryError
     from foveate.encoders.load import load_encoder
     from foveate.relevance.composition import words_of
@@ -100,15 +103,17 @@ def explain(text: str) -> list[dict[str, Any]]:
 
     encoder: Any = load_encoder("nano")
     try:
-        phrases = prepare(encoder, text).structure
+        query = prepare(encoder, text)
     except QueryError as error:
         return [{"word": text, "state": "unknown", "names": {}, "why": error.received}]
-    found = []
-    for word in dict.fromkeys(word for phrase in phrases for word in words_of(phrase)):
+    found: list[dict[str, Any]] = []
+    for word in dict.fromkeys(word for phrase in query.structure for word in words_of(phrase)):
         names = encoder.space.meaning(word)
         state = "known" if encoder.knows(word) else "near" if encoder.understands(word) else "unknown"
         found.append({"word": word, "state": state, "names": names})
-    return found
+    named = {word["word"] for word in found}
+    unread = [word for word in query.unknown if word not in named]  # "biggest", "on the left"
+    return found + [{"word": word, "state": "unknown", "names": {}, "why": "it enters no map"} for word in unread]
 
 
 def _explained(word: dict[str, Any]) -> tuple[str, str, str]:

@@ -137,7 +137,7 @@ def _look_at(
     words = ["words found"] if any(said) else []
     print_table(title, ("query", "looks for", *words, "confidence", "box y0 x0 y1 x1", "kept", "time"), rows)
     print_files("pictures", [record["png"] for record in records])
-    print_hints(hints)
+    print_hints(hints if read is False else [*hints, *_unread(texture, queries, image)])
     summary = {
         "image": str(image),
         "preset": texture.preset,
@@ -153,6 +153,19 @@ def _look_at(
 def _looked_for(record: dict[str, Any]) -> str:
     phrases = add_unknown(" + ".join(record["phrases"]), record["unknown"])
     return phrases + "".join(f", not {phrase}" for phrase in record["ignored"])
+
+
+def _unread(texture: Texture, queries: Sequence[str], image: Path) -> list[str]:
+    """A hint, where a question asks for what is written, and nobody read the image."""
+    from foveate.relevance.reading import read_question
+
+    asked = next((query for query in queries if read_question(query).writing), None)
+    if asked is None or texture.words is not None:
+        return []
+    where = "foveate encode IMAGE --read" if image.suffix.lower() == TEXTURE else "--read"
+    return [
+        f'"{asked}" asks for what is written, and this image was not read\n  {where} reads it, with the extra [text]'
+    ]
 
 
 def _words_found(relevance: Any) -> str:

@@ -43,7 +43,7 @@ def find_boxes(plane: Floats, grid: Grid, threshold: float, *, detected: bool = 
     left, top, wide, tall, area = np.asarray(found[1:], np.int64).T  # the first is everything below
     boxes = np.stack([top, left, top + tall, left + wide], 1).reshape(-1, 4)
     highest = np.array([fine[y0:y1, x0:x1].max() for y0, x0, y1, x1 in boxes], np.float32)
-    large = (area >= FINER * FINER) | (highest == fine.max())
+    large = (area >= FINER * FINER) | (highest == np.float32(highest_of_all))
     boxes, area, highest = boxes[large], area[large], highest[large]
     order = np.lexsort((boxes[:, 1], boxes[:, 0], -area, -highest))
     return np.asarray(boxes[order] * _sample_size(fine, grid), np.float32)

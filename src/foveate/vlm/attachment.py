@@ -53,6 +53,12 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
             fix=f"foveate.vlm.load({str(model)!r}) takes a name or a folder",
         )
     kind = type(model).__name__
+    if hasattr(model, "tokenizer") and hasattr(model, "image_processor"):
+        raise ModelError(
+            f"a processor in the place of the model, a {kind}",
+            expected="the model first, then its processor",
+            fix="foveate.vlm.attach(model, processor)",
+        )
     adapter = FAMILIES.get(kind) if family is None else family
     if not isinstance(adapter, Family):
         raise ModelError(
