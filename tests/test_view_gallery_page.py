@@ -1,0 +1,206 @@
+"""The list of a folder or store in a real browser: however long it is, the page holds a screenful of it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Page
+
+from foveate import Store
+from tests.conftest import PHOTOS
+from tests.view_page import browsing, opened, serving
+
+pytestmark = pytest.mark.browser
+
+MANY = 100_000
+MARKUP = "<img src=x onerror=foveate.hurt=1>.jpg"
+TILES = 120  # more than a screen has, and far fewer than the list
+NAMES = "[...document.querySelectorAll('.tile')].map((tile) => tile.title)"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = tmp_path_factory.mktemp("view") / "photos"
+    shutil.copytree(PHOTOS, path)
+    (path / MARKUP).write_text("no image")
+    for i in range(900):
+        Image.new("RGB", (12, 8), (i % 256, 90, 90)).save(path / f"{i:04d}.png")
+    with serving(path) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Three photographs under many names."""
+    path = tmp_path_factory.mktemp("view") / "photos.fov"
+    Store(path).add(PHOTOS)
+    with sqlite3.connect(path / "index.sqlite") as index:
+        images = [id for (id,) in index.execute("SELECT id FROM images ORDER BY id")]
+        rows = ((f"/p/{i:06d}.jpg".encode(), f"{i:06d}.jpg".encode(), images[i % 3], 1, 1) for i in range(MANY))
+        index.executemany("INSERT INTO names VALUES (?, ?, ?, ?, ?)", rows)
+    with serving(path) as address:
+        yield address
+
+
+def wait_for_tile(page: Page, name: str) -> None:
+    page.wait_for_function('name => document.querySelector(`.tile.loaded[title="${CSS.escape(name)}"]`)', arg=name)
+
+
+def scroll(page: Page, share: float) -> None:
+    page.evaluate(
+        "share => { const list = document.querySelector('.tiles'); list.scrollTop = share * list.scrollHeight; }", share
+    )
+
+
+def wait_for_image(page: Page, name: str) -> None:
+    page.wait_for_function("name => window.foveate?.image?.name === name", arg=name)
+
+
+def test_a_folder_is_looked_through_image_by_image(browser: Browser, folder: str) -> None:
+    with opened(browser, folder) as page:
+        wait_for_tile(page, "0000.png")
+        assert page.inner_text("#gallery header .note").startswith("904 images in photos")
+        assert page.inner_text("#gallery code") == "foveate index photos -o photos.fov && foveate view photos.fov"
+        assert not page.is_visible("#stage")
+        page.click(".tile >> nth=1")
+        wait_for_image(page, "0001.png")
+        assert page.is_visible("#stage")
+        page.keyboard.press("n")
+        wait_for_image(page, "0002.png")
+        page.keyboard.press("p")
+        page.click("[aria-label='Previous image']")
+        wait_for_image(page, "0000.png")
+        assert page.inner_text("#gallery .number") == "1 of 904"
+        assert page.is_disabled("[aria-label='Previous image']")
+        page.keyboard.press("l")
+        page.wait_for_selector("#gallery.whole")
+        page.go_back()
+        page.wait_for_selector("#gallery:not(.whole)")
+        wait_for_image(page, "0000.png")
+        page.reload()
+        wait_for_image(page, "0000.png")
+        assert page.is_visible("#stage")
+        page.click("text=All images")
+        page.wait_for_selector("#gallery.whole")
+
+
+def test_the_list_is_used_by_keys_alone(browser: Browser, folder: str) -> None:
+    with opened(browser, folder) as page:
+        wait_for_tile(page, "0000.png")
+        page.focus("#gallery input")
+        page.keyboard.type("YELLOW")
+        wait_for_tile(page, "yellow_bus.jpg")
+        assert page.evaluate(NAMES) == ["yellow_bus.jpg"]
+        page.fill("#gallery input", "00")
+        page.wait_for_function("document.querySelector('#gallery header .note').textContent.startsWith('108 images')")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowLeft")
+        chosen = page.evaluate(
+            "document.getElementById(document.activeElement.getAttribute('aria-activedescendant')).title"
+        )
+        assert chosen == "0001.png"
+        assert page.evaluate("document.querySelectorAll('.tile[aria-selected=true]').length") == 1
+        page.keyboard.press("End")
+        wait_for_tile(page, "0800.png")
+        page.keyboard.press("Enter")
+        wait_for_image(page, "0800.png")
+
+
+def test_a_bad_file_says_so_and_a_name_is_no_markup(browser: Browser, folder: str) -> None:
+    with opened(browser, folder) as page:
+        wait_for_tile(page, "0000.png")
+        page.fill("#gallery input", "onerror")
+        wait_for_tile(page, MARKUP)
+        assert page.inner_text(".tile .bad").startswith(f"'{MARKUP}' is not an image")
+        assert page.inner_text(".tile .name") == MARKUP
+        page.click(".tile")
+        page.wait_for_function("document.body.innerText.includes('is not an image that foveate reads')")
+        page.fill("#gallery input", "nothing is called so")
+        page.wait_for_function("document.querySelector('#gallery header .note').textContent.startsWith('No name has')")
+        assert page.evaluate("foveate.hurt") is None
+
+
+def test_what_flies_by_is_not_fetched(browser: Browser, folder: str) -> None:
+    with opened(browser, folder) as page:
+        wait_for_tile(page, "0000.png")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        for step in range(1, 40):
+            scroll(page, step / 40)
+            page.evaluate("new Promise(requestAnimationFrame)")
+            assert page.evaluate("document.querySelectorAll('.tile').length") < TILES
+        scroll(page, 1)
+        wait_for_tile(page, "yellow_bus.jpg")
+        pictures = [url for url in asked if url.endswith("thumbnail")]
+        assert 0 < len(set(pictures)) < 3 * TILES
+        assert len([url for url in asked if "/api/gallery?" in url]) <= 10
+
+
+def test_a_hundred_thousand_are_paged_through(browser: Browser, store: str) -> None:
+    with opened(browser, store) as page:
+        wait_for_tile(page, "000000.jpg")
+        assert page.inner_text("#gallery header .note").startswith("100,003 images in photos.fov")
+        for share, name in ((0.5, "05"), (0.25, "02"), (1, "yellow_bus.jpg")):
+            scroll(page, share)
+            page.wait_for_function('name => document.querySelector(`.tile.loaded[title^="${name}"]`)', arg=name)
+            assert page.evaluate("document.querySelectorAll('.tile').length") < TILES
+            names = page.evaluate(f"{NAMES}.sort()")
+            first = names[0][:6]
+            if first.isdigit() and "yellow_bus.jpg" not in names:
+                assert names == [f"{int(first) + i:06d}.jpg" for i in range(len(names))]
+
+
+def test_a_search_shows_where_and_a_result_opens_with_its_question(browser: Browser, store: str) -> None:
+    with opened(browser, store) as page:
+        wait_for_tile(page, "000000.jpg")
+        for text in ("b", "bro", "broccoli"):
+            page.fill("#gallery input", text)
+        page.wait_for_function(
+            "document.querySelector('#gallery header .note').textContent.includes('“broccoli” found in 1')"
+        )
+        page.wait_for_selector(".tile.loaded canvas")
+        scores = [float(score) for score in page.locator(".tile .pill").all_inner_texts()]
+        assert scores == sorted(scores, reverse=True)
+        assert page.locator(".tile .pill.found").count() == 1
+        heat = page.evaluate(
+            """(() => {
+                const canvas = document.querySelector(".tile canvas");
+                const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+                return [...data].filter((_, i) => i % 4 === 3);
+            })()"""
+        )
+        assert max(heat) > 100 > min(heat)
+        page.click(".tile")
+        page.wait_for_function("window.foveate.answer()?.header.query === 'broccoli'")
+        assert page.evaluate("foveate.answer().header.detected")
+        page.fill("#gallery input", "a zorkmid")
+        page.wait_for_function(
+            "document.querySelector('#gallery header').textContent.includes('Not understood: zorkmid')"
+        )
+        page.fill("#gallery input", "")
+        wait_for_tile(page, "000000.jpg")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone_nothing_lies_beside_the_page(browser: Browser, store: str, scheme: str) -> None:
+    with opened(browser, store, viewport={"width": 390, "height": 844}, color_scheme=scheme) as page:
+        sideways = "document.documentElement.scrollWidth > innerWidth"
+        wait_for_tile(page, "000000.jpg")
+        assert not page.evaluate(sideways)
+        page.click(".tile >> nth=2")
+        page.wait_for_function("window.foveate?.image")
+        assert not page.evaluate(sideways)
+        assert page.is_visible("[aria-label='Next image']")
+        assert not page.is_visible(".tiles")
