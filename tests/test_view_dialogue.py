@@ -157,6 +157,7 @@ def test_rounds_of_a_dialogue(page: Page) -> None:
     for query in ("the bus", HOSTILE):
         ask(page, query)
         next_round.click()
+        assert page.evaluate("document.activeElement === document.querySelector('#questions input')")
         texture = add_dialogue(texture, foveate.score(texture, query))
     assert page.evaluate("foveate.state.questions[0]") == ""
     assert page.locator(".rounds .asked").all_text_contents() == ["the bus", HOSTILE]

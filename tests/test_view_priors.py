@@ -61,13 +61,16 @@ def test_a_dialogue_is_a_prior_of_questions_that_go_back(send: Any, texture: Tex
     for query in earlier:
         texture = add_dialogue(texture, foveate.score(texture, query))
     history = texture.channel("history")
-    header, planes = send("priors", queries=["is it open?", "and its wheels?", "a tree", " "], earlier=earlier)
+    header, planes = send("priors", queries=["is it open?", "and its wheels?", "a tree", " ", "?!"], earlier=earlier)
     assert np.array_equal(planes["history"], history)
     assert [(q["goes_back"], q["prior"], q["weight"]) for q in header["questions"]] == [
         ("wholly", "history", 1.0), ("partly", "history", 0.7), ("not", None, 0.0), ("not", None, 0.0),
+        ("not", None, 0.0),
     ]  # fmt: skip
     assert [round["added"] for round in header["rounds"]] == [True, True]
     assert np.array_equal(mapped(send, "is it open?", earlier=earlier), history)
+    assert send("score", query="is it open?", earlier=earlier)[0]["prior"] == "history"
+    assert send("score", query="a tree", earlier=earlier)[0]["prior"] is None
     partly = foveate.score(texture, "and its wheels?", prior="history", prior_weight=0.7).map
     assert np.array_equal(mapped(send, "and its wheels?", earlier=earlier), partly)
     assert np.array_equal(mapped(send, "a tree", earlier=earlier), foveate.score(texture, "a tree").map)

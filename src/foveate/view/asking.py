@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from foveate.relevance.value import Relevance
 from foveate.view.pictures import Pictures
-from foveate.view.priors import read_context, score_in_context
+from foveate.view.priors import Prior, describe_prior, read_context, score_in_context
 from foveate.view.questions import describe_points, describe_reasons, describe_relevance, find_grid
 from foveate.view.reply import packed, read_body
 
@@ -22,11 +22,12 @@ def question_routes(pictures: Pictures) -> list[Route]:
     """
 
     async def scored(request: Request) -> Response:
-        relevance = await relevance_of(request)
-        return packed(*await to_thread.run_sync(describe_relevance, relevance))
+        relevance, prior = await relevance_of(request)
+        header, arrays = await to_thread.run_sync(describe_relevance, relevance)
+        return packed({**header, **describe_prior(prior)}, arrays)
 
     async def reasons(request: Request) -> Response:
-        relevance = await relevance_of(request)
+        relevance, _ = await relevance_of(request)
         grid = find_grid(relevance.grid, (await read_body(request)).get("grid", "cells"))
         return packed(*await to_thread.run_sync(describe_reasons, relevance, grid))
 
@@ -35,7 +36,7 @@ def question_routes(pictures: Pictures) -> list[Route]:
         grid = find_grid(texture.grid, request.query_params.get("grid", "cells"))
         return packed(*await to_thread.run_sync(describe_points, texture, grid))
 
-    async def relevance_of(request: Request) -> Relevance:
+    async def relevance_of(request: Request) -> tuple[Relevance, Prior | None]:
         body = await read_body(request, image=str, query=str)
         context = read_context(body)
         texture = await to_thread.run_sync(pictures.texture, body["image"])

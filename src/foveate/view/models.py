@@ -27,7 +27,7 @@ from foveate.core.errors import FoveateError, ModelError, OptionError
 from foveate.relevance.query import check_text
 from foveate.texture.texture import Texture
 from foveate.view.pictures import Pictures
-from foveate.view.priors import ROUNDS, Context, read_context, score_text, scoring_of
+from foveate.view.priors import ROUNDS, Context, find_prior, read_context, score_text
 from foveate.view.reply import packed, read_body
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def answer(vlm: VLM, encoded: EncodedImage, question: ModelQuestion, stop: threa
     from foveate.vlm import Turn
 
     texture: Texture = encoded.textures[0]
-    found = score_text(texture, question.query, **scoring_of(texture, question.query, question.context))
+    found = score_text(texture, question.query, find_prior(texture, question.query, question.context))
     chat = vlm.chat(encoded)
     chat.turns = tuple(Turn(*each, tokens=(0, 0), prompt=0, prior_weight=0.0) for each in question.rounds)
     budget: Any = question.budget

@@ -28,7 +28,7 @@ from foveate.core.checks import check_array, check_number, check_type
 from foveate.core.errors import OptionError, QueryError
 from foveate.pipeline import score
 from foveate.relevance.dialogue import PRIOR_WEIGHTS, GoesBack, refers_back
-from foveate.relevance.fusion import parse_options
+from foveate.relevance.fusion import Scoring, parse_options
 from foveate.relevance.passes import HISTORY, add_dialogue
 from foveate.relevance.query import check_text
 from foveate.relevance.scoring import score_nothing
@@ -108,7 +108,11 @@ def follow_dialogue(texture: Texture, earlier: tuple[str, ...]) -> tuple[Floats,
 
 
 def find_prior(texture: Texture, query: str, context: Context) -> Prior | None:
-    """The prior of a question; None where it goes by its words alone. Raises OptionError: a gaze beside the image."""
+    """The prior of a question; None where it goes by its words alone.
+
+    Raises QueryError for a text that is none, OptionError for a gaze beside the image.
+    """
+    check_text(query)
     kind = refers_back(query)
     if context.earlier and (kind == "wholly" or (kind == "partly" and not len(context.gaze))):
         history, _ = follow_dialogue(texture, context.earlier)
@@ -119,28 +123,27 @@ def find_prior(texture: Texture, query: str, context: Context) -> Prior | None:
     return None
 
 
-def scoring_of(texture: Texture, query: str, context: Context) -> dict[str, Any]:
-    """Keywords of `foveate.score`: the prior, or none. Raises QueryError, OptionError."""
-    check_text(query)
-    prior = find_prior(texture, query, context)
-    return {} if prior is None else {"prior": prior.plane, "prior_weight": prior.weight}
-
-
-def score_in_context(texture: Texture, query: str, context: Context) -> Relevance:
+def score_in_context(texture: Texture, query: str, context: Context) -> tuple[Relevance, Prior | None]:
     """`foveate.score`, with a prior where there is one. Raises QueryError, OptionError."""
-    how = scoring_of(texture, query, context)
-    return score_text(texture, query, **how) if how else score(texture, query)
+    prior = find_prior(texture, query, context)
+    return (score(texture, query) if prior is None else score_text(texture, query, prior)), prior
 
 
-def score_text(texture: Texture, query: str, **how: Any) -> Relevance:
+def score_text(texture: Texture, query: str, prior: Prior | None = None) -> Relevance:
     """`foveate.score`; a question that names nothing has a map of its prior alone."""
+    how: Scoring = {} if prior is None else {"prior": prior.plane, "prior_weight": prior.weight}
     try:
         return score(texture, query, **how)
     except QueryError:
-        return score_nothing(texture, query, parse_options(texture, how))  # type: ignore[arg-type]
+        return score_nothing(texture, query, parse_options(texture, how))
 
 
 # --- what the page is told of it --------------------------------------------------------------------------------------
+
+
+def describe_prior(prior: Prior | None) -> dict[str, Any]:
+    """Its name and weight; None and 0 where there is none."""
+    return {"prior": None if prior is None else prior.name, "weight": 0.0 if prior is None else prior.weight}
 
 
 def prior_routes(pictures: Pictures) -> list[Route]:
@@ -162,11 +165,11 @@ def describe_priors(
     history, rounds = follow_dialogue(texture, context.earlier)
     questions = []
     for query in queries:
-        check_type("a query", query, str)
-        prior = find_prior(texture, query, context) if query.strip() else None
-        kind = refers_back(query) if query.strip() else "not"
-        questions.append(
-            {"goes_back": kind, "prior": prior.name if prior else None, "weight": prior.weight if prior else 0.0}
-        )
+        try:
+            prior = find_prior(texture, query, context)
+            goes_back: GoesBack = refers_back(query)
+        except QueryError:  # a field that is still empty
+            prior, goes_back = None, "not"
+        questions.append({"goes_back": goes_back, **describe_prior(prior)})
     planes = {"history": history, "gaze": make_gaze_plane(context.gaze, texture.grid)}
     return {"rounds": [asdict(each) for each in rounds], "questions": questions}, planes

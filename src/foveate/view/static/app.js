@@ -17,7 +17,8 @@
 //   app.marks                       functions (context, unit) that draw over the image and not into its export;
 //                                   the context counts in pixels of the image, unit: such pixels in one of the screen
 //   app.overlay                     a canvas with the plane that is laid over the image, or null ("overlay"; planes.js)
-//   app.on("state" | "image" | "answer" | "problem" | "hover" | "overlay", listener)
+//   app.on("state" | "image" | "answer" | "problem" | "hover" | "overlay" | "write", listener)
+//                                   "write", i: somebody is about to type question i
 import { Address } from "./address.js";
 import { allocate } from "./allocate.js";
 import { getBitmap, getJson, getPacked, postPacked, upload } from "./api.js";

@@ -3,6 +3,7 @@ import { make, trouble } from "./dom.js";
 import { pill } from "./stage.js";
 import { MOST_QUESTIONS } from "./state.js";
 
+const PRIORS = { gaze: "your gaze", history: "the dialogue" };
 const MANY = { one: "One", together: "Together", beside: "Side by side" };
 
 export function mountQuestions(app, root) {
@@ -15,6 +16,7 @@ export function mountQuestions(app, root) {
   app.on("answer", show);
   app.on("image", show);
   app.on("session", show);
+  app.on("write", (i) => rows[i].input.focus());
   let known = [];
   app.examples.then((found) => { known = found; show(); });
   show();
@@ -103,12 +105,13 @@ function showSaid(row, app, i) {
 
 // What an answer says of itself; -> elements.
 function describe(header) {
-  const { query, phrases = [], ignored = [], unknown = [], words = [] } = header;
+  const { query, phrases = [], ignored = [], unknown = [], words = [], prior, weight } = header;
   const line = (name, all) => all.length ? [make("p", { className: "note" }, `${name} `, ...all.flatMap((each) => [make("span", { className: "chip" }, each), " "]))] : [];
   const split = phrases.length > 1 || (phrases.length === 1 && bare(phrases[0]) !== bare(query));
   return [
     pill(header),
     ...line("looked for", split ? phrases : []),
+    ...line("looks by", prior && weight < 1 ? [`${PRIORS[prior]}, ${Math.round(100 * weight)} %`] : []),
     ...line("left out", ignored),
     ...line("not understood", unknown),
     ...line("read there", words.slice(0, 6).map(({ text }) => text)),
