@@ -64,15 +64,16 @@ function stretch(values, h, w, times) {
   return out;
 }
 
-// Opacities of 256 levels from 0 to 1: of the lit photograph over the dark one, and of colour over both.
-export function curves(opacity, threshold) {
+// Opacities of 256 levels from 0 to 1: of the lit photograph over the dark one, and of colour over both. Both begin at
+// the level `from`.
+export function curves(opacity, threshold, from = 0) {
   const lit = new Uint8ClampedArray(256), tint = new Uint8ClampedArray(256);
   const less = Math.min(1, opacity / USUAL), more = Math.max(0, (opacity - USUAL) / (1 - USUAL));
   const most = TINT + (STRONG_TINT - TINT) * more, clear = CLEAR + (STRONG_CLEAR - CLEAR) * more;
   for (let i = 0; i < 256; i++) {
     const level = i / 255;
-    if (level < threshold) continue;
-    const rise = Math.min(level / DETECTED, 1), left = Math.min((1 - level) / (1 - DETECTED), 1) ** 2;
+    if (level < threshold || level < from) continue;
+    const rise = Math.min((level - from) / (DETECTED - from), 1), left = Math.min((1 - level) / (1 - DETECTED), 1) ** 2;
     lit[i] = 255 * rise ** 1.5;
     tint[i] = 255 * less * (clear + (most - clear) * left) * rise ** 1.25;
   }
@@ -103,11 +104,11 @@ export function maskOf(kept, h, w) {
 
 // The line where a smooth map passes a level, over an image of height x width pixels (marching squares).
 export function contour({ values, h, w }, level, height, width) {
-  const path = new Path2D(), row = (i) => Math.min(h - 1, Math.max(0, i)), column = (i) => Math.min(w - 1, Math.max(0, i));
+  const path = new Path2D();
   const Y = (y) => (Math.min(h, Math.max(0, y + 0.5)) * height) / h, X = (x) => (Math.min(w, Math.max(0, x + 0.5)) * width) / w;
   for (let y = -1; y < h; y++) for (let x = -1; x < w; x++) {
-    const a = values[row(y) * w + column(x)], b = values[row(y) * w + column(x + 1)];
-    const c = values[row(y + 1) * w + column(x + 1)], d = values[row(y + 1) * w + column(x)];
+    const above = Math.max(0, y) * w, below = Math.min(h - 1, y + 1) * w, left = Math.max(0, x), right = Math.min(w - 1, x + 1);
+    const a = values[above + left], b = values[above + right], c = values[below + right], d = values[below + left];
     const kind = (a >= level) | ((b >= level) << 1) | ((c >= level) << 2) | ((d >= level) << 3);
     if (kind === 0 || kind === 15) continue;
     const share = (low, high) => (level - low) / (high - low);
@@ -133,11 +134,16 @@ const CROSSINGS = [
 export function keptBorder(kept, h, w, height, width) {
   const path = new Path2D(), inside = new Uint8Array(h * w), dy = height / h, dx = width / w;
   for (const cell of kept) inside[cell] = 1;
-  for (let y = 0; y < h; y++) for (let x = 0; x < w; x++) {
-    const i = y * w + x;
-    if (x + 1 < w && inside[i] !== inside[i + 1]) { path.moveTo((x + 1) * dx, y * dy); path.lineTo((x + 1) * dx, (y + 1) * dy); }
-    if (y + 1 < h && inside[i] !== inside[i + w]) { path.moveTo(x * dx, (y + 1) * dy); path.lineTo((x + 1) * dx, (y + 1) * dy); }
-  }
+  const runs = (length, differs, line) => {
+    for (let from = -1, i = 0; i <= length; i++) {
+      const on = i < length && differs(i);
+      if (on && from < 0) from = i;
+      if (!on && from >= 0) { line(from, i); from = -1; }
+    }
+  };
+  const draw = (x0, y0, x1, y1) => { path.moveTo(x0 * dx, y0 * dy); path.lineTo(x1 * dx, y1 * dy); };
+  for (let y = 1; y < h; y++) runs(w, (x) => inside[y * w + x] !== inside[(y - 1) * w + x], (from, to) => draw(from, y, to, y));
+  for (let x = 1; x < w; x++) runs(h, (y) => inside[y * w + x] !== inside[y * w + x - 1], (from, to) => draw(x, from, x, to));
   return path;
 }
 

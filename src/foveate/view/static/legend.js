@@ -42,13 +42,14 @@ export function mountLegend(app, root) {
   };
 }
 
+const count = (number) => number.toLocaleString("en");
 const short = (text = "") => (text.trim().length > 24 ? `${text.trim().slice(0, 23)}…` : text.trim());
 
 function wordsOf(app, { view, layers, overlay, minus }, several) {
   if (overlay || view === "photo" || !layers.length) return "";
   if (view === "difference") return minus ? "which question looks more" : "";
-  const line = several ? "lines: detected from 0.5" : "relevance; white line: detected, from 0.5";
+  const line = several ? "lines: detected, from 0.5" : "relevance; white line: detected, from 0.5";
   const kept = layers[0].kept, { h, w } = app.grid;
-  const bright = kept && !several ? `bright: ${kept.length} of ${h * w} cells kept` : "bright: cells that are kept";
+  const bright = kept && !several ? `bright: ${count(kept.length)} of ${count(h * w)} cells kept` : "bright: cells that are kept";
   return { heat: line, kept: bright, both: several ? `${line}; ${bright}` : `relevance; ${bright}` }[view];
 }

@@ -18,6 +18,7 @@ export function mountLook(app, root) {
     make("label", { className: "check" }, boxes, "Boxes around what was found"),
   );
   const show = () => {
+    root.hidden = !app.image;
     const { state } = app, mapless = state.view === "kept" || state.view === "photo";
     for (const input of colours) {
       input.checked = input.value === state.colours;
@@ -27,7 +28,7 @@ export function mountLook(app, root) {
     boxes.checked = Boolean(state.boxes);
     reset.hidden = ["colours", "opacity", "threshold", "boxes"].every((name) => state[name] === INITIAL[name]);
   };
-  for (const kind of ["state", "overlay"]) app.on(kind, show);
+  for (const kind of ["state", "image", "overlay"]) app.on(kind, show);
   show();
 
   function slider(text, name, title) {

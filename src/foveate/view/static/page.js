@@ -12,6 +12,8 @@ const KEYS = [
   ["View", [["1 … 5", "heat, kept, both, photo, difference"], ["B", "boxes"], ["+  −", "zoom"], ["0", "the whole image"], ["Shift ← ↑ ↓ →", "move the part that is seen"]]],
   ["Tokens", [["[  ]", "half, twice the budget"]]],
   ["A cell (the picture has the focus)", [["← ↑ ↓ →", "the next cell"], ["Enter", "pin it"], ["Esc", "let go"]]],
+  ["A folder or store", [["N  P", "next, previous image"], ["L", "the list"]]],
+  ["A clip", [["Space", "play, pause"], [",  .", "a frame back, on"]]],
   ["Page", [["O", "open an image"], ["T", "dark, light, as the system"], ["?", "this sheet"]]],
 ];
 const VIEWS = ["heat", "kept", "both", "photo", "difference"];

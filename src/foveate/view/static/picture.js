@@ -5,7 +5,8 @@ import {
 } from "./layers.js";
 import { difference } from "./scales.js";
 
-const smoothed = new WeakMap(), outlines = new WeakMap(), photographs = new WeakMap();
+const smoothed = new WeakMap(), outlines = new WeakMap(); // of a map
+const photographs = new WeakMap(), scratches = new WeakMap(), heated = new WeakMap(); // of an image, its photographs, a canvas
 
 function remembered(store, key, make) {
   if (!store.has(key)) store.set(key, make());
@@ -18,7 +19,7 @@ function remembered(store, key, make) {
 //        layers: [{map, kept, found, scale, line (a colour), boxes}], minus (a map, for the view "difference")}
 // line: width of lines, in pixels of the image.
 export function paintPicture(canvas, image, grid, seen, line) {
-  const context = canvas.getContext("2d"), { width, height } = canvas, { layers, view } = seen;
+  const context = canvas.getContext("2d"), { width, height } = canvas, { layers, view } = seen, several = layers.length > 1;
   const photo = photographOf(image, width, height, seen.paper);
   const lay = (what, opacity = 1) => {
     context.globalAlpha = opacity;
@@ -38,13 +39,19 @@ export function paintPicture(canvas, image, grid, seen, line) {
   if (view === "kept") {
     if (kept.length) paintKept(photo.dropped, 1);
   } else {
-    paintHeat();
-    if (kept.length) paintKept(null, 0.5);
+    const made = [photo, seen.opacity, seen.threshold, image.height, image.width, ...layers.flatMap(({ map, scale, found, line: ink }) => [map, scale, found, ink]), line];
+    const last = remembered(heated, canvas, () => ({ made: [], canvas: makeCanvas(1, 1) }));
+    if (made.length === last.made.length && made.every((value, i) => value === last.made[i])) lay(last.canvas);
+    else {
+      paintHeat();
+      keep(last, made);
+    }
+    if (kept.length) paintKept(null, 0.4);
   }
   frame();
 
   function paintHeat() {
-    const { lit, tint } = curves(seen.opacity, seen.threshold), strength = Math.min(1, seen.opacity / USUAL);
+    const { lit, tint } = curves(seen.opacity, seen.threshold, several ? CLEARLY : 0), strength = Math.min(1, seen.opacity / USUAL);
     const planes = layers.map(({ map }) => planeOf(map, grid));
     if (layers.some(({ found }) => found)) {
       lay(photo.dark, strength);
@@ -53,7 +60,15 @@ export function paintPicture(canvas, image, grid, seen, line) {
     } else lay(photo.pale, strength);
     planes.forEach((plane, i) => lay(coloured(plane, layers[i].scale, tint)));
     toImage();
-    planes.forEach((plane, i) => strokeTwice(context, outlineOf(plane), layers[i].line, line));
+    planes.forEach((plane, i) => strokeTwice(context, outlineOf(plane), layers[i].line, (several ? 1.5 : 1) * line));
+  }
+
+  // Heat stays as it is while a budget moves.
+  function keep(last, made) {
+    last.made = made;
+    if (last.canvas.width !== width || last.canvas.height !== height) Object.assign(last.canvas, { width, height });
+    last.canvas.getContext("2d").drawImage(canvas, 0, 0);
+    context.setTransform(1, 0, 0, 1, 0, 0);
   }
 
   // Over cells that no question keeps: another photograph, or darkness.
@@ -67,8 +82,8 @@ export function paintPicture(canvas, image, grid, seen, line) {
     if (below) lay(cutOut(below, dropped, false));
     else { context.imageSmoothingEnabled = false; lay(dropped, darkness); context.imageSmoothingEnabled = true; }
     toImage();
-    if (below && layers.length === 1) return;
-    layers.forEach((layer) => layer.kept && strokeTwice(context, keptBorder(layer.kept, grid.h, grid.w, image.height, image.width), layer.line, 0.7 * line));
+    if (below && !several) return;
+    layers.forEach((layer) => layer.kept && layer.found && strokeTwice(context, keptBorder(layer.kept, grid.h, grid.w, image.height, image.width), layer.line, 0.7 * line));
   }
 
   function paintDifference() {
@@ -76,11 +91,10 @@ export function paintPicture(canvas, image, grid, seen, line) {
     const plane = smooth(values, grid.h, grid.w), strength = Math.min(1, seen.opacity / USUAL);
     const opacities = Uint8ClampedArray.from({ length: 256 }, (_, i) => {
       const size = Math.abs(i / 127.5 - 1);
-      return size < Math.max(seen.threshold, 0.02) ? 0 : 255 * (0.25 + 0.75 * seen.opacity) * Math.min(1, size ** 0.8);
+      return size < Math.max(seen.threshold, 0.02) ? 0 : 255 * (0.25 + 0.75 * seen.opacity) * Math.min(1, size * 1.1);
     });
     lay(photo.grey, strength);
     lay(coloured({ ...plane, values: plane.values.map((value) => (value + 1) / 2) }, difference, opacities));
-    frame();
   }
 
   function frame() {
@@ -96,7 +110,8 @@ export function paintPicture(canvas, image, grid, seen, line) {
 
   // A picture where a mask is.
   function cutOut(picture, mask, soft) {
-    const cut = makeCanvas(width, height), pen = cut.getContext("2d");
+    const cut = remembered(scratches, photo, () => makeCanvas(width, height)), pen = cut.getContext("2d");
+    pen.globalCompositeOperation = "copy";
     pen.imageSmoothingEnabled = soft;
     pen.drawImage(mask, 0, 0, width, height);
     pen.globalCompositeOperation = "source-in";
@@ -113,6 +128,7 @@ export function paintPicture(canvas, image, grid, seen, line) {
   }
 }
 
+const CLEARLY = 0.25; // of several maps in one picture, what is lower is left out: it would add up to a haze
 const BLACK = new Uint8ClampedArray(256 * 3);
 const planeOf = (map, { h, w }) => remembered(smoothed, map, () => smooth(map, h, w));
 

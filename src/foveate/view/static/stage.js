@@ -17,7 +17,8 @@ export function mountStage(app, root) {
   const zoom = { view: WHOLE }, scales = new Map(), panels = [];
   const write = (view) => { zoom.view = view; repaint(); };
   const zoomer = makeZoomer(() => zoom.view, write);
-  root.append(views.element, pictures, make("div", { className: "foot" }, legend, zoomer.element));
+  const foot = make("div", { className: "foot", hidden: true }, legend, zoomer.element);
+  root.append(views.element, pictures, foot);
   const showLegend = mountLegend(app, legend);
   let asked = false;
   const repaint = () => { if (!asked) { asked = true; requestAnimationFrame(() => { asked = false; paint(); }); } };
@@ -79,6 +80,7 @@ export function mountStage(app, root) {
 
   function paint() {
     views.show();
+    foot.hidden = !app.image;
     if (!app.image || !app.session) return;
     const found = scenes(), { width, height } = app.image;
     while (panels.length < found.length) panelAt(panels.length);
@@ -177,6 +179,7 @@ function makeZoomer(read, write) {
   const element = make("div", { className: "zoom", role: "group", "aria-label": "Zoom" },
     less, whole, button("+", "Zoom in (+)", () => write(scaledTo(read(), read().scale * 1.5))));
   return { element, show(scale) {
+    element.classList.toggle("whole", scale <= 1);
     whole.textContent = `${Math.round(100 * scale)} %`;
     whole.setAttribute("aria-label", `Zoom ${whole.textContent}: show the whole image`);
     less.disabled = scale <= 1;
