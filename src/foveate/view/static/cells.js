@@ -10,7 +10,7 @@ export function watchCells(app, canvas, place = (event) => placeOn(canvas, event
     return Math.floor(y * grid.h) * grid.w + Math.floor(x * grid.w);
   };
   const pin = (cell) => app.set({ pin: cell === app.state.pin ? null : cell });
-  canvas.addEventListener("pointermove", (event) => {
+  for (const kind of ["pointermove", "pointerdown"]) canvas.addEventListener(kind, (event) => { // a finger that rests does not move
     const [y, x] = place(event);
     app.point = y >= 0 && y < 1 && x >= 0 && x < 1 ? [y, x] : null;
     app.hover(cellAt(event));

@@ -25,7 +25,7 @@ export function mountDialogue(app, root) {
   async function describe() {
     asked?.abort();
     const { earlier, questions } = app.state;
-    if (!app.image || !(earlier.length || app.context.gaze)) return dialogue.show(null);
+    if (!app.image || !app.asking || !(earlier.length || app.context.gaze)) return dialogue.show(null);
     asked = new AbortController();
     try {
       const body = { ...app.context, image: app.image.id, queries: questions.map((text) => text.trim()) };
@@ -140,7 +140,7 @@ function mountGaze(app) {
     said, make("div", { className: "buttons" }, clear));
   let track = NOTHING, spelt = "", timer = null;
 
-  app.marks.push((context, unit) => { if (app.image) drawFixations(context, fixations(track), unit); });
+  app.marks.push((context, unit) => { if (app.image && app.asking) drawFixations(context, fixations(track), unit); });
 
   function run() {
     clearInterval(timer);
@@ -150,7 +150,7 @@ function mountGaze(app) {
   }
 
   function look() {
-    if (!app.image) return;
+    if (!app.image || !app.asking) return;
     const { height, width } = app.image, [y, x] = on.checked ? place() ?? [] : [];
     track = follow(track, y === undefined ? null : [y * height, x * width], performance.now() / 1000, reachOf(app.image));
     const text = spell(coarse(fixations(track)));
