@@ -24,7 +24,8 @@ import { allocate } from "./allocate.js";
 import { getBitmap, getJson, getPacked, postPacked, upload } from "./api.js";
 import { fromHash } from "./state.js";
 
-const ANSWERS = 100; // kept: some 50 KB each
+const ANSWERS = 100; // kept: some 20 KB each
+const LASTING = new Set([400, 404, 413, 422]); // what these refuse is not asked again; a server that is away or busy is
 
 export class App {
   constructor() {
@@ -146,7 +147,7 @@ export class App {
 
   askAll() {
     if (!this.asking) return;
-    for (const [key, { problem }] of this.answers) if (problem?.status === 0) this.answers.delete(key); // try again
+    for (const [key, { problem }] of this.answers) if (problem && !LASTING.has(problem.status)) this.answers.delete(key);
     this.state.questions.forEach((_, i) => this.ask(i));
   }
 

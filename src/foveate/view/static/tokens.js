@@ -3,8 +3,7 @@ import { make } from "./dom.js";
 
 const POLICIES = { topk: "the highest scores", coverage: "high scores that differ", proportional: "every region its share" };
 const KEPT = ["kept", "both"]; // views in which kept cells are seen
-const written = (number) => number.toLocaleString("en");
-const percent = (share) => `${(100 * share).toLocaleString("en", { maximumSignificantDigits: 2 })} %`;
+const whole = new Intl.NumberFormat("en"), share = new Intl.NumberFormat("en", { style: "percent", maximumSignificantDigits: 2 });
 
 export function mountTokens(app, root) {
   const said = make("span", { className: "note number", id: "tokens-kept" });
@@ -21,7 +20,7 @@ export function mountTokens(app, root) {
   root.append(
     make("header", {}, make("h2", {}, "Visual tokens"), said),
     row("Budget", slider, number),
-    make("div", { className: "row" }, make("span"), make("label", { className: "check" }, auto, "auto: as many as the map asks for")),
+    make("div", { className: "row" }, make("span"), make("label", { className: "check" }, auto, "auto: as the map asks for")),
     row("Policy", policy), row("Even spread", floor, floorSaid), row("Grid", grid), note,
   );
 
@@ -54,9 +53,9 @@ export function mountTokens(app, root) {
     auto.checked = state.budget === "auto";
     policy.value = state.policy;
     floor.value = state.floor;
-    floorSaid.value = percent(state.floor);
+    floorSaid.value = share.format(state.floor);
     grid.value = state.grid;
-    said.textContent = known ? `${written(budget)} of ${written(count)} · ${percent(budget / count)}` : `${written(count)} cells`;
+    said.textContent = known ? `${whole.format(budget)} of ${whole.format(count)} · ${share.format(budget / count)}` : `${whole.format(count)} cells`;
     note.textContent = explain(app.allocation(), answer, state);
     note.hidden = !note.textContent;
   }
@@ -69,5 +68,5 @@ function explain(allocation, answer, { floor }) {
   if (!spread) return "";
   const why = spread === allocation.kept.length && floor < 1 ? "the map is the same everywhere"
     : answer.header.trust < 1 && 1 - answer.header.trust > 2 * floor ? "the map is too low to be trusted" : "the even spread";
-  return `${written(spread)} of them lie evenly over the image: ${why}.`;
+  return `${whole.format(spread)} of them lie evenly over the image: ${why}.`;
 }

@@ -1,0 +1,123 @@
+"""Questions over the viewer's routes: the numbers that Python has, on every grid; and messages of arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from starlette.testclient import TestClient
+
+import foveate
+from foveate.relevance.allocation import auto_budget
+from foveate.relevance.policies import to_typical_distance
+from foveate.texture.texture import Texture
+from foveate.view.app import make_app
+from foveate.view.questions import NamedGrid, grids_of
+from foveate.view.targets import open_target
+from foveate.view.wire import TYPES, pack, unpack
+from tests.conftest import PHOTOS
+
+BUS = PHOTOS / "yellow_bus.jpg"
+QUESTIONS = ["the bus", "a bus and a wheel", "a zeppelin", "a wheel but not the bus", "what does the sign say?"]
+
+
+@pytest.fixture(scope="module")
+def client() -> TestClient:
+    return TestClient(make_app(open_target(BUS)), base_url="http://127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def first(client: TestClient) -> str:
+    return str(client.get("/api/session").json()["first"])
+
+
+@pytest.fixture(scope="module")
+def texture() -> Texture:
+    return foveate.encode(BUS, channels="standard")
+
+
+def on(relevance: foveate.Relevance, each: NamedGrid) -> foveate.Relevance:
+    return relevance if each.name == "cells" else relevance.on(each.grid)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_answer_is_what_score_says(client: TestClient, first: str, texture: Texture, question: str) -> None:
+    header, arrays = unpack(client.post("/api/score", json={"image": first, "query": question}).content)
+    relevance = foveate.score(texture, question)
+    for each in grids_of(texture.grid):
+        moved = on(relevance, each)
+        assert np.array_equal(arrays[f"map:{each.name}"], moved.map)
+        assert header["auto"][each.name] == auto_budget(moved) == len(foveate.allocate(moved))
+    assert header["confidence"] == relevance.confidence
+    assert header["detected"] == relevance.detected
+    assert header["trust"] == relevance.trust
+    assert header["confidences"] == dict(relevance.confidences)
+    assert header["phrases"] == list(relevance.parts)
+    assert header["unknown"] == list(relevance.unknown)
+    assert header["ignored"] == list(relevance.ignored)
+    assert np.array_equal(np.reshape(header["boxes"], (-1, 4)), relevance.boxes())
+    assert header["words"] == []
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_points_are_what_coverage_compares(client: TestClient, first: str, texture: Texture, number: int) -> None:
+    each = grids_of(texture.grid)[number]
+    _, arrays = unpack(client.get(f"/api/images/{first}/points", params={"grid": each.name}).content)
+    features = on(foveate.score(texture, "the bus"), each).features
+    assert features is not None
+    assert np.array_equal(arrays["points"], to_typical_distance(features.reshape(each.grid.count, -1)))
+
+
+def test_points_of_no_grid_and_of_no_image(client: TestClient, first: str) -> None:
+    refused = client.get(f"/api/images/{first}/points", params={"grid": "25x25"})
+    assert refused.status_code == 422
+    assert "24x24" in refused.json()["error"]["expected"]
+    assert client.get("/api/images/nothing/points").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body", ["", "[]", "{}", '"a"', '{"image": 1, "query": "a"}', '{"image": "IMAGE", "query": ["a"]}']
+)
+def test_bodies_that_are_no_questions(client: TestClient, first: str, body: str) -> None:
+    answer = client.post("/api/score", content=body.replace("IMAGE", first))
+    assert answer.status_code == 422
+    assert set(answer.json()["error"]) == {"received", "expected", "fix"}
+
+
+# --- messages of arrays -----------------------------------------------------------------------------------------------
+
+arrays_of = st.dictionaries(
+    st.text(max_size=8),
+    st.sampled_from(list(TYPES.values())).flatmap(
+        lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
+    ),
+    max_size=4,
+)
+headers = st.dictionaries(
+    st.text(max_size=8).filter(lambda name: name != "arrays"), st.text() | st.integers() | st.none()
+)
+
+
+@given(headers, arrays_of)
+def test_a_message_is_read_as_it_was_written(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    message = pack(header, arrays)
+    said, found = unpack(message)
+    assert said == header
+    assert list(found) == list(arrays)
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
+        assert found[name].tobytes() == array.tobytes()
+    assert (len(message) - 4 - int.from_bytes(message[:4], "little")) % 8 == 0
+
+
+def test_arrays_in_another_order_and_of_another_type() -> None:
+    turned = np.arange(12, dtype=">f4").reshape(3, 4).T
+    _, found = unpack(pack({}, {"turned": turned}))
+    assert np.array_equal(found["turned"], turned)
+    with pytest.raises(ValueError, match="wide is float64"):
+        pack({}, {"wide": np.zeros(3)})
