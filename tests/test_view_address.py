@@ -21,8 +21,8 @@ CHANGED = {
 HOSTILE = (
     "image=../../etc/passwd", "image=..%2Fsession", "image=" + "a" * 500, "view=constructor", "policy=__proto__",
     "k=-1", "k=1e400", "k=0x10", "floor=NaN", "opacity=7", "a=-3", "level=1.5", "pin=-1", "grid=<img src=x>", "q=&a=99",
-    "__proto__=1&constructor=2", "%E0%A4%A", "=&=&==", "gaze=1,2", "gaze=1,2,-3", "gaze=" + ";".join(["1,2,3"] * 201), "gw=2",
-    "plane=javascript:alert(1)", "&".join(["q=x"] * 500),
+    "__proto__=1&constructor=2", "%E0%A4%A", "=&=&==", "gaze=1,2", "gaze=1,2,-3", "gaze=" + ";".join(["1,2,3"] * 201),
+    "gw=2", "plane=javascript:alert(1)", "&".join(["q=x"] * 500),
 )  # fmt: skip
 
 
