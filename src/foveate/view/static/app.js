@@ -10,8 +10,10 @@
 //   app.shown(i)                    the same; while it is on its way, the answer before it: so that a picture does not flicker
 //   app.allocation(i)               {kept, even} of what is shown on the grid chosen (allocate.js), or undefined
 //   app.kept(i)                     Int32Array of the kept cells, ascending, or undefined
-//   app.pictures()                  what is seen, for export: [{question: i, canvas}, ...], canvases of the image's full
-//                                   size without zoom, several side by side; the stage gives this function
+//   app.pictures()                  what is seen, for export: [{canvas, questions: [i, ...], minus}, ...], canvases of the
+//                                   image's full size without zoom, several side by side; minus: the question that is
+//                                   taken off, or null; and app.colourBar(): {canvas, low, high} or null. The stage
+//                                   gives these functions
 //   app.hovered, app.hover(cell)    the cell under the pointer, a flat index on the grid chosen, or null ("hover")
 //   app.point                       [y, x] of the pointer on the image, shares from 0 to 1, or null
 //   app.marks                       functions (context, unit) that draw over the image and not into its export;
@@ -36,6 +38,7 @@ export class App {
     this.answers = new Map();
     this.context = {};
     this.pictures = () => [];
+    this.colourBar = () => null;
     this.asking = true; // false: another panel (the clip) supplies images and answers
     this.busy = new Set(); // questions whose request is on its way
     this.before = new Map(); // question i -> its last answer

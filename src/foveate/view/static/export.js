@@ -1,100 +1,90 @@
 // What can be taken away: PNG, SVG, JSON, Python, an address.
+import { make } from "./dom.js";
 import { active, recordOf, toJson, toPython, toSvg } from "./record.js";
 import { makeSheet } from "./sheet.js";
 import { toHash } from "./state.js";
 
-const POLICY = { topk: "top K", coverage: "coverage", proportional: "proportional" };
+const PREVIEW = 1280, QUALITY = 0.92; // pixels of its width; of the photograph in an SVG
+const LASTS = 60_000; // milliseconds that a saved file's address is there
+const POLICIES = { topk: "top K", coverage: "coverage", proportional: "proportional" };
 
 export function mountExport(app, root) {
-  const open = button("Export", () => { app.address.write(); refresh(); dialog.showModal(); });
-  open.disabled = true;
-  root.append(open);
-
-  const dialog = document.createElement("dialog");
-  dialog.id = "export";
-  dialog.setAttribute("aria-labelledby", "export-title");
-  const title = Object.assign(document.createElement("h2"), { id: "export-title", textContent: "Take it with you" });
-  const said = document.createElement("p");
-  said.setAttribute("role", "status");
-
-  const preview = document.createElement("canvas");
-  preview.setAttribute("role", "img");
-  preview.setAttribute("aria-label", "Preview of the picture");
-  const legend = checkbox("with a legend", true, () => refresh());
-  const photograph = checkbox("over the photograph", true);
-  const code = document.createElement("pre");
-  code.tabIndex = 0;
-  code.setAttribute("aria-label", "Python");
-  const link = Object.assign(document.createElement("input"), { readOnly: true, type: "text" });
-  link.setAttribute("aria-label", "Address");
-  link.addEventListener("focus", () => link.select());
-
-  const asked = [ // what needs an answer
-    button("Save SVG", saveSvg),
-    button("Save JSON", () => save("json", new Blob([toJson(recordOf(app))], { type: "application/json" }))),
-    button("Copy Python", () => copy(code.textContent, code)),
-  ];
+  const open = make("button", { type: "button", disabled: true, onclick: show }, "Export");
+  const said = make("p", { role: "status" }), preview = make("canvas", { role: "img", "aria-label": "Preview of the picture" });
+  const legend = make("input", { type: "checkbox", checked: true, onchange: refresh }), photograph = make("input", { type: "checkbox", checked: true });
+  const code = make("pre", { tabIndex: 0, "aria-label": "Python" });
+  const address = make("input", { type: "text", readOnly: true, "aria-label": "Address", onfocus: () => address.select() });
+  const asked = [button("Save SVG", saveSvg), button("Save JSON", saveJson), button("Copy Python", () => copy(code.textContent, code))];
   const savePng = button("Save PNG", async () => save("png", await pngOf(sheet())));
   savePng.className = "main";
-  dialog.append(
-    box("header", title, said, button("Close", () => dialog.close())),
-    part("Picture", "What you see, at the full size of the image.", [legend.label, button("Copy picture", copyPicture), savePng], preview),
-    part("Kept cells", "Vectors for a figure, one rectangle a cell.", [photograph.label, asked[0]]),
+  const dialog = make("dialog", { id: "export", "aria-labelledby": "export-title" },
+    make("header", {}, make("h2", { id: "export-title" }, "Take it with you"), said, button("Close", () => dialog.close())),
+    part("Picture", "What you see, at the full size of the image.", [make("label", {}, legend, " with a legend"), button("Copy picture", copyPicture), savePng], preview),
+    part("Kept cells", "Vectors for a figure, one rectangle a cell.", [make("label", {}, photograph, " over the photograph"), asked[0]]),
     part("Data", "Maps, kept cells and settings of every question.", [asked[1]]),
     part("Python", "The lines that keep the same cells.", [asked[2]], code),
-    part("Address", "Shows the same again, as long as this viewer runs.", [button("Copy address", () => copy(link.value, link))], link),
-  );
+    part("Address", "Shows the same again, as long as this viewer runs.", [button("Copy address", () => copy(address.value, address))], address));
+  root.append(open);
   document.body.append(dialog);
-
   for (const kind of ["image", "answer"]) app.on(kind, () => { open.disabled = !app.image; if (dialog.open) refresh(); });
 
-  function refresh() {
-    const any = app.state.questions.some((_, i) => app.answer(i) && app.kept(i));
-    for (const each of asked) each.disabled = !any;
-    code.textContent = any ? toPython(recordOf(app)) : "Ask a question first.";
-    link.value = `${location.origin}${location.pathname}#${toHash(app.state)}`; // a token is no part of it
+  function show() {
+    app.address.write();
     said.textContent = "";
-    const whole = sheet(), share = Math.min(1, 640 / whole.width);
+    refresh();
+    dialog.showModal();
+  }
+
+  function refresh() {
+    const record = recordOf(app), any = record.answers.length > 0;
+    for (const each of asked) each.disabled = !any;
+    code.textContent = any ? toPython(record) : "Ask a question first.";
+    address.value = `${location.origin}${location.pathname}#${toHash(app.state)}`; // a token is no part of it
+    const whole = sheet(), share = Math.min(1, PREVIEW / whole.width);
     Object.assign(preview, { width: Math.round(whole.width * share), height: Math.round(whole.height * share) });
     preview.getContext("2d").drawImage(whole, 0, 0, preview.width, preview.height);
   }
 
   function sheet() {
-    const { view, grid, policy, floor } = app.state, { h, w } = app.grid;
-    const pictures = app.pictures().map(({ question, canvas }) => {
-      const answer = app.answer(question);
-      if (!answer) return { canvas, title: app.image.name, lines: "" };
-      const { query, confidence, detected } = answer.header;
-      const tokens = `${app.budget(question)} of ${h * w} ${grid === "cells" ? "cells" : "tokens"}, ${POLICY[policy]}${floor ? `, ${Math.round(100 * floor)} % spread evenly` : ""}`;
-      const found = `confidence ${confidence.toFixed(2)}, ${detected ? "detected" : "not detected"}`;
-      return { canvas, title: query, lines: [found, view === "kept" || view === "both" ? tokens : ""].filter(Boolean).join(" · "), colour: colourOf(question) };
-    });
-    const heat = app.state.view === "heat" || app.state.view === "both" ? app.session.colours.heat : null;
-    return makeSheet(pictures, { legend: legend.input.checked, heat });
+    const pictures = app.pictures().map(({ canvas, questions, minus }) => ({ canvas, lines: linesOf(questions, minus) }));
+    return makeSheet(pictures, app.colourBar(), legend.checked);
+  }
+
+  // What stands below a picture: one line a question, or two of a single one.
+  function linesOf(questions, minus) {
+    const { view, plane, grid, policy, floor } = app.state, { h, w } = app.grid, text = (i) => app.state.questions[i].trim();
+    if (!questions.length) return [{ text: [app.image.name, view === "photo" ? "" : plane].filter(Boolean).join(", "), strong: true }];
+    if (minus !== null) return [{ text: `“${text(questions[0])}” beside “${text(minus)}”: which looks more`, strong: true }];
+    const found = (i) => {
+      const { confidence, detected } = app.shown(i).header;
+      return `confidence ${confidence.toFixed(2)}, ${detected ? "detected" : "not detected"}`;
+    };
+    if (questions.length > 1) return questions.map((i) => ({ text: `${text(i)}, ${found(i)}`, colour: colourOf(i) }));
+    const kept = view === "kept" || view === "both" ? app.kept(questions[0]) : undefined;
+    const cells = kept && `${kept.length} of ${h * w} ${grid === "cells" ? "cells" : "visual tokens"}, ${POLICIES[policy]}`;
+    const spread = kept && floor > 0 && `${Math.round(100 * floor)} % spread evenly`;
+    return [{ text: text(questions[0]), colour: colourOf(questions[0]), strong: true }, { text: [found(questions[0]), cells, spread].filter(Boolean).join(" · ") }];
   }
 
   function saveSvg() {
-    const record = recordOf(app), colour = css(colourOf(active(record).number));
-    save("svg", new Blob([toSvg(record, colour, photographOf())], { type: "image/svg+xml" }));
+    const record = recordOf(app), colour = `#${colourOf(active(record).number).map((each) => each.toString(16).padStart(2, "0")).join("")}`;
+    save("svg", new Blob([toSvg(record, colour, photograph.checked ? dataOf(app.image) : undefined)], { type: "image/svg+xml" }));
   }
 
-  function photographOf() {
-    const { bitmap, width, height } = app.image;
-    if (!photograph.input.checked || !bitmap) return undefined;
-    const canvas = Object.assign(document.createElement("canvas"), { width, height });
-    canvas.getContext("2d").drawImage(bitmap, 0, 0, width, height);
-    return canvas.toDataURL("image/jpeg", 0.92);
+  function saveJson() {
+    save("json", new Blob([toJson(recordOf(app))], { type: "application/json" }));
   }
 
-  const colourOf = (number) => app.session.colours.questions[number % app.session.colours.questions.length];
-  const css = (colour) => `#${colour.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
+  function colourOf(number) {
+    const { questions } = app.session.colours;
+    return questions[number % questions.length];
+  }
 
   function save(kind, blob) {
-    const address = URL.createObjectURL(blob), name = `${fileName(app.image.name, app.state.questions[app.state.active])}.${kind}`;
-    const anchor = Object.assign(document.createElement("a"), { href: address, download: name });
-    anchor.click();
-    setTimeout(() => URL.revokeObjectURL(address), 60_000);
-    said.textContent = `Saved ${name}`;
+    const href = URL.createObjectURL(blob), download = `${fileName(app.image.name, app.state.questions[app.state.active])}.${kind}`;
+    make("a", { href, download }).click();
+    setTimeout(() => URL.revokeObjectURL(href), LASTS);
+    said.textContent = `Saved ${download}`;
   }
 
   async function copy(text, shown) {
@@ -102,8 +92,8 @@ export function mountExport(app, root) {
       await navigator.clipboard.writeText(text);
       said.textContent = "Copied";
     } catch { // no clipboard: not a secure page, or not allowed
-      getSelection().selectAllChildren(shown);
-      shown.select?.();
+      if (shown.select) shown.select();
+      else getSelection().selectAllChildren(shown);
       said.textContent = "Selected: copy it with Ctrl+C";
     }
   }
@@ -120,33 +110,21 @@ export function mountExport(app, root) {
 
 const pngOf = (canvas) => new Promise((done) => canvas.toBlob(done, "image/png"));
 
+// The photograph as an address that holds it; none of an image whose pixels are gone.
+function dataOf({ bitmap, width, height }) {
+  if (!bitmap) return undefined;
+  const canvas = make("canvas", { width, height });
+  canvas.getContext("2d").drawImage(bitmap, 0, 0, width, height);
+  return canvas.toDataURL("image/jpeg", QUALITY);
+}
+
 // Letters and digits of the image's name and the question, so that every system takes it.
 function fileName(...parts) {
-  const words = parts.map((part) => (part ?? "").replace(/\.\w{1,5}$/, "").replace(/[^\p{L}\p{N}]+/gu, "_").replace(/^_|_$/g, "").slice(0, 40));
+  const words = parts.map((part = "") => part.replace(/\.\w{1,5}$/, "").replace(/[^\p{L}\p{N}]+/gu, "_").slice(0, 40).replace(/^_|_$/g, ""));
   return words.filter(Boolean).join("-") || "foveate";
 }
 
-function button(text, act) {
-  const made = Object.assign(document.createElement("button"), { type: "button", textContent: text });
-  made.addEventListener("click", act);
-  return made;
-}
+const button = (text, onclick) => make("button", { type: "button", onclick }, text);
 
-function checkbox(text, checked, act = () => {}) {
-  const label = document.createElement("label"), input = Object.assign(document.createElement("input"), { type: "checkbox", checked });
-  input.addEventListener("change", act);
-  label.append(input, ` ${text}`);
-  return { label, input };
-}
-
-function box(kind, ...children) {
-  const made = document.createElement(kind);
-  made.append(...children);
-  return made;
-}
-
-function part(title, about, controls, ...wide) {
-  const name = Object.assign(document.createElement("h3"), { textContent: title });
-  const note = Object.assign(document.createElement("p"), { textContent: about, className: "note" });
-  return box("section", box("div", name, note), box("div", ...controls), ...wide);
-}
+const part = (title, note, controls, ...wide) => make("section", {},
+  make("div", {}, make("h3", {}, title), make("p", { className: "note" }, note)), make("div", {}, ...controls), ...wide);

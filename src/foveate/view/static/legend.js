@@ -16,8 +16,12 @@ export function mountLegend(app, root) {
   context.fillRect(0, 0, 256, HIGH);
   let shown = "";
 
+  // The bar as it is shown, for export; null where there is none.
+  show.bar = () => (scale.hidden || root.classList.contains("empty") ? null : { canvas: bar, low: low.textContent, high: high.textContent });
+  return show;
+
   // found: the scenes of stage.js.
-  return function show(found) {
+  function show(found) {
     const { seen } = found[0], { view, layers } = seen, { state } = app, several = found.length === 1 && layers.length > 1;
     const words = wordsOf(app, seen, several);
     root.classList.toggle("empty", !words);
@@ -39,7 +43,7 @@ export function mountLegend(app, root) {
       dot.style.background = `rgb(${app.session.colours.questions[i].join(" ")})`;
       return make("span", { className: "name" }, dot, short(state.questions[i]));
     }));
-  };
+  }
 }
 
 const count = (number) => number.toLocaleString("en");

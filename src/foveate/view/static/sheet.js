@@ -1,58 +1,56 @@
-// What is seen, as a picture to keep: the photographs beside one another, and a legend below each, on light paper.
-const PAPER = "#fcfcfa", INK = "#16161c", QUIET = "#5f6169", GAP = 24;
+// What is seen, as a picture to keep: the photographs beside one another, a legend below each, on light paper.
+import { make } from "./dom.js";
 
-// pictures: [{canvas, title, lines, colour}]; heat: 256 x 3, or null without a bar; -> a canvas. One without a legend is
-// the picture itself, pixel by pixel.
-export function makeSheet(pictures, { legend, heat }) {
-  const columns = Math.min(pictures.length, 3), rows = Math.ceil(pictures.length / columns);
-  const width = Math.max(...pictures.map(({ canvas }) => canvas.width)), height = Math.max(...pictures.map(({ canvas }) => canvas.height));
-  const size = Math.max(11, Math.round(width / 36)); // of letters, in pixels
-  const below = legend ? Math.round(size * 3.6) : 0, foot = legend && heat ? Math.round(size * 2.6) : 0;
-  const gap = legend || pictures.length > 1 ? GAP : 0, margin = legend ? GAP : 0;
-  const sheet = document.createElement("canvas");
-  sheet.width = columns * width + (columns - 1) * gap + 2 * margin;
-  sheet.height = rows * (height + below) + (rows - 1) * gap + foot + 2 * margin;
+const PAPER = "#fcfcfa", INK = "#16161c", QUIET = "#5f6169", GAP = 24, COLUMNS = 3;
+
+// pictures: [{canvas, lines: [{text, colour (a dot), strong}]}]; bar: {canvas, low, high} or null; -> a canvas. A picture
+// without a legend is itself, pixel by pixel.
+export function makeSheet(pictures, bar, legend) {
+  const columns = Math.min(pictures.length, COLUMNS), rows = Math.ceil(pictures.length / columns);
+  const { width, height } = pictures[0].canvas, letters = Math.max(11, Math.round(width / 36)), line = 1.45 * letters;
+  const below = legend ? Math.max(...pictures.map(({ lines }) => lines.length)) * line + 0.5 * letters : 0;
+  const foot = legend && bar ? 2.4 * letters : 0, margin = legend ? GAP : 0, gap = pictures.length > 1 ? GAP : 0;
+  const sheet = make("canvas", {
+    width: columns * width + (columns - 1) * gap + 2 * margin,
+    height: Math.round(rows * (height + below) + (rows - 1) * gap + foot + 2 * margin),
+  });
   const context = sheet.getContext("2d");
   context.fillStyle = PAPER;
   context.fillRect(0, 0, sheet.width, sheet.height);
-  pictures.forEach((picture, i) => {
-    const left = margin + (i % columns) * (width + gap), top = margin + Math.floor(i / columns) * (height + below + gap);
-    context.drawImage(picture.canvas, left, top);
-    if (legend) drawLegend(context, picture, left, top + picture.canvas.height, width, size);
+  pictures.forEach(({ canvas, lines }, i) => {
+    const left = margin + (i % columns) * (width + gap), top = Math.round(margin + Math.floor(i / columns) * (height + below + gap));
+    context.drawImage(canvas, left, top);
+    if (legend) lines.forEach((each, n) => drawLine(context, each, left, top + height + (n + 1) * line, width, letters));
   });
-  if (foot) drawBar(context, heat, margin, sheet.height - margin - size * 1.6, Math.min(width, size * 22), size);
+  if (foot) drawBar(context, bar, margin, sheet.height - margin - 1.5 * letters, Math.min(width, 22 * letters), letters);
   return sheet;
 }
 
-function drawLegend(context, { title, lines, colour }, left, top, width, size) {
-  const dot = colour ? size * 0.9 : 0;
+function drawLine(context, { text, colour, strong }, left, base, width, letters) {
+  const side = 0.65 * letters, after = colour ? 1.6 * side : 0;
   if (colour) {
-    context.fillStyle = `rgb(${colour.join(",")})`;
-    context.fillRect(left, top + size * 0.85, size * 0.6, size * 0.6);
+    context.fillStyle = `rgb(${colour.join(" ")})`;
+    context.beginPath();
+    context.arc(left + side / 2, base - 0.36 * letters, side / 2, 0, 2 * Math.PI);
+    context.fill();
   }
-  write(context, title, left + dot, top + size * 1.4, width - dot, `600 ${size}px system-ui, sans-serif`, INK);
-  write(context, lines, left, top + size * 2.8, width, `${Math.round(size * 0.85)}px system-ui, sans-serif`, QUIET);
+  write(context, text, left + after, base, width - after, strong ? letters : 0.85 * letters, { strong });
 }
 
-function drawBar(context, heat, left, top, width, size) {
-  for (let i = 0; i < 256; i++) {
-    context.fillStyle = `rgb(${heat.slice(3 * i, 3 * i + 3).join(",")})`;
-    context.fillRect(left + (i * width) / 256, top, width / 256 + 1, size * 0.5);
-  }
-  const font = `${Math.round(size * 0.75)}px system-ui, sans-serif`;
-  context.textAlign = "left";
-  write(context, "0", left, top + size * 1.4, width, font, QUIET);
-  write(context, "relevance", left + width / 2, top + size * 1.4, width, font, QUIET, "center");
-  write(context, "1", left + width, top + size * 1.4, width, font, QUIET, "right");
+function drawBar(context, { canvas, low, high }, left, top, width, letters) {
+  context.drawImage(canvas, left, top, width, 0.5 * letters);
+  const base = top + 1.4 * letters, size = 0.75 * letters;
+  write(context, low, left, base, width / 3, size);
+  write(context, "relevance", left + width / 2, base, width / 3, size, { align: "center" });
+  write(context, high, left + width, base, width / 3, size, { align: "right" });
 }
 
 // One line, cut with an ellipsis where it is longer than its place.
-function write(context, text, x, y, width, font, colour, align = "left") {
-  Object.assign(context, { font, fillStyle: colour, textAlign: align });
-  let letters = [...text];
-  if (context.measureText(text).width > width) {
-    while (letters.length && context.measureText(`${letters.join("")}…`).width > width) letters = letters.slice(0, -1);
-    letters.push("…");
-  }
-  context.fillText(letters.join(""), x, y);
+function write(context, text, x, y, width, size, { strong = false, align = "left" } = {}) {
+  const font = `${strong ? "600 " : ""}${Math.round(size)}px system-ui, sans-serif`;
+  Object.assign(context, { font, fillStyle: strong ? INK : QUIET, textAlign: align });
+  const fits = (shown) => context.measureText(shown).width <= width;
+  let shown = text;
+  for (let letters = [...text]; !fits(shown) && letters.length; shown = `${letters.join("")}…`) letters = letters.slice(0, -1);
+  context.fillText(shown, x, y);
 }

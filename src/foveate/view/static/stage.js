@@ -33,11 +33,13 @@ export function mountStage(app, root) {
   new ResizeObserver(repaint).observe(pictures);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
   addEventListener("themechange", repaint);
-  app.pictures = () => scenes().map(({ question, seen }) => {
+  app.pictures = () => scenes().map(({ seen }) => {
     const { width, height } = app.image, canvas = makeCanvas(width, height);
     paintPicture(canvas, app.image, app.grid, seen, Math.max(1, Math.max(height, width) / CLOSE));
-    return { question, canvas };
+    const questions = seen.overlay || seen.view === "photo" ? [] : seen.layers.map((layer) => layer.question);
+    return { canvas, questions, minus: seen.minus ? app.other() : null };
   });
+  app.colourBar = showLegend.bar;
   panelAt(0); // so that there is a canvas from the beginning
 
   // What is seen: [{question, text, seen (picture.js)}].
@@ -53,7 +55,7 @@ export function mountStage(app, root) {
       if (!map) return [];
       const colour = app.session.colours.questions[i % app.session.colours.questions.length];
       return [{
-        map, kept: needsKept(state.view) ? app.kept(i) : undefined, found: answer.header.detected, header: answer.header,
+        question: i, map, kept: needsKept(state.view) ? app.kept(i) : undefined, found: answer.header.detected, header: answer.header,
         scale: ownColour ? plainScale(colour) : scale(state.colours), line: ownColour ? `rgb(${colour.join(" ")})` : WHITE,
         boxes: state.boxes ? answer.header.boxes : undefined,
       }];
