@@ -12,6 +12,7 @@ from foveate.view.examples import example_routes, find_example
 from foveate.view.guard import LIMITS, LOCAL, Guard, Limits
 from foveate.view.images import image_routes
 from foveate.view.models import LateModel, model_routes
+from foveate.view.openapi import openapi_routes
 from foveate.view.page import page_routes
 from foveate.view.pictures import Pictures
 from foveate.view.planes import plane_routes
@@ -39,6 +40,7 @@ def make_app(
     pictures = Pictures(lambda id: target.find(id) or find_example(id))
     routes = [
         *page_routes({**target.session, "model": model.name if model else None}),
+        *openapi_routes(),
         *image_routes(pictures),
         *example_routes(),
         *question_routes(pictures),

@@ -12,25 +12,43 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from foveate.core.errors import FoveateError, ImageNotFoundError, ImageTooLargeError, OptionError
+from foveate.core.errors import (
+    FoveateError,
+    ImageNotFoundError,
+    ImageTooLargeError,
+    ModelError,
+    OptionError,
+    StoreKeyError,
+)
 from foveate.view.wire import pack
 
 ROOT = r"(?:[/~]|[A-Za-z]:[/\\])"
 QUOTED = re.compile(rf"""(?<=['"]){ROOT}(?:[^'"]|['"]\w)*""")  # may hold spaces, and an apostrophe within a name
 PLAIN = re.compile(rf"""(?<![\w'":/.\\<~]){ROOT}[^\s'",;)]+""")
 
-STATUS: dict[type[FoveateError], int] = {ImageNotFoundError: 404, ImageTooLargeError: 413}
+STATUS: dict[type[FoveateError], int] = {
+    ImageNotFoundError: 404,
+    StoreKeyError: 404,
+    ModelError: 409,
+    ImageTooLargeError: 413,
+}
 
 
 async def read_body(request: Request, **fields: type) -> dict[str, Any]:
     """The JSON object of a request, in which each of `fields` is of its type. Raises OptionError."""
     try:
-        body = json.loads(await request.body())
+        body = json.loads(await request.body(), parse_float=_number)
         if all(isinstance(body[name], kind) for name, kind in fields.items()):
             return body
     except (ValueError, KeyError, TypeError, RecursionError):
         pass  # said below
     raise OptionError("a body that is none", expected=f"a JSON object with {', '.join(fields)}", fix="send them all")
+
+
+def _number(text: str) -> int | float:
+    """A number of JSON, which does not tell 2.0 from 2."""
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
 def packed(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Response:

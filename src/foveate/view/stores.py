@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from foveate.core.checks import check_int, check_type
-from foveate.core.errors import FoveateError, OptionError, StoreKeyError
+from foveate.core.checks import check_int
+from foveate.core.errors import FoveateError, StoreKeyError
 from foveate.core.image import Picture
 from foveate.store.format import FORMAT_FILE, HEX, list_shards
 from foveate.store.hits import Hit
@@ -26,7 +25,7 @@ from foveate.store.writing import read_quotes
 from foveate.view.files import shown_name
 from foveate.view.gallery import Gallery, Listing, gallery_routes
 from foveate.view.pictures import ImageEntry
-from foveate.view.reply import packed
+from foveate.view.reply import packed, read_body
 from foveate.view.target import Target
 
 MOST_HITS = 480
@@ -62,8 +61,9 @@ def open_store(path: Path) -> Target:
         return ImageEntry(id, found.name, lambda: Picture(found.pixel, found.valid, found.name), lambda: found)
 
     async def search(request: Request) -> Response:
-        query, count = what_is_sought(await request.body())
-        return packed(*await to_thread.run_sync(found_in, query, count))
+        body = await read_body(request, query=str)
+        count = check_int("count", body.get("count", 48), 1, MOST_HITS)
+        return packed(*await to_thread.run_sync(found_in, body["query"], count))
 
     def found_in(query: str, count: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         with without_path(path, name):
@@ -78,16 +78,6 @@ def open_store(path: Path) -> Target:
             Route("/api/search", search, methods=["POST"]),
         ],
     )
-
-
-def what_is_sought(body: bytes) -> tuple[str, int]:
-    """{"query": text, "count": 48} -> both. Raises OptionError."""
-    try:
-        given = json.loads(body)
-        query, count = given["query"], given.get("count", 48)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise OptionError("a body that is none", expected='{"query": text, "count": 48}', fix="send both") from None
-    return check_type("query", query, str), check_int("count", count, 1, MOST_HITS)
 
 
 def describe_hits(
