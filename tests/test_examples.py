@@ -8,6 +8,7 @@ import runpy
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import transformers
 from PIL import Image
 
 from foveate.vlm.loader import without_video_processor
+from tests.conftest import PHOTOS
 from tests.vlm_folders import saved
 from tests.vlm_models import FAMILIES, pair
 
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::Deprec
 
 
 def test_there_is_one_for_each_family_for_video_for_pages_and_for_pictures() -> None:
-    names = {*FAMILIES, "video", "receipt", "pictures", "readme", "grids", "tiny_vlm"}
+    names = {*FAMILIES, "video", "receipt", "pictures", "readme", "grids", "tiny_vlm", "gradio_app"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == names
     assert all(f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text() for name in names)
 
@@ -45,6 +47,23 @@ def test_a_receipt_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert "when was this bought? -> 09/11/2026, " in said
     assert 'the line that says "Broccoli" -> Broccoli, ' in said
     assert len(list(tmp_path.glob("*.png"))) == 4
+
+
+def test_the_page_of_gradio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its functions; gradio itself is a stand-in, as it is no extra."""
+    monkeypatch.setitem(sys.modules, "gradio", MagicMock())
+    path = EXAMPLES / "gradio_app.py"
+    page = runpy.run_path(str(path))
+    assert len(path.read_text().splitlines()) <= 60
+    page["make_page"]()
+    texture = page["encode"](Image.open(PHOTOS / "yellow_bus.jpg"))
+    heat, kept, said = page["look"](texture, "the bus", 64)
+    assert heat.size == kept.size == (640, 427)
+    assert heat.tobytes() != kept.tobytes()
+    assert "detected. 64 of 2752 cells" in said
+    assert page["encode"](None) is None
+    assert page["look"](None, "the bus", 64)[:2] == (None, None)
+    assert "fix: " in page["look"](texture, "...", 64)[2]
 
 
 def test_a_question_is_drawn_in_many_ways(
