@@ -5,6 +5,7 @@ import { postPacked } from "./api.js";
 import { makeBars } from "./bars.js";
 import { boxOf, movedTo } from "./cells.js";
 import { byFamily, inDigits, loadChannels, rangeOf } from "./channels.js";
+import { make, trouble } from "./dom.js";
 import { overlaps, rankOf, why } from "./why.js";
 
 const AROUND = 2; // cells around the magnified one
@@ -20,24 +21,25 @@ const ABOUT = {
 };
 
 export function mountCell(app, root) {
-  const head = add(root, "header"), title = add(head, "h2", "Cell"), pin = add(head, "button");
-  const hint = add(root, "p", HINT, "note"), spoken = add(root, "p", "", "unseen");
-  const body = add(root, "div", "", "body"), top = add(body, "div", "", "top");
-  const pixels = add(top, "canvas"), facts = add(top, "dl"), verdict = add(body, "p", "", "verdict");
-  const reasons = add(body, "div", "", "reasons"), words = add(body, "div", "", "words");
-  const channels = add(body, "div", "", "channels");
-  Object.assign(pixels, { width: SHARP, height: SHARP });
-  pixels.setAttribute("role", "img");
-  spoken.setAttribute("aria-live", "polite");
-  pin.type = "button";
-  pin.addEventListener("click", () => app.set({ pin: app.state.pin === null ? app.hovered : null }));
+  const title = make("h2"), hint = make("p", { className: "note" }, HINT);
+  const pin = make("button", { type: "button", onclick: () => app.set({ pin: app.state.pin === null ? last : null }) });
+  const spoken = make("p", { className: "unseen", "aria-live": "polite" });
+  const pixels = make("canvas", { width: SHARP, height: SHARP, role: "img", "aria-label": "The cell, magnified" });
+  const facts = make("dl"), verdict = make("p", { className: "verdict" });
+  const [reasons, words, channels] = ["reasons", "words", "channels"].map((className) => make("div", { className }));
+  const top = make("div", { className: "top" }, pixels, facts);
+  const body = make("div", { className: "body" }, top, verdict, reasons, words, channels);
+  root.append(make("header", {}, title, pin), hint, spoken, body);
 
-  const families = new Map(); // family -> {bars, numbers}, of `listed`
+  const families = new Map(); // family -> {bars, planes, element}, of `listed`
   let listed = null, values = null, because = null, asked = false;
+  let last = null; // pointed at last: it stays when the pointer leaves the image for the panel
 
   const repaint = () => { if (!asked) { asked = true; requestAnimationFrame(() => { asked = false; paint(); }); } };
-  for (const kind of ["image", "answer", "hover"]) app.on(kind, repaint);
+  for (const kind of ["answer", "hover"]) app.on(kind, repaint);
+  app.on("image", () => { last = null; repaint(); });
   app.on("state", (before) => {
+    if (app.state.grid !== before.grid) last = null;
     followGrid(before);
     repaint();
   });
@@ -53,13 +55,15 @@ export function mountCell(app, root) {
     root.hidden = !app.image;
     const grid = app.grid, count = grid ? grid.h * grid.w : 0;
     const inside = (cell) => (cell !== null && cell < count ? cell : null);
-    const pinned = inside(app.state.pin), hovered = inside(app.hovered), cell = pinned ?? hovered;
+    const pinned = inside(app.state.pin), hovered = inside(app.hovered);
+    last = hovered ?? last;
+    const cell = pinned ?? inside(last);
     body.hidden = cell === null;
     hint.hidden = cell !== null;
     pin.hidden = cell === null;
+    title.textContent = pinned === null ? "Cell" : "Pinned cell";
     if (cell === null) return;
     const other = pinned !== null && hovered !== pinned ? hovered : null;
-    title.textContent = pinned === null ? "Cell" : "Pinned cell";
     pin.textContent = pinned === null ? "Pin" : "Let go";
     drawPixels(pixels, app, cell);
     showFacts(cell, other);
@@ -81,12 +85,12 @@ export function mountCell(app, root) {
     }
     if (other !== null) {
       const about = "the cell under the pointer: marks on the bars, and second numbers";
-      rows.push(["second", `row ${Math.floor(other / w)}, column ${other % w}`, about]);
+      const score = answer ? `; score ${inDigits(answer.maps[app.state.grid][other])}` : "";
+      rows.push(["second", `row ${Math.floor(other / w)}, column ${other % w}${score}`, about]);
     }
-    facts.replaceChildren(...rows.flatMap(([name, text, about = ""]) => {
-      const term = Object.assign(document.createElement("dt"), { textContent: name });
-      return [term, Object.assign(document.createElement("dd"), { textContent: text, title: about })];
-    }));
+    facts.replaceChildren(
+      ...rows.flatMap(([name, text, about = ""]) => [make("dt", {}, name), make("dd", { title: about }, text)]),
+    );
     const said = answer ? judge(app, cell, rankOf(keys, cell)) : { text: "A question gives it a score." };
     verdict.textContent = said.text;
     verdict.classList.toggle("kept", Boolean(said.kept));
@@ -96,6 +100,7 @@ export function mountCell(app, root) {
 
   // Planes of reasons come when a cell is looked at; the newest question wins, one request at a time.
   const fetchReasons = newest(async ({ key, text, image, grid }) => {
+    if (because?.key === key) return;
     const { header, arrays } = await postPacked("/api/reasons", { ...app.context, image, query: text, grid });
     because = {
       key,
@@ -124,8 +129,7 @@ export function mountCell(app, root) {
       [...here.map(([, value]) => value), ...phrases.map(([, plane]) => plane[cell])],
       there && [...here.map(([name]) => there.get(name)), ...phrases.map(([, plane]) => plane[other])],
     );
-    const heading = Object.assign(document.createElement("h3"), { textContent: "What entered the score" });
-    reasons.replaceChildren(heading, bars.element);
+    reasons.replaceChildren(make("h3", {}, "What entered the score"), bars.element);
   }
 
   function showWords(cell) {
@@ -156,24 +160,22 @@ export function mountCell(app, root) {
 
   const fetchChannels = newest(async ({ image, grid }) => {
     values = { image, grid, ...(await loadChannels(image, grid)) };
-  }, repaint, (problem) => { channels.textContent = problem.received; });
+  }, repaint, (problem) => channels.replaceChildren(trouble(problem)));
 
   function listChannels(all) {
     const open = new Set(listed ? [...families].filter(([, { element }]) => element.open).map(([name]) => name) : OPEN);
     listed = all;
     families.clear();
-    channels.replaceChildren(Object.assign(document.createElement("h3"), { textContent: "Channels" }));
     for (const [family, numbers] of byFamily(all)) {
-      const planes = numbers.map(values.plane), element = add(channels, "details");
-      add(element, "summary", family);
-      const shown = makeBars(numbers.map((number, i) => rowOf(all[number], planes[i])));
-      element.append(shown.element);
-      element.open = open.has(family);
-      element.addEventListener("toggle", repaint);
+      const planes = numbers.map(values.plane), shown = makeBars(numbers.map((i, n) => rowOf(all[i], planes[n])));
+      const how = { open: open.has(family), ontoggle: repaint };
+      const element = make("details", how, make("summary", {}, family), shown.element);
       families.set(family, { bars: shown, planes, element });
     }
     const missing = all.filter((channel) => !channel.built).map((channel) => channel.name);
-    if (missing.length) add(channels, "p", `Not computed for this image: ${missing.join(", ")}.`, "note");
+    const note = make("p", { className: "note", hidden: !missing.length }, `Not computed here: ${missing.join(", ")}.`);
+    const listing = Array.from(families.values(), ({ element }) => element);
+    channels.replaceChildren(make("h3", {}, "Channels"), ...listing, note);
   }
 }
 
@@ -233,7 +235,6 @@ function judge(app, cell, rank) {
 
 function drawPixels(canvas, app, cell) {
   const { bitmap, width, height } = app.image, context = canvas.getContext("2d");
-  canvas.setAttribute("aria-label", "The pixels of the cell, magnified");
   context.clearRect(0, 0, SHARP, SHARP);
   if (!bitmap) return;
   const { y0, x0, y1, x1 } = boxOf(app.grid, app.image, cell), side = (1 + 2 * AROUND) * Math.max(y1 - y0, x1 - x0);
@@ -266,9 +267,3 @@ const aboutReason = (name, weights) => {
 };
 
 const span = (axis, from, to) => `${axis} ${Math.round(from)} to ${Math.round(to)}`;
-
-function add(parent, tag, text = "", className = "") {
-  const made = Object.assign(document.createElement(tag), { textContent: text, className });
-  parent.append(made);
-  return made;
-}

@@ -51,7 +51,7 @@ export function stepped({ h, w }, cell, [down, right]) {
 
 // Where the active question looks most; the middle without one.
 function bestCell(app) {
-  const map = app.answer()?.maps[app.state.grid], { h, w } = app.grid;
+  const map = app.shown()?.maps[app.state.grid], { h, w } = app.grid;
   if (!map) return Math.floor(h / 2) * w + Math.floor(w / 2);
   return map.reduce((best, value, i) => (value > map[best] ? i : best), 0);
 }
@@ -73,11 +73,12 @@ export function boxOf({ h, w }, { height, width }, cell) {
 // A dark line and a light one: one of the two is seen on any photograph.
 export function drawMarks(app, context, unit = 1) {
   for (const draw of app.marks) draw(context, unit);
+  Object.assign(context, { globalAlpha: 1, lineJoin: "miter" });
   for (const [cell, width] of [[app.hovered, 1], [app.state.pin, 2]]) {
     if (cell === null || cell >= app.grid.h * app.grid.w) continue;
     const { y0, x0, y1, x1 } = boxOf(app.grid, app.image, cell);
     for (const [colour, times] of [["#0c0c14", 2.5], ["#ffffff", 1]]) {
-      Object.assign(context, { globalAlpha: 1, strokeStyle: colour, lineWidth: width * times * unit });
+      Object.assign(context, { strokeStyle: colour, lineWidth: width * times * unit });
       context.strokeRect(x0, y0, x1 - x0, y1 - y0);
     }
   }

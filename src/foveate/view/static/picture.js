@@ -31,7 +31,8 @@ export function paintPicture(canvas, image, grid, seen, line) {
   lay(photo.bright);
   if (seen.overlay) {
     context.imageSmoothingEnabled = false;
-    return lay(seen.overlay, seen.opacity);
+    lay(seen.overlay, seen.opacity);
+    return toImage();
   }
   if (view === "photo" || !layers.length) return frame();
   if (view === "difference" && seen.minus) return paintDifference();

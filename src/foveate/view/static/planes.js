@@ -1,10 +1,11 @@
 // All channels of the image as a strip of small pictures; one can be laid over the image, at any mip level.
 import { byFamily, inDigits, loadChannels, loadPlane, paintPlane, rangeOf } from "./channels.js";
+import { make, trouble } from "./dom.js";
 
 export function mountPlanes(app, root) {
-  const box = add(root, "details"), strip = (add(box, "summary", "Channels"), add(box, "div", "", "strip"));
-  const level = makeLevel(app, root);
-  const layer = document.createElement("canvas");
+  const strip = make("div", { className: "strip" }), level = makeLevel(app), layer = make("canvas");
+  const box = make("details", { ontoggle: follow }, make("summary", {}, "Channels"), strip);
+  root.append(box, level.element);
   const seen = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) if (isIntersecting) { seen.unobserve(target); target.paint(); }
   }, { rootMargin: "200px" });
@@ -12,7 +13,6 @@ export function mountPlanes(app, root) {
 
   app.on("image", follow);
   app.on("state", follow);
-  box.addEventListener("toggle", follow);
 
   async function follow() {
     root.hidden = !app.image || !app.asking;
@@ -25,34 +25,31 @@ export function mountPlanes(app, root) {
       if (app.image === asked) list(asked, channels, plane);
     } catch (problem) {
       if (app.image === asked) image = null;
-      strip.textContent = [problem.received, problem.fix].filter(Boolean).join(". ");
+      strip.replaceChildren(trouble(problem));
     }
   }
 
   function list(asked, channels, plane) {
     seen.disconnect();
-    strip.replaceChildren();
     all = new Map(channels.map((channel) => [channel.name, channel]));
     buttons = new Map();
-    for (const [family, numbers] of byFamily(channels)) {
-      const group = add(strip, "div", "", "family");
-      add(group, "h3", family);
-      const row = add(group, "div", "", "row");
-      for (const number of numbers) {
-        const channel = channels[number], button = add(row, "button"), canvas = add(button, "canvas");
-        button.type = "button";
-        button.title = channel.about;
-        add(button, "span", channel.name);
-        button.addEventListener("click", () => {
-          const off = app.state.plane === channel.name;
-          app.set(off ? { plane: null, level: 0 } : { plane: channel.name, level: levelOf(channel, app.state.level) });
-        });
-        canvas.paint = () => paintPlane(canvas, plane(number), asked.grids.cells, channel, app.session.colours.heat);
-        buttons.set(channel.name, button);
-        seen.observe(canvas);
-      }
-    }
+    const tile = (number) => {
+      const channel = channels[number], canvas = make("canvas");
+      canvas.paint = () => paintPlane(canvas, plane(number), asked.grids.cells, channel, app.session.colours.heat);
+      const button = make("button", { type: "button", title: channel.about, onclick: () => choose(channel) },
+        canvas, make("span", {}, channel.name));
+      buttons.set(channel.name, button);
+      seen.observe(canvas);
+      return button;
+    };
+    strip.replaceChildren(...Array.from(byFamily(channels), ([family, numbers]) => make("div", { className: "family" },
+      make("h3", {}, family), make("div", { className: "tiles" }, ...numbers.map(tile)))));
     lay(app.state.plane);
+  }
+
+  function choose(channel) {
+    const off = app.state.plane === channel.name;
+    app.set(off ? { plane: null, level: 0 } : { plane: channel.name, level: levelOf(channel, app.state.level) });
   }
 
   // Lays a plane over the image, or takes it away; the newest choice wins.
@@ -64,7 +61,10 @@ export function mountPlanes(app, root) {
     if (wanted === laid) return;
     laid = wanted;
     waiting?.abort();
-    if (!channel) { app.overlay = null; return app.tell("overlay"); }
+    if (!channel) {
+      if (app.overlay === layer) app.overlay = null;
+      return app.tell("overlay");
+    }
     waiting = new AbortController();
     try {
       const plane = await loadPlane(app.image, name, app.state.level, waiting.signal), [h, w] = plane.shape;
@@ -82,19 +82,17 @@ const STEPS = Float32Array.from({ length: 64 }, (_, i) => i);
 const levelOf = ({ levels: [first, last] }, level) => Math.min(last, Math.max(first, level));
 
 // What is laid over the image, and at which of its mip levels.
-function makeLevel(app, root) {
-  const box = add(root, "div", "", "level"), about = add(box, "p", "", "note"), label = add(box, "label", "Mip level ");
-  const slider = add(label, "input"), size = add(label, "output"), scale = add(box, "div", "", "scale");
-  const low = add(scale, "span"), colours = add(scale, "canvas"), high = add(scale, "span");
-  const off = add(box, "button", "Take it away");
-  Object.assign(slider, { type: "range", step: 1 });
-  off.type = "button";
-  slider.addEventListener("input", () => app.set({ level: +slider.value }));
-  off.addEventListener("click", () => app.set({ plane: null, level: 0 }));
-  box.hidden = true;
+function makeLevel(app) {
+  const about = make("p", { className: "note" }), size = make("output"), colours = make("canvas");
+  const slider = make("input", { type: "range", step: 1, oninput: () => app.set({ level: +slider.value }) });
+  const low = make("span"), high = make("span"), takeAway = () => app.set({ plane: null, level: 0 });
+  const element = make("div", { className: "level", hidden: true }, about,
+    make("label", {}, "Mip level", slider, size), make("div", { className: "scale" }, low, colours, high),
+    make("button", { type: "button", onclick: takeAway }, "Take it away"));
   return {
+    element,
     show(channel, level) {
-      box.hidden = !channel;
+      element.hidden = !channel;
       if (!channel) return;
       [slider.min, slider.max] = channel.levels;
       slider.value = level;
@@ -111,10 +109,4 @@ function makeLevel(app, root) {
       paintPlane(colours, STEPS, { h: 1, w: STEPS.length }, { ids: false }, app.session.colours.heat);
     },
   };
-}
-
-function add(parent, tag, text = "", className = "") {
-  const made = Object.assign(document.createElement(tag), { textContent: text, className });
-  parent.append(made);
-  return made;
 }
