@@ -90,6 +90,9 @@ def test_pages_and_parts_of_names_are_parts_of_the_list(folder: Path) -> None:
         assert {page["total"] for page in pages} == {len(every)}
     for part in ("bus", "BUS", "été", "below/", "<img", "%", "_", "nothing has this"):
         found = listed(asked, part=part, limit=200)
+        assert found["place"] is None
+        for place, image in enumerate(found["images"]):
+            assert listed(asked, part=part, limit=0, of=image["id"])["place"] == place
         assert found["images"] == [image for image in every if part.casefold() in image["name"].casefold()]
         assert found["total"] == len(found["images"])
 
@@ -285,6 +288,10 @@ def test_a_page_of_a_hundred_thousand_comes_out_of_an_index(store: Path) -> None
     assert page["total"] == many + 3
     assert [image["name"] for image in page["images"]] == [f"p/{i:06d}.jpg" for i in range(50_000, 50_100)]
     assert len({image["id"] for image in page["images"]}) == 3
+    first = listed(asked, limit=3)["images"]
+    assert [listed(asked, of=image["id"])["place"] for image in first[:2]] == [0, 1]
+    assert listed(asked, of=page["images"][0]["id"], part="p/0")["place"] < 3
+    assert listed(asked, of="none")["place"] is None
     assert listed(asked, part="p/0999", offset=95, limit=10)["images"][0]["name"] == "p/099995.jpg"
     plan = str(Store(store)._open().index.ask("EXPLAIN QUERY PLAN SELECT path FROM names ORDER BY name, path LIMIT 1"))
     assert "COVERING INDEX names_by_name" in plan

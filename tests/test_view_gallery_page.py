@@ -90,7 +90,15 @@ def test_a_folder_is_looked_through_image_by_image(browser: Browser, folder: str
         page.reload()
         wait_for_image(page, "0000.png")
         assert page.is_visible("#stage")
-        page.click("text=All images")
+        page.evaluate("foveate.set({ image: foveate.state.image, find: '01' })")
+        page.wait_for_function("document.querySelector('#gallery header .note').textContent.startsWith('118 images')")
+        for name in ("0001.png", "0010.png"):
+            page.keyboard.press("n")
+            wait_for_image(page, name)
+        page.reload()
+        wait_for_image(page, "0010.png")
+        page.wait_for_function("document.querySelector('#gallery .number').textContent === '2 of 118'")
+        page.click("#gallery .all")
         page.wait_for_selector("#gallery.whole")
 
 

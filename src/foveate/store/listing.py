@@ -36,29 +36,45 @@ class ListedImage:
 
 @dataclass(frozen=True)
 class ListedPage:
-    """A part of a store's list, in the order of names. total: images of the whole list."""
+    """A part of a store's list, in the order of names.
+
+    Attributes:
+        total: images of the whole list.
+        place: from 0, of the image that was asked for; None where it is not in the list.
+    """
 
     total: int
     images: Sequence[ListedImage]
+    place: int | None = None
 
 
-def list_page(reader: Reader, offset: int, limit: int, part: str) -> ListedPage:
+def list_page(reader: Reader, offset: int, limit: int, part: str, of: str | None) -> ListedPage:
     """As `Store.page`. Raises OptionError, StoreDamagedError."""
     check_int("offset", offset, 0)
     check_int("limit", limit, 0)
     # names and paths are in one index, so that what comes before the page is passed over there
-    where, values = "", tuple[bytes, ...]()
+    where, values = "1", tuple[bytes, ...]()
     if part:
-        where, values = "WHERE instr(lower(CAST(name AS TEXT)), lower(CAST(? AS TEXT)))", (pack_name(part),)
-    total = reader.index.count(table=f"names {where}", values=values)
+        where, values = "instr(lower(CAST(name AS TEXT)), lower(CAST(? AS TEXT)))", (pack_name(part),)
+    total = reader.index.count(table=f"names WHERE {where}", values=values)
     rows = reader.index.ask(
         "SELECT images.key, names.name, names.path, images.height, images.width "
-        f"FROM (SELECT path FROM names {where} ORDER BY name, path LIMIT ? OFFSET ?) AS page "
+        f"FROM (SELECT path FROM names WHERE {where} ORDER BY name, path LIMIT ? OFFSET ?) AS page "
         "JOIN names ON names.path = page.path JOIN images ON images.id = names.image ORDER BY names.name, names.path",
         (*values, limit, offset),
     )
     images = [ListedImage(key, unpack_name(name), unpack_name(path), *size) for key, name, path, *size in rows]
-    return ListedPage(total, tuple(images))
+    return ListedPage(total, tuple(images), None if of is None else _place(reader, of, where, values))
+
+
+def _place(reader: Reader, key: str, where: str, values: tuple[bytes, ...]) -> int | None:
+    """The place of the first name of an image among those of a condition."""
+    named = "SELECT name, path FROM names WHERE image = (SELECT id FROM images WHERE key = ?)"
+    found = reader.index.ask(f"{named} AND {where} ORDER BY name, path LIMIT 1", (key, *values))
+    if not found:
+        return None
+    before = f"names WHERE {where} AND (name, path) < (?, ?)"
+    return reader.index.count(table=before, values=(*values, *found[0]))
 
 
 def list_images(reader: Reader) -> pd.DataFrame:

@@ -211,17 +211,18 @@ class Store:
         listed = "SELECT path, name, COUNT(*) OVER (PARTITION BY name) FROM names ORDER BY name, path"
         return [unpack_name(name if count == 1 else path) for path, name, count in self._open().index.ask(listed)]
 
-    def page(self, offset: int = 0, limit: int = 100, *, part: str = "") -> ListedPage:
+    def page(self, offset: int = 0, limit: int = 100, *, part: str = "", of: str | None = None) -> ListedPage:
         """`limit` images of the list of all, in the order of their names, from place `offset` (from 0) on.
 
         The index alone is read: a page of a list of 100,000 takes milliseconds.
 
         Args:
             part: only images with this in their names; A to Z are a to z.
+            of: content key of an image whose place in the list is wanted, too.
 
         Raises OptionError; StoreNotFoundError; StoreDamagedError, for a damaged index.
         """
-        return list_page(self._open(), offset, limit, part)
+        return list_page(self._open(), offset, limit, part, of)
 
     def thumbnail(self, name: str) -> bytes:
         """The small JPEG of an image, 128 pixels along its long side at most; by what `store[name]` takes.

@@ -24,11 +24,12 @@ class FolderListing:
 
     files: Mapping[str, Source]
 
-    def page(self, offset: int, limit: int, part: str) -> Listing:
-        """Those with a part in their names; upper and lower case are one."""
+    def page(self, offset: int, limit: int, part: str, of: str | None = None) -> Listing:
+        """Those with a part in their names; upper and lower case are one. of: an id whose place is wanted."""
         names = ((id, shown_name(source.name)) for id, source in self.files.items())
         found = [(id, name) for id, name in names if part.casefold() in name.casefold()]
-        return Listing(len(found), found[offset : offset + limit])
+        place = next((i for i, (id, _) in enumerate(found) if id == of), None)
+        return Listing(len(found), found[offset : offset + limit], place)
 
     def find(self, id: str) -> ImageEntry | None:
         """The image of an id."""
@@ -47,11 +48,11 @@ def open_folder(path: Path) -> Target:
         )
     thumbnails: TextureCache[bytes] = TextureCache(THUMBNAILS, len)
 
-    def page(offset: int, limit: int, part: str) -> Listing:
+    def page(offset: int, limit: int, part: str, of: str | None) -> Listing:
         nonlocal listing
-        if not offset:
+        if not offset and not part:
             listing = list_folder(path)
-        return listing.page(offset, limit, part)
+        return listing.page(offset, limit, part, of)
 
     def thumbnail(id: str) -> bytes:
         source = listing.files.get(id)

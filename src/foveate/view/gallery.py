@@ -21,10 +21,11 @@ MAKERS = 2  # threads that make small pictures: questions do not wait for them
 
 @dataclass(frozen=True)
 class Listing:
-    """A page of a list. total: images of all pages. images: id and name of each."""
+    """A page of a list. total: images of all pages. images: id and name of each. place: of the image asked for."""
 
     total: int
     images: Sequence[tuple[str, str]]
+    place: int | None = None
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,17 @@ class Gallery:
     """A list of images.
 
     Attributes:
-        page: (offset, limit, part of a name) -> a page. offset 0 looks again for what is there.
+        page: (offset, limit, part of a name, id whose place is wanted) -> a page. Without a part, offset 0 looks again
+            for what is there.
         thumbnail: id -> a small JPEG.
     """
 
-    page: Callable[[int, int, str], Listing]
+    page: Callable[[int, int, str, str | None], Listing]
     thumbnail: Callable[[str], bytes]
 
 
 def gallery_routes(gallery: Gallery) -> list[Route]:
-    """GET /api/gallery?offset=0&limit=100&part=beach and /api/gallery/{id}/thumbnail."""
+    """GET /api/gallery?offset=0&limit=100&part=beach&of=ID and /api/gallery/{id}/thumbnail."""
     makers = CapacityLimiter(MAKERS)
 
     async def page(request: Request) -> JSONResponse:
@@ -49,10 +51,9 @@ def gallery_routes(gallery: Gallery) -> list[Route]:
         offset, limit = number_of(given, "offset", 0, 10**9), number_of(given, "limit", 100, MOST)
         part = given.get("part", "")
         check_int("characters of part", len(part), 0, LONGEST, fix="give a shorter part of a name")
-        found = await to_thread.run_sync(gallery.page, offset, limit, part)
-        return JSONResponse(
-            {"total": found.total, "offset": offset, "images": [{"id": id, "name": name} for id, name in found.images]}
-        )
+        found = await to_thread.run_sync(gallery.page, offset, limit, part, given.get("of"))
+        images = [{"id": id, "name": name} for id, name in found.images]
+        return JSONResponse({"total": found.total, "offset": offset, "place": found.place, "images": images})
 
     async def thumbnail(request: Request) -> Response:
         content = await to_thread.run_sync(gallery.thumbnail, request.path_params["id"], limiter=makers)

@@ -40,10 +40,10 @@ def open_store(path: Path) -> Target:
     """A store as a target. Raises StoreError and its kinds."""
     store, name = Store(path), shown_name(path.resolve().name)
 
-    def page(offset: int, limit: int, part: str) -> Listing:
+    def page(offset: int, limit: int, part: str, of: str | None) -> Listing:
         with without_path(path, name):
-            found = store.page(offset, limit, part=part)
-        return Listing(found.total, [(image.key, shown_name(image.name)) for image in found.images])
+            found = store.page(offset, limit, part=part, of=of)
+        return Listing(found.total, [(image.key, shown_name(image.name)) for image in found.images], found.place)
 
     def texture(id: str) -> StoredTexture:
         with without_path(path, name):

@@ -55,6 +55,7 @@ export function mountGallery(app, root) {
   });
   addEventListener("keydown", (event) => {
     const typing = event.target.matches?.("input:not([type=range], [type=checkbox], [type=radio]), select, textarea");
+    if (event.key === "/" && !typing && !root.hidden && tiles.wide()) { event.preventDefault(); find.select(); }
     const act = { n: () => step(1), p: () => step(-1), l: () => app.set({ list: 1 - app.state.list }) }[event.key];
     if (root.hidden || typing || !act || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
@@ -82,23 +83,24 @@ export function mountGallery(app, root) {
   async function search(query, hits, signal) {
     const { header, arrays } = await postPacked("/api/search", { query, count: hits }, signal);
     const found = header.hits.map((hit, i) => ({ ...hit, map: arrays[`map:${i}`] }));
+    const at = Math.max(0, found.findIndex((hit) => hit.id === app.state.image));
     const seen = found.filter((hit) => hit.detected).length;
-    return { ...header, seen, total: found.length, item: (i) => found[i], more: found.length === hits && hits < MOST_HITS };
+    return { ...header, seen, at, total: found.length, item: (i) => found[i], more: found.length === hits && hits < MOST_HITS };
   }
 
   async function names(part, signal) {
-    const ask = (page) => getJson(`/api/gallery?${new URLSearchParams({ part, limit: PAGE, offset: page * PAGE })}`, signal);
-    const first = await ask(0), pages = new Map([[0, first.images]]);
+    const ask = (page, of) => getJson(`/api/gallery?${new URLSearchParams({ part, limit: PAGE, offset: page * PAGE, ...of })}`, signal);
+    const first = await ask(0, app.state.image && { of: app.state.image }), pages = new Map([[0, first.images]]);
     const item = (i) => {
       const page = Math.floor(i / PAGE);
       if (!pages.has(page)) {
         pages.set(page, []);
         if (pages.size > KEPT) pages.delete(pages.keys().next().value);
-        ask(page).then(({ images }) => { pages.set(page, images); tiles.paint(); }, () => pages.delete(page));
+        ask(page).then(({ images }) => { pages.set(page, images); tiles.paint(); arrange(); }, () => pages.delete(page));
       }
       return pages.get(page)[i % PAGE];
     };
-    return { total: first.total, item, part };
+    return { total: first.total, item, part, at: first.place ?? 0 };
   }
 
   // --- one of them ------------------------------------------------------------------------------------------------
@@ -112,9 +114,11 @@ export function mountGallery(app, root) {
   }
 
   function step(by) {
-    const i = tiles.at + by;
+    const i = tiles.at + (by > 0 && !isHere() ? 0 : by); // an image that is not in the list stands before it
     if (i >= 0 && i < (source?.total ?? 0)) open(i);
   }
+
+  const isHere = () => source?.item(tiles.at)?.id === app.state.image;
 
   // --- how it looks -----------------------------------------------------------------------------------------------
 
@@ -125,11 +129,11 @@ export function mountGallery(app, root) {
     about.replaceChildren(...advice());
     about.hidden = !about.hasChildNodes();
     bar.hidden = !source?.total || !app.state.image;
-    const { at, total } = tiles, here = source?.item(at)?.id === app.state.image;
-    place.textContent = here ? `${format(at + 1)} of ${format(total)}` : format(total);
+    const { at, total } = tiles;
+    place.textContent = isHere() ? `${format(at + 1)} of ${format(total)}` : format(total);
     previous.disabled = at <= 0;
-    next.disabled = at >= total - 1;
-    tiles.point(at);
+    next.disabled = isHere() && at >= total - 1;
+    tiles.paint();
   }
 
   function advice() {

@@ -14,14 +14,14 @@ const DENSE = 0.68; // how much the highest heat hides
 
 export class Tiles {
   constructor({ wide, openAt, isOpen, colours }) {
-    Object.assign(this, { wide, openAt, isOpen, colours, at: 0, total: 0, item: () => undefined, shown: new Map(), timer: null });
+    Object.assign(this, { wide, openAt, isOpen, colours, at: 0, total: 0, columns: 0, item: () => undefined, shown: new Map(), timer: null });
     this.floor = make("div", { className: "floor", role: "presentation" });
     this.root = make("div", {
       className: "tiles", tabIndex: 0, role: "listbox", ariaLabel: "Images",
       onscroll: () => this.paint(), onkeydown: (event) => this.press(event),
       onclick: ({ target }) => { const tile = target.closest("[role=option]"); if (tile) openAt(+tile.dataset.place); },
     }, this.floor);
-    new ResizeObserver(() => this.point(this.at)).observe(this.root);
+    new ResizeObserver(() => this.fit()).observe(this.root);
   }
 
   show({ total, item, at = 0 }) {
@@ -40,6 +40,14 @@ export class Tiles {
     if (top - GAP < root.scrollTop) root.scrollTop = top - GAP;
     else if (top + height > root.scrollTop + root.clientHeight) root.scrollTop = top + height - root.clientHeight;
     this.paint();
+  }
+
+  // Where the columns change, and where the list comes back, what it points at is in view again.
+  fit() {
+    const columns = this.root.clientWidth && this.measure().columns, before = this.columns;
+    this.columns = columns;
+    if (columns && columns !== before) this.point(this.at);
+    else this.paint();
   }
 
   press(event) {
@@ -69,6 +77,7 @@ export class Tiles {
   paint() {
     const { root, shown } = this;
     if (!root.clientWidth) return;
+    this.stretch();
     const { columns, side, height } = this.measure();
     const first = Math.max(0, Math.floor(root.scrollTop / height) - 1) * columns;
     const last = Math.min(this.total, (Math.ceil((root.scrollTop + root.clientHeight) / height) + 1) * columns);
