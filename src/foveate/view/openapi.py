@@ -181,6 +181,7 @@ _FRAMES = {
     "policy": {"type": "string", "enum": ["topk", "coverage", "proportional"], "default": "topk"},
     "floor": SHARE,
     "start": NUMBER,
+    "most": {"type": "integer", "minimum": 1, "maximum": 32, "default": 32},
 }
 
 

@@ -1,6 +1,9 @@
 // A clip: scrub, play, keyframes, confidence, cells that are new. It supplies the page's image and answers.
+import { postPacked } from "./api.js";
 import { Frames } from "./frames.js";
 import { REASONS, paintStrip } from "./strip.js";
+
+const ALONE = 100; // answers of frames by themselves that are kept
 
 export function mountClip(app, root) {
   app.on("session", () => { if (app.session.kind === "clip") startClip(app, root); });
@@ -13,6 +16,8 @@ function startClip(app, root) {
   let wanted = app.state.frame; // number of the frame that should be there
   let about = null; // header of the first frame as an image: its encoder and grid
   let row = null; // what was known of it then
+  const alone = new Map(); // number and question -> answer of a frame by itself, until the clip's is there
+  let asking = false;
   let playing = false, settled = false;
   let clock = null; // {now, time}: when which time of the clip was shown
   let painted = ""; // what the strip shows
@@ -32,6 +37,7 @@ function startClip(app, root) {
     arrived();
   });
   new ResizeObserver(() => paint(true)).observe(panel.canvas);
+  addEventListener("themechange", () => paint(true));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => paint(true));
   addEventListener("keydown", onKey);
   panel.play.addEventListener("click", () => (playing ? pause() : play()));
@@ -96,6 +102,7 @@ function startClip(app, root) {
       show(wanted, shown !== null);
       if (settled) announce();
     }
+    askAlone();
     paint();
   }
 
@@ -136,15 +143,39 @@ function startClip(app, root) {
     return { ...about, id: frames.id(number), name, width, height, words: [], bitmap, clip, grids: { cells: { ...cells, h, w, saliency } } };
   }
 
+  // The map moves while somebody types: of the frame by itself, as that of the clip takes longer. The newest text is next.
+  async function askAlone() {
+    if (asking) return;
+    asking = true;
+    for (let query; (query = playing ? undefined : unanswered(shown));) {
+      const image = frames.id(shown), key = `${shown} ${query}`;
+      try {
+        const { header, arrays } = await postPacked("/api/score", { image, query });
+        alone.set(key, { header, maps: { cells: arrays["map:cells"] } });
+      } catch (problem) {
+        alone.set(key, { problem });
+      }
+      if (alone.size > ALONE) alone.delete(alone.keys().next().value);
+      if (inClip()) show(shown);
+    }
+    asking = false;
+  }
+
+  function unanswered(number) {
+    const known = frames.rows.get(number)?.header.answers.map(({ query }) => query) ?? [];
+    return texts(app.state).find((text) => number !== null && !known.includes(text) && !alone.has(`${number} ${text}`));
+  }
+
   // Of each question; cells are kept as the stream kept them, once its frames are those of the budget chosen.
   function answersOf(number) {
     const row = frames.rows.get(number), answers = {};
     for (const text of texts(app.state)) {
       const header = row?.header.answers.find((answer) => answer.query === text);
       if (header) {
-        const levels = frames.fresh(number) ? { cells: row.levels[text] } : undefined;
-        answers[text] = { header, maps: { cells: row.maps[text] }, levels, kept: levels && { cells: keptOf(levels.cells) } };
-      } else if (frames.problem) answers[text] = { problem: frames.problem };
+        const levels = frames.fresh(number) ? row.levels[text] : undefined;
+        const kept = levels && { cells: cellsOf(levels, 1, 2) }, sent = levels && { cells: cellsOf(levels, 1) };
+        answers[text] = { header, maps: { cells: row.maps[text] }, kept, sent };
+      } else if (alone.has(`${number} ${text}`)) answers[text] = alone.get(`${number} ${text}`);
     }
     return answers;
   }
@@ -176,11 +207,11 @@ function asked(state) {
   return questions.length ? { questions, budget, policy, floor } : null;
 }
 
-// Indices of the cells that are kept, whether they are new or not.
-function keptOf(levels) {
-  const kept = [];
-  levels.forEach((level, i) => { if (level) kept.push(i); });
-  return Int32Array.from(kept);
+// Indices of the cells of some levels: 1 was sent before, 2 is new.
+function cellsOf(levels, ...wanted) {
+  const found = [];
+  levels.forEach((level, i) => { if (wanted.includes(level)) found.push(i); });
+  return Int32Array.from(found);
 }
 
 function watchStrip(canvas, at, end) {
@@ -269,7 +300,7 @@ function describeRate(frames, wanted, playing, measured) {
 
 function describeFrame(header, active, total) {
   if (!active.length) return "Type a question: its map moves with the clip, and its confidence is drawn over time.";
-  if (!header) return "The map of this frame is on its way.";
+  if (!header) return "The map of this frame by itself; the clip is being followed up to it.";
   const said = [header.reason ? `Keyframe: ${REASONS[header.reason] ?? header.reason}.` : "Features propagated along the motion."];
   if (header.renewed.length) said.push(`${header.renewed.length} ${header.renewed.length === 1 ? "part" : "parts"} encoded again.`);
   said.push(`Confidence in the features ${header.belief.toFixed(2)}.`);

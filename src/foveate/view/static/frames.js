@@ -8,6 +8,7 @@ const PICTURES = 40; // kept; a picture of 1280 x 720 takes 4 MB
 const AHEAD = 12; // pictures fetched before they are needed
 const AT_ONCE = 3;
 const AT_A_TIME = 32; // frames of one answer
+const SEGMENT = 240; // frames that are followed in one run, so that what a frame shows does not depend on who looked where
 const ROWS = 1200; // frames whose maps are kept
 const HEADERS = 20000; // frames of the strip
 const PAUSE = 200; // milliseconds after the last change of a question
@@ -113,7 +114,7 @@ export class Frames {
     const loop = (this.loop = new AbortController()), { asked, key } = this;
     try {
       for (let frame = this.missing(); frame !== undefined; frame = this.missing()) {
-        const before = this.rows.get(frame - 1), start = before?.asked === key ? before.start : frame;
+        const start = frame - (frame % SEGMENT);
         const { header, arrays } = await postPacked(
           `/api/clips/${this.clip.id}/frames`, { ...asked, start, frame, most: this.gap(frame) }, loop.signal,
         );
@@ -130,19 +131,20 @@ export class Frames {
     if (this.loop === loop) this.loop = null;
   }
 
-  // The first frame without answers: from where somebody looks to the end, then from the beginning.
+  // The first frame without answers: from the beginning of the run that somebody looks at to the end, then those before.
   missing() {
     const end = this.count ?? this.total;
-    const low = Math.max(0, Math.min(this.head - ROWS / 4, end - ROWS)), high = Math.min(end, low + ROWS);
-    for (let n = this.head; n < high; n++) if (!this.fresh(n)) return n;
-    for (let n = low; n < this.head; n++) if (!this.fresh(n)) return n;
+    const low = Math.max(0, Math.min(this.head - SEGMENT, end - ROWS)), high = Math.min(end, low + ROWS);
+    const first = this.head - (this.head % SEGMENT);
+    for (let n = first; n < high; n++) if (!this.fresh(n)) return n;
+    for (let n = low; n < first; n++) if (!this.fresh(n)) return n;
     return undefined;
   }
 
-  // How many frames in a row have no answers: those behind them may be of another run, and stay what they are.
+  // How many frames in a row have no answers, within a run.
   gap(frame) {
     let n = 1;
-    while (n < AT_A_TIME && !this.fresh(frame + n)) n++;
+    while (n < AT_A_TIME && (frame + n) % SEGMENT && !this.fresh(frame + n)) n++;
     return n;
   }
 

@@ -55,5 +55,7 @@ function wordsOf(app, { view, layers, overlay, minus }, several) {
   const line = several ? "lines: detected, from 0.5" : "relevance; white line: detected, from 0.5";
   const kept = layers[0].kept, { h, w } = app.grid;
   const bright = kept && !several ? `bright: ${count(kept.length)} of ${count(h * w)} cells kept` : "bright: cells that are kept";
+  const { sent } = layers[0];
+  if (kept && sent && !several) return `bright: ${count(kept.length - sent.length)} cells newly sent; darker: ${count(sent.length)} kept and sent before`;
   return { heat: line, kept: bright, both: several ? `${line}; ${bright}` : `relevance; ${bright}` }[view];
 }

@@ -5,6 +5,8 @@ import {
 } from "./layers.js";
 import { difference } from "./scales.js";
 
+const SENT = 0.4; // darkness of cells that were sent before
+
 const smoothed = new WeakMap(), outlines = new WeakMap(); // of a map
 const photographs = new WeakMap(), scratches = new WeakMap(), heated = new WeakMap(); // of an image, its photographs, a canvas
 
@@ -16,7 +18,7 @@ function remembered(store, key, make) {
 // canvas: its width and height are those of the picture to be made.
 // image: {bitmap, height, width}. grid: {h, w}.
 // seen: {view, opacity, threshold, overlay (a canvas, or null), paper ([r, g, b]),
-//        layers: [{map, kept, found, scale, line (a colour), boxes}], minus (a map, for the view "difference")}
+//        layers: [{map, kept, sent (of the kept cells those that were sent before: of a clip), found, scale, line (a colour), boxes}], minus (a map, for the view "difference")}
 // line: width of lines, in pixels of the image.
 export function paintPicture(canvas, image, grid, seen, line) {
   const context = canvas.getContext("2d"), { width, height } = canvas, { layers, view } = seen, several = layers.length > 1;
@@ -82,8 +84,13 @@ export function paintPicture(canvas, image, grid, seen, line) {
     inverse.drawImage(mask, 0, 0);
     if (below) lay(cutOut(below, dropped, false));
     else { context.imageSmoothingEnabled = false; lay(dropped, darkness); context.imageSmoothingEnabled = true; }
+    if (!several && layers[0].sent) {
+      context.imageSmoothingEnabled = false;
+      lay(maskOf(layers[0].sent, grid.h, grid.w), SENT);
+      context.imageSmoothingEnabled = true;
+    }
     toImage();
-    if (below && !several) return;
+    if (below && !several && !layers[0].sent) return;
     layers.forEach((layer) => layer.kept && layer.found && strokeTwice(context, keptBorder(layer.kept, grid.h, grid.w, image.height, image.width), layer.line, 0.7 * line));
   }
 

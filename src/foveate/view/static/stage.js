@@ -56,6 +56,7 @@ export function mountStage(app, root) {
       const colour = app.session.colours.questions[i % app.session.colours.questions.length];
       return [{
         question: i, map, kept: needsKept(state.view) ? app.kept(i) : undefined, found: answer.header.detected, header: answer.header,
+          sent: answer.sent?.[state.grid],
         scale: ownColour ? plainScale(colour) : scale(state.colours), line: ownColour ? `rgb(${colour.join(" ")})` : WHITE,
         boxes: state.boxes ? answer.header.boxes : undefined,
       }];
