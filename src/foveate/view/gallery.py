@@ -15,7 +15,7 @@ from foveate.core.checks import check_int
 from foveate.core.errors import OptionError
 
 MOST = 200  # images of a page
-LONGEST = 200  # characters of a part of a name
+LONGEST = 200  # characters of a part of a name, and of an id
 MAKERS = 2  # threads that make small pictures: questions do not wait for them
 
 
@@ -49,9 +49,10 @@ def gallery_routes(gallery: Gallery) -> list[Route]:
     async def page(request: Request) -> JSONResponse:
         given = request.query_params
         offset, limit = number_of(given, "offset", 0, 10**9), number_of(given, "limit", 100, MOST)
-        part = given.get("part", "")
+        part, of = given.get("part", ""), given.get("of")
         check_int("characters of part", len(part), 0, LONGEST, fix="give a shorter part of a name")
-        found = await to_thread.run_sync(gallery.page, offset, limit, part, given.get("of"))
+        check_int("characters of of", len(of or ""), 0, LONGEST, fix="give an id of the list")
+        found = await to_thread.run_sync(gallery.page, offset, limit, part, of)
         images = [{"id": id, "name": name} for id, name in found.images]
         return JSONResponse({"total": found.total, "offset": offset, "place": found.place, "images": images})
 

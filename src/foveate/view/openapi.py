@@ -145,6 +145,7 @@ def describe_service() -> dict[str, Any]:
                         _in_query("offset", {"type": "integer", "minimum": 0, "maximum": 10**9, "default": 0}),
                         _in_query("limit", {"type": "integer", "minimum": 0, "maximum": 200, "default": 100}),
                         _in_query("part", {"type": "string", "maxLength": 200, "description": "of names"}),
+                        _in_query("of", {"type": "string", "maxLength": 200, "description": "id; its place is told"}),
                     ],
                 )
             },
