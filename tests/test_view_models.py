@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
 from concurrent.futures import Future
 from functools import cache
@@ -164,7 +166,8 @@ def test_a_folder_is_named_by_its_last_part(tmp_path: Any) -> None:
     assert load_late("someone/no-model").name == "someone/no-model"
 
 
-def test_who_goes_away_stops_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("end", ["client", "server"])
+def test_who_goes_away_stops_the_answer(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     began, stopped = threading.Event(), threading.Event()
 
     def waits(vlm: Any, encoded: Any, question: Any, stop: threading.Event) -> Any:
@@ -175,9 +178,15 @@ def test_who_goes_away_stops_the_answer(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("foveate.view.models.answer", waits)
     app = make_app(open_target(BUS), ready(talking("llava")))
-    with serving(app=app) as address, httpx.Client(base_url=address) as client:
-        first = client.get("/api/session").json()["first"]
-        with pytest.raises(httpx.ReadTimeout):
-            client.post("/api/answers", json={"image": first, "query": "the bus"}, timeout=httpx.Timeout(60, read=1))
+    with serving(app=app) as address:
+        body = json.dumps({"image": httpx.get(f"{address}/api/session").json()["first"], "query": "the bus"})
+        host, _, port = address.removeprefix("http://").partition(":")
+        client = socket.create_connection((host, int(port)))
+        client.sendall(f"POST /api/answers HTTP/1.1\r\nHost: {host}\r\n".encode())
+        client.sendall(f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
         assert began.wait(60)
-        assert stopped.wait(60)
+        if end == "client":
+            client.close()
+            assert stopped.wait(60)
+    client.close()
+    assert stopped.wait(10)

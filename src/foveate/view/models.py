@@ -103,9 +103,11 @@ def model_routes(pictures: Pictures, model: LateModel | None) -> list[Route]:
             return describe_answer(*answer(vlm, encoded[body["image"]], question, stop))
 
         async def watch() -> None:
-            while not await request.is_disconnected():
-                await sleep(POLL)
-            stop.set()
+            try:
+                while not await request.is_disconnected():
+                    await sleep(POLL)
+            finally:  # also when the server ends
+                stop.set()
 
         watching = asyncio.create_task(watch())
         try:
