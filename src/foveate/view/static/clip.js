@@ -1,5 +1,6 @@
 // A clip: scrub, play, keyframes, confidence, cells that are new. It supplies the page's image and answers.
 import { postPacked } from "./api.js";
+import { make } from "./dom.js";
 import { Frames } from "./frames.js";
 import { REASONS, paintStrip } from "./strip.js";
 
@@ -47,7 +48,7 @@ function startClip(app, root) {
   panel.slider.addEventListener("change", settle);
   panel.open.addEventListener("click", () => app.set({ image: frames.id(shown ?? wanted), pin: null }));
   panel.leave.addEventListener("click", () => app.set({ image: null, pin: null }));
-  watchStrip(panel.canvas, (share) => { pause(); seek(Math.min(frames.total - 1, Math.floor(share * frames.total))); }, settle);
+  watchStrip(panel.canvas, (share) => { pause(); seek(Math.floor(share * frames.total)); }, settle);
   panel.still(!inClip(), frames.holds(app.state.image));
   frames.ask(asked(app.state));
   frames.describe().then(({ header }) => { about = header; arrived(); }, (problem) => app.tell("problem", problem));
@@ -98,7 +99,8 @@ function startClip(app, root) {
   function arrived() {
     if (!inClip()) return;
     if (frames.count !== null && wanted >= frames.count) seek(frames.count - 1);
-    if (!playing && frames.pictures.has(wanted) && (shown !== wanted || row !== frames.rows.get(wanted) || frames.problem)) {
+    const changed = shown !== wanted || row !== frames.rows.get(wanted);
+    if (!playing && changed && frames.pictures.has(wanted)) {
       show(wanted, shown !== null);
       if (settled) announce();
     }
@@ -138,9 +140,11 @@ function startClip(app, root) {
     const [h, w] = row ? row.saliency.shape : [cells.h, cells.w];
     const saliency = row?.saliency ?? new Float32Array(h * w);
     const name = `${app.session.name}, frame ${number + 1}`;
-    const { width, height } = bitmap, { longSide } = frames.clip;
-    const clip = row && { name: app.session.name, longSide, start: row.start, frame: number, questions: row.header.answers.map(({ query }) => query) };
-    return { ...about, id: frames.id(number), name, width, height, words: [], bitmap, clip, grids: { cells: { ...cells, h, w, saliency } } };
+    const { width, height } = bitmap, { longSide } = frames.clip, grids = { cells: { ...cells, h, w, saliency } };
+    const clip = row && {
+      name: app.session.name, longSide, start: row.start, frame: number, questions: row.header.answers.map(({ query }) => query),
+    };
+    return { ...about, id: frames.id(number), name, width, height, words: [], bitmap, clip, grids };
   }
 
   // The map moves while somebody types: of the frame by itself, as that of the clip takes longer. The newest text is next.
@@ -220,36 +224,37 @@ function watchStrip(canvas, at, end) {
     return Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
   };
   canvas.addEventListener("pointerdown", (event) => { canvas.setPointerCapture(event.pointerId); at(share(event)); });
-  canvas.addEventListener("pointermove", (event) => { if (canvas.hasPointerCapture(event.pointerId)) at(share(event)); });
+  canvas.addEventListener("pointermove", (event) => {
+    if (canvas.hasPointerCapture(event.pointerId)) at(share(event));
+  });
   canvas.addEventListener("pointerup", end);
 }
 
+const OWN = "One frame of the clip, encoded by itself: its map may differ from the clip's.";
+
+function iconButton(label, path, key) {
+  const icon = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const shape = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  icon.setAttribute("viewBox", "0 0 20 20");
+  icon.setAttribute("aria-hidden", "true");
+  shape.setAttribute("d", path);
+  icon.append(shape);
+  return make("button", { type: "button", className: "icon", "aria-label": label, title: `${label} (${key})` }, icon);
+}
+
 function buildPanel(root) {
-  const make = (tag, attributes = {}, ...children) => {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    element.append(...children);
-    return element;
-  };
-  const button = (label, path, key) => {
-    const icon = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    const shape = document.createElementNS("http://www.w3.org/2000/svg", "path");
-    for (const [name, value] of Object.entries({ viewBox: "0 0 20 20", "aria-hidden": "true" })) icon.setAttribute(name, value);
-    shape.setAttribute("d", path);
-    icon.append(shape);
-    return make("button", { type: "button", class: "icon", "aria-label": label, title: `${label} (${key})` }, icon);
-  };
-  const back = button("One frame back", BACK, ","), play = button("Play", PLAY, "space"), next = button("One frame on", NEXT, ".");
+  const back = iconButton("One frame back", BACK, ","), next = iconButton("One frame on", NEXT, ".");
+  const play = iconButton("Play", PLAY, "space");
   const slider = make("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": "Frame" });
-  const canvas = make("canvas", { "aria-hidden": "true" }), head = make("div", { class: "head" });
-  const place = make("output", { class: "place" }), rate = make("p", { class: "note rate" });
+  const canvas = make("canvas", { "aria-hidden": "true" }), head = make("div", { className: "head" });
+  const place = make("output", { className: "place" }), rate = make("p", { className: "note rate" });
   const open = make("button", { type: "button" }, "Open this frame as an image");
-  const leave = make("button", { type: "button", class: "main" }, "Back to the clip");
-  const facts = make("p", { class: "facts" }), legend = make("ul", { class: "legend note" });
-  const bar = make("div", { class: "bar" }, back, play, next, place, rate, open);
-  const strip = make("div", { class: "strip" }, canvas, head, slider);
-  const moving = make("div", { class: "moving" }, bar, strip, facts, legend);
-  const about = make("p", { class: "note" }), still = make("div", { class: "bar" }, leave, about);
+  const leave = make("button", { type: "button", className: "main" }, "Back to the clip");
+  const facts = make("p", { className: "facts" }), legend = make("ul", { className: "legend note" });
+  const bar = make("div", { className: "bar" }, back, play, next, place, rate, open);
+  const strip = make("div", { className: "strip" }, canvas, head, slider);
+  const moving = make("div", { className: "moving" }, bar, strip, facts, legend);
+  const about = make("p", { className: "note" }), still = make("div", { className: "bar" }, leave, about);
   root.append(moving, still);
 
   return {
@@ -257,7 +262,7 @@ function buildPanel(root) {
     still(shown, own) {
       moving.hidden = shown;
       still.hidden = !shown;
-      say(about, own ? "One frame of the clip, encoded by itself: its map may differ from the clip's." : "Another image is open.");
+      say(about, own ? OWN : "Another image is open.");
     },
     playing(on) {
       play.setAttribute("aria-label", on ? "Pause" : "Play");
@@ -270,11 +275,12 @@ function buildPanel(root) {
       slider.max = Math.max(0, total - 1);
       slider.value = wanted;
       slider.setAttribute("aria-valuetext", `frame ${wanted + 1} of ${total}, ${seconds}`);
-      say(place, `${wanted + 1} / ${frames.count === null && !frames.clip.frames ? `${total} or more` : total}   ${seconds}`);
+      say(place, `${wanted + 1} / ${total}${frames.count === null && !frames.clip.frames ? " or more" : ""}   ${seconds}`);
       head.style.setProperty("--at", total ? (wanted + 0.5) / total : 0);
       say(rate, describeRate(frames, wanted, playing, measured));
-      say(facts, frames.problem ? [frames.problem.received, frames.problem.fix].filter(Boolean).join(". ") : describeFrame(header, active, total));
-      facts.classList.toggle("trouble", Boolean(frames.problem));
+      const { problem } = frames, wrong = problem && [problem.received, problem.fix].filter(Boolean).join(". ");
+      say(facts, wrong ?? describeFrame(header, active));
+      facts.classList.toggle("trouble", Boolean(problem));
       showLegend(legend, active, colours, header);
       root.dataset.shown = shown ?? ""; // for tests: the frame on the page, and how many have maps
       root.dataset.mapped = frames.mapped;
@@ -298,29 +304,35 @@ function describeRate(frames, wanted, playing, measured) {
   return said.join(" · ");
 }
 
-function describeFrame(header, active, total) {
+function describeFrame(header, active) {
   if (!active.length) return "Type a question: its map moves with the clip, and its confidence is drawn over time.";
   if (!header) return "The map of this frame by itself; the clip is being followed up to it.";
-  const said = [header.reason ? `Keyframe: ${REASONS[header.reason] ?? header.reason}.` : "Features propagated along the motion."];
-  if (header.renewed.length) said.push(`${header.renewed.length} ${header.renewed.length === 1 ? "part" : "parts"} encoded again.`);
+  const { reason, renewed } = header;
+  const said = [reason ? `Keyframe: ${REASONS[reason] ?? reason}.` : "Features propagated along the motion."];
+  if (renewed.length) said.push(`${renewed.length} ${renewed.length === 1 ? "part" : "parts"} encoded again.`);
   said.push(`Confidence in the features ${header.belief.toFixed(2)}.`);
   return said.join(" ");
 }
 
+const MARKS = [
+  ["var(--belief)", "confidence in the features", ""],
+  ["var(--key)", "keyframe", ""],
+  ["var(--renewed)", "parts encoded again", ""],
+];
+
 function showLegend(list, active, colours, header) {
   const lines = active.map((text, i) => {
     const answer = header?.answers.find((each) => each.query === text);
-    return [`rgb(${colours[i]})`, text, answer ? `confidence ${answer.confidence.toFixed(2)}, ${answer.kept} cells kept, ${answer.new} newly sent` : ""];
+    const counts = answer && `${answer.kept} cells kept, ${answer.new} newly sent`;
+    return [`rgb(${colours[i]})`, text, answer ? `confidence ${answer.confidence.toFixed(2)}, ${counts}` : ""];
   });
-  if (active.length) lines.push(["var(--belief)", "confidence in the features", ""], ["var(--key)", "keyframe", ""], ["var(--renewed)", "parts encoded again", ""]);
+  if (active.length) lines.push(...MARKS);
   const key = JSON.stringify(lines);
   if (list.dataset.lines === key) return;
   list.dataset.lines = key;
   list.replaceChildren(...lines.map(([colour, name, value]) => {
-    const line = document.createElement("li"), dot = document.createElement("i"), said = document.createElement("span");
+    const dot = make("i");
     dot.style.setProperty("background", colour);
-    said.textContent = value ? `${name}: ${value}` : name;
-    line.append(dot, said);
-    return line;
+    return make("li", {}, dot, make("span", {}, value ? `${name}: ${value}` : name));
   }));
 }

@@ -15,7 +15,6 @@ const KEYS = [
   ["A folder or store", [["N  P", "next, previous image"], ["L", "the list"]]],
   ["A clip", [["Space", "play, pause"], [",  .", "a frame back, on"]]],
   ["A folder or a store", [["N  P", "the next image, the one before"], ["L", "all images"], ["/", "with all images: search"]]],
-  ["A clip", [["Space", "play, pause"], [",  .", "one frame back, one on"]]],
   ["Page", [["O", "open an image"], ["T", "dark, light, as the system"], ["?", "this sheet"]]],
 ];
 const VIEWS = ["heat", "kept", "both", "photo", "difference"];

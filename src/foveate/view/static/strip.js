@@ -3,7 +3,7 @@
 // headers: Map number -> header; texts: questions; colours: [r, g, b] of each; -> paints the whole strip.
 export function paintStrip(canvas, headers, total, texts, colours) {
   const style = getComputedStyle(canvas), scale = devicePixelRatio || 1;
-  const width = Math.max(1, Math.round(canvas.clientWidth * scale)), height = Math.max(1, Math.round(canvas.clientHeight * scale));
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight].map((side) => Math.max(1, Math.round(side * scale)));
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   const context = canvas.getContext("2d"), ink = (name) => style.getPropertyValue(name);
   context.clearRect(0, 0, width, height);
@@ -14,7 +14,8 @@ export function paintStrip(canvas, headers, total, texts, colours) {
   context.fillStyle = ink("--belief");
   for (const { index, belief } of sorted) context.fillRect(x(index), y(belief), wide, belief * tall);
   context.fillStyle = ink("--middle");
-  for (let at = 0; at < width; at += 6 * scale) context.fillRect(at, Math.round(y(0.5)), 2 * scale, scale); // from here on a thing counts as detected
+  // From here on a thing counts as detected.
+  for (let at = 0; at < width; at += 6 * scale) context.fillRect(at, Math.round(y(0.5)), 2 * scale, scale);
   texts.forEach((text, i) => {
     context.beginPath();
     let last = -2;
