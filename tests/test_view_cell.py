@@ -148,7 +148,8 @@ def test_planes_have_the_colours_of_python(page: Page, texture: Texture) -> None
         "channels.js",
         """(async () => {
           const { channels, plane } = await m.loadChannels(foveate.image, "cells");
-          const canvas = document.createElement("canvas"), { cells } = foveate.image.grids, { heat } = foveate.session.colours;
+          const canvas = document.createElement("canvas"), { cells } = foveate.image.grids;
+          const { heat } = foveate.session.colours;
           return channels.map((channel, i) => {
             m.paintPlane(canvas, plane(i), cells, channel, heat);
             const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
