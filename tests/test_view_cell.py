@@ -139,7 +139,7 @@ def test_ranks(page: Page) -> None:
     expected = np.argsort(order) + 1
     given = [None if np.isinf(key) else key for key in keys.tolist()]
     ranks = "given.map((_, i) => m.rankOf(given.map((key) => key ?? -Infinity), i))"
-    assert of_module(page, "why.js", ranks, given) == expected.tolist()
+    assert of_module(page, "rank.js", ranks, given) == expected.tolist()
 
 
 def test_planes_have_the_colours_of_python(page: Page, texture: Texture) -> None:

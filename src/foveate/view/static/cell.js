@@ -1,12 +1,12 @@
 // The cell under the pointer, or the pinned one: its place, score and rank, what entered the score, its pixels, words,
 // and channels.
-import { steer } from "./allocate.js";
 import { postPacked } from "./api.js";
 import { makeBars } from "./bars.js";
 import { boxOf, movedTo } from "./cells.js";
 import { byFamily, inDigits, loadChannels, rangeOf } from "./channels.js";
 import { make, trouble } from "./dom.js";
-import { overlaps, rankOf, why } from "./why.js";
+import { inNumber, standing } from "./rank.js";
+import { overlaps, why } from "./why.js";
 
 const AROUND = 2; // cells around the magnified one
 const SHARP = 176; // pixels of the magnified picture
@@ -41,14 +41,19 @@ export function mountCell(app, root) {
   app.on("state", (before) => {
     if (app.state.grid !== before.grid) last = null;
     followGrid(before);
+    if (before.pin === null && app.state.pin !== null && before.image === app.state.image) {
+      paint();
+      root.scrollIntoView({ block: "nearest" });
+    }
     repaint();
   });
 
-  // A pinned cell stays where it is in the image when another grid is chosen.
+  // Both cells stay where they are in the image when another grid is chosen.
   function followGrid(before) {
-    const { pin: cell, grid, image } = app.state, grids = app.image?.grids;
-    if (cell === null || cell !== before.pin || grid === before.grid || image !== before.image) return;
-    if (grids?.[before.grid] && grids[grid]) app.set({ pin: movedTo(grids[before.grid], cell, grids[grid]) });
+    const { pin, grid, image } = app.state, from = app.image?.grids[before.grid], to = app.grid;
+    if (grid === before.grid || image !== before.image || !from || !to) return;
+    if (app.hovered !== null) app.hover(movedTo(from, app.hovered, to));
+    if (pin !== null && pin === before.pin) app.set({ pin: movedTo(from, pin, to) });
   }
 
   function paint() {
@@ -73,28 +78,26 @@ export function mountCell(app, root) {
   }
 
   function showFacts(cell, other) {
-    const { h, w } = app.grid, box = boxOf(app.grid, app.image, cell), answer = app.shown();
-    const keys = answer && keysOf(answer, app.grid, app.state.grid);
+    const { w, h } = app.grid, box = boxOf(app.grid, app.image, cell), found = standing(app, cell);
+    const place = (i) => `row ${Math.floor(i / w)}, column ${i % w}`;
     const rows = [
-      ["place", `row ${Math.floor(cell / w)}, column ${cell % w}`, `of ${h} × ${w}, counted from 0; index ${cell}`],
-      ["pixels", `${span("y", box.y0, box.y1)}, ${span("x", box.x0, box.x1)}`],
+      ["place", place(cell), `of ${h} × ${w}, counted from 0; index ${cell}`],
+      ["pixels", `${span("y", box.y0, box.y1)}, ${span("x", box.x0, box.x1)}`, "from the upper left corner"],
     ];
-    if (answer) {
-      rows.push(["score", inDigits(answer.maps[app.state.grid][cell]), "the map of the question here, 0 to 1"]);
-      rows.push(["rank", `${inNumber(rankOf(keys, cell))} of ${inNumber(h * w)}`, rankedBy(answer)]);
+    if (found) {
+      rows.push(["score", inDigits(found.score), "the map of the question here, from 0 to 1"]);
+      rows.push(["rank", `${inNumber(found.rank)} of ${inNumber(found.count)}`, found.by]);
     }
     if (other !== null) {
-      const about = "the cell under the pointer: marks on the bars, and second numbers";
-      const score = answer ? `; score ${inDigits(answer.maps[app.state.grid][other])}` : "";
-      rows.push(["second", `row ${Math.floor(other / w)}, column ${other % w}${score}`, about]);
+      const score = found ? `; score ${inDigits(standing(app, other).score)}` : "";
+      rows.push(["second", place(other) + score, "the cell under the pointer: marks on the bars, second numbers"]);
     }
     facts.replaceChildren(
-      ...rows.flatMap(([name, text, about = ""]) => [make("dt", {}, name), make("dd", { title: about }, text)]),
+      ...rows.flatMap(([name, text, about]) => [make("dt", {}, name), make("dd", { title: about }, text)]),
     );
-    const said = answer ? judge(app, cell, rankOf(keys, cell)) : { text: "A question gives it a score." };
-    verdict.textContent = said.text;
-    verdict.classList.toggle("kept", Boolean(said.kept));
-    const summary = `${rows.slice(0, 4).map((row) => row.slice(0, 2).join(" ")).join(", ")}. ${said.text}`;
+    verdict.textContent = found?.verdict ?? "A question gives it a score.";
+    verdict.classList.toggle("kept", Boolean(found?.kept));
+    const summary = `${rows.slice(0, 4).map(([name, text]) => `${name} ${text}`).join(", ")}. ${verdict.textContent}`;
     if (app.state.pin !== null && spoken.textContent !== summary) spoken.textContent = summary;
   }
 
@@ -198,41 +201,6 @@ function newest(load, then, fail = () => {}) {
   };
 }
 
-// What allocation ranks cells by: the map, and saliency as far as the map cannot be trusted; kept for an answer.
-const keysOf = (() => {
-  const made = new WeakMap();
-  return (answer, grid, name) => {
-    if (!made.has(answer)) made.set(answer, new Map());
-    const grids = made.get(answer);
-    if (!grids.has(name)) {
-      const keys = steer(answer.maps[name], grid.saliency, answer.header.trust ?? 1);
-      grids.set(name, grid.valid ? keys.map((key, i) => (grid.valid[i] ? key : -Infinity)) : keys);
-    }
-    return grids.get(name);
-  };
-})();
-
-const rankedBy = ({ header }) => ((header.trust ?? 1) >= 1
-  ? "by the score; of equal ones the first comes first"
-  : `by the score as far as it is trusted, ${inDigits(100 * header.trust)} %, and by what stands out for the rest`);
-
-const NOT_CERTAIN = "as the thing was not found for certain, a part of the budget is spread evenly";
-
-const inNumber = (number) => number.toLocaleString("en");
-
-// Whether a cell is kept, and why, as one sentence.
-function judge(app, cell, rank) {
-  const { kept: cells, even } = app.allocation() ?? {}, kept = cells?.includes(cell) ?? false;
-  const { valid } = app.grid, budget = app.budget();
-  if (!app.asking) return { kept, text: kept ? "Kept in this frame." : "Left out of this frame." };
-  const said = (reason) => ({ kept, text: `${kept ? "Kept" : "Left out"}: ${reason}.` });
-  if (valid && !valid[cell]) return said(kept ? "no opaque cell is left" : "it is transparent");
-  if (kept && even?.[cell]) return said(app.state.floor ? "the floor is spread evenly" : NOT_CERTAIN);
-  const spread = even?.reduce((sum, each) => sum + each, 0) ?? 0;
-  const most = `${inNumber(budget - spread)} go by ${app.state.policy === "topk" ? "rank" : "the policy"}`;
-  return said(`rank ${inNumber(rank)}; ${most}${spread ? `, ${inNumber(spread)} are spread evenly` : ""}`);
-}
-
 function drawPixels(canvas, app, cell) {
   const { bitmap, width, height } = app.image, context = canvas.getContext("2d");
   context.clearRect(0, 0, SHARP, SHARP);
@@ -266,4 +234,4 @@ const aboutReason = (name, weights) => {
   return weights[name] ? `${about}; it counts ${inDigits(weights[name])}` : about;
 };
 
-const span = (axis, from, to) => `${axis} ${Math.round(from)} to ${Math.round(to)}`;
+const span = (axis, from, to) => `${axis} ${Math.round(from)}–${Math.round(to)}`;

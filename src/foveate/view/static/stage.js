@@ -5,6 +5,7 @@ import { make } from "./dom.js";
 import { makeCanvas } from "./layers.js";
 import { mountLegend } from "./legend.js";
 import { paintPicture } from "./picture.js";
+import { briefly } from "./rank.js";
 import { plain, scaleOf } from "./scales.js";
 import { WHOLE, placed, scaledTo, watchZoom } from "./zoom.js";
 
@@ -17,7 +18,8 @@ export function mountStage(app, root) {
   const zoom = { view: WHOLE }, scales = new Map(), panels = [];
   const write = (view) => { zoom.view = view; repaint(); };
   const zoomer = makeZoomer(() => zoom.view, write);
-  const foot = make("div", { className: "foot", hidden: true }, legend, zoomer.element);
+  const readout = make("p", { className: "readout" }); // of the cell under the pointer
+  const foot = make("div", { className: "foot", hidden: true }, legend, readout, zoomer.element);
   root.append(views.element, pictures, foot);
   const showLegend = mountLegend(app, legend);
   let asked = false;
@@ -93,6 +95,7 @@ export function mountStage(app, root) {
     found.forEach((each, i) => paintPanel(panels[i], each));
     zoomer.show(zoom.view.scale);
     showLegend(found);
+    readout.textContent = app.hovered === null ? "" : briefly(app, app.hovered);
   }
 
   function paintPanel({ canvas, frame, caption }, { question, text, seen }) {

@@ -1,4 +1,4 @@
-// Why a cell has its score, and its rank: what `Allocation.why` says of kept cells, for any cell. Pure functions.
+// Why a cell has its score: what `Allocation.why` says of kept cells, for any cell. Pure functions.
 
 // reasons: Map of name -> Float32Array [h * w]; even: [h * w], truthy where the even spread keeps a cell, or undefined;
 // words: [{text, box, because}] that the question found; box: {y0, x0, y1, x1} of the cell in pixels.
@@ -18,11 +18,4 @@ export const overlaps = ([y0, x0, y1, x1], cell) => y0 < cell.y1 && y1 > cell.y0
 function fourDigits(value) {
   const exact = value * 1e4, low = Math.floor(exact), rest = exact - low;
   return (low + (rest > 0.5 || (rest === 0.5 && low % 2 !== 0) ? 1 : 0)) / 1e4;
-}
-
-// 1 for the highest of the keys; of equal ones the lower index comes first.
-export function rankOf(keys, cell) {
-  let rank = 1;
-  for (let i = 0; i < keys.length; i++) if (keys[i] > keys[cell] || (keys[i] === keys[cell] && i < cell)) rank++;
-  return rank;
 }

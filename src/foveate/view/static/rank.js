@@ -1,0 +1,59 @@
+// How a cell stands for the active question: its score, its rank, whether it is kept, and why.
+import { steer } from "./allocate.js";
+import { inDigits } from "./channels.js";
+
+// -> {score, rank, count, by, kept, verdict}; undefined without an answer, or such a cell. `by`: what cells are ranked by.
+export function standing(app, cell) {
+  const answer = app.shown(), grid = app.grid, name = app.state.grid;
+  if (!answer || cell >= grid.h * grid.w) return undefined;
+  const rank = rankOf(keysOf(answer, grid, name), cell), allocation = app.allocation();
+  const kept = allocation?.kept.includes(cell) ?? false;
+  const reason = allocation && reasonOf(app, allocation, cell, rank, kept), score = answer.maps[name][cell];
+  const verdict = allocation ? `${kept ? "Kept" : "Left out"}${reason}.` : "Cells are still being compared.";
+  return { score, rank, count: grid.h * grid.w, by: rankedBy(answer.header.trust ?? 1), kept, verdict };
+}
+
+// The same in a line.
+export function briefly(app, cell) {
+  const found = standing(app, cell), place = `row ${Math.floor(cell / app.grid.w)}, column ${cell % app.grid.w}`;
+  if (!found) return place;
+  return `${place}: ${found.score.toFixed(2)}, rank ${inNumber(found.rank)}, ${found.kept ? "kept" : "left out"}`;
+}
+
+// 1 for the highest of the keys; of equal ones the lower index comes first.
+export function rankOf(keys, cell) {
+  let rank = 1;
+  for (let i = 0; i < keys.length; i++) if (keys[i] > keys[cell] || (keys[i] === keys[cell] && i < cell)) rank++;
+  return rank;
+}
+
+export const inNumber = (number) => number.toLocaleString("en");
+
+const NOT_CERTAIN = ": as the thing was not found for certain, a part of the budget is spread evenly";
+
+function reasonOf(app, { even }, cell, rank, kept) {
+  const { valid } = app.grid;
+  if (!app.asking) return kept ? " in this frame" : " of this frame";
+  if (valid && !valid[cell]) return kept ? ": no opaque cell is left" : ": it is transparent";
+  if (kept && even?.[cell]) return app.state.floor ? ": it belongs to the even spread" : NOT_CERTAIN;
+  const spread = even?.reduce((sum, each) => sum + each, 0) ?? 0;
+  const by = app.state.policy === "topk" ? "rank" : "the policy", rest = inNumber(app.budget() - spread);
+  return `: rank ${inNumber(rank)}; ${rest} cells are kept by ${by}${spread ? `, ${inNumber(spread)} by the even spread` : ""}`;
+}
+
+const rankedBy = (trust) => (trust >= 1
+  ? "by the score; of equal ones the first comes first"
+  : `by the score as far as it is trusted, ${inDigits(100 * trust)} %, and by what stands out for the rest`);
+
+const made = new WeakMap(); // answer -> Map of grid -> keys
+
+// What allocation ranks cells by: the map, and saliency as far as the map cannot be trusted.
+function keysOf(answer, grid, name) {
+  if (!made.has(answer)) made.set(answer, new Map());
+  const grids = made.get(answer);
+  if (!grids.has(name)) {
+    const keys = steer(answer.maps[name], grid.saliency, answer.header.trust ?? 1);
+    grids.set(name, grid.valid ? keys.map((key, i) => (grid.valid[i] ? key : -Infinity)) : keys);
+  }
+  return grids.get(name);
+}
