@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,15 @@ from foveate.relevance.allocation import Allocation
 from foveate.relevance.value import Relevance
 from tests.conftest import PHOTOS
 
-BRIDGES = {"supervision": viz.to_supervision, "fiftyone": viz.to_fiftyone, "rerun": viz.to_rerun}
+BRIDGES: dict[str, Callable[..., Any]] = {
+    "supervision": viz.to_supervision,
+    "fiftyone": viz.to_fiftyone,
+    "rerun": viz.to_rerun,
+}
+    "supervision": viz.to_supervision,
+    "fiftyone": viz.to_fiftyone,
+    "rerun": viz.to_rerun,
+}
 
 
 class Recorder:
@@ -41,7 +50,7 @@ def asked() -> tuple[Relevance, Allocation]:
 def package(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     made = Recorder()
     for name in BRIDGES:
-        monkeypatch.setitem(sys.modules, name, made)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, name, made)
     return made
 
 
@@ -92,7 +101,7 @@ def test_a_package_that_is_missing_is_named(
     with pytest.raises(MissingExtraError, match=f"pip install {name}"):
         BRIDGES[name](asked[0])
     with pytest.raises(OptionError, match="pass what"):
-        BRIDGES[name]("a relevance")  # type: ignore[operator]
+        BRIDGES[name]("a relevance")
 
 
 def test_supervision_itself(asked: tuple[Relevance, Allocation]) -> None:

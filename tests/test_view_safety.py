@@ -29,7 +29,7 @@ import foveate
 from foveate.core.errors import OptionError
 from foveate.view import server
 from foveate.view.app import make_app
-from foveate.view.guard import HEADERS, LOCAL, Limits
+from foveate.view.guard import HEADERS, LOCAL, RequestLimits
 from foveate.view.images import file_name
 from foveate.view.page import STATIC
 from foveate.view.pictures import Pictures
@@ -329,7 +329,7 @@ def send_until_refused(made: socket.socket, chunk: bytes, most: int) -> int:
 
 
 def test_bodies_of_all_requests_have_a_limit_together() -> None:
-    limits = Limits(upload=1000, held=1500)
+    limits = RequestLimits(upload=1000, held=1500)
     with serving(BUS, limits=limits) as address, ExitStack() as stack:
         for _ in range(2):
             made = stack.enter_context(
@@ -350,7 +350,7 @@ def test_bodies_of_all_requests_have_a_limit_together() -> None:
 def test_slow_clients_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A head that does not end, a second one on the same connection, a connection that says nothing, a body."""
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.4)
-    with serving(BUS, limits=Limits(body_seconds=0.4)) as address:
+    with serving(BUS, limits=RequestLimits(body_seconds=0.4)) as address:
         head = b"GET /api/session HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         starts = (
             b"", head, head + b"\r\n" + head,
@@ -427,7 +427,7 @@ def test_requests_beyond_the_number_wait() -> None:
 
         return [Route("/api/slow", answer)]
 
-    app = make_app(Target({"kind": "empty"}, routes=slow), limits=Limits(working=3))
+    app = make_app(Target({"kind": "empty"}, routes=slow), limits=RequestLimits(working=3))
     with serving(app=app) as address, httpx.Client(base_url=address) as asked, ThreadPoolExecutor(20) as pool:
         statuses = list(pool.map(lambda _: asked.get("/api/slow").status_code, range(60)))
     assert set(statuses) == {200}
@@ -444,9 +444,9 @@ def test_a_turn_that_does_not_come_and_an_answer_that_does_not_end_are_given_up(
         return [Route("/api/slow", answer)]
 
     target = Target({"kind": "empty"}, routes=slow)
-    with serving(app=make_app(target, limits=Limits(answer_seconds=0.2))) as address:
+    with serving(app=make_app(target, limits=RequestLimits(answer_seconds=0.2))) as address:
         assert httpx.get(f"{address}/api/slow").status_code == 503
-    app = make_app(target, limits=Limits(working=1, turn_seconds=0.2, answer_seconds=3))
+    app = make_app(target, limits=RequestLimits(working=1, turn_seconds=0.2, answer_seconds=3))
     with serving(app=app) as address, ThreadPoolExecutor(2) as pool:
         statuses = sorted(pool.map(lambda _: httpx.get(f"{address}/api/slow").status_code, range(2)))
         assert statuses == [503, 503]

@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 from foveate.core.errors import FoveateError
 from foveate.view.asking import question_routes
 from foveate.view.examples import example_routes, find_example
-from foveate.view.guard import LIMITS, LOCAL, Guard, Limits
+from foveate.view.guard import LIMITS, LOCAL, Guard, RequestLimits
 from foveate.view.images import image_routes
 from foveate.view.models import LateModel, model_routes
 from foveate.view.openapi import openapi_routes
@@ -27,7 +27,7 @@ def make_app(
     *,
     hosts: frozenset[str] | None = LOCAL,
     token: str | None = None,
-    limits: Limits = LIMITS,
+    limits: RequestLimits = LIMITS,
 ) -> Starlette:
     """The application for a target (`targets.open_target`).
 

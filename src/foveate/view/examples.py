@@ -27,14 +27,14 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 @cache
-def examples() -> Mapping[str, Path]:
+def example_files() -> Mapping[str, Path]:
     """Files of photographs by id."""
     return MappingProxyType({file_id(PHOTOS / name): PHOTOS / name for name in QUESTIONS})
 
 
 def find_example(id: str) -> ImageEntry | None:
     """A photograph by id, for `Pictures`."""
-    path = examples().get(id)
+    path = example_files().get(id)
     return None if path is None else ImageEntry(id, path.name, lambda: load_image(path))
 
 
@@ -42,11 +42,13 @@ def example_routes() -> list[Route]:
     """GET /api/examples: {"examples": [{id, name, questions}]}; GET /api/examples/{id}: a file as it is, JPEG."""
 
     async def listed(request: Request) -> Response:
-        found = [{"id": id, "name": path.name, "questions": QUESTIONS[path.name]} for id, path in examples().items()]
+        found = [
+            {"id": id, "name": path.name, "questions": QUESTIONS[path.name]} for id, path in example_files().items()
+        ]
         return JSONResponse({"examples": found})
 
     async def file(request: Request) -> Response:
-        path = examples().get(request.path_params["id"])
+        path = example_files().get(request.path_params["id"])
         if path is None:
             raise ImageNotFoundError("no such example", expected="an id of /api/examples", fix="ask for /api/examples")
         return Response(path.read_bytes(), media_type="image/jpeg")

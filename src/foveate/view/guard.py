@@ -52,7 +52,7 @@ log = logging.getLogger("foveate.view")
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """Bytes and seconds of requests."""
 
     upload: int = 64 * 2**20  # bytes of an image
@@ -64,7 +64,7 @@ class Limits:
     answer_seconds: float = 600  # until its answer has ended; a large model may take minutes
 
 
-LIMITS = Limits()
+LIMITS = RequestLimits()
 
 
 class Refusal(Exception):  # noqa: N818  # an answer, and no error of the program
@@ -89,7 +89,7 @@ class Guard:
         *,
         hosts: frozenset[str] | None = LOCAL,
         token: str | None = None,
-        limits: Limits = LIMITS,
+        limits: RequestLimits = LIMITS,
     ) -> None:
         self._app, self._hosts, self._token, self._limits = app, hosts, token, limits
         self._held = 0  # bytes of bodies
