@@ -163,7 +163,8 @@ def test_a_folder_is_named_by_its_last_part(tmp_path: Any) -> None:
     model = load_late(str(tmp_path))
     assert model.name == tmp_path.name
     assert isinstance(model.vlm.exception(60), ModelFilesError)
-    assert load_late("someone/no-model").name == "someone/no-model"
+    for name, shown in (("owner/no-model", None), ("no-model@v1", None), ("/home/someone/none", "none"), ("../x", "x")):
+        assert load_late(name).name == (shown or name)
 
 
 @pytest.mark.parametrize("end", ["client", "server"])

@@ -7,6 +7,7 @@ stops his answer. What it looks at is what the map shows: the model gets the rel
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 LONGEST = 64  # tokens of an answer
 SECONDS = 300  # of an answer
 IMAGES = 2  # encoded images kept
+HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
 POLL = 0.1  # seconds between looks whether somebody still waits
 
 
@@ -70,7 +72,7 @@ def load_late(name: str) -> LateModel:
             made.set_exception(problem)
 
     threading.Thread(target=work, daemon=True).start()
-    return LateModel(Path(name).name if Path(name).exists() else name, made)
+    return LateModel(name if HUB_NAME.fullmatch(name) and not Path(name).exists() else Path(name).name, made)
 
 
 def model_routes(pictures: Pictures, model: LateModel | None) -> list[Route]:

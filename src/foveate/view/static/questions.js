@@ -1,6 +1,6 @@
 // The questions, up to six: the map moves while one is typed. Under each: whether its thing was found, and what was understood.
 import { make, trouble } from "./dom.js";
-import { pill } from "./stage.js";
+import { byDialogue, pill } from "./stage.js";
 import { MOST_QUESTIONS } from "./state.js";
 
 const PRIORS = { gaze: "your gaze", history: "the dialogue" };
@@ -108,10 +108,11 @@ function describe(header) {
   const { query, phrases = [], ignored = [], unknown = [], words = [], prior, weight } = header;
   const line = (name, all) => all.length ? [make("p", { className: "note" }, `${name} `, ...all.flatMap((each) => [make("span", { className: "chip" }, each), " "]))] : [];
   const split = phrases.length > 1 || (phrases.length === 1 && bare(phrases[0]) !== bare(query));
+  if (byDialogue(header)) return [pill(header)];
   return [
     pill(header),
     ...line("looked for", split ? phrases : []),
-    ...line("looks by", prior && weight < 1 ? [`${PRIORS[prior]}, ${Math.round(100 * weight)} %`] : []),
+    ...line("looks by", prior ? [`${PRIORS[prior]}, ${Math.round(100 * weight)} %`] : []),
     ...line("left out", ignored),
     ...line("not understood", unknown),
     ...line("read there", words.slice(0, 6).map(({ text }) => text)),

@@ -141,9 +141,13 @@ export function mountStage(app, root) {
 
 const needsKept = (view) => view === "kept" || view === "both";
 
-// Confidence, and whether the thing was found. A question that names nothing goes by the dialogue alone.
-export function pill({ confidence, detected, prior, weight }) {
-  if (prior === "history" && weight === 1) return make("span", { className: "pill" }, "goes by the dialogue");
+// Whether a question names nothing of its own, and has the map of the dialogue.
+export const byDialogue = ({ prior, weight }) => prior === "history" && weight === 1;
+
+// Confidence, and whether the thing was found.
+export function pill(header) {
+  const { confidence, detected } = header;
+  if (byDialogue(header)) return make("span", { className: "pill" }, "goes by the dialogue");
   return make("span", { className: `pill ${detected ? "found" : "absent"}` }, `${confidence.toFixed(2)} ${detected ? "detected" : "not detected"}`);
 }
 
