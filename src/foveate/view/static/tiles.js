@@ -7,10 +7,11 @@
 //   tiles.paint()                   again, as items came or another image is open
 import { getJson } from "./api.js";
 import { make } from "./dom.js";
+import { USUAL, coloured, curves } from "./layers.js";
 
 const SETTLE = 70; // milliseconds without scrolling until small pictures are fetched: what flies by is not
 const GAP = 10, CAPTION = 24, LARGE = 168, SMALL = 112; // pixels
-const DENSE = 0.68; // how much the highest heat hides
+const DARK = 0.66; // how much is hidden where nothing is
 
 export class Tiles {
   constructor({ wide, openAt, isOpen, colours }) {
@@ -112,8 +113,9 @@ function fill(tile, { id, name, score, detected, words, map }, colours) {
   caption.textContent = name.split("/").pop();
   tile.ariaLabel = score === undefined ? name : `${name}, score ${score.toFixed(2)}`;
   if (score === undefined) return;
-  tile.classList.add(detected ? "seen" : "not-seen");
-  picture.append(drawHeat(map, colours()), make("span", { className: `pill ${detected ? "found" : "absent"}` }, score.toFixed(2)));
+  tile.classList.add("hit", detected ? "lit" : "pale");
+  if (detected) picture.append(drawHeat(map, colours()));
+  picture.append(make("span", { className: `pill ${detected ? "found" : "absent"}` }, score.toFixed(2)));
   if (words.length) picture.append(make("span", { className: "words" }, words.join(" ")));
 }
 
@@ -139,10 +141,15 @@ function forget(tile) {
   tile.remove();
 }
 
-// The heat of a map (0 to 255) over a small picture: the higher a value, the less it lets through.
+// The heat of a map (0 to 255) over a small picture as the stage has it over a large one: dark where nothing is, the
+// picture itself where the thing is, and colour between.
 function drawHeat(map, colours) {
-  const [height, width] = map.shape, canvas = make("canvas", { width, height }), data = new ImageData(width, height);
-  map.forEach((value, i) => data.data.set([...colours.slice(3 * value, 3 * value + 3), DENSE * value], 4 * i));
-  canvas.getContext("2d").putImageData(data, 0, 0);
-  return canvas;
+  const { lit, tint } = curves(USUAL, 0), scale = new Uint8ClampedArray(768), opacities = new Uint8ClampedArray(256);
+  for (let level = 0; level < 256; level++) {
+    const colour = tint[level] / 255, dark = DARK * (1 - lit[level] / 255) * (1 - colour), both = colour + dark;
+    for (let c = 0; c < 3; c++) scale[3 * level + c] = (colours[3 * level + c] * colour) / (both || 1);
+    opacities[level] = 255 * both;
+  }
+  const [h, w] = map.shape;
+  return coloured({ values: Float32Array.from(map, (value) => value / 255), h, w }, scale, opacities);
 }
