@@ -1,4 +1,4 @@
-"""Photographs that come with foveate, for a page that was opened without an image: GET /api/examples and their files."""
+"""Photographs that come with foveate, for a page without an image: GET /api/examples and their files."""
 
 from __future__ import annotations
 
