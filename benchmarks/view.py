@@ -1,6 +1,7 @@
 """How quick the viewer is in a real browser, headless Chromium: typing, the budget's slider, its start, a large folder.
 
     python -m benchmarks view
+    python -m benchmarks view --clients 100 --seconds 30
 
 The server is `foveate view` in a process of its own. Times in the page are from an event until the frame that shows its
 result has been painted, so none is below a frame of the screen, 16.7 ms. A large folder has the bundled photographs
@@ -40,9 +41,11 @@ def command(
     image: Image = PHOTO,
     photos: Annotated[Path | None, typer.Option(help="A large folder of images instead of the made one.")] = None,
     repeats: Repeats = 5,
+    clients: Annotated[int, typer.Option(help="So many clients at a time, and nothing else.")] = 0,
+    seconds: Annotated[float, typer.Option(help="How long they ask.")] = 30,
 ) -> None:
-    """Typing, the slider, the start and a large folder in the viewer."""
-    report = measure(image, photos, repeats)
+    """Typing, the slider, the start and a large folder in the viewer; or many clients."""
+    report = measure_clients(image, clients, seconds) if clients else measure(image, photos, repeats)
     show(report)
     print_json(**report)
 
@@ -61,6 +64,15 @@ def measure(image: Path, photos: Path | None, repeats: int) -> dict[str, Any]:
                 rows += _folder(browser, _make_folder(Path(made)), repeats)
     title = f"benchmarks view: medians; starts and folders {repeats} times"
     return {"title": title, "rows": rows, "image": str(image), **circumstances()}
+
+
+def measure_clients(image: Path, clients: int, seconds: float) -> dict[str, Any]:
+    """Many clients of one server."""
+    from benchmarks.view_clients import client_rows
+
+    with _started(image) as (address, _, process):
+        rows = client_rows(address, process, clients, seconds)
+    return {"title": "benchmarks view: clients", "rows": rows, "image": str(image), **circumstances()}
 
 
 # --- in one page ------------------------------------------------------------------------------------------------------
@@ -83,7 +95,7 @@ def _page(browser: Browser, image: Path) -> Iterator[dict[str, Any]]:
     """Rows about one page with one image."""
     from tests.view_page import opened
 
-    with _started(image) as (address, _), opened(browser, address) as page:
+    with _started(image) as (address, *_), opened(browser, address) as page:
         page.wait_for_function("window.foveate?.image")
         letters = [TYPED[:n] for n in range(5, len(TYPED) + 1) if TYPED[n - 1] != " "]
         keys = _milliseconds(page, TYPING, letters)
@@ -170,8 +182,8 @@ def _milliseconds(page: Page, script: str, given: Any) -> np.ndarray:
 
 
 @contextmanager
-def _started(target: Path) -> Iterator[tuple[str, float]]:
-    """A viewer in a process of its own: its address, and the moment at which it was started."""
+def _started(target: Path) -> Iterator[tuple[str, float, int]]:
+    """A viewer in a process of its own: its address, the moment at which it was started, and its number."""
     start = time.perf_counter()
     command = [sys.executable, "-m", "foveate", "view", str(target), "--no-browser"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -179,7 +191,7 @@ def _started(target: Path) -> Iterator[tuple[str, float]]:
         assert process.stdout is not None
         found = re.search(r"http://[\w.:]+", process.stdout.readline())
         assert found is not None, "no address"
-        yield found[0], start
+        yield found[0], start, process.pid
     finally:
         process.terminate()
         process.wait(30)
@@ -194,7 +206,7 @@ def _starts(image: Path, repeats: int) -> Iterator[dict[str, Any]]:
     """Rows about the start, above that of Python."""
     first = []
     for _ in range(repeats):
-        with _started(image) as (address, start):
+        with _started(image) as (address, start, _):
             _read(address)
             first.append(time.perf_counter() - start)
     yield time_row("foveate view, until the page is answered", np.array(first), "s", "<= 1 s")
@@ -215,7 +227,7 @@ def _folder(browser: Browser, folder: Path, repeats: int) -> Iterator[dict[str, 
 
     answered, seen = [], []
     for _ in range(repeats):
-        with _started(folder) as (address, start):
+        with _started(folder) as (address, start, _):
             _read(address)
             answered.append(time.perf_counter() - start)
             with opened(browser, address) as page:

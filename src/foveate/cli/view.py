@@ -59,6 +59,7 @@ def view(
         sys.stdout.flush()
         if not no_browser and _has_screen():
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        threading.Thread(target=app.state.prepare, daemon=True).start()  # while the browser opens
         serve(app, listening)
 
 

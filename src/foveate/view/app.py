@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -29,7 +31,7 @@ def make_app(
     token: str | None = None,
     limits: RequestLimits = LIMITS,
 ) -> Starlette:
-    """The application for a target (`targets.open_target`).
+    """The application for a target (`targets.open_target`). `app.state.prepare()` loads what questions will need.
 
     Args:
         model: that answers questions (`models.load_late`).
@@ -50,6 +52,7 @@ def make_app(
         *target.routes(pictures),
     ]
     guard = Middleware(Guard, hosts=hosts, token=token, limits=limits)
-    return Starlette(
-        routes=routes, middleware=[guard], exception_handlers={FoveateError: refuse, HTTPException: refuse_route}
-    )
+    handlers = {FoveateError: refuse, HTTPException: refuse_route}
+    app = Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)
+    app.state.prepare = partial(pictures.prepare, target.session.get("first"))
+    return app

@@ -8,13 +8,15 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from cachetools import LRUCache
 
-from foveate.core.errors import ImageNotFoundError
+from foveate.core.errors import FoveateError, ImageNotFoundError
 from foveate.core.image import Picture
+from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode
 from foveate.store.cache import TextureCache
 from foveate.texture.texture import Texture
@@ -57,6 +59,15 @@ class Pictures:
         self._encoding = threading.Semaphore(ENCODING)
         self._lock = threading.Lock()
         self._textures: TextureCache[Texture] = TextureCache(TEXTURES)
+
+    def prepare(self, first: str | None) -> None:
+        """Do now what the first question would wait for: load the encoder, with the first image if there is one."""
+        self.decoder.start()
+        if first is None:
+            load_encoder("nano")
+        else:
+            with suppress(FoveateError):  # the page says it when it asks
+                self.texture(first)
 
     def add(self, content: bytes, name: str) -> str:
         """Keep an upload, if it is an image. -> its id. Raises ImageFormatError and the like."""
