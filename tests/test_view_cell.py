@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Page
 
 import foveate
@@ -254,6 +256,47 @@ def test_a_pinned_cell_keeps_its_place_on_other_grids(page: Page, texture: Textu
         page.wait_for_function("name => document.querySelector('#cell .channels').dataset.grid === name", arg=each.name)
         saliency = texture.tokens(each.grid, Layout("one", ("saliency",)))[pin, 0]
         assert float(bars(page, ".channels")["saliency"][0]) == pytest.approx(saliency, abs=0.001)
+
+
+def test_words_that_were_read_are_text_and_nothing_else(page: Page) -> None:
+    hostile = "<img src=x onerror=document.title='hit'>"
+    page.evaluate(
+        """text => {
+          foveate.image.words = [{ text, box: [100, 100, 130, 200] }, { text: "far", box: [0, 0, 9, 9] }];
+        }""",
+        hostile,
+    )
+    point_at(page, 115 / 427, 150 / 640)
+    page.wait_for_function("text => document.querySelector('#cell .words').textContent.endsWith(text)", arg=hostile)
+    assert page.locator("#cell img").count() == 0
+    assert page.title() != "hit"
+    point_at(page, 0.9, 0.9)
+    page.wait_for_function("document.querySelector('#cell .words').hidden")
+
+
+def test_transparent_cells_and_the_even_spread_are_named(browser: Browser, tmp_path: Path) -> None:
+    rgba = np.asarray(Image.open(PHOTO).convert("RGBA")).copy()
+    rgba[:, :320, 3] = 0
+    Image.fromarray(rgba).save(tmp_path / "half.png")
+    with serving(tmp_path / "half.png") as address, opened(browser, address) as page:
+        page.wait_for_function("window.foveate?.image")
+        ask(page, "a violin")  # nothing is found, so a part is spread evenly
+        verdicts = of_module(
+            page,
+            "rank.js",
+            """(foveate.set({ budget: 200 }), [...Array(foveate.grid.h * foveate.grid.w).keys()].map((cell) => {
+              const { kept, verdict } = m.standing(foveate, cell);
+              return [kept, verdict];
+            }))""",
+        )
+        kept = foveate.allocate(foveate.score(foveate.encode(tmp_path / "half.png"), "a violin"), 200)
+        spread = {*kept.indices[kept.reasons["floor"] > 0].tolist()}
+        valid = page.evaluate("[...foveate.grid.valid]")
+        for cell, (held, verdict) in enumerate(verdicts):
+            assert held == (cell in {*kept.indices.tolist()})
+            assert ("transparent" in verdict) == (not valid[cell])
+            assert ("spread evenly" in verdict) == (cell in spread)
+        assert {True, False} == {*map(bool, valid)}
 
 
 def test_a_tap_pins(browser: Browser, address: str) -> None:

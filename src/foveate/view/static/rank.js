@@ -2,7 +2,7 @@
 import { steer } from "./allocate.js";
 import { inDigits } from "./channels.js";
 
-// -> {score, rank, count, by, kept, verdict}; undefined without an answer, or such a cell. `by`: what cells are ranked by.
+// -> {score, rank, count, by, kept, verdict}; undefined without an answer, or such a cell. by: what cells are ranked by.
 export function standing(app, cell) {
   const answer = app.shown(), grid = app.grid, name = app.state.grid;
   if (!answer || cell >= grid.h * grid.w) return undefined;
@@ -31,14 +31,15 @@ export const inNumber = (number) => number.toLocaleString("en");
 
 const NOT_CERTAIN = ": as the thing was not found for certain, a part of the budget is spread evenly";
 
-function reasonOf(app, { even }, cell, rank, kept) {
+function reasonOf(app, allocation, cell, rank, kept) {
   const { valid } = app.grid;
   if (!app.asking) return kept ? " in this frame" : " of this frame";
   if (valid && !valid[cell]) return kept ? ": no opaque cell is left" : ": it is transparent";
-  if (kept && even?.[cell]) return app.state.floor ? ": it belongs to the even spread" : NOT_CERTAIN;
-  const spread = even?.reduce((sum, each) => sum + each, 0) ?? 0;
+  if (kept && allocation.even?.[cell]) return app.state.floor ? ": it belongs to the even spread" : NOT_CERTAIN;
+  const spread = allocation.even?.reduce((sum, each) => sum + each, 0) ?? 0;
   const by = app.state.policy === "topk" ? "rank" : "the policy", rest = inNumber(app.budget() - spread);
-  return `: rank ${inNumber(rank)}; ${rest} cells are kept by ${by}${spread ? `, ${inNumber(spread)} by the even spread` : ""}`;
+  const even = spread ? `, ${inNumber(spread)} by the even spread` : "";
+  return `: rank ${inNumber(rank)}; ${rest} cells are kept by ${by}${even}`;
 }
 
 const rankedBy = (trust) => (trust >= 1
