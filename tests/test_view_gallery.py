@@ -20,7 +20,7 @@ import foveate
 from foveate import Store
 from foveate.core.errors import ImageNotFoundError, StoreError, StoreKeyError, TextureFileError
 from foveate.core.image import load_image, shrink
-from foveate.store.sources import find_sources
+from foveate.store.sources import Source, find_sources
 from foveate.view import files
 from foveate.view.app import make_app
 from foveate.view.folders import FolderListing, open_folder
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
     (made / "below").mkdir()
     for name in HOSTILE:
         shutil.copy(PHOTOS / "yellow_bus.jpg", made / "below" / name)
-    shutil.copy(PHOTOS / "yellow_bus.jpg", os.fsencode(made) + b"/below/" + BYTES)
+    shutil.copy(os.fsencode(PHOTOS / "yellow_bus.jpg"), os.fsencode(made) + b"/below/" + BYTES)
     (made / "broken.jpg").write_bytes((PHOTOS / "yellow_bus.jpg").read_bytes()[:5000])
     (made / "text.png").write_text("no image")
     bus = Image.open(PHOTOS / "yellow_bus.jpg")
@@ -100,7 +100,7 @@ def test_pages_and_parts_of_names_are_parts_of_the_list(folder: Path) -> None:
 @given(st.integers(0, 40), st.integers(0, 40), st.text(max_size=2))
 def test_a_page_is_a_slice(offset: int, limit: int, part: str) -> None:
     names = [f"{i % 3}/{i}É.jpg" for i in range(30)]
-    sources = {str(i): files.Source(f"/nowhere/{name}", name) for i, name in enumerate(names)}
+    sources = {str(i): Source(f"/nowhere/{name}", name) for i, name in enumerate(names)}
     page = FolderListing(sources).page(offset, limit, part)
     found = [(str(i), name) for i, name in enumerate(names) if part.casefold() in name.casefold()]
     assert (page.total, list(page.images)) == (len(found), found[offset : offset + limit])

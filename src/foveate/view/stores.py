@@ -67,8 +67,9 @@ def open_store(path: Path) -> Target:
 
     def found_in(query: str, count: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         with without_path(path, name):
-            hits = store.search(query, count)
-            return describe_hits(query, [(store.content_key(hit.path), hit) for hit in hits], store.identity.reader)
+            hits, identity = store.search(query, count), store.identity
+            unread = identity is not None and not identity.reader
+            return describe_hits(query, [(store.content_key(hit.path), hit) for hit in hits], unread)
 
     return Target(
         {"kind": "store", "name": name, "first": None},
@@ -81,9 +82,12 @@ def open_store(path: Path) -> Target:
 
 
 def describe_hits(
-    query: str, hits: list[tuple[str, Hit]], reader: str | None
+    query: str, hits: list[tuple[str, Hit]], unread: bool
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What the page gets of a search: for each hit a score and its map in steps of a 255th, best first."""
+    """What the page gets of a search: for each hit a score and its map in steps of a 255th, best first.
+
+    hits: each with its content key. unread: whether nobody read the images.
+    """
     listed, maps, unknown = [], {}, dict[str, None]()
     for place, (key, hit) in enumerate(hits):
         said = [word.text for word in hit.words]
@@ -93,7 +97,7 @@ def describe_hits(
         maps[f"map:{place}"] = np.rint(np.clip(hit.map, 0, 1) * 255).astype(np.uint8)
         unknown |= dict.fromkeys(hit.unknown)
     note = ""
-    if read_quotes(query).quoted and not reader:
+    if read_quotes(query).quoted and unread:
         note = "nobody read the images of this store, so words in quotes are looked for in the pictures: add --read"
     return {"query": query, "hits": listed, "unknown": list(unknown), "note": note}, maps
 
