@@ -21,10 +21,6 @@ BRIDGES: dict[str, Callable[..., Any]] = {
     "fiftyone": viz.to_fiftyone,
     "rerun": viz.to_rerun,
 }
-    "supervision": viz.to_supervision,
-    "fiftyone": viz.to_fiftyone,
-    "rerun": viz.to_rerun,
-}
 
 
 class Recorder:
