@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from foveate.view.app import make_app
 from foveate.view.clips import frame_id
 from foveate.view.targets import open_target
 from foveate.view.wire import unpack
-from tests.video_clips import pan
+from tests.video_clips import encode, pan
 
 COUNT = 10
 QUESTIONS = ["a cup", "the cake"]
@@ -198,3 +199,23 @@ def test_bad_clips_are_errors_in_the_terminal(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(VideoNotFoundError):
         open_target(tmp_path / "empty", clip=True)
+
+
+@pytest.mark.video
+def test_a_video_file_is_a_clip_by_its_name(tmp_path: Path) -> None:
+    path = encode(tmp_path / "A CLIP.MP4", pan(6, (96, 128)), rate=10)
+    with TestClient(make_app(open_target(path)), base_url="http://127.0.0.1") as client:
+        about = client.get("/api/session").json()
+        assert (about["kind"], about["name"], about["clip"]["frames"], about["clip"]["rate"]) == (
+            "clip",
+            "A CLIP.MP4",
+            6,
+            10,
+        )
+        body = {"questions": ["a cup"], "frame": 4, "most": 1}
+        for _ in range(100):
+            header, _ = unpack(client.post(f"/api/clips/{about['clip']['id']}/frames", json=body).content)
+            if header["frames"]:
+                break
+        assert header["frames"][0]["time"] == pytest.approx(0.4)
+        assert str(tmp_path) not in json.dumps([about, header])

@@ -12,10 +12,10 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 import foveate
-from foveate.video import Frame, stream
+from foveate.video import Frame, open_clip, stream
 from foveate.view.app import make_app
 from foveate.view.targets import open_target
-from tests.video_clips import pan
+from tests.video_clips import encode, pan
 from tests.view_page import ask, browsing, opened, serving
 
 pytestmark = pytest.mark.browser
@@ -184,3 +184,16 @@ def test_a_frame_opens_as_an_image_and_the_clip_comes_back(page: Page) -> None:
     assert page.evaluate("[...foveate.answer().maps.cells]") == in_clip
     page.go_back()
     page.wait_for_function("foveate.image.grids['24x24']")
+
+
+@pytest.mark.video
+def test_a_file_that_does_not_say_how_long_it_is_plays_to_its_end(browser: Browser, tmp_path: Path) -> None:
+    path = encode(tmp_path / "clip.mkv", pan(20, (96, 128)), rate=24)
+    assert open_clip(path).frames is None
+    with serving(path) as served, opened(browser, served) as page:
+        wait(page, shown=0)
+        assert "or more" in (page.locator("#clip .place").text_content() or "")
+        press(page, " ")
+        wait(page, shown=19)
+        page.get_by_role("button", name="Play", exact=True).wait_for()
+        assert (page.locator("#clip .place").text_content() or "").startswith("20 / 20 ")

@@ -251,7 +251,8 @@ def describe_frame(frame: Frame) -> Message:
     N:map:I is the map of question I, float16; N:kept:I 0 for a cell that is not kept, 1 for one that is and was sent
     before, 2 for one that is new; N:saliency; N:belief is the confidence of the features in levels of 1/255.
     """
-    answers, arrays = [], {}
+    answers: list[dict[str, Any]] = []
+    arrays: dict[str, NDArray[Any]] = {}
     for i, (relevance, kept, new) in enumerate(frame.answers):
         level = np.zeros(frame.grid.count, np.uint8)
         level[kept.indices] = 1

@@ -4,7 +4,7 @@
 // the frames around the one that is looked at are kept.
 import { getBitmap, getJson, getPacked, postPacked } from "./api.js";
 
-const PICTURES = 40; // kept; a picture of 1280 x 720 takes 4 MB
+const PICTURES = 16; // kept: what the stage makes of each stays as long, too
 const AHEAD = 12; // pictures fetched before they are needed
 const AT_ONCE = 3;
 const AT_A_TIME = 32; // frames of one answer
