@@ -2,9 +2,14 @@
 
 Needs no model and no download; `reading.jpg` needs the extra `[text]`. `--photos FOLDER` adds the pictures of a search
 in a folder of photographs (docs/search.jpg shows fifteen of COCO, CC BY 2.0, src/foveate/cli/photos/ATTRIBUTION.md).
+`--viewer` adds those of `foveate view`; it needs the extra `[view]`, Playwright and Debian's Chromium.
 """
 
 import argparse
+import io
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.resources import files
@@ -97,13 +102,37 @@ def draw_homunculus() -> Image.Image:
     return Image.fromarray(np.concatenate([np.asarray(picture) for picture in pictures], 1))
 
 
-def save(picture: Image.Image, path: Path, widest: int = 2000) -> None:
-    """Write a JPEG of at most LARGEST bytes."""
+def draw_viewer(theme: str, photo: Path, questions: tuple[str, ...], **state: object) -> Image.Image:
+    """The page of `foveate view`, light or dark, with questions asked and the rest of its state set."""
+    from playwright.sync_api import sync_playwright
+
+    command = [sys.executable, "-m", "foveate", "view", str(photo), "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as playwright:
+        assert server.stdout is not None
+        address = next(word for line in server.stdout for word in line.split() if word.startswith("http"))
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        try:
+            page = browser.new_page(
+                viewport={"width": 1240, "height": 780}, device_scale_factor=1.25, color_scheme=theme
+            )
+            page.goto(address)
+            page.locator("#tokens-budget").wait_for()
+            page.evaluate("state => foveate.set(state)", {"questions": questions, **state})
+            page.locator("#questions .pill").nth(len(questions) - 1).wait_for()
+            page.wait_for_timeout(500)
+            return Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+        finally:
+            browser.close()
+            server.terminate()
+
+
+def save(picture: Image.Image, path: Path, widest: int = 2000, largest: int = LARGEST) -> None:
+    """Write a JPEG of at most so many bytes."""
     if picture.width > widest:
         picture = picture.resize((widest, round(picture.height * widest / picture.width)), Image.Resampling.LANCZOS)
     for quality in range(92, 50, -4):
         picture.save(path, quality=quality, subsampling=0, optimize=True)
-        if path.stat().st_size <= LARGEST:
+        if path.stat().st_size <= largest:
             break
     print(f"{path}: {picture.width} x {picture.height}, {path.stat().st_size // 1000} kB")
 
@@ -111,6 +140,7 @@ def save(picture: Image.Image, path: Path, widest: int = 2000) -> None:
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", type=Path, default=Path("foveate-out"))
 parser.add_argument("--photos", type=Path, help="a folder of photographs to search")
+parser.add_argument("--viewer", action="store_true", help="pictures of `foveate view`, too")
 args = parser.parse_args()
 
 args.out.mkdir(parents=True, exist_ok=True)
@@ -122,3 +152,8 @@ if find_spec("rapidocr"):
     save(draw_reading(), args.out / "reading.jpg")
 if args.photos:
     save(draw_search(args.photos), args.out / "search.jpg")
+if args.viewer:
+    found = ("broccoli", "the child's hand", "the child's face")
+    save(draw_viewer("light", CHILD, found, many="together"), args.out / "viewer_light.jpg", largest=200_000)
+    windows = ("the windows of the bus", "the road")
+    save(draw_viewer("dark", BUS, windows, view="kept", budget=273), args.out / "viewer_dark.jpg", largest=200_000)
