@@ -100,11 +100,13 @@ def test_back_and_forward_go_through_choices(page: Page) -> None:
         ["heat", "auto", "cells", "the bus"],
     ]
     assert page.evaluate("foveate.state.questions[0]") == ""
+    assert page.locator("#questions input").first.input_value() == ""
     for _ in range(4):
         page.evaluate(
             "new Promise(done => { addEventListener('popstate', () => done(), {once: true}); history.forward(); })"
         )
     assert page.evaluate("[foveate.state.view, foveate.state.budget]") == ["kept", 99]
+    assert page.locator("#questions input").first.input_value() == "the bus"
 
 
 def test_the_address_reproduces_the_state(page: Page, browser: Browser) -> None:

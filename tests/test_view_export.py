@@ -77,6 +77,7 @@ def run_lines(lines: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict
         {"questions": [HOSTILE]},
         {"questions": ["a violin"], "grid": "24x24"},
         {"questions": ["and its wheels?"], "earlier": ["the bus", "the sky"], "budget": 80},
+        {"questions": ["the bus"], "gaze": "30,600,1.5;80.5,620,2", "gazeWeight": 0.75, "budget": 30, "grid": "24x24"},
     ],
 )
 def test_the_lines_of_python_keep_the_cells_of_the_page(
@@ -85,6 +86,7 @@ def test_the_lines_of_python_keep_the_cells_of_the_page(
     asked.evaluate("state => foveate.set(state)", state)
     asked.wait_for_function("foveate.answer() && foveate.kept()")
     lines = asked.evaluate("import('/static/record.js').then(({ recordOf, toPython }) => toPython(recordOf(foveate)))")
+    assert ("read_context" in lines) == ("earlier" in state or "gaze" in state)
     made = run_lines(lines, tmp_path, monkeypatch)
     assert made["kept"].indices.tolist() == asked.evaluate("[...foveate.kept()]")
     assert made["relevance"].query == state.get("questions", ["the bus"])[0]

@@ -41,19 +41,19 @@ export function toPython(record) {
   const encoder = image.encoder === "nano" ? "" : `, encoder=${said(image.encoder)}`;
   const place = grid.name === "cells" ? "" : `.on((${grid.h}, ${grid.w}))`;
   const how = [`budget=${said(budget)}`, made && `policy=${made}()`, floor && `floor=${floor}`].filter(Boolean);
+  const question = beside
+    ? [`context = read_context(${said(context)})`, `relevance, _ = score_in_context(texture, ${said(text)}, context)`,
+      place && `relevance = relevance${place}`]
+    : [`relevance = foveate.score(texture, ${said(text)}${encoder})${place}`];
   return [
     "import foveate",
-    made && `from foveate.relevance import ${made}`,
-    beside && "from foveate.view.priors import read_context, score_in_context",
+    ...[made && `from foveate.relevance import ${made}`, beside && "from foveate.view.priors import read_context, score_in_context"].filter(Boolean),
     "",
     `texture = foveate.encode(${said(image.name)}, channels="standard"${encoder})`,
-    beside && `context = read_context(${said(context)})`,
-    beside
-      ? `relevance = score_in_context(texture, ${said(text)}, context)${place}`
-      : `relevance = foveate.score(texture, ${said(text)}${encoder})${place}`,
+    ...question.filter(Boolean),
     `kept = foveate.allocate(relevance, ${how.join(", ")})`,
     "",
-  ].filter((line) => line || line === "").join("\n");
+  ].join("\n");
 }
 
 // A frame of a clip: the cells are those of the stream up to it, from the frame on with which it began (clip.js).
