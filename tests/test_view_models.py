@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 import foveate
 from foveate.core.errors import ModelFilesError
 from foveate.view.app import make_app
-from foveate.view.models import LateModel, ModelQuestion, answer, load_late, read_question
+from foveate.view.models import LateModel, ModelQuestion, answer, load_late, read_question, shown_name
 from foveate.view.targets import open_target
 from foveate.view.wire import unpack
 from foveate.vlm import VLM, attach
@@ -65,13 +65,13 @@ class Service:
         return unpack(answer.content)
 
 
-@pytest.fixture(scope="module", params=["llava", "llava_next", "qwen2_5_vl"])
+@pytest.fixture(scope="module", params=["llava_next", "qwen2_5_vl"])
 def service(request: pytest.FixtureRequest) -> Service:
     vlm = talking(request.param)
     return Service(ready(vlm), vlm)
 
 
-@pytest.mark.parametrize("budget", [1, 9, None, "auto", 10**6])
+@pytest.mark.parametrize("budget", [9, None, "auto", 10**6])
 def test_an_answer_is_that_of_python(service: Any, budget: Any) -> None:
     vlm = service.vlm
     encoded = vlm.see(foveate.encode(BUS), read=False)
@@ -153,7 +153,7 @@ def test_a_model_that_is_not_there_says_why() -> None:
         about = service.client.get("/api/model")
         assert about.json()["state"] == state
         answer = service.post("answers", query="the bus", budget=9)
-        assert answer.status_code == 422
+        assert answer.status_code == 409
         assert "someone" not in answer.text + about.text
     assert Service(None).client.get("/api/session").json()["model"] is None
     assert Service(ready()).client.get("/api/session").json()["model"] == "tiny"
@@ -164,7 +164,7 @@ def test_a_folder_is_named_by_its_last_part(tmp_path: Any) -> None:
     assert model.name == tmp_path.name
     assert isinstance(model.vlm.exception(60), ModelFilesError)
     for name, shown in (("owner/no-model", None), ("no-model@v1", None), ("/home/someone/none", "none"), ("../x", "x")):
-        assert load_late(name).name == (shown or name)
+        assert shown_name(name) == (shown or name)
 
 
 @pytest.mark.parametrize("end", ["client", "server"])

@@ -29,7 +29,7 @@ from foveate.relevance.query import check_text
 from foveate.texture.texture import Texture
 from foveate.view.pictures import Pictures
 from foveate.view.priors import ROUNDS, Context, find_prior, read_context, score_text
-from foveate.view.reply import packed, read_body
+from foveate.view.reply import hide_paths, packed, read_body
 
 if TYPE_CHECKING:
     from foveate.vlm import VLM, Answer, EncodedImage, Prepared
@@ -72,7 +72,12 @@ def load_late(name: str) -> LateModel:
             made.set_exception(problem)
 
     threading.Thread(target=work, daemon=True).start()
-    return LateModel(name if HUB_NAME.fullmatch(name) and not Path(name).exists() else Path(name).name, made)
+    return LateModel(shown_name(name), made)
+
+
+def shown_name(name: str) -> str:
+    """A Hub name as it is; of a folder, there or not, the last part."""
+    return name if HUB_NAME.fullmatch(name) and not Path(name).exists() else Path(name).name
 
 
 def model_routes(pictures: Pictures, model: LateModel | None) -> list[Route]:
@@ -190,7 +195,8 @@ def _explained(problem: BaseException | None, name: str) -> dict[str, str] | Non
     """Why a model could not be loaded, without telling of folders."""
     if problem is None:
         return None
-    received = f"{name} could not be loaded"
     if not isinstance(problem, FoveateError):
-        return {"received": f"{received} ({type(problem).__name__})", "expected": "a model", "fix": "see the terminal"}
-    return {"received": received, "expected": problem.expected, "fix": "see the terminal, where the reason stands"}
+        received = f"{name} could not be loaded ({type(problem).__name__})"
+        return {"received": received, "expected": "a model", "fix": "see the terminal, where the reason stands"}
+    received = f"{name} could not be loaded: {hide_paths(problem.received)}"
+    return {"received": received, "expected": hide_paths(problem.expected), "fix": hide_paths(problem.fix)}
