@@ -197,3 +197,18 @@ def test_a_file_that_does_not_say_how_long_it_is_plays_to_its_end(browser: Brows
         wait(page, shown=19)
         page.get_by_role("button", name="Play", exact=True).wait_for()
         assert (page.locator("#clip .place").text_content() or "").startswith("20 / 20 ")
+
+
+def test_failures_and_too_large_a_budget_are_no_dead_ends(browser: Browser, address: str) -> None:
+    wrong = {"error": {"received": "a picture that is damaged", "expected": "another", "fix": "convert it"}}
+    with opened(browser, address) as page:
+        page.route("**/frames", lambda route: route.fulfill(status=422, json=wrong))
+        page.goto(f"{address}/#q=the+cake&k=9999")
+        page.reload()
+        page.locator("#clip .facts.trouble").wait_for()
+        assert page.locator("#clip .facts").text_content() == "a picture that is damaged. convert it"
+        page.unroute("**/frames")
+        press(page, ".")
+        wait(page, shown=1, mapped=COUNT)
+        assert page.locator("#clip .facts.trouble").count() == 0
+        assert len(kept(page)) == page.evaluate("foveate.grid.h * foveate.grid.w")

@@ -34,7 +34,7 @@ function startClip(app, root) {
     if (!inClip()) { pause(); return; }
     if (before.image !== null) shown = null; // back from a frame that was opened as an image
     if (before.frame !== app.state.frame && app.state.frame !== wanted) seek(app.state.frame);
-    if (frames.ask(asked(app.state)) && shown !== null) show(shown);
+    if (ask() && shown !== null) show(shown);
     arrived();
   });
   new ResizeObserver(() => paint(true)).observe(panel.canvas);
@@ -50,9 +50,16 @@ function startClip(app, root) {
   panel.leave.addEventListener("click", () => app.set({ image: null, pin: null }));
   watchStrip(panel.canvas, (share) => { pause(); seek(Math.floor(share * frames.total)); }, settle);
   panel.still(!inClip(), frames.holds(app.state.image));
-  frames.ask(asked(app.state));
-  frames.describe().then(({ header }) => { about = header; arrived(); }, (problem) => app.tell("problem", problem));
+  frames.describe().then(({ header }) => { about = header; ask(); arrived(); }, (problem) => app.tell("problem", problem));
   frames.look(wanted);
+  if (inClip()) app.tell("loading", app.session.name);
+
+  // Whether anything new is asked of the clip.
+  function ask() {
+    if (!about) return false;
+    const { h, w } = about.grids.find((grid) => grid.name === "cells");
+    return frames.ask(asked(app.state, h * w));
+  }
 
   function play() {
     if (wanted >= frames.total - 1) seek(0);
@@ -104,6 +111,7 @@ function startClip(app, root) {
       show(wanted, shown !== null);
       if (settled) announce();
     }
+    if (frames.problem) pause();
     askAlone();
     paint();
   }
@@ -142,12 +150,13 @@ function startClip(app, root) {
     const name = `${app.session.name}, frame ${number + 1}`;
     const { width, height } = bitmap, { longSide } = frames.clip, grids = { cells: { ...cells, h, w, saliency } };
     const clip = row && {
-      name: app.session.name, longSide, start: row.start, frame: number, questions: row.header.answers.map(({ query }) => query),
+      name: app.session.name, longSide, start: row.start, frame: number,
+      questions: row.header.answers.map(({ query }) => query),
     };
     return { ...about, id: frames.id(number), name, width, height, words: [], bitmap, clip, grids };
   }
 
-  // The map moves while somebody types: of the frame by itself, as that of the clip takes longer. The newest text is next.
+  // The map moves while somebody types: that of the frame by itself, as the clip's takes longer.
   async function askAlone() {
     if (asking) return;
     asking = true;
@@ -206,8 +215,9 @@ function startClip(app, root) {
 
 const texts = (state) => [...new Set(state.questions.map((text) => text.trim()).filter(Boolean))];
 
-function asked(state) {
-  const questions = texts(state), { budget, policy, floor } = state;
+function asked(state, cells) {
+  const questions = texts(state), { policy, floor } = state;
+  const budget = state.budget === "auto" ? "auto" : Math.min(state.budget, cells);
   return questions.length ? { questions, budget, policy, floor } : null;
 }
 

@@ -8,7 +8,7 @@ const PICTURES = 16; // kept: what the stage makes of each stays as long, too
 const AHEAD = 12; // pictures fetched before they are needed
 const AT_ONCE = 3;
 const AT_A_TIME = 32; // frames of one answer
-const SEGMENT = 240; // frames that are followed in one run, so that what a frame shows does not depend on who looked where
+const SEGMENT = 240; // frames of one run, so that a frame shows the same whichever way somebody came to it
 const ROWS = 1200; // frames whose maps are kept
 const HEADERS = 20000; // frames of the strip
 const PAUSE = 200; // milliseconds after the last change of a question
@@ -83,6 +83,7 @@ export class Frames {
     this.fetching.add(number);
     try {
       const bitmap = await getBitmap(`/api/clips/${this.clip.id}/pictures/${number}`);
+      this.problem = null;
       this.pictures.set(number, bitmap);
       this.seen = Math.max(this.seen, number + 1);
       drop(this.pictures, PICTURES, this.head, AHEAD);
@@ -119,6 +120,7 @@ export class Frames {
           `/api/clips/${this.clip.id}/frames`, { ...asked, start, frame, most: this.gap(frame) }, loop.signal,
         );
         if (header.count !== null) this.count = header.count;
+        this.problem = null;
         for (const row of header.frames) this.put(row, arrays, start, key);
         drop(this.rows, ROWS, this.head, ROWS / 2);
         this.changed();
@@ -131,7 +133,7 @@ export class Frames {
     if (this.loop === loop) this.loop = null;
   }
 
-  // The first frame without answers: from the beginning of the run that somebody looks at to the end, then those before.
+  // The first frame without answers: from the run that somebody looks at to the end, then those before it.
   missing() {
     const end = this.count ?? this.total;
     const low = Math.max(0, Math.min(this.head - SEGMENT, end - ROWS)), high = Math.min(end, low + ROWS);
