@@ -45,17 +45,18 @@ def make_case(seed: int) -> Relevance:
     h, w = (64, 64) if seed % 7 == 0 else (int(n) for n in rng.integers(1, 30, 2))
     plane = [
         lambda: rng.random((h, w)),
-        lambda: rng.integers(0, 3, (h, w)) / 2,
+        lambda: rng.integers(0, 7, (h, w)) / 6,
         lambda: np.full((h, w), rng.random()),
         lambda: rng.random((h, w)) ** 8,
         lambda: (rng.random((h, w)) < 0.1) * 1.0,
     ][seed % 5]().astype(np.float32)
-    saliency = (np.zeros((h, w)) if seed % 11 == 0 else rng.random((h, w))).astype(np.float32)
+    saliency = rng.random((h, w)) if seed % 2 else rng.integers(0, 7, (h, w)) / 6  # so that only the last bits differ
+    saliency = (np.zeros((h, w)) if seed % 11 == 0 else saliency).astype(np.float32)
     valid = [None, (rng.random((h, w)) < 0.6), np.zeros((h, w))][(seed // 2) % 3 if seed % 2 else 0]
     if valid is not None:
         valid = valid.astype(np.float32)
         plane = np.minimum(plane, valid)
-    features = rng.integers(0, 3, (h, w, 3)) if seed % 2 else rng.standard_normal((h, w, 6))
+    features = rng.integers(0, 4, (h, w, 6)) if seed % 2 else rng.standard_normal((h, w, 6))
     confidence = float(rng.choice([0, 0.2, 0.31, 0.45, 0.5, 1]))
     grid = Grid(h, w, 8 * h, 8 * w)
     return Relevance("", plane, plane, confidence, {}, {}, saliency, valid, grid, features=features.astype(np.float32))

@@ -1,4 +1,4 @@
-"""While somebody types: the newest text wins, nothing piles up, and no answer is shown for another question or image."""
+"""While somebody types: the newest text wins, nothing piles up, no answer is shown for another question or image."""
 
 from __future__ import annotations
 

@@ -134,19 +134,17 @@ function sink(heap, size, gain) {
   heap[at] = moved;
 }
 
-// Every window of the image by its share of the relevance.
+// Every window of the image by its share of the relevance; no score is below 0.
 function proportion(scores, budget, { w }, side = 8) {
   const { first, free, rest } = choice(scores, budget) ?? {};
   if (!rest) return topCells(scores, budget);
   const columns = Math.ceil(w / side), windows = [];
-  let lowest = 0;
   for (const i of free) {
     const number = Math.floor(Math.floor(i / w) / side) * columns + Math.floor((i % w) / side);
     (windows[number] ??= []).push(i);
-    if (scores[i] < lowest) lowest = scores[i];
   }
   const cells = Array.from(windows, (window) => window ?? []);
-  const mass = cells.map((window) => window.reduce((sum, i) => sum + (scores[i] - lowest), 0));
+  const mass = cells.map((window) => window.reduce((sum, i) => sum + scores[i], 0));
   const shares = apportion(mass, rest, cells.map((window) => window.length));
   const kept = cells.flatMap((window, number) => {
     if (!shares[number]) return [];
@@ -182,19 +180,7 @@ function exactShares(weights, total, upper) {
   return share;
 }
 
-// A sum in NumPy's order (pairwise), as shares that lie at a border depend on the last digit.
-function addUp(values) {
-  const n = values.length;
-  if (n > 128) {
-    const half = Math.floor(n / 2) - (Math.floor(n / 2) % 8);
-    return addUp(values.slice(0, half)) + addUp(values.slice(half));
-  }
-  if (n < 8) return values.reduce((sum, value) => sum + value, 0);
-  const whole = n - (n % 8), sums = values.slice(0, 8);
-  for (let i = 8; i < whole; i++) sums[i % 8] += values[i];
-  const [a, b, c, d, e, f, g, h] = sums;
-  return values.slice(whole).reduce((sum, value) => sum + value, ((a + b) + (c + d)) + ((e + f) + (g + h)));
-}
+const addUp = (values) => values.reduce((sum, value) => sum + value, 0);
 
 function roundEven(value) {
   const below = Math.floor(value);
