@@ -6,7 +6,7 @@ import { toHash } from "./state.js";
 
 const PREVIEW = 1280, QUALITY = 0.92; // pixels of its width; of the photograph in an SVG
 const LASTS = 60_000; // milliseconds that a saved file's address is there
-const POLICIES = { topk: "top K", coverage: "coverage", proportional: "proportional" };
+const POLICIES = { topk: "the highest scores", coverage: "coverage", proportional: "in proportion" };
 
 export function mountExport(app, root) {
   const open = make("button", { type: "button", disabled: true, onclick: show }, "Export");
@@ -15,8 +15,7 @@ export function mountExport(app, root) {
   const code = make("pre", { tabIndex: 0, "aria-label": "Python" });
   const address = make("input", { type: "text", readOnly: true, "aria-label": "Address", onfocus: () => address.select() });
   const asked = [button("Save SVG", saveSvg), button("Save JSON", saveJson), button("Copy Python", () => copy(code.textContent, code))];
-  const savePng = button("Save PNG", async () => save("png", await pngOf(sheet())));
-  savePng.className = "main";
+  const savePng = make("button", { type: "button", className: "main", onclick: saveSheet }, "Save PNG");
   const dialog = make("dialog", { id: "export", "aria-labelledby": "export-title" },
     make("header", {}, make("h2", { id: "export-title" }, "Take it with you"), said, button("Close", () => dialog.close())),
     part("Picture", "What you see, at the full size of the image.", [make("label", {}, legend, " with a legend"), button("Copy picture", copyPicture), savePng], preview),
@@ -61,9 +60,15 @@ export function mountExport(app, root) {
     };
     if (questions.length > 1) return questions.map((i) => ({ text: `${text(i)}, ${found(i)}`, colour: colourOf(i) }));
     const kept = view === "kept" || view === "both" ? app.kept(questions[0]) : undefined;
-    const cells = kept && `${kept.length} of ${h * w} ${grid === "cells" ? "cells" : "visual tokens"}, ${POLICIES[policy]}`;
+    const cells = kept && `${kept.length} of ${(h * w).toLocaleString("en")} ${grid === "cells" ? "cells" : "visual tokens"}, ${POLICIES[policy]}`;
     const spread = kept && floor > 0 && `${Math.round(100 * floor)} % spread evenly`;
     return [{ text: text(questions[0]), colour: colourOf(questions[0]), strong: true }, { text: [found(questions[0]), cells, spread].filter(Boolean).join(" · ") }];
+  }
+
+  async function saveSheet() {
+    const blob = await pngOf(sheet());
+    if (blob) save("png", blob);
+    else said.textContent = "This picture is too large for the browser: show fewer questions beside one another";
   }
 
   function saveSvg() {
@@ -108,6 +113,7 @@ export function mountExport(app, root) {
   }
 }
 
+// null where the browser has no room for it.
 const pngOf = (canvas) => new Promise((done) => canvas.toBlob(done, "image/png"));
 
 // The photograph as an address that holds it; none of an image whose pixels are gone.
