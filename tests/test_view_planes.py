@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 import foveate
-from foveate.core.layout import FULL40, Layout
+from foveate.core.layout import DERIVED, FULL40, Layout
+from foveate.store import Store
 from foveate.texture.texture import Texture
 from foveate.view.app import make_app
 from foveate.view.planes import MOST, channel_names, describe_channels, describe_plane, levels_of
@@ -76,6 +79,24 @@ def test_a_large_plane_is_never_sent_whole() -> None:
     first, _ = levels_of(shape)
     finest, finer = (np.prod([-(-side // 2**level) for side in shape]) for level in (first, first - 1))
     assert finest <= MOST < finer
+
+
+def test_what_is_derived_from_many_pixels_is_left_out() -> None:
+    small, large = (foveate.encode(Image.new("RGB", (2048, height)), long_side=512) for height in (1024, 1025))
+    assert set(channel_names(small)) - set(channel_names(large)) == {each.name for each in DERIVED}
+
+
+def test_a_texture_of_a_store_whose_image_is_gone(tmp_path: Path) -> None:
+    shutil.copy(PHOTOS / "yellow_bus.jpg", tmp_path / "bus.jpg")
+    store = Store(tmp_path / "store")
+    store.add(tmp_path / "bus.jpg")
+    (tmp_path / "bus.jpg").unlink()
+    (texture,) = (store[name] for name in store)
+    header, arrays = describe_channels(texture, texture.grid)
+    names = [channel["name"] for channel in header["channels"]]
+    expected = texture.tokens(layout=Layout("all", tuple(names)), dtype=np.float16)
+    assert np.array_equal(arrays["values"].T, expected)
+    assert "thumbnail" in header["channels"][names.index("red")]["how"]
 
 
 def test_answers_and_errors() -> None:

@@ -27,7 +27,7 @@ from foveate.view.questions import find_grid
 from foveate.view.reply import packed
 from foveate.viz.planes import family_of
 
-MOST = 2**21  # samples of a plane in one message; finer levels of a larger image are left out
+MOST = 2**21  # samples of a plane in one message; finer levels of a larger plane are left out
 
 
 def plane_routes(pictures: Pictures) -> list[Route]:
@@ -53,8 +53,12 @@ def parse_level(text: str) -> int:
 
 
 def channel_names(texture: Texture) -> tuple[str, ...]:
-    """The 40 channels, what the texture has beside them, and what is derived from pixels; each once."""
-    return tuple(dict.fromkeys((*FULL40.names, *texture.built, *(each.name for each in DERIVED))))
+    """The 40 channels, what the texture has beside them, and what is derived from pixels; each once.
+
+    What is derived from the pixels of a large image takes seconds, and is left out.
+    """
+    derived = tuple(each.name for each in DERIVED) if texture.grid.height * texture.grid.width <= MOST else ()
+    return tuple(dict.fromkeys((*FULL40.names, *texture.built, *derived)))
 
 
 def describe_channels(texture: Texture, grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
