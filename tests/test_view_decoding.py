@@ -8,12 +8,11 @@ import struct
 import sys
 import threading
 import zlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +32,7 @@ SHARED = Decoder()
 
 
 @pytest.fixture
-def decoder() -> Iterator[Decoder]:
+def decoder() -> Decoder:
     return Decoder()
 
 

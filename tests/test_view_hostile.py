@@ -109,6 +109,16 @@ def test_an_upload_says_its_name_as_text(browser: Browser, tmp_path: Path) -> No
             check_harmless(page)
 
 
+def test_a_file_that_is_too_large_is_not_sent(browser: Browser) -> None:
+    with serving() as address, opened(browser, address) as page:
+        page.wait_for_function("window.foveate?.session")
+        sent = list[str]()
+        page.on("request", lambda request: sent.append(request.method))
+        page.evaluate("foveate.open(new File([new Uint8Array(65 * 2 ** 20)], 'large.png'))")
+        wait_until(page, "text => document.body.innerText.includes(text)", "large.png has 65 MB")
+        assert "POST" not in sent
+
+
 def test_the_policy_holds_in_the_browser(browser: Browser) -> None:
     """Even a fault of the page could make no markup of text, run no script of others, and send nothing away."""
     with serving(BUS) as address:

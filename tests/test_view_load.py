@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from benchmarks.view_clients import press, resident

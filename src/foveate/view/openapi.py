@@ -24,7 +24,8 @@ TEXT = {"type": "string", "minLength": 1, "maxLength": MAX_CHARACTERS}
 SHARE = {"type": "number", "minimum": 0, "maximum": 1}
 GRID = {"type": "string", "enum": ["cells", "24x24", "28px", "32px"], "default": "cells"}
 NUMBER = {"type": "integer", "minimum": 0, "maximum": 99_999_999}
-BUDGET = {"oneOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}], "default": "auto"}
+BUDGETS: list[Json] = [{"type": "integer", "minimum": 1}, {"const": "auto"}]
+BUDGET = {"oneOf": BUDGETS, "default": "auto"}
 FILE = {"type": "string", "pattern": r"^[a-z]+\.(html|js|css|svg)$"}
 CHANNEL = {"type": "string", "maxLength": 200, "description": "of the image's channels"}
 LEVEL = {"type": "integer", "minimum": 0, "maximum": 16, "default": 0}
@@ -167,7 +168,7 @@ def describe_service() -> dict[str, Any]:
 
 
 _ANSWER = {
-    "budget": {"oneOf": [*BUDGET["oneOf"], {"type": "null"}], "default": "auto"},  # type: ignore[misc]
+    "budget": {"oneOf": [*BUDGETS, {"type": "null"}], "default": "auto"},
     "rounds": {
         "type": "array",
         "maxItems": 20,
@@ -191,7 +192,10 @@ def _operation(
 ) -> dict[str, Any]:
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     refusals = {number: {"description": text, "content": error} for number, text in REFUSALS.items()}
-    described = {"summary": summary, "responses": {status: {"description": summary, "content": answer}, **refusals}}
+    described: dict[str, Any] = {
+        "summary": summary,
+        "responses": {status: {"description": summary, "content": answer}, **refusals},
+    }
     if parameters:
         described["parameters"] = list(parameters)
     return described if body is None else {**described, "requestBody": {"required": True, "content": body}}

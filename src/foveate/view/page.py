@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from foveate.core.version import __version__
+from foveate.view.guard import LIMITS
 from foveate.view.reply import refused
 from foveate.viz.colours import HEAT, QUESTIONS
 
@@ -23,13 +24,17 @@ def page_routes(session: Mapping[str, Any]) -> list[Route]:
 
     async def page(request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
-        kind, file = KINDS.get(name.rpartition(".")[2]), STATIC / name
-        if kind is None or "/" in name or not file.is_file():
-            return refused(404, f"no page {name!r}")
+        kind, file = (
+            KINDS.get(name.rpartition(".")[2]),
+            next((each for each in STATIC.iterdir() if each.name == name), None),
+        )
+        if kind is None or file is None:
+            return refused(404, f"no page {name[:80]!r}")
         return Response(file.read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
 
     async def about(request: Request) -> Response:
         colours = {"heat": HEAT.ravel().tolist(), "questions": [list(colour) for colour in QUESTIONS]}
-        return JSONResponse({"version": __version__, "colours": colours, **session})
+        limits = {"upload": LIMITS.upload}
+        return JSONResponse({"version": __version__, "colours": colours, "limits": limits, **session})
 
     return [Route("/", page), Route("/static/{name}", page), Route("/api/session", about)]

@@ -23,7 +23,7 @@
 //                                   "write", i: somebody is about to type question i
 import { Address } from "./address.js";
 import { allocate } from "./allocate.js";
-import { getBitmap, getJson, getPacked, postPacked, upload } from "./api.js";
+import { getBitmap, getJson, getPacked, postPacked, Problem, upload } from "./api.js";
 import { fromHash } from "./state.js";
 
 const ANSWERS = 100; // kept: some 20 KB each
@@ -93,6 +93,11 @@ export class App {
   async open(file) {
     try {
       this.tell("loading", file.name);
+      const most = this.session.limits.upload; // a larger one would be cut off on its way, and nobody would say why
+      if (file.size > most) {
+        throw new Problem(`${file.name} has ${Math.ceil(file.size / 2 ** 20)} MB`, `at most ${most / 2 ** 20} MB`,
+          "make it smaller; or foveate view and its path, as that takes up to 256 MB");
+      }
       this.set({ image: (await upload(file)).id, pin: null, list: 0 });
     } catch (problem) {
       this.tell("problem", problem);
