@@ -15,6 +15,8 @@
     pictures.py   the images of a session by content id, and their textures, encoded once
     wire.py       arrays as one message: a JSON header and their bytes
     reply.py      messages and errors as answers
+    guard.py      who may ask, how much and for how long      decoding.py    uploads, in a process of their own
+    openapi.py    what all routes take and answer
     server.py     the application on a port of this machine (uvicorn)
     static/       the page: JavaScript modules without a build step
 
