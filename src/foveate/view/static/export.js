@@ -6,7 +6,7 @@ import { toHash } from "./state.js";
 
 const PREVIEW = 1280, QUALITY = 0.92; // pixels of its width; of the photograph in an SVG
 const LASTS = 60_000; // milliseconds that a saved file's address is there
-const POLICIES = { topk: "the highest scores", coverage: "coverage", proportional: "in proportion" };
+const POLICIES = { topk: "the highest scores", coverage: "high scores that differ", proportional: "every region its share" };
 
 export function mountExport(app, root) {
   const open = make("button", { type: "button", disabled: true, onclick: show }, "Export");
