@@ -92,6 +92,22 @@ def test_the_lines_of_python_keep_the_cells_of_the_page(
     assert made["relevance"].query == state.get("questions", ["the bus"])[0]
 
 
+def test_the_lines_of_python_open_the_store(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = foveate.Store(tmp_path / "photos.fov")
+    store.add([PHOTOS / "yellow_bus.jpg"])
+    with serving(tmp_path / "photos.fov") as address, opened(browser, address) as page:
+        key = store.content_key(store.keys()[0])
+        page.goto(f"{address}/#image={key}&q=the+bus&k=64")
+        page.reload()
+        page.wait_for_function("window.foveate?.answer() && foveate.kept()")
+        lines = page.evaluate(
+            "import('/static/record.js').then(({ recordOf, toPython }) => toPython(recordOf(foveate)))"
+        )
+        kept = page.evaluate("[...foveate.kept()]")
+    assert "foveate.Store(" in lines
+    assert run_lines(lines, tmp_path, monkeypatch)["kept"].indices.tolist() == kept
+
+
 def test_data_is_the_map_and_the_cells(asked: Page) -> None:
     asked.evaluate("foveate.set({questions: ['the bus', 'a violin'], budget: 64, grid: '28px'})")
     asked.wait_for_function("foveate.answer(0) && foveate.answer(1)")

@@ -67,6 +67,7 @@ def describe_image(texture: Texture) -> tuple[dict[str, Any], dict[str, NDArray[
         "grids": grids,
         "words": words,
         "note": note_of(texture),
+        "stored": isinstance(texture, StoredTexture),
     }
     return header, arrays
 
