@@ -28,7 +28,8 @@ export function mountCell(app, root) {
   const facts = make("dl"), verdict = make("p", { className: "verdict" });
   const [reasons, words, channels] = ["reasons", "words", "channels"].map((className) => make("div", { className }));
   const top = make("div", { className: "top" }, pixels, facts);
-  const body = make("div", { className: "body" }, top, verdict, reasons, words, channels);
+  const still = make("p", { className: "note" }, STILL);
+  const body = make("div", { className: "body" }, top, verdict, still, reasons, words, channels);
   root.append(make("header", {}, title, pin), hint, spoken, body);
 
   const families = new Map(); // family -> {bars, planes, element}, of `listed`
@@ -72,6 +73,7 @@ export function mountCell(app, root) {
     pin.textContent = pinned === null ? "Pin" : "Let go";
     drawPixels(pixels, app, cell);
     showFacts(cell, other);
+    still.hidden = app.asking;
     showReasons(cell, other);
     showWords(cell);
     showChannels(cell, other);
@@ -182,6 +184,7 @@ export function mountCell(app, root) {
   }
 }
 
+const STILL = "Open the frame as an image: then there is more to see of a cell.";
 const HINT = "Point at the image: what does a cell hold, why is it kept? A click or Enter pins it, arrow keys move.";
 
 // Runs `load` for the newest value, one at a time; values that came meanwhile, but for the last, are never loaded.

@@ -2,7 +2,7 @@
 import { steer } from "./allocate.js";
 import { inDigits } from "./channels.js";
 
-// -> {score, rank, count, by, kept, verdict}; undefined without an answer, or such a cell. by: what cells are ranked by.
+// -> {score, rank, count, by, kept, verdict}, where cells are ranked `by` what it says; undefined without an answer.
 export function standing(app, cell) {
   const answer = app.shown(), grid = app.grid, name = app.state.grid;
   if (!answer || cell >= grid.h * grid.w) return undefined;
