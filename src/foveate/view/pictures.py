@@ -6,6 +6,7 @@ An id says nothing of a path: it is a hash of the bytes of an upload, or of name
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -40,7 +41,7 @@ class ImageEntry:
 def file_id(path: Path) -> str:
     """An id of a file that changes when the file does, and does not tell where it is."""
     about = path.stat()
-    said = f"{path.resolve()}\0{about.st_size}\0{about.st_mtime_ns}"
+    said = f"{os.path.abspath(path)}\0{about.st_size}\0{about.st_mtime_ns}"
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:24]  # not every name is Unicode
 
 
