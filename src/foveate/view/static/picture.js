@@ -8,7 +8,8 @@ import { difference } from "./scales.js";
 const SENT = 0.4; // darkness of cells that were sent before
 
 const smoothed = new WeakMap(), outlines = new WeakMap(); // of a map
-const photographs = new WeakMap(), scratches = new WeakMap(), heated = new WeakMap(); // of an image, its photographs, a canvas
+const scratches = new WeakMap(), heated = new WeakMap(); // of a photograph, of a canvas
+const photographs = [], PHOTOGRAPHS = 4; // {bitmap, key, made}, the one used last first
 
 function remembered(store, key, make) {
   if (!store.has(key)) store.set(key, make());
@@ -144,11 +145,11 @@ function highest(planes) {
   return planes[0].values.map((value, i) => planes.reduce((most, plane) => Math.max(most, plane.values[i]), value));
 }
 
+// The last few only: each is large, and a clip brings many.
 function photographOf({ bitmap }, width, height, paper) {
-  const made = `${width} ${height} ${paper}`, known = remembered(photographs, bitmap, () => new Map());
-  if (!known.has(made)) {
-    if (known.size > 2) known.clear(); // a window that is being resized
-    known.set(made, developed(bitmap, width, height, paper));
-  }
-  return known.get(made);
+  const key = `${width} ${height} ${paper}`, at = photographs.findIndex((each) => each.bitmap === bitmap && each.key === key);
+  const found = at < 0 ? { bitmap, key, made: developed(bitmap, width, height, paper) } : photographs.splice(at, 1)[0];
+  photographs.unshift(found);
+  photographs.length = Math.min(photographs.length, PHOTOGRAPHS);
+  return found.made;
 }

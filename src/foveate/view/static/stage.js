@@ -91,6 +91,7 @@ export function mountStage(app, root) {
     while (panels.length < found.length) panelAt(panels.length);
     panels.forEach(({ figure }, i) => { figure.hidden = i >= found.length; });
     arrange(pictures, found.length, width / height);
+    root.style.setProperty("--aspect", found.length > 1 ? 1 : width / height); // no room is left on a phone
     pictures.classList.toggle("several", app.state.many === "beside" && found.length > 1);
     found.forEach((each, i) => paintPanel(panels[i], each));
     zoomer.show(zoom.view.scale);
