@@ -86,7 +86,7 @@ function mountRounds(app) {
       const back = found && i > 0 ? BACK[found.goes_back] : "";
       return make("li", {}, make("span", { className: "asked" }, text),
         ...(back ? [make("span", { className: "chip" }, back)] : []),
-        ...(found ? [make("span", { className: `pill ${found.detected ? "found" : "absent"}`, title: found.detected ? "found" : "not found" }, found.confidence.toFixed(2))] : []),
+        ...(found && found.goes_back !== "wholly" ? [make("span", { className: `pill ${found.detected ? "found" : "absent"}`, title: found.detected ? "found" : "not found" }, found.confidence.toFixed(2))] : []),
         make("button", { type: "button", className: "plain icon", "aria-label": `Remove round ${i + 1}: ${text}`, onclick: () => drop(i) }, "×"));
     }));
   }
