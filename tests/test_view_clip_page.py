@@ -53,9 +53,7 @@ def address(folder: Path) -> Iterator[str]:
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
     """The clip with a question and a budget, all of its maps there."""
-    with opened(browser, address) as opened_page:
-        opened_page.goto(f"{address}/#q=the+cake&k=40&view=kept")
-        opened_page.reload()
+    with opened(browser, address, "/#q=the+cake&k=40&view=kept") as opened_page:
         wait(opened_page, mapped=COUNT)
         yield opened_page
 
@@ -124,9 +122,7 @@ def test_keys_the_strip_and_the_address_lead_to_a_frame(page: Page, address: str
 
 
 def test_a_frame_shows_the_same_wherever_somebody_began(browser: Browser, address: str, folder: Path) -> None:
-    with opened(browser, address) as page:
-        page.goto(f"{address}/#q=a+cup&k=30&frame=6")
-        page.reload()
+    with opened(browser, address, "/#q=a+cup&k=30&frame=6") as page:
         wait(page, shown=6, mapped=COUNT)
         run = list(stream(folder, ["a cup"], budget=30))
         assert kept(page) == run[6].kept[0].indices.tolist()  # type: ignore[index]
@@ -159,9 +155,7 @@ def test_the_lines_of_python_keep_the_same_cells(
     browser: Browser, address: str, folder: Path, monkeypatch: pytest.MonkeyPatch, more: str
 ) -> None:
     monkeypatch.chdir(folder.parent)
-    with opened(browser, address) as page:
-        page.goto(f"{address}/#q=the+cake{more}")
-        page.reload()
+    with opened(browser, address, f"/#q=the+cake{more}") as page:
         wait(page, mapped=COUNT)
         press(page, ".")
         wait(page, shown=3 if more else 1)

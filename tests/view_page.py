@@ -60,8 +60,11 @@ def browsing() -> Iterator[Browser]:
 
 
 @contextmanager
-def opened(browser: Browser, address: str, **how: Any) -> Iterator[Page]:
-    """A page of its own (no storage shared), which fails on errors of the page and on requests to anywhere else."""
+def opened(browser: Browser, address: str, at: str = "", **how: Any) -> Iterator[Page]:
+    """A page of its own (no storage shared), which fails on errors of the page and on requests to anywhere else.
+
+    at: what comes after the address, "/#q=a+dog".
+    """
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | how)
     context.set_default_timeout(WAIT)
     page, wrong = context.new_page(), list[str]()
@@ -70,7 +73,7 @@ def opened(browser: Browser, address: str, **how: Any) -> Iterator[Page]:
     page.on("console", lambda said: wrong.append(said.text) if said.text.startswith("policy: ") else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else wrong.append(r.url))
-    page.goto(address)
+    page.goto(address + at)
     try:
         yield page
     finally:

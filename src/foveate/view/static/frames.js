@@ -16,7 +16,7 @@ const PAUSE = 200; // milliseconds after the last change of a question
 export class Frames {
   // clip: {id, frames, rate, height, width} of the session; changed: called when there is more to show.
   constructor(clip, changed) {
-    Object.assign(this, { clip, changed, count: null, head: 0, seen: 0, problem: null });
+    Object.assign(this, { clip, changed, count: null, head: 0, seen: 0, failed: {} });
     this.pictures = new Map(); // number -> ImageBitmap
     this.fetching = new Set();
     this.rows = new Map(); // number -> {header, start, asked, maps: {text: array}, levels: {text: array}, ...}
@@ -30,6 +30,11 @@ export class Frames {
   // How many frames there are, as far as it is known: counted at the end, promised by the file, or seen and one more.
   get total() {
     return this.count ?? Math.max(this.clip.frames || this.head + 2, this.seen);
+  }
+
+  // Why pictures or maps do not come, until they do.
+  get problem() {
+    return this.failed.pictures ?? this.failed.rows;
   }
 
   time(number) {
@@ -83,17 +88,22 @@ export class Frames {
     this.fetching.add(number);
     try {
       const bitmap = await getBitmap(`/api/clips/${this.clip.id}/pictures/${number}`);
-      this.problem = null;
+      delete this.failed.pictures;
       this.pictures.set(number, bitmap);
       this.seen = Math.max(this.seen, number + 1);
       drop(this.pictures, PICTURES, this.head, AHEAD);
     } catch (problem) {
-      if (problem.status === 404) this.count = (await getJson(`/api/clips/${this.clip.id}`)).count ?? this.count;
-      else this.problem = problem;
+      if (problem.status === 404) this.count ??= await this.countFrames();
+      if (this.count === null || problem.status !== 404) this.failed.pictures = problem;
     }
     this.fetching.delete(number);
-    if (!this.problem) this.fetchPictures();
+    if (!this.failed.pictures) this.fetchPictures();
     this.changed();
+  }
+
+  // How many there are, once the server came to the end; else null.
+  async countFrames() {
+    return (await getJson(`/api/clips/${this.clip.id}`).catch(() => ({}))).count ?? null;
   }
 
   // What is asked from now on, and whether that is new. The old maps stay until new frames take their place: they are
@@ -103,7 +113,8 @@ export class Frames {
     if (key === this.key) return false;
     const texts = (of) => JSON.stringify(of?.questions ?? []);
     if (texts(asked) !== texts(this.asked)) this.headers.clear();
-    Object.assign(this, { asked, key, problem: null });
+    Object.assign(this, { asked, key });
+    delete this.failed.rows;
     this.loop?.abort();
     this.loop = null;
     clearTimeout(this.timer);
@@ -120,14 +131,14 @@ export class Frames {
           `/api/clips/${this.clip.id}/frames`, { ...asked, start, frame, most: this.gap(frame) }, loop.signal,
         );
         if (header.count !== null) this.count = header.count;
-        this.problem = null;
+        delete this.failed.rows;
         for (const row of header.frames) this.put(row, arrays, start, key);
         drop(this.rows, ROWS, this.head, ROWS / 2);
         this.changed();
       }
     } catch (problem) {
       if (problem.name === "AbortError") return;
-      this.problem = problem;
+      this.failed.rows = problem;
       this.changed();
     }
     if (this.loop === loop) this.loop = null;
