@@ -10,7 +10,7 @@ export function recordOf(app) {
     return [{ number: i, text: text.trim(), header: answer.header, map: answer.maps[state.grid], kept, budget: app.budget(i) }];
   });
   return {
-    version: app.session.version, source: app.session.name, image, grid: { name: state.grid, label, h, w }, context: app.context, answers,
+    version: app.session.version, source: app.session.name, first: app.session.first, image, grid: { name: state.grid, label, h, w }, context: app.context, answers,
     budget: state.budget, policy: state.policy, floor: state.floor, active: state.active,
   };
 }
@@ -36,14 +36,14 @@ const CLASSES = { coverage: "Coverage", proportional: "Proportional" };
 // Names and numbers reach it as literals of JSON alone, which are Python's: there is no true, false or null among them.
 export function toPython(record) {
   if (record.image.clip) return ofStream(record);
-  const { image, source, grid, budget, policy, floor, context } = record, { text } = active(record), said = JSON.stringify;
+  const { image, source, first, grid, budget, policy, floor, context } = record, { text } = active(record), said = JSON.stringify;
   const made = CLASSES[policy], beside = said(context) !== "{}"; // gaze and earlier questions
   const encoder = image.encoder === "nano" || image.stored ? "" : `, encoder=${said(image.encoder)}`;
   const place = grid.name === "cells" ? "" : `.on((${grid.h}, ${grid.w}))`;
   const how = [`budget=${said(budget)}`, made && `policy=${made}()`, floor && `floor=${floor}`].filter(Boolean);
-  const texture = image.stored
-    ? `foveate.Store(${said(source)})[${said(image.id)}]`
-    : `foveate.encode(${said(image.name)}, channels="standard"${encoder})`;
+  let texture = `foveate.encode(${said(image.name)}, channels="standard"${encoder})`;
+  if (image.stored) texture = `foveate.Store(${said(source)})[${said(image.id)}]`;
+  if (image.id === first && source.endsWith(".safetensors")) texture = `foveate.Texture.load(${said(source)})`;
   const question = beside
     ? [`context = read_context(${said(context)})`, `relevance, _ = score_in_context(texture, ${said(text)}, context)`,
       place && `relevance = relevance${place}`]
