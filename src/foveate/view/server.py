@@ -88,7 +88,7 @@ def bind(host: str, port: int) -> socket.socket:
                 f"--port {port}: the system keeps it for itself", expected="1024 to 65535, or 0", fix="leave --port out"
             ) from None
         raise OptionError(
-            f"--host {host}: {(cause.strerror or str(cause)).partition(" (")[0]}",
+            f"--host {host}: {(cause.strerror or str(cause)).partition(' (')[0]}",
             expected="an address of this machine",
             fix="leave --host out for this machine alone; 0.0.0.0 is every network that it is in",
         ) from None
