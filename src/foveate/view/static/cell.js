@@ -44,7 +44,7 @@ export function mountCell(app, root) {
     followGrid(before);
     if (before.pin === null && app.state.pin !== null && before.image === app.state.image) {
       paint();
-      root.scrollIntoView({ block: "nearest" });
+      root.scrollIntoView({ block: "start" });
     }
     repaint();
   });
