@@ -18,7 +18,8 @@ export function developed(bitmap, width, height, paper) {
   const context = bright.getContext("2d", { willReadFrequently: true });
   context.imageSmoothingQuality = "high";
   context.drawImage(bitmap, 0, 0, width, height);
-  const shade = Float32Array.from({ length: 256 }, (_, tone) => (COLD / (1 - Math.exp(-2)) * (1 - Math.exp(-tone / 127.5))) / Math.max(tone, 1));
+  const shade = Float32Array.from({ length: 256 },
+    (_, tone) => (COLD / (1 - Math.exp(-2)) * (1 - Math.exp(-tone / 127.5))) / Math.max(tone, 1));
   const kinds = {
     dark: (value, grey) => (grey + (value - grey) * PALE) * shade[Math.round(grey)],
     pale: (value, grey, c) => { const pale = grey + (value - grey) * PALE; return pale + (paper[c] - pale) * VEIL; },
@@ -105,15 +106,18 @@ export function maskOf(kept, h, w) {
 // The line where a smooth map passes a level, over an image of height x width pixels (marching squares).
 export function contour({ values, h, w }, level, height, width) {
   const path = new Path2D();
-  const Y = (y) => (Math.min(h, Math.max(0, y + 0.5)) * height) / h, X = (x) => (Math.min(w, Math.max(0, x + 0.5)) * width) / w;
+  const Y = (y) => (Math.min(h, Math.max(0, y + 0.5)) * height) / h,
+    X = (x) => (Math.min(w, Math.max(0, x + 0.5)) * width) / w;
   for (let y = -1; y < h; y++) for (let x = -1; x < w; x++) {
-    const above = Math.max(0, y) * w, below = Math.min(h - 1, y + 1) * w, left = Math.max(0, x), right = Math.min(w - 1, x + 1);
+    const above = Math.max(0, y) * w, below = Math.min(h - 1, y + 1) * w, left = Math.max(0, x),
+      right = Math.min(w - 1, x + 1);
     const a = values[above + left], b = values[above + right], c = values[below + right], d = values[below + left];
     const kind = (a >= level) | ((b >= level) << 1) | ((c >= level) << 2) | ((d >= level) << 3);
     if (kind === 0 || kind === 15) continue;
     const share = (low, high) => (level - low) / (high - low);
     const sides = [
-      () => [x + share(a, b), y], () => [x + 1, y + share(b, c)], () => [x + share(d, c), y + 1], () => [x, y + share(a, d)],
+      () => [x + share(a, b), y], () => [x + 1, y + share(b, c)], () => [x + share(d, c), y + 1],
+        () => [x, y + share(a, d)],
     ];
     for (const [from, to] of CROSSINGS[kind]) {
       const [x0, y0] = sides[from](), [x1, y1] = sides[to]();
@@ -124,7 +128,8 @@ export function contour({ values, h, w }, level, height, width) {
   return path;
 }
 
-// By which of its corners (a 1, b 2, c 4, d 8; clockwise) are above: the sides (0 above, 1 right, 2 below, 3 left) that a line joins.
+// By which of its corners (a 1, b 2, c 4, d 8; clockwise) are above: the sides (0 above, 1 right, 2 below, 3 left) that
+// a line joins.
 const CROSSINGS = [
   [], [[3, 0]], [[0, 1]], [[3, 1]], [[1, 2]], [[3, 0], [1, 2]], [[0, 2]], [[3, 2]],
   [[2, 3]], [[2, 0]], [[0, 1], [2, 3]], [[2, 1]], [[1, 3]], [[1, 0]], [[0, 3]], [],
@@ -142,8 +147,10 @@ export function keptBorder(kept, h, w, height, width) {
     }
   };
   const draw = (x0, y0, x1, y1) => { path.moveTo(x0 * dx, y0 * dy); path.lineTo(x1 * dx, y1 * dy); };
-  for (let y = 1; y < h; y++) runs(w, (x) => inside[y * w + x] !== inside[(y - 1) * w + x], (from, to) => draw(from, y, to, y));
-  for (let x = 1; x < w; x++) runs(h, (y) => inside[y * w + x] !== inside[y * w + x - 1], (from, to) => draw(x, from, x, to));
+  for (let y = 1; y < h; y++) runs(w, (x) => inside[y * w + x] !== inside[(y - 1) * w + x],
+    (from, to) => draw(from, y, to, y));
+  for (let x = 1; x < w; x++) runs(h, (y) => inside[y * w + x] !== inside[y * w + x - 1],
+    (from, to) => draw(x, from, x, to));
   return path;
 }
 

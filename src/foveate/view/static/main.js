@@ -17,7 +17,8 @@ import { mountWelcome } from "./welcome.js";
 
 const PANELS = {
   page: mountPage, gallery: mountGallery, stage: mountStage, welcome: mountWelcome, clip: mountClip,
-  planes: mountPlanes, questions: mountQuestions, tokens: mountTokens, look: mountLook, cell: mountCell, dialogue: mountDialogue, answers: mountAnswers, actions: mountExport,
+  planes: mountPlanes, questions: mountQuestions, tokens: mountTokens, look: mountLook, cell: mountCell,
+    dialogue: mountDialogue, answers: mountAnswers, actions: mountExport,
 };
 
 const app = new App();

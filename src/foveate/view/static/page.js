@@ -9,20 +9,26 @@ const ICONS = {
 };
 const KEYS = [
   ["Questions", [["/", "type a question"], ["A", "another question"], ["Enter", "in a question: go on to the next"]]],
-  ["View", [["1 … 5", "heat, kept, both, photo, difference"], ["B", "boxes"], ["+  −", "zoom"], ["0", "the whole image"], ["Shift ← ↑ ↓ →", "move the part that is seen"]]],
+  ["View", [["1 … 5", "heat, kept, both, photo, difference"], ["B", "boxes"], ["+  −", "zoom"],
+    ["0", "the whole image"], ["Shift ← ↑ ↓ →", "move the part that is seen"]]],
   ["Tokens", [["[  ]", "half, twice the budget"]]],
   ["A cell (the picture has the focus)", [["← ↑ ↓ →", "the next cell"], ["Enter", "pin it"], ["Esc", "let go"]]],
   ["A folder or store", [["N  P", "next, previous image"], ["L", "the list"]]],
   ["A clip", [["Space", "play, pause"], [",  .", "a frame back, on"]]],
-  ["A folder or a store", [["N  P", "the next image, the one before"], ["L", "all images"], ["/", "with all images: search"]]],
+  ["A folder or a store", [["N  P", "the next image, the one before"], ["L", "all images"],
+    ["/", "with all images: search"]]],
   ["Page", [["O", "open an image"], ["T", "dark, light, as the system"], ["?", "this sheet"]]],
 ];
+const TYPING = "input:not([type=radio], [type=checkbox], [type=range]), textarea, select, dialog";
 const VIEWS = ["heat", "kept", "both", "photo", "difference"];
 
 export function mountPage(app, root) {
-  const file = make("input", { type: "file", accept: "image/*", hidden: true, onchange: () => { if (file.files[0]) app.open(file.files[0]); file.value = ""; } });
+  const file = make("input",
+    { type: "file", accept: "image/*", hidden: true,
+    onchange: () => { if (file.files[0]) app.open(file.files[0]); file.value = ""; } });
   const choose = () => file.click();
-  const theme = iconButton("theme", "Dark and light", turn), help = iconButton("help", "Keys (?)", () => sheet.showModal());
+  const theme = iconButton("theme", "Dark and light", turn),
+    help = iconButton("help", "Keys (?)", () => sheet.showModal());
   const sheet = makeSheet();
   root.append(file, iconButton("open", "Open an image (O)", choose), theme, help, sheet);
   app.choose = choose;
@@ -37,13 +43,14 @@ export function mountPage(app, root) {
   });
   app.on("problem", (problem) => {
     if (!app.image) return; // the stage shows it
-    const away = make("button", { type: "button", className: "plain", onclick: () => { status.hidden = true; } }, "Close");
+    const away = make("button", { type: "button", className: "plain", onclick: () => { status.hidden = true; } },
+      "Close");
     status.replaceChildren(trouble(problem), away);
     status.hidden = false;
   });
   app.on("loading", () => { status.hidden = true; });
 
-  const typing = (target) => target.closest("input:not([type=radio], [type=checkbox], [type=range]), textarea, select, dialog, [contenteditable]");
+  const typing = (target) => target.closest(TYPING);
   addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
     const run = keys[event.key.toLowerCase()];
@@ -61,9 +68,11 @@ export function mountPage(app, root) {
     a: () => document.querySelector("#questions .add:not([hidden])")?.click(),
     o: choose, t: turn, "?": () => sheet.showModal(),
     b: () => app.set({ boxes: 1 - app.state.boxes }),
-    "+": () => app.zoom.by(1.5), "=": () => app.zoom.by(1.5), "-": () => app.zoom.by(1 / 1.5), 0: () => app.zoom.whole(),
+    "+": () => app.zoom.by(1.5), "=": () => app.zoom.by(1.5), "-": () => app.zoom.by(1 / 1.5),
+      0: () => app.zoom.whole(),
     "[": budget(0.5), "]": budget(2),
-    ...Object.fromEntries(VIEWS.map((view, i) => [i + 1, () => document.querySelector(`#stage input[value=${view}]:not(:disabled)`) && app.set({ view })])),
+    ...Object.fromEntries(VIEWS.map((view, i) =>
+      [i + 1, () => document.querySelector(`#stage input[value=${view}]:not(:disabled)`) && app.set({ view })])),
   };
 
   addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dropping"); });
@@ -103,7 +112,8 @@ function attempt(run) {
 }
 
 function iconButton(name, label, onclick) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"),
+    path = document.createElementNS("http://www.w3.org/2000/svg", "path");
   svg.setAttribute("viewBox", "0 0 20 20");
   svg.setAttribute("aria-hidden", "true");
   path.setAttribute("d", ICONS[name]);
@@ -113,9 +123,11 @@ function iconButton(name, label, onclick) {
 
 function makeSheet() {
   const parts = KEYS.map(([title, keys]) => make("section", {}, make("h3", {}, title),
-    make("dl", {}, ...keys.flatMap(([key, what]) => [make("dt", {}, ...key.split("  ").map((each) => make("kbd", {}, each))), make("dd", {}, what)]))));
+    make("dl", {}, ...keys.flatMap(([key, what]) =>
+      [make("dt", {}, ...key.split("  ").map((each) => make("kbd", {}, each))), make("dd", {}, what)]))));
   const close = make("button", { type: "button", className: "main", onclick: () => sheet.close() }, "Close");
-  const sheet = make("dialog", { id: "keys", "aria-labelledby": "keys-title" }, make("h2", { id: "keys-title" }, "Keys"), make("div", { className: "parts" }, ...parts), close);
+  const sheet = make("dialog", { id: "keys", "aria-labelledby": "keys-title" },
+    make("h2", { id: "keys-title" }, "Keys"), make("div", { className: "parts" }, ...parts), close);
   sheet.addEventListener("click", (event) => { if (event.target === sheet) sheet.close(); }); // beside it
   return sheet;
 }

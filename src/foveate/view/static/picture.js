@@ -19,10 +19,12 @@ function remembered(store, key, make) {
 // canvas: its width and height are those of the picture to be made.
 // image: {bitmap, height, width}. grid: {h, w}.
 // seen: {view, opacity, threshold, overlay (a canvas, or null), paper ([r, g, b]),
-//        layers: [{map, kept, sent (of the kept cells those that were sent before: of a clip), found, scale, line (a colour), boxes}], minus (a map, for the view "difference")}
+//        layers: [{map, kept, sent (of the kept cells those that were sent before: of a clip), found, scale,
+//        line (a colour), boxes}], minus (a map, for the view "difference")}
 // line: width of lines, in pixels of the image.
 export function paintPicture(canvas, image, grid, seen, line) {
-  const context = canvas.getContext("2d"), { width, height } = canvas, { layers, view } = seen, several = layers.length > 1;
+  const context = canvas.getContext("2d"), { width, height } = canvas, { layers, view } = seen,
+    several = layers.length > 1;
   const photo = photographOf(image, width, height, seen.paper);
   const lay = (what, opacity = 1) => {
     context.globalAlpha = opacity;
@@ -43,7 +45,8 @@ export function paintPicture(canvas, image, grid, seen, line) {
   if (view === "kept") {
     if (kept.length) paintKept(photo.dropped, 1);
   } else {
-    const made = [photo, seen.opacity, seen.threshold, image.height, image.width, ...layers.flatMap(({ map, scale, found, line: ink }) => [map, scale, found, ink]), line];
+    const made = [photo, seen.opacity, seen.threshold, image.height, image.width,
+      ...layers.flatMap(({ map, scale, found, line: ink }) => [map, scale, found, ink]), line];
     const last = remembered(heated, canvas, () => ({ made: [], canvas: makeCanvas(1, 1) }));
     if (made.length === last.made.length && made.every((value, i) => value === last.made[i])) lay(last.canvas);
     else {
@@ -55,7 +58,8 @@ export function paintPicture(canvas, image, grid, seen, line) {
   frame();
 
   function paintHeat() {
-    const { lit, tint } = curves(seen.opacity, seen.threshold, several ? CLEARLY : 0), strength = Math.min(1, seen.opacity / USUAL);
+    const { lit, tint } = curves(seen.opacity, seen.threshold, several ? CLEARLY : 0),
+      strength = Math.min(1, seen.opacity / USUAL);
     const planes = layers.map(({ map }) => planeOf(map, grid));
     if (layers.some(({ found }) => found)) {
       lay(photo.dark, strength);
@@ -92,7 +96,8 @@ export function paintPicture(canvas, image, grid, seen, line) {
     }
     toImage();
     if (below && !several && !layers[0].sent) return;
-    layers.forEach((layer) => layer.kept && layer.found && strokeTwice(context, keptBorder(layer.kept, grid.h, grid.w, image.height, image.width), layer.line, 0.7 * line));
+    layers.forEach((layer) => layer.kept && layer.found &&
+      strokeTwice(context, keptBorder(layer.kept, grid.h, grid.w, image.height, image.width), layer.line, 0.7 * line));
   }
 
   function paintDifference() {
@@ -131,7 +136,8 @@ export function paintPicture(canvas, image, grid, seen, line) {
   function outlineOf(plane) {
     const made = remembered(outlines, plane, () => ({}));
     if (made.height !== image.height || made.width !== image.width) {
-      Object.assign(made, { height: image.height, width: image.width, path: contour(plane, DETECTED, image.height, image.width) });
+      Object.assign(made, { height: image.height, width: image.width,
+        path: contour(plane, DETECTED, image.height, image.width) });
     }
     return made.path;
   }
@@ -147,7 +153,8 @@ function highest(planes) {
 
 // The last few only: each is large, and a clip brings many.
 function photographOf({ bitmap }, width, height, paper) {
-  const key = `${width} ${height} ${paper}`, at = photographs.findIndex((each) => each.bitmap === bitmap && each.key === key);
+  const key = `${width} ${height} ${paper}`,
+    at = photographs.findIndex((each) => each.bitmap === bitmap && each.key === key);
   const found = at < 0 ? { bitmap, key, made: developed(bitmap, width, height, paper) } : photographs.splice(at, 1)[0];
   photographs.unshift(found);
   photographs.length = Math.min(photographs.length, PHOTOGRAPHS);

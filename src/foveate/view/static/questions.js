@@ -1,4 +1,5 @@
-// The questions, up to six: the map moves while one is typed. Under each: whether its thing was found, and what was understood.
+// The questions, up to six: the map moves while one is typed. Under each: whether its thing was found, and what was
+// understood.
 import { make, trouble } from "./dom.js";
 import { byDialogue, pill } from "./stage.js";
 import { MOST_QUESTIONS } from "./state.js";
@@ -25,7 +26,7 @@ export function mountQuestions(app, root) {
     const { questions } = app.state;
     if (questions.length >= MOST_QUESTIONS) return;
     const at = questions.findIndex((text) => !text.trim());
-    if (at < 0) app.set({ questions: Object.freeze([...questions, ""]), active: questions.length });
+    app.set(at < 0 ? { questions: Object.freeze([...questions, ""]), active: questions.length } : { active: at });
     rows[at < 0 ? questions.length : at].input.focus();
   }
 
@@ -38,14 +39,16 @@ export function mountQuestions(app, root) {
     const { questions, active, off, other } = app.state, left = questions.filter((_, each) => each !== i);
     const below = off & (2 ** i - 1), above = (off >> (i + 1)) << i;
     app.set({
-      questions: Object.freeze(left.length ? left : [""]), off: below | above, other: other === null || other === i ? null : other - (other > i),
+      questions: Object.freeze(left.length ? left : [""]), off: below | above,
+        other: other === null || other === i ? null : other - (other > i),
       active: Math.max(0, active > i || active === left.length ? active - 1 : active),
     });
     rows[Math.min(i, app.state.questions.length - 1)].input.focus();
   }
 
   function show() {
-    const { questions, active, off, many: how, view } = app.state, several = questions.filter((text) => text.trim()).length > 1;
+    const { questions, active, off, many: how, view } = app.state,
+      several = questions.filter((text) => text.trim()).length > 1;
     while (rows.length < questions.length) rows.push(makeRow(rows.length));
     rows.forEach((row, i) => {
       row.element.hidden = i >= questions.length;
@@ -55,7 +58,8 @@ export function mountQuestions(app, root) {
       row.element.classList.toggle("off", Boolean(off & (1 << i)) && how !== "one" && view !== "difference");
       row.dot.disabled = !several || how === "one" || view === "difference";
       row.dot.setAttribute("aria-pressed", String(!(off & (1 << i))));
-      row.dot.title = row.dot.disabled ? `Question ${i + 1}` : off & (1 << i) ? "Show this question" : "Leave this question out of the picture";
+      row.dot.title = row.dot.disabled ? `Question ${i + 1}` : off & (1 << i) ? "Show this question"
+        : "Leave this question out of the picture";
       row.away.hidden = questions.length === 1 && !questions[i];
       const colours = app.session?.colours.questions;
       if (colours) row.dot.style.setProperty("--colour", `rgb(${colours[i].join(" ")})`);
@@ -74,19 +78,26 @@ export function mountQuestions(app, root) {
     if (tries.dataset.key === key) return;
     tries.dataset.key = key;
     tries.replaceChildren(make("span", { className: "note" }, "Try"), ...left.map((text) => make("button", {
-      type: "button", className: "chip", onclick: () => { const at = app.state.questions.findIndex((old) => !old.trim()); if (at >= 0) write(at, text); else { insert(); write(app.state.active, text); } },
+      type: "button", className: "chip", onclick: () => { insert(); write(app.state.active, text); },
     }, text)));
   }
 
   function makeRow(i) {
-    const input = make("input", { type: "search", autocomplete: "off", spellcheck: true, maxLength: 1000, placeholder: i ? "another thing" : "What do you look for? “the red car”", "aria-label": `Question ${i + 1}` });
+    const input = make("input", {
+      type: "search", autocomplete: "off", spellcheck: true, maxLength: 1000, "aria-label": `Question ${i + 1}`,
+      placeholder: i ? "another thing" : "What do you look for? “the red car”",
+    });
     input.addEventListener("input", () => write(i, input.value));
     input.addEventListener("focus", () => { if (app.state.active !== i) app.set({ active: i }); });
     input.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && input.value.trim() && !event.isComposing) insert();
     });
-    const dot = make("button", { type: "button", className: "swatch", "aria-label": `Question ${i + 1} in the picture`, onclick: () => app.set({ off: app.state.off ^ (1 << i) }) });
-    const away = make("button", { type: "button", className: "plain icon", title: "Remove this question", "aria-label": `Remove question ${i + 1}`, onclick: () => remove(i) }, "×");
+    const dot = make("button",
+      { type: "button", className: "swatch", "aria-label": `Question ${i + 1} in the picture`,
+      onclick: () => app.set({ off: app.state.off ^ (1 << i) }) });
+    const away = make("button",
+      { type: "button", className: "plain icon", title: "Remove this question",
+      "aria-label": `Remove question ${i + 1}`, onclick: () => remove(i) }, "×");
     const said = make("div", { className: "said", "aria-live": "polite" });
     const element = make("li", {}, dot, input, away, said);
     list.append(element);
@@ -106,7 +117,9 @@ function showSaid(row, app, i) {
 // What an answer says of itself; -> elements.
 function describe(header) {
   const { query, phrases = [], ignored = [], unknown = [], words = [], prior, weight } = header;
-  const line = (name, all) => all.length ? [make("p", { className: "note" }, `${name} `, ...all.flatMap((each) => [make("span", { className: "chip" }, each), " "]))] : [];
+  const line = (name, all) => all.length
+    ? [make("p", { className: "note" }, `${name} `,
+    ...all.flatMap((each) => [make("span", { className: "chip" }, each), " "]))] : [];
   const split = phrases.length > 1 || (phrases.length === 1 && bare(phrases[0]) !== bare(query));
   if (byDialogue(header)) return [pill(header)];
   return [
@@ -122,7 +135,8 @@ function describe(header) {
 const bare = (text) => text.toLowerCase().replace(/^(the|a|an) /, "").replace(/[^\p{L}\p{N} ]/gu, "").trim();
 
 function makeMany(app) {
-  const inputs = Object.keys(MANY).map((many) => make("input", { type: "radio", name: "many", value: many, onchange: () => app.set({ many }) }));
+  const inputs = Object.keys(MANY).map((many) =>
+    make("input", { type: "radio", name: "many", value: many, onchange: () => app.set({ many }) }));
   const other = make("select", { "aria-label": "Difference to", onchange: () => app.set({ other: +other.value }) });
   const against = make("label", { className: "row" }, make("span", { className: "name" }, "Minus"), other);
   const choice = make("fieldset", { className: "choice" }, make("legend", {}, "Pictures of several questions"),
@@ -134,6 +148,7 @@ function makeMany(app) {
     choice.hidden = view === "difference";
     against.hidden = view !== "difference";
     inputs.forEach((input) => { input.checked = input.value === many; });
-    other.replaceChildren(...questions.flatMap((text, i) => (text.trim() && i !== active ? [make("option", { value: i, selected: i === app.other() }, text.trim())] : [])));
+    other.replaceChildren(...questions.flatMap((text, i) =>
+      (text.trim() && i !== active ? [make("option", { value: i, selected: i === app.other() }, text.trim())] : [])));
   } };
 }

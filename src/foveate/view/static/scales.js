@@ -13,7 +13,8 @@ function along(anchors) {
   const scale = new Uint8ClampedArray(256 * 3);
   for (let i = 0; i < 256; i++) {
     const at = (i / 255) * (anchors.length - 1), left = Math.min(anchors.length - 2, Math.floor(at));
-    for (let c = 0; c < 3; c++) scale[3 * i + c] = anchors[left][c] + (at - left) * (anchors[left + 1][c] - anchors[left][c]);
+    const [from, to] = [anchors[left], anchors[left + 1]];
+    for (let c = 0; c < 3; c++) scale[3 * i + c] = from[c] + (at - left) * (to[c] - from[c]);
   }
   return scale;
 }

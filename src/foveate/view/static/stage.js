@@ -14,7 +14,8 @@ const WHITE = "rgb(255 255 255)", LARGEST = 4e6; // pixels of a canvas on the sc
 const CLOSE = 420; // an export's lines are its long side / CLOSE, as foveate.viz draws
 
 export function mountStage(app, root) {
-  const views = makeViews(app), pictures = make("div", { className: "pictures" }), legend = make("div", { className: "legend" });
+  const views = makeViews(app), pictures = make("div", { className: "pictures" }),
+    legend = make("div", { className: "legend" });
   const zoom = { view: WHOLE }, scales = new Map(), panels = [];
   const write = (view) => { zoom.view = view; repaint(); };
   const zoomer = makeZoomer(() => zoom.view, write);
@@ -51,15 +52,18 @@ export function mountStage(app, root) {
       view: state.view, opacity: state.opacity, threshold: state.threshold, overlay: app.overlay ?? null,
       paper: getComputedStyle(document.body).backgroundColor.match(/\d+/g).slice(0, 3).map(Number),
     };
-    const scene = (question, layers, more = {}) => ({ question, text: (state.questions[question] ?? "").trim(), seen: { ...common, layers, ...more } });
+    const scene = (question, layers, more = {}) =>
+      ({ question, text: (state.questions[question] ?? "").trim(), seen: { ...common, layers, ...more } });
     const layersOf = (i, ownColour) => {
       const answer = app.shown(i), map = answer?.maps[state.grid];
       if (!map) return [];
       const colour = app.session.colours.questions[i % app.session.colours.questions.length];
       return [{
-        question: i, map, kept: needsKept(state.view) ? app.kept(i) : undefined, found: answer.header.detected, header: answer.header,
+        question: i, map, kept: needsKept(state.view) ? app.kept(i) : undefined, found: answer.header.detected,
+          header: answer.header,
           sent: answer.sent?.[state.grid],
-        scale: ownColour ? plainScale(colour) : scale(state.colours), line: ownColour ? `rgb(${colour.join(" ")})` : WHITE,
+        scale: ownColour ? plainScale(colour) : scale(state.colours),
+          line: ownColour ? `rgb(${colour.join(" ")})` : WHITE,
         boxes: state.boxes ? answer.header.boxes : undefined,
       }];
     };
@@ -132,7 +136,8 @@ export function mountStage(app, root) {
   }
 
   function panelAt(i) {
-    const canvas = make("canvas", { tabIndex: 0, role: "img" }), frame = make("div", { className: "frame" }, canvas), caption = make("figcaption");
+    const canvas = make("canvas", { tabIndex: 0, role: "img" }), frame = make("div", { className: "frame" }, canvas),
+      caption = make("figcaption");
     panels[i] = { figure: make("figure", {}, caption, frame), frame, canvas, caption };
     pictures.append(panels[i].figure);
     watchCells(app, canvas);
@@ -149,13 +154,16 @@ export const byDialogue = ({ prior, weight }) => prior === "history" && weight =
 export function pill(header) {
   const { confidence, detected } = header;
   if (byDialogue(header)) return make("span", { className: "pill" }, "goes by the dialogue");
-  return make("span", { className: `pill ${detected ? "found" : "absent"}` }, `${confidence.toFixed(2)} ${detected ? "detected" : "not detected"}`);
+  return make("span", { className: `pill ${detected ? "found" : "absent"}` },
+    `${confidence.toFixed(2)} ${detected ? "detected" : "not detected"}`);
 }
 
 function describe(name, { view, layers, overlay }) {
   if (overlay || view === "photo" || !layers.length) return name;
-  const each = layers.map(({ header: { query, confidence, detected } }) => `“${query}”, confidence ${confidence.toFixed(2)}, ${detected ? "detected" : "not detected"}`);
-  const what = { heat: "where a question looks", kept: "the cells that are kept for", both: "where a question looks, and what is kept for", difference: "the difference to" }[view];
+  const each = layers.map(({ header: { query, confidence, detected } }) =>
+    `“${query}”, confidence ${confidence.toFixed(2)}, ${detected ? "detected" : "not detected"}`);
+  const what = { heat: "where a question looks", kept: "the cells that are kept for",
+    both: "where a question looks, and what is kept for", difference: "the difference to" }[view];
   return `${name}: ${what} ${each.join("; ")}`;
 }
 
@@ -169,9 +177,11 @@ function arrange(pictures, count, aspect) {
 }
 
 function makeViews(app) {
-  const inputs = Object.keys(VIEWS).map((view) => make("input", { type: "radio", name: "view", value: view, onchange: () => app.set({ view }) }));
+  const inputs = Object.keys(VIEWS).map((view) =>
+    make("input", { type: "radio", name: "view", value: view, onchange: () => app.set({ view }) }));
   const labels = inputs.map((input) => make("label", {}, input, make("span", {}, VIEWS[input.value])));
-  const element = make("div", { className: "bar" }, make("fieldset", { className: "choice" }, make("legend", {}, "View"), ...labels));
+  const element = make("div", { className: "bar" },
+    make("fieldset", { className: "choice" }, make("legend", {}, "View"), ...labels));
   return { element, show() {
     element.hidden = !app.image;
     const several = app.state.questions.filter((text) => text.trim()).length > 1;
@@ -184,8 +194,10 @@ function makeViews(app) {
 }
 
 function makeZoomer(read, write) {
-  const button = (text, name, run) => make("button", { type: "button", className: "icon", title: name, "aria-label": name, onclick: run }, text);
-  const whole = make("button", { type: "button", className: "number", title: "Show the whole image (0)", onclick: () => write(WHOLE) });
+  const button = (text, name, run) =>
+    make("button", { type: "button", className: "icon", title: name, "aria-label": name, onclick: run }, text);
+  const whole = make("button",
+    { type: "button", className: "number", title: "Show the whole image (0)", onclick: () => write(WHOLE) });
   const less = button("−", "Zoom out (-)", () => write(scaledTo(read(), read().scale / 1.5)));
   const element = make("div", { className: "zoom", role: "group", "aria-label": "Zoom" },
     less, whole, button("+", "Zoom in (+)", () => write(scaledTo(read(), read().scale * 1.5))));

@@ -3,18 +3,23 @@ import { make, trouble } from "./dom.js";
 
 export function mountWelcome(app, root) {
   const photographs = make("div", { className: "examples" });
-  const open = () => make("button", { type: "button", className: "main", onclick: () => app.choose() }, "Choose an image");
+  const open = () => make("button", { type: "button", className: "main", onclick: () => app.choose() },
+    "Choose an image");
   const empty = make("div", { className: "empty" },
     make("h2", {}, "Where does a question look?"),
-    make("p", {}, "Drop an image here, paste one, or choose a file. Then type what you look for: the map moves while you type."),
+    make("p", {}, "Drop an image here, paste one, or choose a file. "
+      + "Then type what you look for: the map moves while you type."),
     open(), make("p", { className: "note" }, "or begin with a photograph"), photographs);
-  const loading = make("div", { className: "loading", role: "status" }, make("progress", { "aria-label": "Reading the image" }), make("p"));
+  const loading = make("div", { className: "loading", role: "status" },
+    make("progress", { "aria-label": "Reading the image" }), make("p"));
   const failed = make("div", { className: "failed" });
   root.append(empty, loading, failed);
 
-  app.on("session", () => { if (!app.image && !app.state.image && !app.session.first && app.session.kind === "empty") show(empty); });
+  app.on("session", () => { if (!app.image && !app.state.image && !app.session.first &&
+    app.session.kind === "empty") show(empty); });
   app.on("loading", (name) => {
-    loading.lastChild.textContent = typeof name === "string" && name.includes(".") ? `Reading ${name} …` : "Reading the image …";
+    loading.lastChild.textContent = typeof name === "string" && name.includes(".") ? `Reading ${name} …`
+      : "Reading the image …";
     show(loading);
   });
   app.on("image", () => show(null));

@@ -8,7 +8,8 @@ const MOST = 32;
 export function placed({ scale, y, x }, image, frame) {
   const fit = Math.min(frame.width / image.width, frame.height / image.height);
   const width = image.width * fit * scale, height = image.height * fit * scale;
-  const within = (share, side, room) => (side <= room ? 0.5 : Math.min(1 - room / side / 2, Math.max(room / side / 2, share)));
+  const within = (share, side, room) =>
+    (side <= room ? 0.5 : Math.min(1 - room / side / 2, Math.max(room / side / 2, share)));
   const view = { scale, y: within(y, height, frame.height), x: within(x, width, frame.width) };
   return { left: frame.width / 2 - view.x * width, top: frame.height / 2 - view.y * height, width, height, fit, view };
 }
@@ -19,7 +20,8 @@ export function scaledTo(view, scale, place = [view.y, view.x]) {
   return { scale: to, y: place[0] + (view.y - place[0]) * ratio, x: place[1] + (view.x - place[1]) * ratio };
 }
 
-export const panned = (view, down, right) => ({ ...view, y: view.y + down / view.scale, x: view.x + right / view.scale });
+export const panned = (view, down, right) =>
+  ({ ...view, y: view.y + down / view.scale, x: view.x + right / view.scale });
 
 // read: () -> view; write: view -> nothing.
 export function watchZoom(canvas, read, write) {
@@ -31,7 +33,8 @@ export function watchZoom(canvas, read, write) {
   };
   const middle = () => {
     const all = [...fingers.values()];
-    return { clientX: all.reduce((sum, each) => sum + each.clientX, 0) / all.length, clientY: all.reduce((sum, each) => sum + each.clientY, 0) / all.length };
+    return { clientX: all.reduce((sum, each) => sum + each.clientX, 0) / all.length,
+      clientY: all.reduce((sum, each) => sum + each.clientY, 0) / all.length };
   };
   const spread = () => {
     const [a, b] = [...fingers.values()];
@@ -40,7 +43,8 @@ export function watchZoom(canvas, read, write) {
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
     const lines = event.deltaMode ? 16 : 1;
-    write(scaledTo(read(), read().scale * Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.002)), shares(event)));
+    write(scaledTo(read(), read().scale * Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.002)),
+      shares(event)));
   }, { passive: false });
   canvas.addEventListener("pointerdown", (event) => {
     fingers.set(event.pointerId, event);
@@ -57,17 +61,20 @@ export function watchZoom(canvas, read, write) {
     fingers.set(event.pointerId, event);
     const now = middle(), view = read();
     let next = view;
-    if (view.scale > 1) next = { ...next, y: next.y - (now.clientY - before.clientY) / box.height, x: next.x - (now.clientX - before.clientX) / box.width };
+    if (view.scale > 1) next = { ...next, y: next.y - (now.clientY - before.clientY) / box.height,
+      x: next.x - (now.clientX - before.clientX) / box.width };
     if (fingers.size === 2) {
       next = scaledTo(next, (next.scale * spread()) / Math.max(1, apart), shares(now));
       apart = spread();
     }
     if (next !== view) write(next);
   });
-  for (const kind of ["pointerup", "pointercancel", "lostpointercapture"]) canvas.addEventListener(kind, (event) => fingers.delete(event.pointerId));
+  for (const kind of ["pointerup", "pointercancel", "lostpointercapture"]) canvas.addEventListener(kind,
+    (event) => fingers.delete(event.pointerId));
   canvas.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const step = event.shiftKey && { ArrowUp: [-0.1, 0], ArrowDown: [0.1, 0], ArrowLeft: [0, -0.1], ArrowRight: [0, 0.1] }[event.key];
+    const step = event.shiftKey &&
+      { ArrowUp: [-0.1, 0], ArrowDown: [0.1, 0], ArrowLeft: [0, -0.1], ArrowRight: [0, 0.1] }[event.key];
     if (!step) return;
     write(panned(read(), ...step));
     event.preventDefault();
