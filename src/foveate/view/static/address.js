@@ -1,7 +1,7 @@
 // The address bar follows the state; back and forward go through its steps.
 //
-// Browsers allow some hundred changes of an address in ten seconds (Safari raises an error beyond 100), and a slider makes 60 a
-// second: so the changes of a run are written together.
+// Browsers allow some hundred changes of an address in ten seconds (Safari raises an error beyond 100), and a slider
+// makes 60 a second: so the changes of a run are written together.
 import { changes, fromHash, isStep, toHash } from "./state.js";
 
 const WAIT = 250; // milliseconds between two writes of one run

@@ -6,26 +6,38 @@ import { toHash } from "./state.js";
 
 const PREVIEW = 1280, QUALITY = 0.92; // pixels of its width; of the photograph in an SVG
 const LASTS = 60_000; // milliseconds that a saved file's address is there
-const POLICIES = { topk: "the highest scores", coverage: "high scores that differ", proportional: "every region its share" };
+const POLICIES = {
+  topk: "the highest scores", coverage: "high scores that differ", proportional: "every region its share",
+};
 
 export function mountExport(app, root) {
   const open = make("button", { type: "button", disabled: true, onclick: show }, "Export");
-  const said = make("p", { role: "status" }), preview = make("canvas", { role: "img", "aria-label": "Preview of the picture" });
-  const legend = make("input", { type: "checkbox", checked: true, onchange: refresh }), photograph = make("input", { type: "checkbox", checked: true });
+  const said = make("p", { role: "status" });
+  const preview = make("canvas", { role: "img", "aria-label": "Preview of the picture" });
+  const legend = make("input", { type: "checkbox", checked: true, onchange: refresh });
+  const photograph = make("input", { type: "checkbox", checked: true });
   const code = make("pre", { tabIndex: 0, "aria-label": "Python" });
-  const address = make("input", { type: "text", readOnly: true, "aria-label": "Address", onfocus: () => address.select() });
-  const asked = [button("Save SVG", saveSvg), button("Save JSON", saveJson), button("Copy Python", () => copy(code.textContent, code))];
+  const select = () => address.select();
+  const address = make("input", { type: "text", readOnly: true, "aria-label": "Address", onfocus: select });
+  const copyCode = button("Copy Python", () => copy(code.textContent, code));
+  const asked = [button("Save SVG", saveSvg), button("Save JSON", saveJson), copyCode]; // what needs an answer
+  const title = make("h2", { id: "export-title" }, "Take it with you");
   const savePng = make("button", { type: "button", className: "main", onclick: saveSheet }, "Save PNG");
   const dialog = make("dialog", { id: "export", "aria-labelledby": "export-title" },
-    make("header", {}, make("h2", { id: "export-title" }, "Take it with you"), said, button("Close", () => dialog.close())),
-    part("Picture", "What you see, at the full size of the image.", [make("label", {}, legend, " with a legend"), button("Copy picture", copyPicture), savePng], preview),
-    part("Kept cells", "Vectors for a figure, one rectangle a cell.", [make("label", {}, photograph, " over the photograph"), asked[0]]),
+    make("header", {}, title, said, button("Close", () => dialog.close())),
+    part("Picture", "What you see, at the full size of the image.",
+      [make("label", {}, legend, " with a legend"), button("Copy picture", copyPicture), savePng], preview),
+    part("Kept cells", "Vectors for a figure, one rectangle a cell.",
+      [make("label", {}, photograph, " over the photograph"), asked[0]]),
     part("Data", "Maps, kept cells and settings of every question.", [asked[1]]),
     part("Python", "The lines that keep the same cells.", [asked[2]], code),
-    part("Address", "Shows the same again, as long as this viewer runs.", [button("Copy address", () => copy(address.value, address))], address));
+    part("Address", "Shows the same again, as long as this viewer runs.",
+      [button("Copy address", () => copy(address.value, address))], address));
   root.append(open);
   document.body.append(dialog);
-  for (const kind of ["image", "answer"]) app.on(kind, () => { open.disabled = !app.image; if (dialog.open) refresh(); });
+  for (const kind of ["image", "answer"]) {
+    app.on(kind, () => { open.disabled = !app.image; if (dialog.open) refresh(); });
+  }
 
   function show() {
     app.address.write();
@@ -45,24 +57,28 @@ export function mountExport(app, root) {
   }
 
   function sheet() {
-    const pictures = app.pictures().map(({ canvas, questions, minus }) => ({ canvas, lines: linesOf(questions, minus) }));
+    const seen = app.pictures();
+    const pictures = seen.map(({ canvas, questions, minus }) => ({ canvas, lines: linesOf(questions, minus) }));
     return makeSheet(pictures, app.colourBar(), legend.checked);
   }
 
   // What stands below a picture: one line a question, or two of a single one.
   function linesOf(questions, minus) {
-    const { view, plane, grid, policy, floor } = app.state, { h, w } = app.grid, text = (i) => app.state.questions[i].trim();
-    if (!questions.length) return [{ text: [app.image.name, view === "photo" ? "" : plane].filter(Boolean).join(", "), strong: true }];
-    if (minus !== null) return [{ text: `“${text(questions[0])}” beside “${text(minus)}”: which looks more`, strong: true }];
+    const { view, plane, grid, policy, floor } = app.state, { h, w } = app.grid, [first] = questions;
+    const text = (i) => app.state.questions[i].trim(), name = app.image.name;
+    if (!questions.length) return [{ text: view === "photo" || !plane ? name : `${name}, ${plane}`, strong: true }];
+    if (minus !== null) return [{ text: `“${text(first)}” beside “${text(minus)}”: which looks more`, strong: true }];
     const found = (i) => {
       const { confidence, detected } = app.shown(i).header;
       return `confidence ${confidence.toFixed(2)}, ${detected ? "detected" : "not detected"}`;
     };
     if (questions.length > 1) return questions.map((i) => ({ text: `${text(i)}, ${found(i)}`, colour: colourOf(i) }));
-    const kept = view === "kept" || view === "both" ? app.kept(questions[0]) : undefined;
-    const cells = kept && `${kept.length} of ${(h * w).toLocaleString("en")} ${grid === "cells" ? "cells" : "visual tokens"}, ${POLICIES[policy]}`;
+    const kept = view === "kept" || view === "both" ? app.kept(first) : undefined;
+    const all = `${(h * w).toLocaleString("en")} ${grid === "cells" ? "cells" : "visual tokens"}`;
+    const cells = kept && `${kept.length} of ${all}, ${POLICIES[policy]}`;
     const spread = kept && floor > 0 && `${Math.round(100 * floor)} % spread evenly`;
-    return [{ text: text(questions[0]), colour: colourOf(questions[0]), strong: true }, { text: [found(questions[0]), cells, spread].filter(Boolean).join(" · ") }];
+    const line = [found(first), cells, spread].filter(Boolean).join(" · ");
+    return [{ text: text(first), colour: colourOf(first), strong: true }, { text: line }];
   }
 
   async function saveSheet() {
@@ -72,8 +88,10 @@ export function mountExport(app, root) {
   }
 
   function saveSvg() {
-    const record = recordOf(app), colour = `#${colourOf(active(record).number).map((each) => each.toString(16).padStart(2, "0")).join("")}`;
-    save("svg", new Blob([toSvg(record, colour, photograph.checked ? dataOf(app.image) : undefined)], { type: "image/svg+xml" }));
+    const record = recordOf(app), parts = colourOf(active(record).number);
+    const colour = `#${parts.map((each) => each.toString(16).padStart(2, "0")).join("")}`;
+    const drawn = toSvg(record, colour, photograph.checked ? dataOf(app.image) : undefined);
+    save("svg", new Blob([drawn], { type: "image/svg+xml" }));
   }
 
   function saveJson() {
@@ -86,7 +104,8 @@ export function mountExport(app, root) {
   }
 
   function save(kind, blob) {
-    const href = URL.createObjectURL(blob), download = `${fileName(app.image.name, app.state.questions[app.state.active])}.${kind}`;
+    const href = URL.createObjectURL(blob), question = app.state.questions[app.state.active];
+    const download = `${fileName(app.image.name, question)}.${kind}`;
     make("a", { href, download }).click();
     setTimeout(() => URL.revokeObjectURL(href), LASTS);
     said.textContent = `Saved ${download}`;
@@ -126,11 +145,13 @@ function dataOf({ bitmap, width, height }) {
 
 // Letters and digits of the image's name and the question, so that every system takes it.
 function fileName(...parts) {
-  const words = parts.map((part = "") => part.replace(/\.\w{1,5}$/, "").replace(/[^\p{L}\p{N}]+/gu, "_").slice(0, 40).replace(/^_|_$/g, ""));
+  const plain = (part = "") => part.replace(/\.\w{1,5}$/, "").replace(/[^\p{L}\p{N}]+/gu, "_").slice(0, 40);
+  const words = parts.map((part) => plain(part).replace(/^_|_$/g, ""));
   return words.filter(Boolean).join("-") || "foveate";
 }
 
 const button = (text, onclick) => make("button", { type: "button", onclick }, text);
 
 const part = (title, note, controls, ...wide) => make("section", {},
-  make("div", {}, make("h3", {}, title), make("p", { className: "note" }, note)), make("div", {}, ...controls), ...wide);
+  make("div", {}, make("h3", {}, title), make("p", { className: "note" }, note)),
+  make("div", {}, ...controls), ...wide);

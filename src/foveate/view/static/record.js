@@ -1,5 +1,5 @@
-// A result as text: JSON of everything, the lines of Python that make it again, SVG of the kept cells. Pure functions of
-// what `recordOf` takes from the page.
+// A result as text: JSON of everything, the lines of Python that make it again, SVG of the kept cells. Pure functions
+// of what `recordOf` takes from the page.
 
 // The image, how cells are chosen, and every question with an answer: its map and its kept cells on the grid chosen.
 export function recordOf(app) {
@@ -7,10 +7,12 @@ export function recordOf(app) {
   const answers = state.questions.flatMap((text, i) => {
     const answer = app.answer(i), kept = answer && app.kept(i);
     if (!kept) return [];
-    return [{ number: i, text: text.trim(), header: answer.header, map: answer.maps[state.grid], kept, budget: app.budget(i) }];
+    const { header, maps } = answer;
+    return [{ number: i, text: text.trim(), header, map: maps[state.grid], kept, budget: app.budget(i) }];
   });
   return {
-    version: app.session.version, source: app.session.name, first: app.session.first, image, grid: { name: state.grid, label, h, w }, context: app.context, answers,
+    version: app.session.version, source: app.session.name, first: app.session.first, image,
+    grid: { name: state.grid, label, h, w }, context: app.context, answers,
     budget: state.budget, policy: state.policy, floor: state.floor, active: state.active,
   };
 }
@@ -22,7 +24,8 @@ export function toJson(record) {
     question: text, confidence: header.confidence, detected: header.detected, unknown: header.unknown,
     ignored: header.ignored, budget: cells, kept: [...kept], map: rows(map, grid),
   }));
-  const about = { foveate: version, image: { id, name, height, width, encoder }, grid: { name: grid.name, h: grid.h, w: grid.w } };
+  const { h, w } = grid, shown = { id, name, height, width, encoder };
+  const about = { foveate: version, image: shown, grid: { name: grid.name, h, w } };
   return JSON.stringify({ ...about, budget, policy, floor, context, questions }, null, 1)
     .replace(/\n\s+(?=-?\d)/g, " "); // numbers stand in rows
 }
@@ -36,7 +39,8 @@ const CLASSES = { coverage: "Coverage", proportional: "Proportional" };
 // Names and numbers reach it as literals of JSON alone, which are Python's: there is no true, false or null among them.
 export function toPython(record) {
   if (record.image.clip) return ofStream(record);
-  const { image, source, first, grid, budget, policy, floor, context } = record, { text } = active(record), said = JSON.stringify;
+  const { image, source, first, grid, budget, policy, floor, context } = record;
+  const { text } = active(record), said = JSON.stringify;
   const made = CLASSES[policy], beside = said(context) !== "{}"; // gaze and earlier questions
   const encoder = image.encoder === "nano" || image.stored ? "" : `, encoder=${said(image.encoder)}`;
   const place = grid.name === "cells" ? "" : `.on((${grid.h}, ${grid.w}))`;
@@ -50,7 +54,8 @@ export function toPython(record) {
     : [`relevance = foveate.score(texture, ${said(text)}${encoder})${place}`];
   return [
     "import foveate",
-    ...[made && `from foveate.relevance import ${made}`, beside && "from foveate.view.priors import read_context, score_in_context"].filter(Boolean),
+    ...(made ? [`from foveate.relevance import ${made}`] : []),
+    ...(beside ? ["from foveate.view.priors import read_context, score_in_context"] : []),
     "",
     `texture = ${texture}`,
     ...question.filter(Boolean),
@@ -90,7 +95,8 @@ export function toSvg(record, colour, photograph) {
     for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
     return parent.appendChild(element);
   };
-  for (const [key, value] of Object.entries({ viewBox: `0 0 ${width} ${height}`, width, height, role: "img" })) root.setAttribute(key, value);
+  const frame = { viewBox: `0 0 ${width} ${height}`, width, height, role: "img" };
+  for (const [key, value] of Object.entries(frame)) root.setAttribute(key, value);
   add(root, "title", {}).textContent = printable(`${kept.length} of ${h * w} cells kept for “${text}”, ${name}`);
   const places = Array.from(kept, (i) => {
     const y = Math.floor(i / w), x = i % w, [left, top] = [short((x * width) / w), short((y * height) / h)];
@@ -99,9 +105,11 @@ export function toSvg(record, colour, photograph) {
   if (photograph) {
     add(root, "image", { href: photograph, width, height });
     const holes = places.map((cell) => `M${cell.x} ${cell.y}h${cell.width}v${cell.height}h${-cell.width}z`).join("");
-    add(root, "path", { id: "dropped", d: `M0 0H${width}V${height}H0z${holes}`, fill: "#101014", "fill-opacity": 0.78, "fill-rule": "evenodd" });
+    const dim = { fill: "#101014", "fill-opacity": 0.78, "fill-rule": "evenodd" };
+    add(root, "path", { id: "dropped", d: `M0 0H${width}V${height}H0z${holes}`, ...dim });
   }
-  const group = add(root, "g", { id: "kept", fill: colour, "fill-opacity": photograph ? 0 : 0.6, stroke: colour, "stroke-width": short(Math.max(width, height) / 1200) });
+  const line = { stroke: colour, "stroke-width": short(Math.max(width, height) / 1200) };
+  const group = add(root, "g", { id: "kept", fill: colour, "fill-opacity": photograph ? 0 : 0.6, ...line });
   for (const { i, ...box } of places) add(group, "rect", { ...box, "data-cell": i, "data-score": short(map[i], 4) });
   return `${new XMLSerializer().serializeToString(page)}\n`;
 }

@@ -3,8 +3,8 @@ import { make } from "./dom.js";
 
 const PAPER = "#fcfcfa", INK = "#16161c", QUIET = "#5f6169", GAP = 24, COLUMNS = 3;
 
-// pictures: [{canvas, lines: [{text, colour (a dot), strong}]}]; bar: {canvas, low, high} or null; -> a canvas. A picture
-// without a legend is itself, pixel by pixel.
+// pictures: [{canvas, lines: [{text, colour (a dot), strong}]}]; bar: {canvas, low, high} or null; -> a canvas.
+// A picture without a legend is itself, pixel by pixel.
 export function makeSheet(pictures, bar, legend) {
   const columns = Math.min(pictures.length, COLUMNS), rows = Math.ceil(pictures.length / columns);
   const { width, height } = pictures[0].canvas, letters = Math.max(11, Math.round(width / 36)), line = 1.45 * letters;
@@ -18,11 +18,14 @@ export function makeSheet(pictures, bar, legend) {
   context.fillStyle = PAPER;
   context.fillRect(0, 0, sheet.width, sheet.height);
   pictures.forEach(({ canvas, lines }, i) => {
-    const left = margin + (i % columns) * (width + gap), top = Math.round(margin + Math.floor(i / columns) * (height + below + gap));
+    const left = margin + (i % columns) * (width + gap);
+    const top = Math.round(margin + Math.floor(i / columns) * (height + below + gap));
     context.drawImage(canvas, left, top);
-    if (legend) lines.forEach((each, n) => drawLine(context, each, left, top + height + (n + 1) * line, width, letters));
+    const base = (n) => top + height + (n + 1) * line;
+    if (legend) lines.forEach((each, n) => drawLine(context, each, left, base(n), width, letters));
   });
-  if (foot) drawBar(context, bar, margin, sheet.height - margin - 1.5 * letters, Math.min(width, 22 * letters), letters);
+  const low = sheet.height - margin - 1.5 * letters;
+  if (foot) drawBar(context, bar, margin, low, Math.min(width, 22 * letters), letters);
   return sheet;
 }
 
@@ -51,6 +54,6 @@ function write(context, text, x, y, width, size, { strong = false, align = "left
   Object.assign(context, { font, fillStyle: strong ? INK : QUIET, textAlign: align });
   const fits = (shown) => context.measureText(shown).width <= width;
   let shown = text;
-  for (let letters = [...text]; !fits(shown) && letters.length; shown = `${letters.join("")}…`) letters = letters.slice(0, -1);
+  for (const letters = [...text]; !fits(shown) && letters.length; shown = `${letters.join("")}…`) letters.pop();
   context.fillText(shown, x, y);
 }
