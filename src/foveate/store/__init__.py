@@ -28,4 +28,6 @@ from foveate.store.hits import Hit as Hit
 from foveate.store.ingest import Added as Added
 from foveate.store.ingest import EncodeBatch as EncodeBatch
 from foveate.store.ingest import Progress as Progress
+from foveate.store.listing import ListedImage as ListedImage
+from foveate.store.listing import ListedPage as ListedPage
 from foveate.store.store import Store as Store
