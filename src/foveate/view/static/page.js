@@ -13,7 +13,6 @@ const KEYS = [
     ["0", "the whole image"], ["Shift ← ↑ ↓ →", "move the part that is seen"]]],
   ["Tokens", [["[  ]", "half, twice the budget"]]],
   ["A cell (the picture has the focus)", [["← ↑ ↓ →", "the next cell"], ["Enter", "pin it"], ["Esc", "let go"]]],
-  ["A folder or store", [["N  P", "next, previous image"], ["L", "the list"]]],
   ["A clip", [["Space", "play, pause"], [",  .", "a frame back, on"]]],
   ["A folder or a store", [["N  P", "the next image, the one before"], ["L", "all images"],
     ["/", "with all images: search"]]],
