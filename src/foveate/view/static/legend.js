@@ -63,6 +63,9 @@ function wordsOf(app, { view, layers, overlay, minus }, several) {
   const bright = kept && !several ? `bright: ${count(kept.length)} of ${count(h * w)} cells kept`
     : "bright: cells that are kept";
   const { sent } = layers[0];
-  if (kept && sent && !several) return `bright: ${count(kept.length - sent.length)} cells newly sent; darker: ${count(sent.length)} kept and sent before`;
+  if (kept && sent && !several) {
+    const fresh = count(kept.length - sent.length);
+    return `bright: ${fresh} cells newly sent; darker: ${count(sent.length)} kept and sent before`;
+  }
   return { heat: line, kept: bright, both: several ? `${line}; ${bright}` : `relevance; ${bright}` }[view];
 }
