@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 import foveate
 from foveate import Grid, Relevance
-from foveate.relevance.policies import Coverage, Proportional, TopK, to_typical_distance
+from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, to_typical_distance
 from foveate.view.app import make_app
 from foveate.view.questions import grids_of
 from foveate.view.reply import packed
@@ -30,7 +30,7 @@ from tests.conftest import PHOTOS
 from tests.view_page import browsing, opened, serving
 
 pytestmark = pytest.mark.browser
-POLICIES = {"topk": TopK(), "coverage": Coverage(), "proportional": Proportional()}
+POLICIES: dict[str, Policy] = {"topk": TopK(), "coverage": Coverage(), "proportional": Proportional()}
 QUESTIONS = ("a bus", "the red car", "a child with broccoli", "what does the sign say?", "a submarine")
 MADE = 140
 Choice = dict[str, Any]  # policy, budget, floor, as the page has them
@@ -43,18 +43,19 @@ def make_case(seed: int) -> Relevance:
     """A relevance of any kind, on a small grid, or (one in seven) on one of 64 x 64 cells."""
     rng = np.random.default_rng(seed)
     h, w = (64, 64) if seed % 7 == 0 else (int(n) for n in rng.integers(1, 30, 2))
-    plane = [
+    kinds: tuple[Callable[[], Any], ...] = (
         lambda: rng.random((h, w)),
         lambda: rng.integers(0, 7, (h, w)) / 6,
         lambda: np.full((h, w), rng.random()),
         lambda: rng.random((h, w)) ** 8,
         lambda: (rng.random((h, w)) < 0.1) * 1.0,
-    ][seed % 5]().astype(np.float32)
-    saliency = rng.random((h, w)) if seed % 2 else rng.integers(0, 7, (h, w)) / 6  # so that only the last bits differ
-    saliency = (np.zeros((h, w)) if seed % 11 == 0 else saliency).astype(np.float32)
-    valid = [None, (rng.random((h, w)) < 0.6), np.zeros((h, w))][(seed // 2) % 3 if seed % 2 else 0]
+    )
+    plane = np.asarray(kinds[seed % 5](), np.float32)
+    stands_out = rng.random((h, w)) if seed % 2 else rng.integers(0, 7, (h, w)) / 6  # so that only the last bits differ
+    saliency = np.asarray(np.zeros((h, w)) if seed % 11 == 0 else stands_out, np.float32)
+    valid: Any = [None, rng.random((h, w)) < 0.6, np.zeros((h, w))][(seed // 2) % 3 if seed % 2 else 0]
     if valid is not None:
-        valid = valid.astype(np.float32)
+        valid = np.asarray(valid, np.float32)
         plane = np.minimum(plane, valid)
     features = rng.integers(0, 4, (h, w, 6)) if seed % 2 else rng.standard_normal((h, w, 6))
     confidence = float(rng.choice([0, 0.2, 0.31, 0.45, 0.5, 1]))
