@@ -9,11 +9,15 @@ import threading
 import webbrowser
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from foveate.cli.encode import who_reads
+from foveate.cli.terminal import EncoderName, LongSideOrNative, PresetOption, ReaderName, ReadFlag, waiting
+
 if TYPE_CHECKING:
+    from foveate.relevance.presets import PresetName
     from foveate.view.models import LateModel
     from foveate.vlm import VLM
 
@@ -28,6 +32,11 @@ def view(
     model: Annotated[
         str | None, typer.Option(help="A vision-language model that answers, too: Hub name or folder. Needs [vlm].")
     ] = None,
+    encoder: EncoderName = None,
+    long_side: LongSideOrNative = None,
+    read: ReadFlag = None,
+    reader: ReaderName = None,
+    preset: PresetOption = None,
     port: Annotated[int, typer.Option(help="Port of this machine; 0 takes a free one.")] = 0,
     host: Annotated[
         str, typer.Option(help="Address to listen at. 0.0.0.0: every network that this machine is in, with a token.")
@@ -40,6 +49,7 @@ def view(
     """Open a page in the browser: type a question and see where it looks, and what K tokens keep (docs/viewer.md)."""
     _check_extra()
     from foveate.view.app import make_app
+    from foveate.view.encoding import SessionEncoding
     from foveate.view.guard import LOCAL
     from foveate.view.server import bind, is_local, name_of, serve
     from foveate.view.targets import open_target
@@ -47,7 +57,11 @@ def view(
     with bind(host, port) as listening:  # first: a port in use is known before a large folder is read
         local = is_local(host)
         secret = None if local and not token else secrets.token_urlsafe(32)
-        shown, late = open_target(target, clip), None if model is None else _load(model)
+        encoding = SessionEncoding(encoder, cast("PresetName | None", preset), long_side, who_reads(read, reader))
+        shown = open_target(target, clip, encoding)
+        with waiting("loading the encoder" + (", and who reads" if encoding.reads else ""), encoder):
+            encoding.check()
+        late = None if model is None else _load(model, encoder)
         app = make_app(shown, late, hosts=LOCAL | {host} if local else None, token=secret)
         address = f"http://{name_of(listening)}/" + (f"?token={secret}" if secret else "")
         typer.echo(f"foveate view: {address}   (Ctrl-C ends it)")
@@ -63,11 +77,11 @@ def view(
         serve(app, listening)
 
 
-def _load(name: str) -> LateModel:
+def _load(name: str, encoder: str | None) -> LateModel:
     """A model that loads beside the page; how that ended is said here, too, where paths may be told."""
     from foveate.view.models import load_late
 
-    model = load_late(name)
+    model = load_late(name, encoder)
 
     def tell(loaded: Future[VLM]) -> None:
         problem = loaded.exception()

@@ -39,9 +39,11 @@ def make_app(
         token: what every request must bring.
         limits: of requests (guard.py).
     """
-    pictures = Pictures(lambda id: target.find(id) or find_example(id))
+    encoding = target.encoding
+    pictures = Pictures(lambda id: target.find(id) or find_example(id), encoding)
+    told = {"encoding": encoding.told, "reads": encoding.reads, "model": model.name if model else None}
     routes = [
-        *page_routes({**target.session, "model": model.name if model else None}),
+        *page_routes({**target.session, **told}),
         *openapi_routes(),
         *image_routes(pictures),
         *example_routes(),

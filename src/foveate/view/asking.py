@@ -39,8 +39,8 @@ def question_routes(pictures: Pictures) -> list[Route]:
     async def relevance_of(request: Request) -> tuple[Relevance, Prior | None]:
         body = await read_body(request, image=str, query=str)
         context = read_context(body)
-        texture = await to_thread.run_sync(pictures.texture, body["image"])
-        return await to_thread.run_sync(score_in_context, texture, body["query"], context)
+        texture, encoder = await to_thread.run_sync(pictures.texture, body["image"]), pictures.encoding.encoder
+        return await to_thread.run_sync(score_in_context, texture, body["query"], context, encoder)
 
     return [
         Route("/api/score", scored, methods=["POST"]),

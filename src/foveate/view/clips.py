@@ -30,6 +30,7 @@ from foveate.relevance.policies import Coverage, Policy, Proportional, TopK
 from foveate.video.decode import VideoClip, open_clip
 from foveate.video.state import Frame
 from foveate.video.streams import Stream, stream
+from foveate.view.encoding import USUAL, SessionEncoding
 from foveate.view.files import shown_name
 from foveate.view.images import to_jpeg
 from foveate.view.pictures import ImageEntry, file_id
@@ -161,7 +162,7 @@ class ClipRun:
         ended: whether there is none.
     """
 
-    def __init__(self, clip: VideoClip, asked: ClipQuestions) -> None:
+    def __init__(self, clip: VideoClip, asked: ClipQuestions, encoding: SessionEncoding = USUAL) -> None:
         self.lock = threading.Lock()
         self.next, self.ended = 0, False
         self._clip, self._first = clip, asked.start
@@ -171,6 +172,8 @@ class ClipRun:
             budget=asked.budget,  # type: ignore[arg-type]
             policy=POLICIES[asked.policy],
             floor=asked.floor,
+            encoder=encoding.encoder or "nano",
+            **encoding.named,
         )
 
     def advance(self) -> Frame | None:
@@ -185,8 +188,8 @@ class ClipRun:
 class ClipRuns:
     """Answers of a clip's stream, by questions and number of the frame."""
 
-    def __init__(self, pictures: ClipPictures) -> None:
-        self._pictures = pictures
+    def __init__(self, pictures: ClipPictures, encoding: SessionEncoding = USUAL) -> None:
+        self._pictures, self._encoding = pictures, encoding
         self._lock = threading.Lock()
         self._runs: LRUCache[ClipQuestions, ClipRun] = LRUCache(RUNS)
         self._answers: LRUCache[tuple[ClipQuestions, int], Message] = LRUCache(ANSWERS, _count_bytes)
@@ -229,7 +232,7 @@ class ClipRuns:
     def _run(self, asked: ClipQuestions) -> ClipRun:
         with self._lock:
             if asked not in self._runs:
-                self._runs[asked] = ClipRun(self._pictures.open(), asked)
+                self._runs[asked] = ClipRun(self._pictures.open(), asked, self._encoding)
             return self._runs[asked]
 
     def _forget(self, asked: ClipQuestions) -> None:

@@ -59,15 +59,15 @@ class ModelQuestion:
     rounds: tuple[tuple[str, str], ...] = ()
 
 
-def load_late(name: str) -> LateModel:
-    """Begin to load a checkpoint, by Hub name or folder, with `foveate.vlm.load`."""
+def load_late(name: str, encoder: str | None = None) -> LateModel:
+    """Begin to load a checkpoint, by Hub name or folder, with `foveate.vlm.load`. encoder: that of the session."""
     made: Future[VLM] = Future()
 
     def work() -> None:
         try:
             from foveate.vlm import load
 
-            made.set_result(load(name))
+            made.set_result(load(name, encoder=encoder or "nano"))
         except BaseException as problem:
             made.set_exception(problem)
 
@@ -107,7 +107,7 @@ def model_routes(pictures: Pictures, model: LateModel | None) -> list[Route]:
                 return {}, {}
             if body["image"] not in encoded:
                 encoded[body["image"]] = vlm.see(texture, read=False)
-            return describe_answer(*answer(vlm, encoded[body["image"]], question, stop))
+            return describe_answer(*answer(vlm, encoded[body["image"]], question, stop, pictures.encoding.encoder))
 
         async def watch() -> None:
             try:
@@ -139,8 +139,10 @@ def read_question(body: Mapping[str, Any]) -> ModelQuestion:
     return ModelQuestion(body["query"], budget, read_context(body), tuple(pairs))
 
 
-def answer(vlm: VLM, encoded: EncodedImage, question: ModelQuestion, stop: threading.Event) -> tuple[Prepared, Answer]:
-    """Ask a model, until `stop` is set: then the answer is what it had said.
+def answer(
+    vlm: VLM, encoded: EncodedImage, question: ModelQuestion, stop: threading.Event, encoder: str | None = None
+) -> tuple[Prepared, Answer]:
+    """Ask a model, until `stop` is set: then the answer is what it had said. encoder: of the texture, as for `score`.
 
     A question that names nothing is asked, too: its tokens are kept by what it goes by, or by saliency and evenly.
     """
@@ -149,7 +151,8 @@ def answer(vlm: VLM, encoded: EncodedImage, question: ModelQuestion, stop: threa
     from foveate.vlm import Turn
 
     texture: Texture = encoded.textures[0]
-    found = score_text(texture, question.query, find_prior(texture, question.query, question.context))
+    prior = find_prior(texture, question.query, question.context, encoder)
+    found = score_text(texture, question.query, prior, encoder)
     chat = vlm.chat(encoded)
     chat.turns = tuple(Turn(*each, tokens=(0, 0), prompt=0, prior_weight=0.0) for each in question.rounds)
     budget: Any = question.budget

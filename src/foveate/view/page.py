@@ -20,7 +20,7 @@ KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg":
 
 
 def page_routes(session: Mapping[str, Any]) -> list[Route]:
-    """`session`: what the page is told, as JSON: kind, name, first (`targets.Target.session`), model."""
+    """`session`: what the page is told, as JSON: kind, name, first (`Target.session`), encoding, reads, model."""
 
     async def page(request: Request) -> Response:
         name = request.path_params.get("name", "index.html")

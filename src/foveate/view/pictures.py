@@ -18,10 +18,10 @@ from cachetools import LRUCache
 from foveate.core.errors import FoveateError, ImageNotFoundError
 from foveate.core.image import Picture
 from foveate.encoders.load import load_encoder
-from foveate.pipeline import encode
 from foveate.store.cache import TextureCache
 from foveate.texture.texture import Texture
 from foveate.view.decoding import Decoder
+from foveate.view.encoding import USUAL, SessionEncoding
 
 TEXTURES = 512 * 2**20  # bytes of textures kept
 ENCODING = 2  # images at a time
@@ -53,8 +53,11 @@ def content_id(content: bytes) -> str:
 class Pictures:
     """Sources by id, and textures of those used last."""
 
-    def __init__(self, find: Callable[[str], ImageEntry | None] = lambda id: None) -> None:
+    def __init__(
+        self, find: Callable[[str], ImageEntry | None] = lambda id: None, encoding: SessionEncoding = USUAL
+    ) -> None:
         self._find = find  # sources of the target: a folder, a store
+        self.encoding = encoding
         self._uploads: LRUCache[str, tuple[str, bytes]] = LRUCache(UPLOADS, lambda each: len(each[1]))
         self.decoder = Decoder()
         self._encoding = threading.Semaphore(ENCODING)
@@ -65,7 +68,7 @@ class Pictures:
         """Do now what the first question would wait for: load the encoder, with the first image if there is one."""
         self.decoder.start()
         if first is None:
-            load_encoder("nano")
+            load_encoder(self.encoding.encoder or "nano")
         else:
             with suppress(FoveateError):  # the page says it when it asks
                 self.texture(first)
@@ -101,4 +104,4 @@ class Pictures:
 
     def _encode(self, picture: Picture) -> Texture:
         with self._encoding:  # each takes some hundred megabytes
-            return encode(picture, channels="standard")
+            return self.encoding.encode(picture)

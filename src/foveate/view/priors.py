@@ -95,11 +95,13 @@ def read_context(body: Mapping[str, Any]) -> Context:
     )
 
 
-def follow_dialogue(texture: Texture, earlier: tuple[str, ...]) -> tuple[Floats, list[Round]]:
+def follow_dialogue(
+    texture: Texture, earlier: tuple[str, ...], encoder: str | None = None
+) -> tuple[Floats, list[Round]]:
     """Earlier questions -> what the dialogue is about, float32 [h, w] in [0, 1], and what became of each."""
     rounds = []
     for query in earlier:
-        kind, found = refers_back(query), score_text(texture, query)
+        kind, found = refers_back(query), score_text(texture, query, encoder=encoder)
         added = kind == "not" or not texture.channel(HISTORY, warn=False).any()
         if added:
             texture = add_dialogue(texture, found)
@@ -107,7 +109,7 @@ def follow_dialogue(texture: Texture, earlier: tuple[str, ...]) -> tuple[Floats,
     return texture.channel(HISTORY, warn=False), rounds
 
 
-def find_prior(texture: Texture, query: str, context: Context) -> Prior | None:
+def find_prior(texture: Texture, query: str, context: Context, encoder: str | None = None) -> Prior | None:
     """The prior of a question; None where it goes by its words alone.
 
     Raises QueryError for a text that is none, OptionError for a gaze beside the image.
@@ -115,7 +117,7 @@ def find_prior(texture: Texture, query: str, context: Context) -> Prior | None:
     check_text(query)
     kind = refers_back(query)
     if context.earlier and (kind == "wholly" or (kind == "partly" and not len(context.gaze))):
-        history, _ = follow_dialogue(texture, context.earlier)
+        history, _ = follow_dialogue(texture, context.earlier, encoder)
         if history.any():
             return Prior("history", history, PRIOR_WEIGHTS[kind])
     if len(context.gaze) and context.gaze_weight:
@@ -123,17 +125,21 @@ def find_prior(texture: Texture, query: str, context: Context) -> Prior | None:
     return None
 
 
-def score_in_context(texture: Texture, query: str, context: Context) -> tuple[Relevance, Prior | None]:
-    """`foveate.score`, with a prior where there is one. Raises QueryError, OptionError."""
-    prior = find_prior(texture, query, context)
-    return (score(texture, query) if prior is None else score_text(texture, query, prior)), prior
+def score_in_context(
+    texture: Texture, query: str, context: Context, encoder: str | None = None
+) -> tuple[Relevance, Prior | None]:
+    """`foveate.score`, with a prior where there is one. encoder: as there. Raises QueryError, OptionError."""
+    prior = find_prior(texture, query, context, encoder)
+    if prior is None:
+        return score(texture, query, encoder=encoder), None
+    return score_text(texture, query, prior, encoder), prior
 
 
-def score_text(texture: Texture, query: str, prior: Prior | None = None) -> Relevance:
+def score_text(texture: Texture, query: str, prior: Prior | None = None, encoder: str | None = None) -> Relevance:
     """`foveate.score`; a question that names nothing has a map of its prior alone."""
     how: Scoring = {} if prior is None else {"prior": prior.plane, "prior_weight": prior.weight}
     try:
-        return score(texture, query, **how)
+        return score(texture, query, encoder=encoder, **how)
     except QueryError:
         return score_nothing(texture, query, parse_options(texture, how))
 
@@ -153,20 +159,21 @@ def prior_routes(pictures: Pictures) -> list[Route]:
         body = await read_body(request, image=str, queries=list)
         context = read_context(body)
         texture = await to_thread.run_sync(pictures.texture, body["image"])
-        return packed(*await to_thread.run_sync(describe_priors, texture, body["queries"][:QUESTIONS], context))
+        queries, encoder = body["queries"][:QUESTIONS], pictures.encoding.encoder
+        return packed(*await to_thread.run_sync(describe_priors, texture, queries, context, encoder))
 
     return [Route("/api/priors", priors, methods=["POST"])]
 
 
 def describe_priors(
-    texture: Texture, queries: Sequence[str], context: Context
+    texture: Texture, queries: Sequence[str], context: Context, encoder: str | None = None
 ) -> tuple[dict[str, Any], dict[str, Floats]]:
     """-> the rounds of the dialogue, what each question goes by, and the planes `history` and `gaze` [h, w]."""
-    history, rounds = follow_dialogue(texture, context.earlier)
+    history, rounds = follow_dialogue(texture, context.earlier, encoder)
     questions = []
     for query in queries:
         try:
-            prior = find_prior(texture, query, context)
+            prior = find_prior(texture, query, context, encoder)
             goes_back: GoesBack = refers_back(query)
         except QueryError:  # a field that is still empty
             prior, goes_back = None, "not"

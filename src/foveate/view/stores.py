@@ -15,13 +15,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from foveate.core.checks import check_int
-from foveate.core.errors import FoveateError, StoreKeyError
+from foveate.core.errors import FoveateError, OptionError, StoreKeyError
 from foveate.core.image import Picture
+from foveate.encoders.load import match_encoder
 from foveate.store.format import FORMAT_FILE, HEX, list_shards
 from foveate.store.hits import Hit
 from foveate.store.store import Store
 from foveate.store.texture import StoredTexture
 from foveate.store.writing import read_quotes
+from foveate.view.encoding import USUAL, SessionEncoding
 from foveate.view.files import shown_name
 from foveate.view.gallery import Gallery, Listing, gallery_routes
 from foveate.view.pictures import ImageEntry
@@ -36,9 +38,18 @@ def is_store(path: Path) -> bool:
     return (path / FORMAT_FILE).is_file() or bool(list_shards(path))
 
 
-def open_store(path: Path) -> Target:
-    """A store as a target. Raises StoreError and its kinds."""
-    store, name = Store(path), shown_name(path.resolve().name)
+def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
+    """A store as a target. Raises StoreError and its kinds, TextureEncoderError; OptionError for other options."""
+    if encoding.named:
+        given = ", ".join(f"{keyword}={value!r}" for keyword, value in encoding.named.items())
+        raise OptionError(
+            f"{given} for the store '{path}'",
+            expected="no such option: its images are encoded already",
+            fix="leave it out, or make the store again: foveate index has such options",
+        )
+    store, name = Store(path, encoder=encoding.encoder), shown_name(path.resolve().name)
+    if store.identity is not None:
+        match_encoder(store.identity.encoder, encoding.encoder)
 
     def page(offset: int, limit: int, part: str, of: str | None) -> Listing:
         with without_path(path, name):

@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.routing import Route
 
+from foveate.view.encoding import USUAL, SessionEncoding
 from foveate.view.pictures import ImageEntry, Pictures
 
 
@@ -20,8 +21,10 @@ class Target:
             None), and what a kind adds.
         find: the image of an id; None where there is none.
         routes: of this kind alone, given the session's pictures.
+        encoding: how images are encoded and asked about.
     """
 
     session: Mapping[str, Any]
     find: Callable[[str], ImageEntry | None] = lambda id: None
     routes: Callable[[Pictures], list[Route]] = field(default=lambda pictures: [])
+    encoding: SessionEncoding = USUAL

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from foveate.core.errors import OptionError
 from foveate.core.image import Picture, load_image
+from foveate.encoders.load import match_encoder
 from foveate.store.sources import Source
 from foveate.texture.texture import Texture
 from foveate.view.clips import ClipPictures, ClipRuns, clip_routes, is_clip
+from foveate.view.encoding import USUAL, SessionEncoding
 from foveate.view.files import file_entry, shown_name
 from foveate.view.folders import open_folder
 from foveate.view.pictures import ImageEntry, file_id
@@ -17,15 +21,22 @@ from foveate.view.target import Target as Target
 TEXTURE = ".safetensors"
 
 
-def open_target(path: Path | None, clip: bool = False) -> Target:
-    """clip: a folder is a clip, too. Raises ImageNotFoundError and the like for what is none of these."""
+def open_target(path: Path | None, clip: bool = False, encoding: SessionEncoding = USUAL) -> Target:
+    """clip: a folder is a clip, too. encoding: of images that have no texture yet.
+
+    Raises ImageNotFoundError and the like for what is none of these, OptionError for an encoding that it cannot take.
+    """
+    return replace(_open(path, clip, encoding), encoding=encoding)
+
+
+def _open(path: Path | None, clip: bool, encoding: SessionEncoding) -> Target:
     if path is None:
         return Target({"kind": "empty", "name": "", "first": None})
     if clip or is_clip(path):
-        return open_frames(path)
+        return open_frames(path, encoding)
     if path.is_dir():
-        return open_store(path) if is_store(path) else open_folder(path)
-    return open_texture(path) if path.suffix.lower() == TEXTURE and path.is_file() else open_image(path)
+        return open_store(path, encoding) if is_store(path) else open_folder(path)
+    return open_texture(path, encoding) if path.suffix.lower() == TEXTURE and path.is_file() else open_image(path)
 
 
 def open_image(path: Path) -> Target:
@@ -34,11 +45,18 @@ def open_image(path: Path) -> Target:
     return only(file_entry(file_id(path), Source(str(path.absolute()), path.name)))
 
 
-def open_texture(path: Path) -> Target:
-    """A texture that was saved. Raises TextureFileError."""
+def open_texture(path: Path, encoding: SessionEncoding = USUAL) -> Target:
+    """A texture that was saved. Raises TextureFileError, TextureEncoderError; OptionError for a working size."""
+    if encoding.long_side is not None:
+        raise OptionError(
+            f"long_side={encoding.long_side!r} for the texture '{path}'",
+            expected="no such option: its image is encoded already",
+            fix="leave it out, or encode the image again with it",
+        )
     texture = Texture.load(path)
+    match_encoder(texture.encoder, encoding.encoder)
     picture = Picture(texture.pixel, texture.valid, texture.name)
-    return only(ImageEntry(file_id(path), shown_name(path.name), lambda: picture, lambda: texture))
+    return only(ImageEntry(file_id(path), shown_name(path.name), lambda: picture, lambda: encoding.take(texture)))
 
 
 def only(entry: ImageEntry) -> Target:
@@ -47,10 +65,15 @@ def only(entry: ImageEntry) -> Target:
     return Target(session, lambda id: entry if id == entry.id else None)
 
 
-def open_frames(path: Path) -> Target:
-    """A video file, or a folder of frames in the order of their names. Raises the errors of `open_clip`."""
+def open_frames(path: Path, encoding: SessionEncoding = USUAL) -> Target:
+    """A video file, or a folder of frames in the order of their names. Raises as `open_clip`, and OptionError."""
+    if encoding.long_side == "native":
+        raise OptionError("long_side='native' for a clip", expected="pixels", fix="give --long-side in pixels")
     pictures = ClipPictures(path)
-    about, runs = pictures.describe(), ClipRuns(pictures)  # a bad clip is an error in the terminal, and not a page
+    about, runs = (
+        pictures.describe(),
+        ClipRuns(pictures, encoding),
+    )  # a bad clip is an error in the terminal, and not a page
     return Target(
         {"kind": "clip", "name": shown_name(path.name), "first": None, "clip": about},
         pictures.still,
