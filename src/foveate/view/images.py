@@ -58,14 +58,14 @@ def file_name(header: str) -> str:
 def describe_image(texture: Texture) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """What the page needs of an image, whatever is asked."""
     grids, arrays = describe_grids(texture)
-    words = [] if texture.words is None else [{"text": w.text, "box": list(map(float, w.box))} for w in texture.words]
+    words = [{"text": word.text, "box": list(map(float, word.box))} for word in texture.words or ()]
     header = {
         "name": texture.name,
         "height": texture.grid.height,
         "width": texture.grid.width,
         "encoder": texture.encoder.name,
         "grids": grids,
-        "words": words,
+        "words": None if texture.words is None else words,
         "note": note_of(texture),
         "stored": isinstance(texture, StoredTexture),
     }

@@ -15,6 +15,7 @@ from foveate.core.checks import check_choice
 from foveate.core.grid import Grid, resize_map
 from foveate.relevance.allocation import auto_budget
 from foveate.relevance.policies import to_typical_distance
+from foveate.relevance.reading import read_question
 from foveate.relevance.scoring import empty_relevance
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
@@ -86,9 +87,16 @@ def describe_answer(relevance: Relevance, auto: dict[str, int]) -> dict[str, Any
         "ignored": list(relevance.ignored),
         "unknown": list(relevance.unknown),
         "words": [{"text": w.text, "box": list(map(float, w.box)), "because": w.because} for w in relevance.words],
+        "unread": is_unread(relevance),
         "boxes": relevance.boxes().tolist(),
         "auto": auto,
     }
+
+
+def is_unread(relevance: Relevance) -> bool:
+    """Whether a question asks for what is written, and nobody read the image."""
+    texture = relevance.texture
+    return texture is not None and texture.words is None and read_question(relevance.query).writing
 
 
 def describe_reasons(relevance: Relevance, grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -2,7 +2,8 @@
 //
 //   app.state                       the state (state.js); app.set({budget: 64}) replaces a part of it
 //   app.session                     what the server said of itself: kind, name, colours, ...
-//   app.image                       {id, name, height, width, grids: {name: {h, w, label, saliency, valid}}, bitmap}, or null
+//   app.image                       {id, name, height, width, words (null: nobody read it), bitmap,
+//                                   grids: {name: {h, w, label, saliency, valid}}}, or null
 //   app.context                     what every question is sent with beside image and query: {gaze, earlier, ...};
 //                                   app.setContext({gaze}) replaces a part and asks again
 //   app.answers                     key of a question (text and context) -> {header, maps: {grid: Float32Array}, kept?}

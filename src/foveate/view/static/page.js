@@ -35,8 +35,8 @@ export function mountPage(app, root) {
 
   const source = document.getElementById("source"), status = document.getElementById("status");
   app.on("image", () => {
-    const { name, width, height } = app.image;
-    source.textContent = `${name} · ${width} × ${height}`;
+    const { name, width, height, words } = app.image;
+    source.textContent = `${name} · ${width} × ${height}${words ? ` · ${words.length} words read` : ""}`;
     document.title = `${name} · foveate`;
     status.hidden = true;
   });

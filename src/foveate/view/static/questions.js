@@ -111,12 +111,12 @@ function showSaid(row, app, i) {
   row.element.classList.toggle("waiting", Boolean(text && app.image && !known));
   if (row.said.dataset.key === key) return;
   row.said.dataset.key = key;
-  row.said.replaceChildren(...(known?.problem ? [trouble(known.problem)] : answer ? describe(answer.header) : []));
+  row.said.replaceChildren(...(known?.problem ? [trouble(known.problem)] : answer ? describe(app, answer.header) : []));
 }
 
 // What an answer says of itself; -> elements.
-function describe(header) {
-  const { query, phrases = [], ignored = [], unknown = [], words = [], prior, weight } = header;
+function describe(app, header) {
+  const { query, phrases = [], ignored = [], unknown = [], words = [], unread, prior, weight } = header;
   const line = (name, all) => all.length
     ? [make("p", { className: "note" }, `${name} `,
     ...all.flatMap((each) => [make("span", { className: "chip" }, each), " "]))] : [];
@@ -129,9 +129,14 @@ function describe(header) {
     ...line("left out", ignored),
     ...line("not understood", unknown),
     ...line("read there", words.slice(0, 6).map(({ text }) => text)),
+    ...(unread ? [make("p", { className: "note" }, "not read: ", READS[app.image?.stored ? "stored" : "encoded"])] : []),
   ];
 }
 
+const READS = {
+  encoded: "start foveate view with --read, and it finds the words themselves",
+  stored: "foveate index with --read reads the images of a store",
+};
 const bare = (text) => text.toLowerCase().replace(/^(the|a|an) /, "").replace(/[^\p{L}\p{N} ]/gu, "").trim();
 
 function makeMany(app) {

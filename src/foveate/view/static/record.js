@@ -12,7 +12,8 @@ export function recordOf(app) {
   });
   return {
     version: app.session.version, source: app.session.name, first: app.session.first, image,
-    grid: { name: state.grid, label, h, w }, context: app.context, answers,
+    grid: { name: state.grid, label, h, w }, context: app.context, answers, encoding: app.session.encoding,
+    reads: app.session.reads,
     budget: state.budget, policy: state.policy, floor: state.floor, active: state.active,
   };
 }
@@ -36,25 +37,31 @@ const rows = (map, { h, w }) =>
 
 const CLASSES = { coverage: "Coverage", proportional: "Proportional" };
 
-// Names and numbers reach it as literals of JSON alone, which are Python's: there is no true, false or null among them.
+// Names and numbers reach it as literals of JSON alone, which are Python's: there is no null among them.
 export function toPython(record) {
   if (record.image.clip) return ofStream(record);
-  const { image, source, first, grid, budget, policy, floor, context } = record;
+  const { image, source, first, grid, budget, policy, floor, context, encoding, reads } = record;
   const { text } = active(record), said = JSON.stringify;
   const made = CLASSES[policy], beside = said(context) !== "{}"; // gaze and earlier questions
-  const encoder = image.encoder === "nano" || image.stored ? "" : `, encoder=${said(image.encoder)}`;
+  const { encoder, read, preset } = encoding, by = keywords({ encoder });
   const place = grid.name === "cells" ? "" : `.on((${grid.h}, ${grid.w}))`;
   const how = [`budget=${said(budget)}`, made && `policy=${made}()`, floor && `floor=${floor}`].filter(Boolean);
-  let texture = `foveate.encode(${said(image.name)}, channels="standard"${encoder})`;
-  if (image.stored) texture = `foveate.Store(${said(source)})[${said(image.id)}]`;
-  if (image.id === first && source.endsWith(".safetensors")) texture = `foveate.Texture.load(${said(source)})`;
+  let texture = `foveate.encode(${said(image.name)}${keywords(encoding)})`;
+  if (image.stored) texture = `foveate.Store(${said(source)}${by})[${said(image.id)}]`;
+  const loaded = image.id === first && source.endsWith(".safetensors");
+  if (loaded) {
+    texture = `foveate.Texture.load(${said(source)})`;
+    if (preset) texture = `remember_preset(${texture}, ${said(preset)})`;
+    if (reads) texture += `.read(${typeof read === "string" ? said(read) : ""})`;
+  }
   const question = beside
-    ? [`context = read_context(${said(context)})`, `relevance, _ = score_in_context(texture, ${said(text)}, context)`,
+    ? [`context = read_context(${said(context)})`, `relevance, _ = score_in_context(texture, ${said(text)}, context${by})`,
       place && `relevance = relevance${place}`]
-    : [`relevance = foveate.score(texture, ${said(text)}${encoder})${place}`];
+    : [`relevance = foveate.score(texture, ${said(text)}${by})${place}`];
   return [
     "import foveate",
     ...(made ? [`from foveate.relevance import ${made}`] : []),
+    ...(loaded && preset ? ["from foveate.relevance.presets import remember_preset"] : []),
     ...(beside ? ["from foveate.view.priors import read_context, score_in_context"] : []),
     "",
     `texture = ${texture}`,
@@ -64,8 +71,14 @@ export function toPython(record) {
   ].join("\n");
 }
 
+// Options of the session, to be written behind others: of them alone `read` may be true or false.
+const keywords = (options) => Object.entries(options)
+  .map(([name, value]) => (value === undefined ? "" : `, ${name}=${PYTHON.get(value) ?? JSON.stringify(value)}`)).join("");
+
+const PYTHON = new Map([[true, "True"], [false, "False"]]);
+
 // A frame of a clip: the cells are those of the stream up to it, from the frame on with which it began (clip.js).
-function ofStream({ image: { clip }, answers, active: number, budget, policy, floor }) {
+function ofStream({ image: { clip }, answers, active: number, budget, policy, floor, encoding }) {
   const made = CLASSES[policy], said = JSON.stringify, { text } = active({ answers, active: number });
   const how = [`budget=${said(budget)}`, made && `policy=${made}()`, floor && `floor=${floor}`].filter(Boolean);
   return [
@@ -74,7 +87,7 @@ function ofStream({ image: { clip }, answers, active: number, budget, policy, fl
     "",
     `clip = foveate.video.open_clip(${said(clip.name)}, long_side=${clip.longSide})`,
     clip.start && `for _ in range(${clip.start}):\n    next(clip)`,
-    `for frame in foveate.video.stream(clip, ${said(clip.questions)}, ${how.join(", ")}):`,
+    `for frame in foveate.video.stream(clip, ${said(clip.questions)}, ${how.join(", ")}${keywords(encoding)}):`,
     `    if frame.index == ${clip.frame}:`,
     `        kept = frame.kept[${clip.questions.indexOf(text)}]`,
     "        break",

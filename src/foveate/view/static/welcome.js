@@ -11,15 +11,16 @@ export function mountWelcome(app, root) {
       + "Then type what you look for: the map moves while you type."),
     open(), make("p", { className: "note" }, "or begin with a photograph"), photographs);
   const loading = make("div", { className: "loading", role: "status" },
-    make("progress", { "aria-label": "Reading the image" }), make("p"));
+    make("progress", { "aria-label": "The image is on its way" }), make("p"));
   const failed = make("div", { className: "failed" });
   root.append(empty, loading, failed);
 
   app.on("session", () => { if (!app.image && !app.state.image && !app.session.first &&
     app.session.kind === "empty") show(empty); });
   app.on("loading", (name) => {
-    loading.lastChild.textContent = typeof name === "string" && name.includes(".") ? `Reading ${name} …`
-      : "Reading the image …";
+    const { kind, reads } = app.session ?? {}, what = name.includes?.(".") ? name : "the image";
+    const opens = kind === "store" || !app.asking; // of a store, a clip: nothing is encoded for it alone
+    loading.lastChild.textContent = `${opens ? "Opening" : reads ? "Encoding and reading" : "Encoding"} ${what} …`;
     show(loading);
   });
   app.on("image", () => show(null));
