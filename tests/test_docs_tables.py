@@ -31,7 +31,7 @@ def test_every_command_has_its_row() -> None:
         assert set(re.findall(r"`(\w+)`", rows[name])) == set(known[name].commands)
 
 
-@pytest.mark.parametrize("command", ["look", "encode", "ask", "video"])
+@pytest.mark.parametrize("command", ["look", "view", "encode", "ask", "video"])
 def test_options_that_are_said_to_be_everywhere_are_somewhere(command: str) -> None:
     known = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout
     options = set(re.findall(r"`(--[a-z-]+)", COMMANDS.split("## Options")[1]))

@@ -171,7 +171,7 @@ def test_a_folder_is_named_by_its_last_part(tmp_path: Any) -> None:
 def test_who_goes_away_stops_the_answer(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     began, stopped = threading.Event(), threading.Event()
 
-    def waits(vlm: Any, encoded: Any, question: Any, stop: threading.Event) -> Any:
+    def waits(vlm: Any, encoded: Any, question: Any, stop: threading.Event, encoder: Any) -> Any:
         began.set()
         if stop.wait(60):
             stopped.set()

@@ -137,9 +137,11 @@ def score_in_context(
 
 def score_text(texture: Texture, query: str, prior: Prior | None = None, encoder: str | None = None) -> Relevance:
     """`foveate.score`; a question that names nothing has a map of its prior alone."""
-    how: Scoring = {} if prior is None else {"prior": prior.plane, "prior_weight": prior.weight}
+    how: Scoring = {"encoder": encoder}
+    if prior is not None:
+        how |= {"prior": prior.plane, "prior_weight": prior.weight}
     try:
-        return score(texture, query, encoder=encoder, **how)
+        return score(texture, query, **how)
     except QueryError:
         return score_nothing(texture, query, parse_options(texture, how))
 
