@@ -66,16 +66,20 @@ export class App {
   }
 
   set(patch) {
-    const state = Object.freeze({ ...this.state, ...patch });
+    const leaves = this.state.image && "image" in patch && patch.image !== this.state.image;
+    const own = leaves ? { gaze: "", earlier: Object.freeze([]) } : {}; // of the image before
+    const state = Object.freeze({ ...this.state, ...own, ...patch });
     this.address.follow(this.state, state);
     this.become(state);
   }
 
   become(state) {
-    const before = this.state;
-    this.state = state;
+    const before = this.state, { grid } = state; // an address may name any
+    this.state = !this.image || Object.hasOwn(this.image.grids, grid) ? state : Object.freeze({ ...state, grid: "cells" });
+    if (state.image === null) this.wanted = null; // one that is still on its way comes too late
+    if (state.questions.length !== before.questions.length) this.before.clear(); // their numbers are others now
     this.tell("state", before);
-    if (this.state.image !== before.image && this.state.image !== null) this.show(this.state.image);
+    if (this.state.image !== before.image && this.state.image !== null) this.show(this.state.image, grid);
     if (this.state.questions !== before.questions) this.askAll();
     this.needPoints();
   }
@@ -99,13 +103,15 @@ export class App {
         throw new Problem(`${file.name} has ${Math.ceil(file.size / 2 ** 20)} MB`, `at most ${most / 2 ** 20} MB`,
           "make it smaller; or foveate view and its path, as that takes up to 256 MB");
       }
-      this.set({ image: (await upload(file)).id, pin: null, list: 0 });
+      const { id } = await upload(file), same = id === this.state.image;
+      this.set({ image: id, pin: null, list: 0 });
+      if (same) await this.show(id);
     } catch (problem) {
       this.tell("problem", problem);
     }
   }
 
-  async show(id) {
+  async show(id, grid = this.state.grid) {
     try {
       this.tell("loading", id);
       this.wanted = id;
@@ -114,18 +120,24 @@ export class App {
       ]);
       if (this.wanted !== id) return; // a newer one is on its way
       const grids = {};
-      for (const grid of header.grids) {
-        grids[grid.name] = { ...grid, saliency: arrays[`saliency:${grid.name}`], valid: arrays[`valid:${grid.name}`] };
+      for (const each of header.grids) {
+        const { name } = each;
+        grids[name] = { ...each, saliency: arrays[`saliency:${name}`], valid: arrays[`valid:${name}`] };
       }
       this.image = { ...header, grids, bitmap };
       this.answers.clear();
       this.before.clear();
-      this.state = Object.freeze({ ...this.state, image: id, grid: Object.hasOwn(grids, this.state.grid) ? this.state.grid : "cells" });
+      this.state = Object.freeze({ ...this.state, image: id, grid: Object.hasOwn(grids, grid) ? grid : "cells" });
       this.address.settle(this.state);
       this.tell("image");
       this.askAll();
       this.needPoints();
     } catch (problem) {
+      if (this.wanted !== id) return;
+      if (this.image && this.asking) { // that stays open, and this one can be tried again
+        this.state = Object.freeze({ ...this.state, image: this.image.id });
+        this.address.settle(this.state);
+      }
       this.tell("problem", problem);
     }
   }
@@ -165,14 +177,17 @@ export class App {
   async ask(i) {
     if (this.busy.has(i)) return;
     this.busy.add(i);
-    for (let next; (next = this.unanswered(i));) {
-      const answer = await this.fetchAnswer(next.body);
-      if (this.image.id !== next.body.image) continue; // of an image that was left
-      this.remember(next.key, answer);
-      this.before.set(i, answer.header && answer);
-      this.tell("answer", i);
+    try {
+      for (let next; (next = this.unanswered(i));) {
+        const answer = await this.fetchAnswer(next.body);
+        if (this.image.id !== next.body.image) continue; // of an image that was left
+        this.remember(next.key, answer);
+        this.before.set(i, answer.header && answer);
+        this.tell("answer", i);
+      }
+    } finally {
+      this.busy.delete(i);
     }
-    this.busy.delete(i);
     this.before.set(i, this.answer(i));
     this.tell("answer", i);
   }

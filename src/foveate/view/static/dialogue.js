@@ -37,9 +37,6 @@ export function mountDialogue(app, root) {
 
   app.on("state", (before) => {
     const { state } = app, changed = (...keys) => keys.some((key) => state[key] !== before[key]);
-    if (before.image && changed("image") && !changed("gaze", "earlier") && (state.gaze || state.earlier.length)) {
-      return app.set({ gaze: "", earlier: Object.freeze([]) }); // they were of the image before
-    }
     if (changed("gaze", "earlier", "gazeWeight")) tellContext();
     if (changed("gaze", "earlier", "questions")) describe();
     dialogue.now();

@@ -32,7 +32,7 @@ export function mountTokens(app, root) {
   auto.addEventListener("change", () => keep({ budget: auto.checked ? "auto" : app.budget() }));
   policy.addEventListener("change", () => keep({ policy: policy.value }));
   floor.addEventListener("input", () => keep({ floor: +floor.value }));
-  grid.addEventListener("change", () => app.set({ grid: grid.value, pin: null }));
+  grid.addEventListener("change", () => app.set({ grid: grid.value }));
 
   app.on("image", () => {
     const grids = Object.values(app.image.grids);
