@@ -167,14 +167,16 @@ def test_a_format_outside_the_list_is_refused_whatever_its_name(noise: np.ndarra
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.9, 0.99])
 def test_a_truncated_jpeg_is_an_error_not_a_grey_half(share: float, broccoli: Path) -> None:
     content = broccoli.read_bytes()
-    with pytest.raises((ImageDecodeError, ImageFormatError)):
+    with pytest.raises((ImageDecodeError, ImageFormatError)) as caught:
         load_image(content[: int(len(content) * share)])
+    assert "Error" not in caught.value.received  # said in words
+    assert "b'" not in caught.value.received
 
 
 def test_a_decompression_bomb_is_refused_before_decoding() -> None:
     bomb = encoded(Image.new("1", (20_000, 20_000)), "PNG")
     assert len(bomb) < 100_000
-    with pytest.raises(ImageTooLargeError, match="decompression bomb"):
+    with pytest.raises(ImageTooLargeError, match=r"400\.0 million pixels\n  expected: at most 64\.0 million"):
         load_image(bomb)
     nearly = encoded(Image.new("1", (9_000, 9_000)), "PNG")  # above our limit, below Pillow's
     with pytest.raises(ImageTooLargeError, match=r"9,000 x 9,000"):

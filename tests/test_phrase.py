@@ -112,6 +112,7 @@ def test_a_question_in_another_language_is_refused(text: str) -> None:
     with pytest.raises(QueryError, match="English") as caught:
         prepare(foveate.load_encoder("nano"), text)
     assert "multilingual" in caught.value.fix
+    assert "--encoder clip:" in caught.value.fix
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def _from_bytes(content: bytes, name: str, value_range: tuple[float, float] | No
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             return _from_pil(image, name, value_range, max_pixels)
     except UnidentifiedImageError:
-        start = f"its first bytes are {content[:12]!r}" if content else "it has 0 bytes"
+        start = f"it begins with '{_printable(content[:12])}'" if content else "it has 0 bytes"
         raise ImageFormatError(
             f"'{name}' is not an image that foveate reads ({start})",
             expected=", ".join(FORMATS) + ", judged by content and not by file name",
@@ -216,10 +216,11 @@ def _from_bytes(content: bytes, name: str, value_range: tuple[float, float] | No
             else "convert it to PNG or JPEG, or download it again",
         ) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as cause:
+        count = re.search(r"\d+(?= pixels)", str(cause))  # Pillow refuses it before it says the size otherwise
         raise ImageTooLargeError(
-            f"'{name}' is larger than what Pillow opens, as a guard against decompression bombs ({cause})",
-            expected=f"at most {min(max_pixels, PILLOWS_LIMIT) / 1e6:,.1f} million pixels",
-            fix="foveate zoom (foveate.tiles) is for such images, as tiled TIFF; or shrink it with a tool you trust",
+            f"'{name}' has {int(count[0]) / 1e6:,.1f} million pixels" if count else f"'{name}' has too many pixels",
+            expected=f"at most {min(max_pixels, PILLOWS_LIMIT) / 1e6:,.1f} million",
+            fix="make it smaller; or foveate zoom (foveate.tiles), which is for such images, as tiled TIFF",
         ) from None
     except (ImageArrayError, ImageDecodeError, ImageTooLargeError):
         raise
@@ -227,10 +228,15 @@ def _from_bytes(content: bytes, name: str, value_range: tuple[float, float] | No
         raise undecodable(name, cause) from cause
 
 
+def _printable(content: bytes) -> str:
+    """Bytes for people: letters and signs of ASCII as they are, a dot for any other."""
+    return "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in content)
+
+
 def undecodable(name: str, cause: Exception) -> ImageDecodeError:
     """The error for a file whose decoder failed."""
     return ImageDecodeError(
-        f"'{name}' begins as an image, but cannot be decoded ({type(cause).__name__}: {cause})",
+        f"'{name}' begins as an image, but cannot be decoded: {cause or type(cause).__name__}",
         expected="a complete, undamaged file",
         fix="download or export it again; foveate does not guess missing pixels",
     )

@@ -33,7 +33,7 @@ from foveate.core.checks import check_int
 from foveate.core.errors import EncoderFilesError, QueryError
 from foveate.core.grid import Grid
 from foveate.encoders.names import NameSpace, read_names
-from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
+from foveate.encoders.protocol import ASK_IN_ENGLISH, Calibration, DenseFeatures, Floats
 
 LONG_SIDE = 512
 MAX_LONG_SIDE = 2048  # 1.2 GB; attention at stride 32 grows with the fourth power
@@ -130,7 +130,7 @@ class _BuiltIn:
                 raise QueryError(
                     f"{text!r} has no word that the encoder '{self.name}' can read",
                     expected="English words",
-                    fix="ask in English; for other languages use a multilingual encoder through encoder='clip:...'",
+                    fix=ASK_IN_ENGLISH,
                 )
             mean = (rows[ids] * scale[ids, None]).sum(0)
             out[i] = mean / max(float(np.linalg.norm(mean)), 1e-9)

@@ -21,6 +21,10 @@ from foveate.core.errors import EncoderOutputError
 from foveate.core.grid import Grid
 
 Floats = NDArray[np.float32]
+ASK_IN_ENGLISH = (
+    "ask in English; a multilingual encoder reads other languages: encoder='clip:...' in Python, --encoder clip:... "
+    "of foveate look and view"
+)
 UNIT = 1e-2  # how far from 1 the length of a text vector may be, and above 1 that of a feature
 LEAST_SIDE = 64  # pixels: encoders refuse images of less than a patch
 PROBE = 224  # pixels: no encoder says how many of them a cell takes; encoding an image of this side shows it

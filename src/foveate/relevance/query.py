@@ -30,7 +30,7 @@ from foveate.core.checks import check_type
 from foveate.core.errors import QueryError, QueryLanguageWarning, warn
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import BUILT_IN
-from foveate.encoders.protocol import Encoder, encode_texts
+from foveate.encoders.protocol import ASK_IN_ENGLISH, Encoder, encode_texts
 from foveate.relevance.composition import is_plain, words_of
 from foveate.relevance.cues import COLOUR_OF, COLOURS, SPELLED, WORDS, Cue, find_cues, is_measured
 from foveate.relevance.language import other_language
@@ -409,10 +409,11 @@ def _check_language(text: str, name: str) -> None:
     if found is None:
         return
     language, sure = found
-    fix = "ask in English; for other languages use a multilingual encoder through encoder='clip:...'"
     if sure:
-        raise QueryError(f"{text!r} is {language}", expected=f"English, which the encoder '{name}' reads", fix=fix)
-    warn(f"{text!r} looks like {language}; the encoder '{name}' reads English: {fix}", QueryLanguageWarning)
+        raise QueryError(
+            f"{text!r} is {language}", expected=f"English, which the encoder '{name}' reads", fix=ASK_IN_ENGLISH
+        )
+    warn(f"{text!r} looks like {language}; the encoder '{name}' reads English: {ASK_IN_ENGLISH}", QueryLanguageWarning)
 
 
 @lru_cache(maxsize=REMEMBERED)
