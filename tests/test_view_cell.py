@@ -207,14 +207,27 @@ def test_a_cell_is_pointed_at_pinned_and_compared(page: Page, texture: Texture) 
     kept = cell in foveate.allocate(relevance, "auto").indices
     assert page.locator("#cell .verdict").inner_text().startswith("Kept" if kept else "Left out")
 
+    score, given = (f"{plane.ravel()[cell]:.2f}" for plane in (relevance.map, relevance.reasons["participation"]))
+    said = page.locator("#cell .reasons > p").all_inner_texts()
+    assert f"his cell answers “the bus” {given}" in said[0]
+    assert said[0].endswith(f"the score is {score}.")
+    kept_cells = foveate.allocate(relevance, "auto").indices.tolist()
+    assert said[1:] == ([f"In Python: kept.why({kept_cells.index(cell)})"] if cell in kept_cells else [])
+    assert "how well the content of the cell answers the question" in page.locator("#cell .reasons").inner_text()
+
     point_at(page, 0.5, 0.5, click=True)
     assert page.evaluate("foveate.state.pin") == cell
+    assert page.evaluate("document.querySelector('#side').scrollTop") == 0  # questions and budget stay in view
     assert f"pin={cell}" in page.url
     point_at(page, 0.1, 0.1)
     page.wait_for_selector("#cell .channels .bars.two")
     other = int(page.evaluate("foveate.hovered"))
     reds = [float(text) for text in bars(page, ".channels")["red"]]
     assert reds == pytest.approx([table[cell], table[other]], abs=0.001)
+    meaning = page.locator("#cell .channels .about").first
+    assert meaning.is_hidden()
+    page.get_by_role("button", name="What they mean").click()
+    assert meaning.is_visible()
     point_at(page, 0.5, 0.5, click=True)
     assert page.evaluate("foveate.state.pin") is None
 
@@ -227,13 +240,17 @@ def test_the_keyboard_alone(page: Page, texture: Texture) -> None:
     best = int(relevance.map.argmax())
     assert page.evaluate("foveate.state.pin") == best
     page.wait_for_function("document.querySelector('#cell [aria-live]').textContent.startsWith('place')")
-    for key, step in (("ArrowRight", 1), ("ArrowDown", w), ("ArrowLeft", -1), ("ArrowUp", -w)):
-        before = page.evaluate("foveate.state.pin")
+    second = best  # the pin stays, and a second cell moves away from it
+    for key, step in (("ArrowRight", 1), ("ArrowDown", w), ("ArrowLeft", -1), ("ArrowUp", -w), ("ArrowRight", 1)):
         page.keyboard.press(key)
-        assert page.evaluate("foveate.state.pin") == before + step
+        second += step
+        assert page.evaluate("[foveate.state.pin, foveate.hovered]") == [best, second]
+    page.wait_for_function("document.querySelector('#cell [aria-live]').textContent.startsWith('second')")
     for _ in range(h):
         page.keyboard.press("ArrowUp")
-    assert page.evaluate("foveate.state.pin") == best % w  # the border holds it
+    assert page.evaluate("[foveate.state.pin, foveate.hovered]") == [best, second % w]  # the border holds it
+    page.keyboard.press("Enter")
+    assert page.evaluate("foveate.state.pin") == second % w
     page.keyboard.press("Escape")
     assert page.evaluate("foveate.state.pin") is None
     unnamed = page.eval_on_selector_all(

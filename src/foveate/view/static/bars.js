@@ -1,4 +1,5 @@
-// Labelled bars: a name, a bar from zero to the value, the number; and a mark where another value lies.
+// Labelled bars: a name, a bar from zero to the value, the number; and a mark where another value lies. Below each bar
+// stands what the name means, which is seen within an element of class "explained".
 import { make } from "./dom.js";
 
 // rows: [{name, title, low, high, ids}]. -> {element, show(values, others)}; others: undefined where there are none.
@@ -9,7 +10,7 @@ export function makeBars(rows) {
     const second = make("span", { className: "number second" });
     const track = make("span", { className: row.ids ? "track ids" : "track" }, make("i", { className: "fill" }), mark);
     const name = make("span", { className: "name", title: row.title }, row.name);
-    element.append(make("li", {}, name, track, number, second));
+    element.append(make("li", {}, name, track, number, second, make("p", { className: "about" }, row.title)));
     return (value, other) => {
       const zero = share(0, row), end = share(value, row);
       track.style.setProperty("--from", Math.min(zero, end));

@@ -6,7 +6,7 @@ import { boxOf, movedTo } from "./cells.js";
 import { byFamily, inDigits, loadChannels, rangeOf } from "./channels.js";
 import { make, trouble } from "./dom.js";
 import { inNumber, standing } from "./rank.js";
-import { overlaps, why } from "./why.js";
+import { inWords, overlaps, why } from "./why.js";
 
 const AROUND = 2; // cells around the magnified one
 const SHARP = 176; // pixels of the magnified picture
@@ -26,7 +26,10 @@ export function mountCell(app, root) {
   const spoken = make("p", { className: "unseen", "aria-live": "polite" });
   const pixels = make("canvas", { width: SHARP, height: SHARP, role: "img", "aria-label": "The cell, magnified" });
   const facts = make("dl"), verdict = make("p", { className: "verdict" });
-  const [reasons, words, channels] = ["reasons", "words", "channels"].map((className) => make("div", { className }));
+  const [reasons, words, channels] = ["reasons explained", "words", "channels"].map((className) => make("div", { className }));
+  const meanings = make("button", { type: "button", ariaPressed: "false", onclick: () => {
+    meanings.ariaPressed = String(channels.classList.toggle("explained"));
+  } }, "What they mean");
   const top = make("div", { className: "top" }, pixels, facts);
   const still = make("p", { className: "note" }, STILL);
   const body = make("div", { className: "body" }, top, verdict, still, reasons, words, channels);
@@ -44,7 +47,7 @@ export function mountCell(app, root) {
     followGrid(before);
     if (before.pin === null && app.state.pin !== null && before.image === app.state.image) {
       paint();
-      root.scrollIntoView({ block: "start" });
+      if (NARROW.matches) root.scrollIntoView({ block: "start" }); // elsewhere the questions stay in view
     }
     repaint();
   });
@@ -95,12 +98,15 @@ export function mountCell(app, root) {
       rows.push(["second", place(other) + score, "the cell under the pointer: marks on the bars, second numbers"]);
     }
     facts.replaceChildren(
-      ...rows.flatMap(([name, text, about]) => [make("dt", {}, name), make("dd", { title: about }, text)]),
+      ...rows.flatMap(([name, text, about]) => [
+        make("dt", {}, name), make("dd", {}, text, make("p", { className: "about" }, about)),
+      ]),
     );
     verdict.textContent = found?.verdict ?? "A question gives it a score.";
     verdict.classList.toggle("kept", Boolean(found?.kept));
     const summary = `${rows.slice(0, 4).map(([name, text]) => `${name} ${text}`).join(", ")}. ${verdict.textContent}`;
-    if (app.state.pin !== null && spoken.textContent !== summary) spoken.textContent = summary;
+    const now = other === null ? summary : rows.at(-1).slice(0, 2).join(" ");
+    if (app.state.pin !== null && spoken.textContent !== now) spoken.textContent = now;
   }
 
   // Planes of reasons come when a cell is looked at; the newest question wins, one request at a time.
@@ -125,7 +131,8 @@ export function mountCell(app, root) {
     if (because?.key !== key) return; // what is shown stays until the new planes are here
     const even = app.allocation()?.even, found = answer.header.words;
     const at = (i) => why({ reasons: because.reasons, even, words: found }, i, boxOf(app.grid, app.image, i));
-    const here = at(cell).filter(([name]) => name !== "words"), there = other === null ? null : new Map(at(other));
+    const all = at(cell), here = all.filter(([name]) => name !== "words"), { score, place } = standing(app, cell);
+    const there = other === null ? null : new Map(at(other));
     const rows = here.map(([name]) => ({ name, low: 0, high: 1, title: aboutReason(name, because.weights) }));
     const phrases = because.phrases.size > 1 ? [...because.phrases] : [];
     rows.push(...phrases.map(([name]) => ({ name: `“${name}”`, low: 0, high: 1, title: "the map of the phrase" })));
@@ -134,7 +141,10 @@ export function mountCell(app, root) {
       [...here.map(([, value]) => value), ...phrases.map(([, plane]) => plane[cell])],
       there && [...here.map(([name]) => there.get(name)), ...phrases.map(([, plane]) => plane[other])],
     );
-    reasons.replaceChildren(make("h3", {}, "What entered the score"), bars.element);
+    reasons.replaceChildren(
+      make("h3", {}, "What entered the score"), make("p", {}, inWords(text, all, score)), bars.element,
+      ...(place < 0 ? [] : [make("p", { className: "note" }, "In Python: ", make("code", {}, `kept.why(${place})`))]),
+    );
   }
 
   function showWords(cell) {
@@ -180,10 +190,11 @@ export function mountCell(app, root) {
     const missing = all.filter((channel) => !channel.built).map((channel) => channel.name);
     const note = make("p", { className: "note", hidden: !missing.length }, `Not computed here: ${missing.join(", ")}.`);
     const listing = Array.from(families.values(), ({ element }) => element);
-    channels.replaceChildren(make("h3", {}, "Channels"), ...listing, note);
+    channels.replaceChildren(make("header", {}, make("h3", {}, "Channels"), meanings), ...listing, note);
   }
 }
 
+const NARROW = matchMedia("(max-width: 860px)");
 const STILL = "Open the frame as an image: then there is more to see of a cell.";
 const HINT = "Point at the image: what does a cell hold, why is it kept? A click or Enter pins it, arrow keys move.";
 

@@ -1,5 +1,5 @@
-// Cells of the image: the one under the pointer, and the pinned one. Arrow keys move, Enter or a click pins, Escape
-// lets go.
+// Cells of the image: the one under the pointer, and the pinned one. Arrow keys move the first; Enter or a click pins
+// it, and the pin stays until Escape, or the same again, lets go.
 
 // place: pointer event -> [y, x], shares of the image from 0 to 1, as far as it lies under the pointer.
 export function watchCells(app, canvas, place = (event) => placeOn(canvas, event)) {
@@ -23,12 +23,9 @@ export function watchCells(app, canvas, place = (event) => placeOn(canvas, event
   });
   canvas.addEventListener("keydown", (event) => {
     if (!app.grid || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
-    const here = app.state.pin ?? app.hovered ?? bestCell(app), step = STEPS[event.key];
-    if (step) {
-      const next = stepped(app.grid, here, step);
-      if (app.state.pin !== null) app.set({ pin: next });
-      else app.hover(app.hovered === null ? here : next);
-    } else if (event.key === "Enter") pin(here);
+    const from = app.hovered ?? app.state.pin, here = from ?? bestCell(app), step = STEPS[event.key];
+    if (step) app.hover(from === null ? here : stepped(app.grid, here, step));
+    else if (event.key === "Enter") pin(here);
     else if (event.key === "Escape" && app.state.pin !== null) app.set({ pin: null });
     else return;
     event.preventDefault();

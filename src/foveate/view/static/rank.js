@@ -1,16 +1,16 @@
 // How a cell stands for the active question: its score, its rank, whether it is kept, and why.
 import { steer } from "./allocate.js";
-import { inDigits } from "./channels.js";
 
-// -> {score, rank, count, by, kept, verdict}, where cells are ranked `by` what it says; undefined without an answer.
+// -> {score, rank, count, by, kept, verdict, place}, where cells are ranked `by` what it says; undefined without an
+// answer. place: the cell's among the kept ones, in their order in the image, or -1.
 export function standing(app, cell) {
   const answer = app.shown(), grid = app.grid, name = app.state.grid;
   if (!answer || cell >= grid.h * grid.w) return undefined;
   const rank = rankOf(keysOf(answer, grid, name), cell), allocation = app.allocation();
-  const kept = allocation?.kept.includes(cell) ?? false;
+  const place = allocation?.kept.indexOf(cell) ?? -1, kept = place >= 0;
   const reason = allocation && reasonOf(app, allocation, cell, rank, kept), score = answer.maps[name][cell];
   const verdict = allocation ? `${kept ? "Kept" : "Left out"}${reason}.` : "Cells are still being compared.";
-  return { score, rank, count: grid.h * grid.w, by: rankedBy(answer.header.trust ?? 1), kept, verdict };
+  return { score, rank, count: grid.h * grid.w, by: rankedBy(answer.header.trust ?? 1), kept, verdict, place };
 }
 
 // The same in a line.
@@ -42,9 +42,11 @@ function reasonOf(app, allocation, cell, rank, kept) {
   return `: rank ${inNumber(rank)}; ${rest} cells are kept by ${by}${even}`;
 }
 
-const rankedBy = (trust) => (trust >= 1
-  ? "by the score; of equal ones the first comes first"
-  : `by the score as far as it is trusted, ${inDigits(100 * trust)} %, and by what stands out for the rest`);
+const rankedBy = (trust) => {
+  const score = Math.round(100 * trust);
+  return trust >= 1 ? "by the score; of equal ones the first comes first"
+    : `${score} % by the score, ${100 - score} % by what stands out, as the thing was not found for certain`;
+};
 
 const made = new WeakMap(); // answer -> Map of grid -> keys
 

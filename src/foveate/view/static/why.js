@@ -11,6 +11,22 @@ export function why({ reasons, even, words }, cell, box) {
   return word ? [...found, ["words", [word.text, word.because].filter(Boolean).join(", ")]] : found;
 }
 
+// A score in words, of the reasons that answer the question ("floor" and "words" are none), in their order.
+// found: [[name, number], ...] as of `why`.
+export function inWords(query, found, score) {
+  const parts = found.filter(([name]) => name !== "floor" && name !== "words"), two = (value) => value.toFixed(2);
+  const said = parts.map(([name, value]) => `${SAID[name]?.(query) ?? name} ${two(value)}`);
+  return `${said.join(", ")}: the score is ${two(score)}.`.replace(/^./, (first) => first.toUpperCase());
+}
+
+const SAID = {
+  participation: (query) => `this cell answers “${query}”`,
+  segment: () => "its segment",
+  place: () => "its place fits",
+  reading: () => "what is written here",
+  prior: () => "gaze or dialogue",
+};
+
 // Whether a box [y0, x0, y1, x1] and that of a cell have an area in common.
 export const overlaps = ([y0, x0, y1, x1], cell) => y0 < cell.y1 && y1 > cell.y0 && x0 < cell.x1 && x1 > cell.x0;
 
