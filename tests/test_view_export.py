@@ -81,13 +81,21 @@ def run_lines(lines: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict
     ],
 )
 def test_the_lines_of_python_keep_the_cells_of_the_page(
-    asked: Page, state: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: Page,
+    state: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     asked.evaluate("state => foveate.set(state)", state)
     asked.wait_for_function("foveate.answer() && foveate.kept()")
+    pin = asked.evaluate("foveate.kept()[3]")
+    asked.evaluate("pin => foveate.set({ pin })", pin)
     lines = asked.evaluate("import('/static/record.js').then(({ recordOf, toPython }) => toPython(recordOf(foveate)))")
     assert ("read_context" in lines) == ("earlier" in state or "gaze" in state)
     made = run_lines(lines, tmp_path, monkeypatch)
+    said = capsys.readouterr().out.splitlines()
+    assert said == [repr(made["kept"]), repr(made["kept"].why(3))]
     assert made["kept"].indices.tolist() == asked.evaluate("[...foveate.kept()]")
     assert made["relevance"].query == state.get("questions", ["the bus"])[0]
 
@@ -126,10 +134,13 @@ def test_data_is_the_map_and_the_cells(asked: Page) -> None:
     texture = foveate.encode(PHOTOS / "yellow_bus.jpg", channels="standard")
     shape = told["grid"]["h"], told["grid"]["w"]
     assert [one["question"] for one in told["questions"]] == ["the bus", "a violin"]
+    assert told["questions"][1]["spread"] > 0  # as there is no violin
     for one in told["questions"]:
         relevance = foveate.score(texture, one["question"]).on(shape)
         np.testing.assert_array_equal(np.array(one["map"], np.float32), relevance.map)
-        assert one["kept"] == foveate.allocate(relevance, 64).indices.tolist()
+        kept = foveate.allocate(relevance, 64)
+        assert one["kept"] == kept.indices.tolist()
+        assert one["spread"] == kept.reasons.get("floor", np.zeros(64)).sum()
         assert one["detected"] == relevance.detected
         assert one["unknown"] == list(relevance.unknown)
 

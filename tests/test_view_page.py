@@ -30,6 +30,11 @@ UNNAMED = """() => [...document.querySelectorAll('button, input, select, textare
         || (each.matches('button') && each.textContent.trim()) || each.querySelector(':scope > legend')?.textContent
         || each.hasAttribute('alt')))
     .map((each) => each.outerHTML.slice(0, 120))"""
+LOW_END = "document.querySelector('#stage .legend canvas').getContext('2d').getImageData(2, 4, 1, 1).data[0]"
+FIGURE = "[foveate.pictures()[0].canvas, foveate.colourBar().canvas].map((each) => each.toDataURL('image/png'))"
+THUMBS = """() => [...document.querySelectorAll('#stage .choice label, #side .check, #side .swatch, #questions .icon')]
+    .filter((each) => each.checkVisibility()).filter((each) => each.getBoundingClientRect().height < 40)
+    .map((each) => each.outerHTML.slice(0, 120))"""
 SMALL = """() => [...document.querySelectorAll('button, select, input:not([type=radio], [type=checkbox], [type=file])')]
     .filter((each) => each.checkVisibility()).filter((each) => each.getBoundingClientRect().height < 22)
     .map((each) => each.outerHTML.slice(0, 120))"""
@@ -120,8 +125,10 @@ def test_the_first_visit(browser: Browser) -> None:
         assert bright.sum() > 1000
         assert apart(saved, photo)[bright].mean() < 4
         grey = saved[dark].astype(float)
-        assert np.ptp(grey, axis=-1).max() <= 2
-        assert grey.mean() < 0.5 * photo[dark].mean()
+        assert np.median(np.ptp(grey, axis=-1)) <= 2  # but for the border of what is kept
+        assert grey.std() < 0.5 * photo[dark].std()
+        edge = apart(saved, np.asarray(list(page.evaluate("foveate.session.colours.questions[1]")))) < 60
+        assert edge.sum() > 50  # its border has the colour of the question
 
 
 def test_heat_is_that_of_viz(page: Page) -> None:
@@ -140,6 +147,18 @@ def test_what_is_not_there_is_pale(page: Page) -> None:
         foveate.viz.heatmap(CHILD, foveate.score(foveate.encode(CHILD), "a dog"), side=640, labels=False)
     )
     assert apart(pictures(page)[0], drawn).mean() < 5
+    legend = page.locator("#stage .legend")
+    assert "white line" not in legend.inner_text()
+    assert "pale: not detected" in legend.inner_text()
+    assert page.evaluate(LOW_END) > 180  # the bar is as pale as the picture
+    figures = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.wait_for_function(
+            "want => (getComputedStyle(document.body).backgroundColor < 'rgb(2') === want", arg=scheme == "dark"
+        )
+        figures.append(page.evaluate(FIGURE))
+    assert figures[0] == figures[1]  # an export does not depend on the colours of the page
 
 
 def test_every_view_differs(page: Page) -> None:
@@ -254,6 +273,11 @@ def test_every_control_has_a_name_and_there_is_room(browser: Browser, server: st
         assert page.evaluate(UNNAMED) == []
         assert page.evaluate(SMALL) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if width < 860:
+            assert page.evaluate(THUMBS) == []
+            tops = [page.locator(f"#{each}").bounding_box() for each in ("stage", "questions", "planes")]
+            assert tops == sorted(tops, key=lambda box: box["y"] if box else 0)
+            assert page.evaluate("document.querySelector('#source').scrollHeight") <= 48  # name and size are seen whole
         assert page.evaluate("document.querySelectorAll('h1').length") == 1
 
 

@@ -1,13 +1,13 @@
 // What can be taken away: PNG, SVG, JSON, Python, an address.
 import { make } from "./dom.js";
-import { active, recordOf, toJson, toPython, toSvg } from "./record.js";
+import { active, recordOf, spreadOf, toJson, toPython, toSvg } from "./record.js";
 import { makeSheet } from "./sheet.js";
 import { toHash } from "./state.js";
 
 const PREVIEW = 1280, QUALITY = 0.92; // pixels of its width; of the photograph in an SVG
 const LASTS = 60_000; // milliseconds that a saved file's address is there
 const POLICIES = {
-  topk: "the highest scores", coverage: "high scores that differ", proportional: "every region its share",
+  topk: "highest scores", coverage: "high scores that differ", proportional: "every region its share",
 };
 
 export function mountExport(app, root) {
@@ -64,10 +64,12 @@ export function mountExport(app, root) {
 
   // What stands below a picture: one line a question, or two of a single one.
   function linesOf(questions, minus) {
-    const { view, plane, grid, policy, floor } = app.state, { h, w } = app.grid, [first] = questions;
+    const { view, plane, grid, policy } = app.state, { h, w } = app.grid, [first] = questions;
     const text = (i) => app.state.questions[i].trim(), name = app.image.name;
     if (!questions.length) return [{ text: view === "photo" || !plane ? name : `${name}, ${plane}`, strong: true }];
     if (minus !== null) return [{ text: `“${text(first)}” beside “${text(minus)}”: which looks more`, strong: true }];
+    const how = (count, spread) => (spread
+      ? `: ${count - spread} ${POLICIES[policy]} + ${spread} even spread` : `, ${POLICIES[policy]}`);
     const found = (i) => {
       const { confidence, detected } = app.shown(i).header;
       return `confidence ${confidence.toFixed(2)}, ${detected ? "detected" : "not detected"}`;
@@ -75,9 +77,8 @@ export function mountExport(app, root) {
     if (questions.length > 1) return questions.map((i) => ({ text: `${text(i)}, ${found(i)}`, colour: colourOf(i) }));
     const kept = view === "kept" || view === "both" ? app.kept(first) : undefined;
     const all = `${(h * w).toLocaleString("en")} ${grid === "cells" ? "cells" : "visual tokens"}`;
-    const cells = kept && `${kept.length} of ${all}, ${POLICIES[policy]}`;
-    const spread = kept && floor > 0 && `${Math.round(100 * floor)} % spread evenly`;
-    const line = [found(first), cells, spread].filter(Boolean).join(" · ");
+    const cells = kept && `${kept.length} of ${all}${how(kept.length, spreadOf(app, first) ?? 0)}`;
+    const line = [found(first), cells].filter(Boolean).join(" · ");
     return [{ text: text(first), colour: colourOf(first), strong: true }, { text: line }];
   }
 

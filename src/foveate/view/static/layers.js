@@ -1,8 +1,9 @@
 // Layers of a picture, as foveate.viz.layers draws them: the photograph stays in colour. What is detected is lit and
-// outlined, and hardly tinted; what is half as relevant glows; the rest is dark. Dropped cells are dimmed, not hidden.
+// outlined, and hardly tinted; what is half as relevant glows; the rest is dark. Dropped cells lie in grey fog.
 // Pure: canvases and paths out of values. Paths count in pixels of the image, masks are stretched over it.
 export const DETECTED = 0.5; // where a thing counts as detected: the outline
-const COLD = 95, PALE = 0.55, VEIL = 0.62, DIMMED = 0.28; // as in viz/layers.py
+const COLD = 95, PALE = 0.55, VEIL = 0.62; // as in viz/layers.py
+const FOG = 78, THROUGH = 0.32; // of dropped cells: grey of little contrast, from which dark things differ, too
 const TINT = 0.58, CLEAR = 0.18; // opacity of colour at DETECTED, and at 1
 const STRONG_TINT = 0.96, STRONG_CLEAR = 0.92; // the same where colour is opaque
 export const USUAL = 0.75; // the opacity (state.js) that looks as foveate.viz draws
@@ -23,7 +24,7 @@ export function developed(bitmap, width, height, paper) {
   const kinds = {
     dark: (value, grey) => (grey + (value - grey) * PALE) * shade[Math.round(grey)],
     pale: (value, grey, c) => { const pale = grey + (value - grey) * PALE; return pale + (paper[c] - pale) * VEIL; },
-    dropped: (value, grey) => grey * DIMMED + 12,
+    dropped: (value, grey) => FOG + (grey - FOG) * THROUGH,
     grey: (value, grey) => grey * 0.5 + 18,
   };
   for (const [name, tone] of Object.entries(kinds)) {

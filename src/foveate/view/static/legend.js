@@ -1,6 +1,6 @@
 // What the colours of the pictures mean: a bar painted as the pictures are, and words.
 import { make } from "./dom.js";
-import { makeCanvas } from "./layers.js";
+import { DETECTED, makeCanvas } from "./layers.js";
 import { paintPicture } from "./picture.js";
 
 const RAMP = Float32Array.from({ length: 256 }, (_, i) => i / 255), FALL = RAMP.map((value) => 1 - value);
@@ -18,54 +18,76 @@ export function mountLegend(app, root) {
   context.fillRect(0, 0, 256, HIGH);
   let shown = "";
 
-  // The bar as it is shown, for export; null where there is none.
-  show.bar = () => (scale.hidden || root.classList.contains("empty") ? null
-    : { canvas: bar, low: low.textContent, high: high.textContent });
+  // The bar of scenes, for export; null where there is none.
+  show.bar = (found) => {
+    if (!hasBar(found) || !wordsOf(app, found)) return null;
+    const canvas = makeCanvas(256, HIGH);
+    paintBar(canvas, found);
+    return { canvas, ...endsOf(found) };
+  };
   return show;
 
   // found: the scenes of stage.js.
   function show(found) {
-    const { seen } = found[0], { view, layers } = seen, { state } = app,
-      several = found.length === 1 && layers.length > 1;
-    const words = wordsOf(app, seen, several);
+    const { seen } = found[0], { state } = app, several = together(found), words = wordsOf(app, found);
     root.classList.toggle("empty", !words);
-    scale.hidden = !words || several || view === "kept";
+    scale.hidden = !words || !hasBar(found);
     names.hidden = !several;
     said.textContent = words;
-    if (!words || layers.length === 0) return;
+    if (!words || seen.layers.length === 0) return;
     const questions = several ? app.questionsOn() : [];
-    const key = JSON.stringify([view, state.colours, state.opacity, state.threshold, several,
-      questions.map((i) => state.questions[i]), app.other(), state.questions[state.active], seen.paper]);
+    const key = JSON.stringify([seen.view, state.colours, state.opacity, state.threshold, several,
+      questions.map((i) => state.questions[i]), endsOf(found), seen.paper, anyFound(found), anyLine(found)]);
     if (key === shown) return;
     shown = key;
-    const difference = view === "difference";
-    low.textContent = difference ? `“${short(state.questions[app.other()])}”` : "0";
-    high.textContent = difference ? `“${short(state.questions[state.active])}”` : "1";
-    paintPicture(bar, { bitmap: backdrop, width: 256, height: HIGH }, { h: 1, w: 256 },
-      { ...seen, overlay: null, view: difference ? view : "heat", minus: FALL,
-        layers: [{ ...layers[0], map: RAMP, found: true, kept: undefined, boxes: undefined }] }, 1);
+    const ends = endsOf(found);
+    low.textContent = ends.low;
+    high.textContent = ends.high;
+    paintBar(bar, found);
     names.replaceChildren(...questions.map((i) => {
       const dot = make("i", { className: "dot" });
       dot.style.background = `rgb(${app.session.colours.questions[i].join(" ")})`;
       return make("span", { className: "name" }, dot, short(state.questions[i]));
     }));
   }
+
+  function endsOf([{ seen }]) {
+    if (seen.view !== "difference") return { low: "0", high: "1" };
+    const { questions, active } = app.state;
+    return { low: `“${short(questions[app.other()])}”`, high: `“${short(questions[active])}”` };
+  }
+
+  function paintBar(canvas, found) {
+    const { seen } = found[0], [layer] = seen.layers, view = seen.view === "difference" ? seen.view : "heat";
+    const line = anyLine(found) ? layer.line : null;
+    paintPicture(canvas, { bitmap: backdrop, width: 256, height: HIGH }, { h: 1, w: 256 },
+      { ...seen, overlay: null, view, minus: FALL,
+        layers: [{ ...layer, map: RAMP, found: anyFound(found), line, kept: undefined, boxes: undefined }] }, 1);
+  }
 }
 
+const layersOf = (found) => found.flatMap(({ seen }) => seen.layers);
+const together = (found) => found.length === 1 && found[0].seen.layers.length > 1;
+const hasBar = (found) => found[0].seen.view !== "kept" && !together(found);
+const anyFound = (found) => layersOf(found).some((layer) => layer.found);
+const anyLine = (found) => layersOf(found).some(({ map }) => map.some((value) => value >= DETECTED));
 const count = (number) => number.toLocaleString("en");
 const short = (text = "") => (text.trim().length > 24 ? `${text.trim().slice(0, 23)}…` : text.trim());
 
-function wordsOf(app, { view, layers, overlay, minus }, several) {
+function wordsOf(app, found) {
+  const { view, layers, overlay, minus } = found[0].seen, several = together(found);
   if (overlay || view === "photo" || !layers.length) return "";
   if (view === "difference") return minus ? "which question looks more" : "";
-  const line = several ? "lines: detected, from 0.5" : "relevance; white line: detected, from 0.5";
-  const kept = layers[0].kept, { h, w } = app.grid;
-  const bright = kept && !several ? `bright: ${count(kept.length)} of ${count(h * w)} cells kept`
-    : "bright: cells that are kept";
-  const { sent } = layers[0];
-  if (kept && sent && !several) {
-    const fresh = count(kept.length - sent.length);
-    return `bright: ${fresh} cells newly sent; darker: ${count(sent.length)} kept and sent before`;
-  }
-  return { heat: line, kept: bright, both: several ? `${line}; ${bright}` : `relevance; ${bright}` }[view];
+  const said = several ? "lines: detected, from 0.5" : "white line: detected, from 0.5";
+  const pale = layersOf(found).some((layer) => !layer.found) && (several ? !anyFound(found) : true);
+  const heat = [!several && "relevance", anyLine(found) && said, pale && "pale: not detected"].filter(Boolean).join("; ");
+  const kept = keptWords(app, layers, several || found.length > 1);
+  return { heat, kept, both: `${heat}; ${kept}` }[view];
+}
+
+function keptWords(app, [{ kept, sent }], several) {
+  const { h, w } = app.grid;
+  if (!kept || several) return "in colour, outlined: cells that are kept";
+  if (!sent) return `in colour, outlined: ${count(kept.length)} of ${count(h * w)} cells kept`;
+  return `outlined: ${count(kept.length)} cells kept; bright: ${count(kept.length - sent.length)} of them newly sent`;
 }

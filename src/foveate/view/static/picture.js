@@ -20,7 +20,8 @@ function remembered(store, key, make) {
 // image: {bitmap, height, width}. grid: {h, w}.
 // seen: {view, opacity, threshold, overlay (a canvas, or null), paper ([r, g, b]),
 //        layers: [{map, kept, sent (of the kept cells those that were sent before: of a clip), found, scale,
-//        line (a colour), boxes}], minus (a map, for the view "difference")}
+//        line (the colour of the contour; null: none), edge (that of kept cells),
+//        boxes}], minus (a map, for the view "difference")}
 // line: width of lines, in pixels of the image.
 export function paintPicture(canvas, image, grid, seen, line) {
   const context = canvas.getContext("2d"), { width, height } = canvas, { layers, view } = seen,
@@ -68,7 +69,8 @@ export function paintPicture(canvas, image, grid, seen, line) {
     } else lay(photo.pale, strength);
     planes.forEach((plane, i) => lay(coloured(plane, layers[i].scale, tint)));
     toImage();
-    planes.forEach((plane, i) => strokeTwice(context, outlineOf(plane), layers[i].line, (several ? 1.5 : 1) * line));
+    planes.forEach((plane, i) => layers[i].line &&
+      strokeTwice(context, outlineOf(plane), layers[i].line, (several ? 1.5 : 1) * line));
   }
 
   // Heat stays as it is while a budget moves.
@@ -95,9 +97,8 @@ export function paintPicture(canvas, image, grid, seen, line) {
       context.imageSmoothingEnabled = true;
     }
     toImage();
-    if (below && !several && !layers[0].sent) return;
-    layers.forEach((layer) => layer.kept && layer.found &&
-      strokeTwice(context, keptBorder(layer.kept, grid.h, grid.w, image.height, image.width), layer.line, 0.7 * line));
+    layers.forEach((layer) => layer.kept &&
+      strokeTwice(context, keptBorder(layer.kept, grid.h, grid.w, image.height, image.width), layer.edge, 0.6 * line));
   }
 
   function paintDifference() {

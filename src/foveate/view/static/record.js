@@ -7,23 +7,30 @@ export function recordOf(app) {
   const answers = state.questions.flatMap((text, i) => {
     const answer = app.answer(i), kept = answer && app.kept(i);
     if (!kept) return [];
-    const { header, maps } = answer;
-    return [{ number: i, text: text.trim(), header, map: maps[state.grid], kept, budget: app.budget(i) }];
+    const { header, maps } = answer, spread = spreadOf(app, i);
+    return [{ number: i, text: text.trim(), header, map: maps[state.grid], kept, spread, budget: app.budget(i) }];
   });
   return {
     version: app.session.version, source: app.session.name, first: app.session.first, image,
     grid: { name: state.grid, label, h, w }, context: app.context, answers, encoding: app.session.encoding,
     reads: app.session.reads,
-    budget: state.budget, policy: state.policy, floor: state.floor, active: state.active,
+    budget: state.budget, policy: state.policy, floor: state.floor, active: state.active, pin: state.pin,
   };
+}
+
+// Of the kept cells those that lie evenly; undefined where a stream chose the cells, which does not say it.
+export function spreadOf(app, i) {
+  if (app.shown(i).kept?.[app.state.grid]) return undefined;
+  const { kept, even } = app.allocation(i);
+  return even ? kept.reduce((sum, cell) => sum + even[cell], 0) : 0;
 }
 
 export function toJson(record) {
   const { version, image, grid, answers, budget, policy, floor, context } = record;
   const { id, name, height, width, encoder } = image;
-  const questions = answers.map(({ text, header, map, kept, budget: cells }) => ({
+  const questions = answers.map(({ text, header, map, kept, spread, budget: cells }) => ({
     question: text, confidence: header.confidence, detected: header.detected, unknown: header.unknown,
-    ignored: header.ignored, budget: cells, kept: [...kept], map: rows(map, grid),
+    ignored: header.ignored, budget: cells, spread, kept: [...kept], map: rows(map, grid),
   }));
   const { h, w } = grid, shown = { id, name, height, width, encoder };
   const about = { foveate: version, image: shown, grid: { name: grid.name, h, w } };
@@ -40,15 +47,15 @@ const CLASSES = { coverage: "Coverage", proportional: "Proportional" };
 // Names and numbers reach it as literals of JSON alone, which are Python's: there is no null among them.
 export function toPython(record) {
   if (record.image.clip) return ofStream(record);
-  const { image, source, first, grid, budget, policy, floor, context, encoding, reads } = record;
-  const { text } = active(record), said = JSON.stringify;
+  const { image, source, first, grid, budget, policy, floor, context, encoding, reads, pin } = record;
+  const { text, kept } = active(record), said = JSON.stringify;
   const made = CLASSES[policy], beside = said(context) !== "{}"; // gaze and earlier questions
   const { encoder, read, preset } = encoding, by = keywords({ encoder });
   const place = grid.name === "cells" ? "" : `.on((${grid.h}, ${grid.w}))`;
   const how = [`budget=${said(budget)}`, made && `policy=${made}()`, floor && `floor=${floor}`].filter(Boolean);
   let texture = `foveate.encode(${said(image.name)}${keywords(encoding)})`;
   if (image.stored) texture = `foveate.Store(${said(source)}${by})[${said(image.id)}]`;
-  const loaded = image.id === first && source.endsWith(".safetensors");
+  const at = kept.indexOf(pin), loaded = image.id === first && source.endsWith(".safetensors");
   if (loaded) {
     texture = `foveate.Texture.load(${said(source)})`;
     if (preset) texture = `remember_preset(${texture}, ${said(preset)})`;
@@ -64,9 +71,11 @@ export function toPython(record) {
     ...(loaded && preset ? ["from foveate.relevance.presets import remember_preset"] : []),
     ...(beside ? ["from foveate.view.priors import read_context, score_in_context"] : []),
     "",
-    `texture = ${texture}`,
+    `texture = ${texture}  # its path, from where this is run`,
     ...question.filter(Boolean),
     `kept = foveate.allocate(relevance, ${how.join(", ")})`,
+    "print(kept)",
+    ...(at < 0 ? [] : [`print(kept.why(${at}))  # of row ${Math.floor(pin / grid.w)}, column ${pin % grid.w}`]),
     "",
   ].join("\n");
 }
@@ -85,12 +94,13 @@ function ofStream({ image: { clip }, answers, active: number, budget, policy, fl
     "import foveate.video",
     made && `from foveate.relevance import ${made}`,
     "",
-    `clip = foveate.video.open_clip(${said(clip.name)}, long_side=${clip.longSide})`,
+    `clip = foveate.video.open_clip(${said(clip.name)}, long_side=${clip.longSide})  # its path, from where this is run`,
     clip.start && `for _ in range(${clip.start}):\n    next(clip)`,
     `for frame in foveate.video.stream(clip, ${said(clip.questions)}, ${how.join(", ")}${keywords(encoding)}):`,
     `    if frame.index == ${clip.frame}:`,
     `        kept = frame.kept[${clip.questions.indexOf(text)}]`,
     "        break",
+    "print(kept)",
     "",
   ].filter((line) => line || line === "").join("\n");
 }

@@ -10,6 +10,7 @@ import { plain, scaleOf } from "./scales.js";
 import { WHOLE, placed, scaledTo, watchZoom } from "./zoom.js";
 
 const VIEWS = { heat: "Heat", kept: "Kept", both: "Both", photo: "Photo", difference: "Difference" };
+const PAPER = [252, 252, 250]; // of an export: the same data make the same picture, whatever the page looks like
 const WHITE = "rgb(255 255 255)", LARGEST = 4e6; // pixels of a canvas on the screen
 const CLOSE = 420; // an export's lines are its long side / CLOSE, as foveate.viz draws
 
@@ -36,21 +37,20 @@ export function mountStage(app, root) {
   new ResizeObserver(repaint).observe(pictures);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
   addEventListener("themechange", repaint);
-  app.pictures = () => scenes().map(({ seen }) => {
+  app.pictures = () => scenes(PAPER).map(({ seen }) => {
     const { width, height } = app.image, canvas = makeCanvas(width, height);
     paintPicture(canvas, app.image, app.grid, seen, Math.max(1, Math.max(height, width) / CLOSE));
     const questions = seen.overlay || seen.view === "photo" ? [] : seen.layers.map((layer) => layer.question);
     return { canvas, questions, minus: seen.minus ? app.other() : null };
   });
-  app.colourBar = showLegend.bar;
+  app.colourBar = () => showLegend.bar(scenes(PAPER));
   panelAt(0); // so that there is a canvas from the beginning
 
-  // What is seen: [{question, text, seen (picture.js)}].
-  function scenes() {
+  // What is seen, on the page's paper or another: [{question, text, seen (picture.js)}].
+  function scenes(paper = paperOf(document.body)) {
     const { state } = app, on = app.questionsOn();
     const common = {
-      view: state.view, opacity: state.opacity, threshold: state.threshold, overlay: app.overlay ?? null,
-      paper: getComputedStyle(document.body).backgroundColor.match(/\d+/g).slice(0, 3).map(Number),
+      view: state.view, opacity: state.opacity, threshold: state.threshold, overlay: app.overlay ?? null, paper,
     };
     const scene = (question, layers, more = {}) =>
       ({ question, text: (state.questions[question] ?? "").trim(), seen: { ...common, layers, ...more } });
@@ -58,12 +58,13 @@ export function mountStage(app, root) {
       const answer = app.shown(i), map = answer?.maps[state.grid];
       if (!map) return [];
       const colour = app.session.colours.questions[i % app.session.colours.questions.length];
+      const own = `rgb(${colour.join(" ")})`;
       return [{
         question: i, map, kept: needsKept(state.view) ? app.kept(i) : undefined, found: answer.header.detected,
           header: answer.header,
           sent: answer.sent?.[state.grid],
         scale: ownColour ? plainScale(colour) : scale(state.colours),
-          line: ownColour ? `rgb(${colour.join(" ")})` : WHITE,
+          line: ownColour ? own : WHITE, edge: own,
         boxes: state.boxes ? answer.header.boxes : undefined,
       }];
     };
@@ -145,6 +146,7 @@ export function mountStage(app, root) {
   }
 }
 
+const paperOf = (element) => getComputedStyle(element).backgroundColor.match(/\d+/g).slice(0, 3).map(Number);
 const needsKept = (view) => view === "kept" || view === "both";
 
 // Whether a question names nothing of its own, and has the map of the dialogue.
