@@ -23,9 +23,9 @@ import foveate
 from foveate import Grid, Relevance
 from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, to_typical_distance
 from foveate.view.app import make_app
+from foveate.view.opening import open_target
 from foveate.view.questions import grids_of
 from foveate.view.reply import packed
-from foveate.view.targets import open_target
 from tests.conftest import PHOTOS
 from tests.view_page import browsing, opened, serving
 

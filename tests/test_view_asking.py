@@ -16,8 +16,8 @@ from foveate.relevance.allocation import auto_budget
 from foveate.relevance.policies import to_typical_distance
 from foveate.texture.texture import Texture
 from foveate.view.app import make_app
+from foveate.view.opening import open_target
 from foveate.view.questions import NamedGrid, grids_of
-from foveate.view.targets import open_target
 from foveate.view.wire import TYPES, pack, unpack
 from tests.conftest import PHOTOS
 

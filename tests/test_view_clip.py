@@ -19,7 +19,7 @@ from foveate.video import stream
 from foveate.view import clips
 from foveate.view.app import make_app
 from foveate.view.clips import frame_id
-from foveate.view.targets import open_target
+from foveate.view.opening import open_target
 from foveate.view.wire import unpack
 from tests.video_clips import encode, pan
 

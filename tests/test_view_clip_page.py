@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page
 import foveate
 from foveate.video import Frame, open_clip, stream
 from foveate.view.app import make_app
-from foveate.view.targets import open_target
+from foveate.view.opening import open_target
 from tests.video_clips import encode, pan
 from tests.view_page import ask, browsing, opened, serving
 

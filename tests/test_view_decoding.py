@@ -24,7 +24,7 @@ from foveate.core.image import load_image
 from foveate.view import decoding
 from foveate.view.app import make_app
 from foveate.view.decoding import Decoder
-from foveate.view.targets import open_target
+from foveate.view.opening import open_target
 from tests.conftest import PHOTOS
 
 BUS = (PHOTOS / "yellow_bus.jpg").read_bytes()

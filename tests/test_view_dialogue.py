@@ -16,7 +16,7 @@ from foveate.core.errors import ModelFilesError
 from foveate.relevance import add_dialogue
 from foveate.view.app import make_app
 from foveate.view.models import LateModel
-from foveate.view.targets import open_target
+from foveate.view.opening import open_target
 from foveate.vlm import VLM, attach
 from tests.conftest import PHOTOS
 from tests.view_page import ask, browsing, opened, serving

@@ -22,8 +22,8 @@ from foveate.video import stream
 from foveate.view.app import make_app
 from foveate.view.encoding import SessionEncoding
 from foveate.view.models import load_late
+from foveate.view.opening import open_target
 from foveate.view.priors import read_context, score_in_context
-from foveate.view.targets import open_target
 from foveate.view.wire import unpack
 from tests.conftest import PHOTOS
 from tests.test_cli import READER

@@ -24,7 +24,7 @@ from foveate.store.sources import Source, find_sources
 from foveate.view import files
 from foveate.view.app import make_app
 from foveate.view.folders import FolderListing, open_folder
-from foveate.view.targets import open_target
+from foveate.view.opening import open_target
 from foveate.view.wire import unpack
 from tests.conftest import PHOTOS
 

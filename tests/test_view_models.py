@@ -17,8 +17,8 @@ from starlette.testclient import TestClient
 import foveate
 from foveate.core.errors import ModelFilesError
 from foveate.view.app import make_app
-from foveate.view.models import LateModel, ModelQuestion, answer, load_late, read_question, shown_name
-from foveate.view.targets import open_target
+from foveate.view.models import LateModel, ModelQuestion, answer, load_late, model_name, read_question
+from foveate.view.opening import open_target
 from foveate.view.wire import unpack
 from foveate.vlm import VLM, attach
 from tests.conftest import PHOTOS
@@ -164,7 +164,7 @@ def test_a_folder_is_named_by_its_last_part(tmp_path: Any) -> None:
     assert model.name == tmp_path.name
     assert isinstance(model.vlm.exception(60), ModelFilesError)
     for name, shown in (("owner/no-model", None), ("no-model@v1", None), ("/home/someone/none", "none"), ("../x", "x")):
-        assert shown_name(name) == (shown or name)
+        assert model_name(name) == (shown or name)
 
 
 @pytest.mark.parametrize("end", ["client", "server"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,11 +15,12 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from starlette.routing import Route
 
+from foveate import view
 from foveate.store import Store
 from foveate.view.app import make_app
 from foveate.view.openapi import CHANNEL, FIXATION, ID, LEVEL, TEXT, describe_service
+from foveate.view.opening import open_target
 from foveate.view.target import Target
-from foveate.view.targets import open_target
 from tests.conftest import PHOTOS
 from tests.view_page import serving
 
@@ -53,6 +55,14 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
         "store": open_target(store),
         "clip": open_target(folder, clip=True),
     }
+
+
+def test_every_module_is_named_once_and_every_function() -> None:
+    modules = sorted(Path(view.__file__).parent.glob("[a-z]*.py"))
+    named = re.findall(r"^    (\w+\.py)|(?:   |; )(\w+\.py)", view.__doc__ or "", re.M)
+    assert sorted(map("".join, named)) == [module.name for module in modules]
+    names = [name for module in modules for name in re.findall(r"^def ([a-z]\w+)", module.read_text(), re.M)]
+    assert [name for name in names if names.count(name) > 1] == []
 
 
 def test_every_route_is_described(targets: dict[str, Target]) -> None:

@@ -13,7 +13,7 @@ from foveate.channels import make_gaze_plane
 from foveate.relevance import add_dialogue
 from foveate.texture.texture import Texture
 from foveate.view.app import make_app
-from foveate.view.targets import open_target
+from foveate.view.opening import open_target
 from foveate.view.wire import unpack
 from tests.conftest import PHOTOS
 

@@ -13,8 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from foveate.view.app import make_app
+from foveate.view.opening import open_target
 from foveate.view.reply import packed
-from foveate.view.targets import open_target
 from tests.conftest import PHOTOS
 from tests.view_page import ask, browsing, opened, serving
 

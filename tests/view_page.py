@@ -18,8 +18,8 @@ from playwright.sync_api import Browser, Error, Page, sync_playwright
 from starlette.applications import Starlette
 
 from foveate.view.app import make_app
+from foveate.view.opening import open_target
 from foveate.view.server import bind, configure
-from foveate.view.targets import open_target
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = (

@@ -51,8 +51,8 @@ def view(
     from foveate.view.app import make_app
     from foveate.view.encoding import SessionEncoding
     from foveate.view.guard import LOCAL
+    from foveate.view.opening import open_target
     from foveate.view.server import bind, is_local, name_of, serve
-    from foveate.view.targets import open_target
 
     with bind(host, port) as listening:  # first: a port in use is known before a large folder is read
         local = is_local(host)

@@ -1,8 +1,9 @@
 """The viewer: a local page to play with relevance maps, kept cells and channels. `foveate view` starts it.
 
-    targets.py    what it was pointed at: nothing, an image, a texture, a folder, a store, a clip; target.py is any
+    opening.py    what it was pointed at: nothing, an image, a texture, a folder, a store, a clip; target.py is any
     folders.py    a folder: its list, small pictures      stores.py    a store: its list, search      files.py    a file
     gallery.py    the routes of a list of images
+    encoding.py   how images are encoded and asked about: the options of the command
     app.py        a target -> an ASGI application (Starlette): the routes of the modules below
     encoding.py   how images are encoded and asked about: the options of the command
     page.py       the page itself, and what it is told of the session

@@ -15,12 +15,12 @@ from foveate.view.guard import LIMITS, LOCAL, Guard, RequestLimits
 from foveate.view.images import image_routes
 from foveate.view.models import LateModel, model_routes
 from foveate.view.openapi import openapi_routes
+from foveate.view.opening import Target
 from foveate.view.page import page_routes
 from foveate.view.pictures import Pictures
 from foveate.view.planes import plane_routes
 from foveate.view.priors import prior_routes
 from foveate.view.reply import refuse, refuse_route
-from foveate.view.targets import Target
 
 
 def make_app(
@@ -31,7 +31,7 @@ def make_app(
     token: str | None = None,
     limits: RequestLimits = LIMITS,
 ) -> Starlette:
-    """The application for a target (`targets.open_target`). `app.state.prepare()` loads what questions will need.
+    """The application for a target (`opening.open_target`). `app.state.prepare()` loads what questions will need.
 
     Args:
         model: that answers questions (`models.load_late`).

@@ -285,8 +285,9 @@ def _count_bytes(message: Message) -> int:
 
 
 def clip_routes(pictures: ClipPictures, runs: ClipRuns) -> list[Route]:
-    """GET /api/clips/{id}/pictures/{number}; POST /api/clips/{id}/frames of
-    {"questions", "budget", "policy", "floor", "start", "frame", "most"} -> `ClipRuns.frames`."""
+    """GET /api/clips/{id}, how many pictures there are as far as that is known, and /api/clips/{id}/pictures/{number};
+    POST /api/clips/{id}/frames of {"questions", "budget", "policy", "floor", "start", "frame", "most"} ->
+    `ClipRuns.frames`."""
 
     def check(request: Request) -> None:
         if request.path_params["id"] != pictures.id:

@@ -99,13 +99,18 @@ def _picture(message: bytes, name: str) -> Picture:
         found = getattr(errors, kind, None)
         if not (isinstance(found, type) and issubclass(found, ImageError)):
             raise ValueError(kind)
-        raise found(received.replace("'bytes'", f"'{name}'", 1), expected=expected, fix=fix)
+        raise found(call_by_name(received, name), expected=expected, fix=fix)
     rgb, valid = arrays["rgb"], arrays.get("valid")
     if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or not 0 < rgb.size <= 3 * MAX_PIXELS:
         raise ValueError("pixels")
     if valid is not None and (valid.dtype != np.uint8 or valid.shape != rgb.shape[:2]):
         raise ValueError("alpha")
     return Picture(rgb, valid, name)
+
+
+def call_by_name(received: str, name: str) -> str:
+    """What `load_image` says of bytes, which have no name of their own."""
+    return received.replace("'bytes'", f"'{name}'", 1)
 
 
 def _send(file: IO[bytes], content: bytes) -> None:

@@ -10,6 +10,8 @@ from PIL import Image
 from foveate.core.errors import ImageError
 from foveate.core.image import FORMATS, Picture, load_image, shrink
 from foveate.store.sources import Source, read
+from foveate.view.decoding import call_by_name
+from foveate.view.images import to_jpeg
 from foveate.view.pictures import ImageEntry
 
 SIDE = 320  # pixels along the long side of a small picture
@@ -39,9 +41,7 @@ def make_thumbnail(source: Source) -> bytes:
             rgb = load_image(image).rgb
     except Exception:  # decoders fail in many ways; this one says how
         rgb = load_bytes(content, shown_name(source.name)).rgb
-    out = io.BytesIO()
-    Image.fromarray(shrink(rgb, SIDE)).save(out, "JPEG", quality=85)
-    return out.getvalue()
+    return to_jpeg(shrink(rgb, SIDE), quality=85)
 
 
 def load_bytes(content: bytes, name: str) -> Picture:
@@ -49,9 +49,7 @@ def load_bytes(content: bytes, name: str) -> Picture:
     try:
         return load_image(content)
     except ImageError as error:
-        raise type(error)(
-            error.received.replace("'bytes'", f"'{name}'", 1), expected=error.expected, fix=error.fix
-        ) from None
+        raise type(error)(call_by_name(error.received, name), expected=error.expected, fix=error.fix) from None
 
 
 def shown_name(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
@@ -12,8 +11,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from foveate.core.checks import check_int
-from foveate.core.errors import OptionError
+from foveate.view.reply import read_number
 
+OFFSET = 10**9  # the highest
 MOST = 200  # images of a page
 LONGEST = 200  # characters of a part of a name, and of an id
 MAKERS = 2  # threads that make small pictures: questions do not wait for them
@@ -48,7 +48,7 @@ def gallery_routes(gallery: Gallery) -> list[Route]:
 
     async def page(request: Request) -> JSONResponse:
         given = request.query_params
-        offset, limit = number_of(given, "offset", 0, 10**9), number_of(given, "limit", 100, MOST)
+        offset, limit = read_number(given, "offset", 0, OFFSET), read_number(given, "limit", 100, MOST)
         part, of = given.get("part", ""), given.get("of")
         check_int("characters of part", len(part), 0, LONGEST, fix="give a shorter part of a name")
         check_int("characters of of", len(of or ""), 0, LONGEST, fix="give an id of the list")
@@ -61,11 +61,3 @@ def gallery_routes(gallery: Gallery) -> list[Route]:
         return Response(content, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
 
     return [Route("/api/gallery", page), Route("/api/gallery/{id}/thumbnail", thumbnail)]
-
-
-def number_of(given: Any, name: str, default: int, most: int) -> int:
-    """A whole number out of a query string, from 0 to `most`. Raises OptionError."""
-    text = given.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) < 12):
-        raise OptionError(f"{name}={text[:40]!r}", expected=f"a whole number from 0 to {most}", fix="leave it out")
-    return check_int(name, int(text), 0, most)

@@ -32,13 +32,13 @@ from foveate.view.reply import refused
 
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]/\s]+)(?::[0-9]+)?")
 LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 HEADERS = {
-    "content-security-policy": POLICY,
+    "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "x-frame-options": "DENY",

@@ -79,8 +79,8 @@ def note_of(texture: Texture) -> str:
     return "The image's file is not there any more, or it changed: what you see is a small picture that the store kept."
 
 
-def to_jpeg(rgb: NDArray[np.uint8]) -> bytes:
-    """A picture, uint8 [H, W, 3], as a JPEG."""
+def to_jpeg(rgb: NDArray[np.uint8], quality: int = 92) -> bytes:
+    """A picture, uint8 [H, W, 3], as a JPEG. quality: as Pillow has it, 1 to 95."""
     out = io.BytesIO()
-    Image.fromarray(rgb).save(out, "JPEG", quality=92)
+    Image.fromarray(rgb).save(out, "JPEG", quality=quality)
     return out.getvalue()

@@ -72,10 +72,10 @@ def load_late(name: str, encoder: str | None = None) -> LateModel:
             made.set_exception(problem)
 
     threading.Thread(target=work, daemon=True).start()
-    return LateModel(shown_name(name), made)
+    return LateModel(model_name(name), made)
 
 
-def shown_name(name: str) -> str:
+def model_name(name: str) -> str:
     """A Hub name as it is; of a folder, there or not, the last part."""
     return name if HUB_NAME.fullmatch(name) and not Path(name).exists() else Path(name).name
 
@@ -107,7 +107,8 @@ def model_routes(pictures: Pictures, model: LateModel | None) -> list[Route]:
                 return {}, {}
             if body["image"] not in encoded:
                 encoded[body["image"]] = vlm.see(texture, read=False)
-            return describe_answer(*answer(vlm, encoded[body["image"]], question, stop, pictures.encoding.encoder))
+            seen, encoder = encoded[body["image"]], pictures.encoding.encoder
+            return describe_model_answer(*answer(vlm, seen, question, stop, encoder))
 
         async def watch() -> None:
             try:
@@ -164,7 +165,7 @@ def answer(
     return prepared, vlm.answers([prepared], generation)[0]
 
 
-def describe_answer(prepared: Prepared, said: Answer) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def describe_model_answer(prepared: Prepared, said: Answer) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """What the page gets of an answer: text, counts, seconds, the grids of visual tokens, and which of each were kept.
 
     A grid's box is (y0, x0, y1, x1) in pixels of the image; it may show a part of it, or reach beyond it.

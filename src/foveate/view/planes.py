@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from foveate.core.checks import check_int
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.core.layout import DERIVED, FULL40, Layout, native_shape
@@ -24,7 +23,7 @@ from foveate.texture.sampling import MAX_LEVEL
 from foveate.texture.texture import HALF_END, Texture
 from foveate.view.pictures import Pictures
 from foveate.view.questions import find_grid
-from foveate.view.reply import packed
+from foveate.view.reply import packed, read_number
 from foveate.viz.planes import family_of
 
 MOST = 2**21  # samples of a plane in one message; finer levels of a larger plane are left out
@@ -40,16 +39,10 @@ def plane_routes(pictures: Pictures) -> list[Route]:
 
     async def plane(request: Request) -> Response:
         texture = await to_thread.run_sync(pictures.texture, request.path_params["id"])
-        level = parse_level(request.query_params.get("level", "0"))
+        level = read_number(request.query_params, "level", 0, MAX_LEVEL)
         return packed(*await to_thread.run_sync(describe_plane, texture, request.path_params["name"], level))
 
     return [Route("/api/images/{id}/channels", channels), Route("/api/images/{id}/planes/{name}", plane)]
-
-
-def parse_level(text: str) -> int:
-    """A mip level, from 0 on. Raises OptionError."""
-    level: object = int(text) if text.isascii() and text.isdigit() and len(text) < 3 else text
-    return check_int("level", level, 0, MAX_LEVEL, fix="0 is native")
 
 
 def channel_names(texture: Texture) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from foveate.core.checks import check_int
 from foveate.core.errors import (
     FoveateError,
     ImageNotFoundError,
@@ -49,6 +50,13 @@ def _number(text: str) -> int | float:
     """A number of JSON, which does not tell 2.0 from 2."""
     number = float(text)
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def read_number(given: Mapping[str, str], name: str, default: int, most: int) -> int:
+    """A whole number out of a query string, from 0 to `most`. Raises OptionError."""
+    text = given.get(name, str(default))
+    whole = text.isascii() and text.isdigit() and len(text) < 12
+    return check_int(name, int(text) if whole else text, 0, most)
 
 
 def packed(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Response:

@@ -1,4 +1,4 @@
-"""What a viewer shows, whatever kind it is; targets.py opens one."""
+"""What a viewer shows, whatever kind it is; opening.py opens one."""
 
 from __future__ import annotations
 

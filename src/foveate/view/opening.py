@@ -70,10 +70,8 @@ def open_frames(path: Path, encoding: SessionEncoding = USUAL) -> Target:
     if encoding.long_side == "native":
         raise OptionError("long_side='native' for a clip", expected="pixels", fix="give --long-side in pixels")
     pictures = ClipPictures(path)
-    about, runs = (
-        pictures.describe(),
-        ClipRuns(pictures, encoding),
-    )  # a bad clip is an error in the terminal, and not a page
+    about = pictures.describe()  # a bad clip is an error in the terminal, and not a page
+    runs = ClipRuns(pictures, encoding)
     return Target(
         {"kind": "clip", "name": shown_name(path.name), "first": None, "clip": about},
         pictures.still,
