@@ -69,7 +69,7 @@ def wait_for_image(page: Page, name: str) -> None:
 def test_a_folder_is_looked_through_image_by_image(browser: Browser, folder: str) -> None:
     with opened(browser, folder) as page:
         wait_for_tile(page, "0000.png")
-        assert page.inner_text("#gallery header .note").startswith("904 images in photos")
+        assert page.inner_text("#gallery header .note").startswith("904 files in photos")
         assert page.inner_text("#gallery code") == "foveate index photos -o photos.fov && foveate view photos.fov"
         assert not page.is_visible("#stage")
         page.click(".tile >> nth=1")
@@ -91,7 +91,7 @@ def test_a_folder_is_looked_through_image_by_image(browser: Browser, folder: str
         wait_for_image(page, "0000.png")
         assert page.is_visible("#stage")
         page.evaluate("foveate.set({ image: foveate.state.image, find: '01' })")
-        page.wait_for_function("document.querySelector('#gallery header .note').textContent.startsWith('118 images')")
+        page.wait_for_function("document.querySelector('#gallery header .note').textContent.startsWith('118 files')")
         for name in ("0001.png", "0010.png"):
             page.keyboard.press("n")
             wait_for_image(page, name)
@@ -110,7 +110,7 @@ def test_the_list_is_used_by_keys_alone(browser: Browser, folder: str) -> None:
         wait_for_tile(page, "yellow_bus.jpg")
         assert page.evaluate(NAMES) == ["yellow_bus.jpg"]
         page.fill("#gallery input", "00")
-        page.wait_for_function("document.querySelector('#gallery header .note').textContent.startsWith('108 images')")
+        page.wait_for_function("document.querySelector('#gallery header .note').textContent.startsWith('108 files')")
         page.keyboard.press("ArrowDown")
         page.keyboard.press("ArrowRight")
         page.keyboard.press("ArrowRight")
@@ -135,6 +135,8 @@ def test_a_bad_file_says_so_and_a_name_is_no_markup(browser: Browser, folder: st
         assert page.inner_text(".tile .name") == MARKUP
         page.click(".tile")
         page.wait_for_function("document.body.innerText.includes('is not an image that foveate reads')")
+        page.fill("#gallery input", "n" * 201)
+        page.wait_for_function("document.querySelector('#gallery .trouble')?.textContent.includes('201 characters')")
         page.fill("#gallery input", "nothing is called so")
         page.wait_for_function("document.querySelector('#gallery header .note').textContent.startsWith('No name has')")
         assert page.evaluate("foveate.hurt") is None
@@ -179,7 +181,8 @@ def test_a_search_shows_where_and_a_result_opens_with_its_question(browser: Brow
         for text in ("b", "bro", "broccoli"):
             page.fill("#gallery input", text)
         page.wait_for_function(
-            "document.querySelector('#gallery header .note').textContent.includes('“broccoli” found in 1')"
+            "text => document.querySelector('#gallery header .note').textContent.startsWith(text)",
+            arg="“broccoli” found in 1 of 3 images",  # many names, three files
         )
         page.wait_for_selector(".tile.loaded canvas")
         scores = [float(score) for score in page.locator(".tile .pill").all_inner_texts()]
@@ -200,6 +203,11 @@ def test_a_search_shows_where_and_a_result_opens_with_its_question(browser: Brow
         page.wait_for_function(
             "document.querySelector('#gallery header').textContent.includes('Not understood: zorkmid')"
         )
+        assert page.locator("#gallery code").all_inner_texts() == [
+            "foveate index --encoder clip", 'foveate doctor --words "zorkmid"',
+        ]  # fmt: skip
+        page.fill("#gallery input", "dog " * 300)  # more than a question has; nothing is cut off
+        page.wait_for_function("document.querySelector('#gallery .trouble')?.textContent.includes('1,199 characters')")
         page.fill("#gallery input", "")
         wait_for_tile(page, "000000.jpg")
 
@@ -210,6 +218,12 @@ def test_on_a_phone_nothing_lies_beside_the_page(browser: Browser, store: str, s
         sideways = "document.documentElement.scrollWidth > innerWidth"
         wait_for_tile(page, "000000.jpg")
         assert not page.evaluate(sideways)
+        left, right = page.evaluate(
+            """(() => { const all = [...document.querySelectorAll(".tile")].map((tile) => tile.getBoundingClientRect());
+                return [Math.min(...all.map((box) => box.left)), Math.max(...all.map((box) => box.right))]; })()"""
+        )
+        width = page.evaluate("document.querySelector('.tiles').clientWidth")
+        assert left == pytest.approx(width - right, abs=1)  # in the middle
         page.click(".tile >> nth=2")
         page.wait_for_function("window.foveate?.image")
         assert not page.evaluate(sideways)

@@ -80,7 +80,8 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
         with without_path(path, name):
             hits, identity = store.search(query, count), store.identity
             unread = identity is not None and not identity.reader
-            return describe_hits(query, [(store.content_key(hit.path), hit) for hit in hits], unread)
+            header, maps = describe_hits(query, [(store.content_key(hit.path), hit) for hit in hits], unread)
+            return header | {"of": len(store), "encoder": identity.encoder.name if identity else None}, maps
 
     return Target(
         {"kind": "store", "name": name, "first": None},

@@ -1,7 +1,7 @@
 // The images of a folder or a store: all of them, those with a part of a name, or what a search finds; one after the other.
 //
 // With list = 1 in the state the list takes the page; with 0 it stands beside the image that is open.
-import { getJson, postPacked } from "./api.js";
+import { getJson, postPacked, Problem } from "./api.js";
 import { make, trouble } from "./dom.js";
 import { Tiles } from "./tiles.js";
 
@@ -9,11 +9,12 @@ const PAGE = 100; // names asked for together
 const KEPT = 40; // pages of names kept
 const TYPED = 200; // milliseconds without a key until something is asked for
 const HITS = 48, MOST_HITS = 480;
+const LONGEST = 200; // characters of a part of a name
 const NONE = { total: 0, item: () => undefined };
 const format = (number) => number.toLocaleString("en");
 
 export function mountGallery(app, root) {
-  const find = make("input", { type: "search", autocomplete: "off", spellcheck: false, maxLength: 200, oninput: () =>
+  const find = make("input", { type: "search", autocomplete: "off", spellcheck: false, oninput: () =>
     app.set({ find: find.value, list: 1 }) });
   const said = make("span", { ariaLive: "polite" }), about = make("div", { className: "note" });
   const more = make("button", { type: "button", onclick: () => look(Math.min(2 * source.total, MOST_HITS)) }, "Show more");
@@ -25,7 +26,7 @@ export function mountGallery(app, root) {
   const tiles = new Tiles({
     wide: () => root.classList.contains("whole"), openAt: open, isOpen: (id) => id === app.state.image, colours: () => app.session.colours.heat,
   });
-  root.append(make("header", {}, find, make("p", { className: "note" }, said, " ", more), about), bar, tiles.root);
+  root.append(make("header", {}, find, make("p", { className: "note" }, said, more), about), bar, tiles.root);
   let source = null, asked = null, timer = null; // what is listed; AbortController of what is on its way
 
   app.on("session", () => {
@@ -85,10 +86,14 @@ export function mountGallery(app, root) {
     const found = header.hits.map((hit, i) => ({ ...hit, map: arrays[`map:${i}`] }));
     const at = Math.max(0, found.findIndex((hit) => hit.id === app.state.image));
     const seen = found.filter((hit) => hit.detected).length;
-    return { ...header, seen, at, total: found.length, item: (i) => found[i], more: found.length === hits && hits < MOST_HITS };
+    const full = found.length === hits; // there may be more
+    return { ...header, seen, at, total: found.length, item: (i) => found[i], full, more: full && hits < MOST_HITS && hits < header.of };
   }
 
   async function names(part, signal) {
+    if (part.length > LONGEST) {
+      throw new Problem(`${format(part.length)} characters came`, `at most ${LONGEST}`, "a part of a name is enough");
+    }
     const ask = (page, of) => getJson(`/api/gallery?${new URLSearchParams({ part, limit: PAGE, offset: page * PAGE, ...of })}`, signal);
     const first = await ask(0, app.state.image && { of: app.state.image }), pages = new Map([[0, first.images]]);
     const item = (i) => {
@@ -124,7 +129,7 @@ export function mountGallery(app, root) {
 
   function arrange() {
     root.classList.toggle("whole", app.state.list === 1 || !app.state.image);
-    said.textContent = describe(source, app.session.name);
+    said.textContent = describe(source, app.session);
     more.hidden = !source?.more;
     about.replaceChildren(...advice());
     about.hidden = !about.hasChildNodes();
@@ -140,7 +145,7 @@ export function mountGallery(app, root) {
     const { problem, unknown = [], note } = source ?? {}, open = app.state.list === 0, out = [];
     if (problem) out.push(trouble(problem));
     if (open && app.image?.note) out.push(make("p", {}, app.image.note));
-    if (unknown.length) out.push(make("p", {}, `Not understood: ${unknown.join(", ")}.`));
+    if (unknown.length) out.push(make("p", {}, `Not understood: ${unknown.join(", ")}. `, ...nextStep(source.encoder, unknown)));
     if (note) out.push(make("p", {}, note));
     if (app.session.index && !open) {
       const commands = make("code", {}, `${app.session.index} && foveate view photos.fov`);
@@ -150,11 +155,23 @@ export function mountGallery(app, root) {
   }
 }
 
-function describe(source, name) {
+function describe(source, { kind, name }) {
   if (!source) return "Looking …";
-  const { total, query, seen, part, problem } = source, images = `${format(total)} ${total === 1 ? "image" : "images"}`;
+  const { total, query, seen, full, of, part, problem } = source;
+  const files = `${format(total)} ${kind === "store" ? "image" : "file"}${total === 1 ? "" : "s"}`; // files were not read yet
   if (problem) return "";
-  if (query) return total ? `“${query}” found in ${format(seen)} of the best ${format(total)}` : `Nothing found for “${query}”`;
-  if (part) return total ? `${images} with “${part}” in the name` : `No name has “${part}” in it`;
-  return total ? `${images} in ${name}` : `No images in ${name}`;
+  if (query) return total ? `“${query}” found in ${seenIn(seen, total, full ? of : total)}` : `Nothing found for “${query}”`;
+  if (part) return total ? `${files} with “${part}” in the name` : `No name has “${part}” in it`;
+  return total ? `${files} in ${name}` : `No images in ${name}`;
 }
+
+const seenIn = (seen, listed, of) => (listed === of
+  ? `${format(seen)} of ${format(of)} images`
+  : `${format(seen)} ${seen === 1 ? "image" : "images"}; these are the best ${format(listed)} of ${format(of)}`);
+
+// What a person can do about words that an encoder does not know.
+const nextStep = (encoder, unknown) => [
+  `The encoder ${encoder} does not know ${unknown.length === 1 ? "this word" : "these words"}, so results say little: `,
+  "use another word; or make the store again with an encoder that knows more words, ", make("code", {}, "foveate index --encoder clip"),
+  ". What this one knows of it: ", make("code", {}, `foveate doctor --words "${unknown.join(" ")}"`), ".",
+];

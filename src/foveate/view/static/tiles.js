@@ -63,10 +63,10 @@ export class Tiles {
   }
 
   measure() {
-    const width = this.root.clientWidth - 2 * GAP, wanted = this.wide() ? LARGE : SMALL;
+    const width = this.floor.clientWidth - 2 * GAP, wanted = this.wide() ? LARGE : SMALL;
     const columns = Math.max(2, Math.floor((width + GAP) / (wanted + GAP))), side = Math.floor((width + GAP) / columns) - GAP;
-    const height = side + CAPTION + GAP;
-    return { columns, side, height, rows: Math.max(1, Math.floor(this.root.clientHeight / height)) };
+    const height = side + CAPTION + GAP, left = GAP + (width - columns * (side + GAP) + GAP) / 2;
+    return { columns, side, height, left, rows: Math.max(1, Math.floor(this.root.clientHeight / height)) };
   }
 
   stretch() {
@@ -79,14 +79,14 @@ export class Tiles {
     const { root, shown } = this;
     if (!root.clientWidth) return;
     this.stretch();
-    const { columns, side, height } = this.measure();
+    const { columns, side, height, left } = this.measure();
     const first = Math.max(0, Math.floor(root.scrollTop / height) - 1) * columns;
     const last = Math.min(this.total, (Math.ceil((root.scrollTop + root.clientHeight) / height) + 1) * columns);
     for (const [i, tile] of shown) if (i < first || i >= last) { forget(tile); shown.delete(i); }
     for (let i = first; i < last; i++) {
       if (!shown.has(i)) { shown.set(i, this.makeTile(i)); this.floor.append(shown.get(i)); }
       const tile = shown.get(i), item = this.item(i), row = Math.floor(i / columns);
-      tile.style.setProperty("transform", `translate(${GAP + (i % columns) * (side + GAP)}px, ${GAP + row * height}px)`);
+      tile.style.setProperty("transform", `translate(${left + (i % columns) * (side + GAP)}px, ${GAP + row * height}px)`);
       tile.style.setProperty("width", `${side}px`);
       tile.style.setProperty("height", `${side + CAPTION}px`);
       tile.setAttribute("aria-selected", String(i === this.at));
