@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -391,7 +392,14 @@ def drip(address: str, start: bytes) -> bytes:
 
 
 def test_who_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped, lost = threading.Event(), server.Watched.connection_lost
+
+    def connection_lost(self: server.Watched, exc: Exception | None) -> None:
+        lost(self, exc)
+        dropped.set()
+
     monkeypatch.setattr(server, "READ_SECONDS", 0.4)
+    monkeypatch.setattr(server.Watched, "connection_lost", connection_lost)
 
     def large(pictures: Pictures) -> list[Route]:
         from starlette.responses import Response
@@ -405,7 +413,7 @@ def test_who_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(app=app) as address:
         with socket.create_connection((urlsplit(address).hostname, urlsplit(address).port), 20) as made:
             made.sendall(b"GET /api/large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            time.sleep(1)
+            assert dropped.wait(60)
             assert len(hear(made)) < 50 * 2**20
         monkeypatch.undo()
         assert len(httpx.get(f"{address}/api/large", timeout=60).content) == 50 * 2**20  # who reads gets all
@@ -440,22 +448,37 @@ def test_requests_beyond_the_number_wait() -> None:
 
 
 def test_a_turn_that_does_not_come_and_an_answer_that_does_not_end_are_given_up() -> None:
+    begun, released = threading.Event(), threading.Event()
+
     def slow(pictures: Pictures) -> list[Route]:
         import asyncio
 
-        async def answer(request: Any) -> None:
-            await asyncio.sleep(30)
+        from anyio import to_thread
+        from starlette.responses import Response
 
-        return [Route("/api/slow", answer)]
+        async def endless(request: Any) -> None:
+            await asyncio.Event().wait()
+
+        async def held(request: Any) -> Any:
+            begun.set()
+            await to_thread.run_sync(released.wait)
+            return Response(b"")
+
+        return [Route("/api/endless", endless), Route("/api/held", held)]
 
     target = Target({"kind": "empty"}, routes=slow)
     with serving(app=make_app(target, limits=RequestLimits(answer_seconds=0.2))) as address:
-        assert httpx.get(f"{address}/api/slow").status_code == 503
-    app = make_app(target, limits=RequestLimits(working=1, turn_seconds=0.2, answer_seconds=3))
-    with serving(app=app) as address, ThreadPoolExecutor(2) as pool:
-        statuses = sorted(pool.map(lambda _: httpx.get(f"{address}/api/slow").status_code, range(2)))
-        assert statuses == [503, 503]
-        assert httpx.get(f"{address}/api/session").status_code == 200
+        assert httpx.get(f"{address}/api/endless", timeout=60).status_code == 503
+    app = make_app(target, limits=RequestLimits(working=1, turn_seconds=0.2))
+    with serving(app=app) as address, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(httpx.get, f"{address}/api/held", timeout=60)
+        try:
+            assert begun.wait(60)
+            assert httpx.get(f"{address}/api/session", timeout=60).status_code == 503
+        finally:
+            released.set()
+        assert first.result().status_code == 200
+        assert httpx.get(f"{address}/api/session", timeout=60).status_code == 200
 
 
 def test_long_questions_and_bodies_that_are_none_are_refused(here: TestClient) -> None:
@@ -521,10 +544,11 @@ def test_addresses_of_this_machine_and_wider() -> None:
 
 
 @contextmanager
-def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def command(*options: str, browser: Path | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`foveate view` in a process: -> it, and the address that it prints."""
-    words = [sys.executable, "-m", "foveate", "view", "--no-browser", *options]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    words = [sys.executable, "-m", "foveate", "view", *options, *([] if browser else ["--no-browser"])]
+    pipe, variables = subprocess.PIPE, {**os.environ, "BROWSER": str(browser)}
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=variables) as process:
         try:
             assert process.stdout is not None
             yield process, process.stdout.readline().split()[2]
@@ -558,6 +582,29 @@ def test_bound_wider_the_command_prints_a_token() -> None:
             assert asked.get("/api/session").status_code == 200
         assert process.stdout is not None
         assert "not encrypted" in process.stdout.readline()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes and no modes")
+def test_the_command_line_of_the_browser_has_no_token(tmp_path: Path) -> None:
+    """It has a file that only this account reads, for as long as the viewer runs."""
+    import signal
+
+    told, browser = tmp_path / "told", tmp_path / "browser"
+    os.mkfifo(told)
+    browser.write_text(f'#!/bin/sh\necho "$1" > {told}\n')
+    browser.chmod(0o700)
+    with command("--token", browser=browser) as (process, address):
+        opened = told.read_text().strip()
+        assert opened.startswith("file:///")
+        file = Path(opened.removeprefix("file://"))
+        assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        assert address.partition("?token=")[2]
+        assert f"0;url={address}" in file.read_text()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        assert not file.parent.exists()
+    with command(browser=browser) as (_, address):
+        assert told.read_text().strip() == address
 
 
 SHARED = client()

@@ -7,8 +7,11 @@ import secrets
 import sys
 import threading
 import webbrowser
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -71,10 +74,22 @@ def view(
                 f"foveate view without --host, on the other machine ssh -L PORT:127.0.0.1:PORT {_name()}"
             )
         sys.stdout.flush()
-        if not no_browser and _has_screen():
-            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        threading.Thread(target=app.state.prepare, daemon=True).start()  # while the browser opens
-        serve(app, listening)
+        with nullcontext(address) if secret is None else _leading_to(address) as opened:
+            if not no_browser and _has_screen():
+                threading.Thread(target=webbrowser.open, args=(opened,), daemon=True).start()
+            threading.Thread(target=app.state.prepare, daemon=True).start()  # while the browser opens
+            serve(app, listening)
+
+
+@contextmanager
+def _leading_to(address: str) -> Iterator[str]:
+    """A file of this account alone that sends the browser on: its command line, every account can read."""
+    with TemporaryDirectory(prefix="foveate-") as folder:
+        file = Path(folder) / "open.html"
+        file.touch(0o600)
+        leads = f'<meta http-equiv="refresh" content="0;url={address}">'
+        file.write_text(f'<!doctype html><meta charset="utf-8"><title>foveate</title>{leads}')
+        yield file.as_uri()
 
 
 def _load(name: str, encoder: str | None) -> LateModel:
