@@ -40,9 +40,9 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def states(page: Page, expression: str, argument: Any = None) -> Any:
-    """What an expression of `toHash`, `fromHash`, `INITIAL` and `given` is."""
+    """What an expression of `toHash`, `fromHash`, `leftOut`, `INITIAL` and `given` is."""
     return page.evaluate(
-        "async (given) => { const { toHash, fromHash, INITIAL, VIEWS, POLICIES, COLOURS } ="
+        "async (given) => { const { toHash, fromHash, leftOut, INITIAL, VIEWS, POLICIES, COLOURS } ="
         f" await import('/static/state.js'); return {expression}; }}",
         argument,
     )
@@ -56,6 +56,7 @@ def test_every_state_is_spelt_and_read_back(page: Page) -> None:
         patch = {name: value} | ({"questions": ["a", "b", "c"]} if name == "active" else {})
         assert states(page, "fromHash(toHash({...INITIAL, ...given}))", patch) == first | patch, name
     assert states(page, "fromHash(toHash({...INITIAL, ...given}))", CHANGED) == first | CHANGED
+    assert states(page, "leftOut(toHash({...INITIAL, ...given}))", CHANGED) == []
     for name, choices in {"view": "VIEWS", "policy": "POLICIES", "colours": "COLOURS"}.items():
         for value in states(page, choices):
             patch = {name: value}
@@ -70,7 +71,40 @@ def test_what_is_no_value_is_left_out(page: Page) -> None:
             name: value for name, value in first.items() if name != "questions"
         }, hostile
         assert len(found["questions"]) <= 6
-    assert len(states(page, "fromHash(given)", "q=" + "x" * 5000)["questions"][0]) == 1000
+        assert states(page, "leftOut(given)", hostile), hostile
+    assert states(page, "leftOut(given)", "k=banana&view=heat") == ["k=banana, expected a whole number from 1"]
+
+
+def test_what_is_left_out_of_an_address_is_said(page: Page) -> None:
+    count = page.evaluate("foveate.grid.h * foveate.grid.w")
+    for wrong, said in {
+        "k=999999": f"k=999999, expected 1 to {count:,}",
+        "pin=99999999": f"pin=99999999, expected 0 to {count - 1:,}",
+        "grid=none": "grid=none, expected cells",
+        "k=banana&view=nonsense": "k=banana, expected a whole number from 1; view=nonsense, expected heat, kept",
+        "&".join(["q=x"] * 8): "8 of q=, expected at most 6",
+    }.items():
+        page.evaluate("hash => { location.hash = hash; }", wrong + "&floor=0.25")
+        page.wait_for_function(f"document.querySelector('#status').textContent.includes({said!r})")
+        if "q=x" not in wrong:
+            assert page.evaluate("location.hash.replace(/image=\\w+&/, '')") == "#floor=0.25"
+        page.locator("#status").get_by_role("button", name="Close").click()
+        assert page.locator("#status").is_hidden()
+
+
+def test_a_question_that_is_too_long_is_said(page: Page) -> None:
+    page.locator("#questions input").first.fill("the bus " * 375 + "bus")
+    page.locator("#questions .trouble").wait_for()
+    assert page.locator("#questions .trouble").inner_text().startswith("3,003 characters came\nexpected: at most 1,000")
+    page.reload()
+    page.locator("#questions .trouble").wait_for()  # the address has all of it
+
+
+def test_an_image_that_is_gone_is_no_dead_end(page: Page) -> None:
+    page.goto(page.url.partition("#")[0] + "#image=gone")
+    page.reload()
+    page.get_by_role("button", name="Back to yellow_bus.jpg").click()
+    page.wait_for_function("window.foveate?.image?.name === 'yellow_bus.jpg'")
 
 
 def test_hostile_addresses_show_the_page(page: Page) -> None:

@@ -159,6 +159,12 @@ def test_what_is_not_there_is_pale(page: Page) -> None:
         )
         figures.append(page.evaluate(FIGURE))
     assert figures[0] == figures[1]  # an export does not depend on the colours of the page
+    page.evaluate("foveate.set({budget: 64})")
+    assert re.fullmatch(r"auto \d+(\.\d+)?%", page.locator("#tokens output").inner_text())
+    ask(page, "a violin")
+    assert (
+        'nano does not know this word. foveate doctor --words "violin"' in page.locator("#questions .said").inner_text()
+    )
 
 
 def test_every_view_differs(page: Page) -> None:
@@ -236,13 +242,19 @@ def test_zoom_keeps_the_place_under_the_pointer(page: Page) -> None:
 
 
 def test_everything_is_reached_by_keys(page: Page) -> None:
+    assert page.evaluate("document.activeElement.ariaLabel") == "Question 1"  # typing can begin at once
+    assert "no question yet" in page.locator("#tokens").inner_text()
+    assert page.get_by_label("Budget as a number").is_disabled()
     page.keyboard.press("/")
     page.keyboard.type("broccoli")
     page.wait_for_function("document.querySelector('#stage canvas').dataset.painted === 'broccoli'")
     page.keyboard.press("Enter")
     page.keyboard.type("the hand")
     assert page.evaluate("foveate.state.questions") == ["broccoli", "the hand"]  # and "t", "a", "h" did nothing else
-    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Escape")
+    assert page.evaluate("foveate.state.questions") == ["broccoli", "the hand"]  # none is emptied
+    page.keyboard.press("i")
+    assert page.evaluate("document.activeElement.matches('#stage canvas')")
     page.wait_for_function("foveate.answer()")
     for key, view in zip("23451", ("kept", "both", "photo", "difference", "heat"), strict=True):
         page.keyboard.press(key)

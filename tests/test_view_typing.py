@@ -74,19 +74,21 @@ def wait_for(page: Page, waiting: int, sent: int) -> None:
 
 
 def test_of_what_is_typed_meanwhile_only_the_newest_is_asked(page: Page) -> None:
-    for text in ("a", "a b", "a bu", "a bus"):
+    for text in ("a b", "a bu", "a bus"):
         type_in(page, text)
-    assert page.evaluate("gate.texts") == ["a"]
+    assert page.evaluate("gate.texts") == ["a b"]
     assert page.evaluate("foveate.answer() === undefined")
     assert page.evaluate("foveate.shown().header.query") == "a wheel"  # until there is another
     page.evaluate("gate.open()")
     wait_for(page, 1, 2)
-    assert page.evaluate("gate.texts") == ["a", "a bus"]
+    assert page.evaluate("gate.texts") == ["a b", "a bus"]
     assert page.evaluate("foveate.answer() === undefined")
     page.evaluate("gate.open()")
     page.wait_for_function("document.querySelector('#stage canvas').dataset.painted === 'a bus'")
     assert page.evaluate("foveate.answer().header.query") == "a bus"
     assert page.evaluate("foveate.shown() === foveate.answer()")
+    type_in(page, "a")  # one letter is no question
+    assert page.evaluate("gate.texts.length === 2 && foveate.shown() === undefined")
 
 
 def test_a_text_that_was_asked_before_is_not_asked_again(page: Page) -> None:
@@ -127,13 +129,25 @@ def test_an_answer_about_an_image_that_was_left_is_not_used(page: Page) -> None:
 
 def test_a_server_that_was_away_is_asked_again(page: Page) -> None:
     type_in(page, "a bus")
+    page.evaluate("gate.fail()")  # once, while the server is there
+    wait_for(page, 1, 2)
+    page.context.set_offline(True)
     page.evaluate("gate.fail()")
     page.wait_for_function("!foveate.busy.size")
-    assert page.evaluate("foveate.answers.get(foveate.key('a bus')).problem.received") == "the server does not answer"
-    type_in(page, "a bus ")
-    wait_for(page, 1, 2)
+    assert page.evaluate("foveate.answers.get(foveate.key('a bus')).problem.received").startswith(
+        "the server broke off"
+    )
+    type_in(page, "a tyre")
     page.evaluate("gate.open()")
-    page.wait_for_function("foveate.answer()?.header.detected")
+    page.locator("#status .away").wait_for()
+    assert f"--port {page.url.split(':')[2].split('/')[0]}." in page.locator("#status").inner_text()
+    assert page.locator("#questions .trouble").count() == 0
+    assert page.evaluate("foveate.shown() === undefined")
+    page.context.set_offline(False)
+    wait_for(page, 1, 4)
+    page.evaluate("gate.open()")
+    page.wait_for_function("foveate.answer()?.header.query === 'a tyre'")
+    assert page.locator("#status").is_hidden()
 
 
 def test_kept_cells_are_computed_once(page: Page) -> None:
@@ -175,10 +189,19 @@ def test_the_budget_by_slider_number_and_map(page: Page) -> None:
     assert page.evaluate("[foveate.state.view, foveate.kept().length]") == ["kept", 64]
     slider.press("ArrowRight")
     assert number.input_value() == "65"
-    number.fill("0")
-    assert page.evaluate("foveate.budget()") == 65
-    number.blur()
-    assert number.input_value() == "65"
+    count = page.evaluate("foveate.grid.h * foveate.grid.w")
+    for text, came in (("0", "0"), ("999999", "999,999"), ("12.5", "12.5"), ("-5", "-5")):
+        number.fill("")
+        number.press_sequentially(text)
+        assert (number.input_value(), number.get_attribute("aria-invalid")) == (text, "true")
+        assert page.locator("#tokens-wrong").inner_text() == f"{came} came; 1 to {count:,} expected."
+        assert page.evaluate("foveate.budget()") == 65
+        number.blur()
+        assert (number.input_value(), number.get_attribute("aria-invalid")) == ("65", "false")
+        assert page.locator("#tokens-wrong").is_visible()  # until something changes
+    number.fill("64")
+    assert page.locator("#tokens-wrong").is_hidden()
+    number.fill("65")
     tokens.get_by_label("Grid").select_option("24x24")
     assert "65 of 576" in tokens.inner_text()
     tokens.get_by_label("Even spread").fill("1")

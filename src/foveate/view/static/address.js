@@ -2,7 +2,7 @@
 //
 // Browsers allow some hundred changes of an address in ten seconds (Safari raises an error beyond 100), and a slider
 // makes 60 a second: so the changes of a run are written together.
-import { changes, fromHash, isStep, toHash } from "./state.js";
+import { changes, fromHash, isStep, leftOut, toHash } from "./state.js";
 
 const WAIT = 250; // milliseconds between two writes of one run
 
@@ -14,7 +14,7 @@ export class Address {
     addEventListener("popstate", () => {
       this.forget();
       this.run.clear();
-      restore(fromHash(location.hash));
+      restore(fromHash(location.hash), leftOut(location.hash));
     });
     addEventListener("pagehide", () => this.write());
   }

@@ -8,14 +8,40 @@ export class Problem extends Error {
   }
 }
 
-async function ask(path, options) {
-  let response;
-  try {
-    response = await fetch(path, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Problem("the server does not answer", "foveate view running", "start foveate view again, then reload this page");
+const AGAIN = 2000; // milliseconds between two looks at a server that is away
+let coming = null; // a promise while it is away
+
+// While the server is away, requests wait for it. One that fails although it is there is an error.
+async function reach(path, options) {
+  for (const last of [false, true]) {
+    try {
+      return await fetch(path, options);
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      if (!last) await (coming ??= comeBack());
+      options?.signal?.throwIfAborted();
+    }
   }
+  throw new Problem("the server broke off an answer", "an answer", "try it again");
+}
+
+// Says on the window that the server is away ("away") and there again ("back").
+async function comeBack() {
+  for (let away = false; ; away = true) {
+    try {
+      await fetch("/api/session");
+      coming = null;
+      if (away) dispatchEvent(new Event("back"));
+      return;
+    } catch {
+      if (!away) dispatchEvent(new Event("away"));
+      await new Promise((done) => setTimeout(done, AGAIN));
+    }
+  }
+}
+
+async function ask(path, options) {
+  const response = await reach(path, options);
   if (response.ok) return response;
   const { error } = await response.json().catch(() => ({}));
   throw new Problem(error?.received ?? `the server says ${response.status}`, error?.expected, error?.fix, response.status);

@@ -20,20 +20,30 @@
 //   app.marks                       functions (context, unit) that draw over the image and not into its export;
 //                                   the context counts in pixels of the image, unit: such pixels in one of the screen
 //   app.overlay                     a canvas with the plane that is laid over the image, or null ("overlay"; planes.js)
-//   app.on("state" | "image" | "answer" | "problem" | "hover" | "overlay" | "write", listener)
+//   app.ignored                     sentences: what of the address was left out, and why ("ignored")
+//   app.on("state" | "image" | "answer" | "problem" | "ignored" | "hover" | "overlay" | "write", listener)
 //                                   "write", i: somebody is about to type question i
 import { Address } from "./address.js";
 import { allocate } from "./allocate.js";
 import { getBitmap, getJson, getPacked, postPacked, Problem, upload } from "./api.js";
-import { fromHash } from "./state.js";
+import { LONGEST, fromHash, isQuestion, leftOut } from "./state.js";
 
 const ANSWERS = 100; // kept: some 20 KB each
+const format = new Intl.NumberFormat("en").format;
 const LASTING = new Set([400, 404, 413, 422]); // what these refuse is not asked again; a server that is away or busy is
 
 export class App {
   constructor() {
     this.state = fromHash(location.hash);
-    this.address = new Address((state) => this.become(Object.freeze({ ...state, image: state.image ?? this.fallback() })));
+    this.ignored = leftOut(location.hash);
+    this.unfitted = true; // the state is of an address, and was not yet compared with its image
+    this.address = new Address((state, ignored) => {
+      this.unfitted = true;
+      const next = { ...state, image: state.image ?? this.fallback() };
+      const fitted = this.image && this.image.id === next.image ? this.fitted(this.image.grids, next) : {};
+      this.become(Object.freeze({ ...next, ...fitted }));
+      this.leave(ignored);
+    });
     this.listeners = new Map();
     this.image = null;
     this.answers = new Map();
@@ -48,6 +58,10 @@ export class App {
     this.point = null;
     this.marks = [];
     this.overlay = null;
+    this.away = false; // the server
+    for (const [kind, away] of [["away", true], ["back", false]]) {
+      addEventListener(kind, () => { this.away = away; this.tell("answer"); });
+    }
   }
 
   on(kind, listener) {
@@ -88,6 +102,7 @@ export class App {
     try {
       this.session = await getJson("/api/session");
       this.tell("session");
+      this.leave([]);
       const first = this.state.image ?? this.session.first;
       if (first) await this.show(first);
     } catch (problem) {
@@ -127,9 +142,10 @@ export class App {
       this.image = { ...header, grids, bitmap };
       this.answers.clear();
       this.before.clear();
-      this.state = Object.freeze({ ...this.state, image: id, grid: Object.hasOwn(grids, grid) ? grid : "cells" });
+      this.state = Object.freeze({ ...this.state, image: id, ...this.fitted(grids, { ...this.state, grid }) });
       this.address.settle(this.state);
       this.tell("image");
+      this.leave([]);
       this.askAll();
       this.needPoints();
     } catch (problem) {
@@ -140,6 +156,26 @@ export class App {
       }
       this.tell("problem", problem);
     }
+  }
+
+  // The part of the state that these grids do not have, as they have it. Of an address, what is left out is said.
+  fitted(grids, { grid, budget, pin }) {
+    const name = Object.hasOwn(grids, grid) ? grid : "cells", count = grids[name].h * grids[name].w;
+    const wrong = [], patch = { grid: name };
+    if (name !== grid) wrong.push(`grid=${grid}, expected ${Object.keys(grids).join(", ")}`);
+    if (pin >= count) { patch.pin = null; wrong.push(`pin=${pin}, expected 0 to ${format(count - 1)}`); }
+    if (this.unfitted && budget > count) { patch.budget = "auto"; wrong.push(`k=${budget}, expected 1 to ${format(count)}`); }
+    if (this.unfitted) this.ignored = [...this.ignored, ...wrong];
+    this.unfitted = false;
+    return patch;
+  }
+
+  // What was left out leaves the address, too.
+  leave(more) {
+    this.ignored = [...this.ignored, ...more];
+    if (!this.ignored.length) return;
+    this.address.settle(this.state);
+    this.tell("ignored");
   }
 
   setContext(patch) {
@@ -194,12 +230,17 @@ export class App {
 
   unanswered(i) {
     const query = this.state.questions[i]?.trim(), key = this.key(query ?? "");
-    if (!this.image || !query || !this.asking || this.answers.has(key)) return undefined;
+    if (!this.image || !isQuestion(query ?? "") || !this.asking || this.answers.has(key)) return undefined;
     return { key, body: { ...this.context, image: this.image.id, query } };
   }
 
   async fetchAnswer(body) {
     try {
+      const length = [...body.query].length;
+      if (length > LONGEST) {
+        throw new Problem(`${format(length)} characters came`, `at most ${format(LONGEST)}`,
+          "ask for the thing that you look for in a few words", 422);
+      }
       const { header, arrays } = await postPacked("/api/score", body);
       const maps = {};
       for (const name of Object.keys(header.auto)) maps[name] = arrays[`map:${name}`];
@@ -223,7 +264,7 @@ export class App {
   }
 
   shown(i = this.state.active) {
-    return this.answer(i) ?? (this.busy.has(i) ? this.before.get(i) : undefined);
+    return this.answer(i) ?? (this.busy.has(i) && !this.away ? this.before.get(i) : undefined);
   }
 
   // Questions that are asked and switched on; and the one that a difference is taken from, or undefined.

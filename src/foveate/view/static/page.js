@@ -8,8 +8,9 @@ const ICONS = {
   help: "M7.6 7.6a2.5 2.5 0 1 1 3.6 2.3c-.8.4-1.2.9-1.2 1.8M10 14.4v.1M10 17a7 7 0 1 0 0-14 7 7 0 0 0 0 14",
 };
 const KEYS = [
-  ["Questions", [["/", "type a question"], ["A", "another question"], ["Enter", "in a question: go on to the next"]]],
-  ["View", [["1 … 5", "heat, kept, both, photo, difference"], ["B", "boxes"], ["+  −", "zoom"],
+  ["Questions", [["/", "type a question"], ["A", "another question"], ["Enter", "in a question: go on to the next"],
+    ["Esc", "in a question: leave it"]]],
+  ["View", [["I", "go to the picture"], ["1 … 5", "heat, kept, both, photo, difference"], ["B", "boxes"], ["+  −", "zoom"],
     ["0", "the whole image"], ["Shift ← ↑ ↓ →", "move the part that is seen"]]],
   ["Tokens", [["[  ]", "half, twice the budget"]]],
   ["A cell (the picture has the focus)", [["← ↑ ↓ →", "the next cell"], ["Enter", "pin it"], ["Esc", "let go"]]],
@@ -38,16 +39,31 @@ export function mountPage(app, root) {
     const { name, width, height, words } = app.image;
     source.textContent = `${name} · ${width} × ${height}${words ? ` · ${words.length} words read` : ""}`;
     document.title = `${name} · foveate`;
-    status.hidden = true;
+    hide("problem");
   });
-  app.on("problem", (problem) => {
-    if (!app.image) return; // the stage shows it
-    const away = make("button", { type: "button", className: "plain", onclick: () => { status.hidden = true; } },
-      "Close");
-    status.replaceChildren(trouble(problem), away);
+  app.on("problem", (problem) => { if (app.image) say("problem", trouble(problem), true); }); // else the stage shows it
+  app.on("loading", () => hide("problem"));
+  app.on("ignored", () => {
+    say("ignored", make("p", {}, `Left out of the address: ${app.ignored.join("; ")}`), true, () => { app.ignored = []; });
+  });
+  addEventListener("away", () => say("away", trouble({
+    received: "The viewer does not answer",
+    fix: `If it has ended, start it again at the same port: foveate view … --port ${location.port || 80}. This page goes on by itself.`,
+  })));
+  addEventListener("back", () => hide("away"));
+
+  // One line of each kind.
+  function say(kind, said, closes = false, closed = () => {}) {
+    hide(kind);
+    const close = make("button", { type: "button", className: "plain", onclick: () => { hide(kind); closed(); } }, "Close");
+    status.append(make("div", { className: `line ${kind}` }, said, ...(closes ? [close] : [])));
     status.hidden = false;
-  });
-  app.on("loading", () => { status.hidden = true; });
+  }
+
+  function hide(kind) {
+    status.querySelector(`.${kind}`)?.remove();
+    status.hidden = !status.children.length;
+  }
 
   const typing = (target) => target.closest(TYPING);
   addEventListener("keydown", (event) => {
@@ -65,6 +81,7 @@ export function mountPage(app, root) {
   const keys = {
     "/": () => { question(app.state.active).focus(); question(app.state.active).select(); },
     a: () => document.querySelector("#questions .add:not([hidden])")?.click(),
+    i: () => document.querySelector("#stage canvas")?.focus(),
     o: choose, t: turn, "?": () => sheet.showModal(),
     b: () => app.set({ boxes: 1 - app.state.boxes }),
     "+": () => app.zoom.by(1.5), "=": () => app.zoom.by(1.5), "-": () => app.zoom.by(1 / 1.5),

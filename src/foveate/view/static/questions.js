@@ -2,9 +2,10 @@
 // understood.
 import { make, trouble } from "./dom.js";
 import { byDialogue, pill } from "./stage.js";
-import { MOST_QUESTIONS } from "./state.js";
+import { MOST_QUESTIONS, isQuestion } from "./state.js";
 
 const PRIORS = { gaze: "your gaze", history: "the dialogue" };
+const LISTS = ["folder", "store", "clip"]; // there, keys go from image to image
 const MANY = { one: "One", together: "Together", beside: "Side by side" };
 
 export function mountQuestions(app, root) {
@@ -16,11 +17,19 @@ export function mountQuestions(app, root) {
   app.on("state", show);
   app.on("answer", show);
   app.on("image", show);
+  app.on("image", begin);
   app.on("session", show);
   app.on("write", (i) => rows[i].input.focus());
   let known = [];
   app.examples.then((found) => { known = found; show(); });
   show();
+
+  // An image was opened, and nothing is asked: typing can begin at once. On a phone this would bring up its keyboard.
+  function begin() {
+    const free = [document.body, null].includes(document.activeElement) && !app.state.questions.join("").trim();
+    if (!free || LISTS.includes(app.session?.kind) || !matchMedia("(pointer: fine) and (min-width: 861px)").matches) return;
+    rows[0].input.focus({ preventScroll: true });
+  }
 
   function insert() {
     const { questions } = app.state;
@@ -84,12 +93,15 @@ export function mountQuestions(app, root) {
 
   function makeRow(i) {
     const input = make("input", {
-      type: "search", autocomplete: "off", spellcheck: true, maxLength: 1000, "aria-label": `Question ${i + 1}`,
-      placeholder: i ? "another thing" : "What do you look for? “the red car”",
+      type: "search", autocomplete: "off", spellcheck: true, "aria-label": `Question ${i + 1}`, "aria-keyshortcuts": "/",
+      placeholder: i ? "another thing" : "“the red car”   ( / to type )",
     });
     input.addEventListener("input", () => write(i, input.value));
     input.addEventListener("focus", () => { if (app.state.active !== i) app.set({ active: i }); });
+    input.addEventListener("blur", show);
     input.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && !event.isComposing) { event.preventDefault(); input.blur(); } // else it is emptied
+      if (event.key === "/" && !input.value) event.preventDefault(); // the key that leads here
       if (event.key === "Enter" && input.value.trim() && !event.isComposing) insert();
     });
     const dot = make("button",
@@ -107,11 +119,13 @@ export function mountQuestions(app, root) {
 
 function showSaid(row, app, i) {
   const text = app.state.questions[i].trim(), known = app.answers.get(app.key(text)), answer = app.shown(i);
-  const key = known?.problem ? `problem ${known.problem.received}` : answer ? JSON.stringify(answer.header) : "";
-  row.element.classList.toggle("waiting", Boolean(text && app.image && !known));
+  const short = text && app.asking && !isQuestion(text) && document.activeElement !== row.input;
+  const key = known?.problem ? `problem ${known.problem.received}` : answer ? JSON.stringify(answer.header) : String(short);
+  row.element.classList.toggle("waiting", Boolean(isQuestion(text) && app.image && !known));
   if (row.said.dataset.key === key) return;
   row.said.dataset.key = key;
-  row.said.replaceChildren(...(known?.problem ? [trouble(known.problem)] : answer ? describe(app, answer.header) : []));
+  row.said.replaceChildren(...(known?.problem ? [trouble(known.problem)] : answer ? describe(app, answer.header)
+    : short ? [make("p", { className: "note" }, "A question has two letters or more.")] : []));
 }
 
 // What an answer says of itself; -> elements.
@@ -128,9 +142,19 @@ function describe(app, header) {
     ...line("looks by", prior ? [`${PRIORS[prior]}, ${Math.round(100 * weight)} %`] : []),
     ...line("left out", ignored),
     ...line("not understood", unknown),
+    ...(unknown.length ? [unknownHere(app, unknown)] : []),
     ...line("read there", words.slice(0, 6).map(({ text }) => text)),
     ...(unread ? [make("p", { className: "note" }, "not read: ", READS[app.image?.stored ? "stored" : "encoded"])] : []),
   ];
+}
+
+// What can be done about words that the encoder does not know.
+function unknownHere(app, words) {
+  const encoder = app.session.encoding?.encoder ?? "nano", all = words.join(" ");
+  const know = `${encoder} does not know ${words.length > 1 ? "these words" : "this word"}. `;
+  if (encoder !== "nano") return make("p", { className: "note" }, know, "Try other words.");
+  return make("p", { className: "note" }, know, make("code", {}, `foveate doctor --words "${all}"`),
+    " says what it takes them for; ", make("code", {}, "foveate view --encoder clip:…"), " reads any words.");
 }
 
 const READS = {

@@ -14,12 +14,13 @@ export function mountTokens(app, root) {
   const floor = make("input", { type: "range", min: 0, max: 1, step: 0.05, id: "tokens-floor" });
   const floorSaid = make("output", { htmlFor: floor.id });
   const grid = make("select", { id: "tokens-grid" });
-  const note = make("p", { className: "note" });
+  const note = make("p", { className: "note" }), wrong = make("p", { className: "note wrong", id: "tokens-wrong", role: "alert" });
+  number.setAttribute("aria-describedby", wrong.id);
   const row = (text, control, ...rest) =>
     make("div", { className: "row" }, make("label", { htmlFor: control.id }, text), control, ...rest);
   root.append(
     make("header", {}, make("h2", {}, "Visual tokens"), said),
-    row("Budget", slider, number),
+    row("Budget", slider, number), wrong,
     make("div", { className: "row" }, make("span"), make("label", { className: "check" }, auto, "auto: as the map asks for")),
     row("Policy", policy), row("Even spread", floor, floorSaid), row("Grid", grid), note,
   );
@@ -27,8 +28,16 @@ export function mountTokens(app, root) {
   // What changes the kept cells shows them.
   const keep = (patch) => app.set(KEPT.includes(app.state.view) ? patch : { ...patch, view: "kept" });
   slider.addEventListener("input", () => keep({ budget: +slider.value }));
-  number.addEventListener("input", () => { if (number.validity.valid && number.value) keep({ budget: +number.value }); });
-  number.addEventListener("change", show);
+  // What is no budget stays in the field, and is said; the budget is then what it was before somebody typed.
+  let before = "auto";
+  number.addEventListener("focus", () => { before = app.state.budget; });
+  number.addEventListener("input", () => {
+    const { valid, badInput } = number.validity, came = badInput ? "no number" : number.value;
+    if (valid && number.value) keep({ budget: +number.value });
+    else if (app.state.budget !== before) keep({ budget: before });
+    refuse(valid ? "" : came);
+  });
+  number.addEventListener("change", (event) => { before = app.state.budget; show(event); });
   auto.addEventListener("change", () => keep({ budget: auto.checked ? "auto" : app.budget() }));
   policy.addEventListener("change", () => keep({ policy: policy.value }));
   floor.addEventListener("input", () => keep({ floor: +floor.value }));
@@ -40,7 +49,16 @@ export function mountTokens(app, root) {
     root.hidden = false;
   });
   for (const kind of ["state", "image", "answer"]) app.on(kind, show);
+  app.on("state", () => refuse(""));
   root.hidden = true;
+  refuse("");
+
+  // came: what is no budget, or "". What is left of it when the field is left stays said until something changes.
+  function refuse(came) {
+    number.setAttribute("aria-invalid", String(Boolean(came)));
+    wrong.textContent = came && `${/^\d+$/.test(came) ? whole.format(came) : came} came; 1 to ${whole.format(number.max)} expected.`;
+    wrong.hidden = !came;
+  }
 
   function show(event) {
     if (!app.image) return;
@@ -49,16 +67,30 @@ export function mountTokens(app, root) {
     slider.max = number.max = count;
     slider.value = known ? budget : 1;
     slider.setAttribute("aria-valuetext", `${budget} of ${count}`);
-    if (document.activeElement !== number || event?.type === "change") number.value = known ? budget : "";
+    if (document.activeElement !== number || event?.type === "change") {
+      number.value = known ? budget : "";
+      number.setAttribute("aria-invalid", "false");
+    }
+    const asked = state.questions.some((text) => text.trim());
+    for (const control of [slider, number, auto, policy, floor]) control.disabled = !asked;
     auto.checked = state.budget === "auto";
     policy.value = state.policy;
     floor.value = state.floor;
-    floorSaid.value = share.format(state.floor);
+    floorSaid.value = evenShare(app.allocation(), state.floor);
     grid.value = state.grid;
-    said.textContent = known ? `${whole.format(budget)} of ${whole.format(count)} · ${share.format(budget / count)}` : `${whole.format(count)} cells`;
-    note.textContent = explain(app.allocation(), answer, state);
+    said.textContent = !state.questions[state.active]?.trim() ? "no question yet" : !answer ? "nothing kept"
+      : `${whole.format(budget)} of ${whole.format(count)} · ${share.format(budget / count)}`;
+    const more = state.budget > count ? [`${whole.format(state.budget)} are asked for; this grid has ${whole.format(count)}: all are kept.`] : [];
+    note.textContent = [...more, explain(app.allocation(), answer, state)].join(" ").trim();
     note.hidden = !note.textContent;
   }
+}
+
+// The share that lies evenly: the one chosen, or the larger one that the map asks for.
+function evenShare(allocation, floor) {
+  if (!allocation?.even) return share.format(floor);
+  const spread = allocation.kept.reduce((sum, i) => sum + allocation.even[i], 0) / allocation.kept.length;
+  return spread > floor ? `auto ${share.format(spread)}` : share.format(floor);
 }
 
 // Why some of the cells are not where the map is highest.

@@ -3,13 +3,13 @@ import { make, trouble } from "./dom.js";
 
 export function mountWelcome(app, root) {
   const photographs = make("div", { className: "examples" });
-  const open = () => make("button", { type: "button", className: "main", onclick: () => app.choose() },
-    "Choose an image");
+  const choose = (className = "") =>
+    make("button", { type: "button", className, onclick: () => app.choose() }, "Choose an image");
   const empty = make("div", { className: "empty" },
     make("h2", {}, "Where does a question look?"),
     make("p", {}, "Drop an image here, paste one, or choose a file. "
       + "Then type what you look for: the map moves while you type."),
-    open(), make("p", { className: "note" }, "or begin with a photograph"), photographs);
+    choose("main"), make("p", { className: "note" }, "or begin with a photograph"), photographs);
   const loading = make("div", { className: "loading", role: "status" },
     make("progress", { "aria-label": "The image is on its way" }), make("p"));
   const failed = make("div", { className: "failed" });
@@ -26,7 +26,9 @@ export function mountWelcome(app, root) {
   app.on("image", () => show(null));
   app.on("problem", (problem) => {
     if (app.image) return show(null); // the page says it, and the image stays
-    failed.replaceChildren(make("h2", {}, "That did not work"), trouble(problem), open());
+    const { kind, name } = app.session ?? {}, back = kind === "empty" || !name ? "the first page" : name;
+    failed.replaceChildren(make("h2", {}, "That did not work"), trouble(problem), make("div", { className: "ways" },
+      make("button", { type: "button", className: "main", onclick: () => location.assign("/") }, `Back to ${back}`), choose()));
     show(failed);
   });
   app.examples.then((all) => photographs.append(...all.map(({ id, name, questions }) => make("button", {
