@@ -149,7 +149,7 @@ def test_what_is_not_there_is_pale(page: Page) -> None:
     assert apart(pictures(page)[0], drawn).mean() < 5
     legend = page.locator("#stage .legend")
     assert "white line" not in legend.inner_text()
-    assert "pale: not detected" in legend.inner_text()
+    assert "faded: not detected" in legend.inner_text()
     assert page.evaluate(LOW_END) > 180  # the bar is as pale as the picture
     figures = []
     for scheme in ("light", "dark"):

@@ -80,7 +80,7 @@ function wordsOf(app, found) {
   if (view === "difference") return minus ? "which question looks more" : "";
   const said = several ? "lines: detected, from 0.5" : "white line: detected, from 0.5";
   const pale = several ? !anyFound(found) : layersOf(found).some((layer) => !layer.found);
-  const heat = [several ? "" : "relevance", anyLine(found) ? said : "", pale ? "pale: not detected" : ""]
+  const heat = [several ? "" : "relevance", anyLine(found) ? said : "", pale ? "faded: not detected" : ""]
     .filter(Boolean).join("; ");
   const kept = keptWords(app, layers, several || found.length > 1);
   return { heat, kept, both: `${heat}; ${kept}` }[view];
