@@ -5,7 +5,6 @@
     gallery.py    the routes of a list of images
     encoding.py   how images are encoded and asked about: the options of the command
     app.py        a target -> an ASGI application (Starlette): the routes of the modules below
-    encoding.py   how images are encoded and asked about: the options of the command
     page.py       the page itself, and what it is told of the session
     images.py     take an image, describe it, show its pixels
     examples.py   photographs to begin with
