@@ -325,6 +325,10 @@ def test_a_tap_pins(browser: Browser, address: str) -> None:
         page.locator("#stage canvas").first.tap()
         page.wait_for_function("foveate.state.pin !== null")
         page.wait_for_selector("#cell .channels .bars")
+        for control in page.locator("#cell header button, #cell summary").all():
+            box = control.bounding_box()
+            assert box
+            assert box["height"] > 35  # room for a thumb
         for part in ("#cell", "#planes"):
             assert page.evaluate("part => document.querySelector(part).scrollWidth", part) <= 390
 
