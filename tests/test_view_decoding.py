@@ -10,6 +10,7 @@ import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil  # type: ignore[import-untyped]
@@ -20,7 +21,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from foveate.core.errors import FoveateError, ImageDecodeError, ImageTooLargeError
-from foveate.core.image import load_image
+from foveate.core.image import FORMATS, load_image
 from foveate.view import decoding
 from foveate.view.app import make_app
 from foveate.view.decoding import Decoder
@@ -50,6 +51,34 @@ def test_an_image_is_that_of_load_image(content: bytes) -> None:
     assert np.array_equal(here.rgb, there.rgb)
     assert (here.valid is None) == (there.valid is None)
     assert here.valid is None or np.array_equal(here.valid, np.asarray(there.valid))
+
+
+def turned(kind: str, mode: str, **how: Any) -> bytes:
+    """An image in one of the formats, with EXIF that turns it."""
+    image, exif, out = Image.open(io.BytesIO(BUS)).resize((40, 30)).convert(mode), Image.Exif(), io.BytesIO()
+    exif[0x0112], exif[0x010E] = 6, "a bus"
+    image.save(out, kind, exif=exif, **how)
+    return out.getvalue()
+
+
+KINDS: list[tuple[str, str, dict[str, Any]]] = [
+    ("JPEG", "RGB", {}), ("JPEG", "CMYK", {}), ("JPEG", "L", {"progressive": True}), ("PNG", "P", {}),
+    ("PNG", "LA", {}), ("PNG", "1", {}), ("WEBP", "RGBA", {}), ("WEBP", "RGB", {"lossless": True}),
+    ("TIFF", "RGB", {}), ("TIFF", "RGB", {"compression": "tiff_lzw"}), ("TIFF", "RGB", {"compression": "jpeg"}),
+    ("TIFF", "1", {"compression": "group4"}), ("TIFF", "RGB", {"compression": "tiff_adobe_deflate"}),
+    ("BMP", "RGB", {}), ("GIF", "P", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "mode", "how"), KINDS)
+def test_every_decoder_works_where_no_file_can_be_opened(kind: str, mode: str, how: dict[str, Any]) -> None:
+    content = turned(kind, mode, **how)
+    decoder = Decoder()  # one that decoded nothing yet
+    assert np.array_equal(decoder.decode(content).rgb, load_image(content).rgb)
+    if sys.platform == "linux":
+        process = psutil.Process(decoder._running().pid)
+        assert process.rlimit(psutil.RLIMIT_NOFILE) == (process.num_fds(),) * 2
+    assert {kind for kind, *_ in KINDS} == set(FORMATS)
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", BUS[:2000], b"%PDF-1.7 ", png("RGB")[:60], BUS[:200] + BUS[300:]])

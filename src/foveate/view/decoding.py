@@ -1,5 +1,5 @@
 """Uploads are decoded in a process of their own: image decoders are large programs in C, and an upload may be made to
-break one. That process has limits of memory and time, and opens no files; if it dies, it was the image's fault, and
+break one. That process has limits of memory and time, and can open no files; if it dies, it was the image's fault, and
 the next image gets another. `python -m foveate.view.decoding` is that process.
 
 Both sides send 8 bytes of length, little-endian, and so many bytes: the file, and a message of wire.py.
@@ -24,7 +24,6 @@ from foveate.view.wire import pack, unpack
 
 MEMORY = 4 * 2**30  # bytes of addresses; 64 million pixels with alpha need half of it
 SECONDS = 20.0
-FILES = 32  # open at a time
 COMMAND = (sys.executable, "-P", "-m", "foveate.view.decoding")  # -P: no module of the working directory
 
 
@@ -144,19 +143,26 @@ def _decode(content: bytes) -> bytes:
 
 
 def _limit(memory: int) -> None:
-    """No more than so much memory, few files, none written, no dump of memory where it dies."""
+    """No more than so much memory, no file beside those that are open, none written, no dump where it dies."""
     try:
         import resource
     except ImportError:  # Windows: time is limited, memory is not
         return
     for what, most in (
         (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_NOFILE, FILES),
+        (resource.RLIMIT_NOFILE, _first_free()),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
         with suppress(ValueError, OSError):  # a lower limit stands already, or the system has none of the kind
             resource.setrlimit(what, (most, most))
+
+
+def _first_free() -> int:
+    """The number that the next open file would have."""
+    free = os.dup(0)
+    os.close(free)
+    return free
 
 
 def _serve(files: tuple[IO[bytes], IO[bytes]], memory: int) -> None:
@@ -166,7 +172,7 @@ def _serve(files: tuple[IO[bytes], IO[bytes]], memory: int) -> None:
     from PIL import Image
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends this process
-    Image.init()  # all decoders, before no file can be opened
+    Image.init()  # all decoders: from here on no file can be opened
     _limit(memory)
     with suppress(EOFError, BrokenPipeError):
         while True:
