@@ -15,8 +15,9 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from starlette.routing import Route
 
-from foveate import view
+from foveate import context, view
 from foveate.store import Store
+from foveate.view import clips, priors, stores
 from foveate.view.app import make_app
 from foveate.view.openapi import CHANNEL, FIXATION, ID, LEVEL, TEXT, describe_service
 from foveate.view.opening import open_target
@@ -63,6 +64,23 @@ def test_every_module_is_named_once_and_every_function() -> None:
     assert sorted(map("".join, named)) == [module.name for module in modules]
     names = [name for module in modules for name in re.findall(r"^def ([a-z]\w+)", module.read_text(), re.M)]
     assert [name for name in names if names.count(name) > 1] == []
+
+
+def test_the_description_says_what_the_modules_allow() -> None:
+    def schema(path: str, name: str) -> Any:
+        body = SERVICE["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        return body["schema"]["properties"][name]
+
+    assert schema("/api/priors", "queries")["maxItems"] == priors.QUESTIONS
+    assert schema("/api/score", "earlier")["maxItems"] == schema("/api/answers", "rounds")["maxItems"] == context.ROUNDS
+    assert schema("/api/score", "gaze")["maxItems"] == context.FIXATIONS
+    assert schema("/api/clips/{id}/frames", "policy")["enum"] == list(clips.POLICIES)
+    assert schema("/api/search", "count")["maximum"] == stores.MOST_HITS
+    scheme = SERVICE["components"]["securitySchemes"]
+    assert SERVICE["security"] == [{}, *({name: []} for name in scheme)]
+    for operations in SERVICE["paths"].values():
+        for operation in operations.values():
+            assert {"400", "401", "500"} < set(operation["responses"])
 
 
 def test_every_route_is_described(targets: dict[str, Target]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import foveate
+from foveate import context
 from foveate.channels import make_gaze_plane
 from foveate.relevance import add_dialogue
 from foveate.texture.texture import Texture
@@ -88,6 +91,25 @@ def test_with_a_gaze_only_a_question_that_names_nothing_goes_by_the_dialogue(sen
     assert [q["prior"] for q in header["questions"]] == ["history", "gaze", "gaze"]
 
 
+def test_a_dialogue_is_followed_once_for_all_questions(send: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = list[str]()
+
+    def counted(texture: Texture, relevance: foveate.Relevance) -> Texture:
+        rounds.append(relevance.query)
+        return add_dialogue(texture, relevance)
+
+    monkeypatch.setattr(context, "add_dialogue", counted)
+    header, _ = send("priors", queries=["is it open?"] * 6, earlier=["a bus"])
+    assert [q["prior"] for q in header["questions"]] == ["history"] * 6
+    assert rounds == ["a bus"]
+
+
+def test_a_context_needs_no_server() -> None:
+    """The lines of Python that the page exports run in a base installation."""
+    code = "import sys, foveate.context; sys.exit('starlette' in sys.modules or 'anyio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_requests_leave_nothing_behind(send: Any) -> None:
     before = mapped(send, "and its wheels?")
     mapped(send, "and its wheels?", earlier=["a bus"], gaze=GAZE)
@@ -95,7 +117,7 @@ def test_requests_leave_nothing_behind(send: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "context",
+    "given",
     [
         {"gaze": "x"}, {"gaze": [[1, 2]]}, {"gaze": [[-1, 2, 3]]}, {"gaze": [[1e9, 2, 3]]}, {"gaze": [["a", 2, 3]]},
         {"gaze": GAZE * 200}, {"gaze": [[float("1e300")] * 3]}, {"gaze_weight": 2}, {"gaze_weight": "much"},
@@ -103,9 +125,17 @@ def test_requests_leave_nothing_behind(send: Any) -> None:
         {"earlier": [None]}, {"gaze": None},
     ],
 )  # fmt: skip
-def test_a_context_that_is_none_is_refused(client: TestClient, context: dict[str, Any]) -> None:
+def test_a_context_that_is_none_is_refused(client: TestClient, given: dict[str, Any]) -> None:
     first = client.get("/api/session").json()["first"]
     for route, what in (("score", {"query": "a wheel"}), ("priors", {"queries": ["a wheel"]})):
-        answer = client.post(f"/api/{route}", json={"image": first, **what, **context})
+        answer = client.post(f"/api/{route}", json={"image": first, **what, **given})
         assert answer.status_code == 422
         assert all(answer.json()["error"][part] for part in ("received", "expected", "fix"))
+
+
+@pytest.mark.parametrize("queries", [[1, {}], ["a wheel", None], ["a wheel"] * 7])
+def test_queries_that_are_none_or_too_many_are_refused(client: TestClient, queries: list[Any]) -> None:
+    first = client.get("/api/session").json()["first"]
+    answer = client.post("/api/priors", json={"image": first, "queries": queries})
+    assert answer.status_code == 422
+    assert all(answer.json()["error"][part] for part in ("received", "expected", "fix"))

@@ -13,33 +13,42 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from foveate.context import FIXATIONS, ROUNDS
+from foveate.core.grid import Grid
 from foveate.core.version import __version__
 from foveate.relevance.query import MAX_CHARACTERS
+from foveate.texture.sampling import MAX_LEVEL
+from foveate.view import clips, gallery
 from foveate.view.guard import LIMITS
+from foveate.view.priors import QUESTIONS
+from foveate.view.questions import grids_of
+from foveate.view.stores import MOST_HITS
 
 Json = Mapping[str, Any]
 
 ID = {"type": "string", "pattern": "^[0-9a-f]{1,64}$"}
 TEXT = {"type": "string", "minLength": 1, "maxLength": MAX_CHARACTERS}
 SHARE = {"type": "number", "minimum": 0, "maximum": 1}
-GRID = {"type": "string", "enum": ["cells", "24x24", "28px", "32px"], "default": "cells"}
-NUMBER = {"type": "integer", "minimum": 0, "maximum": 99_999_999}
+GRIDS = [each.name for each in grids_of(Grid(1, 1, 1, 1))]
+GRID = {"type": "string", "enum": GRIDS, "default": "cells"}
+NUMBER = {"type": "integer", "minimum": 0, "maximum": clips.LAST}
 BUDGETS: list[Json] = [{"type": "integer", "minimum": 1}, {"const": "auto"}]
 BUDGET = {"oneOf": BUDGETS, "default": "auto"}
 FILE = {"type": "string", "pattern": r"^[a-z]+\.(html|js|css|svg)$"}
 CHANNEL = {"type": "string", "maxLength": 200, "description": "of the image's channels"}
-LEVEL = {"type": "integer", "minimum": 0, "maximum": 16, "default": 0}
+LEVEL = {"type": "integer", "minimum": 0, "maximum": MAX_LEVEL, "default": 0}
+NAME = {"type": "string", "maxLength": gallery.LONGEST}
 TEXTS = {"type": "array", "items": TEXT}
 FIXATION = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 3, "maxItems": 3}
 CONTEXT = {
     "gaze": {
         "type": "array",
         "items": FIXATION,
-        "maxItems": 200,
+        "maxItems": FIXATIONS,
         "description": "[y, x, seconds], pixels of the image",
     },
     "gaze_weight": SHARE,
-    "earlier": {**TEXTS, "maxItems": 20, "description": "questions of earlier rounds, the oldest first"},
+    "earlier": {**TEXTS, "maxItems": ROUNDS, "description": "questions of earlier rounds, the oldest first"},
 }
 QUESTION = {"image": ID, "query": TEXT, **CONTEXT}
 ANYTHING = {"application/json": {"schema": {"type": "object"}}}
@@ -64,6 +73,7 @@ ERROR = {
     },
 }
 REFUSALS = {
+    "400": "a request that was given up",
     "401": "no token, where one is asked for",
     "403": "asked by a page of another site",
     "404": "nothing there",
@@ -73,6 +83,7 @@ REFUSALS = {
     "413": "too many bytes or pixels",
     "421": "another name in the Host header than this machine's",
     "422": "what was sent makes no sense: the error says what came, what was expected, and what to do",
+    "500": "a fault of the server, which its terminal tells",
     "503": "too much at a time, or it took too long",
 }
 
@@ -130,7 +141,8 @@ def describe_service() -> dict[str, Any]:
                     "What questions would go by",
                     MESSAGE,
                     body=_json(
-                        {"image": ID, "queries": {"type": "array", "items": PART}, **CONTEXT}, ["image", "queries"]
+                        {"image": ID, "queries": {"type": "array", "items": PART, "maxItems": QUESTIONS}, **CONTEXT},
+                        ["image", "queries"],
                     ),
                 )
             },
@@ -143,10 +155,13 @@ def describe_service() -> dict[str, Any]:
                     "A page of the images of a folder or store",
                     ANYTHING,
                     [
-                        _in_query("offset", {"type": "integer", "minimum": 0, "maximum": 10**9, "default": 0}),
-                        _in_query("limit", {"type": "integer", "minimum": 0, "maximum": 200, "default": 100}),
-                        _in_query("part", {"type": "string", "maxLength": 200, "description": "of names"}),
-                        _in_query("of", {"type": "string", "maxLength": 200, "description": "id; its place is told"}),
+                        _in_query("offset", {"type": "integer", "minimum": 0, "maximum": gallery.OFFSET, "default": 0}),
+                        _in_query("limit", {"type": "integer", "minimum": 0, "maximum": gallery.MOST, "default": 100}),
+                        _in_query("part", {**NAME, "description": "of names"}),
+                        _in_query(
+                            "of",
+                            {**NAME, "description": "id; its place is told"},
+                        ),
                     ],
                 )
             },
@@ -164,6 +179,7 @@ def describe_service() -> dict[str, Any]:
             "schemas": {"Error": ERROR},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
+        "security": [{}, {"token": []}],  # a token only where the viewer was told to ask for one
     }
 
 
@@ -171,19 +187,19 @@ _ANSWER = {
     "budget": {"oneOf": [*BUDGETS, {"type": "null"}], "default": "auto"},
     "rounds": {
         "type": "array",
-        "maxItems": 20,
+        "maxItems": ROUNDS,
         "items": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2},
     },
 }
-_SEARCH = {"query": TEXT, "count": {"type": "integer", "minimum": 1, "maximum": 480, "default": 48}}
+_SEARCH = {"query": TEXT, "count": {"type": "integer", "minimum": 1, "maximum": MOST_HITS, "default": 48}}
 _FRAMES = {
-    "questions": {**TEXTS, "minItems": 1, "maxItems": 6},
+    "questions": {**TEXTS, "minItems": 1, "maxItems": clips.QUESTIONS},
     "frame": NUMBER,
     "budget": BUDGET,
-    "policy": {"type": "string", "enum": ["topk", "coverage", "proportional"], "default": "topk"},
+    "policy": {"type": "string", "enum": list(clips.POLICIES), "default": "topk"},
     "floor": SHARE,
     "start": NUMBER,
-    "most": {"type": "integer", "minimum": 1, "maximum": 32, "default": 32},
+    "most": {"type": "integer", "minimum": 1, "maximum": clips.MOST, "default": clips.MOST},
 }
 
 
