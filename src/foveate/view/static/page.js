@@ -44,18 +44,21 @@ export function mountPage(app, root) {
   app.on("problem", (problem) => { if (app.image) say("problem", trouble(problem), true); }); // else the stage shows it
   app.on("loading", () => hide("problem"));
   app.on("ignored", () => {
-    say("ignored", make("p", {}, `Left out of the address: ${app.ignored.join("; ")}`), true, () => { app.ignored = []; });
+    const said = make("p", {}, `Left out of the address: ${app.ignored.join("; ")}`);
+    say("ignored", said, true, () => { app.ignored = []; });
   });
   addEventListener("away", () => say("away", trouble({
     received: "The viewer does not answer",
-    fix: `If it has ended, start it again at the same port: foveate view … --port ${location.port || 80}. This page goes on by itself.`,
+    fix: `If it has ended, start it again at the same port: foveate view … --port ${location.port || 80}. `
+      + "This page goes on by itself.",
   })));
   addEventListener("back", () => hide("away"));
 
   // One line of each kind.
   function say(kind, said, closes = false, closed = () => {}) {
     hide(kind);
-    const close = make("button", { type: "button", className: "plain", onclick: () => { hide(kind); closed(); } }, "Close");
+    const close = make("button",
+      { type: "button", className: "plain", onclick: () => { hide(kind); closed(); } }, "Close");
     status.append(make("div", { className: `line ${kind}` }, said, ...(closes ? [close] : [])));
     status.hidden = false;
   }

@@ -27,8 +27,8 @@ export function mountQuestions(app, root) {
   // An image was opened, and nothing is asked: typing can begin at once. On a phone this would bring up its keyboard.
   function begin() {
     const free = [document.body, null].includes(document.activeElement) && !app.state.questions.join("").trim();
-    if (!free || LISTS.includes(app.session?.kind) || !matchMedia("(pointer: fine) and (min-width: 861px)").matches) return;
-    rows[0].input.focus({ preventScroll: true });
+    const desk = matchMedia("(pointer: fine) and (min-width: 861px)").matches;
+    if (free && desk && !LISTS.includes(app.session?.kind)) rows[0].input.focus({ preventScroll: true });
   }
 
   function insert() {
@@ -120,7 +120,8 @@ export function mountQuestions(app, root) {
 function showSaid(row, app, i) {
   const text = app.state.questions[i].trim(), known = app.answers.get(app.key(text)), answer = app.shown(i);
   const short = text && app.asking && !isQuestion(text) && document.activeElement !== row.input;
-  const key = known?.problem ? `problem ${known.problem.received}` : answer ? JSON.stringify(answer.header) : String(short);
+  const key = known?.problem ? `problem ${known.problem.received}`
+    : answer ? JSON.stringify(answer.header) : String(short);
   row.element.classList.toggle("waiting", Boolean(isQuestion(text) && app.image && !known));
   if (row.said.dataset.key === key) return;
   row.said.dataset.key = key;

@@ -14,7 +14,8 @@ export function mountTokens(app, root) {
   const floor = make("input", { type: "range", min: 0, max: 1, step: 0.05, id: "tokens-floor" });
   const floorSaid = make("output", { htmlFor: floor.id });
   const grid = make("select", { id: "tokens-grid" });
-  const note = make("p", { className: "note" }), wrong = make("p", { className: "note wrong", id: "tokens-wrong", role: "alert" });
+  const note = make("p", { className: "note" });
+  const wrong = make("p", { className: "note wrong", id: "tokens-wrong", role: "alert" });
   number.setAttribute("aria-describedby", wrong.id);
   const row = (text, control, ...rest) =>
     make("div", { className: "row" }, make("label", { htmlFor: control.id }, text), control, ...rest);
@@ -56,7 +57,8 @@ export function mountTokens(app, root) {
   // came: what is no budget, or "". What is left of it when the field is left stays said until something changes.
   function refuse(came) {
     number.setAttribute("aria-invalid", String(Boolean(came)));
-    wrong.textContent = came && `${/^\d+$/.test(came) ? whole.format(came) : came} came; 1 to ${whole.format(number.max)} expected.`;
+    const shown = /^\d+$/.test(came) ? whole.format(came) : came;
+    wrong.textContent = came && `${shown} came; 1 to ${whole.format(number.max)} expected.`;
     wrong.hidden = !came;
   }
 
@@ -80,8 +82,9 @@ export function mountTokens(app, root) {
     grid.value = state.grid;
     said.textContent = !state.questions[state.active]?.trim() ? "no question yet" : !answer ? "nothing kept"
       : `${whole.format(budget)} of ${whole.format(count)} · ${share.format(budget / count)}`;
-    const more = state.budget > count ? [`${whole.format(state.budget)} are asked for; this grid has ${whole.format(count)}: all are kept.`] : [];
-    note.textContent = [...more, explain(app.allocation(), answer, state)].join(" ").trim();
+    const more = state.budget > count
+      && `${whole.format(state.budget)} are asked for; this grid has ${whole.format(count)}: all are kept.`;
+    note.textContent = [more || "", explain(app.allocation(), answer, state)].join(" ").trim();
     note.hidden = !note.textContent;
   }
 }

@@ -28,7 +28,8 @@ export function mountWelcome(app, root) {
     if (app.image) return show(null); // the page says it, and the image stays
     const { kind, name } = app.session ?? {}, back = kind === "empty" || !name ? "the first page" : name;
     failed.replaceChildren(make("h2", {}, "That did not work"), trouble(problem), make("div", { className: "ways" },
-      make("button", { type: "button", className: "main", onclick: () => location.assign("/") }, `Back to ${back}`), choose()));
+      make("button", { type: "button", className: "main", onclick: () => location.assign("/") }, `Back to ${back}`),
+      choose()));
     show(failed);
   });
   app.examples.then((all) => photographs.append(...all.map(({ id, name, questions }) => make("button", {
