@@ -153,7 +153,7 @@ def test_what_is_not_there_is_pale(page: Page) -> None:
     assert page.evaluate(LOW_END) > 180  # the bar is as pale as the picture
     figures = []
     for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=scheme)
         page.wait_for_function(
             "want => (getComputedStyle(document.body).backgroundColor < 'rgb(2') === want", arg=scheme == "dark"
         )
