@@ -93,6 +93,7 @@ def test_the_lines_of_python_keep_the_cells_of_the_page(
     asked.evaluate("pin => foveate.set({ pin })", pin)
     lines = asked.evaluate("import('/static/record.js').then(({ recordOf, toPython }) => toPython(recordOf(foveate)))")
     assert ("read_context" in lines) == ("earlier" in state or "gaze" in state)
+    assert "foveate.view" not in lines  # which needs an extra
     made = run_lines(lines, tmp_path, monkeypatch)
     said = capsys.readouterr().out.splitlines()
     assert said == [repr(made["kept"]), repr(made["kept"].why(3))]

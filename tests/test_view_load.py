@@ -20,12 +20,12 @@ def test_a_hundred_clients_are_answered_and_memory_stays_flat() -> None:
         assert process.stdout is not None
         address = process.stdout.readline().split()[2].rstrip("/")
         try:
-            first = asyncio.run(press(address, 100, rounds=1))
+            first = asyncio.run(press(address, 10, rounds=1))
             before = resident(process.pid)
             second = asyncio.run(press(address, 100, rounds=1))
             grown = resident(process.pid) - before
             assert first.wrong == second.wrong == []
-            assert len(first.seconds) == len(second.seconds) == 400
+            assert (len(first.seconds), len(second.seconds)) == (40, 400)
             assert grown < 50  # MB; the answers alone have 30
             assert len(psutil.Process(process.pid).children()) == 1  # the decoder
         finally:
