@@ -569,6 +569,16 @@ def test_the_command_ends_by_ctrl_c() -> None:
         assert process.stderr.read() == ""
 
 
+def test_for_programs_the_command_prints_where_it_is() -> None:
+    words = [sys.executable, "-m", "foveate", "view", "--json", "--no-browser"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        assert told["kind"] == "empty"
+        assert httpx.get(f"{told['address']}api/session").json()["kind"] == "empty"
+        process.kill()
+
+
 def test_bound_wider_the_command_prints_a_token() -> None:
     with command("--host", "0.0.0.0") as (process, printed), command("--token") as (_, second):
         token = printed.partition("?token=")[2]

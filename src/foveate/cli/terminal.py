@@ -368,7 +368,7 @@ def print_json(**values: Any) -> None:
     """
     out = _json_goes_to.get()
     if out is not None:
-        print(json.dumps(_finite(values), allow_nan=False), file=out)
+        print(json.dumps(_finite(values), allow_nan=False), file=out, flush=True)
 
 
 def _finite(value: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from foveate.cli.encode import who_reads
-from foveate.cli.terminal import EncoderName, LongSideOrNative, PresetOption, ReaderName, ReadFlag, waiting
+from foveate.cli.terminal import EncoderName, LongSideOrNative, PresetOption, ReaderName, ReadFlag, print_json, waiting
 
 if TYPE_CHECKING:
     from foveate.relevance.presets import PresetName
@@ -68,6 +68,7 @@ def view(
         app = make_app(shown, late, hosts=LOCAL | {host} if local else None, token=secret)
         address = f"http://{name_of(listening)}/" + (f"?token={secret}" if secret else "")
         typer.echo(f"foveate view: {address}   (Ctrl-C ends it)")
+        print_json(address=address, kind=shown.session["kind"])
         if not local:
             typer.echo(
                 "Whoever has this address sees these images, and the connection is not encrypted. Safer is ssh: here "
