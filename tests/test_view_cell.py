@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, Route
 
 import foveate
 from foveate.core.grid import Grid
@@ -23,7 +23,7 @@ from foveate.view.questions import grids_of
 from foveate.viz.colours import HEAT
 from foveate.viz.planes import colour_plane
 from tests.conftest import PHOTOS
-from tests.view_page import ask, browsing, opened, serving
+from tests.view_page import ask, browsing, opened, serving, wait_for_held
 
 pytestmark = pytest.mark.browser
 PHOTO = PHOTOS / "yellow_bus.jpg"
@@ -85,7 +85,7 @@ def test_reasons_of_every_kept_cell_are_those_of_python(
             page,
             "why.js",
             """(async () => {
-              const { postPacked } = await import('/static/api.js'), { boxOf } = await import('/static/cells.js');
+              const { postPacked } = await import('/static/api.js'), { boxOf } = await import('/static/pointer.js');
               foveate.set({ grid: given.grid, budget: 64, floor: given.floor });
               const body = { image: foveate.image.id, query: given.question, grid: given.grid };
               const { header, arrays } = await postPacked('/api/reasons', body);
@@ -117,7 +117,7 @@ def test_reasons_with_words_and_ties_are_those_of_python(page: Page) -> None:
         page,
         "why.js",
         """(async () => {
-          const { boxOf } = await import('/static/cells.js'), { planes, words, grid, image } = given;
+          const { boxOf } = await import('/static/pointer.js'), { planes, words, grid, image } = given;
           const reasons = new Map(Object.entries(planes).map(([name, plane]) => [name, Float32Array.from(plane)]));
           const cells = [...Array(grid.h * grid.w).keys()];
           return cells.map((cell) => m.why({ reasons, words }, cell, boxOf(grid, image, cell)));
@@ -263,6 +263,23 @@ def test_the_keyboard_alone(page: Page, texture: Texture) -> None:
     assert unnamed == []
 
 
+def test_a_walk_by_keys_is_spoken(page: Page) -> None:
+    canvas = page.locator("#stage canvas").first
+    assert canvas.get_attribute("role") == "application"  # else a screen reader keeps the arrow keys
+    assert canvas.get_attribute("aria-label") == "yellow_bus.jpg"
+    spoken = page.locator("#cell [aria-live]")
+    point_at(page, 0.5, 0.5)
+    page.wait_for_selector("#cell .channels .bars")
+    assert spoken.text_content() == ""  # a pointer is no walk
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    row, column = divmod(page.evaluate("foveate.hovered"), page.evaluate("foveate.grid.w"))
+    place = f"place row {row}, column {column}, "
+    page.wait_for_function(
+        "place => document.querySelector('#cell [aria-live]').textContent.startsWith(place)", arg=place
+    )
+
+
 def test_a_pinned_cell_keeps_its_place_on_other_grids(page: Page, texture: Texture) -> None:
     ask(page, "the bus")
     point_at(page, 0.62, 0.31, click=True)
@@ -368,3 +385,42 @@ def test_an_address_with_no_such_channel_or_cell(browser: Browser, address: str)
         page.wait_for_selector("#planes .family", state="attached")
         assert page.evaluate("foveate.overlay") is None
         assert page.locator("#cell .body").is_hidden()
+
+
+def test_reasons_that_fail_are_said_and_asked_once(page: Page) -> None:
+    """Reasons of another question never stay: while new ones are on their way, there are none."""
+    ask(page, "the bus")
+    point_at(page, 0.5, 0.5)
+    page.wait_for_selector("#cell .reasons .bars")
+    held = list[Route]()
+    page.route("**/api/reasons", lambda route: held.append(route))
+    ask(page, "the wheels")
+    waiting = wait_for_held(page, held, 1)
+    page.wait_for_function("document.querySelector('#cell .reasons').children.length === 0")
+    error = {"received": "it broke", "expected": "reasons", "fix": "ask for another thing"}
+    waiting.fulfill(status=500, json={"error": error})
+    page.wait_for_selector("#cell .reasons .trouble")
+    for place in (0.2, 0.3, 0.4):
+        point_at(page, place, place)
+        page.wait_for_function(
+            "place => document.querySelector('#cell dl').textContent"
+            ".includes(`row ${Math.floor(place * foveate.grid.h)},`)",
+            arg=place,
+        )
+        assert page.inner_text("#cell .reasons b") == "it broke"
+    assert len(held) == 1
+    page.unroute("**/api/reasons")
+    ask(page, "the bus")
+    page.wait_for_selector("#cell .reasons .bars")
+
+
+def test_channels_that_failed_come_with_the_next_look(page: Page) -> None:
+    ask(page, "the bus")
+    point_at(page, 0.5, 0.5)
+    page.wait_for_selector("#cell .channels .bars")
+    page.route("**/channels?grid=24x24", lambda route: route.fulfill(status=500, json={"error": {"received": "broke"}}))
+    page.evaluate("foveate.set({ grid: '24x24' })")
+    page.wait_for_selector("#cell .channels .trouble")
+    page.evaluate("foveate.set({ grid: 'cells' })")
+    page.wait_for_selector("#cell .channels .bars")
+    assert page.locator("#cell .channels .trouble").count() == 0

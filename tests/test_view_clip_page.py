@@ -12,6 +12,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 import foveate
+from foveate.relevance import Coverage
 from foveate.video import Frame, open_clip, stream
 from foveate.view.app import make_app
 from foveate.view.opening import open_target
@@ -148,6 +149,20 @@ def test_another_budget_is_seen_at_once(page: Page, folder: Path) -> None:
     page.wait_for_function("foveate.answer().kept")
     frame = list(stream(folder, ["the cake"], budget=90))[1]
     assert kept(page) == frame.kept[0].indices.tolist()  # type: ignore[index]
+
+
+def test_cells_that_differ_are_the_highest_until_the_clip_says_them(page: Page, folder: Path) -> None:
+    page.route("**/frames", lambda route: None)  # the stream does not answer
+    page.evaluate("foveate.set({ policy: 'topk', budget: 30 })")
+    highest = kept(page)
+    page.evaluate("foveate.set({ policy: 'coverage' })")
+    assert page.evaluate("foveate.answer().kept") is None
+    assert kept(page) == highest
+    page.unroute("**/frames")
+    page.evaluate("foveate.set({ budget: 31 })")
+    page.wait_for_function("foveate.answer().kept")
+    run = list(stream(folder, ["the cake"], budget=31, policy=Coverage()))
+    assert kept(page) == run[0].kept[0].indices.tolist()  # type: ignore[index]
 
 
 @pytest.mark.parametrize("more", ["", "&frame=2&q=a+cup&a=1&k=25&policy=coverage&floor=0.25"])

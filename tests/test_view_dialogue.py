@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, Route
 
 import foveate
 from foveate.channels import make_gaze_plane
@@ -19,7 +19,7 @@ from foveate.view.models import LateModel
 from foveate.view.opening import open_target
 from foveate.vlm import VLM, attach
 from tests.conftest import PHOTOS
-from tests.view_page import ask, browsing, opened, serving
+from tests.view_page import ask, browsing, opened, serving, wait_for_held
 from tests.vlm_models import SPECIAL, pair
 
 BUS = PHOTOS / "yellow_bus.jpg"
@@ -175,6 +175,24 @@ def test_rounds_of_a_dialogue(page: Page) -> None:
     assert page.locator("#dialogue canvas").is_visible()
 
 
+def test_typing_asks_once_what_a_question_goes_by(page: Page) -> None:
+    page.evaluate("foveate.set({earlier: ['the bus']})")
+    page.wait_for_function("document.querySelector('#dialogue [role=status]').textContent.includes('next question')")
+    held = list[Route]()
+    page.route("**/api/priors", lambda route: held.append(route))
+    page.locator("#questions input").first.press_sequentially("what is written on its left side?", delay=5)
+    first = wait_for_held(page, held, 1)
+    page.locator("#questions input").first.press_sequentially(" and is it open", delay=5)
+    page.wait_for_timeout(300)
+    assert len(held) == 1  # the next one waits for it
+    first.continue_()
+    newest = wait_for_held(page, held, 2)
+    assert newest.request.post_data_json["queries"] == ["what is written on its left side? and is it open"]
+    newest.continue_()
+    page.wait_for_function("document.querySelector('#dialogue [role=status]').textContent.includes('and is it open')")
+    assert len(held) == 2
+
+
 def test_an_address_has_the_rounds(browser: Browser, address: str, page: Page) -> None:
     page.evaluate("foveate.set({earlier: ['the bus'], gaze: '100,100,1', questions: ['is it open?']})")
     page.wait_for_function("foveate.answer() && location.hash.includes('gaze')")
@@ -234,21 +252,21 @@ def test_a_model_answers_at_two_budgets(browser: Browser, talking: VLM) -> None:
     encoded = talking.see(foveate.encode(BUS), read=False)
     with served(late(talking)) as address, opened(browser, address) as page:
         page.wait_for_function("window.foveate?.image")
-        button = page.locator("#answers button.main")
-        page.wait_for_function("document.querySelector('#answers .note').textContent.includes('Type a question')")
+        button = page.locator("#model button.main")
+        page.wait_for_function("document.querySelector('#model .note').textContent.includes('Type a question')")
         assert button.is_disabled()
         ask(page, "the wheels")
         page.get_by_label("Visual tokens of answer 1").fill("5")
         button.click()
-        page.wait_for_function("document.querySelectorAll('#answers .said')[1].textContent")
+        page.wait_for_function("document.querySelectorAll('#model .said')[1].textContent")
         expected = [talking.ask(encoded, "the wheels", budget=budget) for budget in (5, None)]
-        assert page.locator("#answers .said").all_text_contents() == [answer.text for answer in expected]
-        facts = page.locator("#answers ul").all_inner_texts()
+        assert page.locator("#model .said").all_text_contents() == [answer.text for answer in expected]
+        facts = page.locator("#model ul").all_inner_texts()
         assert [text.splitlines()[0] for text in facts] == ["5 of 16 visual tokens", "16 of 16 visual tokens"]
-        page.locator("#answers .seen").first.click()
+        page.locator("#model .seen").first.click()
         kept = expected[0].chosen[0].kept[0]
         assert laid_over(page, encoded.grid) == sorted(kept.indices.tolist())
-        page.locator("#answers .seen").first.click()
+        page.locator("#model .seen").first.click()
         assert page.evaluate("foveate.overlay") is None
 
 
@@ -279,10 +297,10 @@ def test_a_model_has_states(browser: Browser) -> None:
     ):
         with served(model) as address, opened(browser, address) as page:
             page.wait_for_function("window.foveate?.image")
-            assert page.locator("#answers").is_hidden() == hidden
+            assert page.locator("#model").is_hidden() == hidden
             if text:
                 page.get_by_text(text).first.wait_for()
-                assert page.locator("#answers button.main").is_disabled()
+                assert page.locator("#model button.main").is_disabled()
                 assert "someone" not in page.content()
 
 
@@ -292,11 +310,11 @@ def test_a_model_is_stopped(browser: Browser, talking: VLM) -> None:
         page.wait_for_function("window.foveate?.image")
         ask(page, "the wheels")
         page.route("**/api/answers", lambda route: None)  # no answer ever
-        button = page.locator("#answers button.main")
+        button = page.locator("#model button.main")
         button.click()
-        page.wait_for_function("document.querySelector('#answers button.main').textContent === 'Stop'")
+        page.wait_for_function("document.querySelector('#model button.main').textContent === 'Stop'")
         button.click()
-        page.wait_for_function("document.querySelector('#answers button.main').textContent === 'Ask the model'")
+        page.wait_for_function("document.querySelector('#model button.main').textContent === 'Ask the model'")
         page.unroute("**/api/answers")
         button.click()
-        page.wait_for_function("document.querySelectorAll('#answers .said')[1].textContent")
+        page.wait_for_function("document.querySelectorAll('#model .said')[1].textContent")

@@ -102,6 +102,46 @@ def test_a_folder_is_looked_through_image_by_image(browser: Browser, folder: str
         page.wait_for_selector("#gallery.whole")
 
 
+def test_keys_of_an_open_dialog_change_nothing_below(browser: Browser, folder: str) -> None:
+    with opened(browser, folder) as page:
+        wait_for_tile(page, "0000.png")
+        page.click(".tile >> nth=1")
+        wait_for_image(page, "0001.png")
+        before = page.evaluate("JSON.stringify(foveate.state)")
+        page.get_by_role("button", name="Export").click()
+        page.get_by_role("button", name="Save PNG").focus()
+        page.keyboard.press("n")
+        page.keyboard.press("l")
+        page.keyboard.press("3")
+        assert page.evaluate("JSON.stringify(foveate.state)") == before
+        page.get_by_label("Address").focus()
+        page.evaluate(  # the first key after it: the focus is still inside
+            """() => {
+              const field = document.activeElement;
+              document.querySelector('#export').close();
+              field.dispatchEvent(new KeyboardEvent('keydown', { key: 'n', bubbles: true }));
+            }"""
+        )
+        wait_for_image(page, "0002.png")
+
+
+def test_names_that_cannot_be_had_are_said(browser: Browser, folder: str) -> None:
+    with opened(browser, folder) as page:
+        wait_for_tile(page, "0000.png")
+        said = page.inner_text("#gallery header .note")
+        page.route(
+            "**/api/gallery?*", lambda route: route.fulfill(status=500, json={"error": {"received": "it broke"}})
+        )
+        scroll(page, 0.5)
+        page.wait_for_selector("#gallery .trouble")
+        assert page.inner_text("#gallery .trouble b") == "it broke"
+        assert said.startswith(page.inner_text("#gallery header [aria-live]"))
+        page.unroute("**/api/gallery?*")
+        scroll(page, 0.6)
+        page.wait_for_function("!document.querySelector('#gallery .trouble')")
+        page.wait_for_selector(".tile.loaded[title]")
+
+
 def test_the_list_is_used_by_keys_alone(browser: Browser, folder: str) -> None:
     with opened(browser, folder) as page:
         wait_for_tile(page, "0000.png")

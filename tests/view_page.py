@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, Route, sync_playwright
 from starlette.applications import Starlette
 
 from foveate.view.app import make_app
@@ -93,6 +93,15 @@ def wait_until(page: Page, expression: str, arg: Any = None, timeout: float = WA
                 raise
         page.wait_for_timeout(20)
     raise TimeoutError(expression)
+
+
+def wait_for_held(page: Page, held: list[Route], count: int) -> Route:
+    """The newest of requests that a test holds back, once there are so many."""
+    end = monotonic() + WAIT / 1000
+    while len(held) < count:
+        assert monotonic() < end, f"{len(held)} of {count} requests came"
+        page.wait_for_timeout(20)
+    return held[-1]
 
 
 def ask(page: Page, question: str, number: int = 0) -> None:

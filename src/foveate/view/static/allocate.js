@@ -42,7 +42,7 @@ function firstPlaces(order, valid, count) {
 }
 
 // The `budget` highest, ascending; of equal ones the lower indices.
-export function topCells(scores, budget) {
+function topCells(scores, budget) {
   const threshold = nthHighest(Float32Array.from(scores), budget);
   let equal = budget;
   for (const value of scores) if (value > threshold) equal--;
@@ -88,7 +88,8 @@ function cover(scores, budget, { points }, diversity = 0.25) {
   let low = Infinity, high = -Infinity;
   for (const i of free) { if (scores[i] < low) low = scores[i]; if (scores[i] > high) high = scores[i]; }
   const weight = float(diversity), other = float(1 - diversity);
-  const plain = Float32Array.from(short, (i) => float((high === low ? 1 : float((scores[i] - low) / (high - low))) * other));
+  const share = (i) => (high === low ? 1 : float((scores[i] - low) / (high - low)));
+  const plain = Float32Array.from(short, (i) => float(share(i) * other));
   const near = new Float32Array(short.length).fill(1); // the smallest squared distance to a kept cell, at most 1
   const seen = new Int32Array(short.length); // how many kept cells it was compared with
   const gain = plain.map((value) => float(weight + value)); // at most
@@ -109,7 +110,8 @@ function cover(scores, budget, { points }, diversity = 0.25) {
   return Int32Array.from(kept).sort();
 }
 
-// The smaller of a squared distance and that of two points; a sum that has reached the first cannot be smaller any more.
+// The smaller of a squared distance and that of two points; a sum that has reached the first cannot be smaller any
+// more.
 function nearer(limit, points, a, b, length) {
   let sum = 0;
   for (let i = a * length, j = b * length, end = i + length; i < end; i++, j++) {
@@ -190,7 +192,7 @@ function roundEven(value) {
 const orders = new Map();
 
 // All cells in an order whose every beginning is spread evenly.
-export function evenOrder(h, w) {
+function evenOrder(h, w) {
   const name = `${h}x${w}`;
   if (!orders.has(name)) orders.set(name, makeEvenOrder(h, w));
   return orders.get(name);

@@ -44,7 +44,8 @@ async function ask(path, options) {
   const response = await reach(path, options);
   if (response.ok) return response;
   const { error } = await response.json().catch(() => ({}));
-  throw new Problem(error?.received ?? `the server says ${response.status}`, error?.expected, error?.fix, response.status);
+  const { status } = response;
+  throw new Problem(error?.received ?? `the server says ${status}`, error?.expected, error?.fix, status);
 }
 
 const post = (path, body, signal) =>
@@ -53,7 +54,6 @@ const post = (path, body, signal) =>
 export const getJson = async (path, signal) => (await ask(path, { signal })).json();
 export const getPacked = async (path, signal) => unpack(await (await ask(path, { signal })).arrayBuffer());
 export const postPacked = async (path, body, signal) => unpack(await (await post(path, body, signal)).arrayBuffer());
-export const postJson = async (path, body, signal) => (await post(path, body, signal)).json();
 
 export async function upload(file) {
   const headers = { "content-type": "application/octet-stream", "x-file-name": encodeURIComponent(file.name ?? "") };

@@ -1,4 +1,5 @@
-// What the panels share: the state, the image, the answers. Panels read, call `set`, and listen; they do not know one another.
+// What the panels share: the state, the image, the answers. Panels read, call `set`, and listen; they do not know one
+// another.
 //
 //   app.state                       the state (state.js); app.set({budget: 64}) replaces a part of it
 //   app.session                     what the server said of itself: kind, name, colours, ...
@@ -8,14 +9,16 @@
 //                                   app.setContext({gaze}) replaces a part and asks again
 //   app.answers                     key of a question (text and context) -> {header, maps: {grid: Float32Array}, kept?}
 //   app.answer(i)                   that of question i for the image that is shown, or undefined
-//   app.shown(i)                    the same; while it is on its way, the answer before it: so that a picture does not flicker
+//   app.shown(i)                    the same; while it is on its way, the answer before it: so that a picture does not
+//                                   flicker
 //   app.allocation(i)               {kept, even} of what is shown on the grid chosen (allocate.js), or undefined
 //   app.kept(i)                     Int32Array of the kept cells, ascending, or undefined
-//   app.pictures()                  what is seen, for export: [{canvas, questions: [i, ...], minus}, ...], canvases of the
-//                                   image's full size without zoom, several side by side; minus: the question that is
-//                                   taken off, or null; and app.colourBar(): {canvas, low, high} or null. The stage
-//                                   gives these functions
-//   app.hovered, app.hover(cell)    the cell under the pointer, a flat index on the grid chosen, or null ("hover")
+//   app.pictures()                  what is seen, for export: [{canvas, questions: [i, ...], minus}, ...], canvases of
+//                                   the image's full size without zoom, several side by side; minus: the question
+//                                   that is taken off, or null; and app.colourBar(): {canvas, low, high} or null. The
+//                                   stage gives these functions
+//   app.hovered, app.hover(cell)    the cell under the pointer, a flat index on the grid chosen, or null ("hover");
+//   app.walked                      whether it was moved to by keys
 //   app.point                       [y, x] of the pointer on the image, shares from 0 to 1, or null
 //   app.marks                       functions (context, unit) that draw over the image and not into its export;
 //                                   the context counts in pixels of the image, unit: such pixels in one of the screen
@@ -26,10 +29,10 @@
 import { Address } from "./address.js";
 import { allocate } from "./allocate.js";
 import { getBitmap, getJson, getPacked, postPacked, Problem, upload } from "./api.js";
+import { inNumber } from "./numbers.js";
 import { LONGEST, fromHash, isQuestion, leftOut } from "./state.js";
 
 const ANSWERS = 100; // kept: some 20 KB each
-const format = new Intl.NumberFormat("en").format;
 const LASTING = new Set([400, 404, 413, 422]); // what these refuse is not asked again; a server that is away or busy is
 
 export class App {
@@ -55,6 +58,7 @@ export class App {
     this.before = new Map(); // question i -> its last answer
     this.allocated = new WeakMap(); // answer -> the allocation that was made last, and what of
     this.hovered = null;
+    this.walked = false;
     this.point = null;
     this.marks = [];
     this.overlay = null;
@@ -73,9 +77,10 @@ export class App {
     for (const listener of this.listeners.get(kind) ?? []) listener(detail);
   }
 
-  hover(cell) {
+  hover(cell, walked = false) {
     if (cell === this.hovered) return;
     this.hovered = cell;
+    this.walked = walked;
     this.tell("hover");
   }
 
@@ -89,7 +94,8 @@ export class App {
 
   become(state) {
     const before = this.state, { grid } = state; // an address may name any
-    this.state = !this.image || Object.hasOwn(this.image.grids, grid) ? state : Object.freeze({ ...state, grid: "cells" });
+    const known = !this.image || Object.hasOwn(this.image.grids, grid);
+    this.state = known ? state : Object.freeze({ ...state, grid: "cells" });
     if (state.image === null) this.wanted = null; // one that is still on its way comes too late
     if (state.questions.length !== before.questions.length) this.before.clear(); // their numbers are others now
     this.tell("state", before);
@@ -163,8 +169,11 @@ export class App {
     const name = Object.hasOwn(grids, grid) ? grid : "cells", count = grids[name].h * grids[name].w;
     const wrong = [], patch = { grid: name };
     if (name !== grid) wrong.push(`grid=${grid}, expected ${Object.keys(grids).join(", ")}`);
-    if (pin >= count) { patch.pin = null; wrong.push(`pin=${pin}, expected 0 to ${format(count - 1)}`); }
-    if (this.unfitted && budget > count) { patch.budget = "auto"; wrong.push(`k=${budget}, expected 1 to ${format(count)}`); }
+    if (pin >= count) { patch.pin = null; wrong.push(`pin=${pin}, expected 0 to ${inNumber(count - 1)}`); }
+    if (this.unfitted && budget > count) {
+      patch.budget = "auto";
+      wrong.push(`k=${budget}, expected 1 to ${inNumber(count)}`);
+    }
     if (this.unfitted) this.ignored = [...this.ignored, ...wrong];
     this.unfitted = false;
     return patch;
@@ -204,7 +213,9 @@ export class App {
 
   askAll() {
     if (!this.asking) return;
-    for (const [key, { problem }] of this.answers) if (problem && !LASTING.has(problem.status)) this.answers.delete(key);
+    for (const [key, { problem }] of this.answers) {
+      if (problem && !LASTING.has(problem.status)) this.answers.delete(key);
+    }
     this.state.questions.forEach((_, i) => this.ask(i));
   }
 
@@ -238,7 +249,7 @@ export class App {
     try {
       const length = [...body.query].length;
       if (length > LONGEST) {
-        throw new Problem(`${format(length)} characters came`, `at most ${format(LONGEST)}`,
+        throw new Problem(`${inNumber(length)} characters came`, `at most ${inNumber(LONGEST)}`,
           "ask for the thing that you look for in a few words", 422);
       }
       const { header, arrays } = await postPacked("/api/score", body);
@@ -291,10 +302,12 @@ export class App {
 
   // Made once, however many panels look.
   allocation(i = this.state.active) {
-    const answer = this.shown(i), grid = this.grid, { floor, policy, grid: name } = this.state;
+    const answer = this.shown(i), grid = this.grid, { floor, grid: name } = this.state;
     if (!answer || !grid) return undefined;
     if (answer.kept?.[name]) return { kept: answer.kept[name] };
-    if (policy === "coverage" && !grid.points) return undefined; // on its way
+    const compares = this.state.policy === "coverage"; // a clip has no points: its cells come with the stream
+    if (compares && this.asking && !grid.points) return undefined; // on its way
+    const policy = compares && !this.asking ? "topk" : this.state.policy;
     const budget = this.budget(i), made = `${name} ${policy} ${floor} ${budget}`;
     if (this.allocated.get(answer)?.made !== made) {
       const scores = { ...grid, map: answer.maps[name], trust: answer.header.trust };

@@ -2,10 +2,13 @@
 // and channels.
 import { postPacked } from "./api.js";
 import { makeBars } from "./bars.js";
-import { boxOf, movedTo } from "./cells.js";
 import { byFamily, inDigits, loadChannels, rangeOf } from "./channels.js";
 import { make, trouble } from "./dom.js";
-import { inNumber, standing } from "./rank.js";
+import { newest } from "./flight.js";
+import { rectangle, strokeTwice } from "./layers.js";
+import { inNumber } from "./numbers.js";
+import { boxOf, movedTo } from "./pointer.js";
+import { standing } from "./rank.js";
 import { inWords, overlaps, why } from "./why.js";
 
 const AROUND = 2; // cells around the magnified one
@@ -26,9 +29,10 @@ export function mountCell(app, root) {
   const spoken = make("p", { className: "unseen", "aria-live": "polite" });
   const pixels = make("canvas", { width: SHARP, height: SHARP, role: "img", "aria-label": "The cell, magnified" });
   const facts = make("dl"), verdict = make("p", { className: "verdict" });
-  const [reasons, words, channels] = ["reasons explained", "words", "channels"].map((className) => make("div", { className }));
-  const meanings = make("button", { type: "button", ariaPressed: "false", onclick: () => {
-    meanings.ariaPressed = String(channels.classList.toggle("explained"));
+  const parts = ["reasons explained", "words", "channels"];
+  const [reasons, words, channels] = parts.map((className) => make("div", { className }));
+  const meanings = make("button", { type: "button", "aria-pressed": "false", onclick: () => {
+    meanings.setAttribute("aria-pressed", String(channels.classList.toggle("explained")));
   } }, "What they mean");
   const top = make("div", { className: "top" }, pixels, facts);
   const still = make("p", { className: "note" }, STILL);
@@ -36,7 +40,7 @@ export function mountCell(app, root) {
   root.append(make("header", {}, title, pin), hint, spoken, body);
 
   const families = new Map(); // family -> {bars, planes, element}, of `listed`
-  let listed = null, values = null, because = null, asked = false;
+  let listed = null, values = null, because = null, told = null, asked = false;
   let last = null; // pointed at last: it stays when the pointer leaves the image for the panel
 
   const repaint = () => { if (!asked) { asked = true; requestAnimationFrame(() => { asked = false; paint(); }); } };
@@ -106,20 +110,25 @@ export function mountCell(app, root) {
     verdict.classList.toggle("kept", Boolean(found?.kept));
     const summary = `${rows.slice(0, 4).map(([name, text]) => `${name} ${text}`).join(", ")}. ${verdict.textContent}`;
     const now = other === null ? summary : rows.at(-1).slice(0, 2).join(" ");
-    if (app.state.pin !== null && spoken.textContent !== now) spoken.textContent = now;
+    if ((app.state.pin !== null || app.walked) && spoken.textContent !== now) spoken.textContent = now;
   }
 
-  // Planes of reasons come when a cell is looked at; the newest question wins, one request at a time.
+  // Planes of reasons come when a cell is looked at; a question that failed is not asked again at every move.
   const fetchReasons = newest(async ({ key, text, image, grid }) => {
     if (because?.key === key) return;
-    const { header, arrays } = await postPacked("/api/reasons", { ...app.context, image, query: text, grid });
-    because = {
-      key,
-      reasons: new Map(header.reasons.map((name) => [name, arrays[`reason:${name}`]])),
-      phrases: new Map(header.phrases.map((name) => [name, arrays[`phrase:${name}`]])),
-      weights: header.weights,
-    };
-  }, repaint);
+    try {
+      const { header, arrays } = await postPacked("/api/reasons", { ...app.context, image, query: text, grid });
+      because = {
+        key,
+        reasons: new Map(header.reasons.map((name) => [name, arrays[`reason:${name}`]])),
+        phrases: new Map(header.phrases.map((name) => [name, arrays[`phrase:${name}`]])),
+        weights: header.weights,
+      };
+    } catch (problem) {
+      because = { key, problem };
+    }
+    repaint();
+  });
 
   function showReasons(cell, other) {
     const answer = app.shown();
@@ -127,8 +136,17 @@ export function mountCell(app, root) {
     if (reasons.hidden) return;
     const image = app.image.id, grid = app.state.grid, text = answer.header.query;
     const key = JSON.stringify([image, grid, app.key(text)]);
-    if (because?.key !== key) fetchReasons({ key, text, image, grid });
-    if (because?.key !== key) return; // what is shown stays until the new planes are here
+    if (because?.key !== key) {
+      reasons.replaceChildren(); // those of another question
+      fetchReasons({ key, text, image, grid });
+      return;
+    }
+    if (because.problem) {
+      if (told !== because) reasons.replaceChildren(trouble(because.problem)); // an alert speaks once
+      told = because;
+      return;
+    }
+    told = null;
     const even = app.allocation()?.even, found = answer.header.words;
     const at = (i) => why({ reasons: because.reasons, even, words: found }, i, boxOf(app.grid, app.image, i));
     const all = at(cell), here = all.filter(([name]) => name !== "words"), { score, place } = standing(app, cell);
@@ -174,8 +192,14 @@ export function mountCell(app, root) {
   }
 
   const fetchChannels = newest(async ({ image, grid }) => {
-    values = { image, grid, ...(await loadChannels(image, grid)) };
-  }, repaint, (problem) => channels.replaceChildren(trouble(problem)));
+    try {
+      values = { image, grid, ...(await loadChannels(image, grid)) };
+      repaint();
+    } catch (problem) {
+      listed = null; // what was listed is not there any more
+      channels.replaceChildren(trouble(problem));
+    }
+  });
 
   function listChannels(all) {
     const open = new Set(listed ? [...families].filter(([, { element }]) => element.open).map(([name]) => name) : OPEN);
@@ -198,23 +222,6 @@ const NARROW = matchMedia("(max-width: 860px)");
 const STILL = "Open the frame as an image: then there is more to see of a cell.";
 const HINT = "Point at the image: what does a cell hold, why is it kept? A click or Enter pins it, arrow keys move.";
 
-// Runs `load` for the newest value, one at a time; values that came meanwhile, but for the last, are never loaded.
-function newest(load, then, fail = () => {}) {
-  let next = null, busy = false;
-  return async (value) => {
-    next = value;
-    if (busy) return;
-    busy = true;
-    while (next) {
-      const current = next;
-      next = null;
-      try { await load(current); } catch (problem) { fail(problem); continue; }
-      then();
-    }
-    busy = false;
-  };
-}
-
 function drawPixels(canvas, app, cell) {
   const { bitmap, width, height } = app.image, context = canvas.getContext("2d");
   context.clearRect(0, 0, SHARP, SHARP);
@@ -224,10 +231,7 @@ function drawPixels(canvas, app, cell) {
   context.imageSmoothingEnabled = false;
   context.setTransform(scale, 0, 0, scale, -left * scale, -upper * scale);
   context.drawImage(bitmap, 0, 0, width, height);
-  for (const [colour, line] of [["#0c0c14", 4], ["#ffffff", 1.5]]) {
-    Object.assign(context, { strokeStyle: colour, lineWidth: line / scale });
-    context.strokeRect(x0, y0, x1 - x0, y1 - y0);
-  }
+  strokeTwice(context, rectangle(x0, y0, x1, y1), "#ffffff", 1.6 / scale, "miter");
   context.resetTransform();
 }
 

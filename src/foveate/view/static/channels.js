@@ -19,8 +19,8 @@ export function loadChannels(image, grid) {
 }
 
 export async function loadPlane(image, name, level, signal) {
-  const { arrays: { plane } } = await getPacked(`/api/images/${image.id}/planes/${name}?level=${level}`, signal);
-  return plane;
+  const path = `/api/images/${image.id}/planes/${encodeURIComponent(name)}?level=${level}`;
+  return (await getPacked(path, signal)).arrays.plane;
 }
 
 // -> Map of family -> numbers of its channels, in their order; what was not computed for the image is left out.
@@ -51,7 +51,7 @@ export function paintPlane(canvas, plane, { h, w }, { ids }, heat) {
 }
 
 // -> value -> [red, green, blue].
-export function colouring(plane, ids, heat) {
+function colouring(plane, ids, heat) {
   const { low, high } = rangeOf(plane);
   if (low === high) return () => CONSTANT;
   if (ids) {

@@ -1,6 +1,7 @@
 // A clip: scrub, play, keyframes, confidence, cells that are new. It supplies the page's image and answers.
 import { postPacked } from "./api.js";
-import { make } from "./dom.js";
+import { iconButton, make, typing } from "./dom.js";
+import { newest } from "./flight.js";
 import { Frames } from "./frames.js";
 import { REASONS, paintStrip } from "./strip.js";
 
@@ -18,13 +19,29 @@ function startClip(app, root) {
   let about = null; // header of the first frame as an image: its encoder and grid
   let row = null; // what was known of it then
   const alone = new Map(); // number and question -> answer of a frame by itself, until the clip's is there
-  let asking = false;
   let playing = false, settled = false;
   let clock = null; // {now, time}: when which time of the clip was shown
   let painted = ""; // what the strip shows
   const played = []; // moments of the last second at which a frame appeared
 
   const inClip = () => app.state.image === null;
+
+  // The map moves while somebody types: that of the frame by itself, as the clip's takes longer.
+  const askAlone = newest(async () => {
+    const query = playing ? undefined : unanswered(shown);
+    if (!query) return;
+    const image = frames.id(shown), key = `${shown} ${query}`;
+    try {
+      const { header, arrays } = await postPacked("/api/score", { image, query });
+      alone.set(key, { header, maps: { cells: arrays["map:cells"] } });
+    } catch (problem) {
+      alone.set(key, { problem });
+    }
+    if (alone.size > ALONE) alone.delete(alone.keys().next().value);
+    if (inClip()) show(shown);
+    askAlone(); // the next question
+  });
+
   root.hidden = false;
   app.asking = !inClip();
 
@@ -50,7 +67,8 @@ function startClip(app, root) {
   panel.leave.addEventListener("click", () => app.set({ image: null, pin: null }));
   watchStrip(panel.canvas, (share) => { pause(); seek(Math.floor(share * frames.total)); }, settle);
   panel.still(!inClip(), frames.holds(app.state.image));
-  frames.describe().then(({ header }) => { about = header; ask(); arrived(); }, (problem) => app.tell("problem", problem));
+  frames.describe().then(
+    ({ header }) => { about = header; ask(); arrived(); }, (problem) => app.tell("problem", problem));
   frames.look(wanted);
   if (inClip()) app.tell("loading", app.session.name);
 
@@ -156,24 +174,6 @@ function startClip(app, root) {
     return { ...about, id: frames.id(number), name, width, height, words: [], bitmap, clip, grids };
   }
 
-  // The map moves while somebody types: that of the frame by itself, as the clip's takes longer.
-  async function askAlone() {
-    if (asking) return;
-    asking = true;
-    for (let query; (query = playing ? undefined : unanswered(shown));) {
-      const image = frames.id(shown), key = `${shown} ${query}`;
-      try {
-        const { header, arrays } = await postPacked("/api/score", { image, query });
-        alone.set(key, { header, maps: { cells: arrays["map:cells"] } });
-      } catch (problem) {
-        alone.set(key, { problem });
-      }
-      if (alone.size > ALONE) alone.delete(alone.keys().next().value);
-      if (inClip()) show(shown);
-    }
-    asking = false;
-  }
-
   function unanswered(number) {
     const known = frames.rows.get(number)?.header.answers.map(({ query }) => query) ?? [];
     return texts(app.state).find((text) => number !== null && !known.includes(text) && !alone.has(`${number} ${text}`));
@@ -204,8 +204,7 @@ function startClip(app, root) {
 
   function onKey(event) {
     if (!inClip() || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-    const typing = event.target.closest?.("input:not([type=range]), textarea, select, [contenteditable]");
-    if (typing || (event.key === " " && event.target.closest?.("button, a, input, summary"))) return;
+    if (typing(event) || (event.key === " " && event.target.closest?.("button, a, input, summary"))) return;
     const act = { " ": () => (playing ? pause() : play()), ",": () => step(-1), ".": () => step(1) }[event.key];
     if (!act) return;
     event.preventDefault();
@@ -242,19 +241,10 @@ function watchStrip(canvas, at, end) {
 
 const OWN = "One frame of the clip, encoded by itself: its map may differ from the clip's.";
 
-function iconButton(label, path, key) {
-  const icon = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  const shape = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  icon.setAttribute("viewBox", "0 0 20 20");
-  icon.setAttribute("aria-hidden", "true");
-  shape.setAttribute("d", path);
-  icon.append(shape);
-  return make("button", { type: "button", className: "icon", "aria-label": label, title: `${label} (${key})` }, icon);
-}
-
 function buildPanel(root) {
-  const back = iconButton("One frame back", BACK, ","), next = iconButton("One frame on", NEXT, ".");
-  const play = iconButton("Play", PLAY, "space");
+  const keyed = (label, path, key) => iconButton(label, path, { title: `${label} (${key})` });
+  const back = keyed("One frame back", BACK, ","), next = keyed("One frame on", NEXT, ".");
+  const play = keyed("Play", PLAY, "space");
   const slider = make("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": "Frame" });
   const canvas = make("canvas", { "aria-hidden": "true" }), head = make("div", { className: "head" });
   const place = make("output", { className: "place" }), rate = make("p", { className: "note rate" });
@@ -285,7 +275,8 @@ function buildPanel(root) {
       slider.max = Math.max(0, total - 1);
       slider.value = wanted;
       slider.setAttribute("aria-valuetext", `frame ${wanted + 1} of ${total}, ${seconds}`);
-      say(place, `${wanted + 1} / ${total}${frames.count === null && !frames.clip.frames ? " or more" : ""}   ${seconds}`);
+      const more = frames.count === null && !frames.clip.frames ? " or more" : "";
+      say(place, `${wanted + 1} / ${total}${more}   ${seconds}`);
       head.style.setProperty("--at", total ? (wanted + 0.5) / total : 0);
       say(rate, describeRate(frames, wanted, playing, measured));
       const { problem } = frames, wrong = problem && [problem.received, problem.fix].filter(Boolean).join(". ");

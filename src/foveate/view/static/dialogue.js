@@ -2,16 +2,19 @@
 // fields of the page's state, and every question is sent with them.
 import { postPacked } from "./api.js";
 import { make, trouble } from "./dom.js";
+import { newest } from "./flight.js";
 import { fixations, follow, MOST, NOTHING, reachOf, read, spell } from "./gaze.js";
+import { coloured, strokeTwice } from "./layers.js";
 import { MOST_ROUNDS } from "./state.js";
 
 const LOOK = 50; // milliseconds from one look at the pointer to the next
+const TYPED = 200; // milliseconds without a key until it is asked what a question goes by
 const BACK = { wholly: "goes back", partly: "goes back in part", not: "" };
 
 export function mountDialogue(app, root) {
   const dialogue = mountRounds(app), gaze = mountGaze(app);
   root.append(dialogue.element, gaze.element);
-  let asked = null; // AbortController of the newest request
+  let timer = null, wanted = null; // what the newest request asks
 
   // What questions are sent with. Without rounds and gaze it is nothing, and an answer is that of its words.
   function tellContext() {
@@ -22,23 +25,33 @@ export function mountDialogue(app, root) {
     });
   }
 
-  async function describe() {
-    asked?.abort();
+  function describe() {
+    clearTimeout(timer);
     const { earlier, questions } = app.state;
+    wanted = null;
     if (!app.image || !app.asking || !(earlier.length || app.context.gaze)) return dialogue.show(null);
-    asked = new AbortController();
-    try {
-      const body = { ...app.context, image: app.image.id, queries: questions.map((text) => text.trim()) };
-      dialogue.show(await postPacked("/api/priors", body, asked.signal));
-    } catch (problem) {
-      if (problem.name !== "AbortError") dialogue.fail(problem);
-    }
+    wanted = { ...app.context, image: app.image.id, queries: questions.map((text) => text.trim()) };
+    fetchPriors(wanted);
   }
+
+  const fetchPriors = newest(async (body) => {
+    if (body !== wanted) return;
+    try {
+      const message = await postPacked("/api/priors", body);
+      if (body === wanted) dialogue.show(message);
+    } catch (problem) {
+      if (body === wanted) dialogue.fail(problem);
+    }
+  });
 
   app.on("state", (before) => {
     const { state } = app, changed = (...keys) => keys.some((key) => state[key] !== before[key]);
     if (changed("gaze", "earlier", "gazeWeight")) tellContext();
-    if (changed("gaze", "earlier", "questions")) describe();
+    if (changed("gaze", "earlier")) describe();
+    else if (changed("questions")) {
+      clearTimeout(timer);
+      timer = setTimeout(describe, TYPED);
+    }
     dialogue.now();
     gaze.show();
   });
@@ -59,9 +72,10 @@ function mountRounds(app) {
   const now = make("p", { className: "note", role: "status" });
   const picture = make("canvas", { className: "about", role: "img", hidden: true });
   const next = make("button", { type: "button", onclick: nextRound }, "Next round");
-  const reset = make("button", { type: "button", className: "plain", onclick: () => app.set({ earlier: Object.freeze([]) }) }, "Start over");
+  const forget = () => app.set({ earlier: Object.freeze([]) });
+  const reset = make("button", { type: "button", className: "plain", onclick: forget }, "Start over");
   const element = make("details", { className: "fold" }, make("summary", {}, make("h2", {}, "Dialogue")),
-    make("p", { className: "note" }, "Ask in rounds. A question that goes back, like “and its wheels?” or “is it open?”, looks where the earlier ones looked."),
+    make("p", { className: "note" }, ROUNDS),
     rounds, picture, now, make("div", { className: "buttons" }, next, reset));
   let shown = null;
 
@@ -83,18 +97,27 @@ function mountRounds(app) {
       const back = found && i > 0 ? BACK[found.goes_back] : "";
       return make("li", {}, make("span", { className: "asked" }, text),
         ...(back ? [make("span", { className: "chip" }, back)] : []),
-        ...(found && found.goes_back !== "wholly" ? [make("span", { className: `pill ${found.detected ? "found" : "absent"}`, title: found.detected ? "found" : "not found" }, found.confidence.toFixed(2))] : []),
-        make("button", { type: "button", className: "plain icon", "aria-label": `Remove round ${i + 1}: ${text}`, onclick: () => drop(i) }, "×"));
+        ...(found && found.goes_back !== "wholly" ? [confidence(found)] : []),
+        make("button", {
+          type: "button", className: "plain icon", onclick: () => drop(i),
+          "aria-label": `Remove round ${i + 1}: ${text}`,
+        }, "×"));
     }));
   }
 
   function explain() {
-    const { earlier, questions, active } = app.state, found = shown?.header.questions[active], text = questions[active]?.trim();
+    const { earlier, questions, active } = app.state;
+    const found = shown?.header.questions[active], text = questions[active]?.trim();
     if (!earlier.length) return "";
     if (!text || !found) return "Now ask the next question.";
-    if (found.goes_back === "not") return `“${text}” names a thing of its own: the dialogue has no part in its map.`;
-    if (found.prior !== "history") return `“${text}” goes back, but names a thing, too: your gaze comes before the dialogue.`;
-    const share = found.weight === 1 ? "names nothing of its own: its map is the dialogue's" : `goes back: ${Math.round(100 * found.weight)} % of its map is the dialogue's`;
+    if (found.goes_back === "not") {
+      return `“${text}” names a thing of its own: the dialogue has no part in its map.`;
+    }
+    if (found.prior !== "history") {
+      return `“${text}” goes back, but names a thing, too: your gaze comes before the dialogue.`;
+    }
+    const share = found.weight === 1 ? "names nothing of its own: its map is the dialogue's"
+      : `goes back: ${Math.round(100 * found.weight)} % of its map is the dialogue's`;
     return `“${text}” ${share}.`;
   }
 
@@ -123,6 +146,14 @@ function mountRounds(app) {
   };
 }
 
+const ROUNDS = "Ask in rounds. A question that goes back, like “and its wheels?” or “is it open?”, looks where "
+  + "the earlier ones looked.";
+
+function confidence({ confidence: value, detected }) {
+  const [className, title] = detected ? ["pill found", "found"] : ["pill absent", "not found"];
+  return make("span", { className, title }, value.toFixed(2));
+}
+
 // The pointer as gaze: where it rests is a fixation.
 function mountGaze(app) {
   const on = make("input", { type: "checkbox", id: "gaze-on", onchange: run });
@@ -130,7 +161,8 @@ function mountGaze(app) {
     oninput: () => app.set({ gazeWeight: +weight.value }) });
   const share = make("output", { htmlFor: "gaze-weight" });
   const said = make("p", { className: "note", role: "status" });
-  const clear = make("button", { type: "button", className: "plain", onclick: () => { app.set({ gaze: "" }); } }, "Forget where I looked");
+  const forget = () => app.set({ gaze: "" });
+  const clear = make("button", { type: "button", className: "plain", onclick: forget }, "Forget where I looked");
   const element = make("details", { className: "fold" }, make("summary", {}, make("h2", {}, "Gaze")),
     make("label", { className: "check" }, on, "My pointer is my gaze"),
     make("div", { className: "row" }, make("label", { htmlFor: "gaze-weight" }, "Weight"), weight, share),
@@ -149,7 +181,8 @@ function mountGaze(app) {
   function look() {
     if (!app.image || !app.asking) return;
     const { height, width } = app.image, [y, x] = on.checked ? place() ?? [] : [];
-    track = follow(track, y === undefined ? null : [y * height, x * width], performance.now() / 1000, reachOf(app.image));
+    const at = y === undefined ? null : [y * height, x * width];
+    track = follow(track, at, performance.now() / 1000, reachOf(app.image));
     const text = spell(coarse(fixations(track)));
     if (text !== spelt) app.set({ gaze: spelt = text });
   }
@@ -170,7 +203,8 @@ function mountGaze(app) {
     element.open ||= count > 0;
     const told = count === MOST ? `The newest ${MOST} places` : count === 1 ? "1 place" : `${count} places`;
     said.textContent = count ? `${told} where you looked. They count in every question.`
-      : on.checked ? "Rest the pointer on what you look at, or walk there with the arrow keys." : "Where you look counts in every question.";
+      : on.checked ? "Rest the pointer on what you look at, or walk there with the arrow keys."
+        : "Where you look counts in every question.";
   }
 
   function start() {
@@ -182,38 +216,30 @@ function mountGaze(app) {
 }
 
 // The last fixation grows; its seconds are told in halves, as every change is a question asked again.
-const coarse = (list) => list.map(([y, x, s], i) => (i === list.length - 1 ? [y, x, Math.max(0.15, Math.floor(2 * s) / 2)] : [y, x, s]));
+const coarse = (list) => list.map(([y, x, s], i) =>
+  [y, x, i === list.length - 1 ? Math.max(0.15, Math.floor(2 * s) / 2) : s]);
 
 function drawFixations(context, list, unit) {
-  context.save();
-  Object.assign(context, { lineJoin: "round", globalAlpha: 1 });
-  const line = new Path2D();
-  list.forEach(([y, x]) => line.lineTo(x, y));
-  for (const [colour, width] of [["#0c0c14", 3], ["#ffffff", 1.25]]) {
-    Object.assign(context, { strokeStyle: colour, lineWidth: width * unit });
-    context.stroke(line);
-    for (const [y, x, seconds] of list) {
-      context.beginPath();
-      context.arc(x, y, (5 + 7 * Math.sqrt(Math.min(seconds, 4))) * unit, 0, 7);
-      context.stroke();
-    }
+  const path = new Path2D();
+  list.forEach(([y, x]) => path.lineTo(x, y));
+  for (const [y, x, seconds] of list) {
+    const radius = (5 + 7 * Math.sqrt(Math.min(seconds, 4))) * unit;
+    path.moveTo(x + radius, y);
+    path.arc(x, y, radius, 0, 7);
   }
-  context.restore();
+  strokeTwice(context, path, "#ffffff", 1.25 * unit);
 }
 
+const VEIL = Uint8ClampedArray.from({ length: 256 }, (_, level) => Math.min(255, level + 64)); // opacities of a plane
+
 // A plane over the image: colour where it is high, the photograph in grey where it is not.
-export function drawPlane(canvas, app, plane) {
+function drawPlane(canvas, app, plane) {
   const { height, width, bitmap } = app.image, [h, w] = plane.shape, scale = Math.min(1, 680 / width);
   Object.assign(canvas, { width: Math.round(width * scale), height: Math.round(height * scale) });
-  const context = canvas.getContext("2d"), small = new OffscreenCanvas(w, h), data = new ImageData(w, h);
-  const colours = app.session.colours.heat;
-  plane.forEach((value, i) => {
-    const level = 3 * Math.round(255 * Math.min(1, Math.max(0, value)));
-    data.data.set([colours[level], colours[level + 1], colours[level + 2], 255 * Math.min(1, 0.25 + value)], 4 * i);
-  });
-  small.getContext("2d").putImageData(data, 0, 0);
+  const context = canvas.getContext("2d");
   context.filter = "grayscale(1)";
   context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
   context.filter = "none";
-  context.drawImage(small, 0, 0, canvas.width, canvas.height);
+  const heat = coloured({ values: plane, h, w }, app.session.colours.heat, VEIL);
+  context.drawImage(heat, 0, 0, canvas.width, canvas.height);
 }

@@ -11,6 +11,26 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+// A button that is a picture: the path of a drawing of 20 x 20.
+export function iconButton(label, path, { title = label, ...more } = {}) {
+  const [icon, shape] = ["svg", "path"].map((name) => document.createElementNS("http://www.w3.org/2000/svg", name));
+  icon.setAttribute("viewBox", "0 0 20 20");
+  icon.setAttribute("aria-hidden", "true");
+  shape.setAttribute("d", path);
+  icon.append(shape);
+  return make("button", { type: "button", className: "icon", "aria-label": label, title, ...more }, icon);
+}
+
+const FIELDS = "input:not([type=radio], [type=checkbox], [type=range]), textarea, select, [contenteditable]";
+
+// Whether a key is none of the page's: somebody writes, or a dialog is open. A closed one has the focus for a frame.
+export function typing({ target }) {
+  if (document.querySelector("dialog[open]")) return true;
+  return Boolean(target.closest?.(FIELDS)) && !target.closest("dialog");
+}
+
 // An error in its three parts.
-export const trouble = ({ received, message, expected, fix }) => make("div", { className: "trouble", role: "alert" },
-  make("b", {}, received ?? message), ...[expected && `expected: ${expected}`, fix].filter(Boolean).map((text) => make("span", {}, text)));
+export function trouble({ received, message, expected, fix }) {
+  const more = [expected && `expected: ${expected}`, fix].filter(Boolean).map((text) => make("span", {}, text));
+  return make("div", { className: "trouble", role: "alert" }, make("b", {}, received ?? message), ...more);
+}

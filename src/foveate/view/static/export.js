@@ -1,14 +1,12 @@
 // What can be taken away: PNG, SVG, JSON, Python, an address.
 import { make } from "./dom.js";
+import { inNumber } from "./numbers.js";
 import { active, recordOf, spreadOf, toJson, toPython, toSvg } from "./record.js";
-import { makeSheet } from "./sheet.js";
-import { toHash } from "./state.js";
+import { makeFigure } from "./sheet.js";
+import { POLICIES, toHash } from "./state.js";
 
 const PREVIEW = 1280, QUALITY = 0.92; // pixels of its width; of the photograph in an SVG
 const LASTS = 60_000; // milliseconds that a saved file's address is there
-const POLICIES = {
-  topk: "highest scores", coverage: "high scores that differ", proportional: "every region its share",
-};
 
 export function mountExport(app, root) {
   const open = make("button", { type: "button", disabled: true, onclick: show }, "Export");
@@ -26,7 +24,8 @@ export function mountExport(app, root) {
   const dialog = make("dialog", { id: "export", "aria-labelledby": "export-title" },
     make("header", {}, title, said, button("Close", () => dialog.close())),
     part("Picture", "What you see, at the full size of the image.",
-      [make("label", { className: "check" }, legend, " with a legend"), button("Copy picture", copyPicture), savePng], preview),
+      [make("label", { className: "check" }, legend, " with a legend"), button("Copy picture", copyPicture), savePng],
+      preview),
     part("Kept cells", "Vectors for a figure, one rectangle a cell.",
       [make("label", { className: "check" }, photograph, " over the photograph"), asked[0]]),
     part("Data", "Maps, kept cells and settings of every question.", [asked[1]]),
@@ -59,7 +58,7 @@ export function mountExport(app, root) {
   function sheet() {
     const seen = app.pictures();
     const pictures = seen.map(({ canvas, questions, minus }) => ({ canvas, lines: linesOf(questions, minus) }));
-    return makeSheet(pictures, app.colourBar(), legend.checked);
+    return makeFigure(pictures, app.colourBar(), legend.checked);
   }
 
   // What stands below a picture: one line a question, or two of a single one.
@@ -67,16 +66,18 @@ export function mountExport(app, root) {
     const { view, plane, grid, policy } = app.state, { h, w } = app.grid, [first] = questions;
     const text = (i) => app.state.questions[i].trim(), name = app.image.name;
     if (!questions.length) return [{ text: view === "photo" || !plane ? name : `${name}, ${plane}`, strong: true }];
-    if (minus !== null) return [{ text: `“${text(first)}” beside “${text(minus)}”: which looks more`, strong: true }];
-    const how = (count, spread) => (spread
-      ? `: ${count - spread} ${POLICIES[policy]} + ${spread} even spread` : `, ${POLICIES[policy]}`);
+    if (minus !== null) {
+      return [{ text: `“${text(first)}” beside “${text(minus)}”: which looks more`, strong: true }];
+    }
+    const by = POLICIES[policy].replace("the ", "");
+    const how = (count, spread) => (spread ? `: ${count - spread} ${by} + ${spread} even spread` : `, ${by}`);
     const found = (i) => {
       const { confidence, detected } = app.shown(i).header;
       return `confidence ${confidence.toFixed(2)}, ${detected ? "detected" : "not detected"}`;
     };
     if (questions.length > 1) return questions.map((i) => ({ text: `${text(i)}, ${found(i)}`, colour: colourOf(i) }));
     const kept = view === "kept" || view === "both" ? app.kept(first) : undefined;
-    const all = `${(h * w).toLocaleString("en")} ${grid === "cells" ? "cells" : "visual tokens"}`;
+    const all = `${inNumber(h * w)} ${grid === "cells" ? "cells" : "visual tokens"}`;
     const cells = kept && `${kept.length} of ${all}${how(kept.length, spreadOf(app, first) ?? 0)}`;
     const line = [found(first), cells].filter(Boolean).join(" · ");
     return [{ text: text(first), colour: colourOf(first), strong: true }, { text: line }];

@@ -1,8 +1,10 @@
-// The images of a folder or a store: all of them, those with a part of a name, or what a search finds; one after the other.
+// The images of a folder or a store: all of them, those with a part of a name, or what a search finds; one after the
+// other.
 //
 // With list = 1 in the state the list takes the page; with 0 it stands beside the image that is open.
 import { getJson, postPacked, Problem } from "./api.js";
-import { make, trouble } from "./dom.js";
+import { make, trouble, typing } from "./dom.js";
+import { inNumber } from "./numbers.js";
 import { Tiles } from "./tiles.js";
 
 const PAGE = 100; // names asked for together
@@ -11,20 +13,24 @@ const TYPED = 200; // milliseconds without a key until something is asked for
 const HITS = 48, MOST_HITS = 480;
 const LONGEST = 200; // characters of a part of a name
 const NONE = { total: 0, item: () => undefined };
-const format = (number) => number.toLocaleString("en");
 
 export function mountGallery(app, root) {
   const find = make("input", { type: "search", autocomplete: "off", spellcheck: false, oninput: () =>
     app.set({ find: find.value, list: 1 }) });
-  const said = make("span", { ariaLive: "polite" }), about = make("div", { className: "note" });
-  const more = make("button", { type: "button", onclick: () => look(Math.min(2 * source.total, MOST_HITS)) }, "Show more");
-  const previous = make("button", { type: "button", title: "Previous image (P)", ariaLabel: "Previous image", onclick: () => step(-1) }, "‹");
-  const next = make("button", { type: "button", title: "Next image (N)", ariaLabel: "Next image", onclick: () => step(1) }, "›");
-  const all = make("button", { type: "button", title: "All images (L)", className: "all", onclick: () => app.set({ list: 1 }) }, "All images");
+  const said = make("span", { "aria-live": "polite" }), about = make("div", { className: "note" });
+  const showMore = () => look(Math.min(2 * source.total, MOST_HITS));
+  const more = make("button", { type: "button", onclick: showMore }, "Show more");
+  const button = (text, label, key, onclick, more) =>
+    make("button", { type: "button", title: `${label} (${key})`, "aria-label": label, onclick, ...more }, text);
+  const previous = button("‹", "Previous image", "P", () => step(-1));
+  const next = button("›", "Next image", "N", () => step(1));
+  const all = button("All images", "All images", "L", () => app.set({ list: 1 }), { className: "all" });
   const place = make("span", { className: "number" });
-  const bar = make("nav", { className: "steps", ariaLabel: "One image after the other" }, previous, place, next, all);
+  const steps = { className: "steps", "aria-label": "One image after the other" };
+  const bar = make("nav", steps, previous, place, next, all);
   const tiles = new Tiles({
-    wide: () => root.classList.contains("whole"), openAt: open, isOpen: (id) => id === app.state.image, colours: () => app.session.colours.heat,
+    wide: () => root.classList.contains("whole"), openAt: open, isOpen: (id) => id === app.state.image,
+    colours: () => app.session.colours.heat,
   });
   root.append(make("header", {}, find, make("p", { className: "note" }, said, more), about), bar, tiles.root);
   let source = null, asked = null, timer = null; // what is listed; AbortController of what is on its way
@@ -33,7 +39,7 @@ export function mountGallery(app, root) {
     const { kind } = app.session;
     if (kind !== "folder" && kind !== "store") return;
     find.placeholder = kind === "store" ? "Search: a dog on a beach" : "Filter by name";
-    find.ariaLabel = kind === "store" ? "Search in all images" : "Filter by name";
+    find.setAttribute("aria-label", kind === "store" ? "Search in all images" : "Filter by name");
     find.value = app.state.find;
     root.hidden = false;
     arrange();
@@ -55,10 +61,10 @@ export function mountGallery(app, root) {
     tiles.root.focus();
   });
   addEventListener("keydown", (event) => {
-    const typing = event.target.matches?.("input:not([type=range], [type=checkbox], [type=radio]), select, textarea");
-    if (event.key === "/" && !typing && !root.hidden && tiles.wide()) { event.preventDefault(); find.select(); }
+    if (root.hidden || typing(event)) return;
+    if (event.key === "/" && tiles.wide()) { event.preventDefault(); find.select(); }
     const act = { n: () => step(1), p: () => step(-1), l: () => app.set({ list: 1 - app.state.list }) }[event.key];
-    if (root.hidden || typing || !act || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     act();
   });
@@ -69,14 +75,14 @@ export function mountGallery(app, root) {
   async function look(hits = HITS) {
     asked?.abort();
     const { signal } = asked = new AbortController(), text = app.state.find.trim();
-    root.ariaBusy = "true";
+    root.setAttribute("aria-busy", "true");
     try {
       source = await (app.session.kind === "store" && text ? search(text, hits, signal) : names(text, signal));
     } catch (problem) {
       if (problem.name === "AbortError") return;
       source = { ...NONE, problem };
     }
-    root.ariaBusy = "false";
+    root.setAttribute("aria-busy", "false");
     tiles.show(source);
     arrange();
   }
@@ -87,25 +93,37 @@ export function mountGallery(app, root) {
     const at = Math.max(0, found.findIndex((hit) => hit.id === app.state.image));
     const seen = found.filter((hit) => hit.detected).length;
     const full = found.length === hits; // there may be more
-    return { ...header, seen, at, total: found.length, item: (i) => found[i], full, more: full && hits < MOST_HITS && hits < header.of };
+    const more = full && hits < MOST_HITS && hits < header.of;
+    return { ...header, seen, at, total: found.length, item: (i) => found[i], full, more };
   }
 
   async function names(part, signal) {
     if (part.length > LONGEST) {
-      throw new Problem(`${format(part.length)} characters came`, `at most ${LONGEST}`, "a part of a name is enough");
+      throw new Problem(`${inNumber(part.length)} characters came`, `at most ${LONGEST}`, "a part of a name is enough");
     }
-    const ask = (page, of) => getJson(`/api/gallery?${new URLSearchParams({ part, limit: PAGE, offset: page * PAGE, ...of })}`, signal);
+    const ask = (page, of) => {
+      const asked = new URLSearchParams({ part, limit: PAGE, offset: page * PAGE, ...of });
+      return getJson(`/api/gallery?${asked}`, signal);
+    };
     const first = await ask(0, app.state.image && { of: app.state.image }), pages = new Map([[0, first.images]]);
     const item = (i) => {
       const page = Math.floor(i / PAGE);
       if (!pages.has(page)) {
         pages.set(page, []);
         if (pages.size > KEPT) pages.delete(pages.keys().next().value);
-        ask(page).then(({ images }) => { pages.set(page, images); tiles.paint(); arrange(); }, () => pages.delete(page));
+        ask(page).then(({ images }) => { pages.set(page, images); told(item, undefined); tiles.paint(); arrange(); },
+          (problem) => { pages.delete(page); told(item, problem); });
       }
       return pages.get(page)[i % PAGE];
     };
     return { total: first.total, item, part, at: first.place ?? 0 };
+  }
+
+  // A page of names came, or could not be had: then a look at its tiles asks for it again.
+  function told(item, problem) {
+    if (source?.item !== item || problem?.name === "AbortError") return;
+    source = { ...source, problem };
+    advise();
   }
 
   // --- one of them ------------------------------------------------------------------------------------------------
@@ -114,7 +132,7 @@ export function mountGallery(app, root) {
     const item = source?.item(i), { active, questions } = app.state;
     if (!item) return;
     tiles.point(i);
-    const asking = source.query ? { questions: Object.freeze(questions.map((text, n) => (n === active ? source.query : text))) } : {};
+    const asking = source.query ? { questions: Object.freeze(questions.with(active, source.query)) } : {};
     app.set({ image: item.id, list: 0, pin: null, ...asking });
   }
 
@@ -131,25 +149,32 @@ export function mountGallery(app, root) {
     root.classList.toggle("whole", app.state.list === 1 || !app.state.image);
     said.textContent = describe(source, app.session);
     more.hidden = !source?.more;
-    about.replaceChildren(...advice());
-    about.hidden = !about.hasChildNodes();
+    advise();
     bar.hidden = !source?.total || !app.state.image;
     const { at, total } = tiles;
-    place.textContent = isHere() ? `${format(at + 1)} of ${format(total)}` : format(total);
+    place.textContent = isHere() ? `${inNumber(at + 1)} of ${inNumber(total)}` : inNumber(total);
     previous.disabled = at <= 0;
     next.disabled = isHere() && at >= total - 1;
     tiles.paint();
+  }
+
+  function advise() {
+    about.replaceChildren(...advice());
+    about.hidden = !about.hasChildNodes();
   }
 
   function advice() {
     const { problem, unknown = [], note } = source ?? {}, open = app.state.list === 0, out = [];
     if (problem) out.push(trouble(problem));
     if (open && app.image?.note) out.push(make("p", {}, app.image.note));
-    if (unknown.length) out.push(make("p", {}, `Not understood: ${unknown.join(", ")}. `, ...nextStep(source.encoder, unknown)));
+    if (unknown.length) {
+      out.push(make("p", {}, `Not understood: ${unknown.join(", ")}. `, ...nextStep(source.encoder, unknown)));
+    }
     if (note) out.push(make("p", {}, note));
     if (app.session.index && !open) {
       const commands = make("code", {}, `${app.session.index} && foveate view photos.fov`);
-      out.push(make("p", {}, "To search these images by what is in them, index them once, then view the store: ", commands));
+      const how = "To search these images by what is in them, index them once, then view the store: ";
+      out.push(make("p", {}, how, commands));
     }
     return out;
   }
@@ -158,20 +183,23 @@ export function mountGallery(app, root) {
 function describe(source, { kind, name }) {
   if (!source) return "Looking …";
   const { total, query, seen, full, of, part, problem } = source;
-  const files = `${format(total)} ${kind === "store" ? "image" : "file"}${total === 1 ? "" : "s"}`; // files were not read yet
-  if (problem) return "";
-  if (query) return total ? `“${query}” found in ${seenIn(seen, total, full ? of : total)}` : `Nothing found for “${query}”`;
+  const one = kind === "store" ? "image" : "file"; // files were not read yet
+  const files = `${inNumber(total)} ${one}${total === 1 ? "" : "s"}`;
+  if (problem && !total) return "";
+  if (query && !total) return `Nothing found for “${query}”`;
+  if (query) return `“${query}” found in ${seenIn(seen, total, full ? of : total)}`;
   if (part) return total ? `${files} with “${part}” in the name` : `No name has “${part}” in it`;
   return total ? `${files} in ${name}` : `No images in ${name}`;
 }
 
 const seenIn = (seen, listed, of) => (listed === of
-  ? `${format(seen)} of ${format(of)} images`
-  : `${format(seen)} ${seen === 1 ? "image" : "images"}; these are the best ${format(listed)} of ${format(of)}`);
+  ? `${inNumber(seen)} of ${inNumber(of)} images`
+  : `${inNumber(seen)} ${seen === 1 ? "image" : "images"}; these are the best ${inNumber(listed)} of ${inNumber(of)}`);
 
 // What a person can do about words that an encoder does not know.
 const nextStep = (encoder, unknown) => [
   `The encoder ${encoder} does not know ${unknown.length === 1 ? "this word" : "these words"}, so results say little: `,
-  "use another word; or make the store again with an encoder that knows more words, ", make("code", {}, "foveate index --encoder clip"),
+  "use another word; or make the store again with an encoder that knows more words, ",
+  make("code", {}, "foveate index --encoder clip"),
   ". What this one knows of it: ", make("code", {}, `foveate doctor --words "${unknown.join(" ")}"`), ".",
 ];

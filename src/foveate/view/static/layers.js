@@ -156,10 +156,16 @@ export function keptBorder(kept, h, w, height, width) {
 }
 
 // A dark line and a light one: one of the two is seen on any photograph.
-export function strokeTwice(context, path, colour, width) {
-  Object.assign(context, { globalAlpha: 1, lineCap: "round", lineJoin: "round" });
+export function strokeTwice(context, path, colour, width, lineJoin = "round") {
+  Object.assign(context, { globalAlpha: 1, lineCap: "round", lineJoin });
   for (const [ink, times] of [["rgb(12 12 20)", 2.4], [colour, 1]]) {
     Object.assign(context, { strokeStyle: ink, lineWidth: width * times });
     context.stroke(path);
   }
+}
+
+export function rectangle(x0, y0, x1, y1) {
+  const path = new Path2D();
+  path.rect(x0, y0, x1 - x0, y1 - y0);
+  return path;
 }

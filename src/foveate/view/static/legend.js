@@ -1,6 +1,7 @@
 // What the colours of the pictures mean: a bar painted as the pictures are, and words.
 import { make } from "./dom.js";
 import { DETECTED, makeCanvas } from "./layers.js";
+import { inNumber } from "./numbers.js";
 import { paintPicture } from "./picture.js";
 
 const RAMP = Float32Array.from({ length: 256 }, (_, i) => i / 255), FALL = RAMP.map((value) => 1 - value);
@@ -71,7 +72,6 @@ const together = (found) => found.length === 1 && found[0].seen.layers.length > 
 const hasBar = (found) => found[0].seen.view !== "kept" && !together(found);
 const anyFound = (found) => layersOf(found).some((layer) => layer.found);
 const anyLine = (found) => layersOf(found).some(({ map }) => map.some((value) => value >= DETECTED));
-const count = (number) => number.toLocaleString("en");
 const short = (text = "") => (text.trim().length > 24 ? `${text.trim().slice(0, 23)}…` : text.trim());
 
 function wordsOf(app, found) {
@@ -89,6 +89,7 @@ function wordsOf(app, found) {
 function keptWords(app, [{ kept, sent }], several) {
   const { h, w } = app.grid;
   if (!kept || several) return "in colour, outlined: cells that are kept";
-  if (!sent) return `in colour, outlined: ${count(kept.length)} of ${count(h * w)} cells kept`;
-  return `outlined: ${count(kept.length)} cells kept; bright: ${count(kept.length - sent.length)} of them newly sent`;
+  if (!sent) return `in colour, outlined: ${inNumber(kept.length)} of ${inNumber(h * w)} cells kept`;
+  const fresh = inNumber(kept.length - sent.length);
+  return `outlined: ${inNumber(kept.length)} cells kept; bright: ${fresh} of them newly sent`;
 }

@@ -1,6 +1,5 @@
 // The page: panels over one App. Each has an element of its own in index.html, and knows no other.
 import { App } from "./app.js";
-import { mountAnswers } from "./answers.js";
 import { getJson } from "./api.js";
 import { mountCell } from "./cell.js";
 import { mountClip } from "./clip.js";
@@ -8,6 +7,7 @@ import { mountDialogue } from "./dialogue.js";
 import { mountExport } from "./export.js";
 import { mountGallery } from "./gallery.js";
 import { mountLook } from "./look.js";
+import { mountModel } from "./model.js";
 import { mountPage } from "./page.js";
 import { mountPlanes } from "./planes.js";
 import { mountQuestions } from "./questions.js";
@@ -18,7 +18,7 @@ import { mountWelcome } from "./welcome.js";
 const PANELS = {
   page: mountPage, gallery: mountGallery, stage: mountStage, welcome: mountWelcome, clip: mountClip,
   planes: mountPlanes, questions: mountQuestions, tokens: mountTokens, look: mountLook, cell: mountCell,
-    dialogue: mountDialogue, answers: mountAnswers, actions: mountExport,
+  dialogue: mountDialogue, model: mountModel, actions: mountExport,
 };
 
 const app = new App();

@@ -1,5 +1,6 @@
 // What is of the whole page: the image's name, opening another, dark and light, keys, and what went wrong.
-import { make, trouble } from "./dom.js";
+import { iconButton, make, trouble, typing } from "./dom.js";
+import { VIEWS } from "./state.js";
 
 const THEMES = { "": "as the system", light: "light", dark: "dark" };
 const ICONS = {
@@ -10,27 +11,26 @@ const ICONS = {
 const KEYS = [
   ["Questions", [["/", "type a question"], ["A", "another question"], ["Enter", "in a question: go on to the next"],
     ["Esc", "in a question: leave it"]]],
-  ["View", [["I", "go to the picture"], ["1 … 5", "heat, kept, both, photo, difference"], ["B", "boxes"], ["+  −", "zoom"],
-    ["0", "the whole image"], ["Shift ← ↑ ↓ →", "move the part that is seen"]]],
+  ["View", [["I", "go to the picture"], ["1 … 5", "heat, kept, both, photo, difference"], ["B", "boxes"],
+    ["+  −", "zoom"], ["0", "the whole image"], ["Shift ← ↑ ↓ →", "move the part that is seen"]]],
   ["Tokens", [["[  ]", "half, twice the budget"]]],
-  ["A cell (the picture has the focus)", [["← ↑ ↓ →", "the next cell"], ["Enter", "pin it"], ["Esc", "let go"]]],
+  ["A cell (the picture has the focus)",
+    [["← ↑ ↓ →", "the next cell"], ["Enter", "pin it"], ["Esc", "let go"]]],
   ["A clip", [["Space", "play, pause"], [",  .", "a frame back, on"]]],
   ["A folder or a store", [["N  P", "the next image, the one before"], ["L", "all images"],
     ["/", "with all images: search"]]],
   ["Page", [["O", "open an image"], ["T", "dark, light, as the system"], ["?", "this sheet"]]],
 ];
-const TYPING = "input:not([type=radio], [type=checkbox], [type=range]), textarea, select, dialog";
-const VIEWS = ["heat", "kept", "both", "photo", "difference"];
 
 export function mountPage(app, root) {
   const file = make("input",
     { type: "file", accept: "image/*", hidden: true,
-    onchange: () => { if (file.files[0]) app.open(file.files[0]); file.value = ""; } });
+      onchange: () => { if (file.files[0]) app.open(file.files[0]); file.value = ""; } });
   const choose = () => file.click();
-  const theme = iconButton("theme", "Dark and light", turn),
-    help = iconButton("help", "Keys (?)", () => sheet.showModal());
-  const sheet = makeSheet();
-  root.append(file, iconButton("open", "Open an image (O)", choose), theme, help, sheet);
+  const plain = (label, path, onclick) => iconButton(label, path, { className: "plain icon", onclick });
+  const theme = plain("Dark and light", ICONS.theme, turn);
+  const help = plain("Keys (?)", ICONS.help, () => sheet.showModal()), sheet = makeKeys();
+  root.append(file, plain("Open an image (O)", ICONS.open, choose), theme, help, sheet);
   app.choose = choose;
   wear(stored());
 
@@ -68,9 +68,8 @@ export function mountPage(app, root) {
     status.hidden = !status.children.length;
   }
 
-  const typing = (target) => target.closest(TYPING);
   addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || typing(event)) return;
     const run = keys[event.key.toLowerCase()];
     if (!run || run() === false) return;
     event.preventDefault();
@@ -88,9 +87,9 @@ export function mountPage(app, root) {
     o: choose, t: turn, "?": () => sheet.showModal(),
     b: () => app.set({ boxes: 1 - app.state.boxes }),
     "+": () => app.zoom.by(1.5), "=": () => app.zoom.by(1.5), "-": () => app.zoom.by(1 / 1.5),
-      0: () => app.zoom.whole(),
+    0: () => app.zoom.whole(),
     "[": budget(0.5), "]": budget(2),
-    ...Object.fromEntries(VIEWS.map((view, i) =>
+    ...Object.fromEntries(Object.keys(VIEWS).map((view, i) =>
       [i + 1, () => document.querySelector(`#stage input[value=${view}]:not(:disabled)`) && app.set({ view })])),
   };
 
@@ -130,17 +129,7 @@ function attempt(run) {
   try { return run(); } catch { return undefined; }
 }
 
-function iconButton(name, label, onclick) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"),
-    path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  svg.setAttribute("viewBox", "0 0 20 20");
-  svg.setAttribute("aria-hidden", "true");
-  path.setAttribute("d", ICONS[name]);
-  svg.append(path);
-  return make("button", { type: "button", className: "plain icon", title: label, "aria-label": label, onclick }, svg);
-}
-
-function makeSheet() {
+function makeKeys() {
   const parts = KEYS.map(([title, keys]) => make("section", {}, make("h3", {}, title),
     make("dl", {}, ...keys.flatMap(([key, what]) =>
       [make("dt", {}, ...key.split("  ").map((each) => make("kbd", {}, each))), make("dd", {}, what)]))));

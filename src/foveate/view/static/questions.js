@@ -2,11 +2,10 @@
 // understood.
 import { make, trouble } from "./dom.js";
 import { byDialogue, pill } from "./stage.js";
-import { MOST_QUESTIONS, isQuestion } from "./state.js";
+import { MANY, MOST_QUESTIONS, isQuestion } from "./state.js";
 
 const PRIORS = { gaze: "your gaze", history: "the dialogue" };
 const LISTS = ["folder", "store", "clip"]; // there, keys go from image to image
-const MANY = { one: "One", together: "Together", beside: "Side by side" };
 
 export function mountQuestions(app, root) {
   const list = make("ol", { className: "rows" }), rows = [];
@@ -49,7 +48,7 @@ export function mountQuestions(app, root) {
     const below = off & (2 ** i - 1), above = (off >> (i + 1)) << i;
     app.set({
       questions: Object.freeze(left.length ? left : [""]), off: below | above,
-        other: other === null || other === i ? null : other - (other > i),
+      other: other === null || other === i ? null : other - (other > i),
       active: Math.max(0, active > i || active === left.length ? active - 1 : active),
     });
     rows[Math.min(i, app.state.questions.length - 1)].input.focus();
@@ -93,7 +92,8 @@ export function mountQuestions(app, root) {
 
   function makeRow(i) {
     const input = make("input", {
-      type: "search", autocomplete: "off", spellcheck: true, "aria-label": `Question ${i + 1}`, "aria-keyshortcuts": "/",
+      type: "search", autocomplete: "off", spellcheck: true,
+      "aria-label": `Question ${i + 1}`, "aria-keyshortcuts": "/",
       placeholder: i ? "another thing" : "“the red car”   ( / to type )",
     });
     input.addEventListener("input", () => write(i, input.value));
@@ -132,9 +132,8 @@ function showSaid(row, app, i) {
 // What an answer says of itself; -> elements.
 function describe(app, header) {
   const { query, phrases = [], ignored = [], unknown = [], words = [], unread, prior, weight } = header;
-  const line = (name, all) => all.length
-    ? [make("p", { className: "note" }, `${name} `,
-    ...all.flatMap((each) => [make("span", { className: "chip" }, each), " "]))] : [];
+  const chips = (all) => all.flatMap((each) => [make("span", { className: "chip" }, each), " "]);
+  const line = (name, all) => (all.length ? [make("p", { className: "note" }, `${name} `, ...chips(all))] : []);
   const split = phrases.length > 1 || (phrases.length === 1 && bare(phrases[0]) !== bare(query));
   if (byDialogue(header)) return [pill(header)];
   return [
@@ -145,7 +144,8 @@ function describe(app, header) {
     ...line("not understood", unknown),
     ...(unknown.length ? [unknownHere(app, unknown)] : []),
     ...line("read there", words.slice(0, 6).map(({ text }) => text)),
-    ...(unread ? [make("p", { className: "note" }, "not read: ", READS[app.image?.stored ? "stored" : "encoded"])] : []),
+    ...(unread
+      ? [make("p", { className: "note" }, "not read: ", READS[app.image?.stored ? "stored" : "encoded"])] : []),
   ];
 }
 

@@ -1,5 +1,6 @@
 // How a cell stands for the active question: its score, its rank, whether it is kept, and why.
 import { steer } from "./allocate.js";
+import { inNumber } from "./numbers.js";
 
 // -> {score, rank, count, by, kept, verdict, place}, where cells are ranked `by` what it says; undefined without an
 // answer. place: the cell's among the kept ones, in their order in the image, or -1.
@@ -26,8 +27,6 @@ export function rankOf(keys, cell) {
   for (let i = 0; i < keys.length; i++) if (keys[i] > keys[cell] || (keys[i] === keys[cell] && i < cell)) rank++;
   return rank;
 }
-
-export const inNumber = (number) => number.toLocaleString("en");
 
 const NOT_CERTAIN = ": as the thing was not found for certain, a part of the budget is spread evenly";
 

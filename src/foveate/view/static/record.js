@@ -62,7 +62,8 @@ export function toPython(record) {
     if (reads) texture += `.read(${typeof read === "string" ? said(read) : ""})`;
   }
   const question = beside
-    ? [`context = read_context(${said(context)})`, `relevance, _ = score_in_context(texture, ${said(text)}, context${by})`,
+    ? [`context = read_context(${said(context)})`,
+      `relevance, _ = score_in_context(texture, ${said(text)}, context${by})`,
       place && `relevance = relevance${place}`]
     : [`relevance = foveate.score(texture, ${said(text)}${by})${place}`];
   return [
@@ -81,8 +82,8 @@ export function toPython(record) {
 }
 
 // Options of the session, to be written behind others: of them alone `read` may be true or false.
-const keywords = (options) => Object.entries(options)
-  .map(([name, value]) => (value === undefined ? "" : `, ${name}=${PYTHON.get(value) ?? JSON.stringify(value)}`)).join("");
+const keywords = (options) => Object.entries(options).filter(([, value]) => value !== undefined)
+  .map(([name, value]) => `, ${name}=${PYTHON.get(value) ?? JSON.stringify(value)}`).join("");
 
 const PYTHON = new Map([[true, "True"], [false, "False"]]);
 
@@ -94,7 +95,8 @@ function ofStream({ image: { clip }, answers, active: number, budget, policy, fl
     "import foveate.video",
     made && `from foveate.relevance import ${made}`,
     "",
-    `clip = foveate.video.open_clip(${said(clip.name)}, long_side=${clip.longSide})  # its path, from where this is run`,
+    `clip = foveate.video.open_clip(${said(clip.name)}, long_side=${clip.longSide})`
+      + "  # its path, from where this is run",
     clip.start && `for _ in range(${clip.start}):\n    next(clip)`,
     `for frame in foveate.video.stream(clip, ${said(clip.questions)}, ${how.join(", ")}${keywords(encoding)}):`,
     `    if frame.index == ${clip.frame}:`,

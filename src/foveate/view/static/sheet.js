@@ -5,7 +5,7 @@ const PAPER = "#fcfcfa", INK = "#16161c", QUIET = "#5f6169", GAP = 24, COLUMNS =
 
 // pictures: [{canvas, lines: [{text, colour (a dot), strong}]}]; bar: {canvas, low, high} or null; -> a canvas.
 // A picture without a legend is itself, pixel by pixel.
-export function makeSheet(pictures, bar, legend) {
+export function makeFigure(pictures, bar, legend) {
   const columns = Math.min(pictures.length, COLUMNS), rows = Math.ceil(pictures.length / columns);
   const { width, height } = pictures[0].canvas, letters = Math.max(11, Math.round(width / 36)), line = 1.45 * letters;
   const below = legend ? Math.max(...pictures.map(({ lines }) => lines.length)) * line + 0.5 * letters : 0;

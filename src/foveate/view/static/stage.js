@@ -1,16 +1,17 @@
 // The image with what the questions find in it: one picture, or one for each question. Each is a canvas that is painted
 // at most once a frame; all show the same part of the image.
-import { drawMarks, watchCells } from "./cells.js";
 import { make } from "./dom.js";
 import { makeCanvas } from "./layers.js";
 import { mountLegend } from "./legend.js";
 import { paintPicture } from "./picture.js";
+import { drawMarks, watchCells } from "./pointer.js";
 import { briefly } from "./rank.js";
 import { plain, scaleOf } from "./scales.js";
+import { VIEWS } from "./state.js";
 import { WHOLE, placed, scaledTo, watchZoom } from "./zoom.js";
 
-const VIEWS = { heat: "Heat", kept: "Kept", both: "Both", photo: "Photo", difference: "Difference" };
 const PAPER = [252, 252, 250]; // of an export: the same data make the same picture, whatever the page looks like
+const PICTURE = { tabIndex: 0, role: "application", "aria-roledescription": "picture with cells" }; // it takes keys
 const WHITE = "rgb(255 255 255)", LARGEST = 4e6; // pixels of a canvas on the screen
 const CLOSE = 420; // an export's lines are its long side / CLOSE, as foveate.viz draws
 
@@ -61,10 +62,8 @@ export function mountStage(app, root) {
       const own = `rgb(${colour.join(" ")})`;
       return [{
         question: i, map, kept: needsKept(state.view) ? app.kept(i) : undefined, found: answer.header.detected,
-          header: answer.header,
-          sent: answer.sent?.[state.grid],
-        scale: ownColour ? plainScale(colour) : scale(state.colours),
-          line: ownColour ? own : WHITE, edge: own,
+        header: answer.header, sent: answer.sent?.[state.grid],
+        scale: ownColour ? plainScale(colour) : scale(state.colours), line: ownColour ? own : WHITE, edge: own,
         boxes: state.boxes ? answer.header.boxes : undefined,
       }];
     };
@@ -137,7 +136,7 @@ export function mountStage(app, root) {
   }
 
   function panelAt(i) {
-    const canvas = make("canvas", { tabIndex: 0, role: "img" }), frame = make("div", { className: "frame" }, canvas),
+    const canvas = make("canvas", PICTURE), frame = make("div", { className: "frame" }, canvas),
       caption = make("figcaption");
     panels[i] = { figure: make("figure", {}, caption, frame), frame, canvas, caption };
     pictures.append(panels[i].figure);

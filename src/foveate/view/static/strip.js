@@ -3,7 +3,8 @@
 // headers: Map number -> header; texts: questions; colours: [r, g, b] of each; -> paints the whole strip.
 export function paintStrip(canvas, headers, total, texts, colours) {
   const style = getComputedStyle(canvas), scale = devicePixelRatio || 1;
-  const [width, height] = [canvas.clientWidth, canvas.clientHeight].map((side) => Math.max(1, Math.round(side * scale)));
+  const sides = [canvas.clientWidth, canvas.clientHeight];
+  const [width, height] = sides.map((side) => Math.max(1, Math.round(side * scale)));
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   const context = canvas.getContext("2d"), ink = (name) => style.getPropertyValue(name);
   context.clearRect(0, 0, width, height);

@@ -2,7 +2,8 @@
 //
 //   new Tiles({wide, openAt})       wide(): whether tiles are large; openAt(i): somebody chose image i
 //   tiles.root                      the element, a listbox: arrow keys move, Enter chooses
-//   tiles.show({total, item, at})   item(i) -> {id, name, score?, detected?, words?, map?}, or undefined while it is on its way
+//   tiles.show({total, item, at})   item(i) -> {id, name, score?, detected?, words?, map?}, or undefined while it
+//                                 is on its way
 //   tiles.point(i)                  moves to image i; tiles.at is where it is
 //   tiles.paint()                   again, as items came or another image is open
 import { getJson } from "./api.js";
@@ -15,10 +16,11 @@ const DARK = 0.66; // how much is hidden where nothing is
 
 export class Tiles {
   constructor({ wide, openAt, isOpen, colours }) {
-    Object.assign(this, { wide, openAt, isOpen, colours, at: 0, total: 0, columns: 0, item: () => undefined, shown: new Map(), timer: null });
+    Object.assign(this, { wide, openAt, isOpen, colours });
+    Object.assign(this, { at: 0, total: 0, columns: 0, item: () => undefined, shown: new Map(), timer: null });
     this.floor = make("div", { className: "floor", role: "presentation" });
     this.root = make("div", {
-      className: "tiles", tabIndex: 0, role: "listbox", ariaLabel: "Images",
+      className: "tiles", tabIndex: 0, role: "listbox", "aria-label": "Images",
       onscroll: () => this.paint(), onkeydown: (event) => this.press(event),
       onclick: ({ target }) => { const tile = target.closest("[role=option]"); if (tile) openAt(+tile.dataset.place); },
     }, this.floor);
@@ -53,8 +55,10 @@ export class Tiles {
 
   press(event) {
     const { columns, rows } = this.measure();
-    const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns, PageUp: -columns * rows, PageDown: columns * rows,
-      Home: -Infinity, End: Infinity }[event.key];
+    const by = {
+      ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns,
+      PageUp: -columns * rows, PageDown: columns * rows, Home: -Infinity, End: Infinity,
+    }[event.key];
     if (by) this.point(this.at + by);
     else if (event.key === "Enter" || event.key === " ") this.openAt(this.at);
     else return;
@@ -64,7 +68,8 @@ export class Tiles {
 
   measure() {
     const width = this.floor.clientWidth - 2 * GAP, wanted = this.wide() ? LARGE : SMALL;
-    const columns = Math.max(2, Math.floor((width + GAP) / (wanted + GAP))), side = Math.floor((width + GAP) / columns) - GAP;
+    const columns = Math.max(2, Math.floor((width + GAP) / (wanted + GAP)));
+    const side = Math.floor((width + GAP) / columns) - GAP;
     const height = side + CAPTION + GAP, left = GAP + (width - columns * (side + GAP) + GAP) / 2;
     return { columns, side, height, left, rows: Math.max(1, Math.floor(this.root.clientHeight / height)) };
   }
@@ -86,7 +91,8 @@ export class Tiles {
     for (let i = first; i < last; i++) {
       if (!shown.has(i)) { shown.set(i, this.makeTile(i)); this.floor.append(shown.get(i)); }
       const tile = shown.get(i), item = this.item(i), row = Math.floor(i / columns);
-      tile.style.setProperty("transform", `translate(${left + (i % columns) * (side + GAP)}px, ${GAP + row * height}px)`);
+      const x = left + (i % columns) * (side + GAP), y = GAP + row * height;
+      tile.style.setProperty("transform", `translate(${x}px, ${y}px)`);
       tile.style.setProperty("width", `${side}px`);
       tile.style.setProperty("height", `${side + CAPTION}px`);
       tile.setAttribute("aria-selected", String(i === this.at));
@@ -99,7 +105,8 @@ export class Tiles {
   }
 
   makeTile(i) {
-    const tile = make("div", { className: "tile", id: `image-${i}`, role: "option", ariaPosInSet: i + 1, ariaSetSize: this.total },
+    const place = { "aria-posinset": i + 1, "aria-setsize": this.total };
+    const tile = make("div", { className: "tile", id: `image-${i}`, role: "option", ...place },
       make("div", { className: "picture" }), make("p", { className: "name" }));
     tile.dataset.place = i;
     return tile;
@@ -111,7 +118,7 @@ function fill(tile, { id, name, score, detected, words, map }, colours) {
   tile.dataset.id = id;
   tile.title = name;
   caption.textContent = name.split("/").pop();
-  tile.ariaLabel = score === undefined ? name : `${name}, score ${score.toFixed(2)}`;
+  tile.setAttribute("aria-label", score === undefined ? name : `${name}, score ${score.toFixed(2)}`);
   if (score === undefined) return;
   tile.classList.add("hit", detected ? "lit" : "pale");
   if (detected) picture.append(drawHeat(map, colours()));
@@ -124,7 +131,8 @@ function fetchPicture(tile) {
   if (!id || asked) return;
   tile.dataset.asked = "yes";
   const path = `/api/gallery/${id}/thumbnail`;
-  const image = make("img", { alt: "", decoding: "async", draggable: false, onload: () => tile.classList.add("loaded"), onerror: explain });
+  const shown = () => tile.classList.add("loaded");
+  const image = make("img", { alt: "", decoding: "async", draggable: false, onload: shown, onerror: explain });
   tile.firstChild.prepend(image);
   image.src = path;
 

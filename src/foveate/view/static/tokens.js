@@ -1,16 +1,18 @@
 // How many visual tokens, and which: budget, policy, floor, grid.
 import { make } from "./dom.js";
+import { inNumber } from "./numbers.js";
+import { POLICIES } from "./state.js";
 
-const POLICIES = { topk: "the highest scores", coverage: "high scores that differ", proportional: "every region its share" };
 const KEPT = ["kept", "both"]; // views in which kept cells are seen
-const whole = new Intl.NumberFormat("en"), share = new Intl.NumberFormat("en", { style: "percent", maximumSignificantDigits: 2 });
+const inPercent = new Intl.NumberFormat("en", { style: "percent", maximumSignificantDigits: 2 }).format;
 
 export function mountTokens(app, root) {
   const said = make("span", { className: "note number", id: "tokens-kept" });
   const slider = make("input", { type: "range", min: 1, id: "tokens-budget", "aria-describedby": said.id });
   const number = make("input", { type: "number", min: 1, step: 1, "aria-label": "Budget as a number" });
   const auto = make("input", { type: "checkbox", id: "tokens-auto" });
-  const policy = make("select", { id: "tokens-policy" }, ...Object.entries(POLICIES).map(([value, text]) => new Option(text, value)));
+  const policies = Object.entries(POLICIES).map(([value, text]) => new Option(text, value));
+  const policy = make("select", { id: "tokens-policy" }, ...policies);
   const floor = make("input", { type: "range", min: 0, max: 1, step: 0.05, id: "tokens-floor" });
   const floorSaid = make("output", { htmlFor: floor.id });
   const grid = make("select", { id: "tokens-grid" });
@@ -19,10 +21,11 @@ export function mountTokens(app, root) {
   number.setAttribute("aria-describedby", wrong.id);
   const row = (text, control, ...rest) =>
     make("div", { className: "row" }, make("label", { htmlFor: control.id }, text), control, ...rest);
+  const check = make("label", { className: "check" }, auto, "auto: as the map asks for");
   root.append(
     make("header", {}, make("h2", {}, "Visual tokens"), said),
     row("Budget", slider, number), wrong,
-    make("div", { className: "row" }, make("span"), make("label", { className: "check" }, auto, "auto: as the map asks for")),
+    make("div", { className: "row" }, make("span"), check),
     row("Policy", policy), row("Even spread", floor, floorSaid), row("Grid", grid), note,
   );
 
@@ -57,8 +60,8 @@ export function mountTokens(app, root) {
   // came: what is no budget, or "". What is left of it when the field is left stays said until something changes.
   function refuse(came) {
     number.setAttribute("aria-invalid", String(Boolean(came)));
-    const shown = /^\d+$/.test(came) ? whole.format(came) : came;
-    wrong.textContent = came && `${shown} came; 1 to ${whole.format(number.max)} expected.`;
+    const shown = /^\d+$/.test(came) ? inNumber(came) : came;
+    wrong.textContent = came && `${shown} came; 1 to ${inNumber(number.max)} expected.`;
     wrong.hidden = !came;
   }
 
@@ -81,9 +84,9 @@ export function mountTokens(app, root) {
     floorSaid.value = evenShare(app.allocation(), state.floor);
     grid.value = state.grid;
     said.textContent = !state.questions[state.active]?.trim() ? "no question yet" : !answer ? "nothing kept"
-      : `${whole.format(budget)} of ${whole.format(count)} · ${share.format(budget / count)}`;
+      : `${inNumber(budget)} of ${inNumber(count)} · ${inPercent(budget / count)}`;
     const more = state.budget > count
-      && `${whole.format(state.budget)} are asked for; this grid has ${whole.format(count)}: all are kept.`;
+      && `${inNumber(state.budget)} are asked for; this grid has ${inNumber(count)}: all are kept.`;
     note.textContent = [more || "", explain(app.allocation(), answer, state)].join(" ").trim();
     note.hidden = !note.textContent;
   }
@@ -91,9 +94,9 @@ export function mountTokens(app, root) {
 
 // The share that lies evenly: the one chosen, or the larger one that the map asks for.
 function evenShare(allocation, floor) {
-  if (!allocation?.even) return share.format(floor);
+  if (!allocation?.even) return inPercent(floor);
   const spread = allocation.kept.reduce((sum, i) => sum + allocation.even[i], 0) / allocation.kept.length;
-  return spread > floor ? `auto ${share.format(spread)}` : share.format(floor);
+  return spread > floor ? `auto ${inPercent(spread)}` : inPercent(floor);
 }
 
 // Why some of the cells are not where the map is highest.
@@ -102,6 +105,7 @@ function explain(allocation, answer, { floor }) {
   const spread = allocation.kept.reduce((sum, i) => sum + allocation.even[i], 0);
   if (!spread) return "";
   const why = spread === allocation.kept.length && floor < 1 ? "the map is the same everywhere"
-    : answer.header.trust < 1 && 1 - answer.header.trust > 2 * floor ? "the map is too low to be trusted" : "the even spread";
-  return `${whole.format(spread)} of them lie evenly over the image: ${why}.`;
+    : answer.header.trust < 1 && 1 - answer.header.trust > 2 * floor ? "the map is too low to be trusted"
+      : "the even spread";
+  return `${inNumber(spread)} of them lie evenly over the image: ${why}.`;
 }

@@ -20,7 +20,7 @@ export function scaledTo(view, scale, place = [view.y, view.x]) {
   return { scale: to, y: place[0] + (view.y - place[0]) * ratio, x: place[1] + (view.x - place[1]) * ratio };
 }
 
-export const panned = (view, down, right) =>
+const panned = (view, down, right) =>
   ({ ...view, y: view.y + down / view.scale, x: view.x + right / view.scale });
 
 // read: () -> view; write: view -> nothing.

@@ -5,14 +5,16 @@ import { make, trouble } from "./dom.js";
 const WAIT = 1000; // milliseconds between looks at a model that is loading
 const FIRST = [64, null]; // budgets; null: all
 
-export function mountAnswers(app, root) {
+export function mountModel(app, root) {
   const said = make("p", { className: "note", role: "status" });
   const busy = make("progress", { "aria-label": "The model works", hidden: true });
   const wrong = make("div");
-  const button = make("button", { type: "button", className: "main", onclick: () => (working ? working.abort() : askModel()) }, "Ask the model");
+  const press = () => (working ? working.abort() : askModel());
+  const button = make("button", { type: "button", className: "main", onclick: press }, "Ask the model");
   const columns = FIRST.map((budget, i) => makeColumn(app, budget, i));
   const head = make("header", {}, make("h2", {}, "Model"), button);
-  root.append(head, said, busy, wrong, make("div", { className: "answers" }, ...columns.map((column) => column.element)));
+  const answers = make("div", { className: "answers" }, ...columns.map((column) => column.element));
+  root.append(head, said, busy, wrong, answers);
   let working = null; // AbortController of the question that is asked
   let state = "none";
 
@@ -44,7 +46,8 @@ export function mountAnswers(app, root) {
     button.textContent = working ? "Stop" : "Ask the model";
     busy.hidden = !(working || state === "loading");
     said.textContent = state === "loading" ? `${app.session.model} is loading.` : state !== "ready" ? ""
-      : text ? `${app.session.model} answers “${text}” with the visual tokens that the question keeps.` : "Type a question first.";
+      : text ? `${app.session.model} answers “${text}” with the visual tokens that the question keeps.`
+        : "Type a question first.";
     columns.forEach((column) => { column.element.hidden = state !== "ready"; });
   }
 
@@ -59,7 +62,8 @@ export function mountAnswers(app, root) {
     try {
       for (const column of columns) {
         column.wait();
-        const rounds = earlier.filter((text) => column.answered.has(text)).map((text) => [text, column.answered.get(text)]);
+        const { answered } = column, known = earlier.filter((text) => answered.has(text));
+        const rounds = known.map((text) => [text, answered.get(text)]);
         const message = await postPacked("/api/answers", { ...body, budget: column.budget(), rounds }, working.signal);
         if (app.image?.id !== image) return;
         column.show(query, message);
@@ -78,15 +82,18 @@ export function mountAnswers(app, root) {
 function makeColumn(app, first, i) {
   const name = `model-budget-${i}`;
   const all = make("input", { type: "checkbox", id: `${name}-all`, checked: first === null });
-  const number = make("input", { type: "number", id: name, min: 1, step: 1, value: first ?? 64, "aria-label": `Visual tokens of answer ${i + 1}` });
+  const number = make("input", {
+    type: "number", id: name, min: 1, step: 1, value: first ?? 64, "aria-label": `Visual tokens of answer ${i + 1}`,
+  });
   const choose = () => { number.disabled = all.checked; };
   all.addEventListener("change", choose);
   choose();
   const canvas = make("canvas"), mask = make("canvas");
-  const large = make("button", { type: "button", className: "seen", hidden: true, onclick: () => lay(app.overlay === mask ? null : mask) }, canvas);
+  const turn = () => lay(app.overlay === mask ? null : mask);
+  const large = make("button", { type: "button", className: "seen", hidden: true, onclick: turn }, canvas);
   const text = make("p", { className: "said", role: "status" }), facts = make("ul", { className: "note" });
-  const element = make("div", {},
-    make("div", { className: "budget" }, number, make("label", { className: "check" }, all, "all")), large, text, facts);
+  const budget = make("div", { className: "budget" }, number, make("label", { className: "check" }, all, "all"));
+  const element = make("div", {}, budget, large, text, facts);
   const answered = new Map(); // question -> answer of this budget, for the rounds of a dialogue
 
   function lay(overlay) {
@@ -116,7 +123,8 @@ function makeColumn(app, first, i) {
       drawMask(mask, app.image, grids);
       drawSeen(canvas, app.image, mask);
       large.hidden = false;
-      large.setAttribute("aria-label", `What the model saw, ${header.tokens[0]} of ${header.tokens[1]} visual tokens: show it on the image`);
+      const [kept, there] = header.tokens, saw = `What the model saw, ${kept} of ${there} visual tokens`;
+      large.setAttribute("aria-label", `${saw}: show it on the image`);
       press();
       text.textContent = header.text || "(no words)";
       facts.replaceChildren(...describe(header).map((line) => make("li", {}, line)));
@@ -139,7 +147,7 @@ export function describe({ tokens: [kept, there], prompt, whole_prompt: whole, s
 const inWords = (seconds) => (seconds < 1 ? `${Math.round(1000 * seconds)} ms` : `${seconds.toFixed(1)} s`);
 
 // Dark where no token was kept on any of the grids, and darkest where none covers the image.
-export function drawMask(canvas, { height, width }, grids) {
+function drawMask(canvas, { height, width }, grids) {
   const scale = Math.min(1, 1024 / Math.max(height, width)), at = (pixels) => Math.round(pixels * scale);
   Object.assign(canvas, { width: at(width), height: at(height) });
   const context = canvas.getContext("2d");

@@ -1,5 +1,6 @@
 // Cells of the image: the one under the pointer, and the pinned one. Arrow keys move the first; Enter or a click pins
 // it, and the pin stays until Escape, or the same again, lets go.
+import { rectangle, strokeTwice } from "./layers.js";
 
 // place: pointer event -> [y, x], shares of the image from 0 to 1, as far as it lies under the pointer.
 export function watchCells(app, canvas, place = (event) => placeOn(canvas, event)) {
@@ -10,11 +11,12 @@ export function watchCells(app, canvas, place = (event) => placeOn(canvas, event
     return Math.floor(y * grid.h) * grid.w + Math.floor(x * grid.w);
   };
   const pin = (cell) => app.set({ pin: cell === app.state.pin ? null : cell });
-  for (const kind of ["pointermove", "pointerdown"]) canvas.addEventListener(kind, (event) => { // a finger that rests does not move
+  const follow = (event) => {
     const [y, x] = place(event);
     app.point = y >= 0 && y < 1 && x >= 0 && x < 1 ? [y, x] : null;
     app.hover(cellAt(event));
-  });
+  };
+  for (const kind of ["pointermove", "pointerdown"]) canvas.addEventListener(kind, follow); // a finger may rest
   canvas.addEventListener("pointerleave", () => { app.point = null; app.hover(null); });
   canvas.addEventListener("pointerdown", (event) => { down = [event.clientX, event.clientY]; });
   canvas.addEventListener("click", (event) => {
@@ -24,7 +26,7 @@ export function watchCells(app, canvas, place = (event) => placeOn(canvas, event
   canvas.addEventListener("keydown", (event) => {
     if (!app.grid || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
     const from = app.hovered ?? app.state.pin, here = from ?? bestCell(app), step = STEPS[event.key];
-    if (step) app.hover(from === null ? here : stepped(app.grid, here, step));
+    if (step) app.hover(from === null ? here : stepped(app.grid, here, step), true);
     else if (event.key === "Enter") pin(here);
     else if (event.key === "Escape" && app.state.pin !== null) app.set({ pin: null });
     else return;
@@ -40,7 +42,7 @@ function placeOn(canvas, event) {
 }
 
 // The neighbour of a cell, or itself at the border.
-export function stepped({ h, w }, cell, [down, right]) {
+function stepped({ h, w }, cell, [down, right]) {
   const y = Math.min(h - 1, Math.max(0, Math.floor(cell / w) + down));
   const x = Math.min(w - 1, Math.max(0, (cell % w) + right));
   return y * w + x;
@@ -67,16 +69,11 @@ export function boxOf({ h, w }, { height, width }, cell) {
 }
 
 // Frames of both cells on a context that counts in pixels of the image; `unit`: such pixels in one of the screen.
-// A dark line and a light one: one of the two is seen on any photograph.
 export function drawMarks(app, context, unit = 1) {
   for (const draw of app.marks) draw(context, unit);
-  Object.assign(context, { globalAlpha: 1, lineJoin: "miter" });
   for (const [cell, width] of [[app.hovered, 1], [app.state.pin, 2]]) {
     if (cell === null || cell >= app.grid.h * app.grid.w) continue;
     const { y0, x0, y1, x1 } = boxOf(app.grid, app.image, cell);
-    for (const [colour, times] of [["#0c0c14", 2.5], ["#ffffff", 1]]) {
-      Object.assign(context, { strokeStyle: colour, lineWidth: width * times * unit });
-      context.strokeRect(x0, y0, x1 - x0, y1 - y0);
-    }
+    strokeTwice(context, rectangle(x0, y0, x1, y1), "#ffffff", width * unit, "miter");
   }
 }
