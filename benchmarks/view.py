@@ -153,7 +153,7 @@ IDLE = """
 """
 SLIDING = """
     const [policy, count] = given, slider = document.querySelector("#tokens-budget");
-    foveate.set({ policy, view: "kept" });
+    window["foveate"].set({ policy, view: "kept" });
     while (!foveate.kept()) await painted();
     let last = await frame();
     for (let i = 0; i < count; i++) {

@@ -117,7 +117,7 @@ def draw_viewer(theme: str, photo: Path, questions: tuple[str, ...], **state: ob
             )
             page.goto(address)
             page.locator("#tokens-budget").wait_for()
-            page.evaluate("state => foveate.set(state)", {"questions": questions, **state})
+            page.evaluate("state => window['foveate'].set(state)", {"questions": questions, **state})
             page.locator("#questions .pill").nth(len(questions) - 1).wait_for()
             page.wait_for_timeout(500)
             return Image.open(io.BytesIO(page.screenshot())).convert("RGB")

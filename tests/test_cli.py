@@ -335,7 +335,7 @@ def test_bad_images(run: Run, broccoli: Path) -> None:
     Path("empty.png").touch()
     Path("half.jpg").write_bytes(broccoli.read_bytes()[:20_000])
     for image, words in (
-        ("nothing.jpg", ("nothing.jpg", "no file")), (".", ("directory",)), ("text.jpg", ("text.jpg", "b'words'")),
+        ("nothing.jpg", ("nothing.jpg", "no file")), (".", ("directory",)), ("text.jpg", ("text.jpg", "with 'words'")),
         ("empty.png", ("0 bytes",)), ("half.jpg", ("half.jpg", "cannot be decoded")),
     ):  # fmt: skip
         fails(run("look", image, "dog"), *words)

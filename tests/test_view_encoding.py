@@ -17,7 +17,6 @@ import foveate
 import foveate.view.server
 import foveate.vlm
 from foveate.cli.main import app as commands
-from foveate.context import read_context, score_in_context
 from foveate.core.errors import EncoderNameError, FoveateError, OptionError, StoreError, TextureEncoderError
 from foveate.video import stream
 from foveate.view.app import make_app
@@ -25,6 +24,7 @@ from foveate.view.encoding import SessionEncoding
 from foveate.view.models import load_late
 from foveate.view.opening import open_target
 from foveate.view.wire import unpack
+from foveate.vlm.context import read_context, score_in_context
 from tests.conftest import PHOTOS
 from tests.test_cli import READER
 from tests.view_page import ask, browsing, opened, serving

@@ -15,13 +15,14 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from starlette.routing import Route
 
-from foveate import context, view
+from foveate import view
 from foveate.store import Store
 from foveate.view import clips, priors, stores
 from foveate.view.app import make_app
 from foveate.view.openapi import CHANNEL, FIXATION, ID, LEVEL, TEXT, describe_service
 from foveate.view.opening import open_target
 from foveate.view.target import Target
+from foveate.vlm import context
 from tests.conftest import PHOTOS
 from tests.view_page import serving
 
@@ -29,7 +30,7 @@ SERVICE = describe_service()
 QUESTIONS = ["a bus", "the cake on the table", "what does the sign say?", "a violin"]
 RIGHT = [  # what narrows a description to what is right for the photographs
     (TEXT, {"enum": QUESTIONS}),
-    (FIXATION, {**FIXATION, "items": {"type": "number", "minimum": 0, "maximum": 400}}),
+    (FIXATION, {**FIXATION, "items": {"type": "number", "minimum": 0, "maximum": 240}}),
     (CHANNEL, {"enum": ["red", "saliency", "embedding_3"]}),
     (LEVEL, {"enum": [0, 2]}),
 ]

@@ -11,13 +11,13 @@ import pytest
 from starlette.testclient import TestClient
 
 import foveate
-from foveate import context
 from foveate.channels import make_gaze_plane
 from foveate.relevance import add_dialogue
 from foveate.texture.texture import Texture
 from foveate.view.app import make_app
 from foveate.view.opening import open_target
 from foveate.view.wire import unpack
+from foveate.vlm import context
 from tests.conftest import PHOTOS
 
 BUS = PHOTOS / "yellow_bus.jpg"
@@ -106,7 +106,7 @@ def test_a_dialogue_is_followed_once_for_all_questions(send: Any, monkeypatch: p
 
 def test_a_context_needs_no_server() -> None:
     """The lines of Python that the page exports run in a base installation."""
-    code = "import sys, foveate.context; sys.exit('starlette' in sys.modules or 'anyio' in sys.modules)"
+    code = "import sys, foveate.vlm.context; sys.exit('starlette' in sys.modules or 'anyio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

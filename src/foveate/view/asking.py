@@ -7,16 +7,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from foveate.context import Prior, read_context, score_in_context
 from foveate.relevance.value import Relevance
 from foveate.view.pictures import Pictures
 from foveate.view.priors import describe_prior
 from foveate.view.questions import describe_points, describe_reasons, describe_relevance, find_grid
 from foveate.view.reply import packed, read_body
+from foveate.vlm.context import Prior, read_context, score_in_context
 
 
 def question_routes(pictures: Pictures) -> list[Route]:
-    """POST /api/score and /api/reasons, both of {"image": id, "query": text} and what context.py reads beside it.
+    """POST /api/score and /api/reasons, both of {"image": id, "query": text} and what vlm/context.py reads beside it.
 
     Reasons are of one grid, {"grid": name}, as only a person who looks at a cell needs them.
     GET /api/images/{id}/points?grid=NAME is what Coverage compares on a grid.

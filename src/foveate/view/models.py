@@ -23,13 +23,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from foveate.context import ROUNDS, Context, find_prior, read_context, score_text
 from foveate.core.checks import check_int, check_type
 from foveate.core.errors import FoveateError, ModelError, OptionError
 from foveate.relevance.query import check_text
 from foveate.texture.texture import Texture
 from foveate.view.pictures import Pictures
 from foveate.view.reply import hide_paths, packed, read_body
+from foveate.vlm.context import ROUNDS, Context, find_prior, read_context, score_text
 
 if TYPE_CHECKING:
     from foveate.vlm import VLM, Answer, EncodedImage, Prepared
@@ -81,7 +81,7 @@ def model_name(name: str) -> str:
 
 
 def model_routes(pictures: Pictures, model: LateModel | None) -> list[Route]:
-    """GET /api/model; POST /api/answers of {"image", "query", "budget", "rounds"} and a context (context.py).
+    """GET /api/model; POST /api/answers of {"image", "query", "budget", "rounds"} and a context (vlm/context.py).
 
     budget: a number of visual tokens, "auto", or null for all. rounds: [[question, answer], ...], the oldest first.
     """

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from foveate.context import FIXATIONS, ROUNDS
 from foveate.core.grid import Grid
 from foveate.core.version import __version__
 from foveate.relevance.query import MAX_CHARACTERS
@@ -23,6 +22,7 @@ from foveate.view.guard import LIMITS
 from foveate.view.priors import QUESTIONS
 from foveate.view.questions import grids_of
 from foveate.view.stores import MOST_HITS
+from foveate.vlm.context import FIXATIONS, ROUNDS
 
 Json = Mapping[str, Any]
 

@@ -1,4 +1,4 @@
-"""Routes of what questions go by beside their words: a gaze, a dialogue (context.py of the package).
+"""Routes of what questions go by beside their words: a gaze, a dialogue (vlm/context.py).
 
 A request says all of it every time, as the server keeps no state of a page.
 """
@@ -15,12 +15,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from foveate.channels.attention import make_gaze_plane
-from foveate.context import Context, Floats, Prior, find_prior, follow_dialogue, read_context
 from foveate.core.errors import OptionError, QueryError
 from foveate.relevance.dialogue import GoesBack, refers_back
 from foveate.texture.texture import Texture
 from foveate.view.pictures import Pictures
 from foveate.view.reply import packed, read_body
+from foveate.vlm.context import Context, Floats, Prior, find_prior, follow_dialogue, read_context
 
 QUESTIONS = 6  # of a page at a time
 

@@ -15,7 +15,7 @@ room needs the extra `[vlm]` (transformers from 5.18 on). Begin with model.py; e
 * select/: how many visual tokens are kept, and which; baselines; tokens that are given; regions for mode "crop".
 * inputs/: from kept tokens to the tensors of a call: ids, positions, features.
 * encoded.py: the values EncodedImage, Prepared, Answer. tower.py: LLaVA's own vision tower as the encoder of textures.
-* chat.py: a dialogue, in which every round selects anew.
+* chat.py: a dialogue, in which every round selects anew. context.py: its rules, for a question without a model.
 * images.py: images and videos -> EncodedImage. model.py: `see`, `prepare`, `ask`, `ask_many`, `chat`.
 * attachment.py: which model is of which family. loader.py: model and processor by name.
 * lmms.py: the plug-in for lmms-eval.

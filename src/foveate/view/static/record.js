@@ -70,7 +70,7 @@ export function toPython(record) {
     "import foveate",
     ...(made ? [`from foveate.relevance import ${made}`] : []),
     ...(loaded && preset ? ["from foveate.relevance.presets import remember_preset"] : []),
-    ...(beside ? ["from foveate.context import read_context, score_in_context"] : []),
+    ...(beside ? ["from foveate.vlm.context import read_context, score_in_context"] : []),
     "",
     `texture = ${texture}  # its path, from where this is run`,
     ...question.filter(Boolean),
