@@ -107,18 +107,18 @@ export function maskOf(kept, h, w) {
 // The line where a smooth map passes a level, over an image of height x width pixels (marching squares).
 export function contour({ values, h, w }, level, height, width) {
   const path = new Path2D();
-  const Y = (y) => (Math.min(h, Math.max(0, y + 0.5)) * height) / h,
-    X = (x) => (Math.min(w, Math.max(0, x + 0.5)) * width) / w;
+  const Y = (y) => (Math.min(h, Math.max(0, y + 0.5)) * height) / h;
+  const X = (x) => (Math.min(w, Math.max(0, x + 0.5)) * width) / w;
   for (let y = -1; y < h; y++) for (let x = -1; x < w; x++) {
-    const above = Math.max(0, y) * w, below = Math.min(h - 1, y + 1) * w, left = Math.max(0, x),
-      right = Math.min(w - 1, x + 1);
+    const above = Math.max(0, y) * w, below = Math.min(h - 1, y + 1) * w, left = Math.max(0, x);
+    const right = Math.min(w - 1, x + 1);
     const a = values[above + left], b = values[above + right], c = values[below + right], d = values[below + left];
     const kind = (a >= level) | ((b >= level) << 1) | ((c >= level) << 2) | ((d >= level) << 3);
     if (kind === 0 || kind === 15) continue;
     const share = (low, high) => (level - low) / (high - low);
     const sides = [
       () => [x + share(a, b), y], () => [x + 1, y + share(b, c)], () => [x + share(d, c), y + 1],
-        () => [x, y + share(a, d)],
+      () => [x, y + share(a, d)],
     ];
     for (const [from, to] of CROSSINGS[kind]) {
       const [x0, y0] = sides[from](), [x1, y1] = sides[to]();

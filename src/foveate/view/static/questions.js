@@ -55,8 +55,8 @@ export function mountQuestions(app, root) {
   }
 
   function show() {
-    const { questions, active, off, many: how, view } = app.state,
-      several = questions.filter((text) => text.trim()).length > 1;
+    const { questions, active, off, many: how, view } = app.state;
+    const several = questions.filter((text) => text.trim()).length > 1;
     while (rows.length < questions.length) rows.push(makeRow(rows.length));
     rows.forEach((row, i) => {
       row.element.hidden = i >= questions.length;
@@ -104,12 +104,14 @@ export function mountQuestions(app, root) {
       if (event.key === "/" && !input.value) event.preventDefault(); // the key that leads here
       if (event.key === "Enter" && input.value.trim() && !event.isComposing) insert();
     });
-    const dot = make("button",
-      { type: "button", className: "swatch", "aria-label": `Question ${i + 1} in the picture`,
-      onclick: () => app.set({ off: app.state.off ^ (1 << i) }) });
-    const away = make("button",
-      { type: "button", className: "plain icon", title: "Remove this question",
-      "aria-label": `Remove question ${i + 1}`, onclick: () => remove(i) }, "×");
+    const dot = make("button", {
+      type: "button", className: "swatch", "aria-label": `Question ${i + 1} in the picture`,
+      onclick: () => app.set({ off: app.state.off ^ (1 << i) }),
+    });
+    const away = make("button", {
+      type: "button", className: "plain icon", title: "Remove this question",
+      "aria-label": `Remove question ${i + 1}`, onclick: () => remove(i),
+    }, "×");
     const said = make("div", { className: "said", "aria-live": "polite" });
     const element = make("li", {}, dot, input, away, said);
     list.append(element);

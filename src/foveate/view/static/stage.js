@@ -16,8 +16,8 @@ const WHITE = "rgb(255 255 255)", LARGEST = 4e6; // pixels of a canvas on the sc
 const CLOSE = 420; // an export's lines are its long side / CLOSE, as foveate.viz draws
 
 export function mountStage(app, root) {
-  const views = makeViews(app), pictures = make("div", { className: "pictures" }),
-    legend = make("div", { className: "legend" });
+  const views = makeViews(app), pictures = make("div", { className: "pictures" });
+  const legend = make("div", { className: "legend" });
   const zoom = { view: WHOLE }, scales = new Map(), panels = [];
   const write = (view) => { zoom.view = view; repaint(); };
   const zoomer = makeZoomer(() => zoom.view, write);
@@ -136,8 +136,8 @@ export function mountStage(app, root) {
   }
 
   function panelAt(i) {
-    const canvas = make("canvas", PICTURE), frame = make("div", { className: "frame" }, canvas),
-      caption = make("figcaption");
+    const canvas = make("canvas", PICTURE), frame = make("div", { className: "frame" }, canvas);
+    const caption = make("figcaption");
     panels[i] = { figure: make("figure", {}, caption, frame), frame, canvas, caption };
     pictures.append(panels[i].figure);
     watchCells(app, canvas);
