@@ -252,6 +252,24 @@ def test_a_search_shows_where_and_a_result_opens_with_its_question(browser: Brow
         wait_for_tile(page, "000000.jpg")
 
 
+def test_a_new_search_begins_at_the_top(browser: Browser, store: str) -> None:
+    with opened(browser, store) as page:
+        wait_for_tile(page, "000000.jpg")
+        scroll(page, 0.5)
+        wait_for_tile(page, "050000.jpg")
+        page.click(".tile[title='050000.jpg']")
+        page.wait_for_function("window.foveate?.image")
+        page.keyboard.press("l")
+        page.wait_for_function("document.querySelector('.tiles').scrollTop > 0")
+        for text, name in (("broccoli", "“broccoli” found"), ("", "100,003 images")):
+            page.fill("#gallery input", text)
+            page.wait_for_function(
+                "text => document.querySelector('#gallery header .note').textContent.startsWith(text)", arg=name
+            )
+            assert page.evaluate("document.querySelector('.tiles').scrollTop") == 0
+            assert page.get_attribute(".tile >> nth=0", "aria-selected") == "true"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_on_a_phone_nothing_lies_beside_the_page(browser: Browser, store: str, scheme: str) -> None:
     with opened(browser, store, viewport={"width": 390, "height": 844}, color_scheme=scheme) as page:

@@ -18,7 +18,7 @@ export function mountGallery(app, root) {
   const find = make("input", { type: "search", autocomplete: "off", spellcheck: false, oninput: () =>
     app.set({ find: find.value, list: 1 }) });
   const said = make("span", { "aria-live": "polite" }), about = make("div", { className: "note" });
-  const showMore = () => look(Math.min(2 * source.total, MOST_HITS));
+  const showMore = () => look(Math.min(2 * source.total, MOST_HITS), tiles.at);
   const more = make("button", { type: "button", onclick: showMore }, "Show more");
   const button = (text, label, key, onclick, more) =>
     make("button", { type: "button", title: `${label} (${key})`, "aria-label": label, onclick, ...more }, text);
@@ -50,7 +50,7 @@ export function mountGallery(app, root) {
     if (before.find !== app.state.find) {
       if (document.activeElement !== find) find.value = app.state.find;
       clearTimeout(timer);
-      timer = setTimeout(look, TYPED);
+      timer = setTimeout(() => look(HITS, app.state.list === 1 ? 0 : undefined), TYPED); // a new list: its top
     }
     if (before.list !== app.state.list || before.image !== app.state.image) arrange();
   });
@@ -71,8 +71,9 @@ export function mountGallery(app, root) {
 
   // --- what is listed ---------------------------------------------------------------------------------------------
 
-  // The newest text wins: what is on its way for an older one is dropped.
-  async function look(hits = HITS) {
+  // The newest text wins: what is on its way for an older one is dropped. at: where the list begins, else at the image
+  // that is open.
+  async function look(hits = HITS, at = undefined) {
     asked?.abort();
     const { signal } = asked = new AbortController(), text = app.state.find.trim();
     root.setAttribute("aria-busy", "true");
@@ -83,7 +84,7 @@ export function mountGallery(app, root) {
       source = { ...NONE, problem };
     }
     root.setAttribute("aria-busy", "false");
-    tiles.show(source);
+    tiles.show({ ...source, at: at ?? source.at });
     arrange();
   }
 
