@@ -107,6 +107,19 @@ def test_an_image_that_is_gone_is_no_dead_end(page: Page) -> None:
     page.wait_for_function("window.foveate?.image?.name === 'yellow_bus.jpg'")
 
 
+def test_a_question_of_an_image_that_is_gone_is_no_dead_end(page: Page) -> None:
+    page.evaluate("foveate.image = { ...foveate.image, id: 'gone' }")  # the server was started again
+    another = {"kind": "image", "name": "another.jpg"}
+    page.route("**/api/session", lambda route: route.fulfill(json=another))
+    page.locator("#questions input").first.fill("the bus")
+    button = page.locator("#questions").get_by_role("button", name="Back to another.jpg")
+    button.wait_for()
+    assert page.locator("#questions .trouble").inner_text().startswith("no image 'gone' in this session")
+    page.unroute("**/api/session")
+    button.click()
+    page.wait_for_function("window.foveate?.image?.name === 'yellow_bus.jpg'")
+
+
 def test_hostile_addresses_show_the_page(page: Page) -> None:
     for hostile in HOSTILE[::4]:
         page.goto(page.url.partition("#")[0] + "#" + hostile)

@@ -257,7 +257,8 @@ export class App {
       for (const name of Object.keys(header.auto)) maps[name] = arrays[`map:${name}`];
       return { header, maps };
     } catch (problem) {
-      return { problem };
+      if (problem.status !== 404) return { problem };
+      return { problem, session: await getJson("/api/session").catch(() => undefined) }; // perhaps another one by now
     }
   }
 

@@ -34,3 +34,9 @@ export function trouble({ received, message, expected, fix }) {
   const more = [expected && `expected: ${expected}`, fix].filter(Boolean).map((text) => make("span", {}, text));
   return make("div", { className: "trouble", role: "alert" }, make("b", {}, received ?? message), ...more);
 }
+
+// A way out of where an image is gone: what the viewer shows first. session: as the server tells it.
+export function wayBack({ kind, name } = {}) {
+  const back = kind === "empty" || !name ? "the first page" : name;
+  return make("button", { type: "button", className: "main", onclick: () => location.assign("/") }, `Back to ${back}`);
+}

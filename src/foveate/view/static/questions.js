@@ -1,6 +1,6 @@
 // The questions, up to six: the map moves while one is typed. Under each: whether its thing was found, and what was
 // understood.
-import { make, trouble } from "./dom.js";
+import { make, trouble, wayBack } from "./dom.js";
 import { byDialogue, pill } from "./stage.js";
 import { MANY, MOST_QUESTIONS, isQuestion } from "./state.js";
 
@@ -127,9 +127,13 @@ function showSaid(row, app, i) {
   row.element.classList.toggle("waiting", Boolean(isQuestion(text) && app.image && !known));
   if (row.said.dataset.key === key) return;
   row.said.dataset.key = key;
-  row.said.replaceChildren(...(known?.problem ? [trouble(known.problem)] : answer ? describe(app, answer.header)
+  row.said.replaceChildren(...(known?.problem ? explain(known) : answer ? describe(app, answer.header)
     : short ? [make("p", { className: "note" }, "A question has two letters or more.")] : []));
 }
+
+// Why there is no answer; where the image is gone, with a way out.
+const explain = ({ problem, session }) =>
+  [trouble(problem), ...(problem.status === 404 ? [wayBack(session)] : [])];
 
 // What an answer says of itself; -> elements.
 function describe(app, header) {

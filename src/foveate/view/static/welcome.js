@@ -1,5 +1,5 @@
 // The stage without an image: how to open one; while one is on its way; and why one could not be opened.
-import { make, trouble } from "./dom.js";
+import { make, trouble, wayBack } from "./dom.js";
 
 export function mountWelcome(app, root) {
   const photographs = make("div", { className: "examples" });
@@ -26,10 +26,8 @@ export function mountWelcome(app, root) {
   app.on("image", () => show(null));
   app.on("problem", (problem) => {
     if (app.image) return show(null); // the page says it, and the image stays
-    const { kind, name } = app.session ?? {}, back = kind === "empty" || !name ? "the first page" : name;
     failed.replaceChildren(make("h2", {}, "That did not work"), trouble(problem), make("div", { className: "ways" },
-      make("button", { type: "button", className: "main", onclick: () => location.assign("/") }, `Back to ${back}`),
-      choose()));
+      wayBack(app.session), choose()));
     show(failed);
   });
   app.examples.then((all) => photographs.append(...all.map(({ id, name, questions }) => make("button", {
