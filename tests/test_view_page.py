@@ -346,3 +346,17 @@ def test_scales_get_lighter(page: Page) -> None:
     for scale in scales:
         assert np.diff(lightness(np.reshape(scale, (256, 3)))).min() > -0.6  # one step of rounding
         assert np.ptp(lightness(np.reshape(scale, (256, 3)))) > 70
+
+
+def test_words_are_listed_as_they_are_read(page: Page) -> None:
+    ask(page, "the broccoli")
+    words = [("ANGELES", 130, 12), ("STOP", 20, 40), ("LOS", 100, 10), ("SCHOOL", 160, 5)]  # by score
+    page.evaluate(
+        """words => {
+          foveate.answer().header.words = words.map(([text, x, y]) => ({ text, box: [y, x, y + 20, x + 25] }));
+          foveate.tell("answer");
+        }""",
+        words,
+    )
+    line = page.locator("#questions .note", has_text="read there")
+    assert line.locator(".chip").all_inner_texts() == ["LOS", "ANGELES", "SCHOOL", "STOP"]

@@ -149,10 +149,21 @@ function describe(app, header) {
     ...line("left out", ignored),
     ...line("not understood", unknown),
     ...(unknown.length ? [unknownHere(app, unknown)] : []),
-    ...line("read there", words.slice(0, 6).map(({ text }) => text)),
+    ...line("read there", inReadingOrder(words.slice(0, 6)).map(({ text }) => text)),
     ...(unread
       ? [make("p", { className: "note" }, "not read: ", READS[app.image?.stored ? "stored" : "encoded"])] : []),
   ];
+}
+
+// Lines from the top, each from its left. A word is in the line of the one before if its middle lies in that one's box.
+function inReadingOrder(words) {
+  const middle = ({ box: [y0, , y1] }) => (y0 + y1) / 2, lines = [];
+  for (const word of words.toSorted((a, b) => middle(a) - middle(b))) {
+    const last = lines.at(-1)?.at(-1);
+    if (last && middle(word) < last.box[2]) lines.at(-1).push(word);
+    else lines.push([word]);
+  }
+  return lines.flatMap((line) => line.toSorted((a, b) => a.box[1] - b.box[1]));
 }
 
 // What can be done about words that the encoder does not know.
