@@ -95,8 +95,7 @@ def test_the_lines_of_python_keep_the_cells_of_the_page(
     assert ("read_context" in lines) == ("earlier" in state or "gaze" in state)
     assert "foveate.view" not in lines  # which needs an extra
     made = run_lines(lines, tmp_path, monkeypatch)
-    said = capsys.readouterr().out.splitlines()
-    assert said == [repr(made["kept"]), repr(made["kept"].why(3))]
+    assert capsys.readouterr().out == f"{made['kept'].indices}\n{made['kept'].why(3)!r}\n"
     assert made["kept"].indices.tolist() == asked.evaluate("[...foveate.kept()]")
     assert made["relevance"].query == state.get("questions", ["the bus"])[0]
 
@@ -204,5 +203,8 @@ def test_the_dialog_is_reached_and_left_by_keys(asked: Page) -> None:
     asked.keyboard.press("Enter")
     assert asked.get_by_role("dialog", name="Take it with you").is_visible()
     assert asked.get_by_label("Address").input_value().partition("#")[2] == asked.evaluate("location.hash.slice(1)")
+    assert not asked.get_by_text("of the active question").count()
+    asked.evaluate("foveate.set({ questions: ['the bus', 'the sky'] })")
+    asked.get_by_text("of the active question").wait_for()
     asked.keyboard.press("Escape")
     assert not asked.get_by_role("dialog").count()

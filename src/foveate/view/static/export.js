@@ -14,6 +14,7 @@ export function mountExport(app, root) {
   const preview = make("canvas", { role: "img", "aria-label": "Preview of the picture" });
   const legend = make("input", { type: "checkbox", checked: true, onchange: refresh });
   const photograph = make("input", { type: "checkbox", checked: true });
+  const which = make("span");
   const code = make("pre", { tabIndex: 0, "aria-label": "Python" });
   const select = () => address.select();
   const address = make("input", { type: "text", readOnly: true, "aria-label": "Address", onfocus: select });
@@ -29,7 +30,7 @@ export function mountExport(app, root) {
     part("Kept cells", "Vectors for a figure, one rectangle a cell.",
       [make("label", { className: "check" }, photograph, " over the photograph"), asked[0]]),
     part("Data", "Maps, kept cells and settings of every question.", [asked[1]]),
-    part("Python", "The lines that keep the same cells.", [asked[2]], code),
+    part("Python", ["The lines that keep the same cells", which, "."], [asked[2]], code),
     part("Address", "Shows the same again, as long as this viewer runs.",
       [button("Copy address", () => copy(address.value, address))], address));
   root.append(open);
@@ -48,6 +49,7 @@ export function mountExport(app, root) {
   function refresh() {
     const record = recordOf(app), any = record.answers.length > 0;
     for (const each of asked) each.disabled = !any;
+    which.textContent = record.answers.length > 1 ? ", of the active question" : "";
     code.textContent = any ? toPython(record) : "Ask a question first.";
     address.value = `${location.origin}${location.pathname}#${toHash(app.state)}`; // a token is no part of it
     const whole = sheet(), share = Math.min(1, PREVIEW / whole.width);
@@ -155,5 +157,5 @@ function fileName(...parts) {
 const button = (text, onclick) => make("button", { type: "button", onclick }, text);
 
 const part = (title, note, controls, ...wide) => make("section", {},
-  make("div", {}, make("h3", {}, title), make("p", { className: "note" }, note)),
+  make("div", {}, make("h3", {}, title), make("p", { className: "note" }, ...[note].flat())),
   make("div", {}, ...controls), ...wide);

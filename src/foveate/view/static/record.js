@@ -75,7 +75,7 @@ export function toPython(record) {
     `texture = ${texture}  # its path, from where this is run`,
     ...question.filter(Boolean),
     `kept = foveate.allocate(relevance, ${how.join(", ")})`,
-    "print(kept)",
+    "print(kept.indices)",
     ...(at < 0 ? [] : [`print(kept.why(${at}))  # of row ${Math.floor(pin / grid.w)}, column ${pin % grid.w}`]),
     "",
   ].join("\n");
@@ -102,7 +102,7 @@ function ofStream({ image: { clip }, answers, active: number, budget, policy, fl
     `    if frame.index == ${clip.frame}:`,
     `        kept = frame.kept[${clip.questions.indexOf(text)}]`,
     "        break",
-    "print(kept)",
+    "print(kept.indices)",
     "",
   ].filter((line) => line || line === "").join("\n");
 }
