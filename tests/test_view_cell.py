@@ -292,6 +292,9 @@ def test_a_pinned_cell_keeps_its_place_on_other_grids(page: Page, texture: Textu
         page.wait_for_function("name => document.querySelector('#cell .channels').dataset.grid === name", arg=each.name)
         saliency = texture.tokens(each.grid, Layout("one", ("saliency",)))[pin, 0]
         assert float(bars(page, ".channels")["saliency"][0]) == pytest.approx(saliency, abs=0.001)
+    page.go_back()  # one step: the grid and the cell before
+    assert page.evaluate("[foveate.state.pin, foveate.grid.h, foveate.grid.w]") == before
+    assert not page.evaluate("foveate.ignored")
 
 
 def test_words_that_were_read_are_text_and_nothing_else(page: Page) -> None:

@@ -30,6 +30,7 @@ import { Address } from "./address.js";
 import { allocate } from "./allocate.js";
 import { getBitmap, getJson, getPacked, postPacked, Problem, upload } from "./api.js";
 import { inNumber } from "./numbers.js";
+import { movedTo } from "./pointer.js";
 import { LONGEST, fromHash, isQuestion, leftOut } from "./state.js";
 
 const ANSWERS = 100; // kept: some 20 KB each
@@ -87,9 +88,15 @@ export class App {
   set(patch) {
     const leaves = this.state.image && "image" in patch && patch.image !== this.state.image;
     const own = leaves ? { gaze: "", earlier: Object.freeze([]) } : {}; // of the image before
-    const state = Object.freeze({ ...this.state, ...own, ...patch });
+    const state = Object.freeze({ ...this.state, ...own, ...this.movedPin(patch), ...patch });
     this.address.follow(this.state, state);
     this.become(state);
+  }
+
+  // A pinned cell stays where it is in the image when another grid is chosen, in the same step of the history.
+  movedPin({ grid }) {
+    const { pin } = this.state, to = this.image?.grids[grid];
+    return to && pin !== null ? { pin: movedTo(this.grid, pin, to) } : {};
   }
 
   become(state) {

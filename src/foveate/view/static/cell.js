@@ -56,12 +56,11 @@ export function mountCell(app, root) {
     repaint();
   });
 
-  // Both cells stay where they are in the image when another grid is chosen.
+  // The cell under the pointer stays where it is in the image when another grid is chosen.
   function followGrid(before) {
-    const { pin, grid, image } = app.state, from = app.image?.grids[before.grid], to = app.grid;
+    const { grid, image } = app.state, from = app.image?.grids[before.grid], to = app.grid;
     if (grid === before.grid || image !== before.image || !from || !to) return;
     if (app.hovered !== null) app.hover(movedTo(from, app.hovered, to));
-    if (pin !== null && pin === before.pin) app.set({ pin: movedTo(from, pin, to) });
   }
 
   function paint() {
