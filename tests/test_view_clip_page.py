@@ -94,13 +94,30 @@ def test_every_frame_shows_what_the_stream_says(page: Page, frames: list[Frame])
 
 
 def test_it_plays_to_the_end_and_waits_for_no_one(page: Page) -> None:
+    page.evaluate(
+        "() => { window.said = []; const element = document.querySelector('#source');"
+        " new MutationObserver(() => said.push(element.textContent)).observe(element, { childList: true }); }"
+    )
     press(page, " ")
     wait(page, shown=COUNT - 1)
     page.get_by_role("button", name="Play", exact=True).wait_for()  # it stopped
+    names = [text.partition(" · ")[0] for text in page.evaluate("said")]
+    assert names == [HOSTILE, f"{HOSTILE}, frame {COUNT}"]  # no number while it plays
     page.wait_for_function(f"location.hash.includes('frame={COUNT - 1}')")
     press(page, " ")  # and begins again
     page.get_by_role("button", name="Pause").wait_for()
     wait(page, shown=COUNT - 1)
+
+
+def test_it_says_what_it_waits_for(browser: Browser, address: str) -> None:
+    with opened(browser, address, "/api/session") as page:
+        page.route("**/pictures/3", lambda route: None)  # never comes
+        page.goto(address)
+        ask(page, "the cake")
+        wait(page, mapped=COUNT)
+        press(page, " ")
+        page.wait_for_function("document.querySelector('#clip .rate').textContent.startsWith('waiting')")
+        assert page.locator("#clip .rate").text_content() == "waiting for pictures · all maps are ready"
 
 
 def test_keys_the_strip_and_the_address_lead_to_a_frame(page: Page, address: str) -> None:

@@ -83,6 +83,9 @@ function startClip(app, root) {
     if (wanted >= frames.total - 1) seek(0);
     playing = true;
     clock = null;
+    if (shown !== null) { // no number that the next frame makes wrong
+      app.supply({ ...app.image, name: app.session.name }, answersOf(shown));
+    }
     panel.playing(true);
     requestAnimationFrame(tick);
   }
@@ -296,10 +299,10 @@ const say = (element, text) => { if (element.textContent !== text) element.textC
 
 // How fast the clip plays, and how far its maps are.
 function describeRate(frames, wanted, playing, measured) {
-  const { total, mapped, clip } = frames, said = [];
-  if (playing && !frames.ready(wanted)) said.push(frames.asked ? "waiting for maps" : "waiting for pictures");
+  const { total, mapped, clip } = frames, said = [], late = frames.asked && !frames.fresh(wanted);
+  if (playing && !frames.ready(wanted)) said.push(late ? "waiting for maps" : "waiting for pictures");
   else if (playing) said.push(`${measured} frames a second`);
-  if (frames.asked && mapped < Math.min(total, 1200)) said.push(`maps of ${mapped} of ${total} frames`);
+  if (late || (frames.asked && mapped < Math.min(total, 1200))) said.push(`maps of ${mapped} of ${total} frames`);
   else if (frames.asked) said.push("all maps are ready");
   if (!playing && clip.rate) said.push(`recorded at ${+clip.rate.toFixed(2)} a second`);
   return said.join(" · ");
