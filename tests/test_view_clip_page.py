@@ -91,6 +91,7 @@ def test_every_frame_shows_what_the_stream_says(page: Page, frames: list[Frame])
         assert said.startswith("Keyframe" if frame.keyframe else "Features propagated")
         press(page, ".")
     assert page.locator("#clip .legend").text_content().count("cells kept") == 1  # type: ignore[union-attr]
+    assert "words read" not in page.locator("#source").inner_text()  # nobody read
 
 
 def test_it_plays_to_the_end_and_waits_for_no_one(page: Page) -> None:

@@ -174,7 +174,7 @@ function startClip(app, root) {
       name: app.session.name, longSide, start: row.start, frame: number,
       questions: row.header.answers.map(({ query }) => query),
     };
-    return { ...about, id: frames.id(number), name, width, height, words: [], bitmap, clip, grids };
+    return { ...about, id: frames.id(number), name, width, height, words: null, bitmap, clip, grids };
   }
 
   function unanswered(number) {
