@@ -202,6 +202,8 @@ def test_the_budget_by_slider_number_and_map(page: Page) -> None:
     number.fill("64")
     assert page.locator("#tokens-wrong").is_hidden()
     number.fill("65")
+    number.press("Escape")
+    assert page.evaluate("document.activeElement === document.body")
     tokens.get_by_label("Grid").select_option("24x24")
     assert "65 of 576" in tokens.inner_text()
     tokens.get_by_label("Even spread").fill("1")

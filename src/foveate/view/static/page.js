@@ -13,7 +13,7 @@ const KEYS = [
     ["Esc", "in a question: leave it"]]],
   ["View", [["I", "go to the picture"], ["1 … 5", "heat, kept, both, photo, difference"], ["B", "boxes"],
     ["+  −", "zoom"], ["0", "the whole image"], ["Shift ← ↑ ↓ →", "move the part that is seen"]]],
-  ["Tokens", [["[  ]", "half, twice the budget"]]],
+  ["Tokens", [["[  ]", "half, twice the budget"], ["Esc", "in the budget: leave it"]]],
   ["A cell (the picture has the focus)",
     [["← ↑ ↓ →", "the next cell"], ["Enter", "pin it"], ["Esc", "let go"]]],
   ["A clip", [["Space", "play, pause"], [",  .", "a frame back, on"]]],

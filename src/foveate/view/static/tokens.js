@@ -42,6 +42,7 @@ export function mountTokens(app, root) {
     refuse(valid ? "" : came);
   });
   number.addEventListener("change", (event) => { before = app.state.budget; show(event); });
+  number.addEventListener("keydown", (event) => { if (event.key === "Escape") number.blur(); });
   auto.addEventListener("change", () => keep({ budget: auto.checked ? "auto" : app.budget() }));
   policy.addEventListener("change", () => keep({ policy: policy.value }));
   floor.addEventListener("input", () => keep({ floor: +floor.value }));
