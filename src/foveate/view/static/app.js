@@ -24,6 +24,7 @@
 //                                   the context counts in pixels of the image, unit: such pixels in one of the screen
 //   app.overlay                     a canvas with the plane that is laid over the image, or null ("overlay"; planes.js)
 //   app.ignored                     sentences: what of the address was left out, and why ("ignored")
+//   app.overview                    whether the list of a folder or store has the page, and no image is seen
 //   app.on("state" | "image" | "answer" | "problem" | "ignored" | "hover" | "overlay" | "write", listener)
 //                                   "write", i: somebody is about to type question i
 import { Address } from "./address.js";
@@ -295,6 +296,10 @@ export class App {
   other() {
     const { questions, active, other } = this.state, can = (i) => i !== active && Boolean(questions[i]?.trim());
     return can(other) ? other : questions.map((_, i) => i).find(can);
+  }
+
+  get overview() {
+    return ["folder", "store"].includes(this.session?.kind) && (this.state.list === 1 || !this.state.image);
   }
 
   get grid() {

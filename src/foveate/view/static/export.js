@@ -35,8 +35,10 @@ export function mountExport(app, root) {
       [button("Copy address", () => copy(address.value, address))], address));
   root.append(open);
   document.body.append(dialog);
+  const allow = () => { open.disabled = !app.image || app.overview; };
+  app.on("state", allow);
   for (const kind of ["image", "answer"]) {
-    app.on(kind, () => { open.disabled = !app.image; if (dialog.open) refresh(); });
+    app.on(kind, () => { allow(); if (dialog.open) refresh(); });
   }
 
   function show() {

@@ -147,7 +147,7 @@ export function mountGallery(app, root) {
   // --- how it looks -----------------------------------------------------------------------------------------------
 
   function arrange() {
-    root.classList.toggle("whole", app.state.list === 1 || !app.state.image);
+    root.classList.toggle("whole", app.overview);
     said.textContent = describe(source, app.session);
     more.hidden = !source?.more;
     advise();

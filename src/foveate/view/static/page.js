@@ -35,12 +35,8 @@ export function mountPage(app, root) {
   wear(stored());
 
   const source = document.getElementById("source"), status = document.getElementById("status");
-  app.on("image", () => {
-    const { name, width, height, words } = app.image;
-    source.textContent = `${name} · ${width} × ${height}${words ? ` · ${words.length} words read` : ""}`;
-    document.title = `${name} · foveate`;
-    hide("problem");
-  });
+  for (const kind of ["session", "state", "image"]) app.on(kind, entitle);
+  app.on("image", () => hide("problem"));
   app.on("problem", (problem) => { if (app.image) say("problem", trouble(problem), true); }); // else the stage shows it
   app.on("loading", () => hide("problem"));
   app.on("ignored", () => {
@@ -53,6 +49,14 @@ export function mountPage(app, root) {
       + "This page goes on by itself.",
   })));
   addEventListener("back", () => hide("away"));
+
+  function entitle() {
+    const seen = app.overview ? app.session : app.image;
+    if (!seen) return;
+    const { name, width, height, words } = seen, read = words ? ` · ${words.length} words read` : "";
+    source.textContent = app.overview ? name : `${name} · ${width} × ${height}${read}`;
+    document.title = `${name} · foveate`;
+  }
 
   // One line of each kind.
   function say(kind, said, closes = false, closed = () => {}) {
