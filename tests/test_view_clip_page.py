@@ -94,6 +94,24 @@ def test_every_frame_shows_what_the_stream_says(page: Page, frames: list[Frame])
     assert "words read" not in page.locator("#source").inner_text()  # nobody read
 
 
+def test_cells_that_were_sent_before_are_the_photograph_with_less_light(page: Page) -> None:
+    press(page, ".")
+    wait(page, shown=1)
+    read = """view => {
+        foveate.set({ view });
+        const { canvas } = foveate.pictures()[0], { h, w } = foveate.grid, context = canvas.getContext("2d");
+        return Array.from({ length: h * w }, (_, i) => [...context.getImageData(
+            ((i % w) + 0.5) * canvas.width / w, (Math.floor(i / w) + 0.5) * canvas.height / h, 1, 1).data.slice(0, 3)]);
+    }"""
+    photo, seen = (np.array(page.evaluate(read, view), float) for view in ("photo", "kept"))
+    sent = page.evaluate("[...foveate.answer().sent.cells]")
+    dropped = sorted({*range(len(photo))} - {*kept(page)})
+    assert sent
+    np.testing.assert_allclose(seen[sent], 0.65 * photo[sent], atol=2)
+    fog = 78 + 0.32 * (photo @ [0.299, 0.587, 0.114] - 78)
+    assert np.median(np.abs(seen[dropped].mean(axis=1) - 0.65 * fog[dropped])) < 3  # lines lie over a few
+
+
 def test_it_plays_to_the_end_and_waits_for_no_one(page: Page) -> None:
     page.evaluate(
         "() => { window.said = []; const element = document.querySelector('#source');"

@@ -5,7 +5,7 @@ import {
 } from "./layers.js";
 import { difference } from "./scales.js";
 
-const SENT = 0.4; // darkness of cells that were sent before
+const SENT = 0.35; // darkness of cells that were sent before; of dropped ones, too, or those would be as bright
 
 const smoothed = new WeakMap(), outlines = new WeakMap(); // of a map
 const scratches = new WeakMap(), heated = new WeakMap(); // of a photograph, of a canvas
@@ -92,8 +92,10 @@ export function paintPicture(canvas, image, grid, seen, line) {
     if (below) lay(cutOut(below, dropped, false));
     else { context.imageSmoothingEnabled = false; lay(dropped, darkness); context.imageSmoothingEnabled = true; }
     if (!several && layers[0].sent) {
+      inverse.globalCompositeOperation = "source-over";
+      inverse.drawImage(maskOf(layers[0].sent, grid.h, grid.w), 0, 0);
       context.imageSmoothingEnabled = false;
-      lay(maskOf(layers[0].sent, grid.h, grid.w), SENT);
+      lay(dropped, SENT);
       context.imageSmoothingEnabled = true;
     }
     toImage();
