@@ -35,7 +35,9 @@ export function mountPage(app, root) {
   wear(stored());
 
   const source = document.getElementById("source"), status = document.getElementById("status");
-  for (const kind of ["session", "state", "image"]) app.on(kind, entitle);
+  let overview = false;
+  for (const kind of ["session", "image"]) app.on(kind, entitle);
+  app.on("state", () => { if (overview !== app.overview) entitle(); }); // a clip that plays has no title of its frame
   app.on("image", () => hide("problem"));
   app.on("problem", (problem) => { if (app.image) say("problem", trouble(problem), true); }); // else the stage shows it
   app.on("loading", () => hide("problem"));
@@ -51,10 +53,11 @@ export function mountPage(app, root) {
   addEventListener("back", () => hide("away"));
 
   function entitle() {
-    const seen = app.overview ? app.session : app.image;
+    ({ overview } = app);
+    const seen = overview ? app.session : app.image;
     if (!seen) return;
     const { name, width, height, words } = seen, read = words ? ` · ${words.length} words read` : "";
-    source.textContent = app.overview ? name : `${name} · ${width} × ${height}${read}`;
+    source.textContent = overview ? name : `${name} · ${width} × ${height}${read}`;
     document.title = `${name} · foveate`;
   }
 
