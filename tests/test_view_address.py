@@ -115,6 +115,10 @@ def test_a_question_of_an_image_that_is_gone_is_no_dead_end(page: Page) -> None:
     button = page.locator("#questions").get_by_role("button", name="Back to another.jpg")
     button.wait_for()
     assert page.locator("#questions .trouble").inner_text().startswith("no image 'gone' in this session")
+    said, way = page.locator("#questions .trouble").bounding_box(), button.bounding_box()
+    assert said
+    assert way
+    assert said["y"] + said["height"] <= way["y"]  # below it, as a row has no room for both
     page.unroute("**/api/session")
     button.click()
     page.wait_for_function("window.foveate?.image?.name === 'yellow_bus.jpg'")
