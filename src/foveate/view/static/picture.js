@@ -93,6 +93,7 @@ export function paintPicture(canvas, image, grid, seen, line) {
     else { context.imageSmoothingEnabled = false; lay(dropped, darkness); context.imageSmoothingEnabled = true; }
     if (!several && layers[0].sent) {
       inverse.globalCompositeOperation = "source-over";
+      if (!below) inverse.clearRect(0, 0, grid.w, grid.h); // those are dark already
       inverse.drawImage(maskOf(layers[0].sent, grid.h, grid.w), 0, 0);
       context.imageSmoothingEnabled = false;
       lay(dropped, SENT);
