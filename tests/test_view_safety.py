@@ -610,6 +610,7 @@ def test_the_command_line_of_the_browser_has_no_token(tmp_path: Path) -> None:
         assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
         assert address.partition("?token=")[2]
         assert f"0;url={address}" in file.read_text()
+        assert httpx.get(address, timeout=60).status_code < 400  # so it serves: before, Ctrl-C is any command's
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
         assert not file.parent.exists()
