@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -110,6 +110,15 @@ def _imports(path: Path) -> frozenset[str]:
         inside = name.split(".")[0] in ("tests", "benchmarks") and helper.exists() and helper != path
         found |= _imports(helper) if inside else {name.split(".")[0]}
     return frozenset(found)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium (tests/view_page.py), for a file: while Playwright runs, asyncio is its own."""
+    from tests.view_page import browsing
+
+    with browsing() as found:
+        yield found
 
 
 def kill_after(seconds: float, script: str, *arguments: object) -> None:

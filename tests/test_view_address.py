@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.conftest import PHOTOS
-from tests.view_page import ask, browsing, opened, serving
+from tests.view_page import ask, opened, serving
 
 pytestmark = pytest.mark.browser
 CHANGED = {
@@ -24,12 +24,6 @@ HOSTILE = (
     "__proto__=1&constructor=2", "%E0%A4%A", "=&=&==", "gaze=1,2", "gaze=1,2,-3", "gaze=" + ";".join(["1,2,3"] * 201),
     "gw=2", "plane=" + "a" * 81, "&".join(["q=x"] * 500),
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as found:
-        yield found
 
 
 @pytest.fixture

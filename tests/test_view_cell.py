@@ -23,16 +23,10 @@ from foveate.view.questions import grids_of
 from foveate.viz.colours import HEAT
 from foveate.viz.planes import colour_plane
 from tests.conftest import PHOTOS
-from tests.view_page import ask, browsing, opened, serving, wait_for_held
+from tests.view_page import ask, opened, serving, wait_for_held
 
 pytestmark = pytest.mark.browser
 PHOTO = PHOTOS / "yellow_bus.jpg"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

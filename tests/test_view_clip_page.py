@@ -17,17 +17,11 @@ from foveate.video import Frame, open_clip, stream
 from foveate.view.app import make_app
 from foveate.view.opening import open_target
 from tests.video_clips import encode, pan
-from tests.view_page import ask, browsing, opened, serving
+from tests.view_page import ask, opened, serving
 
 pytestmark = pytest.mark.browser
 COUNT = 8
 HOSTILE = "<img src=x onerror=alert(1)>"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

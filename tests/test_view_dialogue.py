@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from foveate.view.models import LateModel
 from foveate.view.opening import open_target
 from foveate.vlm import VLM, attach
 from tests.conftest import PHOTOS
-from tests.view_page import ask, browsing, opened, serving, wait_for_held
+from tests.view_page import ask, late_model, opened, serving, wait_for_held
 from tests.vlm_models import SPECIAL, pair
 
 BUS = PHOTOS / "yellow_bus.jpg"
@@ -28,12 +27,6 @@ pytestmark = [
     pytest.mark.browser, pytest.mark.vlm,
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -231,15 +224,6 @@ def served(model: LateModel | None) -> Any:
     return serving(app=make_app(open_target(BUS), model))
 
 
-def late(vlm: VLM | None = None, problem: Exception | None = None) -> LateModel:
-    made: Future[VLM] = Future()
-    if vlm is not None:
-        made.set_result(vlm)
-    if problem is not None:
-        made.set_exception(problem)
-    return LateModel("tiny", made)
-
-
 @pytest.fixture(scope="module")
 def talking() -> VLM:
     """A tiny model whose answers are never empty."""
@@ -250,7 +234,7 @@ def talking() -> VLM:
 
 def test_a_model_answers_at_two_budgets(browser: Browser, talking: VLM) -> None:
     encoded = talking.see(foveate.encode(BUS), read=False)
-    with served(late(talking)) as address, opened(browser, address) as page:
+    with served(late_model(talking)) as address, opened(browser, address) as page:
         page.wait_for_function("window.foveate?.image")
         button = page.locator("#model button.main")
         page.wait_for_function("document.querySelector('#model .note').textContent.includes('Type a question')")
@@ -292,8 +276,8 @@ def test_a_model_has_states(browser: Browser) -> None:
     secret = ModelFilesError("/home/someone/model has no weights", expected="weights", fix="save them")
     for model, hidden, text in (
         (None, True, ""),
-        (late(), False, "tiny is loading"),
-        (late(problem=secret), False, "tiny could not be loaded"),
+        (late_model(), False, "tiny is loading"),
+        (late_model(problem=secret), False, "tiny could not be loaded"),
     ):
         with served(model) as address, opened(browser, address) as page:
             page.wait_for_function("window.foveate?.image")
@@ -306,7 +290,7 @@ def test_a_model_has_states(browser: Browser) -> None:
 
 def test_a_model_is_stopped(browser: Browser, talking: VLM) -> None:
     """Stop gives up the request; the next question is answered."""
-    with served(late(talking)) as address, opened(browser, address) as page:
+    with served(late_model(talking)) as address, opened(browser, address) as page:
         page.wait_for_function("window.foveate?.image")
         ask(page, "the wheels")
         page.route("**/api/answers", lambda route: None)  # no answer ever

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from foveate.view.wire import unpack
 from foveate.vlm.context import read_context, score_in_context
 from tests.conftest import PHOTOS
 from tests.test_cli import READER
-from tests.view_page import ask, browsing, opened, serving
+from tests.view_page import ask, opened, serving
 
 BUS = PHOTOS / "yellow_bus.jpg"
 CONTEXT = {"earlier": ["a cat"], "gaze": [[20.0, 30.0, 1.0]]}
@@ -241,12 +241,6 @@ def test_nothing_is_loaded_for_an_unknown_encoder(monkeypatch: pytest.MonkeyPatc
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with browsing() as found:
-        yield found
 
 
 LINES = "import('/static/record.js').then(({ recordOf, toPython }) => toPython(recordOf(foveate)))"

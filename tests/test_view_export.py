@@ -17,17 +17,11 @@ from playwright.sync_api import Browser, Page
 
 import foveate
 from tests.conftest import PHOTOS
-from tests.view_page import browsing, opened, serving
+from tests.view_page import opened, serving
 
 pytestmark = pytest.mark.browser
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = 'the "bus" \\ <img src=x onerror=alert(1)> \u2028 🧀'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

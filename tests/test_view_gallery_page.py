@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page
 
 from foveate import Store
 from tests.conftest import PHOTOS
-from tests.view_page import browsing, opened, serving
+from tests.view_page import opened, serving
 
 pytestmark = pytest.mark.browser
 
@@ -20,12 +20,6 @@ MANY = 100_000
 MARKUP = "<img src=x onerror=foveate.hurt=1>.jpg"
 TILES = 120  # more than a screen has, and far fewer than the list
 NAMES = "[...document.querySelectorAll('.tile')].map((tile) => tile.title)"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -23,18 +23,12 @@ from foveate.view.opening import open_target
 from foveate.view.pictures import ImageEntry
 from foveate.view.target import Target
 from tests.conftest import PHOTOS
-from tests.view_page import ask, browsing, opened, serving, wait_until
+from tests.view_page import ask, opened, serving, wait_until
 
 pytestmark = pytest.mark.browser
 SCRIPT = "window.hacked = 1"
 EVIL = "<img src=x onerror=window.hacked=1>"
 BUS, CAKE = PHOTOS / "yellow_bus.jpg", PHOTOS / "cake_and_coffee.jpg"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as found:
-        yield found
 
 
 def evil_file(folder: Path) -> Path:

@@ -8,16 +8,10 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.conftest import PHOTOS
-from tests.view_page import ask, browsing, opened, serving
+from tests.view_page import ask, opened, serving
 
 pytestmark = pytest.mark.browser
 CHILD, BUS = PHOTOS / "child_with_broccoli.jpg", PHOTOS / "yellow_bus.jpg"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from concurrent.futures import Future
 from functools import cache
 from typing import Any
 
@@ -22,22 +21,13 @@ from foveate.view.opening import open_target
 from foveate.view.wire import unpack
 from foveate.vlm import VLM, attach
 from tests.conftest import PHOTOS
-from tests.view_page import serving
+from tests.view_page import late_model, serving
 from tests.vlm_models import SPECIAL, pair
 
 BUS = PHOTOS / "yellow_bus.jpg"
 pytestmark = [
     pytest.mark.vlm, pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]  # fmt: skip
-
-
-def ready(vlm: VLM | None = None, problem: Exception | None = None) -> LateModel:
-    made: Future[VLM] = Future()
-    if vlm is not None:
-        made.set_result(vlm)
-    if problem is not None:
-        made.set_exception(problem)
-    return LateModel("tiny", made)
 
 
 @cache
@@ -68,7 +58,7 @@ class Service:
 @pytest.fixture(scope="module", params=["llava_next", "qwen2_5_vl"])
 def service(request: pytest.FixtureRequest) -> Service:
     vlm = talking(request.param)
-    return Service(ready(vlm), vlm)
+    return Service(late_model(vlm), vlm)
 
 
 @pytest.mark.parametrize("budget", [9, None, "auto", 10**6])
@@ -136,7 +126,7 @@ def test_it_can_be_stopped() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_question_is_refused(body: dict[str, Any]) -> None:
-    answer = Service(ready(talking("llava"))).post("answers", **{"query": "the bus", **body})
+    answer = Service(late_model(talking("llava"))).post("answers", **{"query": "the bus", **body})
     assert answer.status_code in (404, 422)
     assert all(answer.json()["error"][part] for part in ("received", "expected", "fix"))
 
@@ -145,9 +135,9 @@ def test_a_model_that_is_not_there_says_why() -> None:
     secret = ModelFilesError("/home/someone/model has no weights", expected="weights", fix="save them")
     for model, state in (
         (None, "none"),
-        (ready(), "loading"),
-        (ready(problem=secret), "failed"),
-        (ready(problem=OSError("/home/someone")), "failed"),
+        (late_model(), "loading"),
+        (late_model(problem=secret), "failed"),
+        (late_model(problem=OSError("/home/someone")), "failed"),
     ):
         service = Service(model)
         about = service.client.get("/api/model")
@@ -156,7 +146,7 @@ def test_a_model_that_is_not_there_says_why() -> None:
         assert answer.status_code == 409
         assert "someone" not in answer.text + about.text
     assert Service(None).client.get("/api/session").json()["model"] is None
-    assert Service(ready()).client.get("/api/session").json()["model"] == "tiny"
+    assert Service(late_model()).client.get("/api/session").json()["model"] == "tiny"
 
 
 def test_a_folder_is_named_by_its_last_part(tmp_path: Any) -> None:
@@ -178,7 +168,7 @@ def test_who_goes_away_stops_the_answer(monkeypatch: pytest.MonkeyPatch, end: st
         raise ModelFilesError("no answer", expected="one", fix="none")
 
     monkeypatch.setattr("foveate.view.models.answer", waits)
-    app = make_app(open_target(BUS), ready(talking("llava")))
+    app = make_app(open_target(BUS), late_model(talking("llava")))
     with serving(app=app) as address:
         body = json.dumps({"image": httpx.get(f"{address}/api/session").json()["first"], "query": "the bus"})
         host, _, port = address.removeprefix("http://").partition(":")

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page
 import foveate
 from foveate.viz.colours import lightness
 from tests.conftest import PHOTOS
-from tests.view_page import ask, browsing, opened, serving
+from tests.view_page import ask, opened, serving
 
 pytestmark = pytest.mark.browser
 CHILD = PHOTOS / "child_with_broccoli.jpg"
@@ -38,12 +38,6 @@ THUMBS = """() => [...document.querySelectorAll('#stage .choice label, #side .ch
 SMALL = """() => [...document.querySelectorAll('button, select, input:not([type=radio], [type=checkbox], [type=file])')]
     .filter((each) => each.checkVisibility()).filter((each) => each.getBoundingClientRect().height < 22)
     .map((each) => each.outerHTML.slice(0, 120))"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

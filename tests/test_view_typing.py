@@ -16,7 +16,7 @@ from foveate.view.app import make_app
 from foveate.view.opening import open_target
 from foveate.view.reply import packed
 from tests.conftest import PHOTOS
-from tests.view_page import ask, browsing, opened, serving
+from tests.view_page import ask, opened, serving
 
 pytestmark = pytest.mark.browser
 HALVES = np.arange(2**16, dtype=np.uint16)
@@ -32,12 +32,6 @@ GATE = """() => {
     window.gate = { texts, waiting: () => waiting.length, open: () => waiting.shift().done(),
                     fail: () => waiting.shift().failed(new TypeError("no network")) };
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,10 @@ from playwright.sync_api import Browser, Error, Page, Route, sync_playwright
 from starlette.applications import Starlette
 
 from foveate.view.app import make_app
+from foveate.view.models import LateModel
 from foveate.view.opening import open_target
 from foveate.view.server import bind, configure
+from foveate.vlm import VLM
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = (
@@ -110,3 +113,13 @@ def ask(page: Page, question: str, number: int = 0) -> None:
     page.wait_for_function(
         "text => document.querySelector('#stage canvas')?.dataset.painted === text", arg=question.strip()
     )
+
+
+def late_model(vlm: VLM | None = None, problem: Exception | None = None) -> LateModel:
+    """A model of the viewer: loaded, failed, or, with neither, still on its way."""
+    made: Future[VLM] = Future()
+    if vlm is not None:
+        made.set_result(vlm)
+    if problem is not None:
+        made.set_exception(problem)
+    return LateModel("tiny", made)
