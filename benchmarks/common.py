@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import cv2
 import numpy as np
 import typer
+from numpy.typing import ArrayLike
 
 from foveate.cli.evaluate.coco import HALVES, Folder, read_folder
 from foveate.cli.evaluate.command import CocoData, Limit
@@ -26,6 +27,9 @@ Half = Annotated[str | None, typer.Option(help="Only the photographs of one half
 Repeats = Annotated[int, typer.Option(help="Measurements of each row.")]
 WHAT = ("what", "measured", "target")
 FACTORS = {"s": 1, "ms": 1e3, "µs": 1e6}
+DRAWS, SEED = 1000, 0  # of a bootstrap
+FEWEST = 5  # measurements below which an interval would only feign to know something
+MOST_SAMPLES = 100  # that a row keeps, evenly from all: enough for `compare`
 
 
 def print_json(**report: Any) -> None:
@@ -97,6 +101,30 @@ def time_in_turn(a: Callable[[], Any], b: Callable[[], Any], repeats: int) -> tu
     return seconds[:, 0], seconds[:, 1]
 
 
+def interval(a: ArrayLike, b: ArrayLike | None = None, *, pairs: bool = True) -> tuple[float, float]:
+    """95 % interval of the median of `a` [n], or of median(a) / median(b): percentiles of a bootstrap.
+
+    a, b: positive numbers, times above all. pairs: a[i] and b[i] were measured in turn (`time_in_turn`), so they are
+    drawn together, and what slowed the machine slowed both. False: two runs, drawn each by itself.
+    Below five measurements it is (0, inf): nothing is known.
+    """
+    first = np.asarray(a, np.float64)
+    second = None if b is None else np.asarray(b, np.float64)
+    if second is not None and pairs and len(first) != len(second):
+        raise ValueError(f"pairs: {len(first)} and {len(second)} measurements; expected as many of both")
+    if min(len(one) for one in (first, second) if one is not None) < FEWEST:
+        return 0.0, float("inf")
+    random = np.random.default_rng(SEED)
+    drawn = np.empty(DRAWS)
+    for i in range(DRAWS):
+        pick = random.integers(0, len(first), len(first))
+        drawn[i] = np.median(first[pick])
+        if second is not None:
+            drawn[i] /= np.median(second[pick if pairs else random.integers(0, len(second), len(second))])
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return float(low), float(high)
+
+
 def make_row(what: str, value: float | None, measured: str, target: str = "", unit: str = "") -> dict[str, Any]:
     """A row of WHAT with its number; `measured` is the number in words."""
     median = None if value is None else round(value, 5)
@@ -104,10 +132,29 @@ def make_row(what: str, value: float | None, measured: str, target: str = "", un
 
 
 def time_row(what: str, seconds: np.ndarray, unit: str, target: str = "", slow: int = 95) -> dict[str, Any]:
-    """The median of some times, with a percentile of them."""
+    """The median of some times, with a percentile of them; the row keeps samples and an interval for `compare`."""
     scaled = seconds * FACTORS[unit]
     median = float(np.median(scaled))
-    return make_row(what, median, f"{median:.3g} {unit} ({slow} %: {np.percentile(scaled, slow):.3g})", target, unit)
+    measured = f"{median:.3g} {unit} ({slow} %: {np.percentile(scaled, slow):.3g})"
+    return make_row(what, median, measured, target, unit) | _spread(scaled, interval(scaled))
+
+
+def ratio_row(what: str, a: np.ndarray, b: np.ndarray, target: str = "") -> dict[str, Any]:
+    """How many times longer `a` [n] takes than `b` [n], measured in turn, with its 95 % interval."""
+    ratio, (low, high) = float(np.median(a) / np.median(b)), interval(a, b)
+    measured = f"{ratio:.3g} x ({low:.3g}-{high:.3g})" if np.isfinite(high) else f"{ratio:.3g} x"
+    return make_row(what, ratio, measured, target, "x") | _spread(a / b, (low, high))
+
+
+def _spread(samples: np.ndarray, bounds: tuple[float, float]) -> dict[str, Any]:
+    some = samples[np.linspace(0, len(samples) - 1, min(len(samples), MOST_SAMPLES)).astype(int)]
+    known = {"interval": [_short(end) for end in bounds]} if np.isfinite(bounds[1]) else {}
+    return known | {"samples": [_short(sample) for sample in some]}
+
+
+def _short(number: float) -> float:
+    """Four digits: more are noise, and files of results stay small."""
+    return float(f"{number:.4g}")
 
 
 def format_signed(estimate: Any) -> str:
