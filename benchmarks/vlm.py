@@ -1,62 +1,447 @@
 """How long a vision-language model takes, by visual tokens: sizes of real models with random weights, no download.
 
-    python -m benchmarks vlm --random llava --layers 2
+    python -m benchmarks vlm                                  on a CPU one layer is timed, and multiplied
+    python -m benchmarks vlm --device cuda --layers all       the whole model, made on the GPU, bfloat16
 
-A checkpoint is measured by `foveate evaluate vlm --model NAME --data IMAGES`, which this shares everything with.
+* prefill: the language model alone takes in the visual tokens that are kept and 30 others. Beside its speed-up stand
+  two ideal ones: that of the flops, and that of the limit, the longer of flops / (flops a second) and bytes / (bytes a
+  second), both rates measured on the same device in the same run. With few tokens the weights' bytes are the limit.
+* answer: from the picture to the last token. With all layers it is measured (`foveate evaluate vlm` does it, for
+  checkpoints too); with fewer, the parts are timed and added: `compose` is the whole arithmetic.
+* All ways of one batch are called in turn within a repeat.
+
+A checkpoint is measured by `foveate evaluate vlm --model NAME --data IMAGES`. What is not covered: several GPUs,
+quantised weights, attention other than the library's own choice.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
-from benchmarks.common import PHOTO, Image, print_json
+from benchmarks.common import PHOTO, Image, print_json, show, time_row
+from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.command import Batch, Budgets, Modes, New, Repeats, time_vlm
-from foveate.cli.evaluate.vlm import make_plan
+from foveate.cli.evaluate.vlm import QUESTIONS, Plan, make_plan
 from foveate.cli.terminal import Device, Dtype
 from foveate.core.checks import check_choice, check_int
-from foveate.core.image import load_image
+from foveate.core.errors import OptionError
+from foveate.core.image import Picture, load_image
+from foveate.pipeline import encode
 from foveate.vlm.attachment import attach
 from foveate.vlm.loader import DTYPES, device_of, libraries
 
 FAMILIES = ("llava", "qwen2_5_vl")  # of random_vlm.py, which needs transformers
+PROMPT = 30  # tokens of a question and its template
+PATIENCE = 40.0  # seconds of one batch after which it is not measured once more
+WITHIN = 1.15  # target: prefill no more than this from its ideal speed-up
+SPARE = 1.1  # of the memory that is counted: what the allocator and kernels take besides
+PREFILL = ("batch", "visual tokens", "prefill", "speed-up", "ideal, flops", "ideal, limit", "ideal / ours", "of limit")
+COMPOSED = ("batch", "way", "tokens", "seen before", "speed-up", "new image", "speed-up")
 
 
 def command(
     image: Image = PHOTO,
     random: Annotated[str, typer.Option(metavar="FAMILY", help="llava or qwen2_5_vl, 7B-like.")] = "llava",
-    layers: Annotated[int | None, typer.Option(help="Layers of the language model [default: all].")] = None,
+    layers: Annotated[str, typer.Option(help="Layers of the language model, or all; auto: 1 on a CPU.")] = "auto",
     tiny: Annotated[bool, typer.Option("--tiny", help="Very narrow; llava with 4096 cells.")] = False,
-    budgets: Budgets = "50,25,12.5,6.7",
-    modes: Modes = "drop,sparse",
-    batch: Batch = "1,4",
+    budgets: Budgets = "25,6.7",
+    modes: Modes = "drop",
+    batch: Batch = "1,4,16",
     new: New = 16,
-    repeats: Repeats = 5,
+    repeats: Repeats = 3,
     dtype: Dtype = "auto",
     device: Device = "auto",
 ) -> None:
     """Is a model faster with fewer visual tokens? With random weights; auto is bfloat16."""
+
+    def print_it(table: dict[str, Any]) -> None:
+        show(table, table["columns"])
+        print(flush=True)
+
+    print_json(
+        **measure(
+            random, device=device, layers=layers, tiny=tiny, dtype=dtype, budgets=budgets, modes=modes, batch=batch,
+            new=new, repeats=repeats, image=image, ready=print_it,
+        )
+    )  # fmt: skip
+
+
+def measure(
+    family: str = "llava",
+    *,
+    device: str = "auto",
+    layers: str | int | None = "auto",
+    tiny: bool = False,
+    dtype: str = "auto",
+    budgets: str = "25,6.7",
+    modes: str = "drop",
+    batch: str = "1,4,16",
+    new: int = 16,
+    repeats: int = 3,
+    image: Path = PHOTO,
+    ready: Callable[[dict[str, Any]], None] = lambda table: None,
+) -> dict[str, Any]:
+    """-> report with the tables "prefill" and "answer"; `ready` gets the first when it is there.
+
+    Args:
+        layers: of the language model; "all" (or None), or "auto": all on a GPU, one on a CPU.
+        budgets, modes, batch: lists with commas, as the command has them.
+
+    Raises OptionError for an option, or where the model does not fit in memory: the size that is needed is named.
+    MissingExtraError without torch or transformers.
+    """
     plan = make_plan(budgets, modes, batch, new, repeats)
-    make = prepare_model(random, layers, tiny, dtype, device)
+    make = prepare_model(family, layers, tiny, dtype, device)
     picture = load_image(image)
-    report = time_vlm(make(), [picture], plan)
-    print_json(model=f"random {random}{' tiny' if tiny else ''}", image=str(image), **report)
+    vlm = make(max(plan.batches), new, picture.size)
+    sizes, every = sizes_of(vlm.model.config), _all_layers(family, tiny)
+    prefill = time_prefill(vlm, sizes, plan, vlm.see(picture).tokens[0])
+    ready(prefill)
+    if sizes.layers == every:
+        answer = time_vlm(vlm, [picture], plan)
+    else:
+        answer = compose_answers(vlm, sizes, picture, plan, prefill, every)
+        ready(answer)
+    return {
+        "title": "vlm",
+        "model": f"random {family}{' tiny' if tiny else ''}",
+        "image": str(image),
+        "tables": [prefill, answer],
+        "layers": sizes.layers,
+        "of_layers": every,
+        "device": str(vlm.model.device),
+        "dtype": str(vlm.model.dtype).split(".")[-1],
+        "threads": libraries()[0].get_num_threads(),
+        **circumstances(),
+    }
 
 
-def prepare_model(family: str, layers: int | None, tiny: bool, dtype: str, device: str) -> Callable[[], Any]:
-    """Checks the options; what it returns makes the model. Raises OptionError, MissingExtraError."""
+# --- sizes --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a language model: layers, width, inner width, width of keys (heads x side), words."""
+
+    layers: int
+    width: int
+    inner: int
+    keys: int
+    words: int
+
+    @property
+    def layer(self) -> int:
+        """Parameters of a layer's products: queries, keys, values, output; gate, up and down."""
+        return 2 * self.width * self.width + 2 * self.width * self.keys + 3 * self.width * self.inner
+
+    def flops(self, batch: int, tokens: int) -> float:
+        """Of a prefill: 2 a weight and token, half of the square of attention (it is causal), one row of the head."""
+        attention = 2 * tokens * tokens * self.width
+        return batch * (self.layers * (2 * self.layer * tokens + attention) + 2 * self.width * self.words)
+
+    def bytes(self, batch: int, tokens: int, each: int) -> float:
+        """That a prefill moves at least: weights once, keys and values written, rows of a layer read and written."""
+        rows = batch * tokens * (2 * self.keys + 2 * self.width)
+        return each * (self.layers * (self.layer + rows) + self.width * self.words)
+
+
+def sizes_of(config: Any) -> Sizes:
+    """Of a model's configuration."""
+    text = config.get_text_config()
+    side = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    keys = (text.num_key_value_heads or text.num_attention_heads) * side
+    return Sizes(text.num_hidden_layers, text.hidden_size, text.intermediate_size, keys, text.vocab_size)
+
+
+def memory_needed(parameters: int, sizes: Sizes, batch: int, tokens: int, each: int) -> int:
+    """Bytes of a model and a batch: weights; keys and values; rows of the widest layer, as in its feed-forward."""
+    cache = 2 * sizes.layers * sizes.keys * batch * tokens
+    rows = batch * tokens * (3 * sizes.inner + 6 * sizes.width)
+    return round(SPARE * each * (parameters + cache + rows))
+
+
+def memory_free(torch: Any, device: str) -> int:
+    """Bytes that are free on a device."""
+    if device != "cpu":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _all_layers(family: str, tiny: bool) -> int:
+    from benchmarks import random_vlm
+
+    return int(random_vlm.FAMILIES[family](None, tiny)[1].get_text_config().num_hidden_layers)
+
+
+# --- making it ----------------------------------------------------------------------------------------------------
+
+
+def prepare_model(family: str, layers: str | int | None, tiny: bool, dtype: str, device: str) -> Callable[..., Any]:
+    """Checks the options; what it returns makes the model, where it fits with a batch of answers about an image of a
+    size in pixels: (batch, new tokens, size) -> VLM. Both raise OptionError, and this MissingExtraError."""
     check_choice("--random", family, FAMILIES)
-    if layers is not None:
-        check_int("--layers", layers, 1, 1000)
+    known = None if layers in ("auto", "all", None) else check_int("--layers", _number(layers), 1, 1000)
     check_choice("dtype", dtype, DTYPES)
     torch, _ = libraries()
     place, kind = device_of(torch, device), getattr(torch, "bfloat16" if dtype == "auto" else dtype)
+    many = 1 if layers == "auto" and place == "cpu" and not tiny else known
 
-    def make() -> Any:
+    def make(batch: int = 1, new: int = 16, size: tuple[int, int] = (512, 512)) -> Any:
         from benchmarks import random_vlm
 
-        return attach(*random_vlm.random_pair(family, layers, tiny, kind, place))
+        config, parameters, tokens = random_vlm.count(family, many, tiny, size)
+        needed = memory_needed(parameters, sizes_of(config), batch, tokens + PROMPT + new, kind.itemsize)
+        if needed > (free := memory_free(torch, place)):
+            raise OptionError(
+                f"{family} with --layers {many or 'all'} and --batch {batch} needs {needed / 1e9:.1f} GB, and "
+                f"{free / 1e9:.1f} GB are free on {place}",
+                expected="a model and a batch that fit",
+                fix="take fewer --layers (times are then multiplied) or a smaller --batch, or free memory",
+            )
+        return attach(*random_vlm.random_pair(family, many, tiny, kind, place))
 
     return make
+
+
+def _number(layers: Any) -> Any:
+    try:
+        return int(layers)
+    except ValueError:
+        return layers
+
+
+# --- prefill ------------------------------------------------------------------------------------------------------
+
+
+def time_prefill(vlm: Any, sizes: Sizes, plan: Plan, every: int) -> dict[str, Any]:
+    """The language model alone on rows of noise: all visual tokens and each share of them, by batch."""
+    torch, _ = libraries()
+    model = vlm.model
+    kept = [every, *(max(1, round(every * share / 100)) for share in plan.budgets)]
+    more, make_rates = _rate_parts(torch, sizes, model)
+    each, rows, best = model.dtype.itemsize, [], dict[int, Rates]()
+    for batch in plan.batches:
+        parts = {n: _prefill(torch, model, batch, PROMPT + n) for n in kept}
+        times = in_turn(parts | more, plan.repeats, _synchronise(torch, model))
+        best[batch] = make_rates(times)
+        for n in kept:
+            rows.append(_prefill_row(sizes, best[batch], batch, every, n, times, each))
+    title = (
+        f"prefill of {sizes.layers} layers of {sizes.width} ({sizes.layers * sizes.layer / 1e9:.2f}e9 parameters), "
+        f"{model.device}, {str(model.dtype).split('.')[-1]}; limit: {best[plan.batches[0]]}; target: ideal, limit / "
+        f"speed-up <= {WITHIN}"
+    )
+    rates = {batch: rate.record() for batch, rate in best.items()}
+    return {"name": "prefill", "title": title, "columns": PREFILL, "rows": rows, "rates": rates}
+
+
+def _prefill_row(
+    sizes: Sizes, rates: Rates, batch: int, every: int, n: int, times: dict[Any, np.ndarray], each: int
+) -> dict[str, Any]:
+    """Of `n` visual tokens, beside all of them."""
+    milliseconds = times[n] * 1e3
+    limit = rates.limit(sizes, batch, PROMPT + n, each)
+    row = time_row(f"prefill, batch {batch}, {n} visual tokens", times[n], "ms")
+    median, share = float(np.median(milliseconds)), limit / float(np.median(times[n]))
+    known: dict[str, Any] = {"flops": sizes.flops(batch, PROMPT + n), "share_of_limit": share}
+    cells = [str(batch), str(n), f"{median:.3g} ms", *[""] * 4, f"{share:.0%}"]
+    if n != every:
+        speedup = float(np.median(times[every] / times[n]))
+        ideal = sizes.flops(batch, PROMPT + every) / known["flops"]
+        reachable = rates.limit(sizes, batch, PROMPT + every, each) / limit
+        known |= {"speedup": speedup, "ideal_flops": ideal, "ideal_limit": reachable}
+        cells[3:7] = [f"{speedup:.2f} x", f"{ideal:.2f}", f"{reachable:.2f}", f"{reachable / speedup:.2f}"]
+    return row | {"batch": batch, "tokens": n, **known, "cells": cells}
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a device did best in this run: flops a second of one large product, bytes a second of a copy."""
+
+    flops: float
+    bytes: float
+
+    def limit(self, sizes: Sizes, batch: int, tokens: int, each: int) -> float:
+        """Seconds that a prefill takes at least."""
+        return max(sizes.flops(batch, tokens) / self.flops, sizes.bytes(batch, tokens, each) / self.bytes)
+
+    def __str__(self) -> str:
+        return f"{self.flops / 1e12:.3g} TFLOP/s, {self.bytes / 1e9:.3g} GB/s"
+
+    def record(self) -> dict[str, float]:
+        return {"flops": self.flops, "bytes": self.bytes}
+
+
+def _rate_parts(torch: Any, sizes: Sizes, model: Any) -> tuple[dict[Any, Callable[[], Any]], Callable[[Any], Rates]]:
+    """Two parts to call in turn with what is measured, and what makes rates of their seconds: a product of the
+    feed-forward's shape, and a copy of 128 MB (read and written). The best of each counts."""
+    rows = 8192 if model.device.type == "cuda" else 1024
+    with torch.no_grad():
+        a = torch.rand(rows, sizes.width, device=model.device).to(model.dtype)
+        b = torch.rand(sizes.width, sizes.inner, device=model.device).to(model.dtype)
+        block = torch.zeros(1 << 27, dtype=torch.int8, device=model.device)
+        target = torch.empty_like(block)
+
+    def rates(times: dict[Any, np.ndarray]) -> Rates:
+        flops = 2 * rows * sizes.width * sizes.inner / times["product"].min()
+        return Rates(float(flops), float(2 * block.numel() / times["copy"].min()))
+
+    return {"product": lambda: torch.mm(a, b), "copy": lambda: target.copy_(block)}, rates
+
+
+def _prefill(torch: Any, model: Any, batch: int, tokens: int) -> Callable[[], Any]:
+    """A function that takes in `tokens` rows for each of a batch, writes keys and values, and scores the next word."""
+    text, head = model.model.language_model, model.lm_head
+    width = model.config.get_text_config().hidden_size
+    rows = torch.rand(batch, tokens, width, device=model.device).to(model.dtype)
+
+    def run() -> Any:
+        with torch.no_grad():
+            found = text(inputs_embeds=rows, use_cache=True)
+            return found.past_key_values, head(found.last_hidden_state[:, -1:])
+
+    return run
+
+
+def _synchronise(torch: Any, model: Any) -> Callable[[], None]:
+    return (lambda: torch.cuda.synchronize(model.device)) if model.device.type == "cuda" else lambda: None
+
+
+def in_turn(
+    parts: dict[Any, Callable[[], Any]],
+    repeats: int,
+    wait: Callable[[], None] = lambda: None,
+    patience: float = PATIENCE,
+) -> dict[Any, np.ndarray]:
+    """Seconds of each part in each repeat, called in turn after one call of each; as many of all of them.
+
+    `wait`: until the device is idle. No repeat begins after `patience` seconds, but one is always made.
+    """
+
+    def clock(part: Callable[[], Any]) -> float:
+        wait()
+        start = time.perf_counter()
+        part()
+        wait()
+        return time.perf_counter() - start
+
+    begin = time.perf_counter()
+    for part in parts.values():
+        part()
+    measured: list[list[float]] = []
+    while not measured or (len(measured) < repeats and time.perf_counter() - begin < patience):
+        measured.append([clock(part) for part in parts.values()])
+    return dict(zip(parts, np.array(measured).T, strict=True))
+
+
+# --- answers by arithmetic ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Seconds: of one layer's prefill and of its step to one more token, of the head, of the image encoder for one
+    image, of a texture, of choosing the tokens of one question."""
+
+    prefill: float
+    step: float
+    head: float
+    tower: float
+    texture: float
+    choose: float
+
+
+def compose(parts: Parts, layers: int, batch: int, new: int, ours: bool) -> tuple[float, float]:
+    """Seconds of `batch` answers of `new` tokens about one image, (seen before, new).
+
+    The stock model encodes the image for each question, every time; we encode it once, when it is new.
+    """
+    model = layers * (parts.prefill + (new - 1) * parts.step) + new * parts.head
+    if not ours:
+        return batch * parts.tower + model, batch * parts.tower + model
+    asked = batch * parts.choose + model
+    return asked, parts.tower + parts.texture + asked
+
+
+def compose_answers(
+    vlm: Any, sizes: Sizes, picture: Picture, plan: Plan, prefill: dict[str, Any], layers: int
+) -> dict[str, Any]:
+    """Answers of the whole model from the parts of one that has fewer layers."""
+    torch, _ = libraries()
+    seen = vlm.see(picture, mode="sparse")  # it keeps its pixels
+    counts, every = [layout.count for layout in seen.layouts], seen.tokens[0]
+    shares: list[tuple[str, float | None]] = [("all", None), *((f"{share:g} %", share) for share in plan.budgets)]
+    kept = {name: every if share is None else max(1, round(every * share / 100)) for name, share in shares}
+    encoded, asked = vlm.see(picture), itertools.cycle(QUESTIONS)
+
+    def choose(budget: int) -> Any:
+        return vlm.prepare(encoded, next(asked), budget=budget)
+
+    one: dict[Any, Callable[[], Any]] = {
+        "tower": lambda: _without_gradient(torch, lambda: vlm.family.encode(vlm.model, seen.inputs, counts)),
+        "texture": lambda: encode(picture.rgb),
+        **{name: partial(choose, n) for name, n in kept.items()},
+    }
+    wait = _synchronise(torch, vlm.model)
+    alone = {name: float(np.median(times)) for name, times in in_turn(one, plan.repeats, wait).items()}
+    known = {(row["batch"], row["tokens"]): row["median"] / 1e3 for row in prefill["rows"]}
+    rows = []
+    for batch in plan.batches:
+        steps = _steps(torch, vlm.model, batch, kept)
+        times = {name: float(np.median(some)) for name, some in in_turn(steps, plan.repeats, wait).items()}
+        found: dict[str, tuple[int, tuple[float, float]]] = {}
+        for name, n in kept.items():
+            head = times["head"]
+            parts = Parts(
+                max(0.0, known[batch, n] - head) / sizes.layers, max(0.0, times[name] - head) / sizes.layers, head,
+                alone["tower"], alone["texture"], alone[name],
+            )  # fmt: skip
+            if not found:
+                found["stock"] = every, compose(parts, layers, batch, plan.new, ours=False)
+            found[name] = n, compose(parts, layers, batch, plan.new, ours=True)
+        stock = found["stock"][1]
+        for name, (n, (before, new)) in found.items():
+            ratios = [stock[0] / before, stock[1] / new]
+            cells = [str(batch), name, str(n)]
+            for seconds, ratio in zip((before, new), ratios, strict=True):
+                cells += [f"{seconds:.3g} s", "" if name == "stock" else f"{ratio:.2f} x"]
+            rows.append(
+                {"batch": batch, "way": name, "tokens": n, "seconds": [before, new], "speedup": ratios, "cells": cells}
+            )
+    title = (
+        f"answers of {plan.new} tokens by {layers} layers: {sizes.layers} timed and multiplied, not measured whole; "
+        f"tower {alone['tower']:.2f} s, texture {alone['texture']:.2f} s"
+    )
+    return {"name": "answer", "title": title, "columns": COMPOSED, "rows": rows, "parts": alone}
+
+
+def _steps(torch: Any, model: Any, batch: int, kept: dict[str, int]) -> dict[Any, Callable[[], Any]]:
+    """One more token after each prefill, head included; and the head alone."""
+    text, head = model.model.language_model, model.lm_head
+    row = torch.rand(batch, 1, model.config.get_text_config().hidden_size, device=model.device).to(model.dtype)
+
+    def make(cache: Any) -> Callable[[], Any]:
+        def run() -> Any:
+            found = text(inputs_embeds=row, past_key_values=cache, use_cache=True)
+            return head(found.last_hidden_state)
+
+        return lambda: _without_gradient(torch, run)
+
+    parts: dict[Any, Callable[[], Any]] = {
+        name: make(_prefill(torch, model, batch, PROMPT + n)()[0]) for name, n in kept.items()
+    }
+    return parts | {"head": lambda: _without_gradient(torch, lambda: head(row))}
+
+
+def _without_gradient(torch: Any, function: Callable[[], Any]) -> Any:
+    with torch.no_grad():
+        return function()
