@@ -1,0 +1,141 @@
+"""Two files of results side by side: what became slower?
+
+    python -m benchmarks compare BEFORE AFTER
+
+Rows are matched by table, title and name, and compared where both have a number in the same unit. Where both kept their
+samples, the ratio has a 95 % interval; a row is called slower (or faster) when the interval says so *and* the medians
+differ by more than 5 %: two runs are minutes or days apart, and no interval knows what the machine did between them.
+Rows without samples have a ratio and no verdict. Times of two machines are not compared without --other-machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.common import interval, print_json, show
+from benchmarks.suite import read_result
+from foveate.core.errors import OptionError
+
+COLUMNS = ("table", "what", "before", "after", "after / before", "")
+MACHINE, NOISE = ("machine", "cpu", "cores", "gpu", "limits"), 0.05
+TIMES = {"s": 1, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9}
+SLOWER, FASTER = "SLOWER", "faster"
+
+
+def command(
+    before: Annotated[Path, typer.Argument(help="A file of results.")],
+    after: Annotated[Path, typer.Argument(help="Another.")],
+    other_machine: Annotated[
+        bool, typer.Option("--other-machine", help="Compare although the machines differ.")
+    ] = False,
+    only: Annotated[str, typer.Option(help="Tables, with commas between [default: all].")] = "",
+) -> None:
+    """What became slower between two files of results? Status 1 if anything did."""
+    report = measure(read_result(before), read_result(after), other_machine, only)
+    for line in report["warnings"]:
+        print(f"! {line}")
+    show(report, COLUMNS)
+    print(f"\n{report['slower']} slower, {report['faster']} faster, {len(report['rows'])} compared")
+    for what, names in report["unmatched"].items():
+        if names:
+            print(f"{what}: {len(names)} rows, {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}")
+    print_json(**report)
+    if report["slower"]:
+        raise typer.Exit(1)
+
+
+def measure(
+    before: Mapping[str, Any], after: Mapping[str, Any], other_machine: bool = False, only: str = ""
+) -> dict[str, Any]:
+    """-> report; its rows are those of both results. Raises OptionError for two machines, and for nothing in common."""
+    warnings = differences(before, after, other_machine)
+    wanted = {name.strip() for name in only.split(",") if name.strip()}
+    a, b = dict(numbers(before)), dict(numbers(after))
+    common = [key for key in a if key in b and (not wanted or key[0] in wanted)]
+    if not common:
+        raise OptionError(
+            "no row is in both",
+            expected="results with tables in common" + (f", {only} among them" if only else ""),
+            fix=f"one has {', '.join(before['tables']) or 'none'}, the other {', '.join(after['tables']) or 'none'}",
+        )
+    rows = [set_beside(key, a[key], b[key]) for key in common]
+    verdicts = [row["verdict"] for row in rows]
+    return {
+        "title": f"{before.get('commit')} ({before.get('date')}) and {after.get('commit')} ({after.get('date')})",
+        "warnings": warnings,
+        "rows": rows,
+        "slower": verdicts.count(SLOWER),
+        "faster": verdicts.count(FASTER),
+        "unmatched": {"only before": names(a, b), "only after": names(b, a)},
+    }
+
+
+def names(of: Mapping[tuple[str, ...], Any], without: Mapping[tuple[str, ...], Any]) -> list[str]:
+    """Rows that the other has not."""
+    return [f"{key[0]}: {key[-1].strip()}" for key in of if key not in without]
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any], other_machine: bool) -> list[str]:
+    """What speaks against comparing. Raises OptionError for two machines."""
+    differ = [f"{key} {before.get(key)} and {after.get(key)}" for key in MACHINE if before.get(key) != after.get(key)]
+    if differ and not other_machine:
+        raise OptionError(
+            f"two machines: {'; '.join(differ)}",
+            expected="results of one machine: times of two say nothing about the code",
+            fix="measure both on one, or add --other-machine and look at ratios within each file",
+        )
+    found = [f"TWO MACHINES: {each}. Times below say nothing about the code." for each in differ]
+    if before.get("quick") or after.get("quick"):
+        found.append("a --quick run: its numbers mean little")
+    for title, result in (("before", before), ("after", after)):
+        load, cores = result.get("load"), result.get("cores")
+        if load and cores and load > cores:
+            found.append(f"{title}: the machine was busy, load {load} on {cores} cores")
+    return found
+
+
+def numbers(result: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    """(table, title, which of that name, name) -> row, of all rows with a number."""
+    for name, table in result["tables"].items():
+        report = table.get("report", {}) if isinstance(table, Mapping) else {}
+        met: Counter[tuple[str, str]] = Counter()  # "  of which the encoder" may stand below several rows
+        for title, rows in tables_in(report):
+            for row in rows:
+                number = row.get("median") if isinstance(row, Mapping) else None
+                if isinstance(number, int | float) and number == number:  # NaN is none
+                    what = str(row.get("what", ""))
+                    met[title, what] += 1
+                    yield (name, title, str(met[title, what]), what), row
+
+
+def tables_in(report: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Titles and rows of a report; one may hold several tables. Numbers in a title may differ between runs."""
+    for part in [report, *report.get("tables", [])]:
+        if isinstance(part, Mapping) and isinstance(part.get("rows"), list):
+            yield re.sub(r"[\d.,]+", "#", str(part.get("title", ""))), part["rows"]
+
+
+def set_beside(key: tuple[str, ...], a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of both, with a verdict where there are samples to judge by."""
+    one, other, unit = float(a["median"]), float(b["median"]), str(a.get("unit", ""))
+    ratio = other / one if one > 0 and other > 0 and unit == b.get("unit", "") else None
+    judged, verdict, low, high = "", "", 0.0, float("inf")
+    if ratio is not None:
+        judged = f"{ratio:.3g}"
+        if a.get("samples") and b.get("samples"):
+            low, high = interval(b["samples"], a["samples"], pairs=False)
+            if high < float("inf"):
+                judged += f" ({low:.3g}-{high:.3g})"
+        if unit in TIMES and low > 1 and ratio > 1 + NOISE:
+            verdict = SLOWER
+        elif unit in TIMES and high < 1 and ratio < 1 / (1 + NOISE):
+            verdict = FASTER
+    shown = [key[0], key[-1].strip(), f"{one:.4g} {unit}", f"{other:.4g} {unit}", judged, verdict]
+    return {"cells": shown, "table": key[0], "what": key[-1], "before": one, "after": other, "ratio": ratio,
+            "interval": [low, high] if high < float("inf") else None, "verdict": verdict}  # fmt: skip

@@ -1,0 +1,245 @@
+"""Every table in one run: `python -m benchmarks`, or `python -m benchmarks all` with options.
+
+Each table is a benchmark of its own, in a process of its own: one that fails or hangs takes no other with it, and none
+warms the caches of the next. After each of them the file is written, so a run that was cut off goes on with --resume.
+
+A line of TABLES is a benchmark with its arguments, for the whole run and for --quick (a look at whether it runs: its
+numbers mean little). `{data}` in the arguments is the folder of --data; a table whose folder is not there is left out,
+and named.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+import foveate
+from benchmarks.common import print_json
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.core.errors import OptionError
+from foveate.core.files import make_folder, write_whole
+
+ROOT = Path(__file__).parents[1]
+RESULTS, UNNAMED = ROOT / "benchmarks" / "results", ROOT / "build" / "benchmarks.json"
+FORMAT = 1
+SAME = ("machine", "cpu", "gpu", "commit", "quick")  # of a file and a run that goes on with it
+
+
+class Table(NamedTuple):
+    """A benchmark as the suite calls it."""
+
+    name: str
+    section: str  # of docs/performance.md
+    arguments: str = ""
+    quick: str = ""
+    benchmark: str = ""  # where it is not the name
+    gpu: bool = False  # it has nothing to say without one
+
+    def command(self, quick: bool, data: str) -> list[str]:
+        """Arguments of `python -m benchmarks`."""
+        words = shlex.split(self.quick if quick else self.arguments)
+        return [self.benchmark or self.name, *(word.replace("{data}", data) for word in words)]
+
+    def lacks(self, quick: bool, data: Path | None, gpu: bool) -> str:
+        """Why it is left out, or nothing."""
+        if self.gpu and not gpu:
+            return "no GPU"
+        folders = [word.removeprefix("{data}/") for word in self.command(quick, "{data}") if "{data}" in word]
+        if folders and data is None:
+            return f"no --data, a folder with {' and '.join(folders)}"
+        missing = [folder for folder in folders if data and not (data / folder).exists()]
+        return f"no {' and no '.join(missing)} in --data" if missing else ""
+
+
+FIRST, QUESTION, ENCODING = "First question and reuse", "A question", "Encoding"
+CHANNELS, VIDEO, MODELS = "Channels, mips, memory", "Video", "Vision-language models"
+STORE, QUALITY = "Store, search, indexing", "Quality beside speed"
+TABLES = (
+    Table("when", FIRST, "--repeats 3 --models 2 --no-tower", "--repeats 1 --models 0 --no-tower"),
+    Table("query", QUESTION, "--repeats 200", "--repeats 5"),
+    Table("service", ENCODING, "--repeats 5", "--repeats 1 --images 2 --threads 1,2"),
+    Table("channels", CHANNELS, "--repeats 20", "--repeats 1"),
+    Table("basis", CHANNELS),
+    Table("video", VIDEO, "--out build/benchmarks-video", "--quick --out build/benchmarks-video"),
+    Table("vlm", MODELS, "--layers 2 --repeats 3", "--tiny --layers 1 --repeats 1 --new 2 --batch 1 --budgets 25"),
+    Table("store", STORE, "--repeats 200", "--repeats 2 --images 2000 --textures 4"),
+    Table("index", STORE, "{data}/coco128 --limit 64", "{data}/coco128 --limit 4 --workers 1"),
+    Table("fusion", QUALITY, "--data {data}/coco128 --limit 128", "--data {data}/coco128 --limit 2"),
+)  # fmt: skip
+
+Runner = Callable[[list[str], float], tuple[int, str, str]]
+
+
+def command(
+    only: Annotated[str, typer.Option(help="Tables, with commas between [default: all].")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Everything, very small: no number means anything.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Folder with coco128, davis and others (docs/evaluate.md).")] = None,
+    name: Annotated[str | None, typer.Option(help="Keep the results as benchmarks/results/NAME.json.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file of results [default: build/benchmarks.json].")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the file: what it holds is kept.")] = False,
+    limit: Annotated[int, typer.Option(help="Minutes after which a table is given up.")] = 30,
+) -> None:
+    """Every table in one run, and a file of results; the last line is one JSON object."""
+    result = measure(choose(only), quick, data, place(name, out, resume), resume, 60 * limit)
+    print_json(**result)
+    if result["failed"]:
+        raise typer.Exit(1)
+
+
+def choose(only: str) -> tuple[Table, ...]:
+    """Tables of names with commas between; all of them for none. Raises OptionError."""
+    wanted = [one.strip() for one in only.split(",") if one.strip()]
+    unknown = [one for one in wanted if one not in {table.name for table in TABLES}]
+    if unknown:
+        raise OptionError(
+            f"--only {', '.join(unknown)}",
+            expected=f"some of {', '.join(table.name for table in TABLES)}",
+            fix="`python -m benchmarks --help` lists the others, which are commands of their own",
+        )
+    return tuple(table for table in TABLES if not wanted or table.name in wanted)
+
+
+def place(name: str | None, out: Path | None, resume: bool) -> Path:
+    """The file of results. Raises OptionError; a file that has a name is never replaced by a new run."""
+    if name is not None and (out is not None or re.fullmatch(r"[\w.-]+", name) is None or name.startswith(".")):
+        raise OptionError(
+            f"--name {name}" + (f" and --out {out}" if out else ""),
+            expected="a name of letters, digits, dots, - and _; or --out with a path",
+            fix="choose one of both",
+        )
+    path = out or (RESULTS / f"{name}.json" if name else UNNAMED)
+    if path != UNNAMED and path.exists() and not resume:
+        raise OptionError(
+            f"'{path}' exists",
+            expected="a new name: results are kept",
+            fix="add --resume to go on with it, or choose another name",
+        )
+    make_folder(path.parent)
+    return path
+
+
+def measure(
+    tables: Sequence[Table], quick: bool, data: Path | None, path: Path, resume: bool = False, limit: float = 1800,
+    run: Runner | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Run tables one after the other and write `path` after each. -> what it then holds.
+
+    Keys beside the circumstances: `tables`, name -> section, command, seconds, report; `failed`, name -> command, exit
+    status, the end of what it said; `left_out`, name -> why. limit: seconds of a table. Raises OptionError where
+    `resume` finds a file of other circumstances.
+    """
+    now = circumstances()
+    result = {"format": FORMAT, "title": "benchmarks all", "date": f"{date.today()}", "quick": quick, **now}
+    result |= {"tables": read_before(path, result) if resume else {}, "failed": {}, "left_out": {}}
+    hide = {str(data.resolve()): "DATA", str(data): "DATA"} if data else {}
+    hide |= {f"{place}/": "" for place in (ROOT, Path(foveate.__file__).parents[1], Path.home())}
+    for number, table in enumerate(tables, 1):
+        title = f"[{number}/{len(tables)}] {table.name}"
+        if table.name in result["tables"]:
+            say(f"{title}: in the file already")
+        elif why := table.lacks(quick, data, "gpu" in now):
+            say(f"{title}: left out, {why}")
+            result["left_out"][table.name] = why
+        else:
+            spoken = shlex.join(["python", "-m", "benchmarks", *table.command(quick, "DATA")])
+            say(f"{title}: {spoken}")
+            start = time.perf_counter()
+            status, printed, said = (run or run_alone)(table.command(quick, str(data and data.resolve())), limit)
+            report, seconds = last_json(printed), round(time.perf_counter() - start, 1)
+            if status or report is None:
+                why = said.strip()[-2000:] or "its last line is no JSON object"
+                say(f"  failed after {seconds:.0f} s: {why}")
+                result["failed"][table.name] = {"command": spoken, "exit": status, "message": without(why, hide)}
+            else:
+                print(printed.strip().rpartition("\n")[0], flush=True)
+                say(f"  {seconds:.0f} s")
+                told = {"section": table.section, "command": spoken, "seconds": seconds}
+                result["tables"][table.name] = told | {"report": without(report, hide)}
+        write_whole(path, json.dumps(result, indent=1).encode())
+    for what in ("failed", "left_out"):
+        if result[what]:
+            say(f"{what.replace('_', ' ')}: {', '.join(result[what])}")
+    say(f"{len(result['tables'])} tables in {path}")
+    return result
+
+
+def read_before(path: Path, now: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables of a file that a run goes on with; none where there is no file. Raises OptionError for another run's."""
+    if not path.exists():
+        return {}
+    before = read_result(path)
+    other = [key for key in SAME if before.get(key) != now.get(key)]
+    if other:
+        raise OptionError(
+            f"'{path}' is of another run: "
+            + ", ".join(f"{key} {before.get(key)}, now {now.get(key)}" for key in other),
+            expected="a file of this machine and this code: one file, one set of circumstances",
+            fix="choose another name for this run",
+        )
+    return dict(before["tables"])
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """A file of results. Raises OptionError for what is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:  # ValueError: no JSON, no text
+        problem = getattr(error, "strerror", None) or "it is no JSON"
+        found = None
+    else:
+        problem = "it has no tables"
+        if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
+            problem = f"its format is {found['format']}"
+        elif isinstance(found, dict) and isinstance(found.get("tables"), dict):
+            return found
+    raise OptionError(
+        f"'{path}' cannot be read as results: {problem}",
+        expected=f"a file that `python -m benchmarks all` wrote, format {FORMAT}",
+        fix="`python -m benchmarks all --out FILE` writes one",
+    ) from None
+
+
+def run_alone(words: list[str], limit: float) -> tuple[int, str, str]:
+    """`python -m benchmarks ...` in a process. -> exit status, stdout, stderr."""
+    command = [sys.executable, "-m", "benchmarks", *words]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return 124, "", f"given up after {limit:.0f} s (--limit)"
+    return done.returncode, done.stdout, done.stderr
+
+
+def last_json(printed: str) -> dict[str, Any] | None:
+    """The object in the last line that is printed."""
+    lines = printed.strip().splitlines()
+    try:
+        found = json.loads(lines[-1]) if lines else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def without(told: Any, hide: Mapping[str, str]) -> Any:
+    """A report without the names of this machine's folders: results are published."""
+    if isinstance(told, str):
+        for path, name in hide.items():
+            told = told.replace(path, name)
+        return told
+    if isinstance(told, dict):
+        return {key: without(value, hide) for key, value in told.items()}
+    return [without(value, hide) for value in told] if isinstance(told, list) else told
+
+
+def say(text: str) -> None:
+    """Progress goes to stderr: stdout is for tables and the last line."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,254 @@
+"""`python -m benchmarks all` and `compare`: what goes on, what is kept, what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from benchmarks import common, compare, suite
+from benchmarks.__main__ import BENCHMARKS, app
+from benchmarks.suite import TABLES, Table, choose, measure, place, read_result
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.core.errors import OptionError
+from tests.test_docs import fences
+
+ROOT = Path(__file__).parents[1]
+THREE = (Table("one", "A"), Table("two", "A", "--data {data}/coco128"), Table("three", "B", gpu=True))
+
+
+class Runs:
+    """In the place of processes: what each benchmark prints, and what was called."""
+
+    def __init__(self, **printed: Any) -> None:
+        self.printed, self.called = printed, list[str]()
+
+    def __call__(self, words: list[str], limit: float) -> tuple[int, str, str]:
+        self.called.append(" ".join(words))
+        found = self.printed.get(words[0], {"title": words[0], "rows": []})
+        return found if isinstance(found, tuple) else (0, f"a table\n{json.dumps(found)}\n", "")
+
+
+def test_a_table_that_fails_takes_no_other_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, runs = tmp_path / "r.json", Runs(one=(1, "half a table\n", "ValueError: no"), two={"title": "t", "rows": []})
+    (tmp_path / "coco128").mkdir()
+    result = measure(THREE, False, tmp_path, path, run=runs)
+    assert list(result["tables"]) == ["two"]
+    assert result["failed"]["one"] == {"command": "python -m benchmarks one", "exit": 1, "message": "ValueError: no"}
+    assert result["left_out"] == {"three": "no GPU"}
+    assert result["tables"]["two"]["command"] == "python -m benchmarks two --data DATA/coco128"
+    assert json.loads(path.read_text()) == result == read_result(path)
+    assert {"cpu", "cores", "commit", "numpy", "date", "quick"} <= set(result)
+    said = capsys.readouterr()
+    assert "failed: one" in said.err
+    assert "a table" in said.out
+
+
+@pytest.mark.parametrize("printed", ["", "a table\n", "[1, 2]\n", '{"title": 1'])
+def test_a_benchmark_without_a_last_line_failed(tmp_path: Path, printed: str) -> None:
+    result = measure(THREE[:1], False, None, tmp_path / "r.json", run=Runs(one=(0, printed, "")))
+    assert "no JSON object" in result["failed"]["one"]["message"]
+
+
+def test_what_needs_data_is_left_out_and_named(tmp_path: Path) -> None:
+    runs = Runs()
+    assert measure(THREE, False, None, tmp_path / "a.json", run=runs)["left_out"]["two"].startswith("no --data")
+    assert measure(THREE, False, tmp_path, tmp_path / "b.json", run=runs)["left_out"]["two"] == "no coco128 in --data"
+    assert runs.called == ["one", "one"]
+
+
+def test_a_run_goes_on_where_it_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, tables = tmp_path / "r.json", (Table("one", "A"), Table("two", "A"))
+
+    def cut(words: list[str], limit: float) -> tuple[int, str, str]:
+        if words[0] == "two":
+            raise KeyboardInterrupt
+        return 0, json.dumps({"title": "first", "rows": []}), ""
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(tables, False, None, path, run=cut)
+    runs = Runs()
+    result = measure(tables, False, None, path, resume=True, run=runs)
+    assert runs.called == ["two"]
+    assert result["tables"]["one"]["report"]["title"] == "first"
+    now = circumstances()
+    monkeypatch.setattr(suite, "circumstances", lambda: now | {"cpu": "another"})
+    with pytest.raises(OptionError, match="another run: cpu"):
+        measure(tables, False, None, path, resume=True, run=runs)
+
+
+def test_results_hold_no_folder_of_this_machine(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "coco128").mkdir(parents=True)
+    report = {"title": "t", "rows": [{"what": f"{data}/coco128"}], "image": str(common.PHOTO)}
+    told = measure(THREE[1:2], False, data, tmp_path / "r.json", run=Runs(two=report))["tables"]["two"]["report"]
+    assert told["rows"] == [{"what": "DATA/coco128"}]
+    assert not Path(told["image"]).is_absolute()
+    assert str(tmp_path) not in (tmp_path / "r.json").read_text()
+
+
+def test_a_benchmark_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/sleep")
+    monkeypatch.setattr(subprocess, "run", lambda command, run=subprocess.run, **how: run(["/bin/sleep", "9"], **how))
+    assert suite.run_alone(["query"], 0.1)[::2] == (124, "given up after 0 s (--limit)")
+
+
+def test_files_of_results_are_not_replaced(tmp_path: Path) -> None:
+    there = tmp_path / "r.json"
+    assert place(None, there, False) == there
+    there.write_text("{}")
+    with pytest.raises(OptionError, match="exists"):
+        place(None, there, False)
+    assert place(None, there, True) == there
+    assert place("2026-11-23_epyc", None, False).name == "2026-11-23_epyc.json"
+    for name, out in (("../up", None), (".hidden", None), ("a", there), ("", None)):
+        with pytest.raises(OptionError, match="--name"):
+            place(name, out, True)
+    with pytest.raises(OptionError, match="--only nope"):
+        choose("query, nope")
+    assert [table.name for table in choose("")] == [table.name for table in TABLES]
+
+
+def test_every_table_is_a_command_with_these_options() -> None:
+    for quick in (False, True):
+        for table in TABLES:
+            name, *words = table.command(quick, str(ROOT))
+            assert name in BENCHMARKS, name
+            get_command(app).commands[name].make_context(name, words)  # type: ignore[attr-defined]  # or a UsageError
+    assert len({table.name for table in TABLES}) == len(TABLES)
+    page = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    assert {table.section for table in TABLES} <= {line[3:] for line in page.splitlines() if line.startswith("## ")}
+
+
+@pytest.mark.slow
+def test_one_real_table_through_the_command(tmp_path: Path) -> None:
+    arguments = ["all", "--quick", "--only", "query", "--out", str(tmp_path / "r.json")]
+    done = subprocess.run([sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert len(result["tables"]["query"]["report"]["rows"]) == 10
+    assert "score 4096 x 16" in done.stdout  # the table itself
+    assert "[1/1] query" in done.stderr
+    compared = compare.measure(result, result)
+    assert (compared["slower"], compared["faster"]) == (0, 0)
+    assert len(compared["rows"]) == 10
+
+
+# --- compare ----------------------------------------------------------------------------------------------------------
+
+
+def result_of(seconds: dict[str, np.ndarray], **keys: Any) -> dict[str, Any]:
+    rows = [common.time_row(what, times, "ms") for what, times in seconds.items()]
+    table = {"report": {"title": f"of {len(rows)} rows, 0.{len(rows)}", "rows": rows}}
+    return {"tables": {"t": table}, "machine": "m", "cpu": "c", "cores": 2, "commit": "1", **keys}
+
+
+def noisy(median: float, count: int = 40, seed: int = 0) -> np.ndarray:
+    return median * np.exp(0.1 * np.random.default_rng(seed).standard_normal(count))
+
+
+def test_what_became_slower_is_marked() -> None:
+    before = result_of({"a": noisy(1), "b": noisy(1), "c": noisy(1), "d": noisy(1, 3)})
+    after = result_of({"a": noisy(1.02, seed=1), "b": noisy(1.5, seed=2), "c": noisy(0.5, seed=3), "d": noisy(2, 3)})
+    report = compare.measure(before, after)
+    assert {row["what"]: row["verdict"] for row in report["rows"]} == {"a": "", "b": "SLOWER", "c": "faster", "d": ""}
+    low, high = report["rows"][1]["interval"]
+    assert low < 1.5 < high
+    assert report["rows"][3]["interval"] is None  # three measurements say nothing
+    back = compare.measure(after, before)
+    assert (report["slower"], report["faster"]) == (back["faster"], back["slower"]) == (1, 1)
+
+
+def test_two_machines_are_never_compared_silently(tmp_path: Path) -> None:
+    before, after = result_of({"a": noisy(1)}), result_of({"a": noisy(1)}, cpu="another", load=9.0)
+    with pytest.raises(OptionError, match="two machines: cpu c and another"):
+        compare.measure(before, after)
+    warnings = compare.measure(before, after, other_machine=True)["warnings"]
+    assert warnings[0].startswith("TWO MACHINES")
+    assert "load 9.0" in warnings[1]
+    for name, result in (("a", before), ("b", after)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(result))
+    paths = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
+    shown = CliRunner().invoke(app, ["compare", *paths, "--other-machine"], catch_exceptions=False)
+    assert shown.stdout.startswith("! TWO MACHINES")
+    assert json.loads(shown.stdout.splitlines()[-1])["slower"] == 0
+
+
+def test_rows_of_the_same_name_and_rows_of_one_alone() -> None:
+    before = result_of({"a": noisy(1), "b": noisy(1)})
+    rows = before["tables"]["t"]["report"]["rows"]
+    rows += [common.make_row("of which", 1.0, "1 ms", unit="ms"), common.make_row("of which", 2.0, "2 ms", unit="ms")]
+    report = compare.measure(before, before)
+    assert [row["before"] for row in report["rows"] if row["what"] == "of which"] == [1.0, 2.0]
+    after = json.loads(json.dumps(before))
+    after["tables"]["t"]["report"]["rows"] = [
+        rows[0] | {"unit": "s"},
+        common.make_row("new", 1.0, "1"),
+        {"cells": ["x"]},
+    ]
+    report = compare.measure(before, after)
+    assert [row["ratio"] for row in report["rows"]] == [None]  # of seconds and milliseconds there is none
+    assert report["unmatched"]["only after"] == ["t: new"]
+    with pytest.raises(OptionError, match="no row is in both"):
+        compare.measure(before, before | {"tables": {}})
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [("", "no JSON"), ("{", "no JSON"), ("[]", "no tables"), ("{}", "no tables"), ('{"format": 9, "tables": {}}', "9")],
+)
+def test_files_that_are_no_results(tmp_path: Path, content: str, problem: str) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(content)
+    with pytest.raises(OptionError, match=problem):
+        read_result(path)
+    with pytest.raises(OptionError, match="No such file"):
+        read_result(tmp_path / "none.json")
+
+
+def test_results_that_are_kept_can_be_read() -> None:
+    for path in (ROOT / "benchmarks" / "results").glob("*.json"):
+        result = json.loads(path.read_text("utf-8"))
+        assert {"commit", "python", "cpu", "cores"} <= set(result), path
+
+
+def test_the_page_of_results_names_its_keys(tmp_path: Path) -> None:
+    page = (ROOT / "benchmarks" / "results" / "README.md").read_text("utf-8")
+    result = measure(THREE[:1], True, None, tmp_path / "r.json", run=Runs())
+    known = {"foveate", "system", "onnxruntime", "opencv", "transformers", "triton", "faiss", "av", "ray", "title"}
+    assert {key for key in result if f"`{key}`" not in page} <= known
+    assert any(language == "bash" for language, _ in fences(page))
+
+
+# --- intervals --------------------------------------------------------------------------------------------------------
+
+
+def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
+    random = np.random.default_rng(7)
+    inside = 0
+    for _ in range(100):
+        a, b = random.lognormal(0, 0.3, 30), 2 * random.lognormal(0, 0.3, 30)
+        low, high = common.interval(b, a)
+        inside += low <= 2 <= high
+    assert 85 <= inside <= 100
+
+
+def test_pairs_are_drawn_together() -> None:
+    drift = np.exp(np.random.default_rng(0).standard_normal(40))  # the machine, in turns quick and slow
+    low, high = common.interval(2 * drift, drift)
+    assert (low, high) == pytest.approx((2, 2))
+    low, high = common.interval(2 * drift, drift, pairs=False)
+    assert high - low > 0.5
+    with pytest.raises(ValueError, match="as many"):
+        common.interval(drift, drift[1:])
+    assert common.interval([1, 2, 3, 4]) == (0, float("inf"))
+    row = common.ratio_row("r", 2 * drift, drift)
+    assert (row["median"], row["unit"], row["interval"]) == (2.0, "x", [2.0, 2.0])
+    json.dumps(common.time_row("few", drift[:3], "ms"), allow_nan=False)
