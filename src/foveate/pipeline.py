@@ -117,8 +117,8 @@ def encode(
             chooses rank, long_side, channels and read, as far as they are not named here (docs/presets.md).
             The texture remembers it, and `score` and `allocate` go by it. None is the defaults.
         encoder: "nano" (built in), "clip", "clip:NAME_OR_FOLDER", or an object with the members of `Encoder`.
-        device: where an encoder from the Hub works: "cuda", "cuda:1", "cpu", ...; None is where it was loaded before,
-            else a GPU if there is one. nano works on the CPU.
+        device: where the encoder works: "cuda", "cuda:1", "cpu", ...; None is where it was loaded before,
+            else a GPU if there is one. nano stays on the CPU unless a device is named (extra `torch`).
         rank: numbers kept a cell; None is 24 (64 for long_side="native"), or all of an encoder that has fewer.
         error: or the rank by an error target: allowed share of the scores' spread (see basis.compress).
         compression: "query" minimises the error of scores, "pca" that of features (for comparison), "full" keeps all.

@@ -135,6 +135,10 @@ class EncoderOutputError(FoveateError, ValueError):
     """An encoder returned features or vectors that break its contract: wrong shape, not finite, too long."""
 
 
+class DeviceError(FoveateError, RuntimeError):
+    """A GPU that has too little memory for what was asked, or that stopped working."""
+
+
 class MissingExtraError(FoveateError, ImportError):
     """A feature needs an optional dependency that is not installed."""
 

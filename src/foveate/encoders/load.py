@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from foveate.core.checks import check_int
-from foveate.core.errors import EncoderNameError, OptionError, TextureEncoderError
-from foveate.encoders.checkpoint import choose_device
+from foveate.core.errors import EncoderFilesError, EncoderNameError, OptionError, TextureEncoderError
+from foveate.encoders.checkpoint import ModelKind, choose_device
 from foveate.encoders.clip import ClipEncoder
 from foveate.encoders.hub import HubEncoder
 from foveate.encoders.nano import NanoEncoder, NanoFastEncoder
+from foveate.encoders.nano_device import NanoFastOnDevice, NanoOnDevice
 from foveate.encoders.protocol import Calibration, Encoder
 from foveate.encoders.siglip import SiglipEncoder
 from foveate.encoders.tips import TipsEncoder
@@ -20,6 +21,10 @@ from foveate.texture.texture import EncoderStamp
 
 FAMILIES: dict[str, type[HubEncoder]] = {each.kind: each for each in (ClipEncoder, SiglipEncoder, TipsEncoder)}
 BUILT_IN: dict[str, type[NanoEncoder] | type[NanoFastEncoder]] = {"nano": NanoEncoder, "nano-fast": NanoFastEncoder}
+ON_DEVICE: dict[str, type[NanoOnDevice] | type[NanoFastOnDevice]] = {
+    "nano": NanoOnDevice,
+    "nano-fast": NanoFastOnDevice,
+}
 # Names that a file may choose: any other would let it decide what is downloaded and read.
 DEFAULTS = frozenset([*BUILT_IN, *(f"{kind}:{family.default}" for kind, family in FAMILIES.items())])
 MOST_LOADED = 4  # encoders from the Hub, the last ones used
@@ -37,12 +42,13 @@ def load_encoder(name: str, device: str | None = None) -> Encoder:
 
     Args:
         name: "nano", "nano-fast"; "clip", "siglip", "tips", alone or with ":NAME_OR_FOLDER".
-        device: for those from the Hub: "cuda", "cuda:1", "cpu", ...; None is where it was loaded last, or else a GPU
-            if there is one. So a question about a texture goes where its image was encoded.
+        device: "cuda", "cuda:1", "cpu", ...; for those from the Hub None is where it was loaded last, or else a GPU if
+            there is one, so a question about a texture goes where its image was encoded; nano stays on the CPU unless
+            a device is named, where torch runs it.
 
     Raises:
         EncoderNameError, MissingExtraError, EncoderFilesError: no encoder of this name, or not all of it is there.
-        OptionError: no such device, or not for this encoder.
+        OptionError: no such device.
     """
     if not isinstance(name, str):
         raise EncoderNameError(
@@ -58,13 +64,10 @@ def load_encoder(name: str, device: str | None = None) -> Encoder:
             fix="use 'nano', or a folder that holds config.json and model.safetensors: 'clip:/path/to/folder'",
         )
     if kind in BUILT_IN:
-        if device not in (None, "cpu"):
-            raise OptionError(
-                f"device={device!r} for the encoder '{kind}'",
-                expected="'cpu': it needs no GPU and uses none",
-                fix="leave it out; encoder='clip', 'siglip' or 'tips' can use a GPU",
-            )
-        return _load_built_in(kind)
+        if device in (None, "cpu"):
+            return _load_built_in(kind)
+        place = choose_device(device, _built_in_kind(kind))
+        return _load_built_in(kind) if place == "cpu" else _load_on_device(kind, place)
     with _guard:
         last = next((key[2] for key in reversed(_loaded) if key[:2] == (kind, checkpoint)), None)
     place = last if device is None and last is not None else choose_device(device, FAMILIES[kind].model_kind())
@@ -94,6 +97,18 @@ def _find_loaded(key: tuple[str, str, str]) -> Encoder | None:
 @cache
 def _load_built_in(kind: str) -> Encoder:
     return BUILT_IN[kind].built_in()
+
+
+@cache
+def _load_on_device(kind: str, device: str) -> Encoder:
+    return ON_DEVICE[kind].built_in(device)
+
+
+def _built_in_kind(kind: str) -> ModelKind:
+    """How errors speak of what nano lacks on a GPU."""
+    return ModelKind(
+        "network", f"device= of the encoder '{kind}'", "", f"'{kind}' on the CPU needs neither", EncoderFilesError
+    )
 
 
 def resolve_encoder(encoder: str | Encoder, device: str | None = None) -> Encoder:

@@ -65,7 +65,8 @@ class _BuiltIn:
     long_side: ClassVar[int] = LONG_SIDE
 
     @classmethod
-    def built_in(cls) -> Self:
+    def built_in(cls, device: str | None = None) -> Self:
+        """With the package's files; `device` of one that has a choice (nano_device.py)."""
         folder = Path(str(files("foveate") / "encoders" / "assets"))
         missing = [name for name in cls.files if not (folder / name).is_file()]
         if missing:
@@ -74,7 +75,7 @@ class _BuiltIn:
                 expected="the files that come with foveate",
                 fix=FIX,
             )
-        return cls(folder)
+        return cls(folder) if device is None else cls(folder, device=device)  # type: ignore[call-arg]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, files in '{self.folder}')"
@@ -108,16 +109,15 @@ class _BuiltIn:
 
     def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
         """uint8 [H, W, 3] -> features float32 [h, w, D], at most 1 long; 64 cells along the default long side."""
-        height, width = rgb.shape[:2]
-        h, w = fit_cells(height, width, LONG_SIDE if long_side is None else long_side)
-        rows, columns = h * STRIDE, w * STRIDE
-        method = cv2.INTER_AREA if rows < height else cv2.INTER_LINEAR
-        padded = np.full((rows + -rows % PADDED_TO, columns + -columns % PADDED_TO, 3), GREY, np.uint8)
-        padded[:rows, :columns] = cv2.resize(rgb, (columns, rows), interpolation=method)
+        padded, grid = fit_image(rgb, long_side)
         (features,) = self._session.run(None, {"rgb": padded[None]})  # [1, rows, cols, D]
+        return self._cut(features[0], grid)
+
+    def _cut(self, features: Floats, grid: Grid) -> DenseFeatures:
+        """What the network returned for a padded image -> its features."""
         if features.shape[-1] != self.width:
             raise _damaged(self.files[0], f"{features.shape[-1]} numbers a cell, not {self.width}")
-        return DenseFeatures(np.ascontiguousarray(features[0, :h, :w]), Grid(h, w, height, width))
+        return DenseFeatures(np.ascontiguousarray(features[: grid.h, : grid.w]), grid)
 
     def encode_words(self, texts: Sequence[str]) -> Floats:
         """Texts -> unit vectors of the word table, float32 [n, 256]: the mean of their pieces' rows. QueryError."""
@@ -226,6 +226,17 @@ def _damaged(file: str, cause: object) -> EncoderFilesError:
         expected="the files that come with foveate",
         fix=FIX,
     )
+
+
+def fit_image(rgb: NDArray[np.uint8], long_side: int | None) -> tuple[NDArray[np.uint8], Grid]:
+    """uint8 [H, W, 3] -> the same as the network sees it, with grey to whole 32 pixels, and its cells."""
+    height, width = rgb.shape[:2]
+    h, w = fit_cells(height, width, LONG_SIDE if long_side is None else long_side)
+    rows, columns = h * STRIDE, w * STRIDE
+    method = cv2.INTER_AREA if rows < height else cv2.INTER_LINEAR
+    padded = np.full((rows + -rows % PADDED_TO, columns + -columns % PADDED_TO, 3), GREY, np.uint8)
+    padded[:rows, :columns] = cv2.resize(rgb, (columns, rows), interpolation=method)
+    return padded, Grid(h, w, height, width)
 
 
 def fit_cells(height: int, width: int, long_side: int) -> tuple[int, int]:

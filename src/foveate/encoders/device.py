@@ -1,0 +1,76 @@
+"""What goes wrong on a GPU, said in our words, for every encoder that works on one. It imports no torch.
+
+* Too little memory: a batch is halved and tried again, down to one image; then the error names sizes.
+* A GPU that stopped working (an illegal address, a failed assertion, a card that fell off its bus) does not come back
+  in this process: that is an error of the device, and never of an image.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from foveate.core.errors import DeviceError, FoveateError
+
+A = TypeVar("A", bound=NDArray[Any])
+B = TypeVar("B")
+LOST = ("CUDA error", "cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "CUFFT", "HIP error", "NVML")
+
+
+def run_in_halves(function: Callable[[Sequence[A]], list[B]], batch: Sequence[A], device: object) -> list[B]:
+    """`function(batch)`; of a batch that the device has no memory for, of its halves. Raises DeviceError."""
+    try:
+        with explain_device(f"{len(batch)} of {' x '.join(map(str, batch[0].shape[:2]))} pixels", device):
+            return function(batch)
+    except DeviceError as error:
+        if len(batch) == 1 or not is_memory(error.__cause__):
+            raise
+    _release()
+    half = len(batch) // 2
+    return run_in_halves(function, batch[:half], device) + run_in_halves(function, batch[half:], device)
+
+
+@contextmanager
+def explain_device(doing: str, device: object = "the device") -> Iterator[None]:
+    """Turn what torch raises about a GPU into DeviceError; everything else passes."""
+    try:
+        yield
+    except FoveateError:
+        raise
+    except RuntimeError as cause:
+        line = str(cause).strip().split("\n")[0][:300]
+        if is_memory(cause):
+            raise DeviceError(
+                f"too little memory on {device} for {doing} ({line})",
+                expected="memory for one image at the encoder's working size",
+                fix="a smaller long_side=; or device='cpu'; see with nvidia-smi who else uses the GPU",
+            ) from cause
+        if is_lost(cause):
+            raise DeviceError(
+                f"{device} stopped working at {doing} ({line})",
+                expected="a GPU that answers: this process cannot use it again",
+                fix="begin again in a new process; what a store has is kept: the same `foveate index` goes on",
+            ) from cause
+        raise
+
+
+def is_memory(error: BaseException | None) -> bool:
+    """Whether torch found too little memory."""
+    return any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether torch says that a GPU failed, whatever it was doing."""
+    named = any(kind.__name__ == "AcceleratorError" for kind in type(error).__mro__)
+    return named or any(sign in str(error) for sign in LOST)
+
+
+def _release() -> None:
+    """Give back what torch keeps of the device for later, if it uses one."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
