@@ -27,7 +27,7 @@ Half = Annotated[str | None, typer.Option(help="Only the photographs of one half
 Repeats = Annotated[int, typer.Option(help="Measurements of each row.")]
 WHAT = ("what", "measured", "target")
 FACTORS = {"s": 1, "ms": 1e3, "µs": 1e6}
-DRAWS, SEED = 1000, 0  # of a bootstrap
+DRAWS, AT_ONCE, SEED = 1000, 100, 0  # of a bootstrap
 FEWEST = 5  # measurements below which an interval would only feign to know something
 MOST_SAMPLES = 100  # that a row keeps, evenly from all: enough for `compare`
 
@@ -114,13 +114,13 @@ def interval(a: ArrayLike, b: ArrayLike | None = None, *, pairs: bool = True) ->
         raise ValueError(f"pairs: {len(first)} and {len(second)} measurements; expected as many of both")
     if min(len(one) for one in (first, second) if one is not None) < FEWEST:
         return 0.0, float("inf")
-    random = np.random.default_rng(SEED)
-    drawn = np.empty(DRAWS)
-    for i in range(DRAWS):
-        pick = random.integers(0, len(first), len(first))
-        drawn[i] = np.median(first[pick])
+    random, drawn = np.random.default_rng(SEED), []
+    for _ in range(DRAWS // AT_ONCE):
+        pick = random.integers(0, len(first), (AT_ONCE, len(first)))
+        drawn.append(np.median(first[pick], 1))
         if second is not None:
-            drawn[i] /= np.median(second[pick if pairs else random.integers(0, len(second), len(second))])
+            pick = pick if pairs else random.integers(0, len(second), (AT_ONCE, len(second)))
+            drawn[-1] /= np.median(second[pick], 1)
     low, high = np.percentile(drawn, [2.5, 97.5])
     return float(low), float(high)
 

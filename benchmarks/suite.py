@@ -23,8 +23,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-import foveate
-from benchmarks.common import print_json
+from benchmarks.common import PHOTOS, print_json
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import OptionError
 from foveate.core.files import make_folder, write_whole
@@ -142,7 +141,7 @@ def measure(
     result = {"format": FORMAT, "title": "benchmarks all", "date": f"{date.today()}", "quick": quick, **now}
     result |= {"tables": read_before(path, result) if resume else {}, "failed": {}, "left_out": {}}
     hide = {str(data.resolve()): "DATA", str(data): "DATA"} if data else {}
-    hide |= {f"{place}/": "" for place in (ROOT, Path(foveate.__file__).parents[1], Path.home())}
+    hide |= {f"{place}/": "" for place in (ROOT, PHOTOS.parents[2], Path.home())}
     for number, table in enumerate(tables, 1):
         title = f"[{number}/{len(tables)}] {table.name}"
         if table.name in result["tables"]:
