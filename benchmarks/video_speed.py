@@ -33,8 +33,9 @@ from foveate.channels.saliency import compute_saliency
 from foveate.core.errors import MissingExtraError
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import score
-from foveate.video.flow import estimate_flow, find_occlusions, make_view
+from foveate.video.flow import make_view
 from foveate.video.propagation import blend_layers, propagate
+from foveate.video.sight import find_passage
 from foveate.video.state import Frame, State, StreamSettings, step
 from foveate.video.streams import stream
 from foveate.video.temporal import allocate_steadily, compute_change, measure_motion, select_changed, smooth_relevance
@@ -129,11 +130,10 @@ def _stages(before: State, frame: Frame, rgb: Bytes, question: str, how: StreamS
     laps = [time.perf_counter()]
     lap: Callable[[], None] = lambda: laps.append(time.perf_counter())  # noqa: E731
     view = make_view(rgb)
-    flow, back = estimate_flow(how.flow, view, before.view), estimate_flow(how.flow, before.view, view)
-    uncovered = find_occlusions(flow, back)
+    passage = find_passage(view, before.view, how.flow)
     lap()
-    blend_layers(tuple(propagate(patch, flow, uncovered) for patch in before.layers), view)
-    last = measure_motion(flow, uncovered, view, before.view, before.texture.grid.shape)
+    blend_layers(tuple(propagate(patch, passage.flow, passage.uncovered) for patch in before.layers), view)
+    last = measure_motion(passage, before.texture.grid.shape)
     lap()
     compute_saliency(view.rgb, frame.grid.shape)
     compute_change(view, before.view, frame.grid.shape)

@@ -35,7 +35,8 @@ from benchmarks.clips import Labelled
 from benchmarks.video_rivals import evs_newness, newest, pixel_newness
 from foveate.channels.change import describe_cells
 from foveate.relevance.value import Relevance
-from foveate.video.flow import Floats, estimate_flow, find_occlusions
+from foveate.video.flow import Floats
+from foveate.video.sight import find_passage
 from foveate.video.state import Frame, State, StreamSettings, step
 from foveate.video.temporal import Motion, Sent, allocate_steadily, measure_motion, select_changed
 
@@ -83,8 +84,7 @@ def follow(clip: Labelled, how: StreamSettings) -> Followed:
 
 
 def _motion(before: State, after: State, how: StreamSettings) -> Motion:
-    flow, back = estimate_flow(how.flow, after.view, before.view), estimate_flow(how.flow, before.view, after.view)
-    return measure_motion(flow, find_occlusions(flow, back), after.view, before.view, after.texture.grid.shape)
+    return measure_motion(find_passage(after.view, before.view, how.flow), after.texture.grid.shape)
 
 
 def streamed(followed: Followed, budget: int, how: StreamSettings, *, all_of_it: bool = False) -> Chosen:

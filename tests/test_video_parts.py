@@ -18,6 +18,7 @@ from foveate.relevance.policies import TopK
 from foveate.video.flow import Floats, make_view, no_flow
 from foveate.video.propagation import KEPT_PER_FRAME, blend_layers, make_layer, propagate
 from foveate.video.refresh import HALO, TILE, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells
+from foveate.video.sight import follow_flow
 from foveate.video.temporal import (
     Motion,
     Sent,
@@ -223,8 +224,10 @@ def test_the_step_to_the_frame_before_is_trusted_where_it_explains_the_picture()
     first = photo(*SIZE)
     flow = pan(*SIZE, 0.0, -8.0)
     second = seen_through(first, flow)
-    right = measure_motion(flow, NO, make_view(second), make_view(first), SHAPE)
-    wrong = measure_motion(-flow, NO, make_view(second), make_view(first), SHAPE)
+    right, wrong = (
+        measure_motion(follow_flow(make_view(second), make_view(first), to_first, NO), SHAPE)
+        for to_first in (flow, -flow)
+    )
     np.testing.assert_allclose(right.flow, pan(*SHAPE, 0.0, -1.0), atol=1e-5)
     assert right.trust[:, 2:].min() > 0.9
     assert right.trust[:, 0].max() == 0

@@ -1,14 +1,15 @@
-"""The same function on many items, in threads, the results in their order; and what all threads load only once."""
+"""The same function on many items, in threads, the results in their order; items made ahead of the one that is taken;
+and what all threads load only once."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, update_wrapper
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -40,6 +41,29 @@ def map_in_order(function: Callable[[A], B], items: Iterable[A], threads: int) -
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def take_ahead(items: Iterator[A], most: int) -> Generator[A]:
+    """The same items in their order, made by a thread while others are worked on: up to `most` of them wait.
+
+    >>> list(take_ahead(iter("abc"), 2))
+    ['a', 'b', 'c']
+
+    Nothing is made before the first is asked for. What making one raises is raised in its place. When the caller stops
+    (`close`, or the last reference goes), the one that is being made is waited for, and the thread ends. A thread never
+    waits for its results to be taken, so that a program can end without taking them.
+    """
+    end: Any = object()  # None may be an item
+    pool = ThreadPoolExecutor(1, "foveate-ahead")
+    waiting: deque[Future[A]] = deque()
+    try:
+        waiting.extend(pool.submit(next, items, end) for _ in range(most))
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(pool.submit(next, items, end))
+            yield item
+            item = end  # the caller's alone, as long as it is kept
     finally:
         pool.shutdown(cancel_futures=True)
 

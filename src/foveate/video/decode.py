@@ -29,6 +29,7 @@ from collections.abc import Iterable, Iterator, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import RLock
 from typing import Any, TypeAlias
 
 import cv2
@@ -111,16 +112,18 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         frames: how many pictures the container promises, or None. A promise only.
         rate: nominal pictures a second, or None.
         codec: "h264", for example; None where nothing is decoded.
+        live: whether pictures come when they come (a camera, an iterable): nothing is read before it is asked for.
     """
 
     def __init__(self, source: ClipReader) -> None:
         self._source = source
+        self._reading = RLock()  # a file must not be closed while another thread decodes from it
         self._finalizer = weakref.finalize(self, source.close)
         self._finalizer.atexit = False  # the system does that
         self._rows = source.read()
         self._clock = Clock(1 / (source.rate or RATE))
         self._count, self._read = 0, 0
-        self.closed = False
+        self.closed, self.live = False, not source.ahead
         self.name, self.frames, self.rate, self.codec = source.name, source.frames, source.rate, source.codec
         self._first: TimedPicture | None = None
         if source.ahead:
@@ -142,8 +145,9 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
             raise VideoError(
                 f"the clip '{self.name}' is closed", expected="an open clip", fix="open it again with open_clip"
             )
-        first, self._first = self._first, None
-        picture = first if first is not None else self._next()
+        with self._reading:
+            first, self._first = self._first, None
+            picture = first if first is not None else self._next()
         self._read = picture.index + 1
         return picture
 
@@ -173,25 +177,26 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         self._count += 1
         return picture
 
-    @property
-    def progress(self) -> str:
-        """How far it was read: "2 of 48 frames read"."""
+    def progress(self, read: int | None = None) -> str:
+        """How far it was read, or how many of its frames were, in words: "2 of 48 frames read"."""
         of = "" if self.frames is None else f" of {self.frames}"
-        return f"{self._read}{of} frames read" + (", closed" if self.closed else "")
+        return f"{self._read if read is None else read}{of} frames read" + (", closed" if self.closed else "")
 
     def __repr__(self) -> str:
         size = "" if self.size is None else f", {self.size[0]} x {self.size[1]} px"
         codec = "" if self.codec is None else f", {self.codec}"
         rate = "" if self.rate is None else f", {self.rate:.4g} a second"
-        return f"VideoClip({self.name!r}{size}{codec}{rate}, {self.progress})"
+        return f"VideoClip({self.name!r}{size}{codec}{rate}, {self.progress()})"
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Let go of the file or the camera. May be called twice."""
-        self.closed, self._first = True, None
-        self._source.close()
+        self.closed = True
+        with self._reading:
+            self._first = None
+            self._source.close()
 
 
 def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float | None = None) -> VideoClip:

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from foveate.channels.build import VISUAL, build_planes
 from foveate.channels.change import CHANGED, describe_cells
-from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import mark_borders
 from foveate.channels.visual import compute_visual_planes
 from foveate.core.display import Drawable
 from foveate.core.errors import OptionError
-from foveate.core.grid import Box, Grid
+from foveate.core.grid import Box, Grid, resize_map
 from foveate.core.image import Picture
 from foveate.core.layout import native_shape
 from foveate.core.readonly import Frozen, ReadOnly
@@ -46,15 +45,13 @@ from foveate.video.flow import (
     FlowModel,
     View,
     compose,
-    estimate_flow,
-    find_occlusions,
-    make_view,
     no_flow,
     resize_flow,
     warp,
 )
 from foveate.video.propagation import Field, Layer, blend_layers, make_layer, propagate, widen
 from foveate.video.refresh import Reason, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells
+from foveate.video.sight import Sight, find_passage, follow_flow, look
 from foveate.video.temporal import (
     Motion,
     Sent,
@@ -147,7 +144,7 @@ class Frame(Frozen, Drawable):
         reason: why the whole frame was encoded: "first", "cut", "age", "stale" or "residual"; None where it was not.
         renewed: boxes of cells (y0, x0, y1, x1) that were encoded again in a frame that is not a keyframe.
         confidence: of the propagated features, float32 [h, w] in [0, 1]; 1 in a keyframe.
-        seconds: spent on this frame, reading included.
+        seconds: from when it was asked for; what was not read ahead by then is included.
     """
 
     index: int
@@ -214,20 +211,27 @@ class Frame(Frozen, Drawable):
 
 @dataclass(frozen=True, eq=False)
 class StepInput:
-    """What `step` was called with, beside the state before; and the picture as flow sees it."""
+    """What `step` was called with, beside the state before."""
 
-    rgb: NDArray[np.uint8]
+    sight: Sight
     name: str
     queries: tuple[str, ...]
     settings: StreamSettings
-    view: View
     time: float
     gaze: tuple[float, float] | None = None
+
+    @property
+    def rgb(self) -> NDArray[np.uint8]:
+        return self.sight.rgb
+
+    @property
+    def view(self) -> View:
+        return self.sight.view
 
 
 def step(
     before: State | None,
-    rgb: NDArray[np.uint8],
+    picture: NDArray[np.uint8] | Sight,
     name: str,
     queries: tuple[str, ...],
     settings: StreamSettings,
@@ -239,7 +243,7 @@ def step(
 
     Args:
         before: from the frame before; None for the first.
-        rgb: uint8 [H, W, 3].
+        picture: uint8 [H, W, 3], or what `look` saw in it.
         name: of the frame, for messages.
         queries: texts that the encoder can read.
         settings: see StreamSettings.
@@ -248,17 +252,21 @@ def step(
         time: of the frame in seconds, for `settings.read_every` and a gaze that fades.
         gaze: where somebody looks, (y, x) in pixels of the picture; None for nowhere.
     """
-    given = StepInput(rgb, name, queries, settings, make_view(rgb), time, gaze)
+    sight = picture if isinstance(picture, Sight) else look(picture)
+    rgb = sight.rgb
+    given = StepInput(sight, name, queries, settings, time, gaze)
     if before is None or (before.texture.grid.height, before.texture.grid.width) != rgb.shape[:2]:
         return _encode_keyframe(given, "first")
-    uncovered = np.zeros(given.view.shape, bool)
-    if flow is None:
-        flow = estimate_flow(settings.flow, given.view, before.view)
-        uncovered = find_occlusions(flow, estimate_flow(settings.flow, before.view, given.view))
+    passage = sight.passage
+    if flow is not None:
+        passage = follow_flow(sight.view, before.view, flow, np.zeros(sight.view.shape, bool))
+    elif passage is None or passage.earlier is not before.view:
+        passage = find_passage(sight.view, before.view, settings.flow)
+    flow, uncovered = passage.flow, passage.uncovered
     layers = tuple(propagate(layer, flow, uncovered) for layer in before.layers)
     writing = None if before.writing is None else follow(before.writing, rgb)
     features = blend_layers(layers, given.view)
-    motion = measure_motion(flow, uncovered, given.view, before.view, before.texture.grid.shape)
+    motion = measure_motion(passage, before.texture.grid.shape)
     rules, age, confidence = settings.refresh, layers[0].age, features.confidence
     reason = rules.find_reason(age, confidence, features.difference, motion.difference, motion.lost)
     if reason == "cut":
@@ -426,7 +434,7 @@ def _answer(
 ) -> tuple[State, Frame]:
     """The questions put to a frame whose features are known."""
     grid, settings = state.texture.grid, given.settings
-    planes = {"saliency": compute_saliency(state.view.rgb, grid.shape)}
+    planes = {"saliency": np.clip(resize_map(given.sight.salience, grid.shape), 0, 1)}
     old: dict[str, PastAnswer] = {}
     fixation, gaze = state.fixation, None if before is None else before.gaze
     if before is not None and motion is not None:

@@ -5,13 +5,16 @@
 
 `Stream` is the only thing here that changes with time, as a clip does; each frame is made by `step.step`, which is
 pure. What it keeps between frames does not grow with their number.
+
+Of a file or a folder a thread decodes the next few pictures, and looks for motion in them, while a frame is answered.
+Cameras and iterables are read when a frame is asked for: what comes out is as fresh as what they give.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +23,7 @@ from foveate.channels.change import CHANGED
 from foveate.core.checks import check_choice, check_int, check_number, check_type
 from foveate.core.errors import BudgetError, ChannelError, OptionError, QueryError, VideoError
 from foveate.core.readonly import ReadOnly
+from foveate.core.threads import take_ahead
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.reading.readers import ReadBy, choose_reader
@@ -27,9 +31,10 @@ from foveate.relevance.allocation import BEST, Budget, check_floor
 from foveate.relevance.policies import Policy
 from foveate.relevance.presets import PresetName, fill, find_preset
 from foveate.relevance.query import prepare
-from foveate.video.decode import ClipSource, VideoClip, open_clip
+from foveate.video.decode import ClipSource, TimedPicture, VideoClip, open_clip
 from foveate.video.flow import Dis, FlowModel
 from foveate.video.refresh import Refresh
+from foveate.video.sight import Sight, look
 from foveate.video.state import (
     BLEND,
     FRESH,
@@ -43,6 +48,9 @@ from foveate.video.state import (
     step,
 )
 
+AHEAD = 4  # pictures: as many as are decoded while one is encoded
+AHEAD_BYTES = 64_000_000  # of large pictures fewer, but one
+
 
 class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
     """The frames of a clip, once, in order. Made by `stream`.
@@ -55,6 +63,8 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
     def __init__(self, clip: VideoClip, queries: str | Sequence[str], settings: StreamSettings) -> None:
         self.clip = clip
         self._settings = settings
+        self._seen = _look_ahead(clip, settings.flow)
+        self._count = 0
         self._state: State | None = None
         self._gaze: tuple[float, float] | None = None
         self.ask(queries)
@@ -116,12 +126,11 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
     def __next__(self) -> Frame:
         started = time.perf_counter()
         self._check_open()
-        picture = next(self.clip)
+        picture, sight = next(self._seen)
         name = f"{self.clip.name} at {picture.time:.3f} s"
         at = picture.time
-        self._state, frame = step(
-            self._state, picture.rgb, name, self.queries, self._settings, time=at, gaze=self._gaze
-        )
+        self._state, frame = step(self._state, sight, name, self.queries, self._settings, time=at, gaze=self._gaze)
+        self._count = picture.index + 1
         values: dict[str, Any] = {"index": picture.index, "time": picture.time}
         if self._one:
             values |= {"relevance": frame.relevance[0], "kept": frame.kept[0], "kept_new": frame.kept_new[0]}  # type: ignore[index]
@@ -132,7 +141,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         queries = queries if len(queries) <= 100 else f"{queries[:99]}…"
         settings = f"budget {self._settings.budget}, encoder {self._settings.encoder.name!r}"
         settings += "" if self._settings.preset is None else f", preset {self._settings.preset!r}"
-        return f"Stream({self.clip.name!r}, {queries}, {settings}, {self.clip.progress})"
+        return f"Stream({self.clip.name!r}, {queries}, {settings}, {self.clip.progress(self._count)})"
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -140,6 +149,28 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
     def close(self) -> None:
         """Let go of the clip. May be called twice."""
         self.clip.close()
+        with suppress(ValueError):  # another thread waits for a frame: it is told that the clip is closed
+            self._seen.close()
+
+
+def _look_ahead(clip: VideoClip, model: FlowModel) -> Generator[tuple[TimedPicture, Sight]]:
+    """The pictures of a clip, each with what it shows; of files and folders made ahead by a thread, AHEAD of them.
+
+    A model of flow that is not ours is asked in the thread of the caller, when it is needed.
+    """
+    if clip.live:
+        yield from _look_at(clip, None)
+        return
+    h, w = clip.size or (1, 1)
+    most = max(1, min(AHEAD, AHEAD_BYTES // (3 * h * w)))
+    yield from take_ahead(_look_at(clip, model if isinstance(model, Dis) else None), most)
+
+
+def _look_at(clip: VideoClip, model: FlowModel | None) -> Iterator[tuple[TimedPicture, Sight]]:
+    sight = None
+    for picture in clip:
+        sight = look(picture.rgb, sight, model)
+        yield picture, sight
 
 
 def stream(
@@ -175,7 +206,7 @@ def stream(
 
     Args:
         source: what `open_clip` takes: a video file, a camera ("camera:0"), a folder of pictures, an iterable of uint8
-            arrays [H, W, 3] or of (seconds, array); or an open clip, which closing the stream closes.
+            arrays [H, W, 3] or of (seconds, array); or an open clip, which the stream reads ahead and closes.
         query: a question or noun phrase; a list of them gives several maps and kept sets a frame.
         budget: cells to keep of each frame: exactly so many, or "auto" as in `allocate`, by each frame's map.
         preset: as in `encode` and `score`; the textures of the frames remember it.

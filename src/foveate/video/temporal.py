@@ -30,7 +30,8 @@ from foveate.pipeline import allocate
 from foveate.relevance.allocation import Allocation, Budget, resolve_budget
 from foveate.relevance.policies import Policy
 from foveate.relevance.value import Relevance
-from foveate.video.flow import Floats, View, compare_views, is_inside, resize_flow, to_confidence, warp
+from foveate.video.flow import Floats, View, resize_flow, warp
+from foveate.video.sight import Passage
 
 OLD_LOOKS = 0.9
 GAZE_HALF = 0.5  # seconds in which a look loses half of its weight: one or two fixations of an eye
@@ -69,13 +70,10 @@ class Motion(Frozen):
         return (self.propagate(kept, nearest=True) > 0.5) & (self.trust > 0.5)
 
 
-def measure_motion(
-    flow: Floats, uncovered: NDArray[np.bool_], current: View, earlier: View, shape: tuple[int, int]
-) -> Motion:
-    """A flow to the previous frame, and what was not in that one, as a Motion on cells [h, w]."""
-    difference = compare_views(current, earlier, flow)
-    trust = np.clip(resize_map(to_confidence(difference) * is_inside(flow) * ~uncovered, shape), 0, 1)
-    return Motion(resize_flow(flow, shape), trust, float(np.median(difference[::4, ::4])))
+def measure_motion(passage: Passage, shape: tuple[int, int]) -> Motion:
+    """How a frame follows from the one before, on cells [h, w]."""
+    trust = np.clip(resize_map(passage.trust, shape), 0, 1)
+    return Motion(resize_flow(passage.flow, shape), trust, passage.difference)
 
 
 def compute_change(current: View, earlier: View, shape: tuple[int, int]) -> Floats:

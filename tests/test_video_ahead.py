@@ -1,0 +1,214 @@
+"""Pictures that a thread reads ahead: the same frames, as many as allowed, errors in their place, no thread left."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foveate.core.errors import VideoError
+from foveate.core.threads import take_ahead
+from foveate.video import Frame, stream
+from foveate.video.decode import FileReader, ImageReader, open_clip
+from foveate.video.streams import AHEAD
+from tests.video_clips import encode, pan
+
+SIDE = 64
+THREAD = "foveate-ahead"
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return encode(tmp_path_factory.mktemp("ahead") / "pan.mp4", pan(12), options={"bf": "0", "g": "12"})
+
+
+def readers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith(THREAD)]
+
+
+def wait_for(condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 20
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    return condition()
+
+
+def counted(source: Iterator[Any], seen: list[Any]) -> Iterator[Any]:
+    for item in source:
+        seen.append(item)
+        yield item
+
+
+# --- any items --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_items_come_in_order_and_no_more_are_made_than_may_wait(most: int) -> None:
+    made: list[int] = []
+    items = take_ahead(counted(iter(range(9)), made), most)
+    assert made == []  # nothing before the first is asked for
+    for number in range(9):
+        assert next(items) == number
+        wanted = min(9, number + 1 + most)
+        assert wait_for(lambda wanted=wanted: len(made) == wanted)  # type: ignore[misc]
+    assert list(items) == []
+    assert made == list(range(9))
+    assert not readers()
+
+
+def test_none_is_an_item_and_nothing_is_one() -> None:
+    assert list(take_ahead(iter([None, 0, None]), 2)) == [None, 0, None]
+    assert list(take_ahead(iter(()), 2)) == []
+
+
+def test_what_making_an_item_raises_comes_in_its_place() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise VideoError("the third", expected="another", fix="none")
+
+    taken = take_ahead(items(), 4)
+    assert (next(taken), next(taken)) == (1, 2)
+    with pytest.raises(VideoError, match="the third"):
+        next(taken)
+    assert list(taken) == []
+    assert not readers()
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def same(one: Frame, other: Frame) -> bool:
+    return (
+        (one.index, one.time, one.reason, one.renewed) == (other.index, other.time, other.reason, other.renewed)
+        and np.array_equal(one.relevance.map, other.relevance.map)
+        and np.array_equal(one.answers[0][1].indices, other.answers[0][1].indices)
+        and np.array_equal(one.answers[0][2], other.answers[0][2])
+        and np.array_equal(one.texture.embedding, other.texture.embedding)
+        and all(np.array_equal(one.texture.planes[name], plane) for name, plane in other.texture.planes.items())
+    )
+
+
+def test_frames_of_a_file_are_bit_for_bit_those_of_its_pictures_one_by_one(clip: Path) -> None:
+    with open_clip(clip) as opened:
+        pictures = [(picture.time, picture.rgb) for picture in opened]
+    ahead = list(stream(clip, "a dog", budget=9, long_side=SIDE))
+    alone = list(stream(iter(pictures), "a dog", budget=9, long_side=SIDE))
+    assert len(ahead) == len(alone) == 12
+    assert all(map(same, ahead, alone))
+    assert not readers()
+
+
+def test_closing_early_leaves_no_thread_and_no_open_file(clip: Path) -> None:
+    with stream(clip, "a dog", budget=9, long_side=SIDE) as frames:
+        first = next(frames)
+        assert len(readers()) == 1
+    assert not readers()
+    assert first.index == 0
+    with pytest.raises(VideoError, match="closed"):
+        next(frames)
+    frames.close()
+    left = stream(clip, "a dog", budget=9, long_side=SIDE)
+    next(left)
+    del left
+    gc.collect()
+    assert wait_for(lambda: not readers())
+
+
+def test_no_more_pictures_are_read_ahead_than_agreed_and_fewer_of_large_ones(
+    clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[Any] = []
+    read = FileReader.read
+    monkeypatch.setattr(FileReader, "read", lambda self: counted(read(self), rows))
+    for limit, ahead in ((None, AHEAD), (1, 1)):
+        rows.clear()
+        if limit is not None:
+            monkeypatch.setattr("foveate.video.streams.AHEAD_BYTES", limit)
+        with stream(clip, "a dog", budget=9, long_side=SIDE) as frames:
+            assert len(rows) == 1  # the first, when it is opened
+            next(frames)
+            assert "1 of 12 frames read" in repr(frames)
+            assert wait_for(lambda ahead=ahead: len(rows) == 1 + ahead)  # type: ignore[misc]
+            time.sleep(0.05)
+            assert len(rows) == 1 + ahead
+
+
+def test_an_error_of_the_reader_comes_with_its_frame(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = FileReader.read
+
+    def failing(self: FileReader) -> Iterator[Any]:
+        for number, row in enumerate(read(self)):
+            if number == 5:
+                raise VideoError("a picture of 9 x 9 kilometres", expected="less", fix="none")
+            yield row
+
+    monkeypatch.setattr(FileReader, "read", failing)
+    found: list[Frame] = []
+    with pytest.raises(VideoError, match="kilometres"):
+        list(counted(stream(clip, "a dog", budget=9, long_side=SIDE), found))
+    assert [frame.index for frame in found] == [0, 1, 2, 3, 4]
+    assert not readers()
+
+
+def test_what_is_live_is_read_when_a_frame_is_asked_for() -> None:
+    pulled: list[Any] = []
+    source: Any = counted(iter(pan(5)), pulled)
+    with stream(source, "a dog", budget=9, long_side=SIDE) as frames:
+        for number in range(4):
+            assert len(pulled) == number
+            frames.gaze(10, 10)
+            assert next(frames).index == number
+            assert not readers()
+
+
+def test_a_folder_is_read_ahead_and_what_cannot_be_read_in_it_is_left_out(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for number, rgb in enumerate(pan(6)):
+        Image.fromarray(rgb).save(tmp_path / f"{number}.png")
+    (tmp_path / "3.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
+    frames = stream(tmp_path, "a dog", budget=9, long_side=SIDE)
+    assert isinstance(frames.clip._source, ImageReader)
+    assert [round(frame.time * 24) for frame in frames] == [0, 1, 2, 4, 5]
+    assert frames.clip.skipped == 1
+
+
+def test_a_stream_that_another_thread_closes_ends_with_an_error_or_its_frame(clip: Path) -> None:
+    for pause in (0.0, 0.01, 0.03):
+        frames = stream(clip, "a dog", budget=9, long_side=SIDE)
+        next(frames)
+        outcome: list[object] = []
+
+        def run(frames: Any = frames, outcome: list[object] = outcome) -> None:
+            try:
+                outcome.extend(frame.index for frame in frames)
+            except VideoError as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        time.sleep(pause)
+        frames.close()
+        thread.join(20)
+        assert not thread.is_alive()
+        assert outcome == list(range(1, 12)) or "closed" in str(outcome[-1])
+        del frames, thread, run
+        gc.collect()
+        assert wait_for(lambda: not readers())
+
+
+def test_a_program_ends_without_closing_its_stream(clip: Path) -> None:
+    code = (
+        f"import foveate.video as v; s = v.stream({str(clip)!r}, 'a dog', budget=9, long_side=64); print(next(s).index)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "0\n", "")
