@@ -125,6 +125,8 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
 
     def __next__(self) -> Frame:
         started = time.perf_counter()
+        if self.clip.closed:
+            self._seen.close()  # another thread that closed the clip could not while this one waited
         self._check_open()
         picture, sight = next(self._seen)
         name = f"{self.clip.name} at {picture.time:.3f} s"
@@ -149,7 +151,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
     def close(self) -> None:
         """Let go of the clip. May be called twice."""
         self.clip.close()
-        with suppress(ValueError):  # another thread waits for a frame: it is told that the clip is closed
+        with suppress(ValueError):  # another thread waits for a frame
             self._seen.close()
 
 
