@@ -124,5 +124,5 @@ def test_a_gpu_gives_the_same(names: list[str]) -> None:
     how = {"encoder": names[0], "channels": "fast", "long_side": 64, "compression": "full"}
     there, here = (foveate.encode(IMAGES, device=device, **how) for device in ("cuda", "cpu"))  # type: ignore[call-overload]
     for a, b in zip(there, here, strict=True):
-        assert np.abs(a.embedding.astype(float) - b.embedding.astype(float)).max() < 5e-3
+        assert np.abs(a.embedding.astype(float) - b.embedding.astype(float)).max() < 5e-2  # bfloat16 there
     assert load_encoder(names[0]).device.type == "cpu"  # type: ignore[attr-defined]

@@ -55,8 +55,9 @@ class ClipEncoder(HubEncoder):
         from torch.nn.functional import normalize
 
         vision = self._model.vision_model
-        x = self._model.visual_projection(vision.post_layernorm(self.last_block(x, shape)))[:, 1:]  # no class token
-        return normalize(x, dim=-1).reshape(len(x), *shape, -1)
+        x = self.last_block(x.to(vision.post_layernorm.weight.dtype), shape)
+        x = self._model.visual_projection(vision.post_layernorm(x))[:, 1:]  # no class token
+        return normalize(x.float(), dim=-1).reshape(len(x), *shape, -1)
 
     def before_last_block(self, pixels: torch.Tensor) -> torch.Tensor:
         """Pixels -> input of the network's last block [n, 1 + h w, width], class token first."""
@@ -85,19 +86,35 @@ class ClipEncoder(HubEncoder):
         attention, z = block.self_attn, block.layer_norm1(repair_tokens(x, shape, extra=1))
         v = attention.v_proj(z)
         if self.dense == "naclip":
-            v = attend_neighbours(attention.k_proj(z), v, attention.num_heads, make_bias(shape, extra=1))
+            v = attend_neighbours(attention.k_proj(z), v, attention.num_heads, shape, 1)
         return attention.out_proj(v)
 
 
-def attend_neighbours(k: torch.Tensor, v: torch.Tensor, heads: int, bias: torch.Tensor) -> torch.Tensor:
-    """softmax(k k^T / sqrt(d) + bias) v for each head: NACLIP's attention. k, v [n, tokens, width] -> the same."""
+def attend_neighbours(
+    k: torch.Tensor, v: torch.Tensor, heads: int, shape: tuple[int, int], extra: int, *, fused: bool | None = None
+) -> torch.Tensor:
+    """softmax(k k^T / sqrt(d) + bias) v for each head: NACLIP's attention. k, v [n, tokens, width] -> the same.
+
+    The bias is that of `make_bias`. `fused`: by torch's own kernel, which never writes the [tokens, tokens] scores to
+    memory; None is on a GPU only, as sums in another order differ in the last digits.
+    """
     n, tokens, width = v.shape
     k, v = (t.reshape(n, tokens, heads, width // heads).transpose(1, 2) for t in (k, v))  # [n, heads, tokens, d]
-    logits = k @ k.transpose(-1, -2) * (width // heads) ** -0.5 + bias.to(k)
-    return (logits.softmax(-1) @ v).transpose(1, 2).reshape(n, tokens, width)
+    bias = _placed_bias(shape, extra, k.device, k.dtype)
+    if k.is_cuda if fused is None else fused:
+        from torch.nn.functional import scaled_dot_product_attention
+
+        mixed = scaled_dot_product_attention(k, k, v, attn_mask=bias)
+    else:
+        mixed = (k @ k.transpose(-1, -2) * (width // heads) ** -0.5 + bias).softmax(-1) @ v
+    return mixed.transpose(1, 2).reshape(n, tokens, width)
 
 
 @lru_cache(maxsize=4)
+def _placed_bias(shape: tuple[int, int], extra: int, device: Any, dtype: Any) -> torch.Tensor:
+    return make_bias(shape, extra=extra).to(device, dtype)
+
+
 def make_bias(shape: tuple[int, int], sigma: float = SIGMA, extra: int = 1) -> torch.Tensor:
     """NACLIP's bias on attention: exp(-d^2 / 2 sigma^2) of the distance in patches, 0 for `extra` tokens in front.
 

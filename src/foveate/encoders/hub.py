@@ -8,22 +8,24 @@ network was trained at; beyond that overlapping windows (windows.py). checkpoint
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_int
-from foveate.core.errors import EncoderFilesError, EncoderNameError
+from foveate.core.checks import check_choice, check_int
+from foveate.core.errors import EncoderFilesError, EncoderNameError, EncoderOutputError
 from foveate.core.grid import Grid
 from foveate.encoders.checkpoint import ModelKind, find_checkpoint, load_checkpoint
+from foveate.encoders.device import explain_device, run_in_halves
 from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
 from foveate.encoders.windows import blend_windows, fit_shape
 
 if TYPE_CHECKING:
     import torch
 
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
 LONG_SIDE, MAX_LONG_SIDE = 448, 2048
 ONE_PASS = 3  # times the native grid: up to there one interpolated pass is better than windows
 TEXT_BATCH = 64
@@ -73,6 +75,7 @@ class HubEncoder:
         vision = model.config.vision_config
         self.patch = int(vision.patch_size)
         self.native = self.native_patches(vision)
+        self._dtype = next(model.vision_model.parameters()).dtype
 
     @property
     def device(self) -> Any:
@@ -97,15 +100,22 @@ class HubEncoder:
     # --- loading ------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def from_pretrained(cls, checkpoint: str = "", *, dense: str = "", device: str | None = None) -> Self:
+    def from_pretrained(
+        cls, checkpoint: str = "", *, dense: str = "", device: str | None = None, dtype: Precision = "auto"
+    ) -> Self:
         """A checkpoint by Hub name, `name@revision`, or local folder; empty strings mean the family's defaults.
+
+        dtype: of the image network; "auto" is bfloat16 on a GPU and float32 elsewhere. Features are normalised in
+            float32 and returned so, and texts are always encoded in float32: a texture is asked with the same vectors
+            wherever it was made.
 
         Raises:
             MissingExtraError: torch or transformers is not installed.
             EncoderNameError: an unknown dense head, or a checkpoint of another family.
             EncoderFilesError: not in the folder, or not to be downloaded.
-            OptionError: a device that is not there.
+            OptionError: a device that is not there, or another dtype.
         """
+        check_choice("dtype", dtype, get_args(Precision))
         checkpoint, dense = checkpoint or cls.default, dense or cls.heads[0]
         if dense not in cls.heads:
             raise EncoderNameError(
@@ -115,8 +125,10 @@ class HubEncoder:
             )
         where = find_checkpoint(checkpoint, cls.model_kind())
         found = load_checkpoint(where, device=device, normalisation=cls.normalisation, tokenizer=True)
+        if dtype == "auto":
+            dtype = "bfloat16" if found.model.device.type == "cuda" else "float32"
         return cls(
-            found.model,
+            with_images_in(found.model, dtype),
             found.tokenizer,
             name=f"{cls.kind}:{where.label}" + ("" if dense == cls.heads[0] else f"#{dense}"),
             revision=found.revision,
@@ -176,11 +188,24 @@ class HubEncoder:
 
     def _features(self, pictures: Sequence[Floats]) -> Floats:
         """Normalised pictures of one size [h * patch, w * patch, 3] -> features [n, h, w, D]."""
+        found: list[Floats] = run_in_halves(self._run, pictures, self.device)
+        return np.stack(found)
+
+    def _run(self, pictures: Sequence[Floats]) -> list[Floats]:
         import torch
 
         pixels = torch.from_numpy(np.ascontiguousarray(np.stack(pictures).transpose(0, 3, 1, 2)))
+        if self.device.type == "cuda":
+            pixels = pixels.pin_memory()  # so that the copy does not hold up the work that is under way
         with torch.inference_mode():
-            return np.asarray(self.dense_features(pixels.to(self._model.device)).float().cpu().numpy())
+            features = self.dense_features(pixels.to(self.device, self._dtype, non_blocking=True)).float()
+            if self._dtype != torch.float32 and not bool(features.isfinite().all()):
+                raise EncoderOutputError(
+                    f"encoder '{self.name}' returned NaN or infinity in {str(self._dtype).removeprefix('torch.')}",
+                    expected="finite features: half precision overflows in some networks, and bad weights in any",
+                    fix=f"{type(self).__name__}.from_pretrained(..., dtype='float32') as encoder=",
+                )
+            return list(features.cpu().numpy())
 
     def _grid(self, height: int, width: int, long_side: int | None) -> Grid:
         side = check_int(
@@ -210,7 +235,7 @@ class HubEncoder:
         out = [np.empty((0, self.width), np.float32)]
         for start in range(0, len(texts), TEXT_BATCH):
             inputs = self.tokenize(list(texts[start : start + TEXT_BATCH]))
-            with torch.inference_mode():
+            with torch.inference_mode(), explain_device(f"{len(inputs['input_ids'])} texts", self.device):
                 placed = {key: value.to(self._model.device) for key, value in inputs.items()}
                 vectors = self._model.get_text_features(**placed).pooler_output
                 out.append(normalize(vectors.float(), dim=-1).cpu().numpy())
@@ -221,3 +246,13 @@ class HubEncoder:
         limit = int(self._model.config.text_config.max_position_embeddings)
         batch = self._tokenizer(texts, padding=self.padding, truncation=True, max_length=limit, return_tensors="pt")
         return {key: batch[key] for key in ("input_ids", "attention_mask")}
+
+
+def with_images_in(model: Any, dtype: str) -> Any:
+    """A model whose image network works in this precision, and whose text network stays as it was."""
+    import torch
+
+    for part in (model.vision_model, getattr(model, "visual_projection", None)):
+        if part is not None and dtype != "float32":
+            part.to(getattr(torch, dtype))
+    return model

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from foveate.encoders.clip import attend_neighbours, make_bias, repair_tokens
+from foveate.encoders.clip import attend_neighbours, repair_tokens
 from foveate.encoders.hub import HubEncoder
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class SiglipEncoder(HubEncoder):
         x = vision.post_layernorm(x)
         if self.dense != "raw":
             x = apply_head(vision.head, x)
-        return normalize(x, dim=-1).reshape(len(pixels), h, w, -1)
+        return normalize(x.float(), dim=-1).reshape(len(pixels), h, w, -1)
 
     def before_last_block(self, pixels: torch.Tensor) -> torch.Tensor:
         """Pixels -> input of the network's last block [n, h w, width]; there is no class token."""
@@ -79,7 +79,7 @@ class SiglipEncoder(HubEncoder):
             return block(x, None)
         attention, z = block.self_attn, block.layer_norm1(repair_tokens(x, shape, extra=0))
         k, v = attention.k_proj(z), attention.v_proj(z)
-        return attention.out_proj(attend_neighbours(k, v, attention.num_heads, make_bias(shape, extra=0)))
+        return attention.out_proj(attend_neighbours(k, v, attention.num_heads, shape, 0))
 
     def tokenize(self, texts: list[str]) -> dict[str, Any]:
         """Token ids of lower-cased texts, without a mask."""

@@ -40,7 +40,7 @@ class TipsEncoder(HubEncoder):
         vision = self._model.vision_model
         x = vision.layernorm(self.last_block(self.before_last_block(pixels)))
         in_front = 1 + int(vision.config.num_register_tokens)  # class token and registers
-        return normalize(x[:, in_front:], dim=-1).reshape(len(pixels), h, w, -1)
+        return normalize(x[:, in_front:].float(), dim=-1).reshape(len(pixels), h, w, -1)
 
     def before_last_block(self, pixels: torch.Tensor) -> torch.Tensor:
         """Pixels -> input of the network's last block [n, 1 + registers + h w, width]."""
