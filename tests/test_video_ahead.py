@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from foveate.core.errors import VideoError
-from foveate.core.threads import take_ahead
+from foveate.core.threads import Ahead
 from foveate.video import Frame, stream
 from foveate.video.decode import FileReader, ImageReader, open_clip
 from foveate.video.streams import AHEAD
@@ -53,7 +53,7 @@ def counted(source: Iterator[Any], seen: list[Any]) -> Iterator[Any]:
 @pytest.mark.parametrize("most", [1, 3])
 def test_items_come_in_order_and_no_more_are_made_than_may_wait(most: int) -> None:
     made: list[int] = []
-    items = take_ahead(counted(iter(range(9)), made), most)
+    items = Ahead(counted(iter(range(9)), made), most)
     assert made == []  # nothing before the first is asked for
     for number in range(9):
         assert next(items) == number
@@ -65,8 +65,8 @@ def test_items_come_in_order_and_no_more_are_made_than_may_wait(most: int) -> No
 
 
 def test_none_is_an_item_and_nothing_is_one() -> None:
-    assert list(take_ahead(iter([None, 0, None]), 2)) == [None, 0, None]
-    assert list(take_ahead(iter(()), 2)) == []
+    assert list(Ahead(iter([None, 0, None]), 2)) == [None, 0, None]
+    assert list(Ahead(iter(()), 2)) == []
 
 
 def test_what_making_an_item_raises_comes_in_its_place() -> None:
@@ -75,7 +75,7 @@ def test_what_making_an_item_raises_comes_in_its_place() -> None:
         yield 2
         raise VideoError("the third", expected="another", fix="none")
 
-    taken = take_ahead(items(), 4)
+    taken = Ahead(items(), 4)
     assert (next(taken), next(taken)) == (1, 2)
     with pytest.raises(VideoError, match="the third"):
         next(taken)

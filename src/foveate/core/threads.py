@@ -7,7 +7,8 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache, update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -45,27 +46,48 @@ def map_in_order(function: Callable[[A], B], items: Iterable[A], threads: int) -
         pool.shutdown(cancel_futures=True)
 
 
-def take_ahead(items: Iterator[A], most: int) -> Generator[A]:
+class Ahead(Iterator[A]):
     """The same items in their order, made by a thread while others are worked on: up to `most` of them wait.
 
-    >>> list(take_ahead(iter("abc"), 2))
+    >>> list(Ahead(iter("abc"), 2))
     ['a', 'b', 'c']
 
-    Nothing is made before the first is asked for. What making one raises is raised in its place. When the caller stops
-    (`close`, or the last reference goes), the one that is being made is waited for, and the thread ends. A thread never
-    waits for its results to be taken, so that a program can end without taking them.
+    Nothing is made before the first is asked for. What making one raises is raised in its place, and is the end. The
+    thread never waits for its items to be taken: it ends with the last of them, with `close`, with the last reference
+    and with the program.
     """
-    end: Any = object()  # None may be an item
-    pool = ThreadPoolExecutor(1, "foveate-ahead")
-    waiting: deque[Future[A]] = deque()
-    try:
-        waiting.extend(pool.submit(next, items, end) for _ in range(most))
-        while (item := waiting.popleft().result()) is not end:
-            waiting.append(pool.submit(next, items, end))
-            yield item
-            item = end  # the caller's alone, as long as it is kept
-    finally:
-        pool.shutdown(cancel_futures=True)
+
+    def __init__(self, items: Iterator[A], most: int) -> None:
+        self._items, self._most, self._end = items, most, object()  # None may be an item
+        self._pool = ThreadPoolExecutor(1, "foveate-ahead")
+        self._waiting: deque[Future[Any]] = deque()
+        self._closed = False
+
+    def _fill(self) -> None:
+        with suppress(RuntimeError):  # closed meanwhile
+            while len(self._waiting) < self._most:
+                self._waiting.append(self._pool.submit(next, self._items, self._end))
+
+    def __next__(self) -> A:
+        if self._closed:
+            raise StopIteration
+        self._fill()
+        try:
+            item: A = self._waiting.popleft().result()
+            if item is self._end:
+                raise StopIteration
+        except CancelledError:  # by `close`, in another thread
+            raise StopIteration from None
+        except BaseException:
+            self.close()
+            raise
+        self._fill()
+        return item
+
+    def close(self) -> None:
+        """Make no more; the item that is being made is waited for. From any thread, and more than once."""
+        self._closed = True
+        self._pool.shutdown(cancel_futures=True)
 
 
 class Once(Generic[P, B]):

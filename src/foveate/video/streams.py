@@ -13,8 +13,8 @@ Cameras and iterables are read when a frame is asked for: what comes out is as f
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from foveate.channels.change import CHANGED
 from foveate.core.checks import check_choice, check_int, check_number, check_type
 from foveate.core.errors import BudgetError, ChannelError, OptionError, QueryError, VideoError
 from foveate.core.readonly import ReadOnly
-from foveate.core.threads import take_ahead
+from foveate.core.threads import Ahead
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.reading.readers import ReadBy, choose_reader
@@ -125,10 +125,12 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
 
     def __next__(self) -> Frame:
         started = time.perf_counter()
-        if self.clip.closed:
-            self._seen.close()  # another thread that closed the clip could not while this one waited
         self._check_open()
-        picture, sight = next(self._seen)
+        try:
+            picture, sight = next(self._seen)
+        except StopIteration:
+            self._check_open()  # the end of the clip, and not that another thread closed it
+            raise
         name = f"{self.clip.name} at {picture.time:.3f} s"
         at = picture.time
         self._state, frame = step(self._state, sight, name, self.queries, self._settings, time=at, gaze=self._gaze)
@@ -151,21 +153,20 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
     def close(self) -> None:
         """Let go of the clip. May be called twice."""
         self.clip.close()
-        with suppress(ValueError):  # another thread waits for a frame
+        if isinstance(self._seen, Ahead):
             self._seen.close()
 
 
-def _look_ahead(clip: VideoClip, model: FlowModel) -> Generator[tuple[TimedPicture, Sight]]:
-    """The pictures of a clip, each with what it shows; of files and folders made ahead by a thread, AHEAD of them.
+def _look_ahead(clip: VideoClip, model: FlowModel) -> Iterator[tuple[TimedPicture, Sight]]:
+    """The pictures of a clip, each with what it shows; of files and folders made by a thread, up to AHEAD of them.
 
     A model of flow that is not ours is asked in the thread of the caller, when it is needed.
     """
     if clip.live:
-        yield from _look_at(clip, None)
-        return
+        return _look_at(clip, None)
     h, w = clip.size or (1, 1)
     most = max(1, min(AHEAD, AHEAD_BYTES // (3 * h * w)))
-    yield from take_ahead(_look_at(clip, model if isinstance(model, Dis) else None), most)
+    return Ahead(_look_at(clip, model if isinstance(model, Dis) else None), most)
 
 
 def _look_at(clip: VideoClip, model: FlowModel | None) -> Iterator[tuple[TimedPicture, Sight]]:
