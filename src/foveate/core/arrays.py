@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from foveate.core.errors import MissingExtraError, OptionError
+from foveate.core.devices import import_torch
+from foveate.core.errors import OptionError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,20 +43,14 @@ class AsArray:
         Raises:
             MissingExtraError: torch is not installed. OptionError: no such device, or it cannot be used here.
         """
-        try:
-            import torch
-        except ImportError as cause:
-            raise MissingExtraError(
-                f"{type(self).__name__}.torch() needs torch, which is not installed",
-                expected="the extra [torch]",
-                fix=f"pip install 'foveate[torch]'; or np.asarray(value), which needs nothing ({cause})",
-            ) from cause
+        torch = import_torch(f"{type(self).__name__}.torch()")
         array, _ = self._array()
         try:
-            return torch.tensor(array, device=device)
+            tensor: Tensor = torch.tensor(array, device=device)
         except (RuntimeError, AssertionError, TypeError, ValueError) as cause:
             raise OptionError(
                 f"device={device!r}: {str(cause).splitlines()[0]}",
                 expected='a device that torch has here: "cpu", "cuda", "cuda:1", "mps"',
                 fix="leave it out for the CPU",
             ) from cause
+        return tensor

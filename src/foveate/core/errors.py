@@ -136,7 +136,10 @@ class EncoderOutputError(FoveateError, ValueError):
 
 
 class DeviceError(FoveateError, RuntimeError):
-    """A GPU that has too little memory for what was asked, or that stopped working."""
+    """A GPU that has too little memory or stopped working, what works on no GPU, and values on different devices.
+
+    Also a value whose tensors somebody wrote into.
+    """
 
 
 class MissingExtraError(FoveateError, ImportError):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -53,6 +53,11 @@ from foveate.texture.basis import Basis
 from foveate.texture.computed import derived_plane, positions
 from foveate.texture.file import load_parts, save_parts
 from foveate.texture.sampling import MAX_LEVEL, FilterMode
+
+if TYPE_CHECKING:
+    import torch
+
+    from foveate.texture.device import DeviceTexture
 
 Floats = NDArray[np.float32]
 Table = NDArray[np.float32] | NDArray[np.float16]
@@ -469,6 +474,20 @@ class Texture(Frozen, Drawable):
             self._derived[key] = value
         kept: T = self._derived[key]
         return kept
+
+    def to(self, device: str | torch.device, layout: Layout | str = FULL40) -> DeviceTexture:
+        """What answers questions as tensors on a device: "cuda", "cuda:1", "cpu", a torch.device.
+
+        `foveate.score` and `foveate.allocate` take it, work there, and give what they give here. The token table is
+        float16, one row a cell, with the columns of `layout` and zeros up to a multiple of 8. Needs the extra [torch].
+
+        Raises:
+            MissingExtraError: torch is not installed. OptionError: no such device, or values that float16 cannot hold.
+            DeviceError: it does not fit; the size is named.
+        """
+        from foveate.texture.device import send
+
+        return send(self, device, layout)
 
     # --- files --------------------------------------------------------------------------------------------------------
 
