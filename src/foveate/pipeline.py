@@ -19,6 +19,7 @@ from foveate.channels.build import ChannelSet, build_planes, select_channels
 from foveate.channels.depth import DepthModel
 from foveate.channels.segments import Provider
 from foveate.channels.text import Detector
+from foveate.core.blas import products_in_one_thread
 from foveate.core.checks import check_choice, check_int, check_type
 from foveate.core.errors import (
     FoveateError,
@@ -168,10 +169,11 @@ def encode(
         (picture, layer), dense, side = looked
         check_features(network, dense, picture.size)
         words, note = _read(picture, layer, read, reader)
-        texture = build_texture(
-            picture, dense, network, names, rank=rank, error=error, compression=compression, long_side=side,
-            segments=segments, text=text, depth=depth, words=words,
-        )  # fmt: skip
+        with products_in_one_thread():
+            texture = build_texture(
+                picture, dense, network, names, rank=rank, error=error, compression=compression, long_side=side,
+                segments=segments, text=text, depth=depth, words=words,
+            )  # fmt: skip
         return remember_preset(texture, preset), note
 
     def open_one(source: ImageSource) -> Opened:

@@ -50,6 +50,9 @@ CARRIED, NAMES = "nano_names.safetensors", "nano_names.json"
 FAST_IMAGE = "nano_fast_image.onnx"
 FILES = (IMAGE, TEXT, PIECES, CARRIED, NAMES)
 FAST_FILES = (FAST_IMAGE, TEXT, PIECES)
+# onnxruntime's threads wait by spinning, for up to a second: within a run this long, after it not at all. Versions that
+# do not know the first key spin within a run only.
+WAITING = {"session.intra_op.spin_duration_us": "100", "session.force_spinning_stop": "1"}
 _loading = threading.Lock()
 
 
@@ -214,6 +217,8 @@ def load_network(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = count_threads()
+    for key, value in WAITING.items():
+        options.add_session_config_entry(key, value)
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as cause:
