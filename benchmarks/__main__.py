@@ -11,6 +11,7 @@ from foveate.cli.main import run
 BENCHMARKS = (
     "query",
     "compare",
+    "ratios",
     "channels",
     "fusion",
     "refine",

@@ -13,8 +13,9 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from benchmarks import common, compare, suite
+from benchmarks import common, compare, ratios, suite
 from benchmarks.__main__ import BENCHMARKS, app
+from benchmarks.ratios import CHECKS
 from benchmarks.suite import TABLES, Table, choose, measure, place, read_result
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import OptionError
@@ -128,17 +129,45 @@ def test_every_table_is_a_command_with_these_options() -> None:
 
 
 @pytest.mark.slow
-def test_one_real_table_through_the_command(tmp_path: Path) -> None:
-    arguments = ["all", "--quick", "--only", "query", "--out", str(tmp_path / "r.json")]
-    done = subprocess.run([sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout.splitlines()[-1])
-    assert len(result["tables"]["query"]["report"]["rows"]) == 10
-    assert "score 4096 x 16" in done.stdout  # the table itself
-    assert "[1/1] query" in done.stderr
+def test_one_real_table_through_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "TABLES", (Table("ratios", suite.QUESTION, "--calls 1 --only selecting"),))
+    ran = CliRunner().invoke(
+        app, ["all", "--only", "ratios", "--out", str(tmp_path / "r.json")], catch_exceptions=False
+    )
+    assert ran.exit_code == 0, ran.output
+    result = json.loads(ran.stdout.splitlines()[-1])
+    assert "top_cells" in ran.stdout  # the table itself
+    assert "[1/1] ratios" in ran.stderr
     compared = compare.measure(result, result)
-    assert (compared["slower"], compared["faster"]) == (0, 0)
-    assert len(compared["rows"]) == 10
+    assert (compared["slower"], compared["faster"], len(compared["rows"])) == (0, 0, 1)
+
+
+# --- ratios -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[check.__name__ for check in CHECKS])
+def twins(request: pytest.FixtureRequest) -> ratios.Twins:
+    return next(check for check in CHECKS if check.__name__ == request.param)()
+
+
+@pytest.mark.slow
+def test_the_quick_way_is_quicker(twins: ratios.Twins) -> None:
+    row = ratios.hold(twins)
+    assert row["holds"], row["measured"]
+
+
+@pytest.mark.slow
+def test_a_quick_way_that_became_slow_is_noticed(twins: ratios.Twins) -> None:
+    exchanged = twins._replace(slow=twins.quick, quick=twins.slow, calls=min(3, twins.calls))
+    assert any(not ratios.hold(exchanged, tries=1)["holds"] for _ in range(ratios.TRIES))
+
+
+def test_a_bad_moment_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = iter([(1.0, 1.0), (1.0, 1.0), (3.0, 1.0)])
+    monkeypatch.setattr(ratios, "time_in_turn", lambda *_: tuple(np.full(3, one) for one in next(measured)))
+    twins = ratios.Twins("a", lambda: None, lambda: None, 2, 3)
+    assert ratios.hold(twins)["holds"]
+    assert list(measured) == []
 
 
 # --- compare ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,166 @@
+"""Ratios that must hold on any machine: each quick way beside its own slow twin, in one run. `make test` asks for them.
+
+    python -m benchmarks ratios
+
+No time is judged, ever. A pair is measured in turn, a few calls each, and its ratio is that of the medians; a pair that
+falls short is measured again, twice, as a machine may do something else just then. `least` is half of what was
+measured, or less: what fails here has lost its reason to exist, and did not just have a bad day.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import typer
+
+from benchmarks.common import KEPT, PHOTO, crop_square, print_json, ratio_row, show, time_in_turn
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.evaluate.vlm import ADJECTIVES
+from foveate.core.checks import check_choice
+from foveate.core.image import load_image
+from foveate.encoders.load import load_encoder
+from foveate.pipeline import encode, score
+from foveate.relevance.negatives import nouns
+from foveate.relevance.policies import top_cells
+from foveate.texture.basis import compress
+from foveate.video.state import StreamSettings, step
+
+SIDE, CROP, CROPS = 512, 64, 50
+TRIES = 3
+
+
+class Twins(NamedTuple):
+    """Two ways to the same thing; the quick one must be so many times quicker."""
+
+    name: str
+    slow: Callable[[], Any]
+    quick: Callable[[], Any]
+    least: float
+    calls: int
+
+
+Check = Callable[[], Twins]
+
+
+def selecting() -> Twins:
+    """Ties go to the lower index in both; measured: 8."""
+    scores = np.random.default_rng(0).standard_normal(64 * 64).astype(np.float32)
+    return Twins(
+        "the best 273 of 4,096: top_cells for a stable sort of all",
+        lambda: [np.sort(np.argsort(-scores, kind="stable")[:KEPT]) for _ in range(20)],
+        lambda: [top_cells(scores, KEPT) for _ in range(20)],
+        least=2, calls=15,
+    )  # fmt: skip
+
+
+def compressing() -> Twins:
+    """Directions of rank 24 by iteration, and all 768 exactly; measured: 6."""
+    random, width = np.random.default_rng(0), 768
+    turned = np.linalg.qr(random.standard_normal((width, width)))[0]
+    cells = random.standard_normal((1024, width)) / np.arange(1, width + 1) @ turned  # as features of towers decline
+    return Twins(
+        "a basis of rank 24 of 768: compress for exact eigenvectors",
+        lambda: compress(cells, error=0.05),
+        lambda: compress(cells),
+        least=2, calls=5,
+    )  # fmt: skip
+
+
+def scoring() -> Twins:
+    """A question that was asked of the texture before, and a new one; measured: 9."""
+    texture = encode(crop_square(PHOTO, SIDE))
+    fresh = (f"{adjective} {noun}" for adjective, noun in itertools.product(ADJECTIVES, nouns()))
+    return Twins(
+        "score: a known text for a new one",
+        lambda: score(texture, next(fresh)),
+        lambda: score(texture, "a dog"),
+        least=2, calls=20,
+    )  # fmt: skip
+
+
+def encoding() -> Twins:
+    """The whole image in one pass, and less than a fifth of the crops; measured: 2.6."""
+    encoder, photograph = load_encoder("nano"), crop_square(PHOTO, SIDE)
+    places = np.random.default_rng(0).integers(0, SIDE - CROP, (CROPS, 2))
+    crops = [photograph[y : y + CROP, x : x + CROP] for y, x in places]
+    return Twins(
+        f"one dense pass for {CROPS} of 273 crops",
+        lambda: [encoder.encode_image(crop, long_side=CROP) for crop in crops],
+        lambda: encoder.encode_image(photograph),
+        least=1.2, calls=3,
+    )  # fmt: skip
+
+
+def reusing() -> Twins:
+    """A further question of a texture, and the image encoded again for it; measured: hundreds."""
+    photograph, asked = crop_square(PHOTO, SIDE), "a dog"
+    texture = encode(photograph)
+    return Twins(
+        "a further question: the texture for encoding again",
+        lambda: score(encode(photograph), asked),
+        lambda: score(texture, asked),
+        least=50, calls=3,
+    )  # fmt: skip
+
+
+def following() -> Twins:
+    """A frame whose features were propagated, and the same frame encoded; measured: 6."""
+    photograph = load_image(PHOTO).rgb[:448]
+    first, second = photograph[:, :-4], photograph[:, 4:]
+    settings = StreamSettings(encoder=load_encoder("nano"), names=())
+    before, _ = step(None, first, "first", ("a dog",), settings)
+    return Twins(
+        "a frame of video: propagated for encoded",
+        lambda: step(None, second, "second", ("a dog",), settings),
+        lambda: step(before, second, "second", ("a dog",), settings),
+        least=2, calls=4,
+    )  # fmt: skip
+
+
+def gathering() -> Twins:
+    """Rows of 40 channels, and 40 planes at the same cells; measured: 8."""
+    table = encode(crop_square(PHOTO, SIDE)).tokens()
+    planes = [np.ascontiguousarray(plane) for plane in table.T]
+    kept = np.sort(np.random.default_rng(0).permutation(len(table))[:KEPT])
+    return Twins(
+        "40 channels of 273 cells: rows of a table for 40 planes",
+        lambda: [np.stack([plane[kept] for plane in planes], 1) for _ in range(20)],
+        lambda: [table[kept] for _ in range(20)],
+        least=2, calls=15,
+    )  # fmt: skip
+
+
+CHECKS: tuple[Check, ...] = (selecting, gathering, scoring, reusing, compressing, encoding, following)
+
+
+def command(
+    calls: Annotated[int, typer.Option(help="Times as many calls of each pair as `make test` takes.")] = 5,
+    only: Annotated[str, typer.Option(help="Checks, with commas between [default: all].")] = "",
+) -> None:
+    """Each quick way beside its slow twin; status 1 if one is not quick enough."""
+    known = {check.__name__: check for check in CHECKS}
+    names = [check_choice("--only", name.strip(), tuple(known), fix="") for name in only.split(",") if name.strip()]
+    report = measure([known[name] for name in names or known], calls)
+    show(report)
+    print_json(**report)
+    if not all(row["holds"] for row in report["rows"]):
+        raise typer.Exit(1)
+
+
+def measure(checks: Sequence[Check] = CHECKS, calls: int = 1) -> dict[str, Any]:
+    """-> report; a row has the ratio of its twins, with samples, and whether it holds."""
+    rows = [hold(check(), calls) for check in checks]
+    return {"title": "a slow way / its quick twin, medians in turn", "rows": rows, **circumstances()}
+
+
+def hold(twins: Twins, calls: int = 1, tries: int = TRIES) -> dict[str, Any]:
+    """The row of a pair, from the first try that holds, or else the last."""
+    for _ in range(tries):
+        slow, quick = time_in_turn(twins.slow, twins.quick, calls * twins.calls)
+        row = ratio_row(twins.name, slow, quick, f">= {twins.least:g} x")
+        if row["median"] >= twins.least:
+            break
+    return row | {"holds": bool(row["median"] >= twins.least)}
