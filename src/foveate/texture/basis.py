@@ -13,6 +13,7 @@ What is notable
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,9 @@ from foveate.core.readonly import Frozen
 
 Floats = NDArray[np.float32]
 DEFAULT_RANK = 24
-SPARE, TURNS = 16, 4  # directions beyond those wanted, and iterations: scores as good as with exact eigenvectors
+SPARE, TURNS = 16, 2  # directions beyond those wanted, and iterations: errors of scores 0.03 % above the least
+EVERY, ENOUGH = 2, 1024  # a basis is fitted to every second cell where so many are left: errors of scores 0.2 % more
+ROWS = 512  # cells that are worked on at a time: what is in between stays in the processor's cache
 RIDGE = 1e-2  # of the mean eigenvalue of S: keeps S^(-1/2) finite where the bank says nothing
 
 
@@ -104,15 +107,19 @@ def compress(
     n, width = x.shape
     rank = check_int("rank", rank, 1, width, fix="leave it out for the default of 24")
     mean = x.mean(0)
-    centred = x - mean
-    covariance = centred.T @ centred / np.float32(n)
     if error is None:
-        directions = principal(covariance, metric, rank)
+        directions = principal(_covariance(x[:: max(1, min(EVERY, n // ENOUGH))], mean), metric, rank)
     else:
         error = check_number("error", error, 1e-6, 0.999, fix="0.1 keeps score errors below a tenth of the spread")
-        directions = principal(covariance, metric)
+        directions = principal(_covariance(x, mean), metric)
         rank = _rank_for(directions.values, error)
-    return _with_residual(Basis(mean, directions.outward(rank)), centred, centred @ directions.inward(rank))
+    return _with_residual(Basis(mean, directions.outward(rank)), x, directions.inward(rank))
+
+
+def _covariance(x: Floats, mean: Floats) -> Floats:
+    """Of features [n, D] around a mean that need not be their own: float32 [D, D]."""
+    centred = x - mean
+    return np.asarray(centred.T @ centred / np.float32(len(x)), np.float32)
 
 
 @dataclass(frozen=True)
@@ -163,11 +170,19 @@ def leading(covariance: Floats, rank: int) -> Floats:
     All of them, exactly, would take most of the time that an image costs beside the network.
     """
     width = len(covariance)
-    block = np.random.default_rng(0).standard_normal((width, min(width, rank + SPARE)), np.float32)
+    block = _any_block(width, min(width, rank + SPARE))
     for _ in range(TURNS):
         block = np.linalg.qr(covariance @ block)[0]
     _, turned = np.linalg.eigh(block.T @ covariance @ block)
     return _with_signs(np.asarray(block @ turned[:, ::-1][:, :rank], np.float32))
+
+
+@lru_cache(4)
+def _any_block(width: int, columns: int) -> Floats:
+    """Where the iteration starts: always the same numbers."""
+    block = np.random.default_rng(0).standard_normal((width, columns), np.float32)
+    block.setflags(write=False)
+    return block
 
 
 def _with_signs(vectors: Floats) -> Floats:
@@ -180,13 +195,23 @@ def keep_all(features: NDArray[np.floating]) -> Compressed:
     """No compression: mean 0, B the identity, z the features themselves (float16)."""
     x = np.asarray(features, np.float32)
     width = x.shape[1]
-    return _with_residual(Basis(np.zeros(width, np.float32), np.eye(width, dtype=np.float16)), x, x)
-
-
-def _with_residual(basis: Basis, centred: Floats, z: Floats) -> Compressed:
-    stored = z.astype(np.float16)
-    left = centred - stored.astype(np.float32) @ basis.rows.astype(np.float32)
+    stored = x.astype(np.float16)
+    left = x - stored.astype(np.float32)
+    basis = Basis(np.zeros(width, np.float32), np.eye(width, dtype=np.float16))
     return Compressed(basis, stored, rounded_up(np.sqrt(np.einsum("nd,nd->n", left, left))))
+
+
+def _with_residual(basis: Basis, x: Floats, inward: Floats) -> Compressed:
+    """Features [n, D] in a basis, z = (x - mean) inward, as they are stored; and what these numbers leave of x."""
+    rows = basis.rows.astype(np.float32)
+    stored, squares = np.empty((len(x), basis.rank), np.float16), np.empty(len(x), np.float32)
+    for start in range(0, len(x), ROWS):
+        part = slice(start, start + ROWS)
+        left = x[part] - basis.mean
+        stored[part] = left @ inward
+        left -= stored[part].astype(np.float32) @ rows
+        squares[part] = np.einsum("nd,nd->n", left, left)
+    return Compressed(basis, stored, rounded_up(np.sqrt(squares)))
 
 
 def rounded_up(lengths: Floats) -> NDArray[np.float16]:
