@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from foveate.channels import visual
 from foveate.channels.saliency import compute_saliency
 from foveate.channels.visual import compute_visual_planes, edge_distance
+from foveate.core.grid import reduce_plane
+from foveate.core.image import is_one_colour
+from foveate.texture.computed import luma
 
 
 def bar() -> np.ndarray:
@@ -32,6 +39,47 @@ def test_the_two_edges_together_are_the_sobel_magnitude_and_differ() -> None:
     both = np.maximum(planes["edge_on"], planes["edge_off"])
     assert np.allclose(both, np.maximum(inverted["edge_on"], inverted["edge_off"]), atol=0.02)
     assert not np.allclose(planes["edge_on"], planes["edge_off"], atol=0.1)
+
+
+def plain(rgb: np.ndarray) -> dict[str, np.ndarray]:
+    """The planes one after the other, each over the whole image."""
+    bright = luma(rgb)
+    low = cv2.GaussianBlur(bright, (0, 0), visual.SURROUND_SIGMA, borderType=cv2.BORDER_REPLICATE)
+    dy, dx = (cv2.Sobel(bright, cv2.CV_32F, x, 1 - x, borderType=cv2.BORDER_REPLICATE) / 4 for x in (0, 1))
+    magnitude = np.minimum(cv2.magnitude(dx, dy), 1)
+    quarter = (-(-rgb.shape[0] // 4), -(-rgb.shape[1] // 4))
+    return {
+        "edge_on": reduce_plane(np.where(bright >= low, magnitude, np.float32(0)), quarter, "max"),
+        "edge_off": reduce_plane(np.where(bright >= low, np.float32(0), magnitude), quarter, "max"),
+        "high_pass": visual.shrink(np.abs(bright - low), quarter),
+        "low_pass": visual.shrink(low, quarter),
+    }
+
+
+@given(st.integers(1, 200), st.integers(1, 60), st.integers(0, 99), st.integers(0, 2))
+def test_strips_with_what_is_around_them_are_the_whole_image(height: int, width: int, seed: int, kind: int) -> None:
+    """Beside the plain twin. OpenCV's own last bit changes from run to run, by where memory begins."""
+    rng = np.random.default_rng(seed)
+    height = max(1, height // 4) * 4 if kind else height  # others are one strip
+    rgb = rng.integers(0, 256, (height, width, 3), np.uint8)
+    if kind == 2:
+        rgb[height // 2 :] = 128  # no edges there: neither is -0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(visual, "STRIP", 24 * width)
+        found = compute_visual_planes(rgb)
+    for name, twin in plain(rgb).items():
+        assert found[name].shape == twin.shape
+        assert np.abs(found[name] - twin).max() < 2e-7, name
+        assert not np.signbit(found[name]).any()
+
+
+def test_one_colour_is_one_colour_in_every_pixel() -> None:
+    rgb = np.full((5, 7, 3), (1, 2, 3), np.uint8)
+    assert is_one_colour(rgb)
+    for pixel in ((0, 0), (0, 6), (4, 6), (2, 3)):
+        other = rgb.copy()
+        other[pixel] = (1, 2, 4)
+        assert not is_one_colour(other)
 
 
 def test_edge_distance_grows_away_from_the_edge() -> None:

@@ -31,7 +31,7 @@ from foveate.core.errors import (
     warn,
 )
 from foveate.core.grid import Grid
-from foveate.core.image import ImageSource, Picture, load_image
+from foveate.core.image import ImageSource, Picture, is_one_colour, load_image
 from foveate.core.several import attempt, complete, is_several
 from foveate.core.threads import map_in_order, usual_threads
 from foveate.encoders.load import match_encoder, resolve_encoder
@@ -271,7 +271,7 @@ def build_texture(
     `names` are planes, from `select_channels`; `words` what was read in it; everything else is as in `encode`.
     """
     grid, flat = dense.grid, dense.features.reshape(dense.grid.count, -1)
-    if (picture.rgb == picture.rgb[0, 0]).all():
+    if is_one_colour(picture.rgb):
         flat = np.zeros_like(flat)  # nothing in it: features would only show how the encoder treats borders
     if compression == "full":
         small = keep_all(flat)

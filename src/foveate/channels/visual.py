@@ -20,6 +20,8 @@ from foveate.texture.computed import gradients, luma, steepness
 Floats = NDArray[np.float32]
 
 SURROUND_SIGMA = 4.0  # pixels; splits luma into low and high frequencies, and is the surround of edge_on / edge_off
+REACH = 20  # rows, a multiple of 4: beyond what the surround reaches, 16
+STRIP = 2**19  # pixels that are worked on at a time: a large image's planes would not stay in the processor's cache
 EDGE = 0.15  # of a full step: where edge_distance is 0
 
 
@@ -28,20 +30,32 @@ def compute_visual_planes(rgb: NDArray[np.uint8]) -> dict[str, Floats]:
 
     All in [0, 1]. A constant image has no edges: edge planes are 0 and edge_distance is 1.
     """
-    bright = luma(rgb)
-    low = cv2.GaussianBlur(bright, (0, 0), SURROUND_SIGMA, borderType=cv2.BORDER_REPLICATE)
-    magnitude = steepness(*gradients(bright))
-    brighter = bright >= low
-    quarter = (-(-rgb.shape[0] // 4), -(-rgb.shape[1] // 4))
-    edge_on = reduce_plane(np.where(brighter, magnitude, 0), quarter, "max")
-    edge_off = reduce_plane(np.where(brighter, 0, magnitude), quarter, "max")
+    height, width = rgb.shape[:2]
+    rows = max(REACH, STRIP // width // 4 * 4) if height % 4 == 0 else height  # else samples lie across strips
+    parts = [_compute_strip(rgb, top, min(top + rows, height)) for top in range(0, height, rows)]
+    edge_on, edge_off, high, low = (np.concatenate(same) for same in zip(*parts, strict=True))
     return {
         "edge_on": edge_on,
         "edge_off": edge_off,
-        "high_pass": shrink(np.abs(bright - low), quarter),
-        "low_pass": shrink(low, quarter),
+        "high_pass": high,
+        "low_pass": low,
         "edge_distance": edge_distance(np.maximum(edge_on, edge_off) > EDGE),
     }
+
+
+def _compute_strip(rgb: NDArray[np.uint8], top: int, stop: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """edge_on, edge_off, high_pass and low_pass of some rows of an image, which see those around them."""
+    begin = max(0, top - REACH)
+    inside = slice(top - begin, stop - begin)
+    bright = luma(rgb[begin : stop + REACH])
+    low = cv2.GaussianBlur(bright, (0, 0), SURROUND_SIGMA, borderType=cv2.BORDER_REPLICATE)[inside]
+    magnitude = steepness(*gradients(bright))[inside]
+    over = bright[inside] - low
+    quarter = (-(-len(over) // 4), -(-rgb.shape[1] // 4))
+    signed = np.copysign(magnitude, over, out=magnitude)  # one plane for both: the largest is of edge_on
+    edge_on = np.maximum(reduce_plane(signed, quarter, "max"), 0) + 0  # not -0
+    edge_off = np.maximum(0 - reduce_plane(signed, quarter, "min"), 0)
+    return edge_on, edge_off, shrink(np.abs(over, out=over), quarter), shrink(low, quarter)
 
 
 def shrink(plane: NDArray[Any], shape: tuple[int, int]) -> Floats:

@@ -26,6 +26,7 @@ Floats = NDArray[np.float32]
 Boundary = Literal["clamp", "wrap", "zero"]
 Box = tuple[int, int, int, int]  # y0, x0, y1, x1, in cells or in pixels
 Reduction = Literal["mean", "max", "min", "mode"]
+WIDE = 16  # samples that a new one reduces, from which on NumPy's reduceat is the faster way
 FAR = 2.0**40  # cells; positions beyond it are as good as infinite
 
 
@@ -165,6 +166,11 @@ def reduce_plane(plane: Floats, shape: tuple[int, int], reduction: Reduction) ->
             plane = reduce(function, (plane[i::step] if axis == 0 else plane[:, i::step] for i in range(step)))
             continue
         start, stop = _spans(old, new)
+        widest = int((stop - start).max())
+        if widest <= WIDE:  # so are a few gathers: a shorter span reads its last sample again
+            spans = (plane.take(np.minimum(start + i, stop - 1), axis) for i in range(widest))
+            plane = reduce(function, spans)
+            continue
         # reduceat reduces between neighbouring indices, so every second result is wanted; its last span runs to the
         # end by itself, and a stop that is not above its start gives the single sample at the start.
         borders = np.minimum(np.stack([start, stop], 1).ravel()[:-1], old - 1)

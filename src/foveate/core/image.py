@@ -148,6 +148,11 @@ def shrink(rgb: Bytes, long_side: int | None) -> Bytes:
     return np.asarray(cv2.resize(rgb, (w, h), interpolation=cv2.INTER_AREA), np.uint8)
 
 
+def is_one_colour(rgb: Bytes) -> bool:
+    """Whether all pixels of an image uint8 [H, W, 3] are the same. Most photographs show in the first row that not."""
+    return bool((rgb[0] == rgb[0, 0]).all() and (rgb == rgb[0, 0]).all())
+
+
 def read_source(
     source: str | os.PathLike[str] | bytes | bytearray | memoryview, max_bytes: int = MAX_BYTES
 ) -> tuple[bytes, str]:

@@ -30,14 +30,15 @@ def luma(rgb: NDArray[np.uint8]) -> Floats:
 
 def gradients(brightness: Floats) -> tuple[Floats, Floats]:
     """Sobel / 4 of a plane [H, W], with its border repeated: (d/dy, d/dx), float32 [H, W] each."""
-    dy = cv2.Sobel(brightness, cv2.CV_32F, 0, 1, borderType=cv2.BORDER_REPLICATE) / SOBEL_PEAK
-    dx = cv2.Sobel(brightness, cv2.CV_32F, 1, 0, borderType=cv2.BORDER_REPLICATE) / SOBEL_PEAK
-    return np.asarray(dy, np.float32), np.asarray(dx, np.float32)
+    dy = np.asarray(cv2.Sobel(brightness, cv2.CV_32F, 0, 1, borderType=cv2.BORDER_REPLICATE), np.float32)
+    dx = np.asarray(cv2.Sobel(brightness, cv2.CV_32F, 1, 0, borderType=cv2.BORDER_REPLICATE), np.float32)
+    return np.divide(dy, SOBEL_PEAK, out=dy), np.divide(dx, SOBEL_PEAK, out=dx)
 
 
 def steepness(dy: Floats, dx: Floats) -> Floats:
     """Length of a gradient, at most 1 (diagonal steps reach 1.06)."""
-    return np.minimum(cv2.magnitude(dx, dy), 1).astype(np.float32)
+    length = np.asarray(cv2.magnitude(dx, dy), np.float32)
+    return np.minimum(length, 1, out=length)
 
 
 def derived_plane(name: str, rgb: NDArray[np.uint8]) -> Floats:
