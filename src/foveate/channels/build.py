@@ -22,12 +22,13 @@ from foveate.channels.depth import DepthModel, compute_depth_plane
 from foveate.channels.geometry import compute_normals, measure_occlusion
 from foveate.channels.objects import find_objects
 from foveate.channels.saliency import compute_saliency
-from foveate.channels.segments import Ids, Provider, Segments, mark_borders, segment_image
+from foveate.channels.segments import Provider, mark_borders, measure_cells, segment_image
 from foveate.channels.text import Detector, find_text_regions
 from foveate.channels.visual import compute_visual_planes
 from foveate.core.checks import check_type
 from foveate.core.errors import ChannelError
 from foveate.core.grid import reduce_plane
+from foveate.core.image import is_one_colour
 from foveate.core.layout import EVERY_NAME, channel_named
 from foveate.core.threads import once
 
@@ -104,10 +105,11 @@ def build_planes(
         planes |= compute_visual_planes(rgb)
     if "saliency" in names:
         planes["saliency"] = compute_saliency(rgb, z.shape[:2])
-    flat = bool((rgb == rgb[0, 0]).all())
-    parts = None
-    if set(names) & {*SEGMENTS, "occlusion"} and not flat:  # an image of one colour is one segment
-        parts = segment_image(rgb, np.asarray(z, np.float32), provider)
+    parts = None  # an image of one colour is one segment
+    if set(names) & {*SEGMENTS, "occlusion"} and not is_one_colour(rgb):
+        features = np.asarray(z, np.float32)
+        cells = measure_cells(rgb, features)
+        parts = segment_image(rgb, features, provider, cells=cells)
         planes |= parts.planes
         made |= dict.fromkeys(SEGMENTS, parts.provider)
     if "text" in names:
@@ -122,22 +124,16 @@ def build_planes(
         made |= dict.fromkeys(GEOMETRY, f"{model.name} {model.revision}")
         made["occlusion"] += ", as an amount"  # 0 and 1 in older files
     if parts is not None and set(names) & set(OBJECTS):
-        objects, how = _find_objects(rgb, z, parts, getattr(provider, "masks", False), planes.get("depth"))
+        if getattr(provider, "masks", False):  # objects as they are
+            objects, how = parts.ids, ""
+        else:
+            objects = find_objects(rgb, features, parts.ids, planes.get("depth"), cells=cells)
+            how = ", merged, apart where depth jumps" if "depth" in planes else ", merged"
         planes["object_id"] = objects.astype(np.float32)
         planes["boundary"] = mark_borders(objects, (-(-rgb.shape[0] // 4), -(-rgb.shape[1] // 4)))
         made |= dict.fromkeys(OBJECTS, parts.provider + how)
     kept = {name: plane for name, plane in planes.items() if name in names}
     return kept, {name: by for name, by in made.items() if name in kept}
-
-
-def _find_objects(
-    rgb: NDArray[np.uint8], z: NDArray[np.floating], parts: Segments, masks: bool, near: Floats | None
-) -> tuple[Ids, str]:
-    """Objects on the cells, and how they follow from segments, for `made_by`."""
-    if masks:
-        return parts.ids, ""
-    objects = find_objects(rgb, np.asarray(z, np.float32), parts.ids, near)
-    return objects, ", merged" if near is None else ", merged, apart where depth jumps"
 
 
 @once()

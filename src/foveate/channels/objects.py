@@ -23,15 +23,14 @@ one that something else cuts in two is two.
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.channels.components import find_components
 from foveate.channels.geometry import JUMP, TINY, check_depth, find_jumps, find_parts
-from foveate.channels.segments import FLAT, Bytes, Doubles, Floats, Ids, number_by_size
+from foveate.channels.segments import Bytes, Cells, Doubles, Floats, Ids, add_up, measure_cells, number_by_size
 from foveate.core.checks import check_array, check_number
-from foveate.core.grid import reduce_plane, resize_map
+from foveate.core.grid import reduce_plane
 from foveate.core.image import check_rgb
 
 ALIKE = 0.65
@@ -49,6 +48,7 @@ def find_objects(
     *,
     alike: float = ALIKE,
     jump: float = JUMP,
+    cells: Cells | None = None,
 ) -> Ids:
     """Segments merged to objects: int64 [h, w], 0 is the largest; of equal ones, the first along the rows.
 
@@ -58,6 +58,7 @@ def find_objects(
         depth: a plane of any size over the image, larger is nearer; None merges by look alone.
         alike: how different two may be that are merged, from 0; larger gives fewer objects.
         jump: of depth, above 0 (see `geometry.measure_occlusion`).
+        cells: `measure_cells(rgb, features)`, if somebody has it already.
 
     Raises:
         ImageArrayError, OptionError: not as said.
@@ -68,7 +69,7 @@ def find_objects(
     numbers: Ids = check_array("segment ids", ids, shape, dtype=np.int64, low=0, fix="pass Segments.ids")
     check_number("alike", alike, 0, None, fix=f"leave it out for {ALIKE}")
     check_number("jump", jump, TINY, None, fix=f"leave it out for {JUMP}")
-    points = _describe(rgb, features)
+    points = _describe(measure_cells(rgb, features) if cells is None else cells)
     few = numbers.size // SPECKS
     parts = _absorb(find_parts(numbers), points, few)
     while parts.max() >= MOST_PARTS:
@@ -79,15 +80,11 @@ def find_objects(
     return number_by_size(_merge(points, parts.ravel(), _borders(parts), count, alike, apart)[parts])
 
 
-def _describe(rgb: Bytes, features: Floats) -> Doubles:
+def _describe(cells: Cells) -> Doubles:
     """x of each cell, in whole numbers: float64 [h * w, 3 + r]."""
-    h, w, r = features.shape
-    lab = cv2.cvtColor(np.clip(resize_map(rgb, (h, w)) / 255, 0, 1), cv2.COLOR_RGB2LAB).reshape(h * w, 3)
-    mind = features.reshape(h * w, r).astype(np.float64)
-    mind -= mind.mean(0)
-    spread = np.sqrt((mind**2).sum(1).mean())
-    mind = mind / spread if spread > FLAT else np.zeros_like(mind)
-    return np.round(np.concatenate([lab / COLOUR, mind], 1, dtype=np.float64) * STEPS)
+    points = np.concatenate([cells.lab / COLOUR, cells.mind], 2, dtype=np.float64)
+    points *= STEPS
+    return np.round(points, out=points).reshape(-1, points.shape[2])
 
 
 def _borders(parts: Ids) -> tuple[Ids, Ids]:
@@ -131,35 +128,37 @@ def _merge(
     """The object of each part, named after its lowest part: int64 [count]."""
     first, second = borders
     steps = np.round(np.sqrt(((points[first] - points[second]) ** 2).sum(1)))
-    lengths = _table(parts[first], parts[second], np.ones(len(first)), count)
-    contrasts = _table(parts[first], parts[second], steps, count)
+    pairs = parts[first], parts[second]
+    sums = [_table(*pairs, np.ones(len(first)), count), _table(*pairs, steps, count)]
+    tables = np.stack(sums if apart is None else [*sums, apart])  # lengths of borders, contrasts along them, jumps
     sizes = np.bincount(parts, minlength=count).astype(np.float64)
-    sums = np.stack([np.bincount(parts, column, count) for column in points.T], 1)
-    means = sums / sizes[:, None]
-    tables = (lengths, contrasts) if apart is None else (lengths, contrasts, apart)
-
+    totals = add_up(parts, points, count)
+    means = totals / sizes[:, None]
     unlike = np.full((count, count), np.inf)
 
-    def compare(a: Ids | int, b: Ids) -> None:
-        """Of pairs that touch."""
-        away = np.sqrt(((means[a] - means[b]) ** 2).sum(1)) + contrasts[a, b] / lengths[a, b]
-        unlike[a, b] = unlike[b, a] = away if apart is None else np.where(apart[a, b] > 0, np.inf, away)
+    def compare(a: Ids | int, b: Ids | slice) -> None:
+        """Of pairs of parts; those that do not touch are infinitely unlike."""
+        lengths, contrasts, *jumps = tables[:, a, b]
+        away = np.divide(contrasts, lengths, out=np.full(lengths.shape, np.inf), where=lengths > 0)
+        away += np.sqrt(((means[a] - means[b]) ** 2).sum(1))
+        for more in jumps:
+            away[more > 0] = np.inf
+        unlike[a, b] = unlike[b, a] = away
 
-    compare(*np.nonzero(lengths))
+    compare(*np.nonzero(tables[0]))
     goes = np.arange(count)
     for _ in range(count - 1):
         a, b = divmod(int(unlike.argmin()), count)  # a < b: the table is symmetric
         if unlike[a, b] > 2 * alike * STEPS:
             break
         goes[goes == b] = a
-        sizes[a], sums[a] = sizes[a] + sizes[b], sums[a] + sums[b]
-        means[a] = sums[a] / sizes[a]
-        for table in tables:
-            table[a] += table[b]
-            table[b], table[:, b] = 0, 0
-            table[a, a] = 0
-            table[:, a] = table[a]
-        for gone in (a, b):
-            unlike[gone], unlike[:, gone] = np.inf, np.inf
-        compare(a, np.flatnonzero(lengths[a]))
+        sizes[a] += sizes[b]
+        totals[a] += totals[b]
+        means[a] = totals[a] / sizes[a]
+        tables[:, a] += tables[:, b]
+        tables[:, a, a] = 0
+        tables[:, :, a] = tables[:, a]
+        tables[:, b] = tables[:, :, b] = 0
+        unlike[b] = unlike[:, b] = np.inf
+        compare(a, slice(None))
     return goes

@@ -41,6 +41,7 @@ Ids = NDArray[np.int64]
 MOST = 50  # ids 0 to 49
 FINE = 4  # samples along a cell's side for providers that look at pixels
 LAB_UNIT = 10.0  # CIE Lab; SLIC's usual compactness
+TURN = 64  # numbers
 FLAT = 1e-6  # an embedding that spreads less than this says nothing
 
 
@@ -56,6 +57,30 @@ class Provider(Protocol):
     def __call__(self, rgb: Bytes, features: Floats) -> NDArray[np.integer]:
         """uint8 [H, W, 3] and float32 [h, w, r] -> ids [h, w], whole numbers >= 0. The same input, the same ids."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class Cells(Frozen):
+    """What cells look like and mean; segments and objects both go by it.
+
+    Attributes:
+        lab: mean colour, float32 [h, w, 3] in CIE Lab.
+        mind: features less their mean, in units of their root mean square distance from it: float64 [h, w, r].
+    """
+
+    lab: Floats
+    mind: Doubles
+
+
+def measure_cells(rgb: Bytes, features: Floats) -> Cells:
+    """uint8 [H, W, 3] and float32 [h, w, r] -> Cells; features that are all alike become 0."""
+    h, w, r = features.shape
+    lab = cv2.cvtColor(np.clip(resize_map(rgb, (h, w)) / 255, 0, 1), cv2.COLOR_RGB2LAB).reshape(h, w, 3)
+    mind = features.reshape(h * w, r).astype(np.float64)
+    mind -= mind.mean(0)
+    spread = np.sqrt((mind**2).sum(1).mean())
+    mind = np.divide(mind, spread, out=mind) if spread > FLAT else np.zeros_like(mind)
+    return Cells(np.asarray(lab, np.float32), mind.reshape(h, w, r))
 
 
 @dataclass(frozen=True)
@@ -83,22 +108,26 @@ class KMeans:
             check_number(weight, getattr(self, weight), 0, 100)
 
     def __call__(self, rgb: Bytes, features: Floats) -> Ids:
-        points = self.points(rgb, features)
-        shape = (features.shape[0], features.shape[1])
+        return self.divide(measure_cells(rgb, features))
+
+    def divide(self, cells: Cells) -> Ids:
+        """Ids [h, w] of cells that were measured before."""
+        points = self.points(cells)
+        shape = (cells.lab.shape[0], cells.lab.shape[1])
         return run_lloyd(points, points[place_seeds(shape, self.count)], self.steps).reshape(shape)
 
-    def points(self, rgb: Bytes, features: Floats) -> Doubles:
+    def points(self, cells: Cells) -> Doubles:
         """The cells as whole numbers: float64 [h * w, 5 + r]; 1 unit of distance is 64."""
-        h, w, r = features.shape
-        lab = cv2.cvtColor(np.clip(resize_map(rgb, (h, w)) / 255, 0, 1), cv2.COLOR_RGB2LAB).reshape(h * w, 3)
-        spacing = np.sqrt(h * w / self.count)
-        place = Grid(h, w, h, w).centres() / spacing
-        mind = features.reshape(h * w, r).astype(np.float64)
-        mind -= mind.mean(0)
-        spread = np.sqrt((mind**2).sum(1).mean())
-        mind = mind / spread if spread > FLAT else np.zeros_like(mind)
-        parts = (lab * (self.colour / LAB_UNIT), place * self.position, mind * self.embedding)
-        return np.round(np.concatenate(parts, 1, dtype=np.float64) * 64)
+        h, w, r = cells.mind.shape
+        place = Grid(h, w, h, w).centres() / np.sqrt(h * w / self.count)
+        parts = (
+            cells.lab.reshape(h * w, 3) * (self.colour / LAB_UNIT),
+            place * self.position,
+            cells.mind.reshape(h * w, r) * self.embedding,
+        )
+        points = np.concatenate(parts, 1, dtype=np.float64)
+        points *= 64
+        return np.round(points, out=points)
 
 
 def place_seeds(shape: tuple[int, int], count: int) -> Ids:
@@ -117,20 +146,48 @@ def run_lloyd(points: Doubles, centres: Doubles, steps: int) -> Ids:
 
     Ties go to the lower centre; centres are rounded to whole numbers, halves to even; a centre without points stays.
     """
-    ids = np.full(len(points), -1)
-    for _ in range(steps):
-        before, ids = ids, find_nearest(points, centres)
-        if (ids == before).all():
+    rows = np.concatenate([points, np.ones((len(points), 1))], 1)  # the last number counts the points of a centre
+    fast = rows.astype(np.float32) if _fits_float32(points, centres) else rows
+    ids, totals = find_nearest(fast, centres), np.zeros((len(centres), rows.shape[1]))
+    moved, before = np.arange(len(points)), None
+    for _ in range(steps - 1):
+        totals += add_up(ids[moved], rows[moved], len(centres))
+        if before is not None:
+            totals -= add_up(before[moved], rows[moved], len(centres))  # exact, so nothing piles up
+        sums, counts = totals[:, :-1], totals[:, -1:]
+        centres = np.where(counts > 0, np.round(sums / np.maximum(counts, 1)), centres)
+        before, ids = ids, find_nearest(fast, centres)
+        moved = np.flatnonzero(ids != before)
+        if not len(moved):
             break
-        counts = np.bincount(ids, minlength=len(centres))
-        sums = np.stack([np.bincount(ids, column, len(centres)) for column in points.T], 1)
-        centres = np.where(counts[:, None] > 0, np.round(sums / np.maximum(counts, 1)[:, None]), centres)
     return ids
 
 
-def find_nearest(points: Doubles, centres: Doubles) -> Ids:
-    """Index of the nearest centre, the lower one of two as near: whole numbers [n, d], [k, d] -> int64 [n]."""
-    return ((centres**2).sum(1) - 2 * (points @ centres.T)).argmin(1)
+def _fits_float32(points: Doubles, centres: Doubles) -> bool:
+    """Whether |c|^2 - 2 p.c and every part of its sum is a whole number that float32 holds exactly.
+
+    No centre is ever longer than the longest point, but for the rounding of its numbers.
+    """
+    longest = max(float(np.einsum("nd,nd->n", each, each).max()) for each in (points, centres))
+    return 3 * (np.sqrt(longest) + np.sqrt(points.shape[1])) ** 2 < 2**24
+
+
+def find_nearest(rows: NDArray[np.floating], centres: Doubles) -> Ids:
+    """Index of the nearest centre, the lower one of two as near: whole numbers [n, d + 1], [k, d] -> int64 [n].
+
+    The last number of a row is 1. All is exact in the type of the rows (see `_fits_float32`).
+    """
+    k, d = centres.shape
+    table = np.zeros((d + 1, -(-k // TURN) * TURN), rows.dtype)  # argmin is made for whole turns of the processor
+    table[:d, :k], table[d, :k], table[d, k:] = -2 * centres.T, (centres**2).sum(1), np.inf
+    return (rows @ table).argmin(1)
+
+
+def add_up(ids: Ids, rows: Doubles, count: int) -> Doubles:
+    """Sums of rows [n, d] with the same id: float64 [count, d]."""
+    d = rows.shape[1]
+    places = (ids * d)[:, None] + np.arange(d)
+    return np.asarray(np.bincount(places.ravel(), rows.ravel(), count * d).reshape(count, d), np.float64)
 
 
 @dataclass(frozen=True)
@@ -223,10 +280,13 @@ class Segments(Frozen):
         return len(self.sizes)
 
 
-def segment_image(rgb: Bytes, features: Floats, provider: Provider | None = None) -> Segments:
+def segment_image(
+    rgb: Bytes, features: Floats, provider: Provider | None = None, *, cells: Cells | None = None
+) -> Segments:
     """Segments of an image: uint8 [H, W, 3], float32 [h, w, r] (r may be 0) -> Segments.
 
-    None is KMeans(). More than 50 segments are merged: always the smallest one into that with the nearest centroid.
+    None is KMeans(), which takes `cells` if somebody has measured them already. More than 50 segments are merged:
+    always the smallest one into that with the nearest centroid.
 
     Raises:
         ImageArrayError, OptionError: the image; the features, or what the provider returned, are not as they should be.
@@ -240,7 +300,9 @@ def segment_image(rgb: Bytes, features: Floats, provider: Provider | None = None
         "segments", made_by, Provider, expected="a callable object with a name", fix="pass KMeans(), for example"
     )
     shape, size = (features.shape[0], features.shape[1]), (rgb.shape[0], rgb.shape[1])
-    ids = merge_smallest(_check_ids(made_by.name, made_by(rgb, features), shape))
+    plain = type(made_by) is KMeans and cells is not None  # one that is derived from it may look at pixels
+    found = KMeans.divide(made_by, cells) if plain else made_by(rgb, features)  # type: ignore[arg-type]
+    ids = merge_smallest(_check_ids(made_by.name, found, shape))
     counts = np.bincount(ids.ravel())
     relative = Grid(*shape, 1, 1).centres().astype(np.float64)
     centroids = np.stack([np.bincount(ids.ravel(), axis) for axis in relative.T], 1) / counts[:, None]
@@ -263,6 +325,8 @@ def merge_smallest(ids: NDArray[np.integer], most: int = MOST) -> Ids:
     ids = number_by_size(ids)
     h, w = ids.shape
     counts = np.bincount(ids.ravel()).astype(np.float64)
+    if len(counts) <= most:
+        return ids
     place = Grid(h, w, h, w).centres().astype(np.float64)
     sums = np.stack([np.bincount(ids.ravel(), axis) for axis in place.T], 1)
     goes = np.arange(len(counts))
