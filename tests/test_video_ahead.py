@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from foveate.core.errors import VideoError
-from foveate.core.threads import Ahead
+from foveate.core.threads import Ahead, Behind
 from foveate.video import Frame, stream
 from foveate.video.decode import FileReader, ImageReader, open_clip
 from foveate.video.streams import AHEAD
@@ -81,6 +81,58 @@ def test_what_making_an_item_raises_comes_in_its_place() -> None:
         next(taken)
     assert list(taken) == []
     assert not readers()
+
+
+# --- calls that are made behind ---------------------------------------------------------------------------------------
+
+
+def test_calls_are_made_in_order_by_one_thread_and_not_too_far_behind() -> None:
+    made: list[tuple[int, str]] = []
+    gate = threading.Semaphore(0)
+
+    def note(number: int) -> None:
+        assert gate.acquire(timeout=20)
+        made.append((number, threading.current_thread().name))
+
+    with Behind(2) as behind:
+        behind.call(note, 0)
+        behind.call(note, 1)
+        assert made == []  # the caller goes on
+        gate.release()
+        behind.call(note, 2)  # waits for the first of two
+        assert [number for number, _ in made] == [0]
+        gate.release(2)
+    assert [number for number, _ in made] == [0, 1, 2]
+    assert {name.startswith("foveate-behind") for _, name in made} == {True}
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("foveate-behind")]
+
+
+def test_what_a_call_raises_is_not_lost_and_a_failed_block_makes_no_more_calls() -> None:
+    def fail() -> None:
+        raise VideoError("no room", expected="some", fix="make it")
+
+    with pytest.raises(VideoError, match="no room"), Behind(2) as behind:
+        behind.call(fail)  # the last one: raised at the end of the block
+    done: list[int] = []
+    gate = threading.Event()
+
+    def go_on() -> None:
+        with Behind(1) as behind:
+            behind.call(fail)
+            behind.call(done.append, 1)
+
+    def fail_meanwhile() -> None:
+        with Behind(3) as behind:
+            behind.call(gate.wait, 20)
+            behind.call(done.append, 2)
+            threading.Timer(0.05, gate.set).start()
+            raise KeyError
+
+    with pytest.raises(VideoError, match="no room"):
+        go_on()
+    with pytest.raises(KeyError):
+        fail_meanwhile()
+    assert done == []
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------

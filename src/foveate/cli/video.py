@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from foveate.video.state import Frame
     from foveate.video.streams import Stream
 
+DRAWN_BEHIND = 2  # frames: each holds its picture
+
 
 def video(
     clip: Annotated[str, typer.Argument(help="A video file, a folder of images, or camera:0.")],
@@ -167,7 +169,8 @@ def write_results(
     """Write every frame of a stream as a line of JSON and a picture of a video. -> the summary of `foveate video`.
 
     Both files are complete or not there. A line is on its way to the disk before the next frame, in LINES.part.jsonl,
-    which a failure or a kill leaves behind.
+    which a failure or a kill leaves behind. Pictures are drawn and encoded by another thread, up to DRAWN_BEHIND frames
+    later.
 
     Args:
         stream: closed at the end. most: frames, at most.
@@ -179,6 +182,7 @@ def write_results(
     import numpy as np
 
     from foveate.core.errors import FoveateError, OptionError, OutputError
+    from foveate.core.threads import Behind
     from foveate.video.decode import RATE
     from foveate.video.export import TICKS, ClipWriter, name_part
     from foveate.viz.overlay import History, Page, draw
@@ -186,29 +190,37 @@ def write_results(
     started, part, clip, interrupted = time.perf_counter(), name_part(lines), stream.clip, False
     history, seconds = History(len(stream.queries)), array("d")
     tally = np.zeros((len(stream.queries), 3), np.int64)  # frames it was detected in, cells kept, cells sent
+    count, shown = 0, -1.0
+
+    def show(frame: Frame) -> None:
+        nonlocal shown
+        history.add(frame)
+        if video is not None:
+            shown = max(frame.time, shown + 2 / TICKS)  # a clip may have times finer than a player's clock
+            writer.write(draw(frame, history, page), shown)
+
     try:
         with stream, ExitStack() as files:
             for frame in islice(stream, most):
-                if not history.count:  # nothing is made before the first frame has been answered
+                if not count:  # nothing is made before the first frame has been answered
                     page = Page.for_frames((frame.rgb.shape[0], frame.rgb.shape[1]), len(stream.queries))
                     left = None if clip.frames is None else clip.frames - frame.index
                     history.expected = most if left is None else min(left, most or left)
-                    file, shown = files.enter_context(part.open("x", buffering=1)), -1.0
+                    file = files.enter_context(part.open("x", buffering=1))
                     if video is not None:
                         rate = min(max(clip.rate or RATE, 0.01), 240.0)
                         writer = files.enter_context(ClipWriter(video, page.size, rate))
+                    drawing = files.enter_context(Behind(DRAWN_BEHIND))
                 row = make_record(frame)
-                history.add(frame)
                 tally += np.array([(r.detected, len(kept), len(new)) for r, kept, new in frame.answers])
                 seconds.append(frame.seconds)
-                if video is not None:
-                    shown = max(frame.time, shown + 2 / TICKS)  # a clip may have times finer than a player's clock
-                    writer.write(draw(frame, history, page), shown)
+                drawing.call(show, frame)
+                count += 1
                 file.write(json.dumps(row) + "\n")
-                progress(history.count)
+                progress(count)
                 if interrupted := stopped():
                     break
-        if not history.count:
+        if not count:
             raise OptionError(
                 f"'{clip.name}' has no frame there", expected="a start before its end", fix="leave --start out"
             )
@@ -226,7 +238,7 @@ def write_results(
     counts = [dict(zip(("detected_frames", "kept", "sent"), row, strict=True)) for row in tally.tolist()]
     medians = np.median(history.found, 0).tolist()
     return {
-        "frames": history.count,
+        "frames": count,
         "keyframes": int(keys.sum()),
         "renewed": sum(history.renewed),
         "skipped": clip.skipped,
@@ -236,7 +248,7 @@ def write_results(
         "keyframe_ms": round(float(np.median(taken[keys])) * 1e3, 2),
         "propagated_ms": None if keys.all() else round(float(np.median(taken[~keys])) * 1e3, 2),
         "seconds": round(whole, 3),
-        "frames_per_second": round(history.count / whole, 2),
+        "frames_per_second": round(count / whole, 2),
         "interrupted": interrupted,
         "video": None if video is None else str(video),
         "jsonl": str(lines),

@@ -1,5 +1,5 @@
-"""The same function on many items, in threads, the results in their order; items made ahead of the one that is taken;
-and what all threads load only once."""
+"""The same function on many items, in threads, the results in their order; items made ahead of the one that is taken,
+calls made behind the one who asks for them; and what all threads load only once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import lru_cache, update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -88,6 +88,35 @@ class Ahead(Iterator[A]):
         """Make no more; the item that is being made is waited for. From any thread, and more than once."""
         self._closed = True
         self._pool.shutdown(cancel_futures=True)
+
+
+class Behind(AbstractContextManager["Behind"]):
+    """Calls that a thread makes in their order while the caller goes on; up to `most` of them wait.
+
+    >>> with Behind(2) as behind:
+    ...     for word in ("a", "b"):
+    ...         behind.call(print, word)
+    a
+    b
+
+    What a call raises is raised by a later one, or at the end of the block. A block that ends by an exception drops the
+    calls that have not begun. Either way none is under way after it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._pool = most, ThreadPoolExecutor(1, "foveate-behind")
+        self._waiting: deque[Future[Any]] = deque()
+
+    def call(self, function: Callable[P, Any], *args: P.args, **keywords: P.kwargs) -> None:
+        """Have it called; where too many wait already, after the first of them."""
+        while self._waiting and (len(self._waiting) >= self._most or self._waiting[0].done()):
+            self._waiting.popleft().result()
+        self._waiting.append(self._pool.submit(function, *args, **keywords))
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=kind is not None)
+        while kind is None and self._waiting:
+            self._waiting.popleft().result()
 
 
 class Once(Generic[P, B]):

@@ -125,7 +125,7 @@ def draw(frame: Frame, history: History, page: Page) -> Bytes:
 
     A frame of another size than the page is made for is fitted in.
     """
-    out = np.full((*page.size, 3), GROUND, np.uint8)
+    out = _ground(page.size).copy()
     height, width = page.picture
     ratio = min(height / frame.rgb.shape[0], width / frame.rgb.shape[1])
     h, w = (max(1, round(side * ratio)) for side in frame.rgb.shape[:2])
@@ -142,6 +142,14 @@ def draw(frame: Frame, history: History, page: Page) -> Bytes:
         note = f"{len(kept)} of {kept.grid.count} cells, {len(new)} new" + " (brighter)" * (0 < len(new) < len(kept))
         _draw_question(out, small, relevance, note, _colour(i), at, page.unit)
     _draw_strip(out, history, frame, page)
+    return out
+
+
+@lru_cache(maxsize=1)
+def _ground(size: tuple[int, int]) -> Bytes:
+    """An empty page: filling one anew takes as long as everything that is drawn on it."""
+    out = np.full((*size, 3), GROUND, np.uint8)
+    out.setflags(write=False)
     return out
 
 
