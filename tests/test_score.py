@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,12 @@ from hypothesis import strategies as st
 import foveate
 from foveate import Texture
 from foveate.encoders.protocol import Calibration
+from foveate.reading.words import Word, Words
+from foveate.relevance.fusion import DEFAULTS
 from foveate.relevance.negatives import Negatives
 from foveate.relevance.query import prepare
 from foveate.relevance.scoring import score_maps, score_query
+from foveate.relevance.value import Relevance
 
 FAST = foveate.load_encoder("nano-fast")
 
@@ -79,3 +84,29 @@ def test_confidence_is_the_mean_of_the_highest_cells(texture: Texture) -> None:
 
 def test_the_map_is_not_stretched_to_full_contrast(texture: Texture) -> None:
     assert foveate.score(texture, "an elephant").map.max() < 0.5
+
+
+@pytest.mark.parametrize("contrast", [0.0, 0.7])
+@pytest.mark.parametrize("text", ["broccoli", "a dog", "a dog but not a cat", "the tallest giraffe"])
+def test_a_plain_question_is_scored_as_any_other(text: str, contrast: float, texture: Texture, bank: Negatives) -> None:
+    query, how = prepare(FAST, text), with_rivalry(contrast)
+    short, whole = (score_query(texture, query, how, bank, options) for options in (DEFAULTS, replace(DEFAULTS)))
+    for part in fields(Relevance):
+        a, b = getattr(short, part.name), getattr(whole, part.name)
+        if isinstance(a, Mapping):
+            assert list(a) == list(b)
+            assert all(np.array_equal(a[name], b[name]) for name in a)
+        else:
+            assert np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b or a is b
+
+
+def test_what_enters_beside_a_plain_question_takes_the_long_way(texture: Texture) -> None:
+    query, how = prepare(FAST, "broccoli"), with_rivalry(0)
+    sheer = replace(texture, valid=np.zeros_like(texture.pixel[..., 0]))
+    assert query.plain
+    assert score_query(sheer, query, how).map.max() == 0
+    written = texture.with_words(Words.of([Word("Broccoli", (10, 10, 60, 200)), Word("fresh", (70, 10, 99, 99))], "me"))
+    asks = replace(query, text='the word "broccoli"')
+    assert asks.plain
+    assert score_query(written, asks, how).words
+    assert "segment" not in score_query(replace(texture, planes={}), query, how).reasons

@@ -37,6 +37,10 @@ class ReadOnly(Mapping[K, V]):
         return f"ReadOnly({{{', '.join(f'{key!r}: {_brief(value)}' for key, value in self._items.items())}}})"
 
 
+_PLAIN = frozenset((str, int, float, bool, tuple, type(None)))  # most attributes: nothing to freeze
+_MAPPINGS = (ReadOnly, dict)  # not Mapping: asking an abstract class takes microseconds
+
+
 def _brief(value: object) -> str:
     """An array by its kind and shape, anything else as it is."""
     return f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
@@ -59,9 +63,11 @@ class Frozen(OwnCopy):
 
     def __post_init__(self) -> None:
         for attribute in vars(self).values():
+            if type(attribute) in _PLAIN:
+                continue
             if isinstance(attribute, np.ndarray):
                 attribute.setflags(write=False)
-            elif isinstance(attribute, ReadOnly | dict):  # not Mapping: asking an abstract class takes microseconds
+            elif isinstance(attribute, _MAPPINGS):
                 for value in (attribute if isinstance(attribute, dict) else attribute._items).values():
                     if isinstance(value, np.ndarray):
                         value.setflags(write=False)

@@ -133,23 +133,24 @@ def allocate_relevance(
     grid, trust = relevance.grid, relevance.trust
     key = relevance.map
     if trust < 1:
-        key = trust * key / max(float(key.max()), 1e-9)
+        key = trust * key
+        key /= max(float(relevance.map.max()), 1e-9)
         key += (1 - trust) * relevance.saliency
-    kept = allocate_map(
+    kept, marks = _choose(
         key,
         grid,
         resolve_budget(relevance, budget, window, protected),
         policy=policy,
-        floor=1.0 if key.min() == key.max() else max(floor, (1 - trust) * ABSENT_FLOOR),
+        floor=max(floor, (1 - trust) * ABSENT_FLOOR),
+        floor_of_flat=1.0,
         eligible=None if relevance.valid is None else relevance.valid > 0,
         protected=protected,
         window=window,
         features=None if isinstance(policy, TopK) else relevance.features,  # checking them takes time
     )
-    reasons = {name: plane.ravel()[kept.indices] for name, plane in relevance.reasons.items()}
-    scores = relevance.map.ravel()[kept.indices]
-    every = ReadOnly({**reasons, **kept.reasons})
-    return Allocation(kept.indices, scores, grid, every, relevance.words, relevance.texture)
+    reasons = {name: plane.ravel()[kept] for name, plane in relevance.reasons.items()} | marks
+    scores = relevance.map.ravel()[kept]
+    return Allocation(kept, scores, grid, ReadOnly(reasons), relevance.words, relevance.texture)
 
 
 def allocate_map(
@@ -186,16 +187,45 @@ def allocate_map(
             protected (those that are not eligible do not count).
         OptionError: a floor outside [0, 1], arrays of another shape than the grid or with NaN, no policy.
     """
-    flat = np.asarray(scores, np.float32)
-    if flat.shape != grid.shape or np.isnan(flat.min()):
+    plane, share = np.asarray(scores, np.float32), check_floor(floor)
+    kept, reasons = _choose(
+        plane,
+        grid,
+        budget,
+        policy=policy,
+        floor=share,
+        floor_of_flat=share,
+        eligible=eligible,
+        protected=protected,
+        window=window,
+        features=features,
+    )
+    return Allocation(kept, plane.ravel()[kept], grid, ReadOnly(reasons))
+
+
+def _choose(
+    plane: Floats,
+    grid: Grid,
+    budget: int,
+    *,
+    policy: Policy,
+    floor: float,
+    floor_of_flat: float,
+    eligible: Bools | None,
+    protected: Bools | None,
+    window: tuple[int, int] | None,
+    features: Floats | None,
+) -> tuple[Indices, dict[str, Floats]]:
+    """The kept cells of `allocate_map`, and their reasons. `floor_of_flat`: the floor of a map of one value."""
+    if plane.shape != grid.shape or math.isnan(low := plane.min()):
         raise OptionError(
-            f"a map of shape {list(flat.shape)}" + (" with NaN" if flat.shape == grid.shape else ""),
+            f"a map of shape {list(plane.shape)}" + (" with NaN" if plane.shape == grid.shape else ""),
             expected=f"{list(grid.shape)}, without NaN",
             fix="move it with Relevance.on(grid), replace NaN with np.nan_to_num",
         )
-    flat = flat.ravel()
+    flat, high = plane.ravel(), plane.max()
     budget = check_budget(budget, grid)
-    spread = math.floor(budget * check_floor(floor) + 1e-9)
+    spread = math.floor(budget * (floor_of_flat if low == high else floor) + 1e-9)
     ours = type(policy) is TopK
     if not ours and (not isinstance(policy, Policy) or isinstance(policy, type)):
         raise OptionError(f"policy={policy!r}", expected="an object with the method select", fix="pass TopK()")
@@ -208,9 +238,11 @@ def allocate_map(
         rows = rows.reshape(grid.count, -1) if rows.shape[:2] == grid.shape else rows
         features = check_array("features", rows, [grid.count, None], fix="pass texture.coordinates()")
     # infinity has a meaning for policies, and one that is not ours may write into what it gets
-    plain = ours and flat.min() >= -LARGEST and flat.max() <= LARGEST
+    plain = ours and low >= -LARGEST and high <= LARGEST
     ranked = flat if plain else np.clip(flat, -LARGEST, LARGEST)
     if window is None:
+        if ours and allowed is None and first is None and not spread:
+            return top_cells(ranked, budget), {}
         keys = _rank_cells(ranked, budget, grid, spread, first, allowed)
         kept = _select(policy, keys, budget, grid, features)
         urgent = keys == np.inf
@@ -222,7 +254,7 @@ def allocate_map(
     if spread:
         even = urgent if first is None else urgent & ~inside
         reasons["floor"] = even[kept].astype(np.float32)
-    return Allocation(kept, flat[kept], grid, ReadOnly(reasons))
+    return kept, reasons
 
 
 def resolve_budget(

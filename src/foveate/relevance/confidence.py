@@ -6,8 +6,12 @@ stretched; a single bright cell of a fine grid is not enough.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
+
+from foveate.core.ranking import largest
 
 DETECTED = 0.5
 PEAK_SHARE = 256  # confidence is the mean of the best 1/256 of the cells: one cell of 16 x 16, 16 of 64 x 64
@@ -28,4 +32,4 @@ def peak(p: NDArray[np.float32]) -> float:
     """Mean of the best 1/256 of a map of any shape, one to 64 cells: its confidence."""
     flat = p.ravel()
     count = min(max(1, len(flat) // PEAK_SHARE), MOST)
-    return float(np.partition(flat, len(flat) - count)[-count:].sum() / count)
+    return math.fsum(largest(flat, count).tolist()) / count  # exact, so that their order does not count

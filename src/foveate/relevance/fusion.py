@@ -289,13 +289,23 @@ def _check_held(texture: Texture, what: str, name: str) -> Channel:
 def segment_means(texture: Texture, plane: Floats) -> Floats:
     """Each cell's mean over its segment: float32 [h, w] on the texture's cells -> the same."""
 
-    def make() -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-        ids = texture.channel("cluster_id", warn=False).astype(np.intp)
-        return ids, np.maximum(np.bincount(ids.ravel()), 1).astype(np.float64)
+    def make() -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp], NDArray[np.int64]]:
+        ids = texture.channel("cluster_id", warn=False).ravel()
+        _, of_cell, sizes = np.unique(ids, return_inverse=True, return_counts=True)
+        order = of_cell.argsort(kind="stable")  # cells, those of a segment together: their sums take half as long
+        return order, sizes.cumsum() - sizes, sizes, of_cell.reshape(texture.grid.shape)
 
-    ids, counts = texture.derive("segments", make)
-    means = (np.bincount(ids.ravel(), plane.ravel(), len(counts)) / counts).astype(np.float32)
-    return means.take(ids)
+    order, first, sizes, of_cell = texture.derive("segments", make)
+    means = np.add.reduceat(plane.ravel().take(order), first, dtype=np.float64) / sizes
+    return means.astype(np.float32).take(of_cell)
+
+
+def smooth(plane: Floats, means: Floats, smoothing: float) -> Floats:
+    """A plane whose cells take a share of their segments' means."""
+    share = np.float32(smoothing)
+    found = (1 - share) * plane
+    found += share * means
+    return found
 
 
 def _follow(texture: Texture, found: Floats, cue: Cue, reasons: dict[str, Floats], weights: dict[str, float]) -> Floats:
@@ -322,9 +332,7 @@ def combine(
     found = reasons["participation"]
     if options.smoothing and texture.has("cluster_id"):
         reasons["segment"] = segment_means(texture, found)
-        share = np.float32(options.smoothing)
-        found = (1 - share) * found
-        found += share * reasons["segment"]
+        found = smooth(found, reasons["segment"], options.smoothing)
     followed = tuple(cue for cue in cues if cue.helps or options.cues == "all") if cues and options.cues else ()
     if options.channels:
         by_hand = {cue.channel for cue in options.channels}

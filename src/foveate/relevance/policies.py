@@ -33,6 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from foveate.core.checks import check_array, check_int, check_number
 from foveate.core.errors import BudgetError, OptionError
 from foveate.core.grid import Grid
+from foveate.core.ranking import largest
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
@@ -224,7 +225,7 @@ def top_cells(scores: NDArray[np.floating], budget: int) -> Indices:
     n = len(scores)
     if budget == n:
         return np.arange(n)
-    threshold = np.partition(scores, n - budget)[n - budget]
+    threshold = largest(scores, budget)[0]
     kept = (scores >= threshold).nonzero()[0]
     if len(kept) == budget:
         return kept

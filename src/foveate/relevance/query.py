@@ -20,7 +20,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -164,10 +164,26 @@ class Query:
     unread: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
+    @cached_property
+    def alone(self) -> bool:
+        """Whether the confidence of the question is that of a phrase: one is asked for, or one is composed."""
+        return len(self.asked) == 1 or any(self.composed(i) for i in self.asked)
+
+    @cached_property
+    def together(self) -> bool:
+        """Whether things are asked for together."""
+        return any(len(group) > 1 for group in self.asked_groups)
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether it asks for one thing, and nothing of it is composed or speaks of a channel: most questions."""
+        return len(self.phrases) == 1 and not self.words and not self.cues
+
     def composed(self, i: int) -> bool:
         """Whether the map of phrase i is made of several maps."""
         return bool(self.words) and not is_plain(self.structure[i])
 
+    @cached_property
     def asked(self) -> tuple[int, ...]:
         """Phrases whose maps are the question's: without those that only say where another one is."""
         if not self.words:
@@ -176,11 +192,12 @@ class Query:
         places = {text for phrase in self.structure for text in _places(phrase)}
         return frames or tuple(i for i, phrase in enumerate(self.phrases) if phrase not in places) or (0,)
 
+    @cached_property
     def asked_groups(self) -> tuple[tuple[str, ...], ...]:
         """The groups, without phrases that only say where another one is."""
         if not self.words:
             return self.groups
-        asked = {self.phrases[i] for i in self.asked()}
+        asked = {self.phrases[i] for i in self.asked}
         groups = (tuple(phrase for phrase in group if phrase in asked) for group in self.groups)
         return tuple(filter(None, groups))
 
@@ -192,7 +209,9 @@ def _places(phrase: Phrase) -> tuple[str, ...]:
 
 def prepare(encoder: Encoder, text: str) -> Query:
     """Question -> Query. Raises QueryError for a text that is empty, too long or unreadable."""
-    check_text(text)
+    check_type(
+        "query", text, str, fix="pass a string, or a list of strings", error=QueryError
+    )  # before it is looked up
     return _prepare(encoder, text)
 
 
@@ -418,6 +437,7 @@ def _check_language(text: str, name: str) -> None:
 
 @lru_cache(maxsize=REMEMBERED)
 def _prepare(encoder: Encoder, text: str) -> Query:
+    check_text(text)
     readable, vectors, refused = [], [], None
     if encoder.name in BUILT_IN:
         _check_language(text, encoder.name)

@@ -29,20 +29,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.checks import check_array
-from foveate.core.grid import check_grid, resize_map
+from foveate.core.grid import Grid, check_grid, resize_map
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
 from foveate.relevance.composition import compose
 from foveate.relevance.confidence import peak
 from foveate.relevance.cues import evidence_of, find_cues
-from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine
+from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine, segment_means, smooth
 from foveate.relevance.negatives import Negatives
 from foveate.relevance.query import Query
 from foveate.relevance.value import Relevance
-from foveate.relevance.written import asks_for_words, read_map
+from foveate.relevance.written import asks_for_words, page_of, read_map
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
+NO_WEIGHTS: ReadOnly[str, float] = ReadOnly({})
+OF_THE_QUESTION = {"participation", "segment"}  # planes that say nothing but what the phrases' maps do
 
 
 def score_query(
@@ -55,24 +57,23 @@ def score_query(
     """The relevance of one prepared question. `negatives` is needed where the calibration's contrast is above 0."""
     if not query.phrases:
         return score_nothing(texture, query.text, options)
+    if query.plain and options is DEFAULTS and _of_texture(texture).plain:
+        return _score_plain(texture, query, calibration, negatives)
     scored = _score_phrases(texture, query, calibration, negatives)
-    asked = query.asked()
+    asked = query.asked
     best, logits = _highest(scored.maps, asked), _highest(scored.logits, asked)
     shape = texture.grid.shape
     reasons = {"participation": best.reshape(shape), **scored.planes}
     parts = {phrase: part.reshape(shape) for phrase, part in zip(query.phrases, scored.maps, strict=True)}
-    groups = query.asked_groups()
-    together = any(len(group) > 1 for group in groups)
     confidences = dict(zip(query.phrases, scored.confidences, strict=True))
-    alone = len(asked) == 1 or any(query.composed(i) for i in asked)
-    union = max(scored.confidences[i] for i in asked) if alone else peak(best)
-    confidence = join_confidences(groups, confidences) if together else union
+    union = max(scored.confidences[i] for i in asked) if query.alone else peak(best)
+    confidence = join_confidences(query.asked_groups, confidences) if query.together else union
     reading = read_map(texture, query.text, parts, confidence) if options.reading else None
     weights = dict(scored.weights)
     final = combine(texture, query.cues, reasons, weights, options, reading)
     if scored.valid is not None and len(reasons) > 1:  # what entered knows nothing of transparency; the map does
         final = np.minimum(final, scored.valid.reshape(shape))
-    entered = reasons.keys() - {"participation", "segment"} - scored.planes.keys()
+    entered = reasons.keys() - OF_THE_QUESTION - scored.planes.keys()
     if reading is not None:
         confidence = reading.confidence if reading.written else max(confidence, reading.confidence)
     return Relevance(
@@ -85,11 +86,39 @@ def score_query(
         confidences=ReadOnly({**scored.inside, **confidences}),
         ignored=query.ignored,
         unknown=query.unknown if reading is None or not (reading.written or reading.words) else query.unread,
-        peak=peak(final.ravel()) if entered else union if together else 0.0,
+        peak=peak(final.ravel()) if entered else union if query.together else 0.0,
         words=() if reading is None else reading.words,
         weights=ReadOnly(weights),
         preset=options.preset,
-        **_of_texture(texture),
+        **_fields_of(texture),
+    )
+
+
+def _score_plain(texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None) -> Relevance:
+    """What `score_query` gives for one thing in a texture where its map and the segments are all that enters.
+
+    Half of a question's time is the bookkeeping of what may enter, and here nothing else does.
+    """
+    logits, maps, _ = _score_vectors(texture, query.vectors, calibration, negatives)
+    kept = _of_texture(texture)
+    own, confidence = maps.reshape(kept.grid.shape), peak(maps[0])
+    means = segment_means(texture, own)
+    return Relevance(
+        query=query.text,
+        map=smooth(own, means, DEFAULTS.smoothing),
+        logits=logits.reshape(kept.grid.shape),
+        confidence=confidence,
+        parts=ReadOnly({query.phrases[0]: own}),
+        reasons=ReadOnly({"participation": own, "segment": means}),
+        saliency=kept.saliency,
+        valid=None,
+        grid=kept.grid,
+        features=kept.features,
+        confidences=ReadOnly({query.phrases[0]: confidence}),
+        ignored=query.ignored,
+        unknown=query.unknown,
+        weights=NO_WEIGHTS,
+        texture=texture,
     )
 
 
@@ -97,7 +126,7 @@ def empty_relevance(texture: Texture, text: str) -> Relevance:
     """The relevance of a question that names nothing ("why?"): 0 everywhere, confidence 0; saliency is all there is."""
     nothing = np.zeros(texture.grid.shape, np.float32)
     reasons = ReadOnly({"participation": nothing})
-    return Relevance(text, nothing, nothing, 0.0, ReadOnly({}), reasons, **_of_texture(texture))
+    return Relevance(text, nothing, nothing, 0.0, ReadOnly({}), reasons, **_fields_of(texture))
 
 
 def score_nothing(texture: Texture, text: str, options: ScoreOptions = DEFAULTS) -> Relevance:
@@ -111,7 +140,7 @@ def score_nothing(texture: Texture, text: str, options: ScoreOptions = DEFAULTS)
     final = combine(texture, find_cues(text, ()) if reading is None else (), reasons, weights, options, reading)
     if nothing.valid is not None:
         final = np.minimum(final, nothing.valid)
-    entered = reasons.keys() - {"participation", "segment"}
+    entered = reasons.keys() - OF_THE_QUESTION
     return replace(
         nothing,
         map=final,
@@ -148,16 +177,37 @@ def given_relevance(texture: Texture, text: str, given: Relevance | ArrayLike) -
     )
 
 
-def _of_texture(texture: Texture) -> dict[str, Any]:
-    """What a Relevance takes from the texture, whatever is asked."""
-    shape, valid = texture.grid.shape, _validity(texture)
-    return {
-        "saliency": texture.channel("saliency", warn=False),
-        "valid": None if valid is None else valid.reshape(shape),
-        "grid": texture.grid,
-        "features": texture.coordinates().reshape(*shape, -1),
-        "texture": texture,
-    }
+class _OfTexture(NamedTuple):
+    """What a Relevance takes from the texture, whatever is asked.
+
+    plain: whether nothing but segments enters the map of a plain question: no transparency, no words, no page.
+    """
+
+    grid: Grid
+    saliency: Floats
+    valid: Floats | None
+    features: Floats
+    plain: bool
+
+
+def _of_texture(texture: Texture) -> _OfTexture:
+    def make() -> _OfTexture:
+        shape, valid = texture.grid.shape, _validity(texture)
+        return _OfTexture(
+            texture.grid,
+            texture.channel("saliency", warn=False),
+            None if valid is None else valid.reshape(shape),
+            texture.coordinates().reshape(*shape, -1),
+            valid is None and texture.has("cluster_id") and not texture.words and page_of(texture)[1] is None,
+        )
+
+    return texture.derive("of every relevance", make)
+
+
+def _fields_of(texture: Texture) -> dict[str, Any]:
+    kept = _of_texture(texture)._asdict()
+    del kept["plain"]
+    return kept | {"texture": texture}
 
 
 def join_confidences(groups: Sequence[Sequence[str]], confidences: Mapping[str, float]) -> float:
@@ -173,7 +223,7 @@ def peak_confidences(
     Phrases that only say where another one is are left out: they are in its confidence already.
     """
     confidences = _score_phrases(texture, query, calibration, negatives).confidences
-    return np.array(confidences, np.float32)[list(query.asked())]
+    return np.array(confidences, np.float32)[list(query.asked)]
 
 
 def score_maps(
@@ -187,7 +237,7 @@ def score_maps(
         maps = np.stack([part.max(0) for part in np.split(maps, ends)])
     for row, query in zip(maps, queries, strict=True):
         if query.words:
-            row[:] = _score_phrases(texture, query, calibration, negatives).maps[list(query.asked())].max(0)
+            row[:] = _score_phrases(texture, query, calibration, negatives).maps[list(query.asked)].max(0)
     return maps.reshape(-1, *texture.grid.shape)
 
 

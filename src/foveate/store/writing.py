@@ -293,7 +293,7 @@ def words_of_phrases(query: Query | None, rest: str) -> list[tuple[Tokens, ...]]
     every = units_of(rest)
     if query is None or not query.phrases:
         return [tuple(every)] if every else []
-    phrases = [units_of(query.phrases[i]) for i in query.asked()]
+    phrases = [units_of(query.phrases[i]) for i in query.asked]
     named = {word for words in phrases for word in words}
     numbers = [word for word in every if word[0].isdigit() and word not in named]
     together = tuple(word for word in every if word in named) + tuple(numbers)

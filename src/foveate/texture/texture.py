@@ -450,7 +450,8 @@ class Texture(Frozen, Drawable):
 
     def scores(self, queries: NDArray[np.floating]) -> Floats:
         """Scores of text vectors [n, D] at every cell: float32 [n, h, w]; approximately q.x for features x."""
-        q: Floats = np.atleast_2d(np.asarray(queries, np.float32))
+        q: Floats = np.asarray(queries, np.float32)
+        q = q[None] if q.ndim < 2 else q
         rows: Floats = self.derive("rows", lambda: self.basis.rows.astype(np.float32))
         found: NDArray[Any] = (q @ rows.T) @ self.coordinates().T
         found += (q @ self.basis.mean)[:, None]

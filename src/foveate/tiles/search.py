@@ -167,7 +167,7 @@ def look(
     seconds: dict[Box, Box] = {}
     for known in views:
         note_second_looks(seconds, views, known)
-    groups = prepare(match_encoder(scene.overview.encoder, given), query).asked_groups()
+    groups = prepare(match_encoder(scene.overview.encoder, given), query).asked_groups
     places = scene.places
     windows, tiles, finished = dict(scene.windows), dict(scene.tiles), scene.finished
     most = math.inf if share is None else max(1, int(len(places) * share)) if share else 0
