@@ -12,6 +12,7 @@ BENCHMARKS = (
     "query",
     "compare",
     "ratios",
+    "quality",
     "channels",
     "fusion",
     "refine",

@@ -73,7 +73,8 @@ TABLES = (
     Table("vlm", MODELS, "--layers 2 --repeats 3", "--tiny --layers 1 --repeats 1 --new 2 --batch 1 --budgets 25"),
     Table("store", STORE, "--repeats 200", "--repeats 2 --images 2000 --textures 4"),
     Table("index", STORE, "{data}/coco128 --limit 64", "{data}/coco128 --limit 4 --workers 1"),
-    Table("fusion", QUALITY, "--data {data}/coco128 --limit 128", "--data {data}/coco128 --limit 2"),
+    Table("quality", QUALITY, "--limit 64", "--limit 1"),
+    Table("quality_of_masks", QUALITY, "--data {data}/coco128 --limit 64", "--data {data}/coco128 --limit 1", "quality"),
 )  # fmt: skip
 
 Runner = Callable[[list[str], float], tuple[int, str, str]]

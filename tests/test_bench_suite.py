@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from benchmarks import common, compare, ratios, suite
+from benchmarks import common, compare, quality, ratios, suite
 from benchmarks.__main__ import BENCHMARKS, app
 from benchmarks.ratios import CHECKS
 from benchmarks.suite import TABLES, Table, choose, measure, place, read_result
@@ -254,6 +254,22 @@ def test_the_page_of_results_names_its_keys(tmp_path: Path) -> None:
     known = {"foveate", "system", "onnxruntime", "opencv", "transformers", "triton", "faiss", "av", "ray", "title"}
     assert {key for key in result if f"`{key}`" not in page} <= known
     assert any(language == "bash" for language, _ in fences(page))
+
+
+# --- quality ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_quicker_ways_are_beside_the_default() -> None:
+    default, *others = quality.measure(limit=1)["rows"]
+    assert (default["median"], default["same_cells"], default["cells"][1:3]) == (1, 1, ["1", "1.000"])
+    assert {row["what"] for row in others} == {*quality.ENCODING, quality.CASCADE, quality.UNSMOOTHED}
+    assert all(0 < row["same_cells"] <= 1 for row in others)
+    mask = np.zeros((4, 4), bool)
+    mask[1, 2] = True
+    assert quality.agree(mask.astype(np.float32), mask).precision == 1  # type: ignore[union-attr]
+    assert quality.agree(1 - mask.astype(np.float32), mask).precision < 0.2  # type: ignore[union-attr]
+    assert quality.share(np.array([1, 2]), np.array([2, 3])) == 0.5
 
 
 # --- intervals --------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ if not CUDA:
 
 from foveate.core.errors import DeviceError  # noqa: E402
 from foveate.relevance.device import fused  # noqa: E402
-from foveate.relevance.device.fused import KeptRows, How, Threshold, ask_reference, gather, launch, select  # noqa: E402
+from foveate.relevance.device.fused import How, KeptRows, Threshold, ask_reference, gather, launch, select  # noqa: E402
 from foveate.relevance.device.selection import top_indices  # noqa: E402
 from foveate.relevance.policies import top_cells  # noqa: E402
 

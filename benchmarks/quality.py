@@ -1,0 +1,176 @@
+"""What does a quicker way cost in quality? Each beside the default, on the same images, in turn.
+
+    python -m benchmarks quality --data FOLDER    # a COCO-style folder; without: the bundled photographs, no masks
+
+* takes: time of the way / time of the default, over images; encoding for ways to encode, a question for ways to ask.
+* same cells: of the best 273 by the default's map, how many the way's map has among its best 273.
+* peak on the thing, precision: against masks (`foveate evaluate relevance` says what they mean), and the difference to
+  the default on the same things, with its 95 % interval.
+
+What each table of docs/performance.md times is here, or the page names the command that has its quality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from benchmarks.common import KEPT, PHOTOS, Limit, format_signed, interval, print_json, show, time_once
+from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.evaluate.coco import read_folder
+from foveate.cli.evaluate.relevance import question
+from foveate.cli.terminal import counting
+from foveate.core.grid import Grid, resize_map
+from foveate.core.image import load_image
+from foveate.encoders.load import load_encoder
+from foveate.pipeline import encode, score
+from foveate.relevance.coarse_to_fine import cascade
+from foveate.relevance.policies import top_cells
+from foveate.relevance.query import prepare
+from foveate.texture.texture import Texture
+
+Floats = NDArray[np.float32]
+DEFAULT = "encode, score as they are"
+ENCODING: Mapping[str, Mapping[str, Any]] = {
+    "encode(channels='fast')": {"channels": "fast"},
+    "encode(encoder='nano-fast')": {"encoder": "nano-fast"},
+    "encode(long_side=256)": {"long_side": 256},
+    "encode(long_side=1024)": {"long_side": 1024},
+    "encode(rank=16)": {"rank": 16},
+    "encode(compression='full')": {"compression": "full"},
+}
+CASCADE, UNSMOOTHED = "a cascade in the place of scoring all", "score(smoothing=0)"
+COLUMNS = ("way", "takes", "same cells", "peak on the thing", "precision", "difference in precision")
+NAMES = {
+    "child_with_broccoli": ("a child", "broccoli"),
+    "cake_and_coffee": ("a cake", "a cup"),
+    "yellow_bus": ("a bus", "a tree"),
+}  # things on the bundled photographs
+Mask = NDArray[np.bool_] | None
+
+
+class Example(NamedTuple):
+    """An image, and what is asked of it, each with its mask where there are labels."""
+
+    rgb: NDArray[np.uint8]
+    asked: dict[str, Mask]
+
+
+class Answer(NamedTuple):
+    """Of one way to one question: time beside the default's, share of the same cells, agreement with the mask."""
+
+    ratio: float
+    same: float
+    found: Agreement | None
+
+
+def command(
+    data: Annotated[Path | None, typer.Option(help="COCO-style folder [default: the bundled photographs].")] = None,
+    limit: Limit = 64,
+) -> None:
+    """What do quicker ways cost in quality? Time, kept cells, and with --data agreement with masks."""
+    with counting("quality", limit if data else len(NAMES)) as progress:
+        report = measure(data, limit, progress)
+    show(report, COLUMNS)
+    print_json(**report)
+
+
+def examples(data: Path | None, limit: int) -> Iterator[Example]:
+    """Labelled photographs of a folder, or those that come with foveate."""
+    if data is None:
+        for name, asked in islice(NAMES.items(), limit):
+            yield Example(load_image(PHOTOS / f"{name}.jpg").rgb, dict.fromkeys(asked))
+        return
+    for item in read_folder(data).labelled(limit):
+        yield Example(item.rgb, {question(name): mask for name, mask in item.masks.items()})
+
+
+def measure(
+    data: Path | None = None, limit: int = 64, progress: Callable[[int], None] = lambda done: None
+) -> dict[str, Any]:
+    """-> report with a row a way."""
+    found: dict[str, list[Answer]] = {}
+    images: list[int] = []
+    for number, example in enumerate(examples(data, limit)):
+        textures, ratios = encode_in_turn(example.rgb)
+        for asked, mask in example.asked.items():
+            images.append(number)
+            for way, told in ask(textures, ratios, asked, mask).items():
+                found.setdefault(way, []).append(told)
+        progress(number + 1)
+    rows = [summarise(way, answers, found[DEFAULT], images) for way, answers in found.items()]
+    title = f"{len(set(images))} images, {len(images)} things: means; times are medians of ratios"
+    return {"title": title, "rows": rows, "data": str(data) if data else None, **circumstances()}
+
+
+def encode_in_turn(rgb: NDArray[np.uint8]) -> tuple[dict[str, Texture], dict[str, float]]:
+    """A texture of each way, and the time of each beside the default's, measured one after the other."""
+    ways = {DEFAULT: {}, **ENCODING}
+    textures = {way: encode(rgb, **how) for way, how in ways.items()}  # the first of a kind loads its encoder
+    seconds = {way: time_once(partial(encode, rgb, **how)) for way, how in ways.items()}
+    return textures, {way: took / seconds[DEFAULT] for way, took in seconds.items()}
+
+
+def ask(textures: Mapping[str, Texture], ratios: Mapping[str, float], asked: str, mask: Mask) -> dict[str, Answer]:
+    """way -> its answer to a question."""
+    texture = textures[DEFAULT]
+    grid, query = texture.grid, prepare(load_encoder("nano"), asked)
+    maps = {way: score(some, asked).map for way, some in textures.items()}
+    best = best_cells(maps[DEFAULT], grid)
+    told = {
+        way: Answer(ratios[way], share(best_cells(plane, grid), best), agree(plane, mask))
+        for way, plane in maps.items()
+    }
+    plain = score(texture, asked, smoothing=0).map
+    ratio = time_once(lambda: score(texture, asked, smoothing=0)) / time_once(lambda: score(texture, asked))
+    told[UNSMOOTHED] = Answer(ratio, share(best_cells(plain, grid), best), agree(plain, mask))
+
+    def everything() -> NDArray[np.int64]:
+        return top_cells(texture.scores(query.vectors).max(0).ravel(), KEPT)
+
+    quick = cascade(texture, query, KEPT).kept.indices
+    same = share(quick, everything())
+    told[CASCADE] = Answer(time_once(lambda: cascade(texture, query, KEPT)) / time_once(everything), same, None)
+    return told
+
+
+def best_cells(plane: Floats, grid: Grid) -> NDArray[np.int64]:
+    """The best 273 of the default's grid, whatever grid the map has."""
+    return top_cells(resize_map(plane, grid.shape).ravel(), min(KEPT, grid.count))
+
+
+def share(some: NDArray[np.int64], of: NDArray[np.int64]) -> float:
+    """How many of some cells are among others, in [0, 1]."""
+    return float(np.isin(of, some).mean())
+
+
+def agree(plane: Floats, mask: Mask) -> Agreement | None:
+    """With a mask, on the mask's raster; nothing without one."""
+    return None if mask is None else agreement(resize_map(plane, mask.shape), mask)
+
+
+def summarise(way: str, answers: list[Answer], usual: list[Answer], images: list[int]) -> dict[str, Any]:
+    """The row of a way."""
+    ratios, same = np.array([told.ratio for told in answers]), mean_estimate([told.same for told in answers], images)
+    low, high = interval(ratios)
+    takes = f"{np.median(ratios):.2f} x" + (f" ({low:.2f}-{high:.2f})" if np.isfinite(high) else "")
+    row: dict[str, Any] = {"what": way, "median": float(np.median(ratios)), "unit": "x", "same_cells": same.mean}
+    found = [(told.found, other.found) for told, other in zip(answers, usual, strict=True)]
+    pairs = [(mine, its) for mine, its in found if mine is not None and its is not None]
+    cells = ["", "", ""]
+    if pairs:
+        pointing, precision = (
+            mean_estimate([getattr(mine, name) for mine, _ in pairs], images) for name in ("pointing", "precision")
+        )
+        apart = mean_estimate([mine.precision - its.precision for mine, its in pairs], images)
+        cells = [f"{pointing.mean:.3f}", f"{precision.mean:.3f}", "" if way == DEFAULT else format_signed(apart)]
+        row |= {"pointing": pointing.mean, "precision": precision.mean}
+    return row | {"cells": [way, "1" if way == DEFAULT else takes, f"{same.mean:.3f}", *cells]}
