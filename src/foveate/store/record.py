@@ -27,7 +27,7 @@ from foveate.reading.words import Words
 from foveate.relevance.negatives import negatives_of
 from foveate.store.format import ALPHA, FLAT, MOST_WORDS, Identity, Record, Space
 from foveate.store.words import pack_words
-from foveate.texture.basis import Basis, Metric, leading, rounded_up
+from foveate.texture.basis import Basis, Metric, principal, rounded_up
 
 Floats = NDArray[np.float32]
 STEPS, LEVELS = 127, 255
@@ -89,10 +89,9 @@ def _own(x: Floats, rank: int, metric: Metric) -> tuple[Basis, NDArray[np.int8],
     few = x[:: max(1, min(EVERY, len(x) // ENOUGH))]
     mean = few.mean(0)
     centred = few - mean
-    first = leading(metric.root @ (centred.T @ centred / np.float32(len(few))) @ metric.root, rank)
-    z = (x - mean) @ (metric.root @ first)
-    rows = np.ascontiguousarray((metric.inverse_root @ first).T.astype(np.float16))
-    own = Space(Basis(mean, rows), np.maximum(np.abs(z).max(0), SMALLEST) / np.float32(STEPS))
+    found = principal(centred.T @ centred / np.float32(len(few)), metric, rank)
+    z = (x - mean) @ found.inward(rank)
+    own = Space(Basis(mean, found.outward(rank)), np.maximum(np.abs(z).max(0), SMALLEST) / np.float32(STEPS))
     return own.in_steps, whole_steps(z, own.steps), own.steps
 
 

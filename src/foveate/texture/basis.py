@@ -153,28 +153,31 @@ def principal(covariance: NDArray[np.floating], metric: Metric | None, rank: int
 
     With a rank, at least so many of them, in a fraction of the time.
     """
-    few = rank is not None and 2 * (rank + SPARE) <= len(covariance)
-    covariance = covariance.astype(np.float32 if few else np.float64)
+    if rank is not None and 2 * (rank + SPARE) <= len(covariance):
+        return _leading(covariance.astype(np.float32), metric, rank)
+    covariance = covariance.astype(np.float64)
     if metric is not None:
         covariance = metric.root @ covariance @ metric.root
-    if rank is not None and few:
-        vectors = leading(covariance, rank)
-        return Directions(np.einsum("dr,dr->r", vectors, covariance @ vectors).astype(np.float64), vectors, metric)
     values, vectors = np.linalg.eigh(covariance)
     return Directions(np.maximum(values[::-1], 0), _with_signs(vectors[:, ::-1].astype(np.float32)), metric)
 
 
-def leading(covariance: Floats, rank: int) -> Floats:
-    """The first `rank` eigenvectors of a symmetric matrix [D, D], by subspace iteration: float32 [D, rank].
+def _leading(covariance: Floats, metric: Metric | None, rank: int) -> Directions:
+    """The first `rank` of them, by subspace iteration.
 
-    All of them, exactly, would take most of the time that an image costs beside the network.
+    All of them, exactly, would take most of the time that an image costs beside the network. Nor is the covariance in
+    the metric worth making: a few thin products are less than two of D x D by D x D.
     """
-    width = len(covariance)
-    block = _any_block(width, min(width, rank + SPARE))
+
+    def turn(block: Floats) -> Floats:
+        return covariance @ block if metric is None else metric.root @ (covariance @ (metric.root @ block))
+
+    block = _any_block(len(covariance), rank + SPARE)
     for _ in range(TURNS):
-        block = np.linalg.qr(covariance @ block)[0]
-    _, turned = np.linalg.eigh(block.T @ covariance @ block)
-    return _with_signs(np.asarray(block @ turned[:, ::-1][:, :rank], np.float32))
+        block = np.linalg.qr(turn(block))[0]
+    values, turned = np.linalg.eigh(block.T @ turn(block))
+    vectors = np.asarray(block @ turned[:, ::-1][:, :rank], np.float32)
+    return Directions(np.maximum(values[::-1][:rank], 0).astype(np.float64), _with_signs(vectors), metric)
 
 
 @lru_cache(4)
