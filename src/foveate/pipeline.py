@@ -36,7 +36,7 @@ from foveate.core.several import attempt, complete, is_several
 from foveate.core.threads import map_in_order, usual_threads
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.native import RANK, encode_native
-from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images
+from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images, gpu_of
 from foveate.reading.pdf import PdfPage, is_pdf, load_page
 from foveate.reading.protocol import WordReader
 from foveate.reading.readers import ReadBy, choose_reader, read_words
@@ -283,7 +283,9 @@ def build_texture(
     z = small.z.reshape(*grid.shape, -1)
     if words is not None and text == "auto":
         text = "pp-ocrv3"  # the words' own boxes come on top, and need no second look by their reader's detector
-    planes, made_by = build_planes(names, picture.rgb, z, provider=segments, detector=text, depth=depth)
+    planes, made_by = build_planes(
+        names, picture.rgb, z, provider=segments, detector=text, depth=depth, device=gpu_of(encoder)
+    )
     texture = Texture(
         grid=grid,
         pixel=picture.rgb,

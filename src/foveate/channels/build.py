@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.channels.depth import DepthModel, compute_depth_plane
+from foveate.channels.device import LEAST, device_channels
 from foveate.channels.geometry import compute_normals, measure_occlusion
 from foveate.channels.objects import find_objects
 from foveate.channels.saliency import compute_saliency
@@ -31,6 +32,7 @@ from foveate.core.grid import reduce_plane
 from foveate.core.image import is_one_colour
 from foveate.core.layout import EVERY_NAME, channel_named
 from foveate.core.threads import once
+from foveate.encoders.device import explain_device
 
 Floats = NDArray[np.float32]
 ChannelSet = Literal["fast", "standard", "all"]
@@ -88,6 +90,7 @@ def build_planes(
     provider: Provider | None = None,
     detector: Detector = "auto",
     depth: str | DepthModel | None = None,
+    device: str | None = None,
 ) -> tuple[dict[str, Floats], dict[str, str]]:
     """Planes by name, float32 at their native resolution, and who made those that had a choice.
 
@@ -98,13 +101,19 @@ def build_planes(
         provider: of segments; None is k-means.
         detector: of writing: "auto", "pp-ocrv3" or "rapidocr".
         depth: a model, or the name or folder of one; None is Depth Anything V2-Small.
+        device: where torch computes those of "fast" (device.py); None is here, by NumPy.
     """
     planes: dict[str, Floats] = {}
     made: dict[str, str] = {}
-    if set(names) & set(VISUAL):
-        planes |= compute_visual_planes(rgb)
-    if "saliency" in names:
-        planes["saliency"] = compute_saliency(rgb, z.shape[:2])
+    if device is not None and min(rgb.shape[:2]) >= LEAST:
+        with explain_device(f"channels of {rgb.shape[0]} x {rgb.shape[1]} pixels", device):
+            planes |= device_channels(device)(rgb, (z.shape[0], z.shape[1]))
+        made |= dict.fromkeys(planes, f"torch, {device.partition(':')[0]}")
+    else:
+        if set(names) & set(VISUAL):
+            planes |= compute_visual_planes(rgb)
+        if "saliency" in names:
+            planes["saliency"] = compute_saliency(rgb, z.shape[:2])
     parts = None  # an image of one colour is one segment
     if set(names) & {*SEGMENTS, "occlusion"} and not is_one_colour(rgb):
         features = np.asarray(z, np.float32)

@@ -14,6 +14,7 @@ What is notable
 
 from __future__ import annotations
 
+import importlib
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -430,7 +431,7 @@ class Program:
         torch = self._torch
         pixels = torch.from_numpy(np.ascontiguousarray(rgb))
         pixels = pixels.pin_memory() if self.device.type == "cuda" else pixels
-        with self._lock, torch.inference_mode(), _full_float32(torch):
+        with self._lock, torch.inference_mode(), full_float32():
             run = self._kept.pop(rgb.shape, None) or self._prepare(pixels)
             self._kept[rgb.shape] = run
             while len(self._kept) > MOST_SHAPES:
@@ -532,8 +533,9 @@ def _captured(
 
 
 @contextmanager
-def _full_float32(torch: Any) -> Iterator[None]:
-    """No TF32 in convolutions and products: features equal those of the CPU to the last digits of float32."""
+def full_float32() -> Iterator[None]:
+    """No TF32 in convolutions and products: numbers equal those of the CPU to the last digits of float32."""
+    torch: Any = importlib.import_module("torch")
     if not torch.backends.cudnn.is_available():
         yield
         return

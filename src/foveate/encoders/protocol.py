@@ -72,6 +72,7 @@ class Encoder(Protocol):
         names: optional; what it was taught to see, where that can be listed. A texture's basis is fitted to questions
             for these instead of the nouns (relevance/negatives.py), so they may change with the revision only.
         long_side: optional; its default working size in pixels. An image of more than four times that is hinted at.
+        device: optional; where it works. On "cuda:0" the planes of channels="fast" are computed there, too.
         encode_images: optional; as `encode_image`, for a list of images, as a list. `encode` then gives it several.
         knows: optional; text -> whether it has a name for the whole of it. Then "clock face" is asked as one thing.
         understands: optional; text -> whether it has a name for it, or for something like it. Nouns that it does not
@@ -129,6 +130,12 @@ def encode_images(encoder: Any, images: Sequence[NDArray[np.uint8]], long_side: 
         expected="one for each",
         fix="mend its encode_images, or leave that method out",
     )
+
+
+def gpu_of(encoder: Encoder) -> str | None:
+    """The GPU that an encoder works on, by torch's name; None of one that does not say, and of the CPU."""
+    device = str(getattr(encoder, "device", ""))
+    return device if device.startswith("cuda") else None
 
 
 def check_features(encoder: Encoder, dense: DenseFeatures, size: tuple[int, int]) -> None:
