@@ -13,6 +13,7 @@ BENCHMARKS = (
     "compare",
     "ratios",
     "quality",
+    "tasks",
     "channels",
     "fusion",
     "refine",

@@ -65,6 +65,7 @@ CHANNELS, VIDEO, MODELS = "Channels, mips, memory", "Video", "Vision-language mo
 STORE, QUALITY = "Store, search, indexing", "Quality beside speed"
 TABLES = (
     Table("when", FIRST, "--repeats 3 --models 2 --no-tower", "--repeats 1 --models 0 --no-tower"),
+    Table("tasks", FIRST, "--repeats 5", "--repeats 1 --images 3 --frames 3"),
     Table("query", QUESTION, "--repeats 200", "--repeats 5"),
     Table("service", ENCODING, "--repeats 5", "--repeats 1 --images 2 --threads 1,2"),
     Table("channels", CHANNELS, "--repeats 20", "--repeats 1"),
@@ -74,7 +75,7 @@ TABLES = (
     Table("store", STORE, "--repeats 200", "--repeats 2 --images 2000 --textures 4"),
     Table("index", STORE, "{data}/coco128 --limit 64", "{data}/coco128 --limit 4 --workers 1"),
     Table("quality", QUALITY, "--limit 64", "--limit 1"),
-    Table("quality_of_masks", QUALITY, "--data {data}/coco128 --limit 64", "--data {data}/coco128 --limit 1", "quality"),
+    Table("quality_masks", QUALITY, "--data {data}/coco128 --limit 64", "--data {data}/coco128 --limit 1", "quality"),
 )  # fmt: skip
 
 Runner = Callable[[list[str], float], tuple[int, str, str]]

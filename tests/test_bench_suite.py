@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from benchmarks import common, compare, quality, ratios, suite
+from benchmarks import common, compare, quality, ratios, suite, tasks
 from benchmarks.__main__ import BENCHMARKS, app
 from benchmarks.ratios import CHECKS
 from benchmarks.suite import TABLES, Table, choose, measure, place, read_result
@@ -270,6 +270,17 @@ def test_quicker_ways_are_beside_the_default() -> None:
     assert quality.agree(mask.astype(np.float32), mask).precision == 1  # type: ignore[union-attr]
     assert quality.agree(1 - mask.astype(np.float32), mask).precision < 0.2  # type: ignore[union-attr]
     assert quality.share(np.array([1, 2]), np.array([2, 3])) == 0.5
+
+
+@pytest.mark.slow
+def test_the_documents_tasks_have_their_rivals() -> None:
+    rows = tasks.measure(1, images=2, frames=2)["rows"]
+    assert [row["there"] for row in rows] == ["26 x, 27 x", "114 x", "120 x", "27 x", ""]
+    once, ten, video, *_, encoded = rows
+    assert ten["against_crops"] > 3 * once["against_crops"]  # the encoding is shared
+    assert ten["against_kept_crops"] < ten["against_crops"]
+    assert video["against_encoder"] < video["against_crops"]
+    assert encoded["against_kept_crops"] < 1 < encoded["against_crops"]
 
 
 # --- intervals --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,148 @@
+"""The documents' five tasks, each run from end to end, beside 273 crops and beside the encoder alone.
+
+    python -m benchmarks tasks
+
+| there | here |
+|---|---|
+| DocVQA, one document, one question; VizWiz, one image | a photograph: encode, score, 273 cells |
+| DocVQA, ten questions | the same, nine questions more |
+| VideoQA, 30 frames, a question each | a slow pan, another question in each frame |
+| retrieval, 100 images, one question | 100 images encoded and scored; and once more, as they are there then |
+
+The data sets themselves need a language model to answer, so what is timed is what the documents time: until the cells
+are known. The texture's side is run as it is. Crops are 64 pixels, encoded one by one at 64, the cheapest that can be
+asked for; CROPS of 273 are measured in turn with it and multiplied. Two rivals that the documents leave out: the
+encoder run once for each question, and the crops kept for further questions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from benchmarks.common import KEPT, PHOTOS, Repeats, crop_square, interval, print_json, show, time_once
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.evaluate.vlm import ADJECTIVES
+from foveate.core.checks import check_int
+from foveate.encoders.load import load_encoder
+from foveate.pipeline import allocate, encode, score
+from foveate.relevance.negatives import nouns
+from foveate.texture.texture import Texture
+from foveate.video import stream
+
+SIDE, CROP, CROPS = 512, 64, 30
+COLUMNS = ("task", "texture", "273 crops each", "crops kept", "encoder each", "there")
+Image8 = NDArray[np.uint8]
+
+
+class Task(NamedTuple):
+    """What is asked of how many images, how often, and what the documents reckon."""
+
+    name: str
+    images: int
+    questions: int  # in all
+    run: Callable[[], Any]
+    there: str
+    encoded: bool = False  # before the clock starts; then the crops that are kept are, too
+
+
+def command(
+    repeats: Repeats = 5,
+    images: Annotated[int, typer.Option(help="Of the retrieval.")] = 100,
+    frames: Annotated[int, typer.Option(help="Of the video.")] = 30,
+) -> None:
+    """The documents' five tasks, end to end, beside crops and beside the encoder alone."""
+    report = measure(repeats, images, frames)
+    show(report, COLUMNS)
+    print_json(**report)
+
+
+def measure(repeats: int = 5, images: int = 100, frames: int = 30) -> dict[str, Any]:
+    """-> report with a row a task; within a repeat, what is compared is measured one after the other."""
+    check_int("--repeats", repeats, 1, 1000)
+    check_int("--images", images)
+    check_int("--frames", frames)
+    photographs = [crop_square(path, SIDE) for path in sorted(PHOTOS.glob("*.jpg"))]
+    first, fresh = photographs[0], (" ".join(words) for words in itertools.product(ADJECTIVES, nouns()))
+    many = list(itertools.islice(itertools.cycle(photographs), images))
+    whole = crop_square(sorted(PHOTOS.glob("*.jpg"))[0], 640)
+    pan = [np.ascontiguousarray(whole[64:576, 2 * i : 2 * i + SIDE]) for i in range(frames)]
+    known = [encode(image) for image in many[: len(photographs)]]
+    there = list(itertools.islice(itertools.cycle(known), images))
+    tasks = (
+        Task("one image, one question (DocVQA, VizWiz)", 1, 1, lambda: ask([encode(first)], next(fresh)), "26 x, 27 x"),
+        Task("one image, ten questions (DocVQA)", 1, 10, lambda: ask_ten(encode(first), fresh), "114 x"),
+        Task(f"{frames} frames, a question each (VideoQA)", frames, frames, lambda: follow(pan, fresh), "120 x"),
+        Task(f"{images} images, one question", images, 1, lambda: search(many, next(fresh)), "27 x"),
+        Task(f"{images} images that are encoded, one question", images, 1, lambda: ask(there, next(fresh)), "", True),
+    )
+    encoder, random = load_encoder("nano"), np.random.default_rng(0)
+    places = random.integers(0, SIDE - CROP, (CROPS, 2))
+    crops = [np.ascontiguousarray(first[y : y + CROP, x : x + CROP]) for y, x in places]
+    parts: tuple[Callable[[], Any], ...] = (
+        lambda: [encoder.encode_image(crop, long_side=CROP) for crop in crops],
+        lambda: encoder.encode_image(first),
+        lambda: encoder.encode_text([next(fresh)]),
+    )
+    for part in parts:
+        part()
+    rows = []
+    for task in tasks:
+        times = []
+        for _ in range(repeats if task.images == 1 else min(repeats, 3)):
+            took, (some, dense, text) = time_once(task.run), (time_once(part) for part in parts)
+            cropping = some * KEPT / CROPS
+            again = max(task.images, task.questions)  # passes over an image, if nothing is kept
+            rivals = (again * cropping, 0 if task.encoded else task.images * cropping, again * dense)
+            times.append([took, *(rival + task.questions * text for rival in rivals)])
+        rows.append(compare_task(task, np.array(times)))
+    return {
+        "title": f"medians of {repeats}, in brackets: times what the texture takes",
+        "rows": rows,
+        **circumstances(),
+    }
+
+
+def ask(textures: list[Texture], question: str) -> list[Any]:
+    """The kept cells of each."""
+    return [allocate(score(texture, question), KEPT) for texture in textures]
+
+
+def ask_ten(texture: Texture, fresh: Iterator[str]) -> list[Any]:
+    """Ten questions that were never asked before."""
+    return [allocate(score(texture, next(fresh)), KEPT) for _ in range(10)]
+
+
+def search(images: list[Image8], question: str) -> list[Any]:
+    """Images that nobody saw before, and a question."""
+    return ask([encode(image) for image in images], question)
+
+
+def follow(frames: list[Image8], fresh: Iterator[str]) -> list[Any]:
+    """Another question in each frame."""
+    clip, kept = stream(iter(frames), next(fresh)), []
+    for frame in clip:
+        kept.append(allocate(frame.relevance, KEPT))
+        clip.ask(next(fresh))
+    return kept
+
+
+def compare_task(task: Task, times: NDArray[np.float64]) -> dict[str, Any]:
+    """The row of a task: seconds [n, 4] of the texture and of its rivals."""
+    ours, medians = times[:, 0], np.median(times, 0)
+    ratios = medians / medians[0]
+    low, high = interval(times[:, 1], ours)
+    cells = [f"{median:.3g} s ({ratio:.3g} x)" for median, ratio in zip(medians[1:], ratios[1:], strict=True)]
+    return {
+        "what": task.name, "median": round(float(medians[0]), 5), "unit": "s",
+        "samples": [float(f"{seconds:.4g}") for seconds in ours],
+        "against_crops": round(float(ratios[1]), 2), "against_kept_crops": round(float(ratios[2]), 2),
+        "against_encoder": round(float(ratios[3]), 2), "there": task.there,
+        **({"interval_of_crops": [low, high]} if np.isfinite(high) else {}),
+        "cells": [task.name, f"{medians[0]:.3g} s", *cells, task.there],
+    }  # fmt: skip
