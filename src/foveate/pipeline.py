@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from foveate.reading.protocol import WordReader
 from foveate.reading.readers import ReadBy, choose_reader, read_words
 from foveate.reading.words import Words
 from foveate.relevance.allocation import BEST, Allocation, Budget, allocate_relevance
+from foveate.relevance.device.results import DeviceAllocation, DeviceRelevance, DeviceRelevances
 from foveate.relevance.fusion import DEFAULTS, Scoring, parse_options
 from foveate.relevance.negatives import negatives_of, query_metric_of
 from foveate.relevance.policies import Policy
@@ -51,6 +52,7 @@ from foveate.relevance.scoring import score_query
 from foveate.relevance.value import Relevance, Relevances
 from foveate.relevance.written import asks_for_words, page_of
 from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
+from foveate.texture.device import DeviceTexture
 from foveate.texture.texture import EncoderStamp, Texture
 
 Compression = Literal["query", "pca", "full"]
@@ -306,13 +308,20 @@ def build_texture(
 def score(texture: Texture, query: str, **how: Unpack[Scoring]) -> Relevance: ...  # type: ignore[overload-overlap]
 @overload
 def score(texture: Texture, query: Sequence[str], **how: Unpack[Scoring]) -> Relevances: ...
-def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) -> Relevance | Relevances:
+@overload
+def score(texture: DeviceTexture, query: str, **how: Unpack[Scoring]) -> DeviceRelevance: ...  # type: ignore[overload-overlap]
+@overload
+def score(texture: DeviceTexture, query: Sequence[str], **how: Unpack[Scoring]) -> DeviceRelevances: ...
+def score(
+    texture: Texture | DeviceTexture, query: str | Sequence[str], **how: Unpack[Scoring]
+) -> Relevance | Relevances | DeviceRelevance | DeviceRelevances:
     """Where a question looks in a texture: pure, about a hundred microseconds once its words are known.
 
     >>> relevance = score(texture, "where is the red car?")                     # doctest: +SKIP
 
     Args:
-        texture: from `encode` or `Texture.load`.
+        texture: from `encode` or `Texture.load`; or what `texture.to(device)` gave: then the answer is there too, in
+            tensors (docs/gpu.md).
         query: a question or noun phrase; a list of them gives Relevances with maps stacked [q, h, w].
         encoder: the one that made the texture. Needed only for an encoder that does not come with foveate: a
             checkpoint of your choice, or an object of your own.
@@ -337,7 +346,10 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
     Raises:
         QueryError: empty, too long or unreadable. TextureEncoderError: the texture is from another encoder.
         ChannelError, OptionError: a prior, a fusion or weights that are none.
+        DeviceError: on a device: what works only on the CPU, a prior on another device, tensors that were written into.
     """
+    if isinstance(texture, DeviceTexture):
+        return _score_on_device(texture, query, how)
     check_type("texture", texture, Texture, fix="texture = encode(image), or Texture.load(file), comes before score")
     encoder = match_encoder(texture.encoder, how.get("encoder"))
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
@@ -350,6 +362,27 @@ def score(texture: Texture, query: str | Sequence[str], **how: Unpack[Scoring]) 
     if not queries:
         raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
     return Relevances(tuple(score_query(texture, each, encoder.calibration, negatives, options) for each in queries))
+
+
+def _score_on_device(texture: DeviceTexture, query: Any, how: Scoring) -> DeviceRelevance | DeviceRelevances:
+    """`score` for a texture on a device: the same words, numbers and errors, and tensors there."""
+    from foveate.relevance.device.scoring import score_on_device, split_prior
+
+    texture.check_unchanged()
+    encoder = match_encoder(texture.texture.encoder, how.get("encoder"))
+    negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
+    named, prior = split_prior(texture, how)
+    options = parse_options(texture.texture, cast("Scoring", named))
+
+    def ask(text: str) -> DeviceRelevance:
+        return score_on_device(texture, prepare(encoder, text), encoder.calibration, negatives, options, prior)
+
+    if isinstance(query, str) or not isinstance(query, Iterable):
+        return ask(cast("str", query))
+    asked = [ask(text) for text in query]
+    if not asked:
+        raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
+    return DeviceRelevances(asked)
 
 
 def _prepared(texture: Texture, encoder: Encoder, text: str, reading: bool) -> Query:
@@ -376,15 +409,21 @@ class Allocating(TypedDict, total=False):
 def allocate(relevance: Relevance, budget: Budget = "auto", **how: Unpack[Allocating]) -> Allocation: ...
 @overload
 def allocate(relevance: Relevances, budget: Budget = "auto", **how: Unpack[Allocating]) -> tuple[Allocation, ...]: ...
+@overload
+def allocate(relevance: DeviceRelevance, budget: Budget = "auto", **how: Unpack[Allocating]) -> DeviceAllocation: ...
+@overload
 def allocate(
-    relevance: Relevance | Relevances,
+    relevance: DeviceRelevances, budget: Budget = "auto", **how: Unpack[Allocating]
+) -> tuple[DeviceAllocation, ...]: ...
+def allocate(
+    relevance: Relevance | Relevances | DeviceRelevance | DeviceRelevances,
     budget: Budget = "auto",
     *,
     floor: float | None = None,
     policy: Policy | None = None,
     protected: np.ndarray | None = None,
     window: tuple[int, int] | None = None,
-) -> Allocation | tuple[Allocation, ...]:
+) -> Allocation | tuple[Allocation, ...] | DeviceAllocation | tuple[DeviceAllocation, ...]:
     """Keep exactly `budget` cells.
 
     >>> kept = allocate(relevance, budget=273)                                  # doctest: +SKIP
@@ -413,8 +452,21 @@ def allocate(
         return tuple(
             allocate(one, budget, floor=floor, policy=policy, protected=protected, window=window) for one in relevance
         )
+    if isinstance(relevance, DeviceRelevance | DeviceRelevances):
+        return _keep_on_device(relevance, budget, floor=floor, policy=policy, protected=protected, window=window)
     fix = "relevance = score(texture, query) comes before allocate"
     relevance = check_type("relevance", relevance, Relevance, fix=fix)
     return allocate_relevance(
         relevance, budget, floor=floor, policy=BEST if policy is None else policy, protected=protected, window=window
     )
+
+
+def _keep_on_device(
+    relevance: DeviceRelevance | DeviceRelevances, budget: Budget, **how: Unpack[Allocating]
+) -> DeviceAllocation | tuple[DeviceAllocation, ...]:
+    """`allocate` for what was found on a device."""
+    from foveate.relevance.device.keeping import keep_on_device
+
+    if isinstance(relevance, DeviceRelevance):
+        return keep_on_device(relevance, budget, **how)
+    return tuple(keep_on_device(one, budget, **how) for one in relevance)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import cv2
 import numpy as np
@@ -37,6 +37,7 @@ RAISE, FAVOUR, MOVES, WITHIN = 0.5, 0.3, 0.3, 0.3
 COLOUR_OF = "colour:"  # begins the name of a plane of one colour
 OWN_MOTION = 0.01  # of the diagonal a frame: such a motion against that of the camera is 1
 SURROUNDINGS, CONTRAST = 0.12, 50.0  # share of the long side; distance in Lab that is 1
+Plane = TypeVar("Plane", bound=Any)
 Rule = Literal["raise", "within", "favour"]
 _RGB = Layout("rgb", ("red", "green", "blue"))
 
@@ -245,9 +246,9 @@ def _above(values: Floats, edge: float) -> Floats:
     return np.clip((values - edge) / SOFT + 1, 0, 1)
 
 
-def follow(relevance: Floats, cue: Cue, plane: Floats) -> Floats:
-    """The map after one cue, by the rule at the top of this file."""
-    w = np.float32(cue.weight)
+def follow(relevance: Plane, cue: Cue, plane: Plane) -> Plane:
+    """The map after one cue, by the rule at the top of this file. Takes torch's tensors as well."""
+    w = cue.weight  # a number of Python: it does not widen float32
     if cue.rule != "favour":
         return 1 - (1 - relevance) * (1 - w * (plane if cue.rule == "raise" else plane * relevance))
     return relevance * (1 - w * (1 - plane))

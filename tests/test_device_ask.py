@@ -1,0 +1,385 @@
+"""A texture on a device is asked and allocated as on the CPU: the same cells, ties included; and clear errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import foveate
+from foveate.core import devices
+from foveate.core.devices import check_same, find_device, import_torch
+from foveate.core.errors import BudgetError, DeviceError, MissingExtraError, OptionError, QueryError
+from foveate.core.grid import Grid
+from foveate.core.layout import Layout
+from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import Calibration
+from foveate.reading.words import Word, Words
+from foveate.relevance.device.fused import ask
+from foveate.relevance.device.keeping import rank_of
+from foveate.relevance.device.scoring import score_on_device
+from foveate.relevance.fusion import DEFAULTS
+from foveate.relevance.negatives import negatives_of
+from foveate.relevance.policies import Coverage, top_cells
+from foveate.relevance.query import prepare
+from foveate.relevance.scoring import score_query
+from foveate.texture import device
+from foveate.texture.device import bytes_on_device, in_chunks, stack
+from foveate.texture.texture import Texture
+
+PLACES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+QUESTIONS = (
+    "broccoli", "a violin", "a fork and a plate", "a dog or a child", "the red plate", "what is the child holding?",
+    "what does the sign say?",
+)  # fmt: skip
+CLOSE = 3e-6  # of maps in [0, 1]
+
+
+@pytest.fixture(scope="module")
+def see_through(texture: Texture) -> Texture:
+    """With a transparent quarter, and one that is half transparent."""
+    valid = np.full((texture.grid.height, texture.grid.width), 255, np.uint8)
+    valid[: texture.grid.height // 2, : texture.grid.width // 2] = 0
+    valid[texture.grid.height // 2 :, : texture.grid.width // 2] = 100
+    return replace(texture, valid=valid)
+
+
+def assert_alike(here: Any, there: Any) -> None:
+    """A Relevance and a DeviceRelevance."""
+    found = there.cpu()
+    for name in ("map", "logits"):
+        scale = max(1.0, float(np.abs(getattr(here, name)).max()))
+        assert np.abs(getattr(found, name) - getattr(here, name)).max() <= CLOSE * scale, name
+    for name in ("confidence", "peak", "trust"):
+        assert getattr(found, name) == pytest.approx(getattr(here, name), abs=CLOSE), name
+    for name in ("parts", "reasons", "confidences"):
+        assert {*getattr(found, name)} == {*getattr(here, name)}
+        for key, value in getattr(here, name).items():
+            np.testing.assert_allclose(getattr(found, name)[key], value, atol=CLOSE)
+    for name in ("query", "ignored", "unknown", "weights", "preset", "grid", "detected", "texture"):
+        assert getattr(found, name) == getattr(here, name), name
+    for name in ("saliency", "valid", "features"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(here, name))
+
+
+def assert_kept_alike(here: Any, there: Any) -> None:
+    found = there.cpu()
+    np.testing.assert_array_equal(found.indices, here.indices)
+    np.testing.assert_allclose(found.scores, here.scores, atol=CLOSE)
+    assert {*found.reasons} == {*here.reasons}
+    for name, values in here.reasons.items():
+        np.testing.assert_allclose(found.reasons[name], values, atol=CLOSE)
+    np.testing.assert_array_equal(there.mask.cpu().numpy(), here.mask)
+    assert len(there) == len(here)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("query", QUESTIONS)
+@pytest.mark.parametrize("which", ["texture", "see_through"])
+def test_a_question_on_a_device_keeps_the_same_cells(
+    which: str, query: str, place: str, request: pytest.FixtureRequest
+) -> None:
+    texture = request.getfixturevalue(which)
+    here, there = foveate.score(texture, query), foveate.score(texture.to(place), query)
+    assert there.device == find_device(place)
+    assert_alike(here, there)
+    for budget in (1, 273, texture.grid.count, "auto"):
+        assert_kept_alike(foveate.allocate(here, budget), foveate.allocate(there, budget))
+    protected = np.zeros(texture.grid.shape, bool)
+    protected[:3, ::2] = True
+    masks: tuple[Any, ...] = (protected, torch.tensor(protected, device=there.device))
+    for mask in masks:
+        kept = foveate.allocate(there, 300, floor=0.4, protected=mask)
+        assert_kept_alike(foveate.allocate(here, 300, floor=0.4, protected=protected), kept)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"smoothing": 0},
+        {"cues": False},
+        {"cues": "all"},
+        {"channels": {"saliency": 0.5, "colour:green": 0.2}},
+        {"prior": "saliency", "prior_weight": 0.6},
+        {"preset": "static"},
+        {"reading": False},
+    ],
+)
+def test_keywords_count_as_on_the_cpu(texture: Texture, how: dict[str, Any]) -> None:
+    there = texture.to("cpu")
+    for query in ("the red plate", "what does the sign say?"):
+        here, found = foveate.score(texture, query, **how), foveate.score(there, query, **how)
+        assert_alike(here, found)
+        assert_kept_alike(foveate.allocate(here, 100), foveate.allocate(found, 100))
+
+
+def test_several_questions_and_an_earlier_one_as_a_prior(texture: Texture) -> None:
+    there = texture.to("cpu")
+    several, here = foveate.score(there, ["broccoli", "a plate"]), foveate.score(texture, ["broccoli", "a plate"])
+    earlier: dict[str, Any] = {"prior": several[0]}
+    assert several.map.shape == (2, *texture.grid.shape)
+    np.testing.assert_allclose(several.cpu().map, here.map, atol=CLOSE)
+    np.testing.assert_allclose(several.confidence.numpy(), here.confidence, atol=CLOSE)
+    for one, other in zip(foveate.allocate(several, 50), foveate.allocate(here, 50), strict=True):
+        assert_kept_alike(other, one)
+    assert_alike(
+        foveate.score(texture, "a plate", prior=here[0]), foveate.score(there, "a plate", **earlier)
+    )  # fmt: skip
+    with pytest.raises(QueryError):
+        foveate.score(there, [])
+    with pytest.raises(QueryError):
+        foveate.score(there, "")
+
+
+def test_negatives_compete_as_on_the_cpu(texture: Texture) -> None:
+    nano = load_encoder("nano")
+    calibration = Calibration(temperature=40.0, contrast=1.0, synonym=0.6, slope=60.0, offset=-3.0)
+    negatives = negatives_of(nano)
+    for text in ("broccoli", "a violin", "the red plate"):
+        query = prepare(nano, text)
+        here = score_query(texture, query, calibration, negatives, DEFAULTS)
+        there = score_on_device(texture.to("cpu"), query, calibration, negatives, DEFAULTS)
+        np.testing.assert_allclose(there.map.numpy(), here.map, atol=2e-5)  # the slope multiplies rounding by 60
+        assert_kept_alike(foveate.allocate(here, 273), foveate.allocate(there, 273))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 12), st.sampled_from([0.0, 0.3, 1.0]), st.booleans())
+def test_ties_saliency_and_spread_are_numpys(
+    texture: Texture, seed: int, h: int, w: int, floor: float, protect: bool
+) -> None:
+    """Maps of few values, so that ties decide; trust from 0 to 1; cells that do not count."""
+    rng = np.random.default_rng(seed)
+    small = grid_of(texture, h, w, rng)
+    budget = int(rng.integers(1, h * w + 1))
+    plane = rng.choice(np.array([0, 0.25, 0.5, 1], np.float32), (h, w))
+    here = replace(foveate.score(small, "broccoli"), map=plane, confidence=float(rng.choice([0, 0.25, 0.75])), peak=0.0)
+    there = small.to("cpu")
+    found = replace(
+        foveate.score(there, "broccoli"),
+        map=torch.tensor(plane),
+        confidence=torch.tensor(here.confidence, dtype=torch.float64),
+        peak=torch.zeros((), dtype=torch.float64),
+    )  # fmt: skip
+    protected = rng.random((h, w)) < 0.2 if protect else None
+    if protected is not None and protected.sum() > budget:
+        protected = None
+    kept = foveate.allocate(here, budget, floor=floor, protected=protected)
+    assert_kept_alike(kept, foveate.allocate(found, budget, floor=floor, protected=protected))
+
+
+def grid_of(texture: Texture, h: int, w: int, rng: np.random.Generator) -> Texture:
+    """A small texture with random cells, some of them transparent."""
+    valid = np.full((h, w), 255, np.uint8) * (rng.random((h, w)) > 0.2).astype(np.uint8)
+    return replace(
+        texture,
+        grid=Grid(h, w, h, w),
+        pixel=np.zeros((h, w, 3), np.uint8),
+        valid=valid if rng.random() < 0.5 else None,
+        planes={"saliency": rng.choice(np.array([0, 0.5, 1], np.float16), (h, w))},
+        embedding=(0.01 * rng.standard_normal((h, w, texture.rank))).astype(np.float16),
+        residual=np.zeros((h, w), np.float16),
+        extra={},
+    )
+
+
+def test_equal_textures_have_equal_tensors(texture: Texture) -> None:
+    there = texture.to("cpu")
+    again = replace(texture).to(torch.device("cpu"))
+    for one, other in zip(there.tensors, again.tensors, strict=True):
+        assert torch.equal(one, other)
+    assert there.nbytes == bytes_on_device(texture)
+    assert there.to("cpu") is there
+    assert there.cpu() is texture
+    np.testing.assert_array_equal(there.table.numpy(), texture.tokens(dtype=np.float16))
+    np.testing.assert_array_equal(there.z.numpy(), texture.embedding.reshape(-1, texture.rank))
+    assert there.table.is_contiguous()
+    assert there.z.stride() == (1, texture.grid.count)  # number by number
+    wide = texture.to("cpu", Layout("three", ("saliency", "red", "x")))
+    assert wide.table.shape == (texture.grid.count, 8)
+    assert not wide.table[:, 3:].any()
+    kept = foveate.allocate(foveate.score(there, "broccoli"), 50)
+    np.testing.assert_array_equal(kept.rows.numpy(), texture.tokens(dtype=np.float16)[kept.indices.numpy()])
+    assert "cpu" in repr(there)
+    assert "on cpu" in repr(kept)
+
+
+def test_several_textures_are_asked_in_one_go(texture: Texture) -> None:
+    """Ranks and numbers of segments that differ, one without segments, one with transparent cells."""
+    rng = np.random.default_rng(0)
+    seven = replace(texture.basis, rows=texture.basis.rows[:7])
+    small = replace(texture, embedding=texture.embedding[..., :7], basis=seven)
+    plain = replace(texture, planes={n: p for n, p in texture.planes.items() if n != "cluster_id"})
+    noise = (0.01 * rng.standard_normal(texture.embedding.shape)).astype(np.float16)
+    other = replace(texture, embedding=noise)
+    parts = [texture, small, plain.to("cpu"), other]
+    batch = stack(parts)
+    assert len(batch) == 4
+    vectors = prepare(load_encoder("nano"), "broccoli, a plate, a dog").vectors
+    bias = torch.tensor(rng.standard_normal((4, texture.grid.count)).astype(np.float32))
+    for given_bias in (None, bias):
+        found = ask(batch, vectors, 99, bias=given_bias)
+        assert found.rows.shape == (4, 3, 99, 40)
+        for i, part in enumerate(batch.textures):
+            scores = part.scores(vectors).reshape(3, -1) + (0 if given_bias is None else given_bias[i].numpy())
+            for j in range(3):
+                np.testing.assert_array_equal(found.indices[i, j].numpy(), top_cells(scores[j], 99))
+                np.testing.assert_allclose(found.scores[i, j].numpy(), scores[j][found.indices[i, j]], atol=2e-6)
+                assert torch.equal(found.rows[i, j], batch[i].table[found.indices[i, j]])
+    assert torch.equal(ask(batch[1], vectors, 9).indices[0], ask(batch, vectors, 9).indices[1])
+    maps, _ = torch.zeros(4, 2, texture.grid.count), None
+    keys, spread = rank_of(batch, maps, torch.zeros(4, 2, dtype=torch.float64), 10, 0.0)
+    assert spread.shape == (4, 2)
+    assert keys.shape == maps.shape
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["cuda:99", "meta", "gpu", "", 0, True, None])
+def test_a_device_that_is_not_there_is_refused(texture: Texture, where: Any) -> None:
+    with pytest.raises(OptionError, match="device=") as caught:
+        texture.to(where)
+    assert "'cpu'" in caught.value.expected
+
+
+def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, texture: Texture) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"foveate\[torch\]"):
+        texture.to("cuda")
+    with pytest.raises(MissingExtraError, match="mine needs torch"):
+        import_torch("mine")
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_what_half_precision_cannot_hold_is_refused(texture: Texture, bad: float) -> None:
+    embedding = texture.embedding.copy()
+    embedding[3, 4, 0] = bad
+    with pytest.raises(OptionError, match=r"embedding.*float16|embedding") as caught:
+        replace(texture, embedding=embedding).to("cpu", Layout("one", ("saliency",)))
+    assert "65504" in caught.value.expected
+    with pytest.raises(OptionError, match="channel 'embedding_0'"):
+        replace(texture, embedding=embedding).to("cpu")
+    with pytest.raises(OptionError, match="70000"):
+        device.check_half("a plane", np.array([7e4, 0], np.float32))
+    assert device.check_half("a plane", np.array([65504.0])).dtype == np.float16
+
+
+def test_the_size_is_named_before_anything_is_moved(texture: Texture, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = bytes_on_device(texture)
+    there = texture.to("cpu")
+    for module in (devices, device):
+        monkeypatch.setattr(module, "free_bytes", lambda place: 5 * needed // 2)
+    with pytest.raises(DeviceError, match=rf"3 textures on cpu: {3 * needed / 1e6:,.1f} MB") as caught:
+        stack([texture] * 3, "cpu")
+    assert "at most 2" in caught.value.expected
+    assert "in_chunks" in caught.value.fix
+    parts = list(in_chunks([texture] * 3, "cpu"))
+    assert [len(part) for part in parts] == [1, 1, 1]  # half of what is free
+    assert [len(part) for part in in_chunks([texture] * 3, "cpu", most=2)] == [1, 1, 1]
+    monkeypatch.setattr(device, "free_bytes", lambda place: None)
+    assert [len(part) for part in in_chunks([texture] * 3, "cpu", most=2)] == [2, 1]
+    monkeypatch.setattr(devices, "free_bytes", lambda place: needed - 1)
+    with pytest.raises(DeviceError, match=f"{needed / 1e6:,.1f} MB"):
+        texture.to("cpu")
+    assert there.to("cpu") is there
+
+
+def test_a_device_without_room_after_all_is_said(texture: Texture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: torch.Tensor, *args: Any, **keywords: Any) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(torch.Tensor, "to", full)
+    with pytest.raises(DeviceError, match="out of memory"):
+        texture.to("cpu")
+
+
+def test_tensors_that_were_written_into_are_found_out(texture: Texture) -> None:
+    there = texture.to("cpu")
+    relevance = foveate.score(there, "broccoli")
+    there.table[5] += 1  # through a view
+    for answer in (
+        lambda: foveate.score(there, "broccoli"),
+        lambda: foveate.allocate(relevance, 5),
+        lambda: ask(there, np.zeros((1, texture.basis.width), np.float32), 5),
+        lambda: there.to("cpu"),
+        lambda: stack([there]),
+    ):
+        with pytest.raises(DeviceError, match="wrote into its table"):
+            answer()
+    assert foveate.score(texture.to("cpu"), "broccoli").detected
+
+
+def test_devices_are_never_mixed(texture: Texture) -> None:
+    there, meta = texture.to("cpu"), torch.device("meta")
+    with pytest.raises(DeviceError, match="the vectors on cuda:1, beside a texture on cpu"):
+        check_same("the vectors", torch.device("cuda:1"), torch.device("cpu"))
+    vectors = torch.zeros(1, texture.basis.width, device=meta)
+    cells: Any = torch.zeros(texture.grid.shape, device=meta)
+    relevance = foveate.score(there, "broccoli")
+    for wrong in (
+        lambda: ask(there, vectors, 5),
+        lambda: ask(there, np.zeros((1, texture.basis.width)), 5, bias=cells.reshape(1, -1)),
+        lambda: foveate.score(there, "broccoli", prior=cells),
+        lambda: foveate.allocate(relevance, 5, protected=cells > 0),
+    ):
+        with pytest.raises(DeviceError, match="on meta"):
+            wrong()
+
+
+def test_what_only_the_cpu_does_is_refused_and_named(texture: Texture) -> None:
+    there = texture.to("cpu")
+    relevance = foveate.score(there, "broccoli")
+    read = texture.with_words(Words.of([Word("STOP", (1, 1, 9, 40))], "mine")).to("cpu")
+    with pytest.raises(DeviceError, match="what is written") as caught:
+        foveate.score(read, "broccoli")
+    assert "there.texture" in caught.value.fix
+    assert_alike(foveate.score(read.texture, "broccoli", reading=False), foveate.score(read, "broccoli", reading=False))
+    with pytest.raises(DeviceError, match="fusion='linear'"):
+        foveate.score(there, "broccoli", fusion="linear")
+    for how in ({"policy": Coverage()}, {"window": (2, 2)}):
+        with pytest.raises(DeviceError, match=r"relevance\.cpu"):
+            foveate.allocate(relevance, 8, **how)
+        assert len(foveate.allocate(relevance.cpu(), 8, **how)) == 8
+
+
+def test_wrong_values_are_refused(texture: Texture) -> None:
+    there = texture.to("cpu")
+    relevance = foveate.score(there, "broccoli")
+    good = np.zeros((1, texture.basis.width), np.float32)
+    few: Any = torch.ones(3)
+    here: Any = texture
+    bad: tuple[Any, ...] = (0, texture.grid.count + 1, 2.5, True, "most")
+    for budget in bad:
+        with pytest.raises(BudgetError):
+            foveate.allocate(relevance, budget)
+        with pytest.raises(BudgetError):
+            ask(there, good, budget)
+    with pytest.raises(BudgetError, match="protected"):
+        foveate.allocate(relevance, 3, protected=np.ones(texture.grid.shape, bool))
+    for wrong in (
+        lambda: ask(there, good[:, 1:], 5),
+        lambda: ask(there, good * np.nan, 5),
+        lambda: ask(there, torch.zeros(1, 3), 5),
+        lambda: ask(there, good, 5, bias=torch.zeros(1, 3)),
+        lambda: ask(here, good, 5),
+        lambda: foveate.score(there, "broccoli", prior=torch.full(texture.grid.shape, 2.0)),
+        lambda: foveate.allocate(relevance, 5, protected=few),
+        lambda: stack([]),
+        lambda: stack([there, texture.to("cpu", Layout("one", ("red",)))]),
+    ):
+        with pytest.raises(OptionError):
+            wrong()
+
+
+def test_a_stack_is_of_one_grid_and_one_encoder(texture: Texture, wide: Texture) -> None:
+    with pytest.raises(OptionError, match="grids"):
+        stack([texture, wide])
+    other = replace(texture, encoder=replace(texture.encoder, name="another"))
+    with pytest.raises(OptionError, match="another"):
+        stack([texture, other])
