@@ -36,6 +36,7 @@ BENCHMARKS = (
     "presets",
     "weights",
     "when",
+    "reuse",
     "chat",
     "boxes",
     "view",

@@ -29,6 +29,7 @@ WHAT = ("what", "measured", "target")
 FACTORS = {"s": 1, "ms": 1e3, "µs": 1e6}
 DRAWS, AT_ONCE, SEED = 1000, 100, 0  # of a bootstrap
 FEWEST = 5  # measurements below which an interval would only feign to know something
+PATIENCE = 40.0  # seconds of slow functions in turn after which they are not called once more
 MOST_SAMPLES = 100  # that a row keeps, evenly from all: enough for `compare`
 
 
@@ -99,6 +100,36 @@ def time_in_turn(a: Callable[[], Any], b: Callable[[], Any], repeats: int) -> tu
     a(), b()
     seconds = np.array([(time_once(a), time_once(b)) for _ in range(repeats)])
     return seconds[:, 0], seconds[:, 1]
+
+
+def time_each(
+    parts: dict[Any, Callable[[], Any]],
+    repeats: int,
+    wait: Callable[[], None] = lambda: None,
+    patience: float = PATIENCE,
+    warm: bool = True,
+) -> dict[Any, np.ndarray]:
+    """Seconds of several functions in each repeat, called in turn; as many of each.
+
+    wait: until the device is idle. patience: seconds after which no repeat begins, but one is always made. warm:
+    call each once before.
+    """
+    begin = time.perf_counter()
+    for part in parts.values():
+        if warm:
+            part()
+    wait()
+
+    def clock(part: Callable[[], Any]) -> float:
+        start = time.perf_counter()
+        part()
+        wait()
+        return time.perf_counter() - start
+
+    measured: list[list[float]] = []
+    while not measured or (len(measured) < repeats and time.perf_counter() - begin < patience):
+        measured.append([clock(part) for part in parts.values()])
+    return dict(zip(parts, np.array(measured).T, strict=True))
 
 
 def interval(a: ArrayLike, b: ArrayLike | None = None, *, pairs: bool = True) -> tuple[float, float]:

@@ -65,13 +65,21 @@ CHANNELS, VIDEO, MODELS = "Channels, mips, memory", "Video", "Vision-language mo
 STORE, QUALITY = "Store, search, indexing", "Quality beside speed"
 TABLES = (
     Table("when", FIRST, "--repeats 3 --models 2 --no-tower", "--repeats 1 --models 0 --no-tower"),
+    Table("reuse", FIRST, "", "--encoders nano --repeats 1 --sides 512 --tables questions,patches,bytes"),
+    Table(
+        "reuse_accuracy",
+        FIRST,
+        "--encoders nano --tables accuracy --data {data}/coco128",
+        "--encoders nano --tables accuracy --data {data}/coco128 --limit 1",
+        "reuse",
+    ),
     Table("tasks", FIRST, "--repeats 5", "--repeats 1 --images 3 --frames 3"),
     Table("query", QUESTION, "--repeats 200", "--repeats 5"),
     Table("service", ENCODING, "--repeats 5", "--repeats 1 --images 2 --threads 1,2"),
     Table("channels", CHANNELS, "--repeats 20", "--repeats 1"),
     Table("basis", CHANNELS),
     Table("video", VIDEO, "--out build/benchmarks-video", "--quick --out build/benchmarks-video"),
-    Table("vlm", MODELS, "--layers 2 --repeats 3", "--tiny --layers 1 --repeats 1 --new 2 --batch 1 --budgets 25"),
+    Table("vlm", MODELS, "--repeats 3", "--tiny --layers 1 --repeats 1 --new 2 --batch 1 --budgets 25"),
     Table("store", STORE, "--repeats 200", "--repeats 2 --images 2000 --textures 4"),
     Table("index", STORE, "{data}/coco128 --limit 64", "{data}/coco128 --limit 4 --workers 1"),
     Table("quality", QUALITY, "--limit 64", "--limit 1"),

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +27,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.common import PHOTO, Image, print_json, show, time_row
+from benchmarks.common import PHOTO, Image, print_json, show, time_each, time_row
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.command import Batch, Budgets, Modes, New, Repeats, time_vlm
 from foveate.cli.evaluate.vlm import QUESTIONS, Plan, make_plan
@@ -42,7 +41,6 @@ from foveate.vlm.loader import DTYPES, device_of, libraries
 
 FAMILIES = ("llava", "qwen2_5_vl")  # of random_vlm.py, which needs transformers
 PROMPT = 30  # tokens of a question and its template
-PATIENCE = 40.0  # seconds of one batch after which it is not measured once more
 WITHIN = 1.15  # target: prefill no more than this from its ideal speed-up
 SPARE = 1.1  # of the memory that is counted: what the allocator and kernels take besides
 PREFILL = ("batch", "visual tokens", "prefill", "speed-up", "ideal, flops", "ideal, limit", "ideal / ours", "of limit")
@@ -229,13 +227,12 @@ def time_prefill(vlm: Any, sizes: Sizes, plan: Plan, every: int) -> dict[str, An
     model = vlm.model
     kept = [every, *(max(1, round(every * share / 100)) for share in plan.budgets)]
     more, make_rates = _rate_parts(torch, sizes, model)
-    each, rows, best = model.dtype.itemsize, [], dict[int, Rates]()
+    each, rows, best = model.dtype.itemsize, list[dict[str, Any]](), dict[int, Rates]()
     for batch in plan.batches:
         parts = {n: _prefill(torch, model, batch, PROMPT + n) for n in kept}
-        times = in_turn(parts | more, plan.repeats, _synchronise(torch, model))
+        times = time_each(parts | more, plan.repeats, _synchronise(torch, model))
         best[batch] = make_rates(times)
-        for n in kept:
-            rows.append(_prefill_row(sizes, best[batch], batch, every, n, times, each))
+        rows += [_prefill_row(sizes, best[batch], batch, every, n, times, each) for n in kept]
     title = (
         f"prefill of {sizes.layers} layers of {sizes.width} ({sizes.layers * sizes.layer / 1e9:.2f}e9 parameters), "
         f"{model.device}, {str(model.dtype).split('.')[-1]}; limit: {best[plan.batches[0]]}; target: ideal, limit / "
@@ -317,33 +314,6 @@ def _synchronise(torch: Any, model: Any) -> Callable[[], None]:
     return (lambda: torch.cuda.synchronize(model.device)) if model.device.type == "cuda" else lambda: None
 
 
-def in_turn(
-    parts: dict[Any, Callable[[], Any]],
-    repeats: int,
-    wait: Callable[[], None] = lambda: None,
-    patience: float = PATIENCE,
-) -> dict[Any, np.ndarray]:
-    """Seconds of each part in each repeat, called in turn after one call of each; as many of all of them.
-
-    `wait`: until the device is idle. No repeat begins after `patience` seconds, but one is always made.
-    """
-
-    def clock(part: Callable[[], Any]) -> float:
-        wait()
-        start = time.perf_counter()
-        part()
-        wait()
-        return time.perf_counter() - start
-
-    begin = time.perf_counter()
-    for part in parts.values():
-        part()
-    measured: list[list[float]] = []
-    while not measured or (len(measured) < repeats and time.perf_counter() - begin < patience):
-        measured.append([clock(part) for part in parts.values()])
-    return dict(zip(parts, np.array(measured).T, strict=True))
-
-
 # --- answers by arithmetic ----------------------------------------------------------------------------------------
 
 
@@ -392,12 +362,12 @@ def compose_answers(
         **{name: partial(choose, n) for name, n in kept.items()},
     }
     wait = _synchronise(torch, vlm.model)
-    alone = {name: float(np.median(times)) for name, times in in_turn(one, plan.repeats, wait).items()}
+    alone = {name: float(np.median(times)) for name, times in time_each(one, plan.repeats, wait).items()}
     known = {(row["batch"], row["tokens"]): row["median"] / 1e3 for row in prefill["rows"]}
     rows = []
     for batch in plan.batches:
         steps = _steps(torch, vlm.model, batch, kept)
-        times = {name: float(np.median(some)) for name, some in in_turn(steps, plan.repeats, wait).items()}
+        times = {name: float(np.median(some)) for name, some in time_each(steps, plan.repeats, wait).items()}
         found: dict[str, tuple[int, tuple[float, float]]] = {}
         for name, n in kept.items():
             head = times["head"]

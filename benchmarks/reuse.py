@@ -1,0 +1,621 @@
+"""First question and reuse: an image encoded once, against 273 crops of it. The documents' tables, ours beside.
+
+    python -m benchmarks reuse --data DATA/dev/coco128
+    python -m benchmarks reuse --encoders nano --tables questions,patches
+
+* questions: 1 to 50 of them, never asked before, about one image of 1024 x 1024. The documents' rival encodes the crops
+  again for each question. The fair one keeps the crops' vectors; the fairest keeps the dense features as they are.
+* patches, resolutions: the first question by number of crops and by size of the image, and from which crop on the dense
+  pass is quicker. * components, bytes: where the time goes, and what is moved.
+* accuracy: the same questions about photographs with masks, from crops and from the dense pass, both through `score`.
+
+A crop costs what the one before it did, so a sample is timed and multiplied, and the titles say so; "linear" is the
+check: the time of a sample over that of a quarter of it, times four. CLIP has real sizes and random weights
+(random_clip.py). Every question goes through the text side anew, and so on both sides of a comparison. What is not
+covered: video and the documents' other tasks (`python -m benchmarks tasks`), GPUs (docs/gpu.md).
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from benchmarks.common import (
+    KEPT,
+    PHOTO,
+    Image,
+    Repeats,
+    crop_square,
+    make_row,
+    parse_numbers,
+    print_json,
+    show,
+    time_each,
+)
+from foveate.channels.build import SEGMENTS, VISUAL, build_planes
+from foveate.cli.evaluate.agreement import agreement
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.evaluate.coco import Folder, read_folder
+from foveate.cli.evaluate.relevance import Pair, map_row, question
+from foveate.cli.evaluate.vlm import ADJECTIVES
+from foveate.core.checks import check_choice, check_int
+from foveate.core.grid import Grid, resize_map
+from foveate.core.image import load_image
+from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import DenseFeatures, Encoder, Floats
+from foveate.pipeline import allocate, encode, score
+from foveate.relevance.negatives import nouns, query_metric_of
+from foveate.relevance.query import prepare
+from foveate.texture.basis import compress
+from foveate.texture.texture import Texture
+
+Image8 = NDArray[np.uint8]
+TABLES = ("questions", "patches", "resolutions", "components", "bytes", "accuracy")
+SIDE, CROP = 1024, 224  # pixels of the image and along a crop, as the documents have them
+QUESTIONS, PATCHES, SIDES = (1, 2, 5, 10, 20, 50), (64, 144, 273, 512, 1024), (512, 1024, 2048, 4096)
+LINEAR_PART = 4  # a sample's part that shows whether time is linear
+SIZED = ("nano", "clip-b16")  # encoders that go through images of all sizes; L/14 would take minutes
+AROUND = 16  # crops along a side for accuracy: 256, near enough to 273
+DENSE, AGAIN, KEEP = "texture: encode once, score", "the encoder, for each question", "its features, kept"
+
+
+class Kind(NamedTuple):
+    """How an encoder is measured: long side of the dense pass, sides that crops are brought to, crops in a sample."""
+
+    dense: int
+    crops: tuple[int, ...]
+    sample: int
+    batch: int
+
+
+# A crop at 64 pixels is nano's cheapest that still has 8 x 8 cells; 224 is what the documents have, and CLIP's own.
+ENCODERS = {
+    "nano": Kind(512, (64, 224), 32, 16),
+    "clip-b16": Kind(512, (224,), 8, 8),
+    "clip-l14": Kind(448, (224,), 4, 4),
+    "clip-l14-336": Kind(448, (336,), 4, 4),
+}
+# Of the documents: seconds (once, each question); speed-ups of the first question, by what a table varies.
+CLAIMED = {"documents: texture": (0.0038, 0.0008), f"documents: {KEPT} crops": (0.0, 0.13973)}
+CLAIMED_PATCHES = {64: 7.5, 144: 15.8, 273: 25.8, 512: 39.5, 1024: 55.1}
+CLAIMED_SIDES = {512: (31, 175), 1024: (26, 175), 2048: (20, 175), 4096: (13, 175)}
+
+
+def command(
+    image: Image = PHOTO,
+    repeats: Repeats = 3,
+    encoders: Annotated[str, typer.Option(help=f"With commas between: {', '.join(ENCODERS)}.")] = (
+        "nano,clip-b16,clip-l14"
+    ),
+    tables: Annotated[str, typer.Option(help=f"With commas between, of {', '.join(TABLES)}.")] = ",".join(TABLES),
+    data: Annotated[Path | None, typer.Option(help="COCO-style folder, for accuracy [default: left out].")] = None,
+    limit: Annotated[int, typer.Option(help="Photographs of --data.")] = 8,
+    layers: Annotated[int | None, typer.Option(help="Layers of CLIP's networks [default: all].")] = None,
+    sides: Annotated[str, typer.Option(help="Sides of images in pixels.")] = ",".join(map(str, SIDES)),
+) -> None:
+    """Encode once and ask, against crops: the first question, later ones, bytes, accuracy."""
+
+    def print_it(table: dict[str, Any]) -> None:
+        show(table, table["columns"])
+        print(flush=True)
+
+    names, wanted = (tuple(part.strip() for part in text.split(",")) for text in (encoders, tables))
+    print_json(
+        **measure(
+            image, repeats, names, wanted, data, limit, layers, tuple(parse_numbers("--sides", sides)), print_it
+        )
+    )  # fmt: skip
+
+
+def measure(
+    image: Path = PHOTO,
+    repeats: int = 3,
+    encoders: tuple[str, ...] = ("nano",),
+    tables: tuple[str, ...] = TABLES,
+    data: Path | None = None,
+    limit: int = 8,
+    layers: int | None = None,
+    sides: tuple[int, ...] = SIDES,
+    ready: Callable[[dict[str, Any]], None] = lambda table: None,
+) -> dict[str, Any]:
+    """-> report with `tables`; `ready` gets each when it is there. Without `data` there is no accuracy.
+
+    Raises OptionError for an option or a folder, MissingExtraError for CLIP without torch.
+    """
+    check_int("--repeats", repeats, 1, 1000)
+    for name in encoders:
+        check_choice("--encoders", name, tuple(ENCODERS))
+    for name in tables:
+        check_choice("--tables", name, TABLES)
+    folder = read_folder(data) if data is not None and "accuracy" in tables else None
+    done: list[dict[str, Any]] = []
+
+    def add(name: str, table: Callable[[], dict[str, Any]]) -> None:
+        if name in tables:
+            done.append({"name": name, **table()})
+            ready(done[-1])
+
+    photograph = crop_square(image, SIDE)
+    networks = {name: make_encoder(name, layers) for name in encoders}
+    timed = encoders if set(tables) - {"bytes", "accuracy"} else ()
+    costs = {name: measure_costs(name, networks[name], photograph, repeats) for name in timed}
+    add("questions", lambda: amortise(costs))
+    add("patches", lambda: compare_patches(costs))
+    add("resolutions", lambda: compare_sides(image, costs, networks, sides, repeats))
+    add("components", lambda: split_costs(photograph, costs, networks, repeats))
+    add("bytes", lambda: count_bytes(photograph, networks))
+    if folder is not None:
+        add("accuracy", lambda: compare_accuracy(folder, limit))
+    known = {name: cost._asdict() for name, cost in costs.items()}
+    return {"title": "reuse", "image": str(image), "seconds": known, "tables": done, **circumstances()}
+
+
+def make_encoder(name: str, layers: int | None = None) -> Encoder:
+    """nano, or a CLIP of real size. Raises MissingExtraError."""
+    if name == "nano":
+        return load_encoder("nano")
+    from foveate.vlm.loader import libraries
+
+    libraries()
+    from benchmarks.random_clip import random_clip
+
+    return random_clip(name, layers)
+
+
+# --- what things cost ---------------------------------------------------------------------------------------------
+
+
+class Costs(NamedTuple):
+    """Seconds of one encoder and one image.
+
+    Attributes:
+        cut: to copy one crop out of the image. alone, batched: of each crop in the encoder, by side in pixels; batched
+            is empty for an encoder that takes one at a time.
+        dense: the encoder on the image. first: encode, score and allocate, of a question never asked.
+        ask, ask_dense, ask_crops: of a question never asked: with a texture; with dense features; with KEPT vectors.
+        linear: time of a sample over that of its quarter, times four: 1 where time is linear in the number of crops.
+        sample: crops that were timed.
+    """
+
+    cut: float
+    alone: Mapping[int, float]
+    batched: Mapping[int, float]
+    dense: float
+    first: float
+    ask: float
+    ask_dense: float
+    ask_crops: float
+    linear: float
+    sample: int
+
+    def crop(self, pixels: int) -> float:
+        """A crop by the quicker way."""
+        return self.cut + min(self.alone[pixels], self.batched.get(pixels, math.inf))
+
+
+def measure_costs(name: str, encoder: Encoder, photograph: Image8, repeats: int) -> Costs:
+    """Medians of calls in turn."""
+    kind, fresh = ENCODERS[name], new_questions(0)
+    crops = cut_crops(photograph, kind.sample)
+    texture = encode(photograph, encoder=encoder, long_side=kind.dense)
+    features = encoder.encode_image(photograph, long_side=kind.dense).features
+    vectors = np.ascontiguousarray(features.reshape(-1, features.shape[-1])[:KEPT])
+    many = getattr(encoder, "encode_images", None)
+
+    def one_by_one(some: list[Image8], pixels: int) -> None:
+        for crop in some:
+            encoder.encode_image(crop, long_side=pixels)
+
+    def in_batches(pixels: int) -> None:
+        assert many is not None
+        for start in range(0, len(crops), kind.batch):
+            many(crops[start : start + kind.batch], long_side=pixels)
+
+    def first() -> Any:
+        made = encode(photograph, encoder=encoder, long_side=kind.dense)
+        return allocate(score(made, next(fresh), encoder=encoder), KEPT)
+
+    def product(rows: Floats) -> Callable[[], Any]:
+        return lambda: rows @ prepare(encoder, next(fresh)).vectors.T
+
+    parts: dict[Any, Callable[[], Any]] = {
+        "cut": lambda: cut_crops(photograph, KEPT),
+        "dense": lambda: encoder.encode_image(photograph, long_side=kind.dense),
+        "first": first,
+        "ask": lambda: allocate(score(texture, next(fresh), encoder=encoder), KEPT),
+        "ask_dense": product(features),
+        "ask_crops": product(vectors),
+        "quarter": partial(one_by_one, crops[: kind.sample // LINEAR_PART], kind.crops[0]),
+        **{("alone", pixels): partial(one_by_one, crops, pixels) for pixels in kind.crops},
+        **({("batched", pixels): partial(in_batches, pixels) for pixels in kind.crops} if many else {}),
+    }
+    times = time_each(parts, repeats)
+    seconds = {part: float(np.median(some)) for part, some in times.items()}
+    alone, batched = (
+        {pixels: seconds[way, pixels] / kind.sample for pixels in kind.crops if (way, pixels) in seconds}
+        for way in ("alone", "batched")
+    )
+    linear = float(np.median(times["alone", kind.crops[0]] / times["quarter"])) / LINEAR_PART
+    return Costs(
+        seconds["cut"] / KEPT, alone, batched, seconds["dense"], seconds["first"], seconds["ask"],
+        seconds["ask_dense"], seconds["ask_crops"], linear, kind.sample,
+    )  # fmt: skip
+
+
+def new_questions(part: int) -> Iterator[str]:
+    """Texts that were never asked before, of one of three parts of the nouns: a noun's vector is kept, too."""
+    return (f"{adjective} {noun}" for adjective, noun in itertools.product(ADJECTIVES, nouns()[part::3]))
+
+
+def cut_crops(photograph: Image8, count: int, side: int = CROP) -> list[Image8]:
+    """Squares evenly over the image, row by row, copied; they overlap."""
+    across = math.ceil(math.sqrt(count))
+    room = photograph.shape[0] - side, photograph.shape[1] - side
+    corners = (
+        (room[0] * (i // across) // max(1, across - 1), room[1] * (i % across) // max(1, across - 1))
+        for i in range(count)
+    )
+    return [np.ascontiguousarray(photograph[y : y + side, x : x + side]) for y, x in corners]
+
+
+def ways_of(costs: Costs, patches: int = KEPT) -> dict[str, tuple[float, float]]:
+    """name -> seconds (once, for each question)."""
+    ways = {DENSE: (max(0.0, costs.first - costs.ask), costs.ask)}
+    for pixels in costs.alone:
+        for how, each in (("one by one", costs.alone), ("in batches", costs.batched)):
+            if pixels in each:
+                every = patches * (costs.cut + each[pixels])
+                ways[f"{patches} crops at {pixels}, {how}, again"] = 0.0, every + costs.ask_crops
+        ways[f"{patches} crops at {pixels}, kept"] = patches * costs.crop(pixels), costs.ask_crops
+    return ways | {AGAIN: (0.0, costs.dense + costs.ask_dense), KEEP: (costs.dense, costs.ask_dense)}
+
+
+def first_ahead(ours: tuple[float, float], other: tuple[float, float]) -> int | None:
+    """The first number of questions at which our once + n each is below the other's; None for never."""
+    (once, each), (start, every) = ours, other
+    if once + each < start + every:
+        return 1
+    return math.floor((once - start) / (every - each)) + 1 if every > each else None
+
+
+def first_crops(once: float, crop: float) -> int:
+    """The smallest number of crops that take longer than what is done once."""
+    return max(1, math.floor(once / crop) + 1)
+
+
+# --- the documents' tables ----------------------------------------------------------------------------------------
+
+
+def amortise(costs: Mapping[str, Costs], questions: tuple[int, ...] = QUESTIONS) -> dict[str, Any]:
+    """Seconds of N questions each way, beside the texture, and from which question on the texture is ahead."""
+    rows = [way_row(name, way, CLAIMED["documents: texture"], questions) for name, way in CLAIMED.items()]
+    for name, cost in costs.items():
+        ways = ways_of(cost)
+        rows += [way_row(f"{name}, {way}", each, ways[DENSE], questions) for way, each in ways.items()]
+    sampled = ", ".join(f"{cost.sample} of {KEPT} ({name}, linear {cost.linear:.2f})" for name, cost in costs.items())
+    return {
+        "title": f"N questions, {SIDE} x {SIDE} pixels; in brackets: times the texture; crops timed: {sampled}",
+        "columns": ("way", *map(str, questions), "texture ahead from question"),
+        "rows": rows,
+    }
+
+
+def way_row(
+    name: str, way: tuple[float, float], ours: tuple[float, float], questions: tuple[int, ...]
+) -> dict[str, Any]:
+    """Seconds of a way and their ratio to ours, by number of questions; the row's number is that of the first."""
+    totals = [way[0] + n * way[1] for n in questions]
+    ratios = [total / (ours[0] + n * ours[1]) for n, total in zip(questions, totals, strict=True)]
+    ahead = first_ahead(ours, way)
+    cells = [name, *(f"{format_time(t)} ({format_ratio(r)})" for t, r in zip(totals, ratios, strict=True))]
+    cells.append("" if way == ours else "never" if ahead is None else str(ahead))
+    row = make_row(f"{name}, first question", ratios[0], format_ratio(ratios[0]), unit="x")
+    return row | {"cells": cells, "seconds": totals, "ratios": ratios, "ahead": ahead}
+
+
+def compare_patches(costs: Mapping[str, Costs]) -> dict[str, Any]:
+    """The first question by number of crops: times what the texture takes."""
+    rows: list[dict[str, Any]] = [{"cells": ["documents", *(f"{CLAIMED_PATCHES[k]} x" for k in PATCHES), "", "1", ""]}]
+    for name, cost in costs.items():
+        for pixels in cost.alone:
+            for how, each in (("one by one", cost.alone), ("in batches", cost.batched)):
+                if pixels not in each:
+                    continue
+                crop, title = cost.cut + each[pixels], f"{name}, crops at {pixels}, {how}"
+                ratios = [(k * crop + cost.ask_crops) / cost.first for k in PATCHES]
+                ahead, ideal = first_crops(cost.first - cost.ask_crops, crop), count_work(name, pixels)
+                cells = [title, *map(format_ratio, (*ratios, ideal)), str(ahead), f"{crop * 1e3:.2g} ms"]
+                row = make_row(f"{title}, {KEPT} crops", ratios[PATCHES.index(KEPT)], "", unit="x")
+                rows.append(row | {"cells": cells, "ratios": ratios, "ahead": ahead, "by_work": ideal})
+    return {
+        "title": "crops, times what a texture and its first question take",
+        "columns": ("way", *map(str, PATCHES), f"{KEPT}, by work", "dense ahead from crop", "a crop"),
+        "rows": rows,
+    }
+
+
+def count_work(name: str, pixels: int) -> float:
+    """KEPT crops over the dense pass by what the networks have to do: flops of CLIP, pixels of nano (it is made of
+    convolutions, but for attention at a thirty-second of the side)."""
+    dense = ENCODERS[name].dense
+    if name == "nano":
+        return KEPT * pixels**2 / dense**2
+    from benchmarks.random_clip import count_flops, count_tokens
+
+    return KEPT * count_flops(name, count_tokens(name, pixels)) / count_flops(name, count_tokens(name, dense))
+
+
+def compare_sides(
+    image: Path, costs: Mapping[str, Costs], networks: Mapping[str, Encoder], sides: tuple[int, ...], repeats: int
+) -> dict[str, Any]:
+    """The first question by size of the image, beside KEPT crops of CROP pixels, which cost the same in all of them."""
+    claims = [CLAIMED_SIDES.get(side) for side in sides]
+    rows = [{"cells": ["documents", *(f"{claim[0]} x / {claim[1]} x" if claim else "" for claim in claims)]}]
+    photographs = {side: crop_square(image, side) for side in sides}
+    for name in (name for name in costs if name in SIZED):
+        crops = KEPT * costs[name].crop(max(costs[name].alone)) + costs[name].ask_crops
+        for long_side in (ENCODERS[name].dense, *(["native"] if name == "nano" else [])):
+            times = _time_sides(networks[name], photographs, long_side, repeats)
+            title = f"{name}, {'every pixel' if long_side == 'native' else f'working size {long_side}'}"
+            cells = [title]
+            for first, later in times.values():
+                ratios = f"{format_ratio(crops / first)} / {format_ratio(crops / later)}"
+                cells.append(f"{format_time(first)}: {ratios}")
+            row = make_row(f"{title}, {sides[0]} pixels", crops / times[sides[0]][0], cells[1], unit="x")
+            rows.append(row | {"cells": cells, "seconds": list(times.values())})
+    return {
+        "title": f"by size of the image: texture and first question, and how many times that {KEPT} crops of {CROP} "
+        "pixels take / how many times a later question",
+        "columns": ("way", *(f"{side} x {side}" for side in sides)),
+        "rows": rows,
+    }
+
+
+def _time_sides(
+    encoder: Encoder, photographs: Mapping[int, Image8], long_side: Any, repeats: int
+) -> dict[int, tuple[float, float]]:
+    """Side -> seconds (of a texture and its first question, of a later one)."""
+    fresh, made = new_questions(1), dict[int, Texture]()
+
+    def ask(side: int) -> Any:
+        return allocate(score(made[side], next(fresh), encoder=encoder), KEPT)
+
+    def first(side: int) -> Any:
+        made[side] = encode(photographs[side], encoder=encoder, long_side=long_side)
+        return ask(side)
+
+    parts: dict[Any, Callable[[], Any]] = {}
+    for side in photographs:
+        parts |= {("first", side): partial(first, side), ("later", side): partial(ask, side)}
+    times = time_each(parts, repeats)
+    return {side: tuple(float(np.median(times[part, side])) for part in ("first", "later")) for side in photographs}  # type: ignore[misc]
+
+
+def split_costs(
+    photograph: Image8, costs: Mapping[str, Costs], networks: Mapping[str, Encoder], repeats: int
+) -> dict[str, Any]:
+    """Where the time goes, by the documents' list of parts."""
+    file = io.BytesIO()
+    Pillow.fromarray(photograph).save(file, "JPEG", quality=90)
+    content, columns, found = file.getvalue(), list[str](), list[dict[str, str]]()
+    for name, cost in costs.items():
+        columns += [f"{name}: {KEPT} crops", "texture"]
+        both = _parts_of(content, photograph, name, cost, networks[name], repeats)
+        found += [{part: format_time(value) for part, value in each.items()} for each in both]
+    rows = [{"cells": [title, *claim, *(each.get(part, "-") for each in found)]} for part, title, *claim in COMPONENTS]
+    title = f"components, {SIDE} x {SIDE} pixels, {KEPT} crops; sums of medians"
+    return {"title": title, "columns": ("part", "documents: crops", "texture", *columns), "rows": rows}
+
+
+def _parts_of(
+    content: bytes, photograph: Image8, name: str, cost: Costs, encoder: Encoder, repeats: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds of the parts of one encoder's first question: of crops, and of a texture."""
+    kind, fresh = ENCODERS[name], new_questions(2)
+    dense = encoder.encode_image(photograph, long_side=kind.dense)
+    texture = encode(photograph, encoder=encoder, long_side=kind.dense)
+    z = texture.coordinates().reshape(*dense.grid.shape, -1)
+    flat, metric = dense.features.reshape(dense.grid.count, -1), query_metric_of(encoder)
+    parts: dict[Any, Callable[[], Any]] = {
+        "load": partial(load_image, content),
+        "visual": partial(build_planes, (*VISUAL, "saliency"), photograph, z),
+        "clusters": partial(build_planes, SEGMENTS, photograph, z),
+        "compress": partial(compress, flat, rank=texture.rank, metric=metric),
+        "query": lambda: prepare(encoder, next(fresh)),
+        "score": partial(score, texture, "a dog", encoder=encoder),
+        "choose": partial(allocate, score(texture, "a dog", encoder=encoder), KEPT),
+    }
+    t = {part: float(np.median(some)) for part, some in time_each(parts, repeats).items()}
+    crops = {"load": t["load"], "cut": KEPT * cost.cut, "crops": KEPT * (cost.crop(max(cost.alone)) - cost.cut)}
+    crops |= {"query": t["query"], "product": max(0.0, cost.ask_crops - t["query"])}
+    ours, later = {**t, "dense": cost.dense}, t["query"] + t["score"] + t["choose"]
+    return (
+        crops | {"first": sum(crops.values()), "later": sum(crops.values())},
+        ours | {"first": sum(ours.values()), "later": later},
+    )
+
+
+COMPONENTS = (
+    ("load", "image: load, decode", "0.5 ms", "0.5 ms"),
+    ("visual", "visual channels, saliency", "-", "0.15 ms"),
+    ("position", "position channels (computed when read)", "-", "0.001 ms"),
+    ("clusters", "segments, objects", "-", "0.5 ms"),
+    ("dense", "dense features", "-", "3.0 ms"),
+    ("compress", "compression", "-", "0.5 ms"),
+    ("upsample", "embeddings to pixels, upload (not done)", "-", "0.4 ms"),
+    ("cut", "crops out of the image", "0.5 ms", "-"),
+    ("crops", "crops through the encoder", "136.5 ms", "-"),
+    ("query", "question to vectors", "0.5 ms", "0.5 ms"),
+    ("score", "map: product, calibration, smoothing", "-", "0.27 ms"),
+    ("product", "similarity", "2.73 ms", "0.027 ms"),
+    ("choose", f"exactly {KEPT} cells", "-", "-"),
+    ("first", "first question", "140.73 ms", "5.33 ms"),
+    ("later", "a later one", "140.73 ms", "0.80 ms"),
+)
+
+
+class Moved(NamedTuple):
+    """Bytes between the steps, by what they are; what a network moves inside is left out, but for its weights."""
+
+    image: int
+    crops: int
+    inputs: int
+    weights: int
+    vectors: int
+    planes: int
+    question: int
+
+    @property
+    def first(self) -> int:
+        return sum(self)
+
+
+def count_bytes(photograph: Image8, networks: Mapping[str, Encoder]) -> dict[str, Any]:
+    """What is moved for the first question, and for each later one."""
+    found: dict[str, tuple[Moved, int]] = {}
+    for name, encoder in networks.items():
+        kind, weights = ENCODERS[name], weight_bytes(encoder)
+        texture = encode(photograph, encoder=encoder, long_side=kind.dense)
+        dense = encoder.encode_image(photograph, long_side=kind.dense).features
+        pixels, each = max(kind.crops), 1 if name == "nano" else 4  # nano takes bytes, CLIP float32
+        for batch in (1, kind.batch):
+            crops = move_crops(photograph.nbytes, KEPT, pixels, batch, weights, encoder.width, each)
+            found[f"{name}, {KEPT} crops, {'one by one' if batch == 1 else f'{batch} at once'}"] = crops, crops.first
+        h, w = texture.grid.shape
+        patch = photograph.shape[0] and kind.dense // max(h, w)
+        asked = texture.query_nbytes + 4 * h * w
+        ours = Moved(
+            photograph.nbytes, 0, each * 3 * h * w * patch * patch, weights, dense.nbytes, texture.nbytes, asked
+        )
+        found[f"{name}, texture"] = ours, asked
+    claims = [
+        ("documents, crops", "12", "164", "-", "-", "0.84", "-", "-", "177", "177"),
+        ("documents, texture", "12", "-", "-", "-", "12.8", "224", "0.017", "249", "0.017"),
+    ]
+    rows: list[dict[str, Any]] = [{"cells": list(claim)} for claim in claims]
+    for title, (moved, later) in found.items():
+        cells = [title, *(f"{part / 1e6:.3g}" if part else "-" for part in (*moved, moved.first, later))]
+        row = make_row(f"{title}: bytes of a later question", later, "", unit="bytes")
+        rows.append(row | {"cells": cells, "first": moved.first, "later": later, **moved._asdict()})
+    columns = (
+        "megabytes", "image", "crops", "network's input", "weights", "vectors", "planes", "question", "first question",
+        "a later one",
+    )  # fmt: skip
+    return {"title": f"megabytes moved, {SIDE} x {SIDE} pixels", "columns": columns, "rows": rows}
+
+
+def move_crops(image: int, count: int, pixels: int, batch: int, weights: int, width: int, each: int) -> Moved:
+    """Of crops: read and written as bytes, given to the network, and weights read once for every batch."""
+    return Moved(
+        image, 2 * count * 3 * CROP * CROP, count * 3 * pixels * pixels * each, weights * math.ceil(count / batch),
+        count * width * 4, 0, 0,
+    )  # fmt: skip
+
+
+def weight_bytes(encoder: Any) -> int:
+    """Of an encoder's image network."""
+    if hasattr(encoder, "folder"):
+        return int((encoder.folder / encoder.files[0]).stat().st_size)
+    return sum(parameter.nbytes for parameter in encoder._model.vision_model.parameters())
+
+
+# --- accuracy -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CropsAsEncoder:
+    """An encoder whose cells are crops: each the mean of what another encoder sees in a window around it.
+
+    Attributes:
+        inner: sees the crops, and reads texts. across: windows along each side.
+        share: side of a window by the image's long side (the documents: 224 of 1024). pixels: a crop as it is encoded.
+    """
+
+    inner: Encoder
+    across: int = AROUND
+    share: float = CROP / SIDE
+    pixels: int = CROP
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    @property
+    def name(self) -> str:
+        return f"{self.inner.name}-crops"
+
+    def encode_image(self, rgb: Image8, *, long_side: int | None = None) -> DenseFeatures:
+        """Windows around the cells' centres, moved inside the image where they would leave it."""
+        grid = Grid(self.across, self.across, *rgb.shape[:2])
+        features = [
+            self.inner.encode_image(window, long_side=self.pixels).features.mean((0, 1))
+            for window in windows_of(rgb, grid, round(self.share * max(rgb.shape[:2])))
+        ]
+        return DenseFeatures(np.stack(features).reshape(*grid.shape, -1), grid)
+
+
+def windows_of(rgb: Image8, grid: Grid, side: int) -> Iterator[Image8]:
+    """A square (or what the image has of it) around each cell, inside the image, row by row."""
+    tall, wide = (min(side, size) for size in rgb.shape[:2])
+    for y, x in itertools.product(range(grid.h), range(grid.w)):
+        top = round(min(max((y + 0.5) * rgb.shape[0] / grid.h - tall / 2, 0), rgb.shape[0] - tall))
+        left = round(min(max((x + 0.5) * rgb.shape[1] / grid.w - wide / 2, 0), rgb.shape[1] - wide))
+        yield np.ascontiguousarray(rgb[top : top + tall, left : left + wide])
+
+
+def compare_accuracy(folder: Folder, limit: int) -> dict[str, Any]:
+    """Maps of names against masks, as `foveate evaluate relevance` judges them: crops, and the dense pass."""
+    nano, columns = load_encoder("nano"), ("pointing", "precision", "auroc", "coverage 5 %", "10 %", "25 %")
+    looks: dict[str, tuple[Any, int]] = {
+        "dense, 64 cells along": (nano, 0),
+        f"dense, its map by {AROUND} x {AROUND}": (nano, AROUND),
+        f"{AROUND**2} crops of {CROP / SIDE:.0%} of the side, at 224": (CropsAsEncoder(nano), 0),
+        f"{AROUND**2} crops of {CROP / SIDE:.0%} of the side, at 64": (CropsAsEncoder(nano, pixels=64), 0),
+        f"{AROUND**2} crops of {CROP / SIDE / 2:.0%} of the side, at 224": (
+            CropsAsEncoder(nano, share=CROP / SIDE / 2),
+            0,
+        ),
+    }
+    pairs: list[Pair] = []
+    for number, item in enumerate(folder.labelled(limit)):
+        asked, shape = [question(thing) for thing in item.masks], next(iter(item.masks.values())).shape
+        maps: dict[str, list[Any]] = {}
+        for label, (encoder, coarse) in looks.items():
+            found = score(encode(item.rgb, encoder=encoder), asked, encoder=encoder)
+            maps[label] = [resize_map(one.map, (coarse, coarse)) if coarse else one.map for one in found]
+        for thing, (name, mask) in enumerate(item.masks.items()):
+            judged = {label: agreement(resize_map(some[thing], shape), mask) for label, some in maps.items()}
+            pairs.append(Pair(item.name, number, name, float(mask.mean()), 0.0, judged))
+    images = len({pair.number for pair in pairs})
+    rows = []
+    for label in looks:
+        row = map_row(label, pairs, label)
+        rows.append(row | make_row(label, row["pointing"]["mean"], row["cells"][1]))
+    return {
+        "title": f"nano, {images} photographs, {len(pairs)} things; means and 95 % intervals",
+        "columns": ("map", *columns),
+        "rows": rows,
+        "data": str(folder.path),
+    }
+
+
+def format_ratio(ratio: float) -> str:
+    """Two digits, or whole."""
+    return f"{ratio:.2g} x" if ratio < 100 else f"{ratio:,.0f} x"
+
+
+def format_time(seconds: float) -> str:
+    """Three digits."""
+    if seconds >= 1:
+        return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:,.0f} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
