@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from foveate.core import errors
+from foveate.core import image as image_module
 from foveate.core.errors import (
     ImageArrayError,
     ImageDecodeError,
@@ -21,7 +22,7 @@ from foveate.core.errors import (
     ImageNotFoundError,
     ImageTooLargeError,
 )
-from foveate.core.image import load_image
+from foveate.core.image import load_image, load_reduced
 
 LOSSLESS = ("PNG", "TIFF", "BMP")
 
@@ -200,6 +201,55 @@ def test_an_animation_is_its_first_frame_or_the_one_at_which_it_stands() -> None
     animation.seek(1)
     assert load_image(animation).rgb[0, 0, 2] > 200
     assert animation.tell() == 1
+
+
+@given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 40), st.sampled_from([1, 2, 3, 6, 8]), st.booleans())
+def test_a_jpeg_is_decoded_at_the_smallest_scale_that_is_enough(
+    height: int, width: int, at_least: int, turn: int, grey: bool
+) -> None:
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)).convert(
+        "L" if grey else "RGB"
+    )
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    content = encoded(image, "JPEG", exif=exif)
+    whole, (picture, size) = load_image(content), load_reduced(content, at_least)
+    assert size == whole.size
+    scale = next((s for s in (8, 4, 2) if max(size) / s >= at_least), 1)
+    if min(size) >= scale:
+        assert picture.size == (-(-size[0] // scale), -(-size[1] // scale))
+    if scale == 1:
+        assert np.array_equal(picture.rgb, whole.rgb)
+    same, size = load_reduced(content, None)
+    assert np.array_equal(same.rgb, whole.rgb)
+    assert size == whole.size
+
+
+def test_a_reduced_jpeg_is_nearly_the_mean_of_its_pixels(broccoli: Path) -> None:
+    whole, (half, size) = load_image(broccoli), load_reduced(broccoli, 300)
+    assert (half.size, size) == ((320, 240), (640, 480))
+    assert half.rgb.flags.writeable
+    means = whole.rgb.reshape(320, 2, 240, 2, 3).mean((1, 3))
+    assert np.abs(half.rgb - means).mean() < 2
+    for other in (whole, whole.rgb, Image.open(broccoli), encoded(Image.open(broccoli), "PNG")):
+        assert np.array_equal(load_reduced(other, 10)[0].rgb, whole.rgb)  # nothing else has a scale
+
+
+def test_the_limits_of_a_reduced_image_are_those_of_the_whole_one(broccoli: Path) -> None:
+    big = encoded(Image.new("L", (8100, 8000)), "JPEG")
+    with pytest.raises(ImageTooLargeError, match=r"64\.8 million"):
+        load_reduced(big, 10)
+    with pytest.raises(ImageDecodeError):
+        load_reduced(broccoli.read_bytes()[:20_000], 100)
+    with pytest.raises(ImageNotFoundError):
+        load_reduced(broccoli.with_name("none.jpg"), 100)
+
+
+def test_large_images_leave_pillow_in_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_module, "STRIP", 100)
+    rgb = np.random.default_rng(0).integers(0, 256, (23, 17, 3), np.uint8)
+    assert np.array_equal(load_image(Image.fromarray(rgb)).rgb, rgb)
+    assert np.array_equal(load_image(Image.fromarray(rgb[:1, :1])).rgb, rgb[:1, :1])
 
 
 def test_a_picture_is_returned_as_it_is_so_that_limits_can_be_lifted() -> None:

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from foveate.store import reader as reader_module
 from foveate.store.format import parse_record
 from foveate.store.ingest import EncodeBatch
 from foveate.store.reader import Reader
+from foveate.store.sources import encode_bytes
 from tests.conftest import PHOTOS
 from tests.store_toys import AMONG, Rivalling, Toy, picture, pictures, quick_folder
 
@@ -71,6 +73,24 @@ def toys(tmp_path: Path) -> Store:
     made = Store(tmp_path / "toys.fov", encoder=Toy())
     made.add(pictures(tmp_path / "photos", 8))
     return made
+
+
+@dataclass(frozen=True)
+class Short(Toy):
+    """A toy that says how much it sees, and so gets no more than twice of it from a JPEG."""
+
+    long_side: int = 50
+
+
+def test_a_large_jpeg_is_decoded_at_half_but_lies_on_the_grid_of_all_of_it(photos: Path) -> None:
+    content = (photos / "child_with_broccoli.jpg").read_bytes()
+    picture, dense = encode_bytes(Short(), content, None)
+    assert picture.size == (160, 120)
+    assert dense.grid == foveate.Grid(40, 30, 640, 480)
+    for whole in (encode_bytes(Short(), content, None, whole=True), encode_bytes(Toy(), content, None)):
+        assert whole[0].size == (640, 480)  # for who reads in it, or does not say how much is enough
+        assert whole[1].grid == foveate.Grid(160, 120, 640, 480)
+    assert encode_bytes(Short(), content, 300)[0].size == (640, 480)
 
 
 def test_it_is_like_a_dictionary(store: Store, photos: Path) -> None:

@@ -153,7 +153,7 @@ class EncodeBatch:
     def make(self, content: bytes) -> tuple[Record, str]:
         """The same, and why the image could not be read: then it has no words."""
         encoder = self.resolve()
-        picture, dense = encode_bytes(encoder, content, self.identity.long_side)
+        picture, dense = encode_bytes(encoder, content, self.identity.long_side, whole=self.reader is not None)
         metric = query_metric_of(encoder)
         record = record_of(sha256(content), picture, dense, encoder, self.identity, self.space, metric)
         return self.read(record, picture)
