@@ -3,8 +3,10 @@
     python -m benchmarks index photos --workers 1,2 --engine local,ray
 
 Each row is a process of its own, as the command is, with a new store in a temporary folder. Images are encoded by one
-thread each, as `foveate index` does by default; the encoder alone runs in one thread on the same images. The machines
-are shared, so the ratio to the encoder, within one run, says more than the rates.
+thread each, as `foveate index` does by default. Beside it, in turn and in processes of their own, the encoder alone
+works on the same images, decoded before: one after the other, and as many at a time as the row has workers. Two cores
+share a memory, so two images at a time take longer each, whatever is done with them: the ratio to the encoder of as
+many threads is what indexing adds; the machines are shared, so it says more than the rates.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -22,28 +25,34 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.common import parse_numbers, print_json, show, time_once
+from benchmarks.common import EncoderName, interval, parse_numbers, print_json, show
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.search import choose_images
 from foveate.cli.terminal import counting, make_engine
+from foveate.core.checks import check_int
 from foveate.core.errors import ImageError, OptionError
 from foveate.core.image import load_image
+from foveate.core.threads import map_in_order
 from foveate.encoders.load import load_encoder
 from foveate.store.engine import ENGINES
 from foveate.store.sources import find_sources, read
 
+SHOWN = ("engine", "workers", "until the first", "images a second", "of a core an image", "above the encoder")
+
 
 def command(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of images, all the way down, or images.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders of images, all the way down, or images.tar in it.")],
     workers: Annotated[str, typer.Option(help="Numbers of workers, with commas between.")] = "1,2",
     engine: Annotated[str, typer.Option(help="local, ray, or local,ray.")] = "local",
     limit: Annotated[int | None, typer.Option(help="At most so many images, evenly from all.")] = 500,
+    repeats: Annotated[int, typer.Option(help="Rounds; from five on there is an interval.")] = 1,
+    encoder: EncoderName = None,
 ) -> None:
     """Images a second of indexing, by engine and workers, beside the encoder alone."""
     counts, engines = parse_numbers("--workers", workers), [name.strip() for name in engine.split(",")]
-    with counting("measuring", 1 + len(counts) * len(engines), "rows") as progress:
-        report = measure(folders, engines, counts, limit, progress)
-    show(report, ("engine", "workers", "until the first", "images a second", "of a core an image", "above the encoder"))
+    with counting("measuring", repeats * len(counts) * (1 + len(engines)), "processes") as progress:
+        report = measure(folders, engines, counts, limit, progress, repeats, encoder or "nano")
+    show(report, SHOWN)
     print_json(**report)
 
 
@@ -53,10 +62,12 @@ def measure(
     workers: Sequence[int],
     limit: int | None = None,
     progress: Callable[[int], None] = lambda done: None,
+    repeats: int = 1,
+    encoder: str = "nano",
 ) -> dict[str, Any]:
     """-> report with a row for each engine and number of workers. Raises OptionError, ImageNotFoundError.
 
-    `progress` gets how many rows are done.
+    `progress` gets how many processes are done. Medians of `repeats` rounds.
     """
     unknown = [name for name in engines if name not in ENGINES]
     if unknown or not workers or min(workers) < 1:
@@ -65,29 +76,49 @@ def measure(
             expected=f"{' or '.join(ENGINES)}; whole numbers from 1",
             fix="--engine local,ray --workers 1,2",
         )
-    sources = choose_images(list(paths), limit)
+    check_int("--repeats", repeats)
     with tempfile.TemporaryDirectory(prefix="foveate-bench-") as folder:
+        sources = choose_images(_taken_out(paths, Path(folder) / "images"), limit)
         listed = Path(folder) / "images.txt"
         listed.write_bytes(b"\n".join(os.fsencode(source.path) for source in sources))
-        alone = _run(encode_images, str(listed))
-        progress(1)
-        rows = []
-        for engine in engines:
+        alone: dict[int, list[dict[str, Any]]] = {}
+        found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        done = 0
+        for turn in range(repeats):
             for count in workers:
-                found = _run(index_images, engine, str(count), str(Path(folder) / f"{engine}{count}.fov"), str(listed))
-                rows.append(_row(engine, count, found, alone["milliseconds"]))
-                progress(1 + len(rows))
+                alone.setdefault(count, []).append(_run(encode_images, encoder, str(count), str(listed)))
+                for engine in engines:
+                    store = str(Path(folder) / f"{engine}{count}.{turn}.fov")
+                    row = _run(index_images, engine, encoder, str(count), store, str(listed))
+                    found.setdefault((engine, count), []).append(row)
+                    progress(done := done + 1)
+                progress(done := done + 1)
+    rows = [_row(engine, count, each, alone[count]) for (engine, count), each in found.items()]
+    least = {count: float(np.median([one["milliseconds"] for one in each])) for count, each in alone.items()}
+    spoken = ", ".join(f"{ms:.1f} ms in {count}" for count, ms in least.items())
     return {
-        "title": f"benchmarks index: {len(sources)} files, nano; the encoder alone {alone['milliseconds']:.1f} ms "
-        "an image in one thread",
+        "title": f"benchmarks index: {len(sources)} files, {encoder}, rounds: {repeats}; the encoder alone, of a core "
+        f"an image, by threads: {spoken}",
         "rows": rows,
-        "encoder": alone,
+        "encoder": {"milliseconds": least[workers[0]], "images": alone[workers[0]][0]["images"], "by_threads": least},
         "images": len(sources),
         **circumstances(),
     }
 
 
-def index_images(engine: str, workers: str, store: str, listed: str) -> dict[str, Any]:
+def _taken_out(paths: Sequence[Path], folder: Path) -> list[Path]:
+    """The folders, or what is in their images.tar."""
+    found = []
+    for number, path in enumerate(paths):
+        tar = path / "images.tar"
+        if tar.is_file():
+            with tarfile.open(tar) as archive:
+                archive.extractall(folder / str(number), filter="data")
+        found.append(folder / str(number) if tar.is_file() else path)
+    return found
+
+
+def index_images(engine: str, encoder: str, workers: str, store: str, listed: str) -> dict[str, Any]:
     """A row, in this process. `start`: seconds of loading, fitting the shared basis, starting Ray's workers, until the
     first image is done. `rate`: slope of a line through (time, images done), as an engine gives images back in blocks.
     """
@@ -100,29 +131,49 @@ def index_images(engine: str, workers: str, store: str, listed: str) -> dict[str
             done.append((time.monotonic() - start, progress.done))
 
     elsewhere = None if engine == "local" else make_engine(engine, int(workers), 0.0, None)[1]
-    added = Store(store).add(listed, workers=int(workers), engine=elsewhere, progress=note)
+    added = Store(store, encoder=encoder).add(listed, workers=int(workers), engine=elsewhere, progress=note)
     seconds, (times, counts) = time.monotonic() - start, np.array(done).T
     rate = np.polyfit(times, counts, 1)[0] if np.ptp(times) > 0.1 else len(done) / seconds
     return {"start": times[0], "rate": rate, "seconds": seconds, "added": added.added, "bad": len(added.bad)}
 
 
-def encode_images(listed: str) -> dict[str, Any]:
-    """The encoder alone, in this process: the median time of an image."""
-    encoder, took = load_encoder("nano"), []
+def encode_images(name: str, workers: str, listed: str) -> dict[str, Any]:
+    """The encoder alone, in this process, so many images at a time: milliseconds of a core that an image takes."""
+    encoder, images = load_encoder(name), []
     for source in find_sources(listed).files:
         try:
-            rgb = load_image(read(source).content).rgb
+            images.append(load_image(read(source).content).rgb)
         except ImageError:
             continue
-        took.append(time_once(lambda rgb=rgb: encoder.encode_image(rgb)))  # type: ignore[misc]
-    return {"milliseconds": 1e3 * sorted(took)[len(took) // 2], "images": len(took)}
+    encoder.encode_image(images[0])
+    start, threads = time.perf_counter(), int(workers)
+    for _ in map_in_order(encoder.encode_image, images, threads):
+        pass
+    seconds = time.perf_counter() - start
+    return {"milliseconds": 1e3 * seconds * _cores(threads) / len(images), "images": len(images)}
 
 
-def _row(engine: str, workers: int, found: dict[str, Any], alone: float) -> dict[str, Any]:
-    core = 1e3 * min(workers, os.cpu_count() or 1) / found["rate"]  # milliseconds of a core that an image takes
-    cells = [engine, str(workers), f"{found['start']:.1f} s", f"{found['rate']:.1f}", f"{core:.1f} ms"]
-    cells.append(f"{core / alone - 1:.0%}")
-    return {"cells": cells, "engine": engine, "workers": workers, "core_ms": core, "above": core / alone - 1, **found}
+def _cores(workers: int) -> int:
+    return min(workers, os.cpu_count() or 1)
+
+
+def _row(engine: str, workers: int, found: list[dict[str, Any]], alone: list[dict[str, Any]]) -> dict[str, Any]:
+    """Rounds of indexing beside rounds of the encoder alone: medians, and the interval of their ratio."""
+    core = np.array(
+        [1e3 * _cores(workers) / each["rate"] for each in found]
+    )  # milliseconds of a core that an image takes
+    bare = np.array([each["milliseconds"] for each in alone])
+    start, rate = (float(np.median([each[key] for each in found])) for key in ("start", "rate"))
+    above, (low, high) = float(np.median(core) / np.median(bare)) - 1, interval(core, bare)
+    spread = f" ({low - 1:.0%} to {high - 1:.0%})" if np.isfinite(high) else ""
+    cells = [engine, str(workers), f"{start:.1f} s", f"{rate:.1f}", f"{np.median(core):.1f} ms", f"{above:.0%}{spread}"]
+    row = {"what": f"indexing, {engine}, {workers} workers", "median": round(1 + above, 4), "unit": "x the encoder"}
+    row |= {"interval": [round(low, 4), round(high, 4)]} if spread else {}
+    samples = [round(float(one), 4) for one in core / bare]
+    return {
+        "cells": cells, "engine": engine, "workers": workers, "core_ms": float(np.median(core)), "above": above,
+        **row, "samples": samples, **found[-1], "start": start, "rate": rate,
+    }  # fmt: skip
 
 
 def _run(function: Callable[..., dict[str, Any]], *arguments: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a service needs to know: many images and questions by number of threads, and what a texture holds in memory.
 
+    python -m benchmarks service                         # a process that sets nothing: what most users have
     OMP_NUM_THREADS=1 python -m benchmarks service       # each image in one thread
-    python -m benchmarks service                         # each image in as many as there are cores
 
 Rates are ratios to one after the other, the two called in turn: the machines are shared. The images are one photograph,
 turned and shifted.
@@ -29,6 +29,7 @@ from benchmarks.common import (
     make_row,
     parse_numbers,
     print_json,
+    ratio_row,
     show,
     time_calls,
     time_in_turn,
@@ -76,7 +77,7 @@ def measure(image: Path, images: int, threads: list[int], repeats: int) -> dict[
             lambda: [encode(each) for each in batch],
             repeats,
         )
-        rows.append(_ratio(f"encode([{images} images]), {count} threads", alone / together))
+        rows.append(_ratio(f"encode([{images} images]), {count} threads", alone, together))
     for count in threads:
         with ThreadPoolExecutor(count) as pool:
             together, alone = time_in_turn(
@@ -84,12 +85,12 @@ def measure(image: Path, images: int, threads: list[int], repeats: int) -> dict[
                 lambda: [_ask(texture, i) for i in range(ASKED)],
                 repeats,
             )
-        rows.append(_ratio(f"{ASKED} known questions, {count} threads", alone / together))
+        rows.append(_ratio(f"{ASKED} known questions, {count} threads", alone, together))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "texture.safetensors"
         texture.save(file)
         loaded, encoded = time_in_turn(lambda: Texture.load(file), lambda: encode(rgb), repeats)
-        rows.append(_ratio("Texture.load(file), of a texture that was saved", encoded / loaded, "encoding it"))
+        rows.append(_ratio("Texture.load(file), of a texture that was saved", encoded, loaded, "encoding it"))
         rows.append(_size("its file", file.stat().st_size))
     return {
         "title": f"benchmarks service: {rgb.shape[0]} x {rgb.shape[1]} pixels, medians of {repeats} rounds, "
@@ -127,10 +128,9 @@ def _ask(texture: Texture, number: int) -> Any:
     return allocate(score(texture, QUESTIONS[number % len(QUESTIONS)]), 273)
 
 
-def _ratio(what: str, ratios: np.ndarray, to: str = "one after the other") -> dict[str, Any]:
-    median = float(np.median(ratios))
-    spread = f"{np.min(ratios):.3g} to {np.max(ratios):.3g}"
-    return make_row(what, median, f"{median:.3g} x as fast as {to} ({spread})", unit="x")
+def _ratio(what: str, slow: np.ndarray, fast: np.ndarray, to: str = "one after the other") -> dict[str, Any]:
+    row = ratio_row(what, slow, fast)
+    return row | {"measured": row["measured"].replace(" x", f" x as fast as {to}", 1)}
 
 
 def _size(what: str, nbytes: float) -> dict[str, Any]:

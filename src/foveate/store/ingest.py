@@ -30,6 +30,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.blas import products_in_one_thread
 from foveate.core.checks import check_int
 from foveate.core.errors import (
     EngineError,
@@ -155,7 +156,8 @@ class EncodeBatch:
         encoder = self.resolve()
         picture, dense = encode_bytes(encoder, content, self.identity.long_side, whole=self.reader is not None)
         metric = query_metric_of(encoder)
-        record = record_of(sha256(content), picture, dense, encoder, self.identity, self.space, metric)
+        with products_in_one_thread():
+            record = record_of(sha256(content), picture, dense, encoder, self.identity, self.space, metric)
         return self.read(record, picture)
 
     def read(self, record: Record, picture: Picture) -> tuple[Record, str]:

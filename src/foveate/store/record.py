@@ -51,7 +51,7 @@ def record_of(
     """
     first = picture.rgb[0, 0]
     flat = bool((picture.rgb[::16, ::16] == first).all() and (picture.rgb == first).all())  # most are not: a glance
-    x = dense.features.reshape(dense.grid.count, -1).astype(np.float32)
+    x = dense.features.reshape(dense.grid.count, -1).astype(np.float32, copy=False)  # nothing below writes to it
     if flat:
         x = np.zeros_like(x)  # as encode does: nothing is in it
     if identity.kind == "own":
