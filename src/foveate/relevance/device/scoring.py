@@ -109,7 +109,8 @@ def check_supported(texture: OnDevice, options: ScoreOptions) -> None:
 def maps_of(texture: OnDevice, vectors: Tensor, calibration: Calibration, smoothing: float) -> tuple[Tensor, Tensor]:
     """Maps of plain phrases, one vector each: float32 [b, q, n], and confidences, float64 [b, q]. Waits for nothing."""
     _, maps = _from_logits(texture, plain_scores(texture, vectors), calibration)
-    return smoothed(texture, maps, smoothing), peak_of(maps)
+    found = torch.minimum(smoothed(texture, maps, smoothing), texture.tensors.valid[:, None])
+    return found, peak_of(maps)
 
 
 def score_vectors(
