@@ -14,13 +14,16 @@ import subprocess
 import sys
 import tempfile
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
+from unittest.mock import patch
 
 import cv2
 import numpy as np
+import onnxruntime
 import typer
 
 from benchmarks.common import (
@@ -39,11 +42,14 @@ from benchmarks.common import (
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_int
 from foveate.core.image import load_image
+from foveate.encoders.load import load_encoder
+from foveate.encoders.nano import count_threads
 from foveate.pipeline import allocate, encode, score
 from foveate.store.cache import texture_nbytes
 from foveate.texture.texture import Texture
 
 QUESTIONS = ("broccoli", "the child's hand", "a red cup", "where is the table?")
+AS_THEY_COME = "one after the other, with NumPy's and onnxruntime's threads as they come"
 ASKED = 200  # questions of a round
 PHONE = (3024, 4032)
 STATM = "/proc/self/statm"
@@ -70,14 +76,23 @@ def measure(image: Path, images: int, threads: list[int], repeats: int) -> dict[
     rgb = load_image(image).rgb
     batch = [np.ascontiguousarray(np.roll(rgb[:, :: 1 - 2 * (i % 2)], 17 * i, 1)) for i in range(images)]
     texture = encode(rgb)
-    rows = []
+    as_they_come = with_threads_as_they_come(encode)
+
+    def one_by_one(function: Callable[[Any], Any] = encode) -> None:
+        for each in batch:
+            function(each)
+
+    rows: list[dict[str, Any]] = []
     for count in threads:
-        together, alone = time_in_turn(
-            lambda count=count: encode(batch, threads=count),  # type: ignore[misc]
-            lambda: [encode(each) for each in batch],
+        together, alone, left = time_each_in_turn(
+            (lambda count=count: encode(batch, threads=count), one_by_one, lambda: one_by_one(as_they_come)),  # type: ignore[misc]
             repeats,
         )
+        if not rows:
+            rows.append(time_row("encode(image), one after the other", alone / images, "ms"))
+            rows.append(_ratio("  the same", left, alone, AS_THEY_COME))
         rows.append(_ratio(f"encode([{images} images]), {count} threads", alone, together))
+        rows.append(_ratio("  the same", left, together, AS_THEY_COME))
     for count in threads:
         with ThreadPoolExecutor(count) as pool:
             together, alone = time_in_turn(
@@ -99,6 +114,33 @@ def measure(image: Path, images: int, threads: list[int], repeats: int) -> dict[
         "image": str(image),
         **circumstances(),
     }
+
+
+def with_threads_as_they_come(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The function of an image, with the threads of NumPy and of onnxruntime as both have them by default."""
+    encoder: Any = load_encoder("nano")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 3, count_threads()
+    file = str(encoder.folder / encoder.files[0])
+    spinning = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+
+    def called(image: Any) -> Any:
+        kept = encoder._session
+        encoder.__dict__["_session"] = spinning
+        try:
+            with patch("foveate.pipeline.products_in_one_thread", nullcontext):
+                return function(image)
+        finally:
+            encoder.__dict__["_session"] = kept
+
+    return called
+
+
+def time_each_in_turn(functions: Sequence[Callable[[], Any]], repeats: int) -> np.ndarray:
+    """Seconds [functions, repeats] of functions called in turn."""
+    for function in functions:
+        function()
+    return np.array([[time_once(function) for function in functions] for _ in range(repeats)]).T
 
 
 def _memory(rgb: np.ndarray, texture: Texture, repeats: int) -> list[dict[str, Any]]:
