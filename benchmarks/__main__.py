@@ -15,6 +15,7 @@ BENCHMARKS = (
     "quality",
     "tasks",
     "channels",
+    "textures",
     "fusion",
     "refine",
     "service",

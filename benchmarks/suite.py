@@ -77,6 +77,7 @@ TABLES = (
     Table("query", QUESTION, "--repeats 200", "--repeats 5"),
     Table("service", ENCODING, "--repeats 5 --images 64 --threads 2", "--repeats 1 --images 2 --threads 1,2"),
     Table("channels", CHANNELS, "--repeats 20", "--repeats 1"),
+    Table("textures", CHANNELS, "--repeats 20", "--repeats 1"),
     Table("basis", CHANNELS),
     Table("video", VIDEO, "--out build/benchmarks-video", "--quick --out build/benchmarks-video"),
     Table("vlm", MODELS, "--repeats 3", "--tiny --layers 1 --repeats 1 --new 2 --batch 1 --budgets 25"),

@@ -1,0 +1,321 @@
+"""Channels, mips, memory and sampling beside the seed documents' figures, with bytes and the share of the machine's
+bandwidth; and with `--against`, everything of `encode` but the encoder beside an earlier commit.
+
+python -m benchmarks textures
+git worktree add ../before COMMIT && python -m benchmarks textures --against ../before
+
+* Bytes are counted, not measured: the least that has to be read and written once (of a gather, whole lines of 64
+  bytes). The share is that of a copy of 268 MB by one thread in the same run: a share near 1 leaves nothing to gain.
+* The documents' times are reckoned for an H100 from bandwidth alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import cv2
+import numpy as np
+import typer
+
+from benchmarks.common import (
+    KEPT,
+    PHOTO,
+    Image,
+    Repeats,
+    crop_square,
+    make_row,
+    print_json,
+    ratio_row,
+    show,
+    time_calls,
+    time_in_turn,
+)
+from foveate.channels.change import describe_cells, measure_change
+from foveate.channels.objects import find_objects
+from foveate.channels.saliency import compute_saliency
+from foveate.channels.segments import mark_borders, measure_cells, segment_image
+from foveate.channels.text import find_text_regions
+from foveate.channels.visual import compute_visual_planes
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.core.checks import check_int
+from foveate.core.image import load_image, load_reduced
+from foveate.core.layout import FULL40
+from foveate.encoders.load import load_encoder
+from foveate.pipeline import encode
+from foveate.relevance.negatives import query_metric_of
+from foveate.texture.basis import compress
+from foveate.texture.computed import positions
+from foveate.texture.texture import Texture
+
+SIDE, LINE = 1024, 64  # pixels; bytes of a line of the cache
+COLUMNS = ("what", "documents", "measured", "bytes", "share of bandwidth")
+Row = dict[str, Any]
+Against = Annotated[Path | None, typer.Option(help="Another checkout: encode without the encoder, both in turn.")]
+
+
+def command(image: Image = PHOTO, repeats: Repeats = 20, against: Against = None) -> None:
+    """Channels, mips, memory and sampling beside the documents' figures."""
+    report = measure(image, repeats, against)
+    show(report, COLUMNS)
+    print_json(**report)
+
+
+def measure(image: Path, repeats: int, against: Path | None = None) -> dict[str, Any]:
+    """-> report: one row a step, at 1,024 x 1,024 pixels unless it says another size."""
+    check_int("--repeats", repeats, 1, 1000)
+    texture = encode(crop_square(image, SIDE))
+    speed = _bandwidth(repeats)
+    rows = [
+        make_row("bandwidth: a copy of 268 MB", speed / 1e9, f"{speed / 1e9:.3g} GB/s", unit="GB/s"),
+        *_channels(texture, repeats, speed),
+        *_mips_and_sampling(texture, repeats, speed),
+        *_memory(texture),
+        *_loading(image, repeats),
+    ]
+    if against is not None:
+        rows += _before_and_after(image, repeats, against)
+    for row in rows:
+        row.setdefault("cells", tuple(str(row.get(column) or "") for column in COLUMNS))
+    title = f"benchmarks textures: medians of {repeats}, {SIDE} x {SIDE} pixels, {texture.grid.count} cells"
+    return {"title": title, "rows": rows, "image": str(image), **circumstances()}
+
+
+def _bandwidth(repeats: int) -> float:
+    """Bytes a second of a copy, read and written."""
+    source = np.ones(2**26, np.float32)
+    target = np.empty_like(source)
+    return 2 * source.nbytes / float(np.median(time_calls(lambda: np.copyto(target, source), max(3, repeats))))
+
+
+def _row(what: str, documents: str, seconds: np.ndarray, counted: float, speed: float) -> Row:
+    median = float(np.median(seconds))
+    shown = f"{median * 1e3:.3g} ms" if median >= 1e-4 else f"{median * 1e6:.3g} µs"
+    row = make_row(what, median * 1e3, shown, unit="ms")
+    size = f"{counted / 1e6:.3g} MB" if counted >= 1e5 else f"{counted / 1e3:.3g} KB"
+    return {**row, "documents": documents, "bytes": size, "share of bandwidth": f"{counted / median / speed:.2g}"}
+
+
+def _channels(texture: Texture, repeats: int, speed: float) -> list[Row]:
+    rgb, shape = texture.pixel, texture.grid.shape
+    z = texture.coordinates().reshape(*shape, -1)
+    cells, parts = measure_cells(rgb, z), segment_image(rgb, z)
+    objects = find_objects(rgb, z, parts.ids, cells=cells)
+    quarter = (SIDE // 4, SIDE // 4)
+    encoder = load_encoder("nano")
+    metric = query_metric_of(encoder)
+    features = encoder.encode_image(rgb).features.reshape(texture.grid.count, -1)
+    looks = describe_cells(rgb, texture.grid), describe_cells(rgb[:, ::-1], texture.grid)
+    plane, sample, whole = 4 * texture.grid.count, 4 * quarter[0] * quarter[1], rgb.nbytes
+
+    def everything() -> None:
+        compute_visual_planes(rgb)
+        compute_saliency(rgb, shape)
+        same = measure_cells(rgb, z)
+        mark_borders(find_objects(rgb, z, segment_image(rgb, z, cells=same).ids, cells=same), quarter)
+
+    steps: list[tuple[str, str, Callable[[], Any], float]] = [
+        (
+            "edges, frequencies, distance to edges: 5 planes",
+            "0.17 ms",
+            lambda: compute_visual_planes(rgb),
+            whole + 5 * sample,
+        ),
+        ("saliency", "0.03 ms", lambda: compute_saliency(rgb, shape), whole + plane),
+        (
+            "clusters: 3 planes",
+            "1.5 ms (SAM)",
+            lambda: segment_image(rgb, z, cells=measure_cells(rgb, z)),
+            whole + z.nbytes + 3 * plane,
+        ),
+        ("objects", "", lambda: find_objects(rgb, z, parts.ids, cells=cells), z.nbytes + 2 * plane),
+        ("their borders", "0.05 ms", lambda: mark_borders(objects, quarter), plane + sample),
+        ("all of these", "", everything, whole + z.nbytes + 6 * sample + 5 * plane),
+        ("writing", "0.05 ms", lambda: find_text_regions(rgb), whole + sample),
+        ("motion: cells that changed", "0.02 ms", lambda: measure_change(*looks), 2 * looks[0].nbytes + plane),
+        (
+            "x, y, eccentricity, on the cells",
+            "0.003 ms",
+            lambda: [positions(name, shape, shape) for name in ("x", "y", "eccentricity")],
+            3 * plane,
+        ),
+        (
+            f"compression, {features.shape[1]} to {texture.rank} numbers a cell",
+            "0.5 ms",
+            lambda: compress(features, metric=metric),
+            features.nbytes + texture.query_nbytes,
+        ),
+    ]
+    return [_row(what, claim, time_calls(run, repeats), size, speed) for what, claim, run, size in steps]
+
+
+def _mips_and_sampling(texture: Texture, repeats: int, speed: float) -> list[Row]:
+    """Forty float32 planes and their table, as the documents have them, beside the texture."""
+    planes = texture.dense()  # [40, H, W]
+    table = np.ascontiguousarray(np.moveaxis(planes, 0, -1))  # [H, W, 40]
+    own, names = texture.tokens(), texture.planes
+    slow = max(1, repeats // 5)
+
+    def chain(plane: np.ndarray) -> None:
+        while plane.shape[0] > 1:
+            plane = cv2.resize(plane, (plane.shape[1] // 2, plane.shape[0] // 2), interpolation=cv2.INTER_AREA)
+
+    def own_chain() -> None:
+        bare = object.__new__(Texture)
+        bare.__setstate__(texture.__getstate__())
+        for name in names:
+            for level in range(1, 11):
+                bare.mip(name, level)
+
+    kept = sum(4 * plane.size for plane in names.values())
+    seconds = time_calls(lambda: list(map(chain, planes)), slow)
+    chained, stored = planes.nbytes * 5 / 3, kept * 5 / 3  # read 4/3, write 1/3
+    rows = [
+        _row("mip levels of 40 dense planes, by means", "0.06 ms", seconds, chained, speed),
+        _row("mip levels of the stored planes, each by its rule", "", time_calls(own_chain, repeats), stored, speed),
+    ]
+    rng = np.random.default_rng(0)
+    layers = len(FULL40)
+    for count in (KEPT, 4096):
+        y, x = rng.integers(0, SIDE, (2, count))
+        cells = rng.integers(0, texture.grid.count, count)
+        yx = np.stack([y, x], 1) + 0.25
+
+        def read_planes(y: np.ndarray = y, x: np.ndarray = x) -> Any:
+            return planes[:, y, x]
+
+        def read_table(y: np.ndarray = y, x: np.ndarray = x) -> Any:
+            return table[y, x]
+
+        apart, together = time_in_turn(read_planes, read_table, repeats)
+        lines = count * layers * LINE
+        rows += [
+            _row(f"{count:,} pixels x 40: planes, one behind the other", "", apart, lines, speed),
+            _row(
+                f"{count:,} pixels x 40: table, channels last",
+                "0.27 ms" if count == KEPT else "",
+                together,
+                count * (layers * 4 // LINE + 1) * LINE,
+                speed,
+            ),
+            ratio_row(f"{count:,} pixels: table beside planes, times as fast", apart, together),
+            _row(
+                f"{count:,} cells x 40: the texture's own table",
+                "",
+                time_calls(lambda cells=cells: own[cells], repeats),  # type: ignore[misc]
+                count * layers * 4,
+                speed,
+            ),
+            _row(
+                f"{count:,} points x 40: texture.sample, bilinear at native resolutions",
+                "",
+                time_calls(lambda yx=yx: texture.sample(yx), slow),  # type: ignore[misc]
+                4 * count * layers * 4,
+                speed,
+            ),
+        ]
+    return rows
+
+
+def _memory(texture: Texture) -> list[Row]:
+    dense = 4 * len(FULL40) * SIDE * SIDE
+
+    def size(what: str, documents: str, count: float) -> Row:
+        return {**make_row(what, count / 1e6, f"{count / 1e6:.3g} MB", unit="MB"), "documents": documents}
+
+    return [
+        size("40 dense float32 planes", "160 MB", dense),
+        size("with their mip levels", "213 MB", dense * 4 / 3),
+        size("16 embedding planes at the image's size", "64 MB", 4 * 16 * SIDE * SIDE),
+        size(f"the texture, {texture.rank} numbers of embedding a cell", "", texture.nbytes),
+        size("  of which answers questions", "", texture.query_nbytes),
+        size("its table of 40 channels, float16", "", texture.tokens(dtype=np.float16).nbytes),
+        {
+            **make_row("textures in 80 GB", 80e9 / texture.nbytes, f"{80e9 / texture.nbytes:,.0f}"),
+            "documents": "375 images",
+        },
+    ]
+
+
+def _loading(image: Path, repeats: int) -> list[Row]:
+    """A JPEG of 12 million pixels, whole and as much of it as nano needs."""
+    rgb = load_image(image).rgb
+    large = cv2.cvtColor(cv2.resize(rgb, (4000, 3000), interpolation=cv2.INTER_CUBIC), cv2.COLOR_RGB2BGR)
+    content = cv2.imencode(".jpg", large, [cv2.IMWRITE_JPEG_QUALITY, 92])[1].tobytes()
+    few = max(2, repeats // 4)
+    whole, half = time_in_turn(lambda: load_image(content), lambda: load_reduced(content, 1024), few)
+    return [
+        {**make_row(what, 1e3 * float(np.median(seconds)), f"{1e3 * np.median(seconds):.3g} ms", unit="ms")}
+        for what, seconds in (
+            ("JPEG of 4,000 x 3,000 pixels, decoded", whole),
+            ("  at half of its sides, as a store does", half),
+        )
+    ]
+
+
+def _before_and_after(image: Path, repeats: int, other: Path) -> list[Row]:
+    """Everything of `encode` but the encoder, by this checkout and another, in one process and in turn."""
+    rows = []
+    jpeg, square = image.read_bytes(), crop_square(image, 512)
+    large = cv2.resize(square, (4000, 3000), interpolation=cv2.INTER_CUBIC)
+    here = _rest_of_encode()
+    loaded: dict[str, Any] = {}
+    with _other_package(other, loaded):
+        before = _rest_of_encode()
+    for what, source, times in (
+        ("encode without the encoder, 512 x 512", square, repeats),
+        ("the same, a bundled JPEG", jpeg, repeats),
+        ("the same, 4,000 x 3,000", large, max(2, repeats // 5)),
+    ):
+        with _other_package(other, loaded):
+            old = before(source)
+        a, b = time_in_turn(old, here(source), times)
+        for name, seconds in (("before", a), ("now", b)):
+            median = float(np.median(seconds)) * 1e3
+            rows.append(make_row(f"{what}: {name}", median, f"{median:.3g} ms", unit="ms"))
+        rows.append(ratio_row(f"{what}: times as fast", a, b))
+    return rows
+
+
+def _rest_of_encode() -> Callable[[Any], Callable[[], Any]]:
+    """Of whichever package is imported now: source -> a function that does all that `encode` does after its encoder."""
+    from foveate.channels.build import select_channels
+    from foveate.core.image import load_image
+    from foveate.encoders.load import load_encoder
+    from foveate.encoders.protocol import check_features
+    from foveate.pipeline import build_texture
+
+    encoder, names = load_encoder("nano"), select_channels("standard")
+
+    def prepare(source: Any) -> Callable[[], Any]:
+        dense = encoder.encode_image(load_image(source).rgb)
+
+        def rest() -> Any:
+            picture = load_image(source)
+            check_features(encoder, dense, picture.size)
+            return build_texture(picture, dense, encoder, names)
+
+        rest()  # whatever it imports late is imported while its own package is
+        return rest
+
+    return prepare
+
+
+@contextmanager
+def _other_package(root: Path, loaded: dict[str, Any]) -> Iterator[None]:
+    """`import foveate` means that of another checkout; afterwards this one's again, and functions keep their own.
+
+    `loaded` keeps its modules between two uses.
+    """
+    mine = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "foveate"}
+    sys.modules.update(loaded)
+    sys.path.insert(0, str(root / "src"))
+    try:
+        yield
+    finally:
+        sys.path.pop(0)
+        loaded.update({name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "foveate"})
+        sys.modules.update(mine)
