@@ -10,6 +10,7 @@ from foveate.cli.main import run
 # A file each, with `measure(...) -> report` and `command(...)`; one a line, so that lines are added in peace.
 BENCHMARKS = (
     "query",
+    "question",
     "compare",
     "ratios",
     "quality",

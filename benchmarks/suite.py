@@ -76,6 +76,8 @@ TABLES = (
     Table("tasks", FIRST, "--repeats 5", "--repeats 1 --images 3 --frames 3"),
     Table("query", QUESTION, "--repeats 200", "--repeats 5"),
     Table("service", ENCODING, "--repeats 5 --images 64 --threads 2", "--repeats 1 --images 2 --threads 1,2"),
+    Table("question", QUESTION, "--repeats 200", "--repeats 3 --cells 1024 --no-batches"),
+    Table("service", ENCODING, "--repeats 5", "--repeats 1 --images 2 --threads 1,2"),
     Table("channels", CHANNELS, "--repeats 20", "--repeats 1"),
     Table("textures", CHANNELS, "--repeats 20", "--repeats 1"),
     Table("basis", CHANNELS),
