@@ -225,8 +225,7 @@ def test_the_step_to_the_frame_before_is_trusted_where_it_explains_the_picture()
     flow = pan(*SIZE, 0.0, -8.0)
     second = seen_through(first, flow)
     right, wrong = (
-        measure_motion(follow_flow(make_view(second), make_view(first), to_first, NO), SHAPE)
-        for to_first in (flow, -flow)
+        measure_motion(follow_flow(make_view(second), make_view(first), to_first), SHAPE) for to_first in (flow, -flow)
     )
     np.testing.assert_allclose(right.flow, pan(*SHAPE, 0.0, -1.0), atol=1e-5)
     assert right.trust[:, 2:].min() > 0.9

@@ -61,7 +61,7 @@ class Ahead(Iterator[A]):
         self._items, self._most, self._end = items, most, object()  # None may be an item
         self._pool = ThreadPoolExecutor(1, "foveate-ahead")
         self._waiting: deque[Future[Any]] = deque()
-        self._closed = False
+        self._closed, self._closing = False, threading.Lock()
 
     def _fill(self) -> None:
         with suppress(RuntimeError):  # closed meanwhile
@@ -85,9 +85,12 @@ class Ahead(Iterator[A]):
         return item
 
     def close(self) -> None:
-        """Make no more; the item that is being made is waited for. From any thread, and more than once."""
+        """Make no more, and close what makes them if that can be closed; the item that is being made is waited for.
+        From any thread, and more than once."""
         self._closed = True
         self._pool.shutdown(cancel_futures=True)
+        with self._closing:
+            getattr(self._items, "close", lambda: None)()
 
 
 class Behind(AbstractContextManager["Behind"]):

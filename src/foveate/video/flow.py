@@ -123,20 +123,40 @@ def no_flow(shape: tuple[int, int]) -> Floats:
 def warp(plane: NDArray[np.floating], flow: Floats, *, nearest: bool = False) -> Floats:
     """An earlier frame's plane [h, w] or [h, w, c] seen from the current frame: plane(p + flow(p)), float32.
 
-    The flow must be on the plane's own samples. Borders are clamped. Ids want `nearest`.
+    The flow must be on the plane's own samples. Borders are clamped. Ids want `nearest`. Three or four planes together
+    take hardly longer than one.
     """
     rows, columns = _samples(flow.shape[0], flow.shape[1])
     to_y, to_x = rows + flow[..., 0], columns + flow[..., 1]
     how = cv2.INTER_NEAREST if nearest else cv2.INTER_LINEAR
     source = np.ascontiguousarray(plane, np.float32)
-    if source.ndim == 2 or source.shape[2] <= 4:
-        out = cv2.remap(source, to_x, to_y, how, borderMode=cv2.BORDER_REPLICATE)
-        return np.asarray(out.reshape(*flow.shape[:2], *source.shape[2:]), np.float32)
-    parts = [  # OpenCV samples at most four channels at once
-        cv2.remap(np.ascontiguousarray(source[..., i : i + 4]), to_x, to_y, how, borderMode=cv2.BORDER_REPLICATE)
-        for i in range(0, source.shape[2], 4)
-    ]
-    return np.concatenate([part.reshape(*flow.shape[:2], -1) for part in parts], -1)
+    if source.ndim == 2:
+        return _remap(source, to_y, to_x, how)
+    parts = [source[..., i : i + 4] for i in range(0, source.shape[2], 4)]
+    parts = [part if part.shape[2] != 2 else stack(part, part[..., 0]) for part in parts]
+    seen = [_remap(np.ascontiguousarray(part), to_y, to_x, how) for part in parts]
+    return (
+        seen[0]
+        if len(seen) == 1 and seen[0].shape == source.shape
+        else np.concatenate(seen, -1)[..., : source.shape[2]]
+    )
+
+
+def _remap(source: Floats, to_y: Floats, to_x: Floats, how: int) -> Floats:
+    """One, three or four planes; of two, and of more than four, OpenCV 5 rounds places to 1/32 of a sample."""
+    out = cv2.remap(source, to_x, to_y, how, borderMode=cv2.BORDER_REPLICATE)
+    return np.asarray(out.reshape(*to_x.shape, *source.shape[2:]), np.float32)
+
+
+def stack(*planes: NDArray[np.floating]) -> Floats:
+    """Planes [h, w] and [h, w, c] as one of their channels, float32 [h, w, n]."""
+    deep = [plane.reshape(*plane.shape[:2], -1) for plane in planes]
+    out = np.empty((*planes[0].shape[:2], sum(plane.shape[2] for plane in deep)), np.float32)
+    start = 0
+    for plane in deep:
+        out[..., start : start + plane.shape[2]] = plane
+        start += plane.shape[2]
+    return out
 
 
 def compose(step: Floats, before: Floats) -> Floats:
@@ -160,19 +180,35 @@ def is_inside(flow: Floats) -> NDArray[np.bool_]:
     h, w = flow.shape[:2]
     rows, columns = _samples(h, w)
     y, x = rows + flow[..., 0], columns + flow[..., 1]
-    return (y >= -0.5) & (y <= h - 0.5) & (x >= -0.5) & (x <= w - 0.5)
+    inside = y >= -0.5
+    for more in (y <= h - 0.5, x >= -0.5, x <= w - 0.5):
+        inside &= more
+    return inside
 
 
 def find_occlusions(flow: Floats, back: Floats) -> NDArray[np.bool_]:
     """Where the current frame shows what the earlier one did not: bool [h, w]. `back` is flow earlier -> current."""
-    returned = warp(back, flow)
-    lengths = _squared(flow) + _squared(returned)
-    return _squared(flow + returned) > np.float32(0.01) * lengths + np.float32(0.5)
+    return _disagree(flow, warp(back, flow))
 
 
 def compare_views(current: View, earlier: View, flow: Floats) -> Floats:
     """|luma - luma where the flow points|, blurred, in [0, 1], after the median difference is taken off: [y, x]."""
-    difference = current.soft - warp(earlier.soft, flow)
+    return _measure_unlike(current, warp(earlier.soft, flow))
+
+
+def check_flow(current: View, earlier: View, flow: Floats, back: Floats) -> tuple[NDArray[np.bool_], Floats]:
+    """`find_occlusions` and `compare_views`, in one go."""
+    seen = warp(stack(back, earlier.soft), flow)
+    return _disagree(flow, seen[..., :2]), _measure_unlike(current, seen[..., 2])
+
+
+def _disagree(flow: Floats, returned: Floats) -> NDArray[np.bool_]:
+    lengths = _squared(flow) + _squared(returned)
+    return _squared(flow + returned) > np.float32(0.01) * lengths + np.float32(0.5)
+
+
+def _measure_unlike(current: View, seen: Floats) -> Floats:
+    difference = current.soft - seen
     return np.abs(difference - np.median(difference[::4, ::4])) / np.float32(255)
 
 

@@ -28,10 +28,10 @@ from foveate.video.flow import (
     Floats,
     View,
     compare_views,
-    compose,
     is_inside,
     no_flow,
     resize_flow,
+    stack,
     to_confidence,
     warp,
 )
@@ -85,8 +85,9 @@ def make_layer(z: NDArray[Any], residual: NDArray[Any], view: View, cover: Float
 
 def propagate(layer: Layer, step: Floats, uncovered: NDArray[np.bool_]) -> Layer:
     """The same layer one frame later: `step` is the flow to the previous frame, `uncovered` what that one lacked."""
-    hidden = np.maximum(warp(layer.hidden, step), uncovered.astype(np.float32))
-    return replace(layer, flow=compose(step, layer.flow), hidden=hidden, age=layer.age + 1)
+    seen = warp(stack(layer.flow, layer.hidden), step)
+    hidden = np.where(uncovered, np.float32(1), seen[..., 2])
+    return replace(layer, flow=step + seen[..., :2], hidden=hidden, age=layer.age + 1)  # `compose`, and what is hidden
 
 
 def widen(layer: Layer, rank: int) -> Layer:

@@ -16,9 +16,9 @@ from foveate.video.flow import (
     Floats,
     FlowModel,
     View,
+    check_flow,
     compare_views,
     estimate_flow,
-    find_occlusions,
     is_inside,
     make_view,
     to_confidence,
@@ -68,12 +68,15 @@ def look(rgb: NDArray[np.uint8], before: Sight | None = None, model: FlowModel |
 
 def find_passage(current: View, earlier: View, model: FlowModel) -> Passage:
     """By the flow of a model in both directions. Raises OptionError for a model that returns no flow."""
-    flow = estimate_flow(model, current, earlier)
-    return follow_flow(current, earlier, flow, find_occlusions(flow, estimate_flow(model, earlier, current)))
+    flow, back = estimate_flow(model, current, earlier), estimate_flow(model, earlier, current)
+    return _passage(earlier, flow, *check_flow(current, earlier, flow, back))
 
 
-def follow_flow(current: View, earlier: View, flow: Floats, uncovered: NDArray[np.bool_]) -> Passage:
-    """By a flow that is known."""
-    difference = compare_views(current, earlier, flow)
-    trust = to_confidence(difference) * is_inside(flow) * ~uncovered
-    return Passage(earlier, flow, uncovered, trust, float(np.median(difference[::4, ::4])))
+def follow_flow(current: View, earlier: View, flow: Floats) -> Passage:
+    """By a flow that is known, with nothing uncovered."""
+    return _passage(earlier, flow, np.zeros(current.shape, bool), compare_views(current, earlier, flow))
+
+
+def _passage(earlier: View, flow: Floats, uncovered: NDArray[np.bool_], unlike: Floats) -> Passage:
+    trust = to_confidence(unlike) * (is_inside(flow) & ~uncovered)
+    return Passage(earlier, flow, uncovered, trust, float(np.median(unlike[::4, ::4])))

@@ -47,6 +47,7 @@ from foveate.video.flow import (
     compose,
     no_flow,
     resize_flow,
+    stack,
     warp,
 )
 from foveate.video.propagation import Field, Layer, blend_layers, make_layer, propagate, widen
@@ -259,7 +260,7 @@ def step(
         return _encode_keyframe(given, "first")
     passage = sight.passage
     if flow is not None:
-        passage = follow_flow(sight.view, before.view, flow, np.zeros(sight.view.shape, bool))
+        passage = follow_flow(sight.view, before.view, flow)
     elif passage is None or passage.earlier is not before.view:
         passage = find_passage(sight.view, before.view, settings.flow)
     flow, uncovered = passage.flow, passage.uncovered
@@ -318,9 +319,11 @@ def _encode_keyframe(
     check_features(settings.encoder, dense, (rgb.shape[0], rgb.shape[1]))
     if before is not None and features is not None and settings.blend > 0:
         share = (np.float32(settings.blend) * features.confidence)[..., None]
-        mixed = (1 - share) * dense.features + share * before.basis.restore(features.z)
+        mixed, old = (1 - share) * dense.features, before.basis.restore(features.z)
+        old *= share
+        mixed += old
         dense = DenseFeatures(np.asarray(mixed, np.float32), dense.grid)
-    names = [channel for channel in settings.names if channel not in LATER]
+    names = [channel for channel in settings.names if channel not in (*FRESH, *LATER)]
     if settings.reader is not None:
         names = [channel for channel in names if channel != "text"]  # the boxes of its words are that channel
     picture, rank, long_side = Picture(rgb, None, given.name), settings.rank, settings.long_side
@@ -330,7 +333,7 @@ def _encode_keyframe(
         texture=texture,
         basis=texture.basis,
         layers=(make_layer(texture.embedding, texture.residual, view),),
-        planes=ReadOnly({name: plane for name, plane in texture.planes.items() if name not in (*FRESH, *LATER)}),
+        planes=texture.planes,
         planes_flow=no_flow(view.shape),
         planes_age=0,
         view=view,
@@ -396,11 +399,7 @@ def _compress(features: Floats, basis: Basis, metric: Metric) -> tuple[Floats, F
 def _make_texture(given: StepInput, state: State, features: Field, planes: dict[str, Floats]) -> Texture:
     """The frame as a texture, without the planes that are made when `Frame.texture` is read."""
     halves = features.z.astype(np.float16)
-    older = dict(state.planes)
-    for name, plane in older.items() if state.planes_age else ():
-        nearest = state.texture.describe(name).filter == "nearest" or name.startswith("cluster_")
-        flow = resize_flow(state.planes_flow, (plane.shape[0], plane.shape[1]))
-        older[name] = warp(plane, flow, nearest=nearest).astype(np.float16)
+    older = _propagate_planes(state) if state.planes_age else state.planes
     rows = state.basis.rows.astype(np.float32)
     steepest = np.float32(np.sqrt(np.abs(rows @ rows.T).sum(1).max()))  # >= the largest singular value of the rows
     rounding = np.linalg.norm(features.z - halves.astype(np.float32), axis=-1) * steepest
@@ -416,6 +415,20 @@ def _make_texture(given: StepInput, state: State, features: Field, planes: dict[
     if state.writing is None:
         return texture
     return texture.with_words(words_now(state.writing))
+
+
+def _propagate_planes(state: State) -> dict[str, NDArray[np.float16]]:
+    """Segments, objects and writing of the frame they were made in, seen from this one; those of a kind together."""
+    kinds: dict[tuple[tuple[int, ...], bool], list[str]] = {}
+    for name, plane in state.planes.items():
+        nearest = state.texture.describe(name).filter == "nearest" or name.startswith("cluster_")
+        kinds.setdefault((plane.shape, nearest), []).append(name)
+    moved: dict[str, NDArray[np.float16]] = {}
+    for (shape, nearest), names in kinds.items():
+        flow = resize_flow(state.planes_flow, (shape[0], shape[1]))
+        seen = warp(stack(*(state.planes[name] for name in names)), flow, nearest=nearest).astype(np.float16)
+        moved |= {name: np.ascontiguousarray(seen[..., i]) for i, name in enumerate(names)}
+    return {name: moved[name] for name in state.planes}
 
 
 def _prior(settings: StreamSettings) -> str | None:

@@ -6,7 +6,8 @@
 `Stream` is the only thing here that changes with time, as a clip does; each frame is made by `step.step`, which is
 pure. What it keeps between frames does not grow with their number.
 
-Of a file or a folder a thread decodes the next few pictures, and looks for motion in them, while a frame is answered.
+Of a file or a folder one thread decodes the next few pictures, and another looks for motion in them, while a frame is
+answered.
 Cameras and iterables are read when a frame is asked for: what comes out is as fresh as what they give.
 """
 
@@ -158,7 +159,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
 
 
 def _look_ahead(clip: VideoClip, model: FlowModel) -> Iterator[tuple[TimedPicture, Sight]]:
-    """The pictures of a clip, each with what it shows; of files and folders made by a thread, up to AHEAD of them.
+    """The pictures of a clip, each with what it shows; of files and folders made by threads, up to AHEAD of them.
 
     A model of flow that is not ours is asked in the thread of the caller, when it is needed.
     """
@@ -166,14 +167,24 @@ def _look_ahead(clip: VideoClip, model: FlowModel) -> Iterator[tuple[TimedPictur
         return _look_at(clip, None)
     h, w = clip.size or (1, 1)
     most = max(1, min(AHEAD, AHEAD_BYTES // (3 * h * w)))
-    return Ahead(_look_at(clip, model if isinstance(model, Dis) else None), most)
+    return Ahead(_look_at(Ahead(_read(clip), 1), model if isinstance(model, Dis) else None), most)
 
 
-def _look_at(clip: VideoClip, model: FlowModel | None) -> Iterator[tuple[TimedPicture, Sight]]:
+def _read(clip: VideoClip) -> Iterator[TimedPicture]:
+    yield from clip  # and closing this does not close the clip
+
+
+def _look_at(
+    pictures: VideoClip | Ahead[TimedPicture], model: FlowModel | None
+) -> Iterator[tuple[TimedPicture, Sight]]:
     sight = None
-    for picture in clip:
-        sight = look(picture.rgb, sight, model)
-        yield picture, sight
+    try:
+        for picture in pictures:
+            sight = look(picture.rgb, sight, model)
+            yield picture, sight
+    finally:
+        if isinstance(pictures, Ahead):
+            pictures.close()
 
 
 def stream(
