@@ -31,6 +31,7 @@ from foveate.core.errors import (
     warn,
 )
 from foveate.core.grid import Grid
+from foveate.core.half import to_half
 from foveate.core.image import ImageSource, Picture, is_one_colour, load_image
 from foveate.core.several import attempt, complete, is_several
 from foveate.core.threads import map_in_order, usual_threads
@@ -292,7 +293,7 @@ def build_texture(
         grid=grid,
         pixel=picture.rgb,
         valid=picture.valid,
-        planes={name: plane.astype(np.float16) for name, plane in planes.items()},
+        planes={name: to_half(plane) for name, plane in planes.items()},
         embedding=z,
         basis=small.basis,
         residual=small.residual.reshape(grid.shape),

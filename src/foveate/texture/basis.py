@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_int, check_number
+from foveate.core.half import to_half, to_single
 from foveate.core.readonly import Frozen
 
 Floats = NDArray[np.float32]
@@ -211,8 +212,8 @@ def _with_residual(basis: Basis, x: Floats, inward: Floats) -> Compressed:
     for start in range(0, len(x), ROWS):
         part = slice(start, start + ROWS)
         left = x[part] - basis.mean
-        stored[part] = left @ inward
-        left -= stored[part].astype(np.float32) @ rows
+        stored[part] = to_half(left @ inward)
+        left -= to_single(stored[part]) @ rows
         squares[part] = np.einsum("nd,nd->n", left, left)
     return Compressed(basis, stored, rounded_up(np.sqrt(squares)))
 
@@ -241,10 +242,12 @@ def extended(basis: Basis, left: NDArray[np.floating], metric: Metric | None, ex
     `left` are the vectors x - x^ that it leaves over, [n, D]. Coordinates in the old basis stay right with zeros behind
     them, so nothing that was compressed before changes. With fewer than `extra` directions there are fewer.
     """
-    rest = np.asarray(left, np.float64)
-    if metric is not None:
-        rest = rest @ metric.root.astype(np.float64)
-    _, lengths, directions = np.linalg.svd(rest, full_matrices=False)
+    rest, root = np.asarray(left, np.float32), np.eye(basis.width, dtype=np.float32) if metric is None else metric.root
+    block = np.random.default_rng(0).standard_normal((basis.width, min(basis.width, extra + SPARE)), np.float32)
+    for _ in range(TURNS):  # as in `leading`, of rest root without making it
+        block = np.linalg.qr(root @ (rest.T @ (rest @ (root @ block))))[0]
+    _, lengths, turned = np.linalg.svd((rest @ (root @ block)).astype(np.float64), full_matrices=False)
+    directions = turned @ block.T
     first = directions[: min(extra, int((lengths > 1e-6 * max(float(lengths[0]), 1e-12)).sum()))]
     largest = first[np.arange(len(first)), np.abs(first).argmax(1)]
     first = first * np.where(largest < 0, -1, 1)[:, None]

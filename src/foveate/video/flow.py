@@ -171,7 +171,9 @@ def resize_flow(flow: Floats, shape: tuple[int, int]) -> Floats:
     if (h, w) == (tall, wide):
         return flow
     shrinks = h <= tall and w <= wide
-    resized = cv2.resize(flow, (w, h), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    resized = cv2.resize(
+        np.ascontiguousarray(flow), (w, h), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+    )
     return np.asarray(resized.reshape(h, w, 2) * np.array([h / tall, w / wide], np.float32), np.float32)
 
 

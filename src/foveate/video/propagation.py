@@ -29,9 +29,7 @@ from foveate.video.flow import (
     View,
     compare_views,
     is_inside,
-    no_flow,
     resize_flow,
-    stack,
     to_confidence,
     warp,
 )
@@ -48,16 +46,23 @@ class Layer(Frozen):
             compression and 1, all times its cover, which is 1 where this layer has something to say and fades to 0
             where it ends. (Times the cover, so that sampling across the end mixes in nothing that is not there.)
         view: its frame as flow saw it.
-        flow: float32 [y, x, 2], from the current frame to its own, in samples of the view.
-        hidden: float32 [y, x], 1 where the current frame shows what was covered at some time since.
+        way: float32 [y, x, 3]: `flow`, from the current frame to its own, in samples of the view; and `hidden`, 1 where
+            the current frame shows what was covered at some time since. One array, as they are sampled together.
         age: frames since.
     """
 
     covered: Floats
     view: View
-    flow: Floats
-    hidden: Floats
+    way: Floats
     age: int = 0
+
+    @property
+    def flow(self) -> Floats:
+        return self.way[..., :2]
+
+    @property
+    def hidden(self) -> Floats:
+        return self.way[..., 2]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +85,15 @@ def make_layer(z: NDArray[Any], residual: NDArray[Any], view: View, cover: Float
     """A layer of the current frame: z [h, w, r], residual [h, w]; `cover` [h, w] is 1 everywhere by default."""
     whole = np.ones((z.shape[0], z.shape[1]), np.float32) if cover is None else cover
     stacked = np.concatenate([z, residual[..., None], np.ones_like(whole)[..., None]], -1).astype(np.float32)
-    return Layer(stacked * whole[..., None], view, no_flow(view.shape), np.zeros(view.shape, np.float32))
+    return Layer(stacked * whole[..., None], view, np.zeros((*view.shape, 3), np.float32))
 
 
 def propagate(layer: Layer, step: Floats, uncovered: NDArray[np.bool_]) -> Layer:
     """The same layer one frame later: `step` is the flow to the previous frame, `uncovered` what that one lacked."""
-    seen = warp(stack(layer.flow, layer.hidden), step)
-    hidden = np.where(uncovered, np.float32(1), seen[..., 2])
-    return replace(layer, flow=step + seen[..., :2], hidden=hidden, age=layer.age + 1)  # `compose`, and what is hidden
+    way = warp(layer.way, step)
+    way[..., :2] += step  # `compose`
+    np.maximum(way[..., 2], uncovered, out=way[..., 2])
+    return replace(layer, way=way, age=layer.age + 1)
 
 
 def widen(layer: Layer, rank: int) -> Layer:

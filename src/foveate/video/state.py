@@ -24,6 +24,7 @@ from foveate.channels.visual import compute_visual_planes
 from foveate.core.display import Drawable
 from foveate.core.errors import OptionError
 from foveate.core.grid import Box, Grid, resize_map
+from foveate.core.half import to_half, to_single
 from foveate.core.image import Picture
 from foveate.core.layout import native_shape
 from foveate.core.readonly import Frozen, ReadOnly
@@ -201,7 +202,7 @@ class Frame(Frozen, Drawable):
         if "boundary" in self._names and self._texture.has("object_id"):
             ids = self._texture.channel("object_id").astype(np.int64)
             fresh = {**fresh, "boundary": mark_borders(ids, native_shape("quarter", self._texture.grid))}
-        planes = {name: plane.astype(np.float16) for name, plane in fresh.items() if name in self._names}
+        planes = {name: to_half(plane) for name, plane in fresh.items() if name in self._names}
         return replace(self._texture, planes={**self._texture.planes, **planes}) if planes else self._texture
 
     def __repr__(self) -> str:
@@ -299,7 +300,7 @@ def step(
     )
     if after.planes_age >= SEGMENTS_LAST:
         planes, _ = build_planes([*before.planes], rgb, features.z)
-        halves = ReadOnly({name: plane.astype(np.float16) for name, plane in planes.items()})
+        halves = ReadOnly({name: to_half(plane) for name, plane in planes.items()})
         after = replace(after, planes=halves, planes_flow=no_flow(given.view.shape), planes_age=0)
     return _answer(given, after, features, motion, before, None, tuple(boxes))
 
@@ -398,15 +399,15 @@ def _compress(features: Floats, basis: Basis, metric: Metric) -> tuple[Floats, F
 
 def _make_texture(given: StepInput, state: State, features: Field, planes: dict[str, Floats]) -> Texture:
     """The frame as a texture, without the planes that are made when `Frame.texture` is read."""
-    halves = features.z.astype(np.float16)
+    halves = to_half(features.z)
     older = _propagate_planes(state) if state.planes_age else state.planes
     rows = state.basis.rows.astype(np.float32)
     steepest = np.float32(np.sqrt(np.abs(rows @ rows.T).sum(1).max()))  # >= the largest singular value of the rows
-    rounding = np.linalg.norm(features.z - halves.astype(np.float32), axis=-1) * steepest
+    rounding = np.linalg.norm(features.z - to_single(halves), axis=-1) * steepest
     texture = replace(
         state.texture,
         pixel=given.rgb,
-        planes={**older, **{n: plane.astype(np.float16) for n, plane in planes.items()}},
+        planes={**older, **{n: to_half(plane) for n, plane in planes.items()}},
         embedding=halves,
         basis=state.basis,
         residual=rounded_up(features.residual + rounding),
@@ -426,8 +427,8 @@ def _propagate_planes(state: State) -> dict[str, NDArray[np.float16]]:
     moved: dict[str, NDArray[np.float16]] = {}
     for (shape, nearest), names in kinds.items():
         flow = resize_flow(state.planes_flow, (shape[0], shape[1]))
-        seen = warp(stack(*(state.planes[name] for name in names)), flow, nearest=nearest).astype(np.float16)
-        moved |= {name: np.ascontiguousarray(seen[..., i]) for i, name in enumerate(names)}
+        seen = warp(stack(*(state.planes[name] for name in names)), flow, nearest=nearest)
+        moved |= {name: to_half(seen[..., i]) for i, name in enumerate(names)}
     return {name: moved[name] for name in state.planes}
 
 
