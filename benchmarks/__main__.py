@@ -32,6 +32,7 @@ BENCHMARKS = (
     "index",
     "basis",
     "vlm",
+    "gpu",
     "video_words",
     "objects",
     "zoom",
