@@ -29,7 +29,7 @@ WHAT = ("what", "measured", "target")
 FACTORS = {"s": 1, "ms": 1e3, "µs": 1e6}
 DRAWS, AT_ONCE, SEED = 1000, 100, 0  # of a bootstrap
 FEWEST = 5  # measurements below which an interval would only feign to know something
-PATIENCE = 40.0  # seconds of slow functions in turn after which they are not called once more
+PATIENCE = 30.0  # seconds of slow functions in turn after which they are not called once more
 MOST_SAMPLES = 100  # that a row keeps, evenly from all: enough for `compare`
 
 

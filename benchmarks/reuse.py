@@ -335,7 +335,7 @@ def compare_patches(costs: Mapping[str, Costs]) -> dict[str, Any]:
                 crop, title = cost.cut + each[pixels], f"{name}, crops at {pixels}, {how}"
                 ratios = [(k * crop + cost.ask_crops) / cost.first for k in PATCHES]
                 ahead, ideal = first_crops(cost.first - cost.ask_crops, crop), count_work(name, pixels)
-                cells = [title, *map(format_ratio, (*ratios, ideal)), str(ahead), f"{crop * 1e3:.2g} ms"]
+                cells = [title, *map(format_ratio, (*ratios, ideal)), str(ahead), format_time(crop)]
                 row = make_row(f"{title}, {KEPT} crops", ratios[PATCHES.index(KEPT)], "", unit="x")
                 rows.append(row | {"cells": cells, "ratios": ratios, "ahead": ahead, "by_work": ideal})
     return {
@@ -434,11 +434,12 @@ def _parts_of(
         "compress": partial(compress, flat, rank=texture.rank, metric=metric),
         "query": lambda: prepare(encoder, next(fresh)),
         "score": partial(score, texture, "a dog", encoder=encoder),
+        "product": partial(np.matmul, flat[:KEPT], prepare(encoder, "a dog").vectors.T),
         "choose": partial(allocate, score(texture, "a dog", encoder=encoder), KEPT),
     }
     t = {part: float(np.median(some)) for part, some in time_each(parts, repeats).items()}
     crops = {"load": t["load"], "cut": KEPT * cost.cut, "crops": KEPT * (cost.crop(max(cost.alone)) - cost.cut)}
-    crops |= {"query": t["query"], "product": max(0.0, cost.ask_crops - t["query"])}
+    crops |= {"query": t["query"], "product": t.pop("product")}
     ours, later = {**t, "dense": cost.dense}, t["query"] + t["score"] + t["choose"]
     return (
         crops | {"first": sum(crops.values()), "later": sum(crops.values())},

@@ -6,6 +6,7 @@
 * prefill: the language model alone takes in the visual tokens that are kept and 30 others. Beside its speed-up stand
   two ideal ones: that of the flops, and that of the limit, the longer of flops / (flops a second) and bytes / (bytes a
   second), both rates measured on the same device in the same run. With few tokens the weights' bytes are the limit.
+  On a GPU it is measured twice: as the library runs it, and recorded as a CUDA graph, which is what the kernels take.
 * answer: from the picture to the last token. With all layers it is measured (`foveate evaluate vlm` does it, for
   checkpoints too); with fewer, the parts are timed and added: `compose` is the whole arithmetic.
 * All ways of one batch are called in turn within a repeat.
@@ -27,13 +28,14 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.common import PHOTO, Image, print_json, show, time_each, time_row
+from benchmarks.common import PHOTO, Image, make_row, print_json, show, time_each, time_row
 from foveate.cli.evaluate.circumstances import circumstances
-from foveate.cli.evaluate.command import Batch, Budgets, Modes, New, Repeats, time_vlm
+from foveate.cli.evaluate.command import Batch, Budgets, Modes, New, Repeats
 from foveate.cli.evaluate.vlm import QUESTIONS, Plan, make_plan
+from foveate.cli.evaluate.vlm import measure as measure_answers
 from foveate.cli.terminal import Device, Dtype
 from foveate.core.checks import check_choice, check_int
-from foveate.core.errors import OptionError
+from foveate.core.errors import DeviceError
 from foveate.core.image import Picture, load_image
 from foveate.pipeline import encode
 from foveate.vlm.attachment import attach
@@ -95,8 +97,8 @@ def measure(
         layers: of the language model; "all" (or None), or "auto": all on a GPU, one on a CPU.
         budgets, modes, batch: lists with commas, as the command has them.
 
-    Raises OptionError for an option, or where the model does not fit in memory: the size that is needed is named.
-    MissingExtraError without torch or transformers.
+    Raises OptionError for an option, MissingExtraError without torch or transformers, DeviceError where the model and
+    its largest batch do not fit in memory, with the size that is needed, before anything is made.
     """
     plan = make_plan(budgets, modes, batch, new, repeats)
     make = prepare_model(family, layers, tiny, dtype, device)
@@ -106,10 +108,11 @@ def measure(
     prefill = time_prefill(vlm, sizes, plan, vlm.see(picture).tokens[0])
     ready(prefill)
     if sizes.layers == every:
-        answer = time_vlm(vlm, [picture], plan)
+        answer = measure_answers(vlm, [picture], plan, lambda done: None)
+        answer["rows"] = [name_row(row) for row in answer["rows"]]
     else:
         answer = compose_answers(vlm, sizes, picture, plan, prefill, every)
-        ready(answer)
+    ready(answer)
     return {
         "title": "vlm",
         "model": f"random {family}{' tiny' if tiny else ''}",
@@ -122,6 +125,12 @@ def measure(
         "threads": libraries()[0].get_num_threads(),
         **circumstances(),
     }
+
+
+def name_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `foveate evaluate vlm` under a name and with one number, for `python -m benchmarks compare`."""
+    what, whole = f"answer, batch {row['batch']}, {row['way']}", row["whole_ms"]
+    return make_row(what, whole, f"{whole:.3g} ms", unit="ms") | row
 
 
 # --- sizes --------------------------------------------------------------------------------------------------------
@@ -162,17 +171,23 @@ def sizes_of(config: Any) -> Sizes:
 
 
 def memory_needed(parameters: int, sizes: Sizes, batch: int, tokens: int, each: int) -> int:
-    """Bytes of a model and a batch: weights; keys and values; rows of the widest layer, as in its feed-forward."""
+    """Bytes of a model and a batch: weights; keys and values; rows of the widest layer, as in its feed-forward.
+
+    Keys and values are there three times at most: those of an answer, and those that recorded prefills hold.
+    """
     cache = 2 * sizes.layers * sizes.keys * batch * tokens
     rows = batch * tokens * (3 * sizes.inner + 6 * sizes.width)
-    return round(SPARE * each * (parameters + cache + rows))
+    return round(SPARE * each * (parameters + 3 * cache + rows))
 
 
 def memory_free(torch: Any, device: str) -> int:
-    """Bytes that are free on a device."""
+    """Bytes that are free on a device; of a machine those that can be had, its file cache included (Linux)."""
     if device != "cpu":
+        torch.cuda.empty_cache()  # what an earlier benchmark left
         return int(torch.cuda.mem_get_info(device)[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
+    known = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known is None else known
 
 
 def _all_layers(family: str, tiny: bool) -> int:
@@ -186,7 +201,7 @@ def _all_layers(family: str, tiny: bool) -> int:
 
 def prepare_model(family: str, layers: str | int | None, tiny: bool, dtype: str, device: str) -> Callable[..., Any]:
     """Checks the options; what it returns makes the model, where it fits with a batch of answers about an image of a
-    size in pixels: (batch, new tokens, size) -> VLM. Both raise OptionError, and this MissingExtraError."""
+    size in pixels: (batch, new tokens, size) -> VLM, or DeviceError. Raises OptionError, MissingExtraError."""
     check_choice("--random", family, FAMILIES)
     known = None if layers in ("auto", "all", None) else check_int("--layers", _number(layers), 1, 1000)
     check_choice("dtype", dtype, DTYPES)
@@ -200,7 +215,7 @@ def prepare_model(family: str, layers: str | int | None, tiny: bool, dtype: str,
         config, parameters, tokens = random_vlm.count(family, many, tiny, size)
         needed = memory_needed(parameters, sizes_of(config), batch, tokens + PROMPT + new, kind.itemsize)
         if needed > (free := memory_free(torch, place)):
-            raise OptionError(
+            raise DeviceError(
                 f"{family} with --layers {many or 'all'} and --batch {batch} needs {needed / 1e9:.1f} GB, and "
                 f"{free / 1e9:.1f} GB are free on {place}",
                 expected="a model and a batch that fit",
@@ -228,30 +243,37 @@ def time_prefill(vlm: Any, sizes: Sizes, plan: Plan, every: int) -> dict[str, An
     kept = [every, *(max(1, round(every * share / 100)) for share in plan.budgets)]
     more, make_rates = _rate_parts(torch, sizes, model)
     each, rows, best = model.dtype.itemsize, list[dict[str, Any]](), dict[int, Rates]()
+    notes: list[str] = []
     for batch in plan.batches:
-        parts = {n: _prefill(torch, model, batch, PROMPT + n) for n in kept}
+        parts: dict[Any, Callable[[], Any]] = {n: _prefill(torch, model, batch, PROMPT + n) for n in kept}
+        if model.device.type == "cuda":
+            parts |= {("graph", n): record(torch, part, notes) for n, part in parts.items()}
+        parts = {key: part for key, part in parts.items() if part is not None}
         times = time_each(parts | more, plan.repeats, _synchronise(torch, model))
         best[batch] = make_rates(times)
-        rows += [_prefill_row(sizes, best[batch], batch, every, n, times, each) for n in kept]
+        for how in ("", "graph"):
+            found = {n: times[key] for n in kept if (key := (how, n) if how else n) in times}
+            if every in found:
+                rows += [_prefill_row(sizes, best[batch], batch, every, n, found, each, how) for n in found]
     title = (
         f"prefill of {sizes.layers} layers of {sizes.width} ({sizes.layers * sizes.layer / 1e9:.2f}e9 parameters), "
         f"{model.device}, {str(model.dtype).split('.')[-1]}; limit: {best[plan.batches[0]]}; target: ideal, limit / "
         f"speed-up <= {WITHIN}"
     )
     rates = {batch: rate.record() for batch, rate in best.items()}
-    return {"name": "prefill", "title": title, "columns": PREFILL, "rows": rows, "rates": rates}
+    return {"name": "prefill", "title": title, "columns": PREFILL, "rows": rows, "rates": rates, "notes": notes}
 
 
 def _prefill_row(
-    sizes: Sizes, rates: Rates, batch: int, every: int, n: int, times: dict[Any, np.ndarray], each: int
+    sizes: Sizes, rates: Rates, batch: int, every: int, n: int, times: dict[Any, np.ndarray], each: int, how: str = ""
 ) -> dict[str, Any]:
-    """Of `n` visual tokens, beside all of them."""
+    """Of `n` visual tokens, beside all of them; `how` is "graph" for a recorded one."""
     milliseconds = times[n] * 1e3
     limit = rates.limit(sizes, batch, PROMPT + n, each)
-    row = time_row(f"prefill, batch {batch}, {n} visual tokens", times[n], "ms")
+    row = time_row(f"prefill{how and ', recorded'}, batch {batch}, {n} visual tokens", times[n], "ms")
     median, share = float(np.median(milliseconds)), limit / float(np.median(times[n]))
     known: dict[str, Any] = {"flops": sizes.flops(batch, PROMPT + n), "share_of_limit": share}
-    cells = [str(batch), str(n), f"{median:.3g} ms", *[""] * 4, f"{share:.0%}"]
+    cells = [f"{batch}{how and ', recorded'}", str(n), f"{median:.3g} ms", *[""] * 4, f"{share:.0%}"]
     if n != every:
         speedup = float(np.median(times[every] / times[n]))
         ideal = sizes.flops(batch, PROMPT + every) / known["flops"]
@@ -308,6 +330,30 @@ def _prefill(torch: Any, model: Any, batch: int, tokens: int) -> Callable[[], An
             return found.past_key_values, head(found.last_hidden_state[:, -1:])
 
     return run
+
+
+def record(torch: Any, run: Callable[[], Any], notes: list[str]) -> Callable[[], Any] | None:
+    """A function as a CUDA graph that is replayed: what its kernels take, without Python. None, and a note, where it
+    cannot be recorded. Its results stay where the recording left them."""
+    try:
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # kernels are chosen and memory is had before the recording
+            for _ in range(3):
+                run()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            kept = run()
+    except RuntimeError as error:
+        notes.append(f"not recorded: {str(error).strip().splitlines()[0]}")
+        return None
+
+    def replay() -> Any:
+        graph.replay()
+        return kept
+
+    return replay
 
 
 def _synchronise(torch: Any, model: Any) -> Callable[[], None]:

@@ -14,12 +14,20 @@ from transformers import LlavaConfig
 from typer.testing import CliRunner
 
 from benchmarks import random_vlm
+from benchmarks import vlm as clock
 from benchmarks.__main__ import app as benchmarks
 from benchmarks.vlm import FAMILIES, prepare_model
 from foveate.cli.evaluate import vlm
 from foveate.cli.evaluate.vlm import MODES, Plan, make_plan
 from foveate.cli.main import app
-from foveate.core.errors import FoveateError, ImageNotFoundError, MissingExtraError, ModelFilesError, OptionError
+from foveate.core.errors import (
+    DeviceError,
+    FoveateError,
+    ImageNotFoundError,
+    MissingExtraError,
+    ModelFilesError,
+    OptionError,
+)
 from foveate.core.image import load_image
 from foveate.vlm.attachment import attach
 from tests.conftest import PHOTOS
@@ -195,3 +203,91 @@ def test_missing_models_and_extras_are_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtraError, match="transformers"):
         prepare_model("llava", None, False, "auto", "auto")
+
+
+# --- prefill and answers of `python -m benchmarks vlm` --------------------------------------------------------------
+
+
+def sizes_of_7b() -> clock.Sizes:
+    return clock.sizes_of(random_vlm.llava(None, False)[1])
+
+
+def test_flops_and_bytes_of_a_7b_model() -> None:
+    sizes = sizes_of_7b()
+    assert sizes == clock.Sizes(layers=32, width=4096, inner=11008, keys=4096, words=sizes.words)
+    assert sizes.layers * sizes.layer == pytest.approx(6.48e9, rel=0.01)  # Llama 7B without its embeddings
+    few, many = sizes.flops(1, 100), sizes.flops(1, 200)
+    assert sizes.flops(16, 100) == 16 * few
+    assert many > 2 * few - 2 * sizes.width * sizes.words  # more than twice: attention grows with the square
+    assert few == pytest.approx(2 * 6.48e9 * 100, rel=0.02)
+    assert sizes.bytes(1, 1, 2) == pytest.approx(2 * (6.48e9 + sizes.width * sizes.words), rel=0.01)  # weights once
+    assert clock.sizes_of(random_vlm.qwen2_5_vl(None, False)[1]).keys == 4 * 128
+
+
+def test_the_limit_is_the_longer_of_flops_and_bytes() -> None:
+    sizes = sizes_of_7b()
+    compute, memory = clock.Rates(1e12, 1e30), clock.Rates(1e30, 1e12)
+    assert compute.limit(sizes, 4, 100, 2) == sizes.flops(4, 100) / 1e12
+    assert memory.limit(sizes, 4, 100, 2) == sizes.bytes(4, 100, 2) / 1e12
+    assert clock.Rates(1e12, 1e12).limit(sizes, 1, 600, 2) == sizes.flops(1, 600) / 1e12
+
+
+def test_an_answer_is_the_sum_of_its_parts() -> None:
+    parts = clock.Parts(prefill=2.0, step=0.5, head=0.25, tower=10.0, texture=1.0, choose=0.125)
+    model = 3 * (2.0 + 3 * 0.5) + 4 * 0.25  # three layers, four tokens: a prefill and three steps
+    assert clock.compose(parts, 3, 2, 4, ours=False) == (20 + model, 20 + model)  # stock encodes for each question
+    assert clock.compose(parts, 3, 2, 4, ours=True) == (0.25 + model, 11 + 0.25 + model)
+
+
+def test_prefill_and_answers_of_something_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(random_vlm.TINY_CLIP, "image_size", 168)  # 144 cells, not 4096
+    tables: list[str] = []
+    quick: Any = {"tiny": True, "device": "cpu", "budgets": "25", "batch": "2", "new": 2, "repeats": 1}
+    made = clock.measure(layers=1, ready=lambda table: tables.append(table["title"]), **quick)
+    prefill, answer = made["tables"]
+    assert tables == [prefill["title"], answer["title"]]
+    assert [(row["batch"], row["tokens"]) for row in prefill["rows"]] == [(2, 144), (2, 36)]
+    every, quarter = prefill["rows"]
+    assert every["flops"] / quarter["flops"] == pytest.approx(quarter["ideal_flops"])
+    assert quarter["speedup"] == pytest.approx(every["median"] / quarter["median"], rel=1e-3)
+    assert [row["way"] for row in answer["rows"]] == ["stock", "all", "25 %"]
+    assert (made["layers"], made["of_layers"]) == (1, 2)
+    assert "not measured whole" in answer["title"]
+    whole = clock.measure(layers="all", **quick)["tables"][1]  # all layers: nothing is added up
+    assert [row["what"] for row in whole["rows"]] == [
+        f"answer, batch 2, {way}" for way in ("stock", "all", "drop 25 %")
+    ]
+    assert all(row["median"] == pytest.approx(row["whole_ms"], abs=1e-3) for row in whole["rows"])
+    for table in (prefill, answer, whole):
+        assert all(len(row["cells"]) == len(table["columns"]) for row in table["rows"])
+
+
+def test_too_little_memory_is_said_with_the_size_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_vlm, "random_pair", lambda *a, **k: pytest.fail("a model was made"))
+    monkeypatch.setattr(clock, "memory_free", lambda torch, device: 10**10)
+    make = prepare_model("llava", "all", False, "auto", "cpu")
+    with pytest.raises(
+        DeviceError, match=r"--layers all and --batch 16 needs 3\d\.\d GB, and 10\.0 GB are free on cpu"
+    ):
+        make(16)
+    monkeypatch.undo()
+    assert clock.memory_free(torch, "cpu") > 10**8
+
+
+def test_memory_is_at_least_what_weights_and_keys_take() -> None:
+    sizes = sizes_of_7b()
+    assert clock.memory_needed(7 * 10**9, sizes, 1, 1, 2) > 14e9
+    more = [clock.memory_needed(7 * 10**9, sizes, batch, 600, 2) for batch in (1, 4, 16)]
+    assert more == sorted(more)
+    assert more[2] - more[1] > 12 * 600 * 32 * 2 * 4096 * 2  # keys and values of twelve more
+
+
+def test_what_cannot_be_recorded_is_noted_and_goes_on() -> None:
+    notes: list[str] = []
+
+    def fail() -> None:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    assert clock.record(torch, fail, notes) is None  # without a GPU it ends before that
+    assert len(notes) == 1
+    assert notes[0].startswith("not recorded: ")
