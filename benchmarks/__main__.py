@@ -12,6 +12,7 @@ BENCHMARKS = (
     "query",
     "question",
     "compare",
+    "claims",
     "ratios",
     "quality",
     "tasks",

@@ -64,15 +64,9 @@ FIRST, QUESTION, ENCODING = "First question and reuse", "A question", "Encoding"
 CHANNELS, VIDEO, MODELS = "Channels, mips, memory", "Video", "Vision-language models"
 STORE, QUALITY = "Store, search, indexing", "Quality beside speed"
 TABLES = (
-    Table("when", FIRST, "--repeats 3 --models 2 --no-tower", "--repeats 1 --models 0 --no-tower"),
     Table("reuse", FIRST, "", "--encoders nano --repeats 1 --sides 512 --tables questions,patches,bytes"),
-    Table(
-        "reuse_accuracy",
-        FIRST,
-        "--encoders nano --tables accuracy --data {data}/coco128",
-        "--encoders nano --tables accuracy --data {data}/coco128 --limit 1",
-        "reuse",
-    ),
+    Table("reuse_accuracy", FIRST, "--encoders nano --tables accuracy --data {data}/coco128",
+          "--encoders nano --tables accuracy --data {data}/coco128 --limit 1", "reuse"),
     Table("tasks", FIRST, "--repeats 5", "--repeats 1 --images 3 --frames 3"),
     Table("query", QUESTION, "--repeats 200", "--repeats 5"),
     Table("question", QUESTION, "--repeats 200", "--repeats 3 --cells 1024 --no-batches"),
@@ -81,11 +75,14 @@ TABLES = (
     Table("textures", CHANNELS, "--repeats 20", "--repeats 1"),
     Table("basis", CHANNELS),
     Table("video", VIDEO, "--out build/benchmarks-video", "--quick --out build/benchmarks-video"),
+    Table("video_davis", VIDEO, "--clips {data}/davis --out build/benchmarks-davis",
+          "--clips {data}/davis --quick --out build/benchmarks-davis", "video"),
     Table("vlm", MODELS, "--repeats 3", "--tiny --layers 1 --repeats 1 --new 2 --batch 1 --budgets 25"),
-    Table("store", STORE, "--repeats 200", "--repeats 2 --images 2000 --textures 4"),
-    Table("index", STORE, "{data}/coco128 --limit 64 --repeats 5", "{data}/coco128 --limit 4 --workers 1"),
+    Table("store", STORE, "--repeats 200", "--repeats 10 --images 2000 --textures 4"),
+    Table("index", STORE, "{data}/images --limit 64 --repeats 5", "{data}/images --limit 4 --workers 1"),
     Table("quality", QUALITY, "--limit 64", "--limit 1"),
     Table("quality_masks", QUALITY, "--data {data}/coco128 --limit 64", "--data {data}/coco128 --limit 1", "quality"),
+    Table("ratios", QUALITY, "--calls 5", "--calls 1"),
 )  # fmt: skip
 
 Runner = Callable[[list[str], float], tuple[int, str, str]]

@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from benchmarks import common, compare, quality, ratios, suite, tasks
+from benchmarks import claims, common, compare, quality, ratios, suite, tasks
 from benchmarks.__main__ import BENCHMARKS, app
 from benchmarks.ratios import CHECKS
 from benchmarks.suite import TABLES, Table, choose, measure, place, read_result
@@ -281,6 +281,42 @@ def test_the_documents_tasks_have_their_rivals() -> None:
     assert ten["against_kept_crops"] < ten["against_crops"]
     assert video["against_encoder"] < video["against_crops"]
     assert encoded["against_kept_crops"] < 1 < encoded["against_crops"]
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+
+def test_claims_take_their_numbers_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"what": "one image, first", "median": 0.123456, "cells": ["one image", "24 s (12 x)"]}
+    result = {"tables": {"t": {"report": {"tables": [{"rows": [row, row | {"what": "two", "median": 0.5}]}]}}}}
+    ours = "{t|one|1}, {t|two|median / t|one|median} x, {t|three|median}, {u|one|1}"
+    monkeypatch.setattr(claims, "CLAIMS", (claims.Claim("27", "33 x", ours, "as it is"),))
+    (found,) = claims.measure(result)["rows"]
+    gone = claims.MISSING
+    assert found["cells"] == [
+        "27",
+        "33 x",
+        f"24 s (12 x), 4.1 x, {gone}, {gone}",
+        "`benchmarks t`, `benchmarks u`",
+        "as it is",
+    ]
+    page, results = tmp_path / "page.md", tmp_path / "r.json"
+    page.write_text("# A\n\n| x |\n|---|\n\n## B\n\n| old |\n|---|\n| 1 |\n\nEnd.\n")
+    results.write_text(json.dumps(result))
+    CliRunner().invoke(app, ["claims", str(results), "--into", str(page)], catch_exceptions=False)
+    text = page.read_text()
+    assert text.startswith("# A\n\n| x |\n|---|\n\n## B\n\n| there | claim |")
+    assert text.endswith("| as it is |\n\nEnd.\n")
+    assert "old" not in text
+
+
+def test_every_claim_is_on_the_page_and_asks_for_tables_that_there_are() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    for claim in claims.CLAIMS:
+        assert f"| {claim.where} | {claim.said} |" in page
+        for found in claims.PLACE.findall(claim.ours + claim.why):
+            for part in found.split(" / "):
+                assert part.split("|")[0] in {table.name for table in TABLES}, found
 
 
 # --- intervals --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,111 @@
+"""The documents' claims of speed, one row each, with what a file of results says to them.
+
+    python -m benchmarks claims benchmarks/results/NAME.json     # as it stands in docs/performance.md
+
+The claims are in claims.txt. What is ours there may hold `{table|row|column}`: the first row of that table (suite.py)
+whose name contains the text, and of it a key or the number of a cell; `{a|b|c / d|e|f}` is a ratio of two. What a file
+of results lacks is said to be lacking.
+
+The documents: "CLIP" (CLIP embeddings in texture arrays), 27, 28-5, 83-2, 33. Their times are of an H100 and were
+reckoned, not measured; so ratios are what can be compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from benchmarks.common import print_json
+from benchmarks.suite import read_result
+
+COLUMNS = ("there", "claim", "here", "by", "why it differs")
+PLACE = re.compile(r"\{([^{}]+)\}")
+MISSING = "not in this file"
+
+
+class Claim(NamedTuple):
+    """A claim, what came of it, and why it differs. `by` names a command or a page where no table says it."""
+
+    where: str
+    said: str
+    ours: str
+    why: str
+    by: str = ""
+
+
+FILE = Path(__file__).parent / "claims.txt"  # blocks: "document and section: claim", ours, why, by (if no table)
+
+
+def read_claims(text: str) -> tuple[Claim, ...]:
+    """Of blocks with empty lines between."""
+    claims = []
+    for block in text.strip().split("\n\n"):
+        first, *rest = block.split("\n")
+        where, _, said = first.partition(": ")
+        claims.append(Claim(where, said, *rest))
+    return tuple(claims)
+
+
+CLAIMS = read_claims(FILE.read_text("utf-8"))
+
+
+def command(
+    results: Annotated[Path, typer.Argument(help="A file of results.")],
+    into: Annotated[Path | None, typer.Option(help="A page whose last table is replaced.")] = None,
+) -> None:
+    """The documents' claims beside what a file of results says, as a table of Markdown."""
+    report = measure(read_result(results))
+    lines = list(markdown(report["rows"]))
+    if into is not None:
+        page = into.read_text("utf-8").split("\n")
+        rows = [number for number, line in enumerate(page) if line.startswith("|")]
+        first = next(n for n in reversed(rows) if n - 1 not in rows)
+        into.write_text("\n".join([*page[:first], *lines, *page[rows[-1] + 1 :]]), "utf-8")
+    print("\n".join(lines))
+    print_json(**report)
+
+
+def measure(result: Mapping[str, Any]) -> dict[str, Any]:
+    """-> report with a row a claim."""
+    rows = []
+    for claim in CLAIMS:
+        ours, why = (PLACE.sub(lambda found: look_up(result, found[1]), text) for text in (claim.ours, claim.why))
+        places = PLACE.findall(claim.ours + claim.why)
+        tables = dict.fromkeys(part.split("|")[0] for place in places for part in place.split(" / "))
+        by = ", ".join([*(f"`benchmarks {name}`" for name in tables), *([claim.by] if claim.by else [])])
+        rows.append({"what": claim.said, "cells": [claim.where, claim.said, ours, by, why]})
+    return {"title": f"{len(rows)} claims", "rows": rows, "commit": result.get("commit"), "cpu": result.get("cpu")}
+
+
+def markdown(rows: list[Mapping[str, Any]]) -> Iterator[str]:
+    """Lines of a table."""
+    yield f"| {' | '.join(COLUMNS)} |"
+    yield "|" + "---|" * len(COLUMNS)
+    for row in rows:
+        yield f"| {' | '.join(row['cells'])} |"
+
+
+def look_up(result: Mapping[str, Any], place: str) -> str:
+    """What stands at `table|row|column`, or the ratio of two such."""
+    found = [at(result, *part.strip().split("|")) for part in place.split(" / ")]
+    if any(one is None for one in found):
+        return MISSING
+    if len(found) == 2:
+        return f"{float(found[0]) / float(found[1]):.2g}"
+    return f"{found[0]:.3g}" if isinstance(found[0], float) else str(found[0])
+
+
+def at(result: Mapping[str, Any], table: str, row: str, column: str) -> Any:
+    """A value of the first row whose name contains `row`; None where there is none."""
+    report = result["tables"].get(table, {}).get("report", {})
+    for part in [report, *report.get("tables", [])]:
+        for each in part.get("rows", []) if isinstance(part, Mapping) else []:
+            name = str(each.get("what") or (each.get("cells") or [""])[0])
+            if row in name:
+                cells = each.get("cells", [])
+                return cells[int(column)] if column.isdigit() and int(column) < len(cells) else each.get(column)
+    return None
