@@ -79,7 +79,7 @@ TABLES = (
           "--clips {data}/davis --quick --out build/benchmarks-davis", "video"),
     Table("vlm", MODELS, "--repeats 3", "--tiny --layers 1 --repeats 1 --new 2 --batch 1 --budgets 25"),
     Table("store", STORE, "--repeats 200", "--repeats 10 --images 2000 --textures 4"),
-    Table("index", STORE, "{data}/images --limit 64 --repeats 5", "{data}/images --limit 4 --workers 1"),
+    Table("index", STORE, "{data}/coco128 --limit 64 --repeats 5", "{data}/coco128 --limit 4 --workers 1"),
     Table("quality", QUALITY, "--limit 64", "--limit 1"),
     Table("quality_masks", QUALITY, "--data {data}/coco128 --limit 64", "--data {data}/coco128 --limit 1", "quality"),
     Table("ratios", QUALITY, "--calls 5", "--calls 1"),
