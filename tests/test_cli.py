@@ -43,7 +43,6 @@ Run = Callable[..., Done]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """The command in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # main sets it
 
     def call(*arguments: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["foveate", *map(str, arguments)])

@@ -148,8 +148,6 @@ def _root(
 
 def main() -> None:
     """Entry point of `foveate`."""
-    if sys.argv[1:2] != ["evaluate"]:  # that measures what users of the library have
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads spin after each product, in the encoder's way
     run(app)
 
 

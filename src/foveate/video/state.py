@@ -21,6 +21,7 @@ from foveate.channels.build import VISUAL, build_planes
 from foveate.channels.change import CHANGED, describe_cells
 from foveate.channels.segments import mark_borders
 from foveate.channels.visual import compute_visual_planes
+from foveate.core.blas import products_in_one_thread
 from foveate.core.display import Drawable
 from foveate.core.errors import OptionError
 from foveate.core.grid import Box, Grid, resize_map
@@ -231,6 +232,7 @@ class StepInput:
         return self.sight.view
 
 
+@products_in_one_thread()
 def step(
     before: State | None,
     picture: NDArray[np.uint8] | Sight,
