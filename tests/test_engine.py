@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from foveate.cli.main import app
 from foveate.core.errors import EncoderOutputError, EngineError, MissingExtraError, OptionError
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
+from foveate.store import engine
 from foveate.store.engine import ATTEMPTS, Batch, Engine, Local, Ray, Work, column, engine_named
 from foveate.store.format import list_shards
 from foveate.store.ingest import Progress
@@ -261,6 +263,40 @@ def test_threads_do_not_change_a_sum(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_as_many_workers_as_fit() -> None:
     for cpus, gpus, workers in ((1, 0, 12), (5, 0, 2), (1, 0.25, 8), (6, 0.25, 2), (20, 0, 1)):
         assert Ray(cpus=cpus, gpus=gpus)._fitting({"CPU": 12.0, "GPU": 2.0}) == workers
+
+
+def test_parts_of_a_gpu_reach_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    class Data:
+        """As much of Ray Data as `Ray.map` uses; the work is done here."""
+
+        ActorPoolStrategy = SimpleNamespace
+
+        def from_arrow(self, tables: list[Any]) -> Data:
+            self.tables = tables
+            return self
+
+        def map_batches(self, worker: Any, **options: Any) -> Data:
+            asked.append(options)
+            self.work = options["fn_constructor_args"][0]
+            return self
+
+        def iter_batches(self, **_: Any) -> Iterator[Batch]:
+            for table in self.tables:
+                yield self.work({name: column(table[name].to_pylist()) for name in table.column_names})
+
+    def remote(**_: Any) -> Any:
+        return lambda kind: SimpleNamespace(remote=kind)
+
+    fake = SimpleNamespace(data=Data(), remote=remote, cluster_resources=lambda: {"CPU": 16.0, "GPU": 2.0})
+    monkeypatch.setattr(Ray, "_joined", lambda self: contextlib.nullcontext(fake))
+    monkeypatch.setattr(engine, "_settings", contextlib.nullcontext)
+    monkeypatch.setattr(engine, "_check_picklable", lambda ray, work: None)
+    for gpus, workers in ((0.25, 8), (1, 2), (0, 16)):
+        assert joined(Ray(gpus=gpus).map(doubled, {"number": range(200)}, 2))["number"] == list(range(200))
+        assert asked[-1]["num_gpus"] == (gpus or None)  # Ray then shows each worker its own GPU only
+        assert asked[-1]["compute"].size == workers
 
 
 class Stuck(Toy):

@@ -16,6 +16,7 @@ from foveate.cli.terminal import (
     Gpus,
     LongSide,
     ReaderName,
+    Where,
     Workers,
     counting,
     format_count,
@@ -68,6 +69,7 @@ def index(
     engine: EngineName = "local",
     gpus: Gpus = 0.0,
     address: Address = None,
+    device: Where = None,
 ) -> None:
     """Index images, once: afterwards 'foveate search' finds things in them."""
     use_one_thread()
@@ -88,7 +90,7 @@ def index(
         try:
             added = known.add(
                 images, workers=several, part=shard, like=like, engine=elsewhere,
-                read=reader or read or None, progress=progress,
+                read=reader or read or None, device=device, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
             done = 0 if known.identity is None else len(known)

@@ -103,6 +103,10 @@ Workers = Annotated[
     typer.Option(help="Threads [default: as many as there are cores, 16 at most], or workers of Ray."),
 ]
 Gpus = Annotated[float, typer.Option(help="With --engine ray: GPUs for each worker; 0.25 puts four on one.")]
+Where = Annotated[
+    str | None,
+    typer.Option("--device", help="Where the encoder works: cpu, cuda, cuda:1 [default: nano on the CPU]."),
+]
 Address = Annotated[
     str | None,
     typer.Option(help="With --engine ray: of a cluster, or auto on one of its machines [default: Ray starts here]."),

@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,14 +44,15 @@ from foveate.core.errors import (
 )
 from foveate.core.image import Picture, load_image
 from foveate.core.threads import map_in_order
+from foveate.encoders.device import explain_device
 from foveate.encoders.load import resolve_encoder
-from foveate.encoders.protocol import Encoder
+from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images
 from foveate.reading.protocol import WordReader
 from foveate.reading.readers import ReadBy, choose_reader, find_reader, read_words
 from foveate.reading.tesseract import TesseractReader
 from foveate.relevance.negatives import query_metric_of
 from foveate.store.disk import Disk
-from foveate.store.engine import Engine, column, engine_named
+from foveate.store.engine import Engine, Ray, column, engine_named
 from foveate.store.format import Draft, Identity, Name, Record, Space, check_basis, parse_record, sha256
 from foveate.store.index import pack_name
 from foveate.store.reader import Reader
@@ -58,12 +60,15 @@ from foveate.store.record import add_words, record_of
 from foveate.store.recovery import Wanted, Writer, differs, no_store, open_store, writing
 from foveate.store.shared_basis import SHARED_RANK, SPACE_RANK, fit_space
 from foveate.store.sources import (
+    Content,
+    Decoded,
     PathLike,
     Source,
-    encode_bytes,
+    decode_for,
     explain,
     find_sources,
     from_column,
+    over_whole,
     read,
     refuse_hidden,
     take_part,
@@ -120,28 +125,43 @@ class Added:
 class EncodeBatch:
     """Files -> records for a store of this identity and shared basis.
 
-    `encoder`: its name, or an object. `reader`: of what is written, None where the store is not read.
+    `encoder`: its name, or an object. `device`: where one that is named works. `reader`: of what is written, None where
+    the store is not read.
     """
 
     encoder: str | Encoder
     identity: Identity
     space: Space
     reader: WordReader | None = None
+    device: str | None = None
 
     def __call__(self, batch: Mapping[str, Sequence[Any] | NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Columns as the module says. "image" is the SHA-256 of a file. "record" is b"" of one that cannot be encoded;
         "error" says why, or why it could not be read."""
-        made: dict[str, list[Any]] = {k: [] for k in ("size", "modified", "image", "record", "error")}
+        read_in: list[Content | str] = []
         for path, name in zip(batch["path"], batch["name"], strict=True):
+            try:
+                read_in.append(read(Source(from_column(path), from_column(name))))
+            except ImageError as cause:
+                read_in.append(explain(cause))
+        pictures: list[Decoded | str] = []
+        for content in read_in:
+            try:
+                pictures.append(content if isinstance(content, str) else self.decode(content.content))
+            except ImageError as cause:
+                pictures.append(explain(cause))
+        dense = iter(self.look([picture for picture in pictures if not isinstance(picture, str)]))
+        made: dict[str, list[Any]] = {k: [] for k in ("size", "modified", "image", "record", "error")}
+        for content, picture in zip(read_in, pictures, strict=True):
             size = modified = 0
             image, record, error = "", b"", ""
-            try:
-                content = read(Source(from_column(path), from_column(name)))
+            if isinstance(content, Content):
                 size, modified, image = content.size, content.modified, sha256(content.content)
-                whole, error = self.make(content.content)
+            if isinstance(picture, str):
+                error = picture
+            else:
+                whole, error = self.finish(image, picture[0], next(dense))
                 record = whole.content
-            except ImageError as cause:
-                error = explain(cause)
             for values, value in zip(made.values(), (size, modified, image, record, error), strict=True):
                 values.append(value)
         columns = {**batch, **made}
@@ -153,11 +173,32 @@ class EncodeBatch:
 
     def make(self, content: bytes) -> tuple[Record, str]:
         """The same, and why the image could not be read: then it has no words."""
+        decoded = self.decode(content)
+        return self.finish(sha256(content), decoded[0], self.look([decoded])[0])
+
+    def decode(self, content: bytes) -> Decoded:
+        """The picture of a file's bytes, and the size that the whole image has. Raises the Image...Errors."""
+        return decode_for(self.resolve(), content, self.identity.long_side, whole=self.reader is not None)
+
+    def look(self, decoded: Sequence[Decoded]) -> list[DenseFeatures]:
+        """Features of pictures, together where the encoder takes several. Raises DeviceError, and what it raises."""
+        pictures = [picture for picture, _ in decoded]
+        encoder, side = self.resolve(), self.identity.long_side
+        with explain_device(f"{len(pictures)} images", f"the device of '{encoder.name}'"):
+            if hasattr(encoder, "encode_images"):
+                found = encode_images(encoder, [picture.rgb for picture in pictures], side)
+            else:
+                found = [encoder.encode_image(picture.rgb, long_side=side) for picture in pictures]
+        for picture, dense in zip(pictures, found, strict=True):
+            check_features(encoder, dense, picture.size)
+        return [over_whole(dense, size) for dense, (_, size) in zip(found, decoded, strict=True)]
+
+    def finish(self, image: str, picture: Picture, dense: DenseFeatures) -> tuple[Record, str]:
+        """The record of a picture that was looked at, as `make`; `image` is the digest of its file."""
         encoder = self.resolve()
-        picture, dense = encode_bytes(encoder, content, self.identity.long_side, whole=self.reader is not None)
         metric = query_metric_of(encoder)
         with products_in_one_thread():
-            record = record_of(sha256(content), picture, dense, encoder, self.identity, self.space, metric)
+            record = record_of(image, picture, dense, encoder, self.identity, self.space, metric)
         return self.read(record, picture)
 
     def read(self, record: Record, picture: Picture) -> tuple[Record, str]:
@@ -171,7 +212,8 @@ class EncodeBatch:
 
     def resolve(self) -> Encoder:
         """The encoder. Raises OptionError where it is not the one of the identity."""
-        encoder, stamp = resolve_encoder(self.encoder), self.identity.encoder
+        device = self.device if isinstance(self.encoder, str) else None  # an object works where it was made
+        encoder, stamp = resolve_encoder(self.encoder, device), self.identity.encoder
         if (encoder.revision, encoder.width) != (stamp.revision, stamp.width):
             raise OptionError(
                 f"encoder '{encoder.name}', revision {encoder.revision}",
@@ -190,6 +232,16 @@ class _Done:
     error: str = ""  # also of a record without words
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """A picture on its way. `before`: the record of one that the store has without words."""
+
+    done: _Done
+    decoded: Decoded
+    before: Record | None
+    dense: DenseFeatures | None = None
+
+
 def add(
     store: Path,
     paths: PathLike | Iterable[PathLike],
@@ -201,12 +253,20 @@ def add(
     engine: Literal["ray"] | Engine | None,
     read: bool | ReadBy | None,
     progress: Callable[[Progress], None] | None,
+    device: str | None = None,
 ) -> Added:
     """See Store.add."""
     most = MOST_WORKERS if engine is None else None
     workers = check_int("workers", workers, 1, most, fix="as many as there are cores")
     if isinstance(engine, str):
         engine = engine_named(engine, workers)
+    if isinstance(engine, Ray) and device is not None and device.startswith("cuda") and not engine.gpus:
+        raise OptionError(
+            f"device={device!r} for workers of Ray that get no GPU",
+            expected="a part of a GPU, or several, for each of them",
+            fix="Ray(..., gpus=0.25), or --gpus 0.25, puts four workers on one",
+        )
+    wanted = wanted if engine is not None else replace(wanted, device=device)  # this machine may have no GPU
     threads = workers if engine is None else min(workers, MOST_WORKERS, os.cpu_count() or 1)  # a cluster has more
     found = find_sources(paths)
     if not found.files:
@@ -234,7 +294,7 @@ def add(
             identity, space = model or new_identity(wanted, found.files, threads)
             writer.begin(replace(identity, reader="" if chosen is None else called(chosen)), space)
         reader = _reader_of(writer, chosen, read)
-        return _Ingest(writer, wanted, reader, mine, list(found.unreadable), progress).run(engine, threads)
+        return _Ingest(writer, wanted, reader, mine, list(found.unreadable), progress, device).run(engine, threads)
 
 
 def _model(path: Path, wanted: Wanted, disk: Disk) -> tuple[Identity, Space]:
@@ -301,6 +361,7 @@ class _Ingest:
         sources: Sequence[Source],
         bad: list[tuple[str, str]],
         progress: Callable[[Progress], None] | None,
+        device: str | None,
     ) -> None:
         self.writer, self.total, self.bad, self.progress = writer, len(sources), bad, progress
         self.started = self.published = time.monotonic()
@@ -317,14 +378,12 @@ class _Ingest:
             query_metric_of(encoder)
             self.work = EncodeBatch(encoder, writer.identity, writer.space, reader)
             name = wanted.encoder or encoder.name  # a name can be sent anywhere
-            self.elsewhere = replace(self.work, encoder=name)
+            self.elsewhere = replace(self.work, encoder=name, device=device)
 
     def run(self, engine: Engine | None, workers: int) -> Added:
         try:
             self._report()
-            with closing(
-                map_in_order(self._encode, self.todo, workers) if engine is None else self._by_engine(engine)
-            ) as done:
+            with closing(self._here(workers) if engine is None else self._by_engine(engine)) as done:
                 for source, one in zip(self.todo, done, strict=True):
                     self._take(source, one)
         except OutputError:
@@ -336,21 +395,55 @@ class _Ingest:
         seconds = time.monotonic() - self.started
         return Added(self.added, self.linked, self.known, tuple(self.bad), self.shards, seconds, self.read)
 
+    def _here(self, workers: int) -> Generator[_Done]:
+        """In threads of this process. An encoder that takes several images gets a batch, while threads decode the next
+        one and finish the last."""
+        if self.todo and hasattr(self.work.resolve(), "encode_images"):
+            with closing(map_in_order(self._open, self.todo, workers)) as opened:
+                yield from map_in_order(self._finish, self._look_together(opened), workers)
+        else:
+            yield from map_in_order(self._encode, self.todo, workers)
+
+    def _look_together(self, opened: Iterator[_Done | _Opened]) -> Iterator[_Done | _Opened]:
+        while batch := list(islice(opened, BATCH)):
+            new = [one.decoded for one in batch if isinstance(one, _Opened) and one.before is None]
+            dense = iter(self.work.look(new) if new else [])
+            for one in batch:
+                if isinstance(one, _Opened) and one.before is None:
+                    one = replace(one, dense=next(dense))
+                yield one
+
     def _encode(self, source: Source) -> _Done:
+        opened = self._open(source)
+        if isinstance(opened, _Opened) and opened.before is None:
+            opened = replace(opened, dense=self.work.look([opened.decoded])[0])
+        return self._finish(opened)
+
+    def _open(self, source: Source) -> _Done | _Opened:
+        """A file that is read and decoded; done already where the store has it, or it is bad."""
         try:
             content = read(source)
             image = sha256(content.content)
-            key = self.work.identity.key(image)
-            record, error = None, ""
-            if key not in self.ready and not self._has(key):
-                before = self._before(key)
-                if before is None:
-                    record, error = self.work.make(content.content)
-                else:
-                    record, error = self.work.read(before, load_image(content.content))
+            done, key = _Done(content.size, content.modified, image, None), self.work.identity.key(image)
+            if key in self.ready or self._has(key):
+                return done
+            before = self._before(key)
+            if before is not None:  # it is only read
+                picture = load_image(content.content)
+                return _Opened(done, (picture, picture.size), before)
+            return _Opened(done, self.work.decode(content.content), None)
         except ImageError as cause:
             return _Done(0, 0, "", None, explain(cause))
-        return _Done(content.size, content.modified, image, record, error)
+
+    def _finish(self, opened: _Done | _Opened) -> _Done:
+        if isinstance(opened, _Done):
+            return opened
+        if opened.before is not None:
+            record, error = self.work.read(opened.before, opened.decoded[0])
+        else:
+            assert opened.dense is not None
+            record, error = self.work.finish(opened.done.image, opened.decoded[0], opened.dense)
+        return replace(opened.done, record=record, error=error)
 
     def _has(self, key: str) -> bool:
         """Whether the store has an image, with its words where it is read."""

@@ -71,6 +71,7 @@ class Wanted:
     basis: Any = None
     rank: int | None = None
     long_side: int | None = None
+    device: str | None = None  # where a named encoder works while images are added
 
     def __post_init__(self) -> None:
         if isinstance(self.basis, Basis):
@@ -104,7 +105,13 @@ class Wanted:
 
     def match(self, stamp: EncoderStamp | None) -> Encoder:
         """The encoder to index with. Raises TextureEncoderError where it is not that of the store."""
-        return resolve_encoder(self.encoder or "nano") if stamp is None else match_encoder(stamp, self.encoder)
+        if stamp is None:
+            return resolve_encoder(self.encoder or "nano", self.device)
+        if self.device is None:
+            return match_encoder(stamp, self.encoder)
+        if self.encoder is None:
+            match_encoder(stamp, None)  # refuses a name that a file may not choose
+        return match_encoder(stamp, resolve_encoder(self.encoder or stamp.name, self.device))
 
 
 def differs(path: Path, what: str) -> StoreError:

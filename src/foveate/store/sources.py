@@ -39,6 +39,7 @@ SUFFIXES = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif",
 LIST, STANDARD_INPUT = ".txt", "-"
 SPARE = 2  # times what an encoder sees: with less, the decoder's filter changes where one in five names is highest
 PathLike = str | os.PathLike[str]
+Decoded = tuple[Picture, tuple[int, int]]  # and the size of the whole image
 
 
 @dataclass(frozen=True)
@@ -203,16 +204,29 @@ def refuse_hidden(source: Source, error: str) -> None:
 def encode_bytes(
     encoder: Encoder, content: bytes, long_side: int | None, *, whole: bool = False
 ) -> tuple[Picture, DenseFeatures]:
-    """Bytes of an image file -> its picture and its features on the grid of the whole image, checked.
+    """Bytes of an image file -> its picture, as `decode_for` has it, and its features on the grid of the whole image.
+
+    They are checked.
+    """
+    picture, size = decode_for(encoder, content, long_side, whole=whole)
+    dense = encoder.encode_image(picture.rgb, long_side=long_side)
+    check_features(encoder, dense, picture.size)
+    return picture, over_whole(dense, size)
+
+
+def decode_for(encoder: Encoder, content: bytes, long_side: int | None, *, whole: bool = False) -> Decoded:
+    """Bytes of an image file -> its picture, and the size (height, width) of the whole image.
 
     A large JPEG is decoded at half of its sides, or less, where that leaves twice what the encoder sees; `whole` for
     those who read small letters in the picture.
     """
     sees = getattr(encoder, "long_side", None) if long_side is None else long_side
-    picture, (height, width) = load_reduced(content, None if whole or sees is None else SPARE * sees)
-    dense = encoder.encode_image(picture.rgb, long_side=long_side)
-    check_features(encoder, dense, picture.size)
-    return picture, replace(dense, grid=replace(dense.grid, height=height, width=width))
+    return load_reduced(content, None if whole or sees is None else SPARE * sees)
+
+
+def over_whole(dense: DenseFeatures, size: tuple[int, int]) -> DenseFeatures:
+    """Features of a reduced picture on the grid of the whole image."""
+    return replace(dense, grid=replace(dense.grid, height=size[0], width=size[1]))
 
 
 def explain(error: Exception) -> str:

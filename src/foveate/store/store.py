@@ -109,6 +109,7 @@ class Store:
         like: PathLike | None = None,
         engine: Literal["ray"] | Engine | None = None,
         read: bool | ReadBy | None = None,
+        device: str | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Added:
         """Index image files, and folders with all that is below them. What is there already is not done again.
@@ -124,6 +125,8 @@ class Store:
             read: whether to read what is written in the images, which takes seconds each: True, or by whom, as in
                 `foveate.encode`. None goes on as the store was begun. Images that a store has without words are read
                 when they are added again, and not encoded again.
+            device: where a named encoder works, as in `foveate.encode`; with Ray, on its workers. An encoder on a GPU
+                gets 16 images at a time, while `workers` threads decode and write.
             progress: called after each file.
 
         Returns counts, and the bad images with the reasons; those stop nothing.
@@ -132,9 +135,12 @@ class Store:
             ImageNotFoundError: nothing is at a path, or no image below it. StoreLockedError: another process writes.
             StoreError: the images of the store are read by somebody else. MissingExtraError: no reader is installed.
             OutputError: the disk is full, or the folder may not be written to. EngineError. What the encoder raises.
+            DeviceError: a GPU has no room for one image, or stopped working; what was done before is kept.
         """
         with self._changing(new=True):
-            return ingest.add(self.path, paths, self._wanted, self._disk, workers, part, like, engine, read, progress)
+            return ingest.add(
+                self.path, paths, self._wanted, self._disk, workers, part, like, engine, read, progress, device
+            )
 
     def remove(self, names: str | Iterable[str]) -> int:
         """Forget images, by name, path or content key; their bytes go with the next `compact`. -> how many.

@@ -1,0 +1,144 @@
+"""Indexing on a GPU, played on the CPU: batches, a device that is not there, and one that is lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from foveate import Store
+from foveate.cli.main import app
+from foveate.core.errors import DeviceError, OptionError
+from foveate.encoders import load
+from foveate.encoders.load import ON_DEVICE
+from foveate.encoders.protocol import DenseFeatures
+from foveate.store.engine import Local, Ray
+from foveate.store.ingest import BATCH
+from tests.store_toys import Toy, pictures
+
+COUNT = 2 * BATCH + 5
+
+
+@dataclass(frozen=True)
+class Together(Toy):
+    """A toy that takes several images, and fails at one of its batches, as often as it is asked to."""
+
+    sizes: tuple[int, ...] = ()
+
+    def encode_images(self, images: Sequence[np.ndarray], *, long_side: int | None = None) -> list[DenseFeatures]:
+        calls.append(len(images))
+        if len(calls) == failing_at.get("call"):
+            raise failing_at["error"]
+        return [self.encode_image(rgb, long_side=long_side) for rgb in images]
+
+
+calls: list[int] = []
+failing_at: dict[str, Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    calls.clear()
+    failing_at.clear()
+
+
+def contents(store: Store) -> dict[str, bytes]:
+    return {name: store[name].embedding.tobytes() for name in store}
+
+
+def test_batches_give_the_store_that_single_images_give(tmp_path: Path) -> None:
+    photos = pictures(tmp_path / "photos", COUNT)
+    (photos / "broken.png").write_bytes(b"\x89PNG broken")
+    (photos / "copy.png").write_bytes((photos / "001.png").read_bytes())
+    kinds = (Toy, Together, Together)
+    kinds = (Toy, Together, Together)
+    alone, together, by_engine = (Store(tmp_path / f"{i}.fov", encoder=kind()) for i, kind in enumerate(kinds))
+    added = [alone.add(photos), together.add(photos, workers=3), by_engine.add(photos, engine=Local(2))]
+    assert [(one.added, one.linked, len(one.bad)) for one in added] == [(COUNT, 1, 1)] * 3
+    assert len({one.bad for one in added}) == 1
+    assert contents(alone) == contents(together) == contents(by_engine)
+    assert max(calls) == BATCH
+    before = len(calls)
+    assert together.add(photos).known == COUNT + 1  # nothing is encoded again; the bad one is tried
+    assert len(calls) == before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: unspecified launch failure"),
+        torch.AcceleratorError("CUDA error: device-side assert triggered"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ],
+)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_gpu_lost_on_the_way_loses_nothing(tmp_path: Path, error: RuntimeError, workers: int) -> None:
+    photos = pictures(tmp_path / "photos", COUNT)
+    store = Store(tmp_path / "a.fov", encoder=Together())
+    store.add(pictures(tmp_path / "first", 3, first=100))
+    calls.clear()
+    failing_at.update(call=3, error=error)
+    with pytest.raises(DeviceError) as caught:
+        store.add(photos, workers=workers)
+    assert "`foveate index` goes on" in caught.value.fix or "long_side" in caught.value.fix
+    kept = len(store)
+    assert 3 + BATCH <= kept < 3 + COUNT  # whole batches before the third are there, less those that were on their way
+    store.verify()
+    again = store.add(photos, workers=workers)
+    assert (again.known, again.added, again.bad) == (kept - 3, COUNT + 3 - kept, ())
+    whole = Store(tmp_path / "b.fov", encoder=Toy())
+    whole.add([photos, tmp_path / "first"])
+    assert contents(whole) == contents(store)
+
+
+def test_a_batch_of_files_is_not_bad_because_of_the_device(tmp_path: Path) -> None:
+    store = Store(tmp_path / "a.fov", encoder=Together())
+    store.add(pictures(tmp_path / "photos", 3))
+    failing_at.update(call=len(calls) + 1, error=RuntimeError("CUDA error: an illegal memory access was encountered"))
+    files = sorted((tmp_path / "photos").rglob("*.png"))
+    batch = {"path": [str(file) for file in files], "name": [file.name for file in files]}
+    with pytest.raises(DeviceError, match="the device of 'toy' stopped working at 3 images"):
+        store.work(batch)
+
+
+def test_the_device_goes_to_where_the_encoder_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def on_device(kind: str, device: str) -> Any:
+        asked.append((kind, device))
+        return ON_DEVICE[kind].built_in("cpu")
+
+    monkeypatch.setattr(load, "choose_device", lambda device, kind: f"{device}:0")
+    monkeypatch.setattr(load, "_load_on_device", on_device)
+    photos = pictures(tmp_path / "photos", 2)
+    here, there = (Store(tmp_path / name, encoder="nano-fast", long_side=32) for name in ("a.fov", "b.fov"))
+    here.add(photos)
+    assert there.add(photos, device="cuda").added == 2
+    assert set(asked) == {("nano-fast", "cuda:0")}
+    for name in here:
+        a, b = (store[name] for store in (here, there))
+        restored = (each.basis.restore(each.embedding.astype(np.float32)) for each in (a, b))
+        assert np.abs(np.subtract(*restored)).max() < 0.02
+    asked.clear()
+    there.add(photos, device="cuda")
+    replace(there.work, device="cuda").resolve()  # as a worker of an engine does
+    assert asked[-1] == ("nano-fast", "cuda:0")
+
+
+def test_a_device_that_is_not_there(tmp_path: Path) -> None:
+    photos = pictures(tmp_path / "photos", 2)
+    with pytest.raises(OptionError, match="device='cuda:99'"):
+        Store(tmp_path / "a.fov").add(photos, device="cuda:99")
+    assert not (tmp_path / "a.fov").exists() or Store(tmp_path / "a.fov").identity is None
+    with pytest.raises(OptionError, match="workers of Ray that get no GPU"):
+        Store(tmp_path / "a.fov").add(photos, device="cuda", engine=Ray(2))
+    with pytest.raises(OptionError, match="that is an object"):
+        Store(tmp_path / "a.fov", encoder=Toy()).add(photos, device="cuda")
+    result = CliRunner().invoke(app, ["index", str(photos), "-o", str(tmp_path / "b.fov"), "--device", "cuda:99"])
+    assert "--device cuda:99" in str(result.exception)
