@@ -28,6 +28,7 @@ BENCHMARKS = (
     "budget",
     "failures",
     "video",
+    "frames",
     "store",
     "writing",
     "index",

@@ -74,6 +74,7 @@ TABLES = (
     Table("channels", CHANNELS, "--repeats 20", "--repeats 1"),
     Table("textures", CHANNELS, "--repeats 20", "--repeats 1"),
     Table("basis", CHANNELS),
+    Table("frames", VIDEO, "--clips {data}/davis", "--clips {data}/davis --repeats 1 --length 4 --no-overlay"),
     Table("video", VIDEO, "--out build/benchmarks-video", "--quick --out build/benchmarks-video"),
     Table("video_davis", VIDEO, "--clips {data}/davis --out build/benchmarks-davis",
           "--clips {data}/davis --quick --out build/benchmarks-davis", "video"),

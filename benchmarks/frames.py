@@ -1,0 +1,203 @@
+"""Frames a second: clips followed from end to end, beside encoding every frame, and the documents' arithmetic.
+
+    python -m benchmarks frames [--clips FOLDER]
+
+* Both ways read the same file, answer the same question and keep a tenth of the cells, in turn. Encoding every frame is
+  `open_clip`, `encode`, `score`, `allocate`; following is `stream`. Quality is the share of the object in what is kept.
+* With one encoding of T in K frames and c for each of the others, following is S = T / (T / K + (1 - 1 / K) c) times as
+  fast. Whatever c is, S is below K: that is the limit, and the rows say which share of it is reached.
+* K is what happened (frames by encoded frames), parts that were encoded again count as carried.
+* The documents compare with encoding 273 crops of each frame (140 ms on paper), not with one dense encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from benchmarks.clips import Labelled, made_clips, names_in, read_clip
+from benchmarks.common import Repeats, make_row, print_json, ratio_row, show, time_once, time_row
+from benchmarks.video_following import Judged, answer, budget_of, judged
+from benchmarks.video_tokens import areas
+from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.terminal import counting
+from foveate.cli.video import write_results
+from foveate.encoders.load import load_encoder
+from foveate.pipeline import allocate, encode, score
+from foveate.video.decode import import_pyav, open_clip
+from foveate.video.state import Frame
+from foveate.video.streams import stream
+
+MADE = (480, 854)  # (H, W) of synthetic clips
+CLAIMS = {  # of the documents: T, c in ms, K; what they say comes out
+    "140 ms once, 0.5 ms on average": (140.0, 0.5, None, "280 x"),
+    "4.1 ms once, 0.9 ms warped, 30 frames": (4.1, 0.9, 30, "138 x"),
+    "the same with a keyframe every 30 frames": (4.1, 0.9, 30, "28 x"),
+    "2 ms once, 0.2 ms warped, 30 frames": (2.0, 0.2, 30, "900 x"),
+}
+CROPS = 140.0  # ms that they reckon for 273 crops one by one
+
+
+def speedup(full: float, carried: float, interval: float) -> float:
+    """How many times as fast it is to encode one in `interval` frames: T / (T / K + (1 - 1 / K) c)."""
+    return full / (full / interval + (1 - 1 / interval) * carried)
+
+
+@dataclass(eq=False)
+class Rates:
+    """What was measured on one clip, each list with one entry a repeat; `followed`: frames of all repeats."""
+
+    clip: Labelled
+    every: list[float] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)
+    drawn: list[float] = field(default_factory=list)
+    followed: list[Frame] = field(default_factory=list)
+    alone: list[Judged] = field(default_factory=list)
+    steady: list[Judged] = field(default_factory=list)
+
+
+def measure(
+    clips: Path | None = None, repeats: int = 3, length: int = 60, overlay: bool = True, side: int | None = None
+) -> dict[str, Any]:
+    """-> report. clips: a folder as clips.py says; None: synthetic ones. length: frames of a clip, at most.
+
+    Raises OptionError for another folder, MissingExtraError without PyAV.
+    """
+    import_pyav("a clip as a file")
+    load_encoder("nano")
+    with TemporaryDirectory() as folder, counting("frames", None) as progress:
+        rates = []
+        for clip in _clips(clips, length, Path(folder)):
+            rates.append(_follow(clip, repeats, overlay, side, Path(folder)))
+            progress(len(rates))
+    return make_report(rates, str(clips) if clips else "synthetic") | circumstances()
+
+
+def _clips(folder: Path | None, length: int, scratch: Path) -> Iterator[Labelled]:
+    if folder is None:
+        return made_clips(length, MADE, scratch)
+    return (read_clip(folder, name, question, length) for name, question in names_in(folder).items())
+
+
+def _follow(clip: Labelled, repeats: int, overlay: bool, side: int | None, folder: Path) -> Rates:
+    assert clip.path is not None
+    rates, count, question = Rates(clip), len(clip.frames), clip.question
+    grid = load_encoder("nano").encode_image(clip.frames[0], long_side=side).grid
+    budget, area = budget_of(grid.shape), areas(clip.masks, grid.shape)
+
+    def encode_all() -> list[Judged]:
+        found = []
+        with open_clip(clip.path) as opened:  # type: ignore[arg-type]
+            for picture, covered in zip(opened, area, strict=False):
+                relevance = score(encode(picture.rgb, long_side=side), question)
+                found.append(judged(relevance, allocate(relevance, budget), covered))
+        return found
+
+    def follow() -> list[Frame]:
+        with stream(clip.path, question, budget=budget, long_side=side) as frames:  # type: ignore[arg-type]
+            return list(islice(frames, count))
+
+    def draw() -> None:
+        run = stream(clip.path, question, budget=budget, long_side=side)  # type: ignore[arg-type]
+        write_results(run, folder / "o.jsonl", folder / "o.mp4", most=count)
+
+    for _ in range(repeats):
+        rates.every.append(time_once(lambda: rates.alone.extend(encode_all())))
+        rates.whole.append(time_once(lambda: rates.followed.extend(follow())))
+        if overlay:
+            rates.drawn.append(time_once(draw))
+    rates.steady = [judged(*answer(frame), area[frame.index]) for frame in rates.followed]
+    return rates
+
+
+def make_report(rates: Sequence[Rates], source: str) -> dict[str, Any]:
+    """Rows of all clips together, of each clip, and of the documents' arithmetic."""
+    frames = [frame for each in rates for frame in each.followed if frame.index]
+    count = sum(len(each.clip.frames) for each in rates)
+    key, part, carried = (
+        np.array([frame.seconds for frame in frames if kind(frame)])
+        for kind in (
+            lambda frame: frame.keyframe,
+            lambda frame: bool(frame.renewed),
+            lambda frame: not frame.keyframe and not frame.renewed,
+        )
+    )
+    every, whole, drawn = (
+        np.sum([getattr(each, name) for each in rates], 0) for name in ("every", "whole", "drawn")
+    )  # of each repeat
+    encoded = sum(frame.keyframe for each in rates for frame in each.followed) / len(rates[0].whole)
+    interval, full = count / encoded, float(np.median(every)) / count
+    rows = [
+        _rate_row("every frame encoded, frames a second", count / every),
+        _rate_row("followed, frames a second", count / whole, ">= 30"),
+        ratio_row("followed, times as fast", every, whole),
+        make_row("  its limit: frames for one that is encoded, K", interval, f"{interval:.2f}"),
+    ]
+    if len(key) and len(carried):
+        mean = float(carried.mean())
+        model = speedup(full, mean, interval)
+        rows += [
+            time_row("  frames that are encoded, reading included", key, "ms", "<= 45"),
+            *([time_row("  frames with parts that are encoded", part, "ms")] if len(part) else []),
+            time_row("  frames that are only carried", carried, "ms", "<= 8"),
+            make_row("  T / (T / K + (1 - 1 / K) c) of these", model, f"{model:.2f} x", unit="x"),
+            *(
+                make_row(
+                    f"  the same with K = {k}", speedup(full, mean, k), f"{speedup(full, mean, k):.2f} x", unit="x"
+                )
+                for k in (12, 30)
+            ),
+        ]
+    if drawn.size:
+        rows.append(_rate_row("`foveate video`, drawn and written, frames a second", count / drawn, ">= 15"))
+    for name, what in (("alone", "every frame encoded"), ("steady", "followed")):
+        covered = [float(np.nanmean(np.array(getattr(each, name))[:, 0])) for each in rates]
+        by_clip = " ".join(f"{value:.3f}" for value in covered)
+        value = float(np.mean(covered))
+        rows.append(make_row(f"the thing in a tenth of the cells, {what}", value, f"{value:.3f} ({by_clip})"))
+    for each in rates:
+        rows.append(ratio_row(f"{each.clip.name}: followed, times as fast", np.array(each.every), np.array(each.whole)))
+    names = ", ".join(each.clip.name for each in rates)
+    return {
+        "title": f"{names}: {count} frames from files, {encoded / count:.0%} encoded",
+        "rows": rows,
+        "claims": [claim_row(what, *claim) for what, claim in CLAIMS.items()],
+        "source": source,
+    }
+
+
+def _rate_row(what: str, rates: np.ndarray, target: str = "") -> dict[str, Any]:
+    return make_row(what, float(np.median(rates)), f"{np.median(rates):.1f}", target, "/s")
+
+
+def claim_row(what: str, full: float, carried: float, interval: int | None, claimed: str) -> dict[str, Any]:
+    """A claim of the documents: what its own numbers give against crops, and against one dense encoding a frame."""
+    average = carried if interval is None else full / speedup(full, carried, interval)
+    dense = None if interval is None else full / average
+    cells = [what, claimed, f"{average:.2f} ms", f"{CROPS / average:.0f} x", "-" if dense is None else f"{dense:.1f} x"]
+    return {"cells": cells, "what": what, "claimed": claimed, "average_ms": round(average, 4), "dense": dense}
+
+
+def command(
+    clips: Annotated[
+        Path | None,
+        typer.Option("--clips", help="Folder with davis.json, NAME/clip.mp4 and NAME/masks.tar [default: made clips]."),
+    ] = None,
+    repeats: Repeats = 3,
+    length: Annotated[int, typer.Option(help="Frames of a clip, at most.")] = 60,
+    overlay: Annotated[bool, typer.Option(help="Whether the overlay is drawn, too.")] = True,
+    side: Annotated[int | None, typer.Option(help="Working size of the encoder [default: 512].")] = None,
+) -> None:
+    """Frames a second: clips followed from end to end, beside encoding every frame."""
+    report = measure(clips, repeats, length, overlay, side)
+    show(report)
+    claims = {"title": "\nthe documents' numbers, put into S = T / (T / K + (1 - 1 / K) c)", "rows": report["claims"]}
+    show(claims, ("claim", "claimed", "a frame", "against crops of 140 ms", "against its own T"))
+    print_json(**report)
