@@ -321,8 +321,11 @@ def short_list(
     best = np.empty((len(stacked), n), np.float32)
     for start in range(0, n, CHUNK):
         stop = min(n, start + CHUNK)
-        scores = vectors.table[start * k : stop * k] @ weights.T
-        best[:, start:stop] = scores.reshape(stop - start, k, -1).max(1).T
+        scores = (vectors.table[start * k : stop * k] @ weights.T).reshape(stop - start, k, -1)
+        highest_of = best[:, start:stop]
+        highest_of[:] = scores[:, 0].T
+        for each in range(1, k):  # max(1) over so few takes ten times as long
+            np.maximum(highest_of, scores[:, each].T, out=highest_of)
     best += offset[:, None]
     out, place = [], 0
     for query in queries:
