@@ -63,6 +63,7 @@ class Table(NamedTuple):
 FIRST, QUESTION, ENCODING = "First question and reuse", "A question", "Encoding"
 CHANNELS, VIDEO, MODELS = "Channels, mips, memory", "Video", "Vision-language models"
 STORE, QUALITY = "Store, search, indexing", "Quality beside speed"
+GPU_PARTS = ("question", "channels", "towers", "rate")  # of gpu.py, which is a suite of its own for a day with a GPU
 TABLES = (
     Table("reuse", FIRST, "", "--encoders nano --repeats 1 --sides 512 --tables questions,patches,bytes"),
     Table("reuse_accuracy", FIRST, "--encoders nano --tables accuracy --data {data}/coco128",
@@ -84,6 +85,7 @@ TABLES = (
     Table("quality", QUALITY, "--limit 64", "--limit 1"),
     Table("quality_masks", QUALITY, "--data {data}/coco128 --limit 64", "--data {data}/coco128 --limit 1", "quality"),
     Table("ratios", QUALITY, "--calls 5", "--calls 1"),
+    *(Table(f"gpu_{part}", "GPU", f"--part {part}", f"--part {part} --quick", "gpu", True) for part in GPU_PARTS),
 )  # fmt: skip
 
 Runner = Callable[[list[str], float], tuple[int, str, str]]

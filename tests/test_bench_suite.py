@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from benchmarks import claims, common, compare, quality, ratios, suite, tasks
+from benchmarks import claims, common, compare, gpu, quality, ratios, suite, tasks
 from benchmarks.__main__ import BENCHMARKS, app
 from benchmarks.ratios import CHECKS
 from benchmarks.suite import TABLES, Table, choose, measure, place, read_result
@@ -124,6 +124,7 @@ def test_every_table_is_a_command_with_these_options() -> None:
             assert name in BENCHMARKS, name
             get_command(app).commands[name].make_context(name, words)  # type: ignore[attr-defined]  # or a UsageError
     assert len({table.name for table in TABLES}) == len(TABLES)
+    assert set(suite.GPU_PARTS) == set(gpu.PARTS)
     page = (ROOT / "docs" / "performance.md").read_text("utf-8")
     assert {table.section for table in TABLES} <= {line[3:] for line in page.splitlines() if line.startswith("## ")}
 
