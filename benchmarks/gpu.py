@@ -11,6 +11,7 @@ between two events; times "from Python" begin with the call and end when the dev
 * channels: planes of a 1,024 px image in one graph. towers: CLIP B/16 at 448 px beside its bare tower.
 * rate: images a second, from JPEG bytes to textures. vlm: a model of 7B, prefill and end to end (benchmarks/vlm.py).
 * hardware_texture: samplers of the hardware beside ours, where that benchmark is there.
+* floors: no measurement, but bytes and operations counted, for an H100 and an H200.
 """
 
 from __future__ import annotations
@@ -338,9 +339,44 @@ def rate(device: str, quick: bool) -> Iterator[dict[str, Any]]:
         )
 
 
+# Of the data sheets, dense, without sparsity: bytes a second of memory, operations a second in bfloat16 and float32.
+SHEETS = {"H100": (3.35e12, 989e12, 67e12), "H200": (4.8e12, 989e12, 67e12)}
+ONE_SM = 64 * 1.755e9  # bytes a second that one multiprocessor gets from the L2 cache: 64 a clock
+PCIE = 55e9  # bytes a second from the host, of the fifth generation
+
+
+def floors(device: str, quick: bool) -> Iterator[dict[str, Any]]:
+    """No measurement: bytes and operations counted, by the numbers of the data sheets. No GPU is faster."""
+    bytes_asked = question_bytes(4096, KEPT)
+    from benchmarks.random_clip import count_flops
+
+    flops = count_flops("clip-b16", 28 * 28 + 1)
+    for gpu, (memory, half, full) in SHEETS.items():
+        found = {
+            f"question, {KEPT} of 4096 cells x {RANK}: {bytes_asked / 1e3:.0f} KB": bytes_asked / memory,
+            "  its operations": 2 * 4096 * RANK / full,
+            "  by one multiprocessor, from the L2 cache": bytes_asked / ONE_SM,
+            "  by one, 16,384 cells": question_bytes(16384, KEPT) / ONE_SM,
+            f"  {MANY} images, from memory": MANY * bytes_asked / memory,
+            "planes of a 1024 x 1024 image, read once and written once": (3 * 1024**2 + 5 * 4 * 256**2) / memory,
+            f"B/16 at 448 px: {flops / 1e9:.0f} GFLOP in bfloat16": flops / half,
+            "pixels of 1,000 images of 512 x 512 over PCIe": 1000 * 3 * 512**2 / PCIE,
+        }
+        for what, seconds in found.items():
+            unit = "ms" if seconds > 1e-3 else "µs"
+            value = seconds * (1e3 if unit == "ms" else 1e6)
+            yield make_row(f"{gpu}: {what.strip()}", value, f">= {value:.2g} {unit}", "", unit)
+
+
+def question_bytes(cells: int, kept: int) -> int:
+    """Read: the embedding, and the kept rows. Written: the rows, indices and scores."""
+    return 2 * cells * RANK + 2 * (2 * kept * COLUMNS) + 12 * kept
+
+
 PARTS: dict[str, Callable[[str, bool], Iterator[dict[str, Any]]]] = {
     "question": question,
     "channels": channels,
     "towers": towers,
     "rate": rate,
+    "floors": floors,
 }

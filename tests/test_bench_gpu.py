@@ -27,7 +27,7 @@ def test_without_a_gpu_it_says_so_at_once() -> None:
         gpu.find("tpu")
 
 
-@pytest.mark.parametrize("part", ["question", "channels", pytest.param("towers", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("part", ["question", "channels", "floors", pytest.param("towers", marks=pytest.mark.slow)])
 def test_a_part_runs_on_the_cpu(part: str) -> None:
     report = gpu.measure(part, "cpu", quick=True)
     assert "no GPU" in report["title"]
