@@ -5,14 +5,13 @@
 * amortisation: questions about one image. The texture, against 273 crops (encoded again for each question, and kept),
   the encoder run for each question, and the encoder's features kept as they are. Sums of medians, measured in turn.
 * stills: what one question on each still costs, and how much of it is not the encoder. Sizes, bytes beside a JPEG.
-* tower: the same crops through a ViT-B/16 with random weights (time does not depend on them), against one larger look.
 * noise: confidence of questions about images in which there is nothing, and what is kept.
 * video: one question, a new one in each frame, and every frame encoded.
 * models: prefill that fewer visual tokens save, against the texture's cost. One layer of the real class with random
   weights is timed and multiplied by the number of layers; the model runs on the CPU, as the texture does.
 
-Crops are 64 pixels, encoded at 64 pixels: the cheapest that can be asked for. Times are this machine's: only the ratios
-say something about another one.
+Crops are 64 pixels, encoded at 64 pixels: the cheapest that can be asked for (`reuse` has larger ones, and CLIP).
+Times are this machine's: only the ratios say something about another one.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.common import KEPT, PHOTO, PHOTOS, Image, Repeats, crop_square, print_json, show, time_once
+from benchmarks.reuse import first_ahead
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.core.checks import check_int
@@ -82,7 +82,6 @@ def command(
     image: Image = PHOTO,
     repeats: Repeats = 7,
     models: Annotated[int, typer.Option(help="Language models, the smallest first; 0: no torch is needed.")] = 4,
-    tower: Annotated[bool, typer.Option(help="Also crops through a ViT-B/16 (torch).")] = True,
 ) -> None:
     """When does it pay? First questions, many questions, stills, noise, video, small and large models."""
 
@@ -90,17 +89,17 @@ def command(
         show(table, table["columns"])
         print(flush=True)
 
-    print_json(**measure(image, repeats, models, tower, print_it))
+    print_json(**measure(image, repeats, models, print_it))
 
 
 def measure(
-    image: Path, repeats: int, models: int = len(MODELS), tower: bool = True,
+    image: Path, repeats: int, models: int = len(MODELS),
     ready: Callable[[dict[str, Any]], None] = lambda table: None,
 ) -> dict[str, Any]:  # fmt: skip
     """-> report with all tables; `ready` gets each of them when it is. Raises OptionError, MissingExtraError."""
     check_int("--repeats", repeats, 1, 1000)
     check_int("--models", models, 0, len(MODELS))
-    if models or tower:
+    if models:
         from foveate.vlm.loader import libraries
 
         libraries()
@@ -113,7 +112,6 @@ def measure(
         ask_noise,
         lambda: follow_video(image, costs, few),
         *(partial(save_prefill, photograph, few, size) for size in MODELS[:models]),
-        *([lambda: compare_towers(photograph, few)] if tower else []),
     ]
     for way in ways:
         tables.append(way())
@@ -164,18 +162,12 @@ def amortise(costs: dict[str, float]) -> dict[str, Any]:
     for name, (start, every) in ways.items():
         totals = [start + n * every for n in QUESTIONS]
         ratios = [total / (once + n * each) for n, total in zip(QUESTIONS, totals, strict=True)]
-        ahead = "" if (start, every) == (once, each) else _first_ahead(once, each, start, every)
+        first = first_ahead((once, each), (start, every))
+        ahead = "" if (start, every) == (once, each) else "never" if first is None else str(first)
         cells = [name, *(f"{t * 1e3:.0f} ms ({r:.1f} x)" for t, r in zip(totals, ratios, strict=True)), ahead]
         rows.append({"cells": cells, "seconds": totals, "ratios": ratios})
     title = f"N questions about one {SIDE}-pixel image; in brackets: times what the texture takes"
     return {"title": title, "columns": ("way", *map(str, QUESTIONS), "texture ahead from question"), "rows": rows}
-
-
-def _first_ahead(once: float, each: float, start: float, every: float) -> str:
-    """The first number of questions at which once + n each < start + n every."""
-    if once + each < start + every:
-        return "1"
-    return str(math.floor((once - start) / (every - each)) + 1) if every > each else "never"
 
 
 def compare_sizes(image: Path, repeats: int) -> dict[str, Any]:
@@ -213,31 +205,6 @@ def compare_sizes(image: Path, repeats: int) -> dict[str, Any]:
 
 def _first_question(photograph: Image8, fresh: Iterator[str]) -> Any:
     return allocate(score(encode(photograph), next(fresh)), CELLS)
-
-
-def compare_towers(photograph: Image8, repeats: int) -> dict[str, Any]:
-    """A ViT-B/16 with random weights: one crop at 224 pixels, and the whole image at 512."""
-    import torch
-    from transformers import CLIPVisionConfig, CLIPVisionModel
-
-    config = CLIPVisionConfig(
-        hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12, patch_size=16
-    )
-    with torch.random.fork_rng(), torch.no_grad():
-        torch.manual_seed(0)
-        model = CLIPVisionModel(config).eval()
-        small, large = (torch.rand(1, 3, side, side) for side in (224, SIDE))
-        seconds = _medians(
-            {"crop": lambda: model(small), "whole": lambda: model(large, interpolate_pos_encoding=True)}, repeats
-        )
-    crops, whole = seconds["crop"] * KEPT, seconds["whole"]
-    rows = [
-        {"cells": ["one crop at 224 pixels", f"{seconds['crop']:.2f} s", ""]},
-        {"cells": [f"{KEPT} crops (one, times {KEPT})", f"{crops:.0f} s", f"{crops / whole:.0f} x"]},
-        {"cells": [f"the whole at {SIDE} pixels, 1024 patches", f"{whole:.2f} s", "1 x"]},
-    ]
-    title = "a tower of the size of CLIP ViT-B/16, random weights, one image at a time"
-    return {"title": title, "columns": ("what", "seconds", "of the whole"), "rows": rows, "seconds": seconds}
 
 
 # --- nothing to see -----------------------------------------------------------------------------------------------

@@ -53,4 +53,4 @@ def test_wrong_options() -> None:
     with pytest.raises(OptionError, match="--models"):
         when.measure(PHOTO, 1, models=9)
     with pytest.raises(OptionError, match="--repeats"):
-        when.measure(PHOTO, 0, models=0, tower=False)
+        when.measure(PHOTO, 0, models=0)
