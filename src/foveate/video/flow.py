@@ -19,7 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from threading import get_ident
+from typing import Any
 
 import cv2
 import numpy as np
@@ -56,15 +58,22 @@ class Dis:
         check_choice("preset", self.preset, ("clips", *PRESETS), fix="leave it out for 'clips'")
 
     def __call__(self, current: Luma, earlier: Luma) -> Floats:
-        dis = cv2.DISOpticalFlow_create(PRESETS.get(self.preset, 1))  # type: ignore[attr-defined]
-        if self.preset == "clips":
-            finest, side, stride, steps = FINE
-            dis.setFinestScale(finest)
-            dis.setPatchSize(side)
-            dis.setPatchStride(stride)
-            dis.setGradientDescentIterations(steps)
-            dis.setVariationalRefinementIterations(0)
+        dis = _make_dis(self.preset, get_ident())
         return np.ascontiguousarray(dis.calc(current, earlier, None)[..., ::-1])
+
+
+@lru_cache(maxsize=8)
+def _make_dis(preset: str, thread: int) -> Any:
+    """One for each thread, as it keeps its pyramids from call to call: a tenth of the time is making them."""
+    dis = cv2.DISOpticalFlow_create(PRESETS.get(preset, 1))  # type: ignore[attr-defined]
+    if preset == "clips":
+        finest, side, stride, steps = FINE
+        dis.setFinestScale(finest)
+        dis.setPatchSize(side)
+        dis.setPatchStride(stride)
+        dis.setGradientDescentIterations(steps)
+        dis.setVariationalRefinementIterations(0)
+    return dis
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +174,7 @@ def compose(step: Floats, before: Floats) -> Floats:
 
 
 def resize_flow(flow: Floats, shape: tuple[int, int]) -> Floats:
-    """A flow on the cells of a grid [h, w]: the mean of each cell, in cells."""
+    """A flow on the cells of a grid [h, w]: the mean of each cell, in cells. Planes behind the two are means, too."""
     tall, wide = flow.shape[:2]
     h, w = shape
     if (h, w) == (tall, wide):
@@ -174,7 +183,8 @@ def resize_flow(flow: Floats, shape: tuple[int, int]) -> Floats:
     resized = cv2.resize(
         np.ascontiguousarray(flow), (w, h), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
     )
-    return np.asarray(resized.reshape(h, w, 2) * np.array([h / tall, w / wide], np.float32), np.float32)
+    scale = np.array([h / tall, w / wide, *(1 for _ in range(flow.shape[2] - 2))], np.float32)
+    return np.asarray(resized.reshape(h, w, -1) * scale, np.float32)
 
 
 def is_inside(flow: Floats) -> NDArray[np.bool_]:

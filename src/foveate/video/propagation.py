@@ -124,4 +124,4 @@ def _read(layer: Layer, view: View) -> tuple[Floats, Floats, float]:
     difference = compare_views(view, layer.view, layer.flow)
     believed = to_confidence(difference) * (1 - layer.hidden) * is_inside(layer.flow)
     confidence = np.clip(resize_map(believed, shape), 0, 1) * np.float32(KEPT_PER_FRAME**layer.age)
-    return warp(layer.covered, resize_flow(layer.flow, shape)), confidence, float(np.median(difference[::4, ::4]))
+    return warp(layer.covered, resize_flow(layer.way, shape)), confidence, float(np.median(difference[::4, ::4]))
