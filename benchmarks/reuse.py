@@ -50,10 +50,11 @@ from foveate.cli.evaluate.coco import Folder, read_folder
 from foveate.cli.evaluate.relevance import Pair, map_row, question
 from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.core.checks import check_choice, check_int
+from foveate.core.errors import OptionError
 from foveate.core.grid import Grid, resize_map
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
-from foveate.encoders.protocol import DenseFeatures, Encoder, Floats
+from foveate.encoders.protocol import LEAST_SIDE, DenseFeatures, Encoder, Floats
 from foveate.pipeline import allocate, encode, score
 from foveate.relevance.negatives import nouns, query_metric_of
 from foveate.relevance.query import prepare
@@ -138,6 +139,14 @@ def measure(
         check_choice("--encoders", name, tuple(ENCODERS))
     for name in tables:
         check_choice("--tables", name, TABLES)
+    if layers is not None:
+        check_int("--layers", layers, 1, 1000)
+    for side in sides:
+        check_int("--sides", side, LEAST_SIDE, 16384)
+    if tables == ("accuracy",) and data is None:
+        raise OptionError(
+            "--tables accuracy without --data", expected="photographs with masks", fix="pass --data FOLDER"
+        )
     folder = read_folder(data) if data is not None and "accuracy" in tables else None
     done: list[dict[str, Any]] = []
 
@@ -494,7 +503,7 @@ def count_bytes(photograph: Image8, networks: Mapping[str, Encoder]) -> dict[str
             crops = move_crops(photograph.nbytes, KEPT, pixels, batch, weights, encoder.width, each)
             found[f"{name}, {KEPT} crops, {'one by one' if batch == 1 else f'{batch} at once'}"] = crops, crops.first
         h, w = texture.grid.shape
-        patch = photograph.shape[0] and kind.dense // max(h, w)
+        patch = kind.dense // max(h, w)
         asked = texture.query_nbytes + 4 * h * w
         ours = Moved(
             photograph.nbytes, 0, each * 3 * h * w * patch * patch, weights, dense.nbytes, texture.nbytes, asked

@@ -109,24 +109,28 @@ def test_crops_are_an_encoder_like_any_other() -> None:
     assert found.map.shape == (3, 3)
 
 
-def test_clip_of_real_size_goes_through_our_own_encoder() -> None:
+def test_a_random_clip_goes_through_our_own_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
-    from benchmarks.random_clip import LONG, count_flops, count_tokens, random_clip
+    from benchmarks import random_clip
 
-    encoder = random_clip("clip-b16", layers=1)
-    photograph = crop_square(PHOTO, 64)
+    assert random_clip.count_tokens("clip-l14", 224) == 257
+    assert random_clip.count_flops("clip-b16", 197) == pytest.approx(2 * 17.5e9, rel=0.02)  # published, in products
+    assert random_clip.count_flops("clip-l14-336", 577) == pytest.approx(2 * 191e9, rel=0.02)
+    tiny = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2}
+    parts = {"text_config": tiny, "vision_config": {**tiny, "patch_size": 16}, "projection_dim": 24}
+    monkeypatch.setitem(random_clip.SIZES, "clip-b16", (parts, 224))
+    encoder, photograph = random_clip.random_clip("clip-b16", layers=1), crop_square(PHOTO, 64)
     one, two = (encoder.encode_images([photograph] * n, long_side=64) for n in (1, 2))
-    assert one[0].features.shape == (4, 4, 512)
+    assert one[0].features.shape == (4, 4, 24)
     assert np.allclose(one[0].features, two[1].features, atol=1e-5)
     short, same = encoder.encode_text(["a red dog", "a dog, a red one"])[0], encoder.encode_text(["a red dog"])[0]
     assert np.allclose(short, same, atol=1e-5)  # padding changes nothing
-    assert encoder.encode_text(["a"] * (LONG + 1)).shape == (LONG + 1, 512)
-    assert count_tokens("clip-l14", 224) == 257
-    assert count_flops("clip-b16", 197) == pytest.approx(2 * 17.5e9, rel=0.02)  # as published, in products
-    assert count_flops("clip-l14-336", 577) == pytest.approx(2 * 191e9, rel=0.02)
+    many = random_clip.LONG + 1
+    assert encoder.encode_text(["a"] * many).shape == (many, 24)
 
 
-def test_the_command_on_something_small() -> None:
+def test_the_command_on_something_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(reuse.ENCODERS, "nano", reuse.Kind(512, (64,), 4, 4))
     arguments = ["--encoders", "nano", "--repeats", "1", "--sides", "512", "--tables", "questions,patches,bytes"]
     result = CliRunner().invoke(app, ["reuse", *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -162,6 +166,9 @@ def test_functions_in_turn() -> None:
         (["--encoders", "vgg"], "--encoders"),
         (["--tables", "speed"], "--tables"),
         (["--repeats", "0"], "--repeats"),
+        (["--layers", "0"], "--layers"),
+        (["--sides", "512,10"], "--sides"),
+        (["--encoders", "nano", "--tables", "accuracy"], "without --data"),
         (["--encoders", "nano", "--data", "/no/such"], "no COCO annotation file"),
     ],
 )
