@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -52,12 +53,14 @@ def speedup(full: float, carried: float, interval: float) -> float:
 
 @dataclass(eq=False)
 class Rates:
-    """What was measured on one clip, each list with one entry a repeat; `followed`: frames of all repeats."""
+    """What was measured on one clip: seconds of each repeat, by the clock, and of all cores together (`cpu`: of both
+    ways); frames, and how good they are, of all repeats."""
 
     clip: Labelled
     every: list[float] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)
     drawn: list[float] = field(default_factory=list)
+    cpu: list[tuple[float, float]] = field(default_factory=list)
     followed: list[Frame] = field(default_factory=list)
     alone: list[Judged] = field(default_factory=list)
     steady: list[Judged] = field(default_factory=list)
@@ -109,8 +112,12 @@ def _follow(clip: Labelled, repeats: int, overlay: bool, side: int | None, folde
         write_results(run, folder / "o.jsonl", folder / "o.mp4", most=count)
 
     for _ in range(repeats):
+        marks = [time.process_time()]
         rates.every.append(time_once(lambda: rates.alone.extend(encode_all())))
+        marks.append(time.process_time())
         rates.whole.append(time_once(lambda: rates.followed.extend(follow())))
+        marks.append(time.process_time())
+        rates.cpu.append((marks[1] - marks[0], marks[2] - marks[1]))
         if overlay:
             rates.drawn.append(time_once(draw))
     rates.steady = [judged(*answer(frame), area[frame.index]) for frame in rates.followed]
@@ -132,6 +139,7 @@ def make_report(rates: Sequence[Rates], source: str) -> dict[str, Any]:
     every, whole, drawn = (
         np.sum([getattr(each, name) for each in rates], 0) for name in ("every", "whole", "drawn")
     )  # of each repeat
+    cpu = np.sum([each.cpu for each in rates], 0)
     encoded = sum(frame.keyframe for each in rates for frame in each.followed) / len(rates[0].whole)
     interval, full = count / encoded, float(np.median(every)) / count
     rows = [
@@ -139,6 +147,8 @@ def make_report(rates: Sequence[Rates], source: str) -> dict[str, Any]:
         _rate_row("followed, frames a second", count / whole, ">= 30"),
         ratio_row("followed, times as fast", every, whole),
         make_row("  its limit: frames for one that is encoded, K", interval, f"{interval:.2f}"),
+        time_row("all cores together, a frame, every frame encoded", cpu[:, 0] / count, "ms"),
+        time_row("all cores together, a frame, followed", cpu[:, 1] / count, "ms"),
     ]
     if len(key) and len(carried):
         mean = float(carried.mean())
