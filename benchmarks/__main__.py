@@ -11,6 +11,7 @@ from foveate.cli.main import run
 BENCHMARKS = (
     "query",
     "question",
+    "hardware_texture",
     "compare",
     "claims",
     "ratios",

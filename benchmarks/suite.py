@@ -84,6 +84,7 @@ TABLES = (
     Table("index", STORE, "{data}/coco128 --limit 64 --repeats 5", "{data}/coco128 --limit 4 --workers 1"),
     Table("quality", QUALITY, "--limit 64", "--limit 1"),
     Table("quality_masks", QUALITY, "--data {data}/coco128 --limit 64", "--data {data}/coco128 --limit 1", "quality"),
+    Table("hardware_texture", "Hardware textures", "--repeats 20", "--repeats 1 --side 512 --samples 273"),
     Table("ratios", QUALITY, "--calls 5", "--calls 1"),
     *(Table(f"gpu_{part}", "GPU", f"--part {part}", f"--part {part} --quick", "gpu", True) for part in GPU_PARTS),
 )  # fmt: skip

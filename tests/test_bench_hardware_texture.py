@@ -1,0 +1,144 @@
+"""`python -m benchmarks hardware_texture`: lines against a slow count, the filter against ours, no GPU in words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import hardware_texture as bench
+from benchmarks.hardware_texture import (
+    block_linear,
+    contrast,
+    gather,
+    hardware_linear,
+    layers_of,
+    layouts,
+    measure,
+    misses,
+    on_gpu,
+    places,
+    reads,
+    touched,
+)
+from foveate.core.grid import sample_linear, sample_nearest
+
+UV = np.random.default_rng(0).random((50, 2))
+
+
+@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize("line", [32, 64, 128])
+def test_lines_are_those_of_every_single_byte(linear: bool, line: int) -> None:
+    for name, parts in layouts(128, 16).items():
+        first, last = reads(parts, UV, linear)
+        every = {byte // line for a, b in zip(first.tolist(), last.tolist(), strict=True) for byte in range(a, b + 1)}
+        assert set(touched(first, last, line).tolist()) == every, name
+
+
+def test_the_parts_of_a_layout_share_no_byte() -> None:
+    uv = np.stack(np.meshgrid((np.arange(128) + 0.5) / 128, (np.arange(128) + 0.5) / 128), -1).reshape(-1, 2)
+    for name, parts in layouts(128, 16).items():
+        ends = []
+        for part in parts:
+            first, last = reads([part], uv, False)
+            assert len(np.unique(first)) * part.width == last.max() + 1 - first.min(), name  # no gap, nothing twice
+            ends.append((first.min(), last.max()))
+        assert all(a[1] < b[0] for a, b in pairwise(ends)), name
+
+
+def test_a_block_linear_surface_holds_each_byte_once() -> None:
+    y, x = (each.ravel() for each in np.mgrid[:16, :256])
+    at = block_linear(y, x, 256)
+    assert np.array_equal(np.sort(at), np.arange(16 * 256))
+    assert set(at[(y < 8) & (x < 64)].tolist()) == set(range(512))  # 64 bytes x 8 rows lie together
+    assert set(at[(y < 2) & (x < 16)].tolist()) == set(range(32))  # and of those 16 bytes x 2 rows
+
+
+def test_one_line_does_not_hold_all_layers() -> None:
+    a = np.array([[0.3, 0.6]])
+    lines = {name: len(set(touched(*reads(parts, a, False), 64).tolist())) for name, parts in layouts().items()}
+    assert list(lines.values())[:3] == [40, 5, 10]
+    assert max(list(lines.values())[3:]) <= 14
+
+
+@given(st.lists(st.integers(0, 40), max_size=200), st.sampled_from([1, 2, 4]))
+def test_the_cache_forgets_what_was_used_least_recently(lines: Sequence[int], ways: int) -> None:
+    sets: list[list[int]] = [[] for _ in range(1024 // 64 // ways)]
+    expected = 0
+    for number in lines:
+        held = sets[number % len(sets)]
+        expected += number not in held
+        if number in held:
+            held.remove(number)
+        held.append(number)
+        del held[:-ways]
+    assert misses(np.array(lines, np.int64), 1024, ways) == expected
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 12))
+def test_the_filter_of_8_bits_is_ours_to_a_256th_of_the_contrast(seed: int, h: int, w: int) -> None:
+    random = np.random.default_rng(seed)
+    plane = random.standard_normal((h, w))
+    y, x = random.uniform(-1, h + 1, 500), random.uniform(-1, w + 1, 500)
+    off = np.abs(hardware_linear(plane, y, x) - sample_linear(plane, y, x))
+    assert (off <= contrast(plane, y, x) / 256 + 1e-6).all()
+
+
+def test_the_filter_is_coarser_than_ours() -> None:
+    y, x = np.full(3, 0.5), 0.5 + np.array([0, 1 / 1024, 1 / 256])
+    assert hardware_linear(np.array([[0.0, 1.0]]), y, x).tolist() == [0, 0, 1 / 256]
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_gathers_are_our_samplers(linear: bool) -> None:
+    rows = np.random.default_rng(1).random((9, 9, 40), np.float32)
+    found = gather(rows.reshape(81, 40), 0, *places(UV, 9, linear))
+    expected = (sample_linear if linear else sample_nearest)(rows, *(UV * 9).T)
+    assert np.allclose(found, expected, atol=1e-6)
+    assert np.allclose(gather(rows.reshape(81, 40).T.copy(), 1, *places(UV, 9, linear)).T, found, atol=1e-6)
+
+
+def test_a_copy_into_an_array_has_layers_of_four_channels() -> None:
+    rows = np.arange(2 * 3 * 40).reshape(2, 3, 40)
+    layers = layers_of(np, rows)
+    assert layers.shape == (10, 2, 12)
+    assert all((layers[c // 4, :, c % 4 :: 4] == rows[..., c]).all() for c in range(40))
+
+
+class NoDeviceError(Exception):
+    """In the place of CuPy's."""
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    rows, why = on_gpu()
+    assert not rows
+    assert "pip install cupy" in why
+
+    def fail() -> int:
+        raise NoDeviceError("no driver")
+
+    runtime = SimpleNamespace(CUDARuntimeError=NoDeviceError, getDeviceCount=fail)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    assert on_gpu() == ([], "CuPy finds no GPU (no driver)")
+    runtime.getDeviceCount = lambda: 0
+    assert on_gpu() == ([], "CuPy finds no GPU")
+
+
+def test_a_small_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "kept_positions", lambda: UV)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    report = measure(repeats=1, side=512, samples=273)
+    assert not report["gpu_measured"]
+    assert "not measured" in report["rows"][-1]["what"]
+    planes, five, half4, rows, ours, tokens = (row["median"] for row in report["rows"][1:7])
+    assert (planes, half4, rows) == (40, 10, 2)
+    assert 4.5 < five < 5.5
+    assert 10 < ours < 14  # positions far from each other, each plane by itself: here it is the table that is short
+    assert tokens <= 2
