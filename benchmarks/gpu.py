@@ -9,7 +9,8 @@ between two events; times "from Python" begin with the call and end when the dev
 
 * question: the kernel, plain torch, and both as graphs, over cells, budgets and batches; the public functions.
 * channels: planes of a 1,024 px image in one graph. towers: CLIP B/16 at 448 px beside its bare tower.
-* rate: images a second, from JPEG bytes to textures. vlm: a model of 7B, prefill and end to end (benchmarks/vlm.py).
+* rate: images a second, from JPEG bytes to textures. indexing: the same from files into a store.
+* vlm: a model of 7B, prefill and end to end (benchmarks/vlm.py).
 * hardware_texture: samplers of the hardware beside ours, where that benchmark is there.
 * floors: no measurement, but bytes and operations counted, for an H100 and an H200.
 """
@@ -19,10 +20,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from PIL import Image
 
 from benchmarks.common import (
     KEPT,
@@ -48,6 +51,7 @@ MINUTES = 9
 INSIDE = 50  # calls in one captured graph, so that an event's resolution of half a microsecond does not count
 SECTION = "GPU"
 RANK, COLUMNS = 24, 40
+WARM = 2  # images that are indexed before the clock begins, and compared
 MANY = 132  # images at once: one for each multiprocessor of an H100
 
 
@@ -373,10 +377,50 @@ def question_bytes(cells: int, kept: int) -> int:
     return 2 * cells * RANK + 2 * (2 * kept * COLUMNS) + 12 * kept
 
 
+def indexing(device: str, quick: bool) -> Iterator[dict[str, Any]]:
+    """Images a second into a store, from JPEG files; what is computed is compared with a store made on the CPU."""
+    from foveate.core.threads import usual_threads
+    from foveate.store import Store
+
+    count, side, sizes = (3, 64, 1) if quick else (1024, 512, 4)
+    rng = np.random.default_rng(0)
+    with TemporaryDirectory() as folder:
+        photos = Path(folder) / "photos"
+        first = Path(folder) / "first"
+        photos.mkdir()
+        first.mkdir()
+        whole = [Image.open(path).convert("RGB") for path in sorted(PHOTOS.glob("*.jpg"))]
+        for i in range(count + WARM):  # no two files are alike, and sizes are a few, as cameras have them
+            shape = (side, side - 32 * (i % sizes))
+            noise = rng.integers(0, 3, (shape[1], shape[0], 3), np.uint8)
+            pixels = np.minimum(np.asarray(whole[i % len(whole)].resize(shape)), 252) + noise
+            Image.fromarray(pixels).save((first if i < WARM else photos) / f"{i:05d}.jpg", quality=85)
+        here = Store(Path(folder) / "here.fov", long_side=side)
+        here.add(first)
+        for repeat in range(1 if quick else 3):
+            store = Store(Path(folder) / f"{repeat}.fov", long_side=side)
+            store.add(first, like=here.path, device=device)  # the network is loaded
+            added = store.add(photos, device=device, workers=usual_threads())
+            for path in first.iterdir():
+                off = float(np.abs(restored(store[path.name]) - restored(here[path.name])).max())
+                if not off <= 0.05:
+                    raise AssertionError(f"what the store has of {path.name} differs from the CPU's by {off:.2g}")
+            speed = added.added / added.seconds
+            target = ">= 1,000" if repeat else ""
+            what = f"images of {side} px indexed a second, {'again' if repeat else 'the first time'}"
+            yield make_row(what, speed, f"{speed:.4g}", target, "1/s")
+
+
+def restored(texture: Any) -> np.ndarray:
+    """Features of a texture, as far as its basis has them: float32 [h, w, D]."""
+    return np.asarray(texture.basis.restore(texture.embedding))
+
+
 PARTS: dict[str, Callable[[str, bool], Iterator[dict[str, Any]]]] = {
     "question": question,
     "channels": channels,
     "towers": towers,
     "rate": rate,
+    "indexing": indexing,
     "floors": floors,
 }
