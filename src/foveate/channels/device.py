@@ -24,7 +24,7 @@ from foveate.channels.saliency import BLUR_SIGMA, FLAT, SIDE
 from foveate.channels.visual import EDGE, SURROUND_SIGMA
 from foveate.core.grid import resize_map
 from foveate.core.threads import once
-from foveate.encoders.graph import full_float32
+from foveate.encoders.graph import download, working_on
 from foveate.texture.computed import SOBEL_PEAK
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ class DeviceChannels:
         torch, key = self._torch, (*rgb.shape[:2], *shape)
         pixels = torch.empty(rgb.shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
         pixels.numpy()[:] = rgb
-        with self._lock, torch.inference_mode(), full_float32():
+        with self._lock, torch.inference_mode(), working_on(self.device):
             size = self._kept.pop(key, None) or _Size(torch, self.device, (rgb.shape[0], rgb.shape[1]), shape)
             self._kept[key] = size
             while len(self._kept) > MOST_SIZES:
                 del self._kept[next(iter(self._kept))]
             visual, saliency = size(pixels)
-            found = dict(zip(PLANES, visual.cpu().numpy(), strict=True))
-            return found | {"saliency": saliency.cpu().numpy()}
+            found = dict(zip(PLANES, download(visual), strict=True))
+            return found | {"saliency": download(saliency)}
 
 
 class _Size:
@@ -103,7 +103,7 @@ class _Size:
             self.compute(buffer)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self.device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             made = self.compute(buffer)
 
         def replay(fresh: Any) -> Any:

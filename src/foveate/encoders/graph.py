@@ -431,12 +431,12 @@ class Program:
         torch = self._torch
         pixels = torch.from_numpy(np.ascontiguousarray(rgb))
         pixels = pixels.pin_memory() if self.device.type == "cuda" else pixels
-        with self._lock, torch.inference_mode(), full_float32():
+        with self._lock, torch.inference_mode(), working_on(self.device):
             run = self._kept.pop(rgb.shape, None) or self._prepare(pixels)
             self._kept[rgb.shape] = run
             while len(self._kept) > MOST_SHAPES:
                 del self._kept[next(iter(self._kept))]
-            return np.asarray(run(pixels).float().cpu().numpy())
+            return download(run(pixels).float())
 
     def _prepare(self, pixels: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
         steps, out = self._fold(pixels)
@@ -521,7 +521,7 @@ def _captured(
         _run(torch, steps, pixels, out)  # libraries choose their algorithms before the capture
     torch.cuda.current_stream(pixels.device).wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.device(pixels.device), torch.cuda.graph(graph, pool, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, pool, capture_error_mode="thread_local"):
         made = _run(torch, steps, pixels, out)
 
     def replay(fresh: torch.Tensor) -> torch.Tensor:
@@ -532,17 +532,30 @@ def _captured(
     return replay
 
 
-@contextmanager
-def full_float32() -> Iterator[None]:
-    """No TF32 in convolutions and products: numbers equal those of the CPU to the last digits of float32."""
+def download(values: torch.Tensor) -> NDArray[Any]:
+    """A tensor as an array here. From a GPU it comes through pinned memory, which the array keeps: faster than
+    from memory that may be swapped out, and without a copy more."""
+    if not values.is_cuda:
+        return np.asarray(values.numpy())
     torch: Any = importlib.import_module("torch")
-    if not torch.backends.cudnn.is_available():
+    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    here.copy_(values, non_blocking=True)
+    torch.cuda.current_stream(values.device).synchronize()
+    return np.asarray(here.numpy())
+
+
+@contextmanager
+def working_on(device: torch.device) -> Iterator[None]:
+    """On a GPU, it is the current one, and convolutions are not rounded to TF32: numbers equal those of the CPU to the
+    last digits of float32. (Matrix products are not, by default.)"""
+    if device.type != "cuda":
         yield
         return
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False
+    torch: Any = importlib.import_module("torch")
+    convolutions = torch.backends.cudnn.conv
+    before, convolutions.fp32_precision = convolutions.fp32_precision, "ieee"
     try:
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        with torch.cuda.device(device):
             yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        convolutions.fp32_precision = before

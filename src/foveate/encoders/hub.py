@@ -19,6 +19,7 @@ from foveate.core.errors import EncoderFilesError, EncoderNameError, EncoderOutp
 from foveate.core.grid import Grid
 from foveate.encoders.checkpoint import ModelKind, find_checkpoint, load_checkpoint
 from foveate.encoders.device import explain_device, run_in_halves
+from foveate.encoders.graph import download
 from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
 from foveate.encoders.windows import blend_windows, fit_shape
 
@@ -205,7 +206,7 @@ class HubEncoder:
                     expected="finite features: half precision overflows in some networks, and bad weights in any",
                     fix=f"{type(self).__name__}.from_pretrained(..., dtype='float32') as encoder=",
                 )
-            return list(features.cpu().numpy())
+            return list(download(features))
 
     def _grid(self, height: int, width: int, long_side: int | None) -> Grid:
         side = check_int(
