@@ -96,7 +96,8 @@ def look_up(result: Mapping[str, Any], place: str) -> str:
         return MISSING
     if len(found) == 2:
         return f"{float(found[0]) / float(found[1]):.2g}"
-    return f"{found[0]:.3g}" if isinstance(found[0], float) else str(found[0])
+    one = found[0]
+    return str(one) if not isinstance(one, float) else f"{one:.3g}" if abs(one) < 1000 else f"{one:,.0f}"
 
 
 def at(result: Mapping[str, Any], table: str, row: str, column: str) -> Any:
