@@ -27,12 +27,14 @@ def test_without_a_gpu_it_says_so_at_once() -> None:
         gpu.find("tpu")
 
 
-@pytest.mark.parametrize("part", ["question", "channels", "floors", pytest.param("towers", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "part", ["question", "asking", "channels", "floors", pytest.param("towers", marks=pytest.mark.slow)]
+)
 def test_a_part_runs_on_the_cpu(part: str) -> None:
     report = gpu.measure(part, "cpu", quick=True)
     assert "no GPU" in report["title"]
     assert report["rows"]
-    assert all(row["median"] > 0 for row in report["rows"])
+    assert all(row["median"] > 0 or row["target"] == "0" for row in report["rows"])
     json.dumps(report)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -313,6 +315,26 @@ def test_tensors_that_were_written_into_are_found_out(texture: Texture) -> None:
         with pytest.raises(DeviceError, match="wrote into its table"):
             answer()
     assert foveate.score(texture.to("cpu"), "broccoli").detected
+
+
+def test_inside_inference_mode_a_texture_is_the_same(texture: Texture) -> None:
+    with torch.inference_mode():
+        there = stack([texture.to("cpu"), texture])[1]
+        relevance = foveate.score(there, "the red plate")
+        kept = foveate.allocate(relevance, 50)
+    assert_kept_alike(foveate.allocate(foveate.score(texture, "the red plate"), 50), kept)
+    assert_alike(foveate.score(texture, "the red plate"), foveate.score(there, "the red plate"))
+    there.table.add_(1)
+    with pytest.raises(DeviceError, match="wrote into its table"):
+        foveate.score(there, "broccoli")
+
+
+def test_it_travels(texture: Texture) -> None:
+    there = texture.to("cpu")
+    again = pickle.loads(pickle.dumps(there))
+    assert torch.equal(again.table, there.table)
+    assert foveate.score(again, "broccoli").detected
+    assert copy.deepcopy(there) is there
 
 
 def test_devices_are_never_mixed(texture: Texture) -> None:

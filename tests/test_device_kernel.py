@@ -18,10 +18,14 @@ if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # read where the kernel is first imported
 
 from foveate.core.errors import DeviceError  # noqa: E402
+from foveate.encoders.load import load_encoder  # noqa: E402
 from foveate.relevance.device import fused  # noqa: E402
-from foveate.relevance.device.fused import How, KeptRows, Threshold, ask_reference, gather, launch, select  # noqa: E402
+from foveate.relevance.device.fused import How, KeptRows, Threshold, ask, ask_reference, gather, launch, select  # noqa: E402
 from foveate.relevance.device.selection import top_indices  # noqa: E402
 from foveate.relevance.policies import top_cells  # noqa: E402
+from foveate.relevance.query import prepare  # noqa: E402
+from foveate.texture.device import stack  # noqa: E402
+from foveate.texture.texture import Texture  # noqa: E402
 
 DEVICE = "cuda" if CUDA else "cpu"
 TINY = float(np.finfo(np.float32).smallest_subnormal)
@@ -102,6 +106,17 @@ def test_scores_places_and_rows_are_those_of_numpy(shape: tuple[int, ...] | None
         scores = scores + (given_bias[:, None] if given_bias.ndim == 2 else given_bias)
     for found in (by_kernel, gather(scores, tensors["table"], 70)):
         assert_equal(found, wanted)
+
+
+def test_a_photograph_keeps_the_same_cells(texture: Texture) -> None:
+    """Scores that are no whole numbers: the same to rounding, and the same cells."""
+    vectors = prepare(load_encoder("nano"), "broccoli, a plate, a violin").vectors
+    there = stack([texture, texture], DEVICE)
+    by_kernel, by_torch = (ask(there, vectors, 273, how=how) for how in HOWS[1:])
+    wanted = [top_cells(one, 273).tolist() for one in texture.scores(vectors).reshape(3, -1)]
+    assert by_kernel.indices.tolist() == by_torch.indices.tolist() == [wanted, wanted]
+    assert torch.equal(by_kernel.rows, by_torch.rows)
+    np.testing.assert_allclose(by_kernel.scores.cpu(), by_torch.scores.cpu(), atol=1e-6)
 
 
 def assert_equal(found: KeptRows, wanted: tuple[np.ndarray, ...]) -> None:

@@ -65,6 +65,13 @@ def test_one_question_after_the_other(batch: DeviceTextures) -> None:
     assert not torch.equal(first[0], first[1])
 
 
+def test_it_may_be_made_in_inference_mode(texture: Texture) -> None:
+    with torch.inference_mode():
+        replay = Replay(texture.to(DEVICE), 1, 20)
+        first = replay("broccoli").indices.clone()
+    assert torch.equal(replay("broccoli").indices, first)
+
+
 def test_a_texture_that_changes_behind_its_graph_is_found_out(texture: Texture) -> None:
     there = texture.to(DEVICE)
     replay = Replay(there, 1, 20)

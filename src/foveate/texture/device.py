@@ -77,6 +77,9 @@ class OnDevice(OwnCopy):
     def __post_init__(self) -> None:
         object.__setattr__(self, "_versions", tuple(each._version for each in self.tensors))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.textures, self.layout, self.tensors)  # tensors are counted anew where they arrive
+
     def __repr__(self) -> str:
         grid = self.grid
         return (
@@ -167,6 +170,7 @@ class DeviceTextures(OnDevice):
     def __getitem__(self, number: int) -> DeviceTexture:
         """One of them, sharing its tensors."""
         number = range(len(self))[number]
+        self.check_unchanged()
         return DeviceTexture(self.textures[number : number + 1], self.layout, _sliced(self.tensors, number))
 
 
@@ -294,17 +298,18 @@ def _tensors(texture: Texture, layout: Layout) -> Tensors:
     def one(array: NDArray[Any], dtype: Any) -> Tensor:
         return torch.tensor(np.ascontiguousarray(array, dtype))[None]
 
-    return Tensors(
-        table=one(table, np.float16),
-        z=one(z.T, np.float16).mT,
-        rows=one(texture.basis.rows, np.float32),
-        mean=one(texture.basis.mean, np.float32),
-        saliency=one(texture.channel("saliency", warn=False).ravel(), np.float32),
-        valid=one(valid, np.float32),
-        segments=one(ids, np.int64),
-        sizes=one(np.maximum(np.bincount(ids), 1), np.float64),
-        smooth=torch.full((1, 1, 1), float(texture.has("cluster_id"))),
-    )
+    with torch.inference_mode(False):  # tensors that were made in that mode do not count who wrote into them
+        return Tensors(
+            table=one(table, np.float16),
+            z=one(z.T, np.float16).mT,
+            rows=one(texture.basis.rows, np.float32),
+            mean=one(texture.basis.mean, np.float32),
+            saliency=one(texture.channel("saliency", warn=False).ravel(), np.float32),
+            valid=one(valid, np.float32),
+            segments=one(ids, np.int64),
+            sizes=one(np.maximum(np.bincount(ids), 1), np.float64),
+            smooth=torch.full((1, 1, 1), float(texture.has("cluster_id"))),
+        )
 
 
 def _segments(texture: Texture) -> int:
@@ -318,7 +323,8 @@ def _padded(columns: int) -> int:
 def _moved(tensors: Tensors, place: torch.device) -> Tensors:
     torch = import_torch("Texture.to")
     try:  # the layout in memory stays
-        return Tensors(*(each.to(place) for each in tensors))
+        with torch.inference_mode(False):
+            return Tensors(*(each.to(place) for each in tensors))
     except torch.OutOfMemoryError as cause:
         raise DeviceError(
             f"{sum(each.nbytes for each in tensors) / 1e6:,.1f} MB on {place}: {str(cause).splitlines()[0]}",
@@ -328,7 +334,8 @@ def _moved(tensors: Tensors, place: torch.device) -> Tensors:
 
 
 def _sliced(tensors: Tensors, number: int) -> Tensors:
-    return Tensors(*(each[number : number + 1] for each in tensors))
+    with import_torch("a batch").inference_mode(False):
+        return Tensors(*(each[number : number + 1] for each in tensors))
 
 
 def _joined(parts: Sequence[Tensors]) -> Tensors:
@@ -339,16 +346,17 @@ def _joined(parts: Sequence[Tensors]) -> Tensors:
     def filled(tensor: Tensor, missing: tuple[int, ...], value: float = 0.0) -> Tensor:
         return cast("Tensor", torch.nn.functional.pad(tensor, missing, value=value)) if any(missing) else tensor
 
-    whole = [
-        part._replace(
-            z=filled(part.z.mT, (0, 0, 0, rank - part.z.shape[-1])),
-            rows=filled(part.rows, (0, 0, 0, rank - part.rows.shape[1])),
-            sizes=filled(part.sizes, (0, count - part.sizes.shape[-1]), 1.0),
-        )
-        for part in parts
-    ]
-    joined = Tensors(*(torch.cat(each) for each in zip(*whole, strict=True)))
-    return joined._replace(z=joined.z.mT)
+    with torch.inference_mode(False):
+        whole = [
+            part._replace(
+                z=filled(part.z.mT, (0, 0, 0, rank - part.z.shape[-1])),
+                rows=filled(part.rows, (0, 0, 0, rank - part.rows.shape[1])),
+                sizes=filled(part.sizes, (0, count - part.sizes.shape[-1]), 1.0),
+            )
+            for part in parts
+        ]
+        joined = Tensors(*(torch.cat(each) for each in zip(*whole, strict=True)))
+        return joined._replace(z=joined.z.mT)
 
 
 def check_texture(texture: object) -> OnDevice:

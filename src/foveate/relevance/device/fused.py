@@ -11,6 +11,7 @@ kernel (kernel.py); elsewhere, and for more than 16,384 cells, plain torch. `how
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -192,28 +193,30 @@ def launch(
     if bias is not None:
         bias = bias.contiguous()
         bias_strides = (cells, 0) if bias.ndim == 2 else (questions * cells, cells)
-    kernel.ask_kernel[(images, questions)](
-        some if z is None else z,
-        some if weights is None else weights.contiguous(),
-        some if offsets is None else offsets.contiguous(),
-        some if bias is None else bias,
-        indices if table is None else table.view(torch.int64),
-        indices,
-        scores,
-        rows.view(torch.int64) if words else indices,
-        cells,
-        budget,
-        questions,
-        *strides,
-        *bias_strides,
-        RANK=rank,
-        WORDS=words,
-        HAS_BIAS=bias is not None,
-        BLOCK=block,
-        HISTOGRAM=threshold == "histogram",
-        num_warps=min(32, max(4, block // 256)),
-        enable_fp_fusion=True,  # Triton's default, and a warning where nobody says so
-    )
+    launcher = kernel.ask_kernel[(images, questions)]
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():  # Triton goes to the current one
+        launcher(
+            some if z is None else z,
+            some if weights is None else weights.contiguous(),
+            some if offsets is None else offsets.contiguous(),
+            some if bias is None else bias,
+            indices if table is None else table.view(torch.int64),
+            indices,
+            scores,
+            rows.view(torch.int64) if words else indices,
+            cells,
+            budget,
+            questions,
+            *strides,
+            *bias_strides,
+            RANK=rank,
+            WORDS=words,
+            HAS_BIAS=bias is not None,
+            BLOCK=block,
+            HISTOGRAM=threshold == "histogram",
+            num_warps=min(32, max(4, block // 256)),
+            enable_fp_fusion=True,  # Triton's default, and a warning where nobody says so
+        )
     return KeptRows(indices, scores, rows)
 
 

@@ -73,12 +73,13 @@ class Replay:
         self.rule, self.how, self.floor = check_choice("rule", rule, ("allocate", "scores")), how, check_floor(floor)
         self.encoder = match_encoder(texture.textures[0].encoder, encoder)
         self.smoothing = _smoothing(texture, self.encoder) if rule == "allocate" else 0.0
-        self._vectors = torch.zeros(questions, self.encoder.width, device=texture.device)
         self._graph: torch.cuda.CUDAGraph | None = None
-        if texture.device.type == "cuda":
-            self._host = torch.zeros(questions, self.encoder.width, pin_memory=True)
-            self._sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._capture()
+        with torch.inference_mode(False), torch.no_grad():  # buffers that may be written into outside of that mode too
+            self._vectors = torch.zeros(questions, self.encoder.width, device=texture.device)
+            if texture.device.type == "cuda":
+                self._host = torch.zeros(questions, self.encoder.width, pin_memory=True)
+                self._sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                self._capture()
 
     def __repr__(self) -> str:
         kind = "a graph" if self._graph is not None else "plain calls"
@@ -105,15 +106,16 @@ class Replay:
             )
         if self._graph is None:
             return self._work(as_vectors(vectors, self._vectors.shape[1], self.texture.device))
-        if isinstance(vectors, Tensor):
-            check_same("the text vectors", vectors.device, self.texture.device)
-            self._vectors.copy_(vectors)
-        else:
-            self._sent.synchronize()  # those of the last question have left the buffer
-            self._host.numpy()[:] = vectors
-            self._vectors.copy_(self._host, non_blocking=True)
-            self._sent.record()
-        self._graph.replay()
+        with torch.cuda.device(self.texture.device), torch.inference_mode(False), torch.no_grad():
+            if isinstance(vectors, Tensor):
+                check_same("the text vectors", vectors.device, self.texture.device)
+                self._vectors.copy_(vectors)
+            else:
+                self._sent.synchronize()  # those of the last question have left the buffer
+                self._host.numpy()[:] = vectors
+                self._vectors.copy_(self._host, non_blocking=True)
+                self._sent.record()
+            self._graph.replay()
         return self._made
 
     def _read(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
