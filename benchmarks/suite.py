@@ -63,7 +63,6 @@ class Table(NamedTuple):
 FIRST, QUESTION, ENCODING = "First question and reuse", "A question", "Encoding"
 CHANNELS, VIDEO, MODELS = "Channels, mips, memory", "Video", "Vision-language models"
 STORE, QUALITY = "Store, search, indexing", "Quality beside speed"
-GPU_PARTS = ("question", "channels", "towers", "rate")  # of gpu.py, which is a suite of its own for a day with a GPU
 TABLES = (
     Table("reuse", FIRST, "", "--encoders nano --repeats 1 --sides 512 --tables questions,patches,bytes"),
     Table("reuse_accuracy", FIRST, "--encoders nano --tables accuracy --data {data}/coco128",
@@ -86,7 +85,6 @@ TABLES = (
     Table("quality_masks", QUALITY, "--data {data}/coco128 --limit 64", "--data {data}/coco128 --limit 1", "quality"),
     Table("hardware_texture", "Hardware textures", "--repeats 20", "--repeats 1 --side 512 --samples 273"),
     Table("ratios", QUALITY, "--calls 5", "--calls 1"),
-    *(Table(f"gpu_{part}", "GPU", f"--part {part}", f"--part {part} --quick", "gpu", True) for part in GPU_PARTS),
 )  # fmt: skip
 
 Runner = Callable[[list[str], float], tuple[int, str, str]]
@@ -110,15 +108,22 @@ def command(
 
 def choose(only: str) -> tuple[Table, ...]:
     """Tables of names with commas between; all of them for none. Raises OptionError."""
-    wanted = [one.strip() for one in only.split(",") if one.strip()]
-    unknown = [one for one in wanted if one not in {table.name for table in TABLES}]
+    tables, wanted = (*TABLES, *gpu_tables()), [one.strip() for one in only.split(",") if one.strip()]
+    unknown = [one for one in wanted if one not in {table.name for table in tables}]
     if unknown:
         raise OptionError(
             f"--only {', '.join(unknown)}",
-            expected=f"some of {', '.join(table.name for table in TABLES)}",
+            expected=f"some of {', '.join(table.name for table in tables)}",
             fix="`python -m benchmarks --help` lists the others, which are commands of their own",
         )
-    return tuple(table for table in TABLES if not wanted or table.name in wanted)
+    return tuple(table for table in tables if not wanted or table.name in wanted)
+
+
+def gpu_tables() -> tuple[Table, ...]:
+    """The parts of gpu.py, which is also a suite of its own, for a day with a GPU."""
+    from benchmarks.gpu import PARTS  # it runs its parts by this module
+
+    return tuple(Table(f"gpu_{part}", "GPU", f"--part {part}", f"--part {part} --quick", "gpu", True) for part in PARTS)
 
 
 def place(name: str | None, out: Path | None, resume: bool) -> Path:
