@@ -34,6 +34,7 @@ from foveate.store.ingest import Progress
 from foveate.store.shared_basis import FittedBasis, gather, images_in
 from tests.conftest import PHOTOS
 from tests.store_toys import Toy, pictures
+from tests.test_store_words import PAGES, RIGHT, TOY, Mine, texts, write_page
 
 pytestmark = [  # Ray's own: of its settings, and of processes that it leaves to end by themselves
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
@@ -43,12 +44,11 @@ pytestmark = [  # Ray's own: of its settings, and of processes that it leaves to
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Engine]:
-    """Two workers of half a core on a Ray that outlives single jobs, as on a cluster."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    options: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 2**28}
-    library.init("local", num_cpus=2, **options)  # another run's may be there
-    yield Ray(2, cpus=0.5)
-    library.shutdown()
+    """Two workers of half a core on a Ray that outlives single jobs, as on a cluster; foveate starts and ends it."""
+    engine = Ray(2, cpus=0.5, address="local")  # another run's may be there
+    with engine._joined():
+        yield engine
+    assert not library.is_initialized()
 
 
 def doubled(batch: Batch, bad: int = -1, error: Exception | None = None, slow: float = 0.0) -> Batch:
@@ -145,6 +145,15 @@ def test_a_store_whose_worker_was_killed_is_the_local_one(ray: Engine, tmp_path:
     os.remove(folder / "broken.jpg")
     again = there.add(folder, engine=ray)  # nothing is left to do
     assert (again.added, again.known, again.bad) == (0, 101, ())
+
+
+@pytest.mark.ray
+def test_workers_read_what_is_written(ray: Engine, tmp_path: Path) -> None:
+    for number, name in enumerate(PAGES):
+        write_page(tmp_path / "pages" / name, number)
+    store = Store(tmp_path / "s.fov", encoder=TOY)
+    assert store.add(tmp_path / "pages", read=Mine(), engine="ray").read == len(PAGES)
+    assert texts(store) == RIGHT
 
 
 @pytest.mark.ray

@@ -277,15 +277,6 @@ def test_an_engine_reads_as_threads_do(store: Store, folder: Path, tmp_path: Pat
     assert texts(other) == texts(store) == RIGHT
 
 
-@pytest.mark.ray
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_ray_reads(store: Store, folder: Path, tmp_path: Path) -> None:
-    other = Store(tmp_path / "s.fov", encoder=TOY)
-    assert other.add(folder / "pages", read=Mine(), engine="ray").read == len(PAGES)
-    assert texts(other) == texts(store)
-
-
 # --- a store that is looked after -------------------------------------------------------------------------------------
 
 
