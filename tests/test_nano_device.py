@@ -15,7 +15,7 @@ from foveate.core.errors import DeviceError, EncoderFilesError, OptionError
 from foveate.core.image import load_image
 from foveate.encoders import load
 from foveate.encoders.device import explain_device, run_in_halves
-from foveate.encoders.graph import OPERATORS, Graph, Node, Program, read_graph
+from foveate.encoders.graph import OPERATORS, Graph, Node, TorchGraph, read_graph
 from foveate.encoders.load import BUILT_IN, ON_DEVICE, load_encoder
 from tests.conftest import PHOTOS
 
@@ -51,18 +51,18 @@ def test_a_photograph_is_asked_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_shape_is_prepared_once_and_what_follows_from_it_is_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = Program(read_graph(load_encoder("nano-fast").folder / "nano_fast_image.onnx"), "cpu")  # type: ignore[attr-defined]
+    program = TorchGraph(read_graph(load_encoder("nano-fast").folder / "nano_fast_image.onnx"), "cpu")  # type: ignore[attr-defined]
     image = np.full((1, 32, 64, 3), 90, np.uint8)
     first = program(image)
     steps, _ = program._fold(torch.from_numpy(image))
     assert len(steps) < 0.7 * len(program.graph.nodes)
-    monkeypatch.setattr(Program, "_prepare", None)
+    monkeypatch.setattr(TorchGraph, "_prepare", None)
     assert (program(image) == first).all()
 
 
 def test_a_network_that_torch_cannot_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EncoderFilesError, match="'Einsum'"):
-        Program(Graph((Node("Einsum", ("x",), ("y",), {}),), {}, "x", "y"), "cpu")
+        TorchGraph(Graph((Node("Einsum", ("x",), ("y",), {}),), {}, "x", "y"), "cpu")
     whole = (load_encoder("nano-fast").folder / "nano_fast_image.onnx").read_bytes()  # type: ignore[attr-defined]
     for damaged in (b"", b"no network", whole[:-1000], whole[:5000], b"\x3a" + whole):
         (tmp_path / "a.onnx").write_bytes(damaged)

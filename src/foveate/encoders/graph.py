@@ -1,7 +1,7 @@
 """An ONNX file run by torch: the twin of onnxruntime for nano on a GPU (extra `[torch]`).
 
     read_graph(path) -> Graph            the file's nodes and constants, without the package onnx
-    Program(graph, device)(rgb)          its first output, for a batch
+    TorchGraph(graph, device)(rgb)          its first output, for a batch
 
 What is notable
 * onnxruntime's own CUDA provider has no kernel for QLinearConv (84 nodes of nano): it would run them on the CPU, and
@@ -405,7 +405,7 @@ class _Step:
     last: tuple[int, ...]  # values that nothing needs afterwards
 
 
-class Program:
+class TorchGraph:
     """A graph on a device; it never changes but for what it keeps of the shapes that it has seen.
 
     One batch at a time: threads wait for each other, and a batch keeps the device busy.

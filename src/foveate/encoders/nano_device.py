@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.encoders.device import run_in_halves
-from foveate.encoders.graph import Program, read_graph
+from foveate.encoders.graph import TorchGraph, read_graph
 from foveate.encoders.nano import CALIBRATION, FAST_CALIBRATION, NanoEncoder, NanoFastEncoder, _BuiltIn, fit_image
 from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
 
@@ -26,8 +26,8 @@ class _OnDevice(_BuiltIn):
     device: str
 
     @cached_property
-    def _program(self) -> Program:
-        return Program(read_graph(self.folder / self.files[0]), self.device)
+    def _program(self) -> TorchGraph:
+        return TorchGraph(read_graph(self.folder / self.files[0]), self.device)
 
     def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
         """uint8 [H, W, 3] -> features float32 [h, w, D], at most 1 long; 64 cells along the default long side."""
