@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foveate.channels import visual
+from foveate.channels import build, visual
+from foveate.channels.build import build_planes, select_channels
 from foveate.channels.saliency import compute_saliency
 from foveate.channels.visual import compute_visual_planes, edge_distance
 from foveate.core.grid import reduce_plane
@@ -71,6 +72,22 @@ def test_strips_with_what_is_around_them_are_the_whole_image(height: int, width:
         assert found[name].shape == twin.shape
         assert np.abs(found[name] - twin).max() < 2e-7, name
         assert not np.signbit(found[name]).any()
+
+
+def test_means_of_cells_of_a_large_image_are_taken_from_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    rough = rng.integers(0, 256, (6, 8, 3), np.uint8)
+    rgb = np.asarray(cv2.resize(rough, (1400, 1050), interpolation=cv2.INTER_CUBIC), np.uint8)
+    rgb = rgb ^ rng.integers(0, 16, rgb.shape, np.uint8)  # else the means of means are the same
+    z = np.zeros((15, 20, 2), np.float16)
+    small, _ = build_planes(select_channels("standard"), rgb, z)
+    monkeypatch.setattr(build, "SAMPLES", 10**6)  # the plain twin
+    whole, _ = build_planes(select_channels("standard"), rgb, z)
+    assert small.keys() == whole.keys()
+    assert 0 < np.abs(small["saliency"] - whole["saliency"]).max() < 0.03
+    assert (small["object_id"] == whole["object_id"]).mean() > 0.95
+    for name in ("edge_on", "low_pass", "edge_distance"):
+        assert np.abs(small[name] - whole[name]).max() < 2e-7
 
 
 def test_one_colour_is_one_colour_in_every_pixel() -> None:

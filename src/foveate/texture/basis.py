@@ -25,7 +25,6 @@ from foveate.core.readonly import Frozen
 Floats = NDArray[np.float32]
 DEFAULT_RANK = 24
 SPARE, TURNS = 16, 2  # directions beyond those wanted, and iterations: errors of scores 0.03 % above the least
-EVERY, ENOUGH = 2, 1024  # a basis is fitted to every second cell where so many are left: errors of scores 0.2 % more
 ROWS = 512  # cells that are worked on at a time: what is in between stays in the processor's cache
 RIDGE = 1e-2  # of the mean eigenvalue of S: keeps S^(-1/2) finite where the bank says nothing
 
@@ -105,11 +104,11 @@ def compress(
         OptionError: rank or error out of range.
     """
     x = np.asarray(features, np.float32)
-    n, width = x.shape
+    width = x.shape[1]
     rank = check_int("rank", rank, 1, width, fix="leave it out for the default of 24")
     mean = x.mean(0)
     if error is None:
-        directions = principal(_covariance(x[:: max(1, min(EVERY, n // ENOUGH))], mean), metric, rank)
+        directions = principal(_covariance(x, mean), metric, rank)
     else:
         error = check_number("error", error, 1e-6, 0.999, fix="0.1 keeps score errors below a tenth of the spread")
         directions = principal(_covariance(x, mean), metric)
