@@ -1,6 +1,10 @@
 """Measurements: every number of README and docs comes from here. `python -m benchmarks NAME` prints a table and, as
 the last line, one JSON object with versions and machine. What a user runs on his own data is `foveate evaluate`.
+Without a name: all tables of docs/performance.md, each in a process of its own, and a file of results (suite.py).
 
+    all          the same with options; compare, two files; claims, the documents' beside a file; ratios, of `make test`
+    reuse        an image encoded once against its crops; tasks, the documents' tasks from end to end
+    quality      what quicker ways cost
     query        times of the main path, sizes of a texture
     channels     what each channel, scorer and policy costs
     fusion       does anything beside the question help? against COCO-style masks
