@@ -11,7 +11,7 @@ between two events; times "from Python" begin with the call and end when the dev
 * channels: planes of a 1,024 px image in one graph. towers: CLIP B/16 at 448 px beside its bare tower.
 * rate: images a second, from JPEG bytes to textures. indexing: the same from files into a store.
 * vlm: a model of 7B, prefill and end to end (benchmarks/vlm.py).
-* hardware_texture: samplers of the hardware beside ours, where that benchmark exists.
+* hardware_texture: samplers of the hardware beside ours (benchmarks/hardware_texture.py).
 * floors: no measurement, but bytes and operations counted, for an H100 and an H200.
 """
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -103,8 +102,7 @@ def tables(device: str, quick: bool) -> tuple[Table, ...]:
     large = "--device cuda --layers all --batch 1,4,16 --budgets 25,6.7 --repeats 3"
     small = "--tiny --layers 1 --repeats 1 --new 2 --batch 1 --budgets 25"
     parts.append(Table("vlm", SECTION, large if device == "cuda" else small, small))
-    if find_spec("benchmarks.hardware_texture") is not None:
-        parts.append(Table("hardware_texture", SECTION))
+    parts.append(Table("hardware_texture", SECTION, "--repeats 20", "--repeats 1 --side 512 --samples 273"))
     return tuple(parts)
 
 
