@@ -32,4 +32,5 @@ def peak(p: NDArray[np.float32]) -> float:
     """Mean of the best 1/256 of a map of any shape, one to 64 cells: its confidence."""
     flat = p.ravel()
     count = min(max(1, len(flat) // PEAK_SHARE), MOST)
-    return math.fsum(largest(flat, count).tolist()) / count  # exact, so that their order does not count
+    total = math.fsum(largest(flat, count).tolist())  # exact, so that their order does not count
+    return float(np.float32(total / count))  # a store keeps scores in float32: both are the same number
