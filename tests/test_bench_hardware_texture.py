@@ -119,7 +119,7 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     rows, why = on_gpu()
     assert not rows
-    assert "pip install cupy" in why
+    assert "pip install 'cupy" in why
 
     def fail() -> int:
         raise NoDeviceError("no driver")
