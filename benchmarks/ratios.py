@@ -15,20 +15,23 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from benchmarks.common import KEPT, PHOTO, crop_square, print_json, ratio_row, show, time_in_turn
+from foveate.channels.segments import run_lloyd
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.core.checks import check_choice
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
-from foveate.pipeline import encode, score
+from foveate.pipeline import allocate, encode, score
+from foveate.relevance.fusion import ScoreOptions
 from foveate.relevance.negatives import nouns
 from foveate.relevance.policies import top_cells
 from foveate.texture.basis import compress
 from foveate.video.state import StreamSettings, step
 
-SIDE, CROP, CROPS = 512, 64, 50
+SIDE, CROP, CROPS, STEPS = 512, 64, 50, 8
 TRIES = 3
 
 
@@ -121,19 +124,50 @@ def following() -> Twins:
 
 
 def gathering() -> Twins:
-    """Rows of 40 channels, and 40 planes at the same cells; measured: 8."""
-    table = encode(crop_square(PHOTO, SIDE)).tokens()
-    planes = [np.ascontiguousarray(plane) for plane in table.T]
-    kept = np.sort(np.random.default_rng(0).permutation(len(table))[:KEPT])
+    """Rows of 40 channels of a texture's table, which it keeps, and 40 planes at the same cells; measured: 4 to 8."""
+    texture = encode(crop_square(PHOTO, SIDE))
+    planes = [np.ascontiguousarray(plane) for plane in texture.tokens().T]
+    kept = np.sort(np.random.default_rng(0).permutation(texture.grid.count)[:KEPT])
     return Twins(
-        "40 channels of 273 cells: rows of a table for 40 planes",
+        f"40 channels of {KEPT} cells: texture.tokens for 40 planes",
         lambda: [np.stack([plane[kept] for plane in planes], 1) for _ in range(20)],
-        lambda: [table[kept] for _ in range(20)],
-        least=2, calls=15,
+        lambda: [texture.tokens()[kept] for _ in range(20)],
+        least=1.5, calls=15,
     )  # fmt: skip
 
 
-CHECKS: tuple[Check, ...] = (selecting, gathering, scoring, reusing, compressing, encoding, following)
+def asking() -> Twins:
+    """A plain question, and the same through all that others need: weights named, as they are; measured: 1.8 to 2.8."""
+    texture, text = encode(crop_square(PHOTO, SIDE)), "a dog"
+    usual = ScoreOptions().smoothing
+    return Twins(
+        "score and allocate: a plain question for the general way",
+        lambda: [allocate(score(texture, text, smoothing=usual), KEPT) for _ in range(10)],
+        lambda: [allocate(score(texture, text), KEPT) for _ in range(10)],
+        least=1.2, calls=25,
+    )  # fmt: skip
+
+
+def clustering() -> Twins:
+    """Lloyd's iteration by products of whole numbers, and by all differences; measured: 9."""
+    points = np.round(np.random.default_rng(0).normal(0, 40, (4096, 29)))
+
+    def plain(centres: NDArray[np.float64]) -> None:
+        for _ in range(STEPS):
+            ids = ((points[:, None] - centres) ** 2).sum(-1).argmin(1)
+            centres = np.stack([np.round(points[ids == i].mean(0)) for i in range(len(centres))])
+
+    return Twins(
+        "clusters of 4,096 cells: run_lloyd for all differences",
+        lambda: plain(points[:12]),
+        lambda: run_lloyd(points, points[:12], STEPS),
+        least=3, calls=4,
+    )  # fmt: skip
+
+
+CHECKS: tuple[Check, ...] = (
+    selecting, gathering, asking, scoring, reusing, clustering, compressing, encoding, following,
+)  # fmt: skip
 
 
 def command(

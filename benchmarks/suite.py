@@ -11,8 +11,10 @@ and named.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -158,7 +160,7 @@ def measure(
     now = circumstances()
     result = {"format": FORMAT, "title": "benchmarks all", "date": f"{date.today()}", "quick": quick, **now}
     result |= {"tables": read_before(path, result) if resume else {}, "failed": {}, "left_out": {}}
-    hide = {str(data.resolve()): "DATA", str(data): "DATA"} if data else {}
+    hide = {f"{data.resolve()}/": "DATA/"} if data else {}  # as a table gets it; a relative name may be any word
     hide |= {f"{place}/": "" for place in (ROOT, PHOTOS.parents[2], Path.home())}
     for number, table in enumerate(tables, 1):
         title = f"[{number}/{len(tables)}] {table.name}"
@@ -229,11 +231,17 @@ def read_result(path: Path) -> dict[str, Any]:
 def run_alone(words: list[str], limit: float) -> tuple[int, str, str]:
     """`python -m benchmarks ...` in a process. -> exit status, stdout, stderr."""
     command = [sys.executable, "-m", "benchmarks", *words]
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return 124, "", f"given up after {limit:.0f} s (--limit)"
-    return done.returncode, done.stdout, done.stderr
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            printed, said = process.communicate(timeout=limit)
+        except BaseException as error:  # it has a session of its own, so Ctrl-C does not reach it
+            os.killpg(process.pid, signal.SIGKILL)  # and what it has started
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            return 124, "", f"given up after {limit:.0f} s (--limit)"
+    return process.returncode, printed, said
 
 
 def last_json(printed: str) -> dict[str, Any] | None:

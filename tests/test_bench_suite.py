@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
+import select
 import sys
 from pathlib import Path
 from typing import Any
@@ -95,10 +96,35 @@ def test_results_hold_no_folder_of_this_machine(tmp_path: Path) -> None:
     assert str(tmp_path) not in (tmp_path / "r.json").read_text()
 
 
-def test_a_benchmark_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/sleep")
-    monkeypatch.setattr(subprocess, "run", lambda command, run=subprocess.run, **how: run(["/bin/sleep", "9"], **how))
-    assert suite.run_alone(["query"], 0.1)[::2] == (124, "given up after 0 s (--limit)")
+def test_a_benchmark_that_hangs_is_given_up_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, pipe = tmp_path / "hanging", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    hanging.write_text(f"#!/bin/sh\nsh -c 'exec 9>{pipe}; echo there >&9; sleep 60' & wait\n")
+    hanging.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(hanging))
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert suite.run_alone(["query"], 1)[::2] == (124, "given up after 1 s (--limit)")
+    assert os.read(reader, 9) == b"there\n"
+    ready = select.select([reader], [], [], 20)[0]  # at once when nobody has the other end any more
+    assert ready
+    assert os.read(reader, 9) == b""
+    os.close(reader)
+
+
+def test_a_folder_of_data_is_hidden_and_no_word_of_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def run(words: list[str], limit: float) -> tuple[int, str, str]:
+        return 0, json.dumps({"title": f"3.5 ms of data: {words[1]}", "rows": []}), ""
+
+    for name in (".", "data", str(tmp_path / "data")):
+        (Path(name) / "some").mkdir(parents=True)
+        tables = (Table("video", "Video", "{data}/some"),)
+        found = suite.measure(tables, False, Path(name), tmp_path / "r.json", run=run)
+        assert found["tables"]["video"]["report"]["title"] == "3.5 ms of data: DATA/some"
+        (Path(name) / "some").rmdir()
 
 
 def test_files_of_results_are_not_replaced(tmp_path: Path) -> None:
