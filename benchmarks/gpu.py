@@ -227,7 +227,7 @@ def asking(device: str, quick: bool) -> Iterator[dict[str, Any]]:
     from foveate.encoders.load import load_encoder
     from foveate.relevance.device.replay import Replay
     from foveate.relevance.query import prepare
-    from foveate.texture.device import stack
+    from foveate.texture.tensors import stack
 
     side, many, budget = (128, 3, 27) if quick else (512, MANY, KEPT)
     texture = encode(crop_square(PHOTO, side))
@@ -264,8 +264,8 @@ def asking(device: str, quick: bool) -> Iterator[dict[str, Any]]:
 
 def channels(device: str, quick: bool) -> Iterator[dict[str, Any]]:
     """Edges, frequencies, distance and saliency of an image, on the device and from Python."""
-    from foveate.channels.device import PLANES, DeviceChannels
     from foveate.channels.saliency import compute_saliency
+    from foveate.channels.torch_planes import PLANES, DeviceChannels
     from foveate.channels.visual import compute_visual_planes
 
     torch = import_torch("this")

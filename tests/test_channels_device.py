@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import foveate
 from foveate import pipeline
 from foveate.channels.build import CHANNEL_SETS, build_planes
-from foveate.channels.device import MOST_SIZES, PLANES, DeviceChannels, _Size
 from foveate.channels.saliency import compute_saliency
+from foveate.channels.torch_planes import MOST_SIZES, PLANES, DeviceChannels, _Size
 from foveate.channels.visual import compute_visual_planes, edge_distance
 from foveate.core.image import load_image
 from foveate.core.threads import map_in_order

@@ -31,7 +31,7 @@ from foveate.relevance.policies import Coverage, top_cells
 from foveate.relevance.query import prepare
 from foveate.relevance.scoring import score_query
 from foveate.texture import device
-from foveate.texture.device import bytes_on_device, in_chunks, stack
+from foveate.texture.tensors import bytes_on_device, in_chunks, stack
 from foveate.texture.texture import Texture
 
 PLACES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]

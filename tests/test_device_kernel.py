@@ -24,7 +24,7 @@ from foveate.relevance.device.fused import How, KeptRows, Threshold, ask, ask_re
 from foveate.relevance.device.selection import top_indices  # noqa: E402
 from foveate.relevance.policies import top_cells  # noqa: E402
 from foveate.relevance.query import prepare  # noqa: E402
-from foveate.texture.device import stack  # noqa: E402
+from foveate.texture.tensors import stack  # noqa: E402
 from foveate.texture.texture import Texture  # noqa: E402
 
 DEVICE = "cuda" if CUDA else "cpu"

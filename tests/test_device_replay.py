@@ -21,7 +21,7 @@ from foveate.relevance.device import replay as module
 from foveate.relevance.device.fused import ask
 from foveate.relevance.device.replay import Replay
 from foveate.relevance.query import prepare
-from foveate.texture.device import DeviceTextures, stack
+from foveate.texture.tensors import DeviceTextures, stack
 from foveate.texture.texture import Texture
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -12,9 +12,9 @@ import torch
 
 import foveate
 from foveate.core.errors import DeviceError, EncoderFilesError, OptionError
+from foveate.core.failures import explain_device, run_in_halves
 from foveate.core.image import load_image
 from foveate.encoders import load
-from foveate.encoders.device import explain_device, run_in_halves
 from foveate.encoders.graph import OPERATORS, Graph, Node, TorchGraph, read_graph
 from foveate.encoders.load import BUILT_IN, ON_DEVICE, load_encoder
 from tests.conftest import PHOTOS

@@ -53,7 +53,7 @@ from foveate.relevance.scoring import score_query
 from foveate.relevance.value import Relevance, Relevances
 from foveate.relevance.written import asks_for_words, page_of
 from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
-from foveate.texture.device import DeviceTexture
+from foveate.texture.tensors import DeviceTexture
 from foveate.texture.texture import EncoderStamp, Texture
 
 Compression = Literal["query", "pca", "full"]

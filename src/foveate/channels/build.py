@@ -19,20 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.channels.depth import DepthModel, compute_depth_plane
-from foveate.channels.device import LEAST, device_channels
 from foveate.channels.geometry import compute_normals, measure_occlusion
 from foveate.channels.objects import find_objects
 from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import Provider, mark_borders, measure_cells, segment_image
 from foveate.channels.text import Detector, find_text_regions
+from foveate.channels.torch_planes import LEAST, device_channels
 from foveate.channels.visual import compute_visual_planes
 from foveate.core.checks import check_type
 from foveate.core.errors import ChannelError
+from foveate.core.failures import explain_device
 from foveate.core.grid import reduce_plane
 from foveate.core.image import is_one_colour, shrink
 from foveate.core.layout import EVERY_NAME, channel_named
 from foveate.core.threads import once
-from foveate.encoders.device import explain_device
 
 Floats = NDArray[np.float32]
 ChannelSet = Literal["fast", "standard", "all"]
@@ -102,7 +102,7 @@ def build_planes(
         provider: of segments; None is k-means.
         detector: of writing: "auto", "pp-ocrv3" or "rapidocr".
         depth: a model, or the name or folder of one; None is Depth Anything V2-Small.
-        device: where torch computes those of "fast" (device.py); None is here, by NumPy.
+        device: where torch computes those of "fast" (torch_planes.py); None is here, by NumPy.
     """
     planes: dict[str, Floats] = {}
     made: dict[str, str] = {}

@@ -1,15 +1,21 @@
-"""Where tensors go: torch, imported when it is first needed, its devices, and what is free there."""
+"""Where tensors go, and how work is done there: torch, imported when it is first needed, its devices, what is free."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from foveate.core.errors import DeviceError, MissingExtraError, OptionError
 
 if TYPE_CHECKING:
     import torch
 
+T = TypeVar("T")
 KINDS = ("cpu", "cuda")
 
 
@@ -77,3 +83,79 @@ def check_same(what: str, found: torch.device, wanted: torch.device) -> None:
             expected="all on one device",
             fix=f"move it with .to({str(wanted)!r})",
         )
+
+
+def working_on(device: torch.device) -> AbstractContextManager[Any]:
+    """A GPU is the current one within; of the CPU, nothing."""
+    return nullcontext() if device.type != "cuda" else import_torch("a GPU").cuda.device(device)
+
+
+def convolve(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    strides: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    dilations: Sequence[int] = (1, 1),
+    groups: int = 1,
+) -> torch.Tensor:
+    """`torch.nn.functional.conv2d` in float32 as it is, without TF32, whatever the user has set.
+
+    The setting is one for the whole process, and TF32 is what torch takes by default: to change it and put it back
+    would change what other threads compute. So the function beneath is called, which is told.
+    """
+    torch = import_torch("a convolution")
+    cudnn = torch.backends.cudnn
+    found: torch.Tensor = torch._convolution(
+        x,
+        weight,
+        bias,
+        strides,
+        padding,
+        dilations,
+        transposed=False,
+        output_padding=(0, 0),
+        groups=groups,
+        benchmark=False,
+        deterministic=cudnn.deterministic,
+        cudnn_enabled=cudnn.enabled,
+        allow_tf32=False,
+    )
+    return found
+
+
+def captured(work: Callable[[torch.Tensor], T], buffer: torch.Tensor, pool: Any = None) -> Callable[[torch.Tensor], T]:
+    """`work(buffer)` as one CUDA graph: a call copies its tensor into the buffer, and replays.
+
+    What it returns are buffers too, which the next call overwrites. `pool` is of memory, for graphs that share it.
+    """
+    torch = import_torch("a graph")
+    device = buffer.device
+    with working_on(device):
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            work(buffer)  # before the capture, libraries choose their algorithms and kernels are compiled
+        torch.cuda.current_stream(device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool, capture_error_mode="thread_local"):
+            made = work(buffer)
+
+    def replay(fresh: torch.Tensor) -> T:
+        buffer.copy_(fresh, non_blocking=True)
+        graph.replay()
+        return made
+
+    return replay
+
+
+def download(values: torch.Tensor) -> NDArray[Any]:
+    """A tensor as an array here. From a GPU it comes through pinned memory, which the array keeps: faster than
+    from memory that may be swapped out, and without a copy more."""
+    if not values.is_cuda:
+        return np.asarray(values.numpy())
+    torch = import_torch("a GPU")
+    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    here.copy_(values, non_blocking=True)
+    torch.cuda.current_stream(values.device).synchronize()
+    return np.asarray(here.numpy())

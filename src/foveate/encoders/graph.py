@@ -14,11 +14,9 @@ What is notable
 
 from __future__ import annotations
 
-import importlib
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.devices import captured, convolve, download, working_on
 from foveate.core.errors import EncoderFilesError
 
 if TYPE_CHECKING:
@@ -194,9 +193,7 @@ def _convolve(torch: Any, a: dict[str, Any], x: torch.Tensor, weight: torch.Tens
     pads = a.get("pads") or [0, 0, 0, 0]
     if not _same_sides(pads):
         x, pads = _pad(torch, x, a, 0.0), [0, 0, 0, 0]
-    return torch.nn.functional.conv2d(
-        x, weight, bias, a.get("strides", 1), pads[:2], a.get("dilations", 1), a.get("group", 1)
-    )
+    return convolve(x, weight, bias, a.get("strides", (1, 1)), pads[:2], a.get("dilations", (1, 1)), a.get("group", 1))
 
 
 def _convolve_levels(torch: Any, a: dict[str, Any], x: torch.Tensor, *rest: Any) -> torch.Tensor:
@@ -444,7 +441,7 @@ class TorchGraph:
             return lambda pixels: _run(self._torch, steps, pixels.to(self.device), out)
         if self._pool is None:
             self._pool = self._torch.cuda.graph_pool_handle()
-        return _captured(self._torch, steps, pixels.to(self.device), out, self._pool)
+        return captured(lambda fixed: _run(self._torch, steps, fixed, out), pixels.to(self.device), self._pool)
 
     def _fold(self, pixels: torch.Tensor) -> tuple[list[_Step], int]:
         """The steps for inputs of this shape, and the place of the output; everything else is computed here, once.
@@ -509,53 +506,3 @@ def _run(torch: Any, steps: Sequence[_Step], pixels: torch.Tensor, out: int) -> 
         for at in step.last:
             del values[at]
     return values[out]
-
-
-def _captured(
-    torch: Any, steps: Sequence[_Step], pixels: torch.Tensor, out: int, pool: Any
-) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The steps as one CUDA graph on buffers that stay: an input is copied into the first one, and replayed."""
-    stream = torch.cuda.Stream(pixels.device)
-    stream.wait_stream(torch.cuda.current_stream(pixels.device))
-    with torch.cuda.stream(stream):
-        _run(torch, steps, pixels, out)  # libraries choose their algorithms before the capture
-    torch.cuda.current_stream(pixels.device).wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool, capture_error_mode="thread_local"):
-        made = _run(torch, steps, pixels, out)
-
-    def replay(fresh: torch.Tensor) -> torch.Tensor:
-        pixels.copy_(fresh, non_blocking=True)
-        graph.replay()
-        return made
-
-    return replay
-
-
-def download(values: torch.Tensor) -> NDArray[Any]:
-    """A tensor as an array here. From a GPU it comes through pinned memory, which the array keeps: faster than
-    from memory that may be swapped out, and without a copy more."""
-    if not values.is_cuda:
-        return np.asarray(values.numpy())
-    torch: Any = importlib.import_module("torch")
-    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    here.copy_(values, non_blocking=True)
-    torch.cuda.current_stream(values.device).synchronize()
-    return np.asarray(here.numpy())
-
-
-@contextmanager
-def working_on(device: torch.device) -> Iterator[None]:
-    """On a GPU, it is the current one, and convolutions are not rounded to TF32: numbers equal those of the CPU to the
-    last digits of float32. (Matrix products are not, by default.)"""
-    if device.type != "cuda":
-        yield
-        return
-    torch: Any = importlib.import_module("torch")
-    convolutions = torch.backends.cudnn.conv
-    before, convolutions.fp32_precision = convolutions.fp32_precision, "ieee"
-    try:
-        with torch.cuda.device(device):
-            yield
-    finally:
-        convolutions.fp32_precision = before

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_choice, check_int
+from foveate.core.devices import download
 from foveate.core.errors import EncoderFilesError, EncoderNameError, EncoderOutputError
+from foveate.core.failures import explain_device, run_in_halves
 from foveate.core.grid import Grid
 from foveate.encoders.checkpoint import ModelKind, find_checkpoint, load_checkpoint
-from foveate.encoders.device import explain_device, run_in_halves
-from foveate.encoders.graph import download
 from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
 from foveate.encoders.windows import blend_windows, fit_shape
 

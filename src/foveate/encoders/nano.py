@@ -57,7 +57,7 @@ _loading = threading.Lock()
 
 
 @dataclass(frozen=True)
-class _BuiltIn:
+class BuiltIn:
     """What both encoders share: a network that sees, and a table of word pieces."""
 
     folder: Path
@@ -141,7 +141,7 @@ class _BuiltIn:
 
 
 @dataclass(frozen=True, repr=False)
-class NanoEncoder(_BuiltIn):
+class NanoEncoder(BuiltIn):
     """The default encoder. `NanoEncoder.built_in()` reads the package's files, `NanoEncoder(folder)` others."""
 
     files: ClassVar[tuple[str, ...]] = FILES
@@ -184,7 +184,7 @@ class NanoEncoder(_BuiltIn):
 
 
 @dataclass(frozen=True, repr=False)
-class NanoFastEncoder(_BuiltIn):
+class NanoFastEncoder(BuiltIn):
     """The third version of nano: the detector's 80 names and what is near them in the word table."""
 
     files: ClassVar[tuple[str, ...]] = FAST_FILES

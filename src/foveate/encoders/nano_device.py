@@ -9,25 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.encoders.device import run_in_halves
+from foveate.core.failures import run_in_halves
+from foveate.core.threads import once
 from foveate.encoders.graph import TorchGraph, read_graph
-from foveate.encoders.nano import CALIBRATION, FAST_CALIBRATION, NanoEncoder, NanoFastEncoder, _BuiltIn, fit_image
+from foveate.encoders.nano import CALIBRATION, FAST_CALIBRATION, BuiltIn, NanoEncoder, NanoFastEncoder, fit_image
 from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
 
 BATCH = 16  # images at once, a power of two
 
 
-class _OnDevice(_BuiltIn):
-    device: str
+@once(2)
+def _program(file: Path, device: str) -> TorchGraph:
+    """Made once for each network and device; the two that were used last are kept, with their graphs."""
+    return TorchGraph(read_graph(file), device)
 
-    @cached_property
-    def _program(self) -> TorchGraph:
-        return TorchGraph(read_graph(self.folder / self.files[0]), self.device)
+
+class _OnDevice(BuiltIn):
+    device: str
 
     def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
         """uint8 [H, W, 3] -> features float32 [h, w, D], at most 1 long; 64 cells along the default long side."""
@@ -49,7 +52,7 @@ class _OnDevice(_BuiltIn):
         return [out[i] for i in range(len(images))]
 
     def _run(self, padded: Sequence[NDArray[np.uint8]]) -> list[Floats]:
-        return list(self._program(np.stack(padded)))
+        return list(_program(self.folder / self.files[0], self.device)(np.stack(padded)))
 
 
 @dataclass(frozen=True, repr=False)

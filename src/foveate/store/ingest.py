@@ -42,9 +42,9 @@ from foveate.core.errors import (
     StoreDamagedError,
     StoreError,
 )
+from foveate.core.failures import explain_device
 from foveate.core.image import Picture, load_image
 from foveate.core.threads import map_in_order
-from foveate.encoders.device import explain_device
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images
 from foveate.reading.protocol import WordReader

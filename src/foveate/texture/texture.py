@@ -57,7 +57,7 @@ from foveate.texture.sampling import MAX_LEVEL, FilterMode
 if TYPE_CHECKING:
     import torch
 
-    from foveate.texture.device import DeviceTexture
+    from foveate.texture.tensors import DeviceTexture
 
 Floats = NDArray[np.float32]
 Table = NDArray[np.float32] | NDArray[np.float16]
@@ -486,7 +486,7 @@ class Texture(Frozen, Drawable):
             MissingExtraError: torch is not installed. OptionError: no such device, or values that float16 cannot hold.
             DeviceError: it does not fit; the size is named.
         """
-        from foveate.texture.device import send
+        from foveate.texture.tensors import send
 
         return send(self, device, layout)
 

@@ -1,6 +1,6 @@
 """The question on a device: score, exact top-K and gather, for any batch of images and questions. Needs [torch].
 
-    there = texture.to("cuda")                                    # texture/device.py
+    there = texture.to("cuda")                                    # texture/tensors.py
     kept = foveate.allocate(foveate.score(there, "a dog"), 273)   # NumPy's cells, as tensors
     found = ask(stack(textures, "cuda"), vectors, 273)            # 132 images and many questions, in one launch
 

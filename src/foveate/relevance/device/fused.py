@@ -24,7 +24,7 @@ from foveate.core.devices import check_same
 from foveate.core.errors import BudgetError, DeviceError, OptionError
 from foveate.relevance.device.selection import cleaned, top_indices
 from foveate.relevance.policies import top_cells
-from foveate.texture.device import OnDevice, check_texture
+from foveate.texture.tensors import OnDevice, check_texture
 
 How = Literal["auto", "triton", "torch"]
 Threshold = Literal["histogram", "bisection"]

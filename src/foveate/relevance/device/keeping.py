@@ -29,7 +29,7 @@ from foveate.relevance.allocation import (
 from foveate.relevance.device.fused import select
 from foveate.relevance.device.results import DeviceAllocation, DeviceRelevance
 from foveate.relevance.policies import TopK
-from foveate.texture.device import OnDevice
+from foveate.texture.tensors import OnDevice
 
 
 def keep_on_device(

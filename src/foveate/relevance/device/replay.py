@@ -31,7 +31,7 @@ from foveate.relevance.device.results import trust_of
 from foveate.relevance.device.scoring import check_supported, maps_of
 from foveate.relevance.fusion import parse_options
 from foveate.relevance.query import prepare
-from foveate.texture.device import OnDevice, check_texture
+from foveate.texture.tensors import OnDevice, check_texture
 
 Rule = Literal["allocate", "scores"]
 

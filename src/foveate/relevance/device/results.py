@@ -18,7 +18,7 @@ from foveate.relevance.allocation import Allocation
 from foveate.relevance.confidence import DETECTED, in_digits
 from foveate.relevance.query import quoted
 from foveate.relevance.value import Relevance, Relevances
-from foveate.texture.device import DeviceTexture
+from foveate.texture.tensors import DeviceTexture
 
 if TYPE_CHECKING:
     import torch

@@ -35,7 +35,7 @@ from foveate.relevance.negatives import CHUNK, Negatives
 from foveate.relevance.query import Query
 from foveate.relevance.scoring import Floats
 from foveate.relevance.written import page_of
-from foveate.texture.device import DeviceTexture, OnDevice
+from foveate.texture.tensors import DeviceTexture, OnDevice
 
 
 def score_on_device(

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from foveate.channels.saliency import BLUR_SIGMA, FLAT, SIDE
 from foveate.channels.visual import EDGE, SURROUND_SIGMA
+from foveate.core.devices import captured, convolve, download, working_on
 from foveate.core.grid import resize_map
 from foveate.core.threads import once
-from foveate.encoders.graph import download, working_on
 from foveate.texture.computed import SOBEL_PEAK
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class DeviceChannels:
         self._torch, self.device = torch, torch.device(device)
         self._kept: dict[tuple[int, ...], _Size] = {}
         self._lock = threading.Lock()
+        # Of memory, that all captured graphs share: one at a time is replayed.
+        self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
 
     def __call__(self, rgb: NDArray[np.uint8], shape: tuple[int, int]) -> dict[str, Floats]:
         """uint8 [H, W, 3] and the cells -> the five planes [ceil(H/4), ceil(W/4)] and "saliency" `shape`, in [0, 1]."""
@@ -59,7 +61,7 @@ class DeviceChannels:
             self._kept[key] = size
             while len(self._kept) > MOST_SIZES:
                 del self._kept[next(iter(self._kept))]
-            visual, saliency = size(pixels)
+            visual, saliency = size(pixels, self._pool)
             found = dict(zip(PLANES, download(visual), strict=True))
             return found | {"saliency": download(saliency)}
 
@@ -89,30 +91,14 @@ class _Size:
         self.seen = 0
         self.replay: Callable[[torch.Tensor], Any] | None = None
 
-    def __call__(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, pixels: torch.Tensor, pool: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
         if self.replay is not None:
             return self.replay(pixels)
         self.seen += 1
         if self.device.type != "cuda" or self.seen == 1:  # many sizes come once, and a capture takes longer
             return self.compute(pixels.to(self.device, non_blocking=True))
-        torch: Any = self.torch
-        buffer = pixels.to(self.device)
-        stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            self.compute(buffer)
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            made = self.compute(buffer)
-
-        def replay(fresh: Any) -> Any:
-            buffer.copy_(fresh, non_blocking=True)
-            graph.replay()
-            return made
-
-        self.replay = replay
-        return replay(pixels)
+        self.replay = captured(self.compute, pixels.to(self.device), pool)
+        return self.replay(pixels)
 
     def compute(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """uint8 [H, W, 3] on the device -> the planes in their order, float32 [5, ...], and saliency."""
@@ -122,11 +108,9 @@ class _Size:
         bright = levels / 255
         reach = len(self.blur) // 2
         padded = functional.pad(bright[None, None], (reach, reach, reach, reach), mode="replicate")
-        low = functional.conv2d(functional.conv2d(padded, self.blur[None, None, None]), self.blur[None, None, :, None])[
-            0, 0
-        ]
+        low = convolve(convolve(padded, self.blur[None, None, None]), self.blur[None, None, :, None])[0, 0]
         around = functional.pad(levels[None, None], (1, 1, 1, 1), mode="replicate")
-        steps = functional.conv2d(around, self.sobel)[0]  # whole numbers: a constant has no edges whatever the order
+        steps = convolve(around, self.sobel)[0]  # whole numbers: a constant has no edges whatever the order
         magnitude = (steps.square().sum(0).sqrt() / (255 * SOBEL_PEAK)).clamp(max=1)
         brighter = bright >= low
         sides = torch.stack([magnitude * brighter, magnitude * ~brighter])
@@ -213,5 +197,5 @@ def _area(old: int, new: int) -> Floats:
 
 @once(2)
 def device_channels(device: str) -> DeviceChannels:
-    """Made once for each device, with what it keeps."""
+    """Made once for each device, with what it keeps; `device_channels.cache_clear()` lets its memory go."""
     return DeviceChannels(device)

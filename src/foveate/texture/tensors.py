@@ -218,7 +218,7 @@ def stack(
         raise DeviceError(
             f"{len(textures)} textures on {place}: {sum(needed) / 1e6:,.1f} MB, of which {free / 1e6:,.1f} MB are free",
             expected=f"at most {fits} of them at a time",
-            fix=f"for part in foveate.texture.device.in_chunks(textures, {str(place)!r}): has as many as fit",
+            fix=f"for part in foveate.texture.tensors.in_chunks(textures, {str(place)!r}): has as many as fit",
         )
     parts = []
     for each in textures:
@@ -361,7 +361,7 @@ def _joined(parts: Sequence[Tensors]) -> Tensors:
 
 def check_texture(texture: object) -> OnDevice:
     """A texture on a device, as nobody changed it. Raises OptionError, DeviceError."""
-    fix = "texture.to('cuda') gives one, foveate.texture.device.stack several"
+    fix = "texture.to('cuda') gives one, foveate.texture.tensors.stack several"
     found = check_type("texture", texture, OnDevice, fix=fix)
     found.check_unchanged()
     return found

@@ -1,6 +1,7 @@
-"""What goes wrong on a GPU, said in our words, for every encoder that works on one. It imports no torch.
+"""What goes wrong on a GPU, said in our words, for all that works on one. It imports no torch.
 
 * Too little memory: a batch is halved and tried again, down to one image; then the error names sizes.
+* What a GPU cannot do (a kernel that was not built for it, say) is refused, and says so.
 * A GPU that stopped working (an illegal address, a failed assertion, a card that fell off its bus) does not come back
   in this process: that is an error of the device, and never of an image.
 """
@@ -18,7 +19,24 @@ from foveate.core.errors import DeviceError, FoveateError
 
 A = TypeVar("A", bound=NDArray[Any])
 B = TypeVar("B")
-LOST = ("CUDA error", "cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "CUFFT", "HIP error", "NVML")
+SMALLER = "a smaller long_side=; or device='cpu'"
+DEVICE = (
+    "CUDA error",
+    "CUDA out of memory",
+    "cuDNN error",
+    "CUDNN_STATUS",
+    "CUBLAS_STATUS",
+    "CUFFT",
+    "HIP error",
+    "NVML",
+)
+MEMORY = ("out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED")
+LOST = (  # errors of CUDA after which a process has to end, as cudaError_t says of them
+    "illegal memory access", "illegal instruction", "illegal address", "misaligned address", "invalid program counter",
+    "device-side assert", "unspecified launch failure", "launch timed out", "hardware stack error", "uncorrectable",
+    "GPU is lost", "fallen off the bus", "no longer available", "driver shutting down", "unknown error",
+    "EXECUTION_FAILED", "INTERNAL_ERROR", "MAPPING_ERROR",
+)  # fmt: skip
 
 
 def run_in_halves(function: Callable[[Sequence[A]], list[B]], batch: Sequence[A], device: object) -> list[B]:
@@ -35,8 +53,8 @@ def run_in_halves(function: Callable[[Sequence[A]], list[B]], batch: Sequence[A]
 
 
 @contextmanager
-def explain_device(doing: str, device: object = "the device") -> Iterator[None]:
-    """Turn what torch raises about a GPU into DeviceError; everything else passes."""
+def explain_device(doing: str, device: object = "the device", fix: str = SMALLER) -> Iterator[None]:
+    """Turn what torch raises about a GPU into DeviceError; everything else passes. `fix`: of too little memory."""
     try:
         yield
     except FoveateError:
@@ -46,8 +64,8 @@ def explain_device(doing: str, device: object = "the device") -> Iterator[None]:
         if is_memory(cause):
             raise DeviceError(
                 f"too little memory on {device} for {doing} ({line})",
-                expected="memory for one image at the encoder's working size",
-                fix="a smaller long_side=; or device='cpu'; see with nvidia-smi who else uses the GPU",
+                expected="memory for it, beside what is there already",
+                fix=f"{fix}; see with nvidia-smi who else uses the GPU",
             ) from cause
         if is_lost(cause):
             raise DeviceError(
@@ -55,18 +73,30 @@ def explain_device(doing: str, device: object = "the device") -> Iterator[None]:
                 expected="a GPU that answers: this process cannot use it again",
                 fix="begin again in a new process; what a store has is kept: the same `foveate index` goes on",
             ) from cause
+        if _is_of_device(cause):
+            raise DeviceError(
+                f"{device} refused {doing} ({line})",
+                expected="work that this GPU, its driver and torch can do together",
+                fix="device='cpu'; or a torch that was built for this GPU: see torch.version.cuda",
+            ) from cause
         raise
 
 
 def is_memory(error: BaseException | None) -> bool:
-    """Whether torch found too little memory."""
-    return any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    """Whether torch, or a library that it calls, found too little memory."""
+    named = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    return named or (_is_of_device(error) and any(sign in str(error) for sign in MEMORY))
 
 
-def is_lost(error: BaseException) -> bool:
-    """Whether torch says that a GPU failed, whatever it was doing."""
+def is_lost(error: BaseException | None) -> bool:
+    """Whether a GPU failed in a way after which this process cannot use it, whatever it was doing."""
+    return _is_of_device(error) and any(sign in str(error) for sign in LOST)
+
+
+def _is_of_device(error: BaseException | None) -> bool:
+    """Whether torch speaks of a GPU at all."""
     named = any(kind.__name__ == "AcceleratorError" for kind in type(error).__mro__)
-    return named or any(sign in str(error) for sign in LOST)
+    return named or any(sign in str(error) for sign in DEVICE)
 
 
 def _release() -> None:
