@@ -108,6 +108,20 @@ def test_the_clock_of_a_captured_graph(monkeypatch: pytest.MonkeyPatch) -> None:
         def replay(self) -> None: ...
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(gpu, "capture", lambda work: Graph())
-    seconds = gpu.on_device({"a": lambda: None}, "cuda", 4)["a"]
-    np.testing.assert_allclose(seconds, [0.5e-3 / gpu.INSIDE] * 4)
+    monkeypatch.setattr(gpu, "capture", lambda work, inside: Graph())
+    seconds = gpu.on_device({"a": lambda: None}, "cuda", 4, 20)["a"]
+    np.testing.assert_allclose(seconds, [0.5e-3 / 20] * 4)
+
+
+def test_cold_calls_go_round_over_other_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def clock(parts: Any, device: str, repeats: int, inside: int) -> Any:
+        read.extend(len({part() for _ in range(inside)}) for part in parts.values())
+        return {name: np.ones(5) for name in parts}
+
+    monkeypatch.setattr(gpu, "on_device", clock)
+    monkeypatch.setattr(gpu, "ask_by", lambda way, made, k: made["z"].data_ptr)
+    rows = [*gpu.one_and_many((3, 1, 50, 7), "torch", "cpu", 5)]
+    assert [row["what"].rpartition(", ")[2] for row in rows] == ["warm", "cold", "cold", "cold"]
+    assert read == [1, 1, 3 * gpu.COPIES, gpu.COPIES]
