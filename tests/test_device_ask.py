@@ -30,7 +30,7 @@ from foveate.relevance.negatives import negatives_of
 from foveate.relevance.policies import Coverage, top_cells
 from foveate.relevance.query import prepare
 from foveate.relevance.scoring import score_query
-from foveate.texture import device
+from foveate.texture import tensors
 from foveate.texture.tensors import bytes_on_device, in_chunks, stack
 from foveate.texture.texture import Texture
 
@@ -268,14 +268,14 @@ def test_what_half_precision_cannot_hold_is_refused(texture: Texture, bad: float
     with pytest.raises(OptionError, match="channel 'embedding_0'"):
         replace(texture, embedding=embedding).to("cpu")
     with pytest.raises(OptionError, match="70000"):
-        device.check_half("a plane", np.array([7e4, 0], np.float32))
-    assert device.check_half("a plane", np.array([65504.0])).dtype == np.float16
+        tensors.check_half("a plane", np.array([7e4, 0], np.float32))
+    assert tensors.check_half("a plane", np.array([65504.0])).dtype == np.float16
 
 
 def test_the_size_is_named_before_anything_is_moved(texture: Texture, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = bytes_on_device(texture)
     there = texture.to("cpu")
-    for module in (devices, device):
+    for module in (devices, tensors):
         monkeypatch.setattr(module, "free_bytes", lambda place: 5 * needed // 2)
     with pytest.raises(DeviceError, match=rf"3 textures on cpu: {3 * needed / 1e6:,.1f} MB") as caught:
         stack([texture] * 3, "cpu")
@@ -284,7 +284,7 @@ def test_the_size_is_named_before_anything_is_moved(texture: Texture, monkeypatc
     parts = list(in_chunks([texture] * 3, "cpu"))
     assert [len(part) for part in parts] == [1, 1, 1]  # half of what is free
     assert [len(part) for part in in_chunks([texture] * 3, "cpu", most=2)] == [1, 1, 1]
-    monkeypatch.setattr(device, "free_bytes", lambda place: None)
+    monkeypatch.setattr(tensors, "free_bytes", lambda place: None)
     assert [len(part) for part in in_chunks([texture] * 3, "cpu", most=2)] == [2, 1]
     monkeypatch.setattr(devices, "free_bytes", lambda place: needed - 1)
     with pytest.raises(DeviceError, match=f"{needed / 1e6:,.1f} MB"):

@@ -14,6 +14,7 @@ from foveate.core.errors import DeviceError, MissingExtraError, OptionError
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 T = TypeVar("T")
 KINDS = ("cpu", "cuda")
@@ -91,14 +92,14 @@ def working_on(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def convolve(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
     strides: Sequence[int] = (1, 1),
     padding: Sequence[int] = (0, 0),
     dilations: Sequence[int] = (1, 1),
     groups: int = 1,
-) -> torch.Tensor:
+) -> Tensor:
     """`torch.nn.functional.conv2d` in float32 as it is, without TF32, whatever the user has set.
 
     The setting is one for the whole process, and TF32 is what torch takes by default: to change it and put it back
@@ -106,7 +107,7 @@ def convolve(
     """
     torch = import_torch("a convolution")
     cudnn = torch.backends.cudnn
-    found: torch.Tensor = torch._convolution(
+    found: Tensor = torch._convolution(
         x,
         weight,
         bias,
@@ -124,7 +125,7 @@ def convolve(
     return found
 
 
-def captured(work: Callable[[torch.Tensor], T], buffer: torch.Tensor, pool: Any = None) -> Callable[[torch.Tensor], T]:
+def captured(work: Callable[[Tensor], T], buffer: Tensor, pool: Any = None) -> Callable[[Tensor], T]:
     """`work(buffer)` as one CUDA graph: a call copies its tensor into the buffer, and replays.
 
     What it returns are buffers too, which the next call overwrites. `pool` is of memory, for graphs that share it.
@@ -141,7 +142,7 @@ def captured(work: Callable[[torch.Tensor], T], buffer: torch.Tensor, pool: Any 
         with torch.cuda.graph(graph, pool, capture_error_mode="thread_local"):
             made = work(buffer)
 
-    def replay(fresh: torch.Tensor) -> T:
+    def replay(fresh: Tensor) -> T:
         buffer.copy_(fresh, non_blocking=True)
         graph.replay()
         return made
@@ -149,7 +150,7 @@ def captured(work: Callable[[torch.Tensor], T], buffer: torch.Tensor, pool: Any 
     return replay
 
 
-def download(values: torch.Tensor) -> NDArray[Any]:
+def download(values: Tensor) -> NDArray[Any]:
     """A tensor as an array here. From a GPU it comes through pinned memory, which the array keeps: faster than
     from memory that may be swapped out, and without a copy more."""
     if not values.is_cuda:
