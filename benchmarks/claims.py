@@ -3,8 +3,8 @@
     python -m benchmarks claims benchmarks/results/NAME.json     # as it stands in docs/performance.md
 
 The claims are in claims.txt. What is ours there may hold `{table|row|column}`: the first row of that table (suite.py)
-whose name contains the text, and of it a key or the number of a cell; `{a|b|c / d|e|f}` is a ratio of two. What a file
-of results lacks is said to be lacking.
+whose name contains the text, and of it a key or the number of a cell; `{a|b|c / d|e|f}` is a ratio of two. A table that
+a file of results lacks is said to be lacking, as a row is in a --quick one; else a name that finds nothing is an error.
 
 The documents: "CLIP" (CLIP embeddings in texture arrays), 27, 28-5, 83-2, 33. Their times are of an H100 and were
 reckoned, not measured; so ratios are what can be compared.
@@ -20,7 +20,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from benchmarks.common import print_json
-from benchmarks.suite import read_result
+from benchmarks.suite import TABLES, read_result
+from foveate.core.errors import OptionError
 
 COLUMNS = ("there", "claim", "here", "by", "why it differs")
 PLACE = re.compile(r"\{([^{}]+)\}")
@@ -70,15 +71,34 @@ def command(
 
 
 def measure(result: Mapping[str, Any]) -> dict[str, Any]:
-    """-> report with a row a claim."""
+    """-> report with a row a claim. Raises OptionError for places that name nothing in a table that is there."""
+    if wrong := [place for place in places() if names_nothing(result, place)]:
+        raise OptionError(
+            f"claims.txt: nothing at {', '.join(f'{{{place}}}' for place in wrong)}",
+            expected="table|row|column as the file of results has them",
+            fix="correct benchmarks/claims.txt, or measure these tables again as `all` does",
+        )
     rows = []
     for claim in CLAIMS:
         ours, why = (PLACE.sub(lambda found: look_up(result, found[1]), text) for text in (claim.ours, claim.why))
-        places = PLACE.findall(claim.ours + claim.why)
-        tables = dict.fromkeys(part.split("|")[0] for place in places for part in place.split(" / "))
+        tables = dict.fromkeys(place.split("|")[0] for place in places(claim))
         by = ", ".join([*(f"`benchmarks {name}`" for name in tables), *([claim.by] if claim.by else [])])
         rows.append({"what": claim.said, "cells": [claim.where, claim.said, ours, by, why]})
     return {"title": f"{len(rows)} claims", "rows": rows, "commit": result.get("commit"), "cpu": result.get("cpu")}
+
+
+def places(*claims: Claim) -> list[str]:
+    """Every `table|row|column` of some claims, or of all."""
+    found = (place for claim in claims or CLAIMS for place in PLACE.findall(claim.ours + claim.why))
+    return [part.strip() for place in found for part in place.split(" / ")]
+
+
+def names_nothing(result: Mapping[str, Any], place: str) -> bool:
+    """Whether a place is wrong: its table is unknown, or is there, whole, without such a row or column."""
+    table = place.split("|")[0]
+    if table not in result["tables"]:
+        return table not in {known.name for known in TABLES}
+    return not result.get("quick") and at(result, *place.split("|")) in (None, "")
 
 
 def markdown(rows: list[Mapping[str, Any]]) -> Iterator[str]:
@@ -105,8 +125,7 @@ def at(result: Mapping[str, Any], table: str, row: str, column: str) -> Any:
     report = result["tables"].get(table, {}).get("report", {})
     for part in [report, *report.get("tables", [])]:
         for each in part.get("rows", []) if isinstance(part, Mapping) else []:
-            name = str(each.get("what") or (each.get("cells") or [""])[0])
-            if row in name:
-                cells = each.get("cells", [])
-                return cells[int(column)] if column.isdigit() and int(column) < len(cells) else each.get(column)
+            cells = each.get("cells") or [""]
+            if row in str(each.get("what") or cells[0]):
+                return each.get(column) if not column.isdigit() else dict(enumerate(cells)).get(int(column))
     return None

@@ -171,10 +171,20 @@ def time_row(what: str, seconds: np.ndarray, unit: str, target: str = "", slow: 
 
 
 def ratio_row(what: str, a: np.ndarray, b: np.ndarray, target: str = "") -> dict[str, Any]:
-    """How many times longer `a` [n] takes than `b` [n], measured in turn, with its 95 % interval."""
+    """How many times longer `a` [n] takes than `b` [n], measured in turn, with its 95 % interval.
+
+    `better`, for `compare`: "low" where the target is an upper bound, else "high", as then `b` is ours.
+    """
     ratio, (low, high) = float(np.median(a) / np.median(b)), interval(a, b)
     measured = f"{ratio:.3g} x ({low:.3g}-{high:.3g})" if np.isfinite(high) else f"{ratio:.3g} x"
-    return make_row(what, ratio, measured, target, "x") | _spread(a / b, (low, high))
+    better = {"better": "low" if target.startswith("<") else "high"}
+    return make_row(what, ratio, measured, target, "x") | better | _spread(a / b, (low, high))
+
+
+def rate_row(what: str, rates: np.ndarray, target: str = "") -> dict[str, Any]:
+    """The median of some rates a second."""
+    row = make_row(what, float(np.median(rates)), f"{np.median(rates):.1f}", target, "/s")
+    return row | _spread(rates, interval(rates))
 
 
 def _spread(samples: np.ndarray, bounds: tuple[float, float]) -> dict[str, Any]:

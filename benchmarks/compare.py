@@ -2,10 +2,13 @@
 
     python -m benchmarks compare BEFORE AFTER
 
-Rows are matched by table, title and name, and compared where both have a number in the same unit. Where both kept their
-samples, the ratio has a 95 % interval; a row is called slower (or faster) when the interval says so *and* the medians
-differ by more than 5 %: two runs are minutes or days apart, and no interval knows what the machine did between them.
-Rows without samples have a ratio and no verdict. Times of two machines are not compared without --other-machine.
+Rows are matched by table, title and name, and compared where both have a number in the same unit. Times are better when
+they are low, rates when they are high, ratios as their row says ("better"). Where both kept samples, the ratio has a
+95 % interval; a row is called slower (or faster) when the interval says so *and* the medians differ by more than
+NOISE: two runs are minutes or days apart, and no interval knows what the machine did between them. Without samples they
+have to differ by more than FAR. A verdict needs a quiet machine: on a busy one (load 11 on two cores) the same code
+took 1.5 times as long at the median of rows, and 2.6 at 95 % of them, so there nothing below BUSY is called slower.
+Times of two machines are not compared without --other-machine.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ from benchmarks.suite import read_result
 from foveate.core.errors import OptionError
 
 COLUMNS = ("table", "what", "before", "after", "after / before", "")
-MACHINE, NOISE = ("machine", "cpu", "cores", "gpu", "limits"), 0.05
-TIMES = {"s": 1, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9}
+MACHINE = ("machine", "cpu", "cores", "gpu", "limits")
+NOISE, FAR, BUSY = 1.2, 1.5, 3.0
+TIMES = {"s", "ms", "µs", "us", "ns"}
 SLOWER, FASTER = "SLOWER", "faster"
 
 
@@ -64,7 +68,8 @@ def measure(
             expected="results with tables in common" + (f", {only} among them" if only else ""),
             fix=f"one has {', '.join(before['tables']) or 'none'}, the other {', '.join(after['tables']) or 'none'}",
         )
-    rows = [set_beside(key, a[key], b[key]) for key in common]
+    least = BUSY if is_busy(before) or is_busy(after) else 1.0
+    rows = [set_beside(key, a[key], b[key], least) for key in common]
     verdicts = [row["verdict"] for row in rows]
     return {
         "title": f"{before.get('commit')} ({before.get('date')}) and {after.get('commit')} ({after.get('date')})",
@@ -94,10 +99,15 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], other_machi
     if before.get("quick") or after.get("quick"):
         found.append("a --quick run: its numbers mean little")
     for title, result in (("before", before), ("after", after)):
-        load, cores = result.get("load"), result.get("cores")
-        if load and cores and load > cores:
-            found.append(f"{title}: the machine was busy, load {load} on {cores} cores")
+        if is_busy(result):
+            busy = f"load {result['load']} on {result['cores']} cores"
+            found.append(f"{title}: the machine was busy, {busy}: what differs by less than {BUSY:g} x has no verdict")
     return found
+
+
+def is_busy(result: Mapping[str, Any]) -> bool:
+    """Whether more ran than there are cores, when the run began."""
+    return bool(result.get("load", 0) > result.get("cores", 1))
 
 
 def numbers(result: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
@@ -121,21 +131,26 @@ def tables_in(report: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
             yield re.sub(r"[\d.,]+", "#", str(part.get("title", ""))), part["rows"]
 
 
-def set_beside(key: tuple[str, ...], a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of both, with a verdict where there are samples to judge by."""
+def set_beside(key: tuple[str, ...], a: Mapping[str, Any], b: Mapping[str, Any], least: float = 1.0) -> dict[str, Any]:
+    """A row of both, with a verdict where its unit has a direction, and the difference is large enough."""
     one, other, unit = float(a["median"]), float(b["median"]), str(a.get("unit", ""))
     ratio = other / one if one > 0 and other > 0 and unit == b.get("unit", "") else None
     judged, verdict, low, high = "", "", 0.0, float("inf")
     if ratio is not None:
-        judged = f"{ratio:.3g}"
+        judged, enough = f"{ratio:.3g}", FAR
         if a.get("samples") and b.get("samples"):
             low, high = interval(b["samples"], a["samples"], pairs=False)
-            if high < float("inf"):
-                judged += f" ({low:.3g}-{high:.3g})"
-        if unit in TIMES and low > 1 and ratio > 1 + NOISE:
-            verdict = SLOWER
-        elif unit in TIMES and high < 1 and ratio < 1 / (1 + NOISE):
-            verdict = FASTER
+        if high < float("inf"):
+            judged += f" ({low:.3g}-{high:.3g})"
+            enough = NOISE if low > 1 or high < 1 else float("inf")
+        if max(ratio, 1 / ratio) > max(enough, least) and (better := direction(a)):
+            verdict = SLOWER if (ratio > 1) == (better == "low") else FASTER
     shown = [key[0], key[-1].strip(), f"{one:.4g} {unit}", f"{other:.4g} {unit}", judged, verdict]
     return {"cells": shown, "table": key[0], "what": key[-1], "before": one, "after": other, "ratio": ratio,
             "interval": [low, high] if high < float("inf") else None, "verdict": verdict}  # fmt: skip
+
+
+def direction(row: Mapping[str, Any]) -> str:
+    """What is better, "low" or "high", or nothing where a row does not say: sizes, shares, counts."""
+    unit = str(row.get("unit", ""))
+    return str(row.get("better") or ("low" if unit in TIMES else "high" if unit.endswith("/s") else ""))

@@ -24,7 +24,7 @@ import numpy as np
 import typer
 
 from benchmarks.clips import Labelled, made_clips, names_in, read_clip
-from benchmarks.common import Repeats, make_row, print_json, ratio_row, show, time_once, time_row
+from benchmarks.common import Repeats, make_row, print_json, rate_row, ratio_row, show, time_once, time_row
 from benchmarks.video_following import Judged, answer, budget_of, judged
 from benchmarks.video_tokens import areas
 from foveate.cli.evaluate.circumstances import circumstances
@@ -143,8 +143,8 @@ def make_report(rates: Sequence[Rates], source: str) -> dict[str, Any]:
     encoded = sum(frame.keyframe for each in rates for frame in each.followed) / len(rates[0].whole)
     interval, full = count / encoded, float(np.median(every)) / count
     rows = [
-        _rate_row("every frame encoded, frames a second", count / every),
-        _rate_row("followed, frames a second", count / whole, ">= 30"),
+        rate_row("every frame encoded, frames a second", count / every),
+        rate_row("followed, frames a second", count / whole, ">= 30"),
         ratio_row("followed, times as fast", every, whole),
         make_row("  its limit: frames for one that is encoded, K", interval, f"{interval:.2f}"),
         time_row("all cores together, a frame, every frame encoded", cpu[:, 0] / count, "ms"),
@@ -166,7 +166,7 @@ def make_report(rates: Sequence[Rates], source: str) -> dict[str, Any]:
             ),
         ]
     if drawn.size:
-        rows.append(_rate_row("`foveate video`, drawn and written, frames a second", count / drawn, ">= 15"))
+        rows.append(rate_row("`foveate video`, drawn and written, frames a second", count / drawn, ">= 15"))
     for name, what in (("alone", "every frame encoded"), ("steady", "followed")):
         covered = [float(np.nanmean(np.array(getattr(each, name))[:, 0])) for each in rates]
         by_clip = " ".join(f"{value:.3f}" for value in covered)
@@ -181,10 +181,6 @@ def make_report(rates: Sequence[Rates], source: str) -> dict[str, Any]:
         "claims": [claim_row(what, *claim) for what, claim in CLAIMS.items()],
         "source": source,
     }
-
-
-def _rate_row(what: str, rates: np.ndarray, target: str = "") -> dict[str, Any]:
-    return make_row(what, float(np.median(rates)), f"{np.median(rates):.1f}", target, "/s")
 
 
 def claim_row(what: str, full: float, carried: float, interval: int | None, claimed: str) -> dict[str, Any]:

@@ -162,7 +162,8 @@ def summarise(way: str, answers: list[Answer], usual: list[Answer], images: list
     ratios, same = np.array([told.ratio for told in answers]), mean_estimate([told.same for told in answers], images)
     low, high = interval(ratios)
     takes = f"{np.median(ratios):.2f} x" + (f" ({low:.2f}-{high:.2f})" if np.isfinite(high) else "")
-    row: dict[str, Any] = {"what": way, "median": float(np.median(ratios)), "unit": "x", "same_cells": same.mean}
+    row: dict[str, Any] = {"what": way, "median": float(np.median(ratios)), "unit": "x"}
+    row |= {"better": "low", "same_cells": same.mean}
     found = [(told.found, other.found) for told, other in zip(answers, usual, strict=True)]
     pairs = [(mine, its) for mine, its in found if mine is not None and its is not None]
     cells = ["", "", ""]

@@ -33,6 +33,7 @@ from benchmarks.common import (
     show,
     time_calls,
     time_in_turn,
+    time_row,
 )
 from foveate.channels.change import describe_cells, measure_change
 from foveate.channels.objects import find_objects
@@ -94,7 +95,7 @@ def _bandwidth(repeats: int) -> float:
 def _row(what: str, documents: str, seconds: np.ndarray, counted: float, speed: float) -> Row:
     median = float(np.median(seconds))
     shown = f"{median * 1e3:.3g} ms" if median >= 1e-4 else f"{median * 1e6:.3g} µs"
-    row = make_row(what, median * 1e3, shown, unit="ms")
+    row = time_row(what, seconds, "ms") | {"measured": shown}
     size = f"{counted / 1e6:.3g} MB" if counted >= 1e5 else f"{counted / 1e3:.3g} KB"
     return {**row, "documents": documents, "bytes": size, "share of bandwidth": f"{counted / median / speed:.2g}"}
 

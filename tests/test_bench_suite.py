@@ -215,12 +215,38 @@ def test_what_became_slower_is_marked() -> None:
     before = result_of({"a": noisy(1), "b": noisy(1), "c": noisy(1), "d": noisy(1, 3)})
     after = result_of({"a": noisy(1.02, seed=1), "b": noisy(1.5, seed=2), "c": noisy(0.5, seed=3), "d": noisy(2, 3)})
     report = compare.measure(before, after)
-    assert {row["what"]: row["verdict"] for row in report["rows"]} == {"a": "", "b": "SLOWER", "c": "faster", "d": ""}
+    assert {row["what"]: row["verdict"] for row in report["rows"]} == {
+        "a": "",
+        "b": "SLOWER",
+        "c": "faster",
+        "d": "SLOWER",
+    }
     low, high = report["rows"][1]["interval"]
     assert low < 1.5 < high
-    assert report["rows"][3]["interval"] is None  # three measurements say nothing
+    assert report["rows"][3]["interval"] is None  # of three measurements: it has to be far off
     back = compare.measure(after, before)
-    assert (report["slower"], report["faster"]) == (back["faster"], back["slower"]) == (1, 1)
+    assert (report["slower"], report["faster"]) == (back["faster"], back["slower"]) == (2, 1)
+
+
+def test_rates_and_ratios_have_a_direction() -> None:
+    def result(rate: float, ratio: float, takes: float, size: float) -> dict[str, Any]:
+        rows = [
+            common.rate_row("frames", noisy(rate)),
+            common.ratio_row("times as fast", noisy(ratio), np.ones(40)),
+            common.ratio_row("beside the encoder", noisy(takes), np.ones(40), "<= 1.25 x"),
+            common.make_row("bytes", size, "", unit="MB"),
+            common.make_row("without samples", takes, "", unit="ms"),
+        ]
+        return result_of({}) | {"tables": {"t": {"report": {"title": "", "rows": rows}}}}
+
+    usual, changed = result(30, 10, 1, 1), result(3, 2, 2, 9)
+    assert [row["verdict"] for row in compare.measure(usual, changed)["rows"]] == ["SLOWER"] * 3 + ["", "SLOWER"]
+    assert [row["verdict"] for row in compare.measure(changed, usual)["rows"]] == ["faster"] * 3 + ["", "faster"]
+    near = result(31, 11, 1.1, 1)
+    assert compare.measure(usual, near)["slower"] == compare.measure(near, usual)["slower"] == 0
+    busy = compare.measure(usual | {"load": 9.0}, changed)
+    assert [row["verdict"] for row in busy["rows"]] == ["SLOWER"] * 2 + [""] * 3  # a factor of 2 says nothing there
+    assert "no verdict" in busy["warnings"][0]
 
 
 def test_two_machines_are_never_compared_silently(tmp_path: Path) -> None:
@@ -270,10 +296,11 @@ def test_files_that_are_no_results(tmp_path: Path, content: str, problem: str) -
         read_result(tmp_path / "none.json")
 
 
-def test_results_that_are_kept_can_be_read() -> None:
+def test_results_that_are_kept_can_be_read_and_answer_the_claims() -> None:
     for path in (ROOT / "benchmarks" / "results").glob("*.json"):
-        result = json.loads(path.read_text("utf-8"))
+        result = read_result(path)
         assert {"commit", "python", "cpu", "cores"} <= set(result), path
+        assert claims.measure(result)["rows"], path  # or an OptionError: a place that names nothing
 
 
 def test_the_page_of_results_names_its_keys(tmp_path: Path) -> None:
@@ -317,17 +344,24 @@ def test_the_documents_tasks_have_their_rivals() -> None:
 def test_claims_take_their_numbers_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"what": "one image, first", "median": 0.123456, "cells": ["one image", "24 s (12 x)"]}
     result = {"tables": {"t": {"report": {"tables": [{"rows": [row, row | {"what": "two", "median": 0.5}]}]}}}}
-    ours = "{t|one|1}, {t|two|median / t|one|median} x, {t|three|median}, {u|one|1}"
+    ours = "{t|one|1}, {t|two|median / t|one|median} x, {basis|one|1}"
     monkeypatch.setattr(claims, "CLAIMS", (claims.Claim("27", "33 x", ours, "as it is"),))
     (found,) = claims.measure(result)["rows"]
     gone = claims.MISSING
     assert found["cells"] == [
         "27",
         "33 x",
-        f"24 s (12 x), 4.1 x, {gone}, {gone}",
-        "`benchmarks t`, `benchmarks u`",
+        f"24 s (12 x), 4.1 x, {gone}",
+        "`benchmarks t`, `benchmarks basis`",
         "as it is",
     ]
+    for wrong in ("t|three|median", "t|one|nothing", "t|one|7", "u|one|1"):
+        monkeypatch.setattr(claims, "CLAIMS", (claims.Claim("27", "33 x", f"{{{wrong}}} x", "as it is"),))
+        with pytest.raises(OptionError, match="nothing at"):
+            claims.measure(result)
+        if wrong[0] == "t":
+            assert claims.MISSING in claims.measure(result | {"quick": True})["rows"][0]["cells"][2]
+    monkeypatch.setattr(claims, "CLAIMS", (claims.Claim("27", "33 x", ours, "as it is"),))
     page, results = tmp_path / "page.md", tmp_path / "r.json"
     page.write_text("# A\n\n| x |\n|---|\n\n## B\n\n| old |\n|---|\n| 1 |\n\nEnd.\n")
     results.write_text(json.dumps(result))
