@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from benchmarks import channels, common, fusion, query, refine, weights
+from benchmarks import channels, common, fusion, query, refine, textures, weights
 from benchmarks.__main__ import app as benchmarks
 from foveate.cli.evaluate import cases, command, compression, relevance
 from foveate.cli.evaluate.agreement import agreement, auroc, mean_estimate, ratio_estimate
@@ -401,6 +401,29 @@ def test_channels_have_a_price() -> None:
     assert all(row["median"] > 0 for row in report["rows"])
     with pytest.raises(OptionError, match="repeats"):
         channels.measure(common.PHOTO, 0)
+
+
+def test_textures_stand_beside_the_documents_figures() -> None:
+    report = textures.measure(common.PHOTO, 1)
+    assert {len(row["cells"]) for row in report["rows"]} == {len(textures.COLUMNS)}
+    assert all(row["median"] > 0 for row in report["rows"])
+    named = {row["what"]: row for row in report["rows"]}
+    for heat in ("cold", "warm"):
+        kept = named[f"273 pixels x 40, {heat}: planes, one behind the other"]
+        assert kept["bytes"] == f"{273 * 40 * 64 / 1e6:.3g} MB"
+        assert float(kept["of a copy"]) > 0
+        assert kept["samples"]
+    json.dumps(report)
+    with pytest.raises(OptionError, match="repeats"):
+        textures.measure(common.PHOTO, 0)
+
+
+def test_cold_gathers_read_other_places_each_time() -> None:
+    read: list[int] = []
+    ask = textures._each(lambda at: read.append(int(at[0])), np.arange(6).reshape(3, 2))
+    for _ in range(4):
+        ask()
+    assert read == [0, 2, 4, 0]
 
 
 def test_channels_of_questions_are_measured(folder: Path) -> None:
