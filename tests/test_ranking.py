@@ -39,6 +39,16 @@ def test_any_order_of_the_numbers(shape: str) -> None:
     assert np.array_equal(np.sort(largest(values, k)), np.sort(values)[n - k :])
 
 
+@pytest.mark.parametrize("few", [1, 90, 110, 4 * SHORT])
+def test_no_number_is_above_all_of_them_as_for_numpy(few: int) -> None:
+    n, k, random = 4 * SHORT, 100, np.random.default_rng(0)
+    values = random.random(n, dtype=np.float32)
+    values[random.permutation(n)[:few]] = np.nan
+    np.testing.assert_array_equal(np.sort(largest(values, k)), np.sort(values)[n - k :])
+    np.testing.assert_array_equal(largest(values, k)[0], np.partition(values, n - k)[n - k])
+    assert np.isnan(peak(values))
+
+
 def test_a_peak_does_not_depend_on_the_order_of_the_cells() -> None:
     random = np.random.default_rng(0)
     cells = random.random(4096, dtype=np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from foveate.core.errors import DeviceError, OptionError
 from foveate.encoders import load
 from foveate.encoders.load import ON_DEVICE
 from foveate.encoders.protocol import DenseFeatures
+from foveate.store import ingest
 from foveate.store.engine import Local, Ray
 from foveate.store.ingest import BATCH
 from tests.store_toys import Toy, pictures
@@ -29,7 +31,7 @@ COUNT = 2 * BATCH + 5
 class Together(Toy):
     """A toy that takes several images, and fails at one of its batches, as often as it is asked to."""
 
-    sizes: tuple[int, ...] = ()
+    device: str = "cuda:0"
 
     def encode_images(self, images: Sequence[np.ndarray], *, long_side: int | None = None) -> list[DenseFeatures]:
         calls.append(len(images))
@@ -38,6 +40,17 @@ class Together(Toy):
         return [self.encode_image(rgb, long_side=long_side) for rgb in images]
 
 
+@dataclass(frozen=True)
+class Meeting(Together):
+    """One that waits until two threads are in it at once."""
+
+    def encode_images(self, images: Sequence[np.ndarray], *, long_side: int | None = None) -> list[DenseFeatures]:
+        both.wait(20)
+        return super().encode_images(images, long_side=long_side)
+
+
+both = threading.Barrier(2)
+KINDS = (Together, Together, Toy)
 calls: list[int] = []
 failing_at: dict[str, Any] = {}
 
@@ -56,7 +69,6 @@ def test_batches_give_the_store_that_single_images_give(tmp_path: Path) -> None:
     photos = pictures(tmp_path / "photos", COUNT)
     (photos / "broken.png").write_bytes(b"\x89PNG broken")
     (photos / "copy.png").write_bytes((photos / "001.png").read_bytes())
-    kinds = (Toy, Together, Together)
     kinds = (Toy, Together, Together)
     alone, together, by_engine = (Store(tmp_path / f"{i}.fov", encoder=kind()) for i, kind in enumerate(kinds))
     added = [alone.add(photos), together.add(photos, workers=3), by_engine.add(photos, engine=Local(2))]
@@ -88,13 +100,34 @@ def test_a_gpu_lost_on_the_way_loses_nothing(tmp_path: Path, error: RuntimeError
         store.add(photos, workers=workers)
     assert "`foveate index` goes on" in caught.value.fix or "long_side" in caught.value.fix
     kept = len(store)
-    assert 3 + BATCH <= kept < 3 + COUNT  # whole batches before the third are there, less those that were on their way
+    assert kept == 3 + 2 * BATCH  # the batches before the third
     store.verify()
     again = store.add(photos, workers=workers)
     assert (again.known, again.added, again.bad) == (kept - 3, COUNT + 3 - kept, ())
     whole = Store(tmp_path / "b.fov", encoder=Toy())
     whole.add([photos, tmp_path / "first"])
     assert contents(whole) == contents(store)
+
+
+def test_on_a_cpu_each_thread_encodes_its_own_images(tmp_path: Path) -> None:
+    photos = pictures(tmp_path / "photos", 6)
+    store, alone = Store(tmp_path / "a.fov", encoder=Meeting(device="cpu")), Store(tmp_path / "b.fov", encoder=Toy())
+    Store(tmp_path / "a.fov", encoder=Together(device="cpu")).add(pictures(tmp_path / "first", 2, first=100))
+    assert store.add(photos, workers=2).added == 6
+    assert set(calls) == {1}
+    alone.add([tmp_path / "first", photos])
+    assert contents(store) == contents(alone)
+    assert set(calls) == {1}
+
+
+def test_large_pictures_do_not_wait_for_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos = pictures(tmp_path / "photos", 8)
+    monkeypatch.setattr(ingest, "LARGE", 1)
+    here, by_engine, alone = (Store(tmp_path / f"{i}.fov", encoder=kind()) for i, kind in enumerate(KINDS))
+    assert [here.add(photos, workers=2).added, by_engine.add(photos, engine=Local(2)).added] == [8, 8]
+    assert set(calls) == {1}
+    alone.add(photos)
+    assert contents(here) == contents(by_engine) == contents(alone)
 
 
 def test_a_batch_of_files_is_not_bad_because_of_the_device(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,29 @@ def test_what_making_an_item_raises_comes_in_its_place() -> None:
         next(taken)
     assert list(taken) == []
     assert not readers()
+
+
+def test_who_is_interrupted_while_waiting_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 1
+        goes_on.wait(20)
+        yield 2
+
+    taken = Ahead(items(), 2)
+    assert next(taken) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(Future, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(taken)
+    goes_on.set()
+    assert list(taken) == [2]
+    assert not readers()
+
+
+def interrupted(self: Future[Any]) -> Any:
+    raise KeyboardInterrupt
 
 
 # --- calls that are made behind ---------------------------------------------------------------------------------------
@@ -232,6 +256,18 @@ def test_a_folder_is_read_ahead_and_what_cannot_be_read_in_it_is_left_out(tmp_pa
     assert isinstance(frames.clip._source, ImageReader)
     assert [round(frame.time * 24) for frame in frames] == [0, 1, 2, 4, 5]
     assert frames.clip.skipped == 1
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_stream_that_is_dropped_leaves_the_callers_clip_open(clip: Path, live: bool) -> None:
+    with open_clip(pan(12) if live else clip) as opened:
+        frames = stream(opened, "a dog", budget=9, long_side=SIDE)
+        assert next(frames).index == 0
+        del frames
+        gc.collect()
+        assert wait_for(lambda: not readers())
+        assert not opened.closed
+        assert next(opened).index >= 1
 
 
 def test_a_stream_that_another_thread_closes_ends_with_an_error_or_its_frame(clip: Path) -> None:

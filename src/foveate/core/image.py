@@ -121,10 +121,11 @@ def load_image(
 def load_reduced(source: ImageSource, at_least: int | None) -> tuple[Picture, tuple[int, int]]:
     """An image for those who need no more than `at_least` pixels along its long side; and (H, W) of all of it.
 
-    A JPEG given as a path or bytes is decoded at an eighth, a quarter or half of its sides (rounded up), the smallest
-    whose long side is not below `at_least`: a half takes half of the time, a quarter little less (it has to be read all
-    the same). Pixels are means of theirs, by the decoder's own filter. Anything else is as from `load_image`. Raises
-    what that does, by the size of the whole image.
+    A JPEG given as a path or bytes is decoded at an eighth, a quarter or half of its sides, the smallest that divides
+    both and whose long side is not below `at_least`: its aspect stays, and with it the grid that an encoder gives it. A
+    half takes half of the time, a quarter little less (it has to be read all the same). Pixels are means of theirs, by
+    the decoder's own filter. Anything else is as from `load_image`. Raises what that does, by the size of the whole
+    image.
     """
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
         picture = load_image(source)
@@ -235,9 +236,10 @@ def _from_bytes(
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             width, height = image.size
             _check_pixels((height, width), name, max_pixels)
-            scale = 1 if at_least is None else next((s for s in SCALES if max(image.size) >= s * at_least), 1)
+            enough = [s for s in SCALES if at_least is not None and max(image.size) >= s * at_least]
+            scale = next((s for s in enough if width % s == height % s == 0), 1)
             if scale > 1:
-                image.draft(None, (max(1, width // scale), max(1, height // scale)))  # of a JPEG; else nothing
+                image.draft(None, (width // scale, height // scale))  # of a JPEG; else nothing
             size = (width, height) if _orientation(image) in TURNED else (height, width)
             return _from_pil(image, name, value_range, max_pixels), size
     except UnidentifiedImageError:

@@ -13,7 +13,7 @@ LEAST_FOLD = 6  # numbers a group, from which on it pays
 
 
 def largest(values: NDArray[Number], k: int) -> NDArray[Number]:
-    """The k largest of numbers [n], 1 <= k <= n, none of them NaN: [k], the lowest of them first.
+    """The k largest of numbers [n], 1 <= k <= n: [k], the lowest of them first. NaN is above all, as for NumPy.
 
     >>> largest(np.array([1.0, 3.0, 2.0, 3.0]), 3)[0]
     np.float64(2.0)
@@ -27,5 +27,6 @@ def largest(values: NDArray[Number], k: int) -> NDArray[Number]:
     fold = len(values) // groups
     if fold >= LEAST_FOLD:
         highest = np.maximum.reduce(values[: fold * groups].reshape(fold, groups))
-        values = values[values >= np.partition(highest, groups - k)[groups - k]]
+        bound = np.partition(highest, groups - k)[groups - k]
+        values = values[~(values < bound)]  # NaN stays
     return np.partition(values, len(values) - k)[len(values) - k :]

@@ -30,18 +30,27 @@ def map_in_order(function: Callable[[A], B], items: Iterable[A], threads: int) -
     >>> list(map_in_order(abs, [-3, 1, -2], 2))
     [3, 1, 2]
 
-    What `function` raises is raised in its place in the order. Then, and when the caller stops, what has not begun
-    never does.
+    What `function` raises is raised in its place in the order, and so is what taking an item raises. Then, and when the
+    caller stops, what has not begun never does.
     """
     waiting: deque[Future[B]] = deque()
     pool = ThreadPoolExecutor(threads, "foveate")
+    taken, end, failed = iter(items), object(), None
     try:
-        for item in items:
+        while True:
+            try:
+                item: Any = next(taken, end)
+            except Exception as cause:  # an interrupt does not wait for what was begun
+                item, failed = end, cause
+            if item is end:
+                break
             waiting.append(pool.submit(function, item))
             if len(waiting) > AHEAD * threads:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+        if failed is not None:
+            raise failed
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -72,15 +81,20 @@ class Ahead(Iterator[A]):
         if self._closed:
             raise StopIteration
         self._fill()
+        waited = self._waiting.popleft()
         try:
-            item: A = self._waiting.popleft().result()
-            if item is self._end:
-                raise StopIteration
+            item: A = waited.result()
         except CancelledError:  # by `close`, in another thread
             raise StopIteration from None
         except BaseException:
-            self.close()
+            if waited.done() and waited.exception() is not None:
+                self.close()
+            else:  # the caller was interrupted while it waited, and may ask again
+                self._waiting.appendleft(waited)
             raise
+        if item is self._end:
+            self.close()
+            raise StopIteration
         self._fill()
         return item
 

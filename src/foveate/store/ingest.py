@@ -9,7 +9,8 @@
   encoding it. Images that the store knows without their words are read and not encoded again (but by an engine, whose
   workers do not know the store). An image that the reader fails on is stored without words, is listed as bad, and is
   tried again by the next `add`.
-* The window of files that are read and not yet written is bounded: memory does not grow with the folder.
+* The window of files that are read and not yet written is bounded: memory does not grow with the folder. A thread holds
+  one decoded picture; where a GPU gets batches, those of up to 16 MB wait for theirs.
 * `EncodeBatch` is the unit of work: columns in, columns out, in a loop, another process, or an engine's `map_batches`.
   It needs no store and writes nothing. An image that cannot be read fills "error"; what is wrong with the encoder is
   raised, as it would be wrong for every image.
@@ -46,7 +47,7 @@ from foveate.core.failures import explain_device
 from foveate.core.image import Picture, load_image
 from foveate.core.threads import map_in_order
 from foveate.encoders.load import resolve_encoder
-from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images
+from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images, gpu_of
 from foveate.reading.protocol import WordReader
 from foveate.reading.readers import ReadBy, choose_reader, find_reader, read_words
 from foveate.reading.tesseract import TesseractReader
@@ -60,7 +61,6 @@ from foveate.store.record import add_words, record_of
 from foveate.store.recovery import Wanted, Writer, differs, no_store, open_store, writing
 from foveate.store.shared_basis import SHARED_RANK, SPACE_RANK, fit_space
 from foveate.store.sources import (
-    Content,
     Decoded,
     PathLike,
     Source,
@@ -80,7 +80,8 @@ from foveate.texture.texture import EncoderStamp
 SHARD_IMAGES, SHARD_BYTES, SHARD_SECONDS = 256, 64 * 2**20, 20.0
 READ_SECONDS = 60.0  # of a shard whose images are read: else it would hold a handful
 MOST_WORKERS = 64
-BATCH = 16  # images of an engine's batch
+BATCH = 16  # images of an engine's batch, and of a GPU's
+LARGE = 2**24  # bytes of a picture: a larger one does not wait for a batch to be full
 OWN_RANK, VECTORS = 24, 6
 
 
@@ -121,6 +122,9 @@ class Added:
     read: int = 0
 
 
+_File = tuple[int, int, str]  # size, time of change, digest
+
+
 @dataclass(frozen=True)
 class EncodeBatch:
     """Files -> records for a store of this identity and shared basis.
@@ -138,34 +142,37 @@ class EncodeBatch:
     def __call__(self, batch: Mapping[str, Sequence[Any] | NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Columns as the module says. "image" is the SHA-256 of a file. "record" is b"" of one that cannot be encoded;
         "error" says why, or why it could not be read."""
-        read_in: list[Content | str] = []
+        together = 0 if gpu_of(self.resolve()) is None else BATCH * LARGE
+        rows: list[tuple[Any, ...]] = []
+        waiting: list[tuple[_File, Decoded | str]] = []
         for path, name in zip(batch["path"], batch["name"], strict=True):
-            try:
-                read_in.append(read(Source(from_column(path), from_column(name))))
-            except ImageError as cause:
-                read_in.append(explain(cause))
-        pictures: list[Decoded | str] = []
-        for content in read_in:
-            try:
-                pictures.append(content if isinstance(content, str) else self.decode(content.content))
-            except ImageError as cause:
-                pictures.append(explain(cause))
-        dense = iter(self.look([picture for picture in pictures if not isinstance(picture, str)]))
-        made: dict[str, list[Any]] = {k: [] for k in ("size", "modified", "image", "record", "error")}
-        for content, picture in zip(read_in, pictures, strict=True):
-            size = modified = 0
-            image, record, error = "", b"", ""
-            if isinstance(content, Content):
-                size, modified, image = content.size, content.modified, sha256(content.content)
-            if isinstance(picture, str):
-                error = picture
-            else:
-                whole, error = self.finish(image, picture[0], next(dense))
-                record = whole.content
-            for values, value in zip(made.values(), (size, modified, image, record, error), strict=True):
-                values.append(value)
-        columns = {**batch, **made}
+            waiting.append(self._open(Source(from_column(path), from_column(name))))
+            if sum(picture[0].rgb.nbytes for _, picture in waiting if not isinstance(picture, str)) >= together:
+                rows += self._rows(waiting)
+                waiting = []
+        rows += self._rows(waiting)
+        made = zip(*rows, strict=True) if rows else ((),) * 5
+        columns = {**batch, **dict(zip(("size", "modified", "image", "record", "error"), made, strict=True))}
         return {name: c if isinstance(c, np.ndarray) else column(c) for name, c in columns.items()}
+
+    def _open(self, source: Source) -> tuple[_File, Decoded | str]:
+        """Size, time of change and digest of a file, with its picture, or why there is none."""
+        file: _File = (0, 0, "")
+        try:
+            content = read(source)
+            file = (content.size, content.modified, sha256(content.content))
+            return file, self.decode(content.content)
+        except ImageError as cause:
+            return file, explain(cause)
+
+    def _rows(self, opened: Sequence[tuple[_File, Decoded | str]]) -> Iterator[tuple[Any, ...]]:
+        dense = iter(self.look([picture for _, picture in opened if not isinstance(picture, str)]))
+        for file, picture in opened:
+            if isinstance(picture, str):
+                yield (*file, b"", picture)
+            else:
+                record, error = self.finish(file[2], picture[0], next(dense))
+                yield (*file, record.content, error)
 
     def record(self, content: bytes) -> Record:
         """The record of an image file's bytes. Raises the Image...Errors, and those of the encoder."""
@@ -396,25 +403,29 @@ class _Ingest:
         return Added(self.added, self.linked, self.known, tuple(self.bad), self.shards, seconds, self.read)
 
     def _here(self, workers: int) -> Generator[_Done]:
-        """In threads of this process. An encoder that takes several images gets a batch, while threads decode the next
-        one and finish the last."""
-        if self.todo and hasattr(self.work.resolve(), "encode_images"):
-            with closing(map_in_order(self._open, self.todo, workers)) as opened:
+        """In threads of this process. A GPU gets a batch, while threads decode the next one and finish the last."""
+        encoder = self.work.resolve() if self.todo else None
+        if encoder is not None and gpu_of(encoder) is not None and hasattr(encoder, "encode_images"):
+            with closing(map_in_order(self._await, self.todo, workers)) as opened:
                 yield from map_in_order(self._finish, self._look_together(opened), workers)
         else:
             yield from map_in_order(self._encode, self.todo, workers)
 
+    def _await(self, source: Source) -> _Done | _Opened:
+        """A picture that may wait for its batch; done already is what is not encoded, and what is too large to wait."""
+        opened = self._open(source)
+        waits = isinstance(opened, _Opened) and opened.before is None and opened.decoded[0].rgb.nbytes <= LARGE
+        return opened if waits else self._look_alone(opened)
+
     def _look_together(self, opened: Iterator[_Done | _Opened]) -> Iterator[_Done | _Opened]:
         while batch := list(islice(opened, BATCH)):
-            new = [one.decoded for one in batch if isinstance(one, _Opened) and one.before is None]
-            dense = iter(self.work.look(new) if new else [])
-            for one in batch:
-                if isinstance(one, _Opened) and one.before is None:
-                    one = replace(one, dense=next(dense))
-                yield one
+            dense = iter(self.work.look([one.decoded for one in batch if isinstance(one, _Opened)]))
+            yield from (replace(one, dense=next(dense)) if isinstance(one, _Opened) else one for one in batch)
 
     def _encode(self, source: Source) -> _Done:
-        opened = self._open(source)
+        return self._look_alone(self._open(source))
+
+    def _look_alone(self, opened: _Done | _Opened) -> _Done:
         if isinstance(opened, _Opened) and opened.before is None:
             opened = replace(opened, dense=self.work.look([opened.decoded])[0])
         return self._finish(opened)

@@ -217,8 +217,8 @@ def encode_bytes(
 def decode_for(encoder: Encoder, content: bytes, long_side: int | None, *, whole: bool = False) -> Decoded:
     """Bytes of an image file -> its picture, and the size (height, width) of the whole image.
 
-    A large JPEG is decoded at half of its sides, or less, where that leaves twice what the encoder sees; `whole` for
-    those who read small letters in the picture.
+    A large JPEG is decoded at half of its sides, or less, where that divides them and leaves twice what the encoder
+    sees; `whole` for those who read small letters in the picture.
     """
     sees = getattr(encoder, "long_side", None) if long_side is None else long_side
     return load_reduced(content, None if whole or sees is None else SPARE * sees)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from foveate.channels.build import ChannelSet, select_channels
@@ -166,27 +167,28 @@ def _look_ahead(clip: VideoClip, model: FlowModel) -> Iterator[tuple[TimedPictur
     A model of flow that is not ours is asked in the thread of the caller, when it is needed.
     """
     if clip.live:
-        return _look_at(clip, None)
+        return _Seen(clip, None)
     h, w = clip.size or (1, 1)
     most = max(1, min(AHEAD, AHEAD_BYTES // (3 * h * w)))
-    return Ahead(_look_at(Ahead(_read(clip), 1), model if isinstance(model, Dis) else None), most)
+    pictures = Ahead(islice(clip, None), 1)  # a slice has no `close`, so the clip stays open until `Stream.close`
+    return Ahead(_Seen(pictures, model if isinstance(model, Dis) else None), most)
 
 
-def _read(clip: VideoClip) -> Iterator[TimedPicture]:
-    yield from clip  # and closing this does not close the clip
+class _Seen(Iterator[tuple[TimedPicture, Sight]]):
+    """Pictures, each with what it shows beside the one before. An interrupt is not its end, as it is a generator's."""
 
+    def __init__(self, pictures: VideoClip | Ahead[TimedPicture], model: FlowModel | None) -> None:
+        self._pictures, self._model = pictures, model
+        self._sight: Sight | None = None
 
-def _look_at(
-    pictures: VideoClip | Ahead[TimedPicture], model: FlowModel | None
-) -> Iterator[tuple[TimedPicture, Sight]]:
-    sight = None
-    try:
-        for picture in pictures:
-            sight = look(picture.rgb, sight, model)
-            yield picture, sight
-    finally:
-        if isinstance(pictures, Ahead):
-            pictures.close()
+    def __next__(self) -> tuple[TimedPicture, Sight]:
+        picture = next(self._pictures)
+        sight = self._sight = look(picture.rgb, self._sight, self._model)
+        return picture, sight
+
+    def close(self) -> None:
+        if isinstance(self._pictures, Ahead):
+            self._pictures.close()
 
 
 def stream(
