@@ -33,6 +33,10 @@ settings.load_profile("foveate")
 # processes that they start, have the same.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Triton reads it when it is first imported, by whichever test comes first: without a GPU its kernels are interpreted.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 PHOTOS = Path(str(files("foveate") / "cli" / "photos"))
 EXTRAS = (
     "torch",
