@@ -33,6 +33,7 @@ from foveate.channels.build import VISUAL, select_channels
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.results import write_picture
 from foveate.cli.terminal import counting, print_table
+from foveate.core.checks import check_int
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.core.files import make_folder, write_whole
 from foveate.encoders.load import load_encoder
@@ -235,6 +236,9 @@ def command(
         Path | None,
         typer.Option("--clips", help="Folder with davis.json, NAME/clip.mp4 and NAME/masks.tar [default: made clips]."),
     ] = None,
+    length: Annotated[
+        int | None, typer.Option(help="Frames of a clip, at most [default: 60; of made ones 48].")
+    ] = None,
     frames: Annotated[int | None, typer.Option(help="Frames over which memory is measured [default: 500].")] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for report.json and clips.png; made if needed.")] = Path(
         "foveate-bench"
@@ -243,6 +247,9 @@ def command(
 ) -> None:
     """Propagating features against encoding every frame: coverage, speed, drift, flicker, tokens, memory."""
     plan = QUICK if quick else Plan()
+    if length is not None:
+        check_int("--length", length, 4, 1000)
+        plan = replace(plan, length=length, made=min(length, plan.made))
     make_folder(out)
     with counting("video", 3) as progress:
         report, sheet = measure(clips, plan if frames is None else replace(plan, frames=frames), progress)
