@@ -67,7 +67,8 @@ FIRST, QUESTION, ENCODING = "First question and reuse", "A question", "Encoding"
 CHANNELS, VIDEO, MODELS = "Channels, mips, memory", "Video", "Vision-language models"
 STORE, QUALITY = "Store, search, indexing", "Quality beside speed"
 TABLES = (
-    Table("reuse", FIRST, "--encoders nano,clip-b16 --repeats 5", "--encoders nano --repeats 1 --sides 512 --tables questions,patches,bytes"),
+    Table("reuse", FIRST, "--encoders nano,clip-b16 --repeats 5",
+          "--encoders nano --repeats 1 --sides 512 --tables questions,patches,bytes"),
     Table("reuse_l14", FIRST, "--encoders clip-l14 --tables questions,patches --repeats 1",
           "--encoders clip-l14 --tables questions,patches --repeats 1 --layers 1", "reuse"),
     Table("reuse_accuracy", FIRST, "--encoders nano --tables accuracy --data {data}/coco128 --limit 6",
@@ -79,7 +80,8 @@ TABLES = (
     Table("channels", CHANNELS, "--repeats 20", "--repeats 1"),
     Table("textures", CHANNELS, "--repeats 20", "--repeats 1"),
     Table("basis", CHANNELS),
-    Table("frames", VIDEO, "--clips {data}/davis --repeats 5", "--clips {data}/davis --repeats 1 --length 4 --no-overlay"),
+    Table("frames", VIDEO, "--clips {data}/davis --repeats 5",
+          "--clips {data}/davis --repeats 1 --length 4 --no-overlay"),
     Table("video", VIDEO, "--clips {data}/davis --length 24 --frames 100 --out build/benchmarks-video",
           "--clips {data}/davis --quick --out build/benchmarks-video"),
     Table("vlm", MODELS, "--batch 1,4 --repeats 5", "--tiny --layers 1 --repeats 1 --new 2 --batch 1 --budgets 25"),
