@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foveate import Texture
+from foveate.channels import segments
 from foveate.channels.segments import (
     MOST,
     KMeans,
@@ -132,6 +133,16 @@ def test_lloyd_is_its_own_plain_twin_however_large_the_numbers(n: int, d: int, k
         means = [points[twin == i].mean(0) if (twin == i).any() else middle[i] for i in range(k)]
         middle = np.round(np.stack(means))
     assert (run_lloyd(points, centres, 5) == twin).all()
+
+
+@given(st.integers(1, 300), st.integers(1, 300), SIZES, SIZES, st.integers(1, 90))
+def test_colours_of_cells_are_those_of_the_whole_image_at_once(height: int, width: int, h: int, w: int, n: int) -> None:
+    rgb, features = case(height, width, h, w, 2, height + width, False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "STRIP", n)
+        strips = measure_cells(rgb, features).lab
+        patch.setattr(segments, "STRIP", width)
+        np.testing.assert_array_equal(strips, measure_cells(rgb, features).lab)
 
 
 def test_cells_that_were_measured_before_give_the_same_segments(texture: Texture) -> None:

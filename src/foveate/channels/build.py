@@ -30,14 +30,13 @@ from foveate.core.checks import check_type
 from foveate.core.errors import ChannelError
 from foveate.core.failures import explain_device
 from foveate.core.grid import reduce_plane
-from foveate.core.image import is_one_colour, shrink
+from foveate.core.image import is_one_colour
 from foveate.core.layout import EVERY_NAME, channel_named
 from foveate.core.threads import once
 
 Floats = NDArray[np.float32]
 ChannelSet = Literal["fast", "standard", "all"]
 
-SAMPLES = 16  # along a cell's side: of a large image, its means are taken from means
 VISUAL = ("edge_on", "edge_off", "high_pass", "low_pass", "edge_distance")
 OBJECTS = ("object_id", "boundary")
 SEGMENTS = ("cluster_id", "cluster_distance", "cluster_size", *OBJECTS)
@@ -106,8 +105,6 @@ def build_planes(
     """
     planes: dict[str, Floats] = {}
     made: dict[str, str] = {}
-    enough = SAMPLES * max(z.shape[:2])
-    small = shrink(rgb, enough if max(rgb.shape[:2]) >= 2 * enough else None)  # for what looks at means of cells
     if device is not None and min(rgb.shape[:2]) >= LEAST:
         with explain_device(f"channels of {rgb.shape[0]} x {rgb.shape[1]} pixels", device):
             planes |= device_channels(device)(rgb, (z.shape[0], z.shape[1]))
@@ -116,11 +113,11 @@ def build_planes(
         if set(names) & set(VISUAL):
             planes |= compute_visual_planes(rgb)
         if "saliency" in names:
-            planes["saliency"] = compute_saliency(small, z.shape[:2])
+            planes["saliency"] = compute_saliency(rgb, z.shape[:2])
     parts = None  # an image of one colour is one segment
     if set(names) & {*SEGMENTS, "occlusion"} and not is_one_colour(rgb):
         features = np.asarray(z, np.float32)
-        cells = measure_cells(small, features)
+        cells = measure_cells(rgb, features)
         parts = segment_image(rgb, features, provider, cells=cells)
         planes |= parts.planes
         made |= dict.fromkeys(SEGMENTS, parts.provider)

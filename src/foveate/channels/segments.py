@@ -42,6 +42,7 @@ MOST = 50  # ids 0 to 49
 FINE = 4  # samples along a cell's side for providers that look at pixels
 LAB_UNIT = 10.0  # CIE Lab; SLIC's usual compactness
 TURN = 64  # numbers
+STRIP = 128  # pixels; the whole of a large image, as float32, leaves the processor's cache
 FLAT = 1e-6  # an embedding that spreads less than this says nothing
 
 
@@ -75,7 +76,9 @@ class Cells(Frozen):
 def measure_cells(rgb: Bytes, features: Floats) -> Cells:
     """uint8 [H, W, 3] and float32 [h, w, r] -> Cells; features that are all alike become 0."""
     h, w, r = features.shape
-    lab = cv2.cvtColor(np.clip(resize_map(rgb, (h, w)) / 255, 0, 1), cv2.COLOR_RGB2LAB).reshape(h, w, 3)
+    strips = (rgb[:, x : x + STRIP] for x in range(0, rgb.shape[1], STRIP))  # columns do not mix before rows do
+    rows = np.concatenate([resize_map(strip, (h, strip.shape[1])) for strip in strips], 1)
+    lab = cv2.cvtColor(np.clip(resize_map(rows, (h, w)) / 255, 0, 1), cv2.COLOR_RGB2LAB).reshape(h, w, 3)
     mind = features.reshape(h * w, r).astype(np.float64)
     mind -= mind.mean(0)
     spread = np.sqrt((mind**2).sum(1).mean())
