@@ -76,9 +76,11 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:  # packages, imported when first used
         return importlib.import_module(f"foveate.{name}")
     if name not in _WHERE:
-        found = f"use {_ELSEWHERE[name]}" if name in _ELSEWHERE else f"it has {', '.join(__all__)}"
-        raise AttributeError(f"module 'foveate' has no attribute {name!r}; {found}")
-    return getattr(importlib.import_module(f"foveate.{_WHERE[name]}"), name)
+        fix = f"use {_ELSEWHERE[name]}" if name in _ELSEWHERE else f"it has {', '.join(__all__)}"
+        raise AttributeError(f"module 'foveate' has no attribute {name!r}; {fix}")
+    found = getattr(importlib.import_module(f"foveate.{_WHERE[name]}"), name)
+    globals()[name] = found  # Python asks here only once
+    return found
 
 
 def __dir__() -> list[str]:

@@ -18,15 +18,18 @@ def largest(values: NDArray[Number], k: int) -> NDArray[Number]:
     >>> largest(np.array([1.0, 3.0, 2.0, 3.0]), 3)[0]
     np.float64(2.0)
 
-    Of 2k groups of numbers, the k-th largest of their largest ones bounds them from below, as k numbers at least are as
-    high; so only what is above that bound is partitioned, a few more than k. Exact on any input. Groups are spread over
-    the whole, because neighbours in a map are alike. With k = 273 it takes half as long as `np.partition` of 4,096
+    Of 3k/2 groups of numbers, the k-th largest of their largest ones bounds them from below, as k numbers at least are
+    as high; so only what is above that bound is partitioned, a third more than k. Exact on any input. Groups are spread
+    over the whole, because neighbours in a map are alike. With k = 273 it takes half as long as `np.partition` of 4,096
     numbers, a tenth of 65,536.
     """
-    groups = max(2 * k, LEAST_GROUPS)
+    groups = max(3 * k // 2, LEAST_GROUPS)
     fold = len(values) // groups
     if fold >= LEAST_FOLD:
         highest = np.maximum.reduce(values[: fold * groups].reshape(fold, groups))
-        bound = np.partition(highest, groups - k)[groups - k]
-        values = values[~(values < bound)]  # NaN stays
-    return np.partition(values, len(values) - k)[len(values) - k :]
+        highest.partition(groups - k)
+        values = values[~(values < highest[groups - k])]  # NaN stays
+    else:
+        values = values.copy()
+    values.partition(len(values) - k)  # in place: `np.partition` would copy them once more
+    return values[len(values) - k :]

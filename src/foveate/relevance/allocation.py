@@ -245,15 +245,15 @@ def _choose(
             return top_cells(ranked, budget), {}
         keys = _rank_cells(ranked, budget, grid, spread, first, allowed)
         kept = _select(policy, keys, budget, grid, features)
-        urgent = keys == np.inf
-        inside = urgent if first is None else urgent & first
+        urgent = keys[kept] == np.inf
+        inside = urgent if first is None else urgent & first[kept]
     else:
         windows = cut_windows(grid, window)
         kept, urgent, inside = _select_windows(ranked, budget, windows, policy, spread, first, allowed, features)
-    reasons = {} if first is None else {"protected": inside[kept].astype(np.float32)}
+    reasons = {} if first is None else {"protected": inside.astype(np.float32)}
     if spread:
         even = urgent if first is None else urgent & ~inside
-        reasons["floor"] = even[kept].astype(np.float32)
+        reasons["floor"] = even.astype(np.float32)
     return kept, reasons
 
 
@@ -308,6 +308,8 @@ def nearest_budget(number: int, grid: Grid, window: tuple[int, int] | None) -> i
 
 def check_budget(budget: int, grid: Grid) -> int:
     """A whole number of a grid's cells. Raises BudgetError."""
+    if type(budget) is int and 1 <= budget <= grid.count:  # before there are words for an error
+        return budget
     fix = f'a number from 1 to {grid.count}, or "auto"; a larger long_side gives more cells'
     return check_int("budget", budget, 1, grid.count, fix=fix, error=BudgetError)
 
@@ -345,7 +347,7 @@ def _select_windows(
     allowed: Bools | None,
     vectors: Floats | None,
 ) -> tuple[Indices, Bools, Bools]:
-    """-> (kept cells; bool [cells], whose windows came first; bool [cells], the protected ones of those)."""
+    """-> (kept cells; bool [kept], whose windows came first; bool [kept], the protected ones of those)."""
     count = len(windows.sizes)
     last = np.zeros(count, bool)
     if allowed is not None:
@@ -366,7 +368,9 @@ def _select_windows(
         cells = int(windows.sizes[inside].sum())
         least = windows.nearest(max(cells, budget + 1))[-1]
         raise _too_few(f"{cells} cells in windows with a protected one", budget, least)
-    return windows.cells(chosen), (spread_ones | inside)[windows.of_cell], inside[windows.of_cell]
+    kept = windows.cells(chosen)
+    of_kept = windows.of_cell[kept]
+    return kept, (spread_ones | inside)[of_kept], inside[of_kept]
 
 
 def _select(policy: Policy, keys: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
