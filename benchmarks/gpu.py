@@ -322,7 +322,11 @@ def channels(device: str, quick: bool) -> Iterator[dict[str, Any]]:
 
 
 def towers(device: str, quick: bool) -> Iterator[dict[str, Any]]:
-    """CLIP B/16, random weights: dense features beside the bare tower."""
+    """CLIP B/16, random weights: dense features beside the bare tower, up to where both have the same work.
+
+    That is the attention of the last block: neither goes through its MLP. The tower has its queries more, ours a bias,
+    the repair of tokens, and the projection.
+    """
     from benchmarks.random_clip import RandomClip, random_clip
     from foveate.encoders.hub import with_images_in
 
@@ -338,7 +342,8 @@ def towers(device: str, quick: bool) -> Iterator[dict[str, Any]]:
             return encoder.dense_features(pixels)
 
         def bare(pixels: Any = pixels) -> Any:
-            return model.vision_model(pixel_values=pixels, interpolate_pos_encoding=True).last_hidden_state
+            last = model.vision_model.encoder.layers[-1]
+            return last.self_attn(last.layer_norm1(encoder.before_last_block(pixels)), attention_mask=None)[0]
 
         with torch.inference_mode():
             if not bool(dense().isfinite().all()):

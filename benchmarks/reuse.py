@@ -20,7 +20,7 @@ from __future__ import annotations
 import io
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,7 @@ from benchmarks.common import (
     make_row,
     parse_numbers,
     print_json,
+    ratio_row,
     show,
     time_each,
 )
@@ -66,6 +67,8 @@ TABLES = ("questions", "patches", "resolutions", "components", "bytes", "accurac
 SIDE, CROP = 1024, 224  # pixels of the image and along a crop, as the documents have them
 QUESTIONS, PATCHES, SIDES = (1, 2, 5, 10, 20, 50), (64, 144, 273, 512, 1024), (512, 1024, 2048, 4096)
 LINEAR_PART = 4  # a sample's part that shows whether time is linear
+PATIENCE = 60.0  # seconds after which no encoder is measured once more
+Pairs = Sequence[tuple[float, float]]
 SIZED = ("nano", "clip-b16")  # encoders that go through images of all sizes; L/14 would take minutes
 AROUND = 16  # crops along a side for accuracy: 256, near enough to 273
 DENSE, AGAIN, KEEP = "texture: encode once, score", "the encoder, for each question", "its features, kept"
@@ -88,14 +91,14 @@ ENCODERS = {
     "clip-l14-336": Kind(448, (336,), 4, 4),
 }
 # Of the documents: seconds (once, each question); speed-ups of the first question, by what a table varies.
-CLAIMED = {"documents: texture": (0.0038, 0.0008), f"documents: {KEPT} crops": (0.0, 0.13973)}
+CLAIMED = {"documents: texture": (0.0038, 0.0008), f"documents: {KEPT} crops": (0.0, 0.1397)}
 CLAIMED_PATCHES = {64: 7.5, 144: 15.8, 273: 25.8, 512: 39.5, 1024: 55.1}
 CLAIMED_SIDES = {512: (31, 175), 1024: (26, 175), 2048: (20, 175), 4096: (13, 175)}
 
 
 def command(
     image: Image = PHOTO,
-    repeats: Repeats = 3,
+    repeats: Repeats = 5,
     encoders: Annotated[str, typer.Option(help=f"With commas between: {', '.join(ENCODERS)}.")] = (
         "nano,clip-b16,clip-l14"
     ),
@@ -121,7 +124,7 @@ def command(
 
 def measure(
     image: Path = PHOTO,
-    repeats: int = 3,
+    repeats: int = 5,
     encoders: tuple[str, ...] = ("nano",),
     tables: tuple[str, ...] = TABLES,
     data: Path | None = None,
@@ -166,7 +169,7 @@ def measure(
     add("bytes", lambda: count_bytes(photograph, networks))
     if folder is not None:
         add("accuracy", lambda: compare_accuracy(folder, limit))
-    known = {name: cost._asdict() for name, cost in costs.items()}
+    known = {name: cost._replace(each=())._asdict() for name, cost in costs.items()}
     return {"title": "reuse", "image": str(image), "seconds": known, "tables": done, **circumstances()}
 
 
@@ -194,7 +197,7 @@ class Costs(NamedTuple):
         dense: the encoder on the image. first: encode, score and allocate, of a question never asked.
         ask, ask_dense, ask_crops: of a question never asked: with a texture; with dense features; with KEPT vectors.
         linear: time of a sample over that of its quarter, times four: 1 where time is linear in the number of crops.
-        sample: crops that were timed.
+        sample: crops that were timed. each: the same of every repeat by itself, in turn; seconds above are its medians.
     """
 
     cut: float
@@ -207,6 +210,7 @@ class Costs(NamedTuple):
     ask_crops: float
     linear: float
     sample: int
+    each: tuple[Costs, ...] = ()
 
     def crop(self, pixels: int) -> float:
         """A crop by the quicker way."""
@@ -214,7 +218,7 @@ class Costs(NamedTuple):
 
 
 def measure_costs(name: str, encoder: Encoder, photograph: Image8, repeats: int) -> Costs:
-    """Medians of calls in turn."""
+    """Medians of calls in turn; slow encoders get fewer than `repeats`."""
     kind, fresh = ENCODERS[name], new_questions(0)
     crops = cut_crops(photograph, kind.sample)
     texture = encode(photograph, encoder=encoder, long_side=kind.dense)
@@ -249,17 +253,22 @@ def measure_costs(name: str, encoder: Encoder, photograph: Image8, repeats: int)
         **{("alone", pixels): partial(one_by_one, crops, pixels) for pixels in kind.crops},
         **({("batched", pixels): partial(in_batches, pixels) for pixels in kind.crops} if many else {}),
     }
-    times = time_each(parts, repeats)
-    seconds = {part: float(np.median(some)) for part, some in times.items()}
-    alone, batched = (
-        {pixels: seconds[way, pixels] / kind.sample for pixels in kind.crops if (way, pixels) in seconds}
-        for way in ("alone", "batched")
-    )
+    times = time_each(parts, repeats, patience=PATIENCE)
     linear = float(np.median(times["alone", kind.crops[0]] / times["quarter"])) / LINEAR_PART
-    return Costs(
-        seconds["cut"] / KEPT, alone, batched, seconds["dense"], seconds["first"], seconds["ask"],
-        seconds["ask_dense"], seconds["ask_crops"], linear, kind.sample,
-    )  # fmt: skip
+
+    def costs_of(seconds: dict[Any, float], each: tuple[Costs, ...] = ()) -> Costs:
+        alone, batched = (
+            {pixels: seconds[way, pixels] / kind.sample for pixels in kind.crops if (way, pixels) in seconds}
+            for way in ("alone", "batched")
+        )
+        return Costs(
+            seconds["cut"] / KEPT, alone, batched, seconds["dense"], seconds["first"], seconds["ask"],
+            seconds["ask_dense"], seconds["ask_crops"], linear, kind.sample, each,
+        )  # fmt: skip
+
+    count = len(times["first"])
+    each = tuple(costs_of({part: float(some[i]) for part, some in times.items()}) for i in range(count))
+    return costs_of({part: float(np.median(some)) for part, some in times.items()}, each)
 
 
 def new_questions(part: int) -> Iterator[str]:
@@ -311,8 +320,14 @@ def amortise(costs: Mapping[str, Costs], questions: tuple[int, ...] = QUESTIONS)
     rows = [way_row(name, way, CLAIMED["documents: texture"], questions) for name, way in CLAIMED.items()]
     for name, cost in costs.items():
         ways = ways_of(cost)
-        rows += [way_row(f"{name}, {way}", each, ways[DENSE], questions) for way, each in ways.items()]
-    sampled = ", ".join(f"{cost.sample} of {KEPT} ({name}, linear {cost.linear:.2f})" for name, cost in costs.items())
+        repeats = [ways_of(one) for one in cost.each]
+        for way, each in ways.items():
+            pairs = [(sum(one[way]), sum(one[DENSE])) for one in repeats]
+            rows.append(way_row(f"{name}, {way}", each, ways[DENSE], questions, pairs))
+    sampled = ", ".join(
+        f"{cost.sample} of {KEPT} ({name}, {len(cost.each)} times, linear {cost.linear:.2f})"
+        for name, cost in costs.items()
+    )
     return {
         "title": f"N questions, {SIDE} x {SIDE} pixels; in brackets: times the texture; crops timed: {sampled}",
         "columns": ("way", *map(str, questions), "texture ahead from question"),
@@ -321,16 +336,31 @@ def amortise(costs: Mapping[str, Costs], questions: tuple[int, ...] = QUESTIONS)
 
 
 def way_row(
-    name: str, way: tuple[float, float], ours: tuple[float, float], questions: tuple[int, ...]
+    name: str, way: tuple[float, float], ours: tuple[float, float], questions: tuple[int, ...], pairs: Pairs = ()
 ) -> dict[str, Any]:
-    """Seconds of a way and their ratio to ours, by number of questions; the row's number is that of the first."""
+    """Seconds of a way and their ratio to ours, by number of questions; the row's number is that of the first, and has
+    an interval if there are enough pairs [n, 2] of its seconds and ours."""
     totals = [way[0] + n * way[1] for n in questions]
     ratios = [total / (ours[0] + n * ours[1]) for n, total in zip(questions, totals, strict=True)]
     ahead = first_ahead(ours, way)
     cells = [name, *(f"{format_time(t)} ({format_ratio(r)})" for t, r in zip(totals, ratios, strict=True))]
     cells.append("" if way == ours else "never" if ahead is None else str(ahead))
-    row = make_row(f"{name}, first question", ratios[0], format_ratio(ratios[0]), unit="x")
+    row = first_row(f"{name}, first question", ratios[0], pairs)
+    if "interval" in row and way != ours:
+        cells[1] = f"{format_time(totals[0])} ({format_ratio(ratios[0])}, {format_between(row)})"
     return row | {"cells": cells, "seconds": totals, "ratios": ratios, "ahead": ahead}
+
+
+def first_row(what: str, ratio: float, pairs: Pairs) -> dict[str, Any]:
+    """The row of a ratio of medians, with samples and interval of its pairs."""
+    row = make_row(what, ratio, format_ratio(ratio), unit="x")
+    found = ratio_row(what, *np.transpose(pairs)) if len(pairs) else {}
+    return row | {key: found[key] for key in ("interval", "samples") if key in found}
+
+
+def format_between(row: Mapping[str, Any]) -> str:
+    """Both ends of a row's interval."""
+    return "-".join(f"{end:.2g}" if end < 100 else f"{end:,.0f}" for end in row["interval"])
 
 
 def compare_patches(costs: Mapping[str, Costs]) -> dict[str, Any]:
@@ -338,14 +368,19 @@ def compare_patches(costs: Mapping[str, Costs]) -> dict[str, Any]:
     rows: list[dict[str, Any]] = [{"cells": ["documents", *(f"{CLAIMED_PATCHES[k]} x" for k in PATCHES), "", "1", ""]}]
     for name, cost in costs.items():
         for pixels in cost.alone:
-            for how, each in (("one by one", cost.alone), ("in batches", cost.batched)):
-                if pixels not in each:
+            for how, kind in (("one by one", "alone"), ("in batches", "batched")):
+                if pixels not in getattr(cost, kind):
                     continue
-                crop, title = cost.cut + each[pixels], f"{name}, crops at {pixels}, {how}"
+                crop, title = cost.cut + getattr(cost, kind)[pixels], f"{name}, crops at {pixels}, {how}"
                 ratios = [(k * crop + cost.ask_crops) / cost.first for k in PATCHES]
                 ahead, ideal = first_crops(cost.first - cost.ask_crops, crop), count_work(name, pixels)
                 cells = [title, *map(format_ratio, (*ratios, ideal)), str(ahead), format_time(crop)]
-                row = make_row(f"{title}, {KEPT} crops", ratios[PATCHES.index(KEPT)], "", unit="x")
+                pairs = [
+                    (KEPT * (one.cut + getattr(one, kind)[pixels]) + one.ask_crops, one.first) for one in cost.each
+                ]
+                row = first_row(f"{title}, {KEPT} crops", ratios[PATCHES.index(KEPT)], pairs)
+                if "interval" in row:
+                    cells[1 + PATCHES.index(KEPT)] += f" ({format_between(row)})"
                 rows.append(row | {"cells": cells, "ratios": ratios, "ahead": ahead, "by_work": ideal})
     return {
         "title": "crops, times what a texture and its first question take",
@@ -476,7 +511,8 @@ COMPONENTS = (
 
 
 class Moved(NamedTuple):
-    """Bytes between the steps, by what they are; what a network moves inside is left out, but for its weights."""
+    """Bytes between the steps, each thing once (who reads it wrote it before); of what a network moves inside only its
+    weights, which each pass reads."""
 
     image: int
     crops: int
@@ -499,7 +535,7 @@ def count_bytes(photograph: Image8, networks: Mapping[str, Encoder]) -> dict[str
         texture = encode(photograph, encoder=encoder, long_side=kind.dense)
         dense = encoder.encode_image(photograph, long_side=kind.dense).features
         pixels, each = max(kind.crops), 1 if name == "nano" else 4  # nano takes bytes, CLIP float32
-        for batch in (1, kind.batch):
+        for batch in (1, kind.batch) if hasattr(encoder, "encode_images") else (1,):
             crops = move_crops(photograph.nbytes, KEPT, pixels, batch, weights, encoder.width, each)
             found[f"{name}, {KEPT} crops, {'one by one' if batch == 1 else f'{batch} at once'}"] = crops, crops.first
         h, w = texture.grid.shape
@@ -510,7 +546,7 @@ def count_bytes(photograph: Image8, networks: Mapping[str, Encoder]) -> dict[str
         )
         found[f"{name}, texture"] = ours, asked
     claims = [
-        ("documents, crops", "12", "164", "-", "-", "0.84", "-", "-", "177", "177"),
+        ("documents, crops", "12", "-", "164", "-", "0.84", "-", "-", "177", "177"),
         ("documents, texture", "12", "-", "-", "-", "12.8", "224", "0.017", "249", "0.017"),
     ]
     rows: list[dict[str, Any]] = [{"cells": list(claim)} for claim in claims]
@@ -522,13 +558,17 @@ def count_bytes(photograph: Image8, networks: Mapping[str, Encoder]) -> dict[str
         "megabytes", "image", "crops", "network's input", "weights", "vectors", "planes", "question", "first question",
         "a later one",
     )  # fmt: skip
-    return {"title": f"megabytes moved, {SIDE} x {SIDE} pixels", "columns": columns, "rows": rows}
+    return {
+        "title": f"megabytes between the steps, each thing once, {SIDE} x {SIDE} pixels",
+        "columns": columns,
+        "rows": rows,
+    }
 
 
 def move_crops(image: int, count: int, pixels: int, batch: int, weights: int, width: int, each: int) -> Moved:
-    """Of crops: read and written as bytes, given to the network, and weights read once for every batch."""
+    """Of crops: cut out as bytes, given to the network, and weights once for every batch."""
     return Moved(
-        image, 2 * count * 3 * CROP * CROP, count * 3 * pixels * pixels * each, weights * math.ceil(count / batch),
+        image, count * 3 * CROP * CROP, count * 3 * pixels * pixels * each, weights * math.ceil(count / batch),
         count * width * 4, 0, 0,
     )  # fmt: skip
 

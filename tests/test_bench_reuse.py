@@ -43,7 +43,7 @@ def test_the_first_crop_that_is_dearer_is_what_counting_finds(once: int, crop: i
 def test_the_documents_table_follows_from_their_two_costs() -> None:
     """30 to 159 times for 1 to 50 questions (part 28, 5.2)."""
     texture, crops = reuse.amortise({})["rows"]
-    assert [round(ratio) for ratio in crops["ratios"]] == [30, 52, 90, 118, 141, 160]  # they print 159: rounded totals
+    assert [round(ratio) for ratio in crops["ratios"]] == [30, 52, 90, 118, 141, 159]
     assert texture["seconds"][-1] == pytest.approx(0.0438)
     assert crops["ahead"] == 1
 
@@ -62,6 +62,16 @@ def test_ways_and_where_the_texture_is_ahead() -> None:
     assert "16 of 273" in table["title"]
 
 
+def test_five_repeats_give_an_interval_of_the_pairs() -> None:
+    """A slow repeat slows both sides: the ratio of its pair stays."""
+    each = tuple(COSTS._replace(first=0.101 * slow, cut=0, alone={64: 0.01 * slow}, batched={}) for slow in range(1, 6))
+    costs = COSTS._replace(cut=0, alone={64: 0.03}, batched={}, first=0.303, ask_crops=0, each=each)
+    (row,) = reuse.compare_patches({"nano": costs})["rows"][1:]
+    assert row["samples"] == pytest.approx([2.73 / 0.101] * 5, rel=1e-3)
+    assert row["interval"] == pytest.approx([2.73 / 0.101] * 2, rel=1e-3)
+    assert "interval" not in reuse.compare_patches({"nano": costs._replace(each=each[:4])})["rows"][1]
+
+
 def test_patches_by_time_and_by_work() -> None:
     table = reuse.compare_patches({"nano": COSTS})
     documents, small, large, batched = table["rows"]
@@ -75,6 +85,7 @@ def test_patches_by_time_and_by_work() -> None:
 def test_bytes_of_crops_are_those_of_the_documents_where_they_count_the_same() -> None:
     moved = reuse.move_crops(3 * 1024**2, 273, 224, 1, 0, 768, 4)
     assert moved.inputs == 273 * 224 * 224 * 3 * 4  # their 164 MB
+    assert moved.crops * 4 == moved.inputs  # the same crops, as bytes: once, like everything
     assert moved.vectors == 273 * 768 * 4  # their 0.84 MB
     assert moved.first == 3 * 1024**2 + moved.crops + moved.inputs + moved.vectors
     assert reuse.move_crops(0, 273, 224, 16, 5, 1, 1).weights == 18 * 5  # once a batch, the last one of a single crop
