@@ -6,7 +6,9 @@ Without a name: all tables of docs/performance.md, each in a process of its own,
     reuse        an image encoded once against its crops; tasks, the documents' tasks from end to end
     quality      what quicker ways cost
     query        times of the main path, sizes of a texture
-    channels     what each channel, scorer and policy costs
+    channels     what channels, scorers and policies cost
+    textures     each channel, mips, memory, gathers: beside the documents' figures and a copy of as many bytes
+    question     one question's arithmetic over cells, budgets and batches, beside FAISS and torch
     fusion       does anything beside the question help? against COCO-style masks
     refine       does looking again, closer, help?
     text         is the text mask where the writing is?

@@ -1,4 +1,4 @@
-"""What each channel costs: medians a family, mip levels, scorers, policies, a cascade.
+"""What channels, scorers, policies and a cascade cost; each channel by itself is in `benchmarks textures`.
 
 python -m benchmarks channels
 """
@@ -19,7 +19,6 @@ from foveate.channels.visual import compute_visual_planes
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_int
 from foveate.core.errors import MissingExtraError
-from foveate.core.layout import CHANNELS
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode, score
 from foveate.relevance.allocation import allocate_map
@@ -31,7 +30,7 @@ from foveate.texture.texture import Texture
 
 
 def command(image: Image = PHOTO, repeats: Repeats = 20) -> None:
-    """What each channel, scorer and policy costs."""
+    """What channels, scorers and policies cost."""
     report = measure(image, repeats)
     show(report)
     print_json(**report)
@@ -55,14 +54,10 @@ def measure(image: Path, repeats: int) -> dict[str, Any]:
     encoder = load_encoder("nano")
     query, dog = prepare(encoder, "a dog"), score(texture, "a dog")
     rows = [
-        ms("edges, frequencies, distance to edges", lambda: compute_visual_planes(large)),
-        ms("saliency", lambda: compute_saliency(large, texture.grid.shape)),
-        ms("segments and their borders (k-means)", lambda: segment_image(large, z)),
-        ms("all of these, 1024 x 1024", everything, 60),
+        ms("edges, frequencies, saliency, segments, 1024 x 1024", everything, 60),
         ms("writing", lambda: find_text_regions(large), 60),
         *_rapidocr(large, ms),
-        ms("all mip levels of all channels", lambda: _mips(_bare(texture))),
-        ms("all mip levels of all stored planes", lambda: _mips(_bare(texture), stored=True), 5),
+        ms("all mip levels of all stored planes", lambda: _mips(_bare(texture)), 5),
         ms("standard texture at 448 pixels, nano", lambda: encode(small), 150),
         ms("fast texture at 448 pixels, nano", lambda: encode(small, channels="fast")),
         ms("information and perspective, once a texture", lambda: _scorers(_bare(texture))),
@@ -93,11 +88,10 @@ def _bare(texture: Texture) -> Texture:
     return copy
 
 
-def _mips(texture: Texture, stored: bool = False) -> None:
-    for channel in CHANNELS:
-        if not stored or channel.name in texture.planes:
-            for level in range(1, 11):
-                texture.mip(channel.name, level, warn=False)
+def _mips(texture: Texture) -> None:
+    for name in texture.planes:
+        for level in range(1, 11):
+            texture.mip(name, level, warn=False)
 
 
 def _scorers(texture: Texture) -> None:
