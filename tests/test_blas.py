@@ -123,6 +123,31 @@ def test_a_number_that_somebody_sets_in_the_meantime_stays() -> None:
     set_threads(3)
 
 
+def test_a_1_that_somebody_sets_in_the_meantime_cannot_be_told_from_ours() -> None:
+    """As docs/service.md says: another block that begins within ours and ends after it leaves one thread behind."""
+    with products_in_one_thread():
+        theirs = threads()  # what a block of threadpoolctl will set again
+        set_threads(1)
+    assert threads() == 3  # lifted while they are within
+    set_threads(theirs)
+    assert threads() == 1
+    set_threads(3)
+
+
+def test_a_library_that_cannot_be_opened_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(file: str) -> None:
+        raise OSError(f"{file}: cannot open shared object file")
+
+    monkeypatch.setattr("foveate.core.blas.ctypes.CDLL", closed)
+    find_blas.cache_clear()
+    try:
+        assert find_blas() is None
+        with products_in_one_thread():
+            assert threads() == 3
+    finally:
+        find_blas.cache_clear()
+
+
 def test_what_is_stopped_midway_leaves_nothing_behind() -> None:
     def each() -> Generator[None]:
         with products_in_one_thread():

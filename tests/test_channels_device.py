@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import pipeline
+from foveate.channels import build
 from foveate.channels.build import CHANNEL_SETS, build_planes
 from foveate.channels.saliency import compute_saliency
 from foveate.channels.torch_planes import MOST_SIZES, PLANES, DeviceChannels, _Size
@@ -93,3 +94,21 @@ def test_a_captured_graph_gives_the_same() -> None:
             for plane, within in WITHIN.items():
                 assert (np.abs(found[plane] - expected[plane]) > 10 * within).mean() <= 2e-3
     assert all(size.replay is not None for size in there._kept.values())
+
+
+def test_a_device_is_asked_only_for_its_own_planes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A keyframe asks for none of them, a question about regions neither."""
+    asked: list[str] = []
+
+    def made(device: str) -> DeviceChannels:
+        asked.append(device)
+        return DeviceChannels("cpu")
+
+    monkeypatch.setattr(build, "device_channels", made)
+    z = np.asarray(RGB[0][::40, ::40], np.float32)
+    planes, _ = build_planes(["cluster_id"], RGB[0], z, device="cuda:0")
+    assert not asked
+    assert set(planes) == {"cluster_id"}
+    planes, by = build_planes(["saliency"], RGB[0], z, device="cuda:0")
+    assert asked == ["cuda:0"]
+    assert by == {"saliency": "torch, cuda"}

@@ -24,12 +24,14 @@ from foveate.encoders.protocol import Calibration
 from foveate.reading.words import Word, Words
 from foveate.relevance.device.fused import ask
 from foveate.relevance.device.keeping import rank_of
+from foveate.relevance.device.replay import Replay
 from foveate.relevance.device.scoring import score_on_device
 from foveate.relevance.fusion import DEFAULTS
 from foveate.relevance.negatives import negatives_of
 from foveate.relevance.policies import Coverage, top_cells
 from foveate.relevance.query import prepare
 from foveate.relevance.scoring import score_query
+from foveate.relevance.written import page_of
 from foveate.texture import tensors
 from foveate.texture.tensors import bytes_on_device, in_chunks, stack
 from foveate.texture.texture import Texture
@@ -296,9 +298,57 @@ def test_a_device_without_room_after_all_is_said(texture: Texture, monkeypatch: 
     def full(self: torch.Tensor, *args: Any, **keywords: Any) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
+    there = texture.to("cpu")
+    relevance = foveate.score(there, "broccoli")
+    vectors = np.zeros((1, texture.basis.width), np.float32)
+    replay = Replay(there, budget=5)
     monkeypatch.setattr(torch.Tensor, "to", full)
-    with pytest.raises(DeviceError, match="out of memory"):
-        texture.to("cpu")
+    for name in ("matmul", "where", "cat"):
+        monkeypatch.setattr(torch, name, full)
+    for answer in (
+        lambda: texture.to("cpu"),
+        lambda: stack([there, there]),
+        lambda: foveate.score(there, "broccoli"),
+        lambda: foveate.score(there, ["broccoli", "a plate"]),
+        lambda: foveate.allocate(relevance, 5),
+        lambda: ask(there, vectors, 5),
+        lambda: replay("broccoli"),
+    ):
+        with pytest.raises(DeviceError, match=r"too little memory on cpu.*out of memory") as caught:
+            answer()
+        assert "in_chunks" in caught.value.fix
+
+
+def test_what_questions_leave_there_is_counted(texture: Texture) -> None:
+    there = texture.to("cpu")
+    before = there.nbytes
+    foveate.allocate(foveate.score(there, "broccoli"), 5)
+    rows = there.tensors.rows.double()
+    assert there.nbytes >= before + rows.nbytes
+    assert there.to("cpu") is there
+    assert stack([there]).nbytes == before
+
+
+def test_confidences_are_those_of_a_store(texture: Texture) -> None:
+    for question in ("broccoli", "a plate", "a violin", "a fork"):
+        found = foveate.score(texture.to("cpu"), question)
+        for value in (found.confidence, *found.confidences.values()):
+            assert float(value) == float(np.float32(float(value)))
+        assert float(found.confidence) == pytest.approx(foveate.score(texture, question).confidence, abs=1e-6)
+
+
+def test_of_a_page_why_is_a_question_for_the_cpu(texture: Texture) -> None:
+    """It names no thing; what was not read yet could answer it."""
+    writing = np.zeros((160, 120), np.float32)
+    writing[10:150:4, 10:110] = 1
+    page = texture.with_channel("text", writing)
+    assert page_of(page)[1] is not None
+    assert foveate.score(page, "why?").map.shape == texture.grid.shape
+    for question in ("why?", "broccoli"):
+        with pytest.raises(DeviceError, match="what is written"):
+            foveate.score(page.to("cpu"), question)
+    with pytest.raises(QueryError):
+        foveate.score(page.to("cpu"), "why?", reading=False)
 
 
 def test_tensors_that_were_written_into_are_found_out(texture: Texture) -> None:

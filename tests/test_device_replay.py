@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import torch
 
 import foveate
+from foveate.core.devices import captured
 from foveate.core.errors import BudgetError, DeviceError, OptionError
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Calibration
@@ -23,6 +22,7 @@ from foveate.relevance.device.replay import Replay
 from foveate.relevance.query import prepare
 from foveate.texture.tensors import DeviceTextures, stack
 from foveate.texture.texture import Texture
+from tests.fake_cuda import FakeCuda
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 PLAIN = ["broccoli", "a plate", "a violin"]
@@ -126,44 +126,13 @@ def test_what_a_graph_cannot_hold_is_refused(texture: Texture, monkeypatch: pyte
         Replay(texture.to(DEVICE))
 
 
-class Recorded:
-    """Stands for torch.cuda on a machine without one: what a capture and a replay call, in order."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*args: Any, **keywords: Any) -> Any:
-            self.calls.append(name)
-            return self
-
-        return call
-
-    def __enter__(self) -> None: ...
-    def __exit__(self, *args: object) -> None: ...
-
-
 def test_the_way_of_a_graph(texture: Texture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code that only a GPU runs, with a graph that replays by calling again."""
-    cuda, there = Recorded(), texture.to("cpu")
+    cuda, there = FakeCuda(monkeypatch), texture.to("cpu")
     replay = Replay(there, 1, 20)
     wanted = replay("a plate").indices.clone()
-
-    class Graph:
-        def replay(self) -> None:
-            for buffer, fresh in zip(replay._made, replay._work(replay._vectors), strict=True):
-                buffer.copy_(fresh)
-
-    @contextmanager
-    def graph(made: object, **keywords: object) -> Iterator[None]:
-        yield
-
-    for name in ("Stream", "current_stream", "device", "stream"):
-        monkeypatch.setattr(torch.cuda, name, getattr(cuda, name))
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "graph", graph)
     replay._host, replay._sent = torch.zeros(1, texture.basis.width), cuda  # type: ignore[assignment]
-    replay._capture()
+    replay._replay = captured(cuda.capturable(replay._work), replay._vectors)
     buffers = replay("broccoli")
     assert not torch.equal(buffers.indices, wanted)
     assert replay("a plate") is buffers
@@ -177,3 +146,19 @@ def test_the_way_of_a_graph(texture: Texture, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(DeviceError, match="wrote into its table"):
         replay("broccoli")
     assert cuda.calls.count("synchronize") == 2 == cuda.calls.count("record")
+
+
+def test_vectors_are_checked_before_a_graph_too(texture: Texture, monkeypatch: pytest.MonkeyPatch) -> None:
+    replay, width = Replay(texture.to(DEVICE), 1, 20), texture.basis.width
+    monkeypatch.setattr(replay, "_replay", pytest.fail)
+    bad = np.zeros((1, width), np.float32)
+    for value in (np.nan, np.inf):
+        bad[0, 3] = value
+        with pytest.raises(OptionError, match="text vectors"):
+            replay(bad)
+    with pytest.raises(OptionError, match="float64"):
+        replay(torch.zeros(1, width, dtype=torch.float64, device=DEVICE))
+    with pytest.raises(OptionError, match="text vectors"):
+        replay(np.zeros((1, width + 1), np.float32))
+    with pytest.raises(OptionError, match="1 at a time"):
+        replay(np.zeros((2, width), np.float32))

@@ -30,6 +30,7 @@ from foveate.core.errors import (
     ResolutionHint,
     warn,
 )
+from foveate.core.failures import explain_device
 from foveate.core.grid import Grid
 from foveate.core.half import to_half
 from foveate.core.image import ImageSource, Picture, is_one_colour, load_image
@@ -53,7 +54,7 @@ from foveate.relevance.scoring import score_query
 from foveate.relevance.value import Relevance, Relevances
 from foveate.relevance.written import asks_for_words, page_of
 from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
-from foveate.texture.tensors import DeviceTexture
+from foveate.texture.tensors import FEWER, DeviceTexture
 from foveate.texture.texture import EncoderStamp, Texture
 
 Compression = Literal["query", "pca", "full"]
@@ -367,16 +368,19 @@ def score(
 
 def _score_on_device(texture: DeviceTexture, query: Any, how: Scoring) -> DeviceRelevance | DeviceRelevances:
     """`score` for a texture on a device: the same words, numbers and errors, and tensors there."""
-    from foveate.relevance.device.scoring import score_on_device, split_prior
+    from foveate.relevance.device.scoring import check_supported, score_on_device, split_prior
 
     texture.check_unchanged()
     encoder = match_encoder(texture.texture.encoder, how.get("encoder"))
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     named, prior = split_prior(texture, how)
     options = parse_options(texture.texture, cast("Scoring", named))
+    check_supported(texture, options)  # before a question that only what was read can answer: "why?"
 
     def ask(text: str) -> DeviceRelevance:
-        return score_on_device(texture, prepare(encoder, text), encoder.calibration, negatives, options, prior)
+        query = prepare(encoder, text)
+        with explain_device(f"a question of {texture!r}", texture.device, FEWER):
+            return score_on_device(texture, query, encoder.calibration, negatives, options, prior)
 
     if isinstance(query, str) or not isinstance(query, Iterable):
         return ask(cast("str", query))
@@ -468,6 +472,7 @@ def _keep_on_device(
     """`allocate` for what was found on a device."""
     from foveate.relevance.device.keeping import keep_on_device
 
-    if isinstance(relevance, DeviceRelevance):
+    if isinstance(relevance, DeviceRelevances):
+        return tuple(cast("DeviceAllocation", _keep_on_device(one, budget, **how)) for one in relevance)
+    with explain_device(f"an allocation of {relevance.texture!r}", relevance.device, FEWER):
         return keep_on_device(relevance, budget, **how)
-    return tuple(keep_on_device(one, budget, **how) for one in relevance)

@@ -105,7 +105,7 @@ def build_planes(
     """
     planes: dict[str, Floats] = {}
     made: dict[str, str] = {}
-    if device is not None and min(rgb.shape[:2]) >= LEAST:
+    if device is not None and set(names) & set(CHANNEL_SETS["fast"]) and min(rgb.shape[:2]) >= LEAST:
         with explain_device(f"channels of {rgb.shape[0]} x {rgb.shape[1]} pixels", device):
             planes |= device_channels(device)(rgb, (z.shape[0], z.shape[1]))
         made |= dict.fromkeys(planes, f"torch, {device.partition(':')[0]}")

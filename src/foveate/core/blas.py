@@ -37,7 +37,10 @@ def find_blas() -> Blas | None:
     linked = str(import_module("numpy._core._multiarray_umath").__file__)
     files: tuple[str | Path, ...] = (linked, *Path(linked).parents[2].glob("numpy.libs/*openblas*"))
     for file in files:
-        library = ctypes.CDLL(str(file))  # is loaded already, and finds what it is linked with (on Windows it does not)
+        try:
+            library = ctypes.CDLL(str(file))  # is loaded already, and finds what it is linked with (on Windows not)
+        except OSError:  # of a NumPy that is packed into a program, say
+            continue
         for before, after in product(("scipy_", ""), ("64_", "")):
             name = f"{before}openblas_{{}}_num_threads{after}"
             if hasattr(library, name.format("set")) and hasattr(library, name.format("get")):
@@ -68,7 +71,8 @@ class _Products:
             self._within.add(who)
 
     def leave(self, who: object) -> None:
-        """The last one calls them back. A number that somebody else has set in the meantime stays."""
+        """The last one calls them back. A number above 1 that somebody else has set in the meantime stays; that
+        somebody wanted 1 cannot be seen."""
         with self._lock:
             self._within.discard(who)
             self._restore()
@@ -100,6 +104,10 @@ def products_in_one_thread() -> Generator[None]:
 
     From any number of threads, and nested. While somebody is within, products elsewhere in the process take one thread
     as well; afterwards the number is what it was. Entering takes microseconds.
+
+    Another library that does the same (threadpoolctl, in scikit-learn and joblib) knows nothing of this one. If its
+    block of 1 thread begins within ours and ends after, its number is lifted when ours ends, and the process is left
+    with one thread when its own does. Who has both sets the number once for the whole process (OMP_NUM_THREADS).
     """
     who = object()
     try:

@@ -126,7 +126,7 @@ def convolve(
 
 
 def captured(work: Callable[[Tensor], T], buffer: Tensor, pool: Any = None) -> Callable[[Tensor], T]:
-    """`work(buffer)` as one CUDA graph: a call copies its tensor into the buffer, and replays.
+    """`work(buffer)` as one CUDA graph: a call copies its tensor into the buffer, if that is another, and replays.
 
     What it returns are buffers too, which the next call overwrites. `pool` is of memory, for graphs that share it.
     """
@@ -143,7 +143,8 @@ def captured(work: Callable[[Tensor], T], buffer: Tensor, pool: Any = None) -> C
             made = work(buffer)
 
     def replay(fresh: Tensor) -> T:
-        buffer.copy_(fresh, non_blocking=True)
+        if fresh is not buffer:
+            buffer.copy_(fresh, non_blocking=True)
         graph.replay()
         return made
 

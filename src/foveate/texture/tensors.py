@@ -15,7 +15,7 @@ What is notable
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from foveate.core.checks import check_type
 from foveate.core.devices import check_room, check_same, find_device, free_bytes, import_torch
 from foveate.core.errors import DeviceError, OptionError
+from foveate.core.failures import explain_device
 from foveate.core.grid import Grid, resize_map
 from foveate.core.layout import FULL40, Layout, layout_named
 from foveate.core.readonly import OwnCopy
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Texture: TypeAlias = Any  # a Texture, whose module comes here for `Texture.to`
+FEWER = "fewer textures at a time (`in_chunks`), or the texture itself, on the CPU: score(there.texture, question)"
 WIDE = 8  # columns of float16 in 16 bytes
 HALF_END = float(np.finfo(np.float16).max)
 
@@ -99,8 +101,8 @@ class OnDevice(OwnCopy):
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the device."""
-        return sum(each.nbytes for each in self.tensors)
+        """Bytes on the device, those of what was made of the tensors since (`derive`) among them."""
+        return _size(self.tensors) + _size(self._derived.values())
 
     def check_unchanged(self) -> None:
         """Raises DeviceError if somebody wrote into a tensor since this value was made."""
@@ -153,7 +155,7 @@ class DeviceTexture(OnDevice):
         self.check_unchanged()
         if place == self.device:
             return self
-        check_room(repr(self), self.nbytes, place, "free memory there, or ask the texture itself, on the CPU")
+        check_room(repr(self), _size(self.tensors), place, "free memory there, or ask the texture itself, on the CPU")
         return DeviceTexture(self.textures, self.layout, _moved(self.tensors, place))
 
     def cpu(self) -> Texture:
@@ -211,7 +213,9 @@ def stack(
             fix="stack those of one shape together, each shape by itself",
         )
     wanted = tables.pop() if tables else layout_named(layout)
-    needed = [each.nbytes if isinstance(each, DeviceTexture) else bytes_on_device(each, wanted) for each in textures]
+    needed = [
+        _size(each.tensors) if isinstance(each, DeviceTexture) else bytes_on_device(each, wanted) for each in textures
+    ]
     free = free_bytes(place)
     if free is not None and sum(needed) > free:
         fits = int((np.cumsum(needed) <= free).sum())
@@ -229,7 +233,8 @@ def stack(
         else:
             parts.append(_moved(_tensors(each, wanted), place))
     known = tuple(each.texture if isinstance(each, DeviceTexture) else each for each in textures)
-    return DeviceTextures(known, wanted, _joined(parts))
+    with explain_device(f"a batch of {len(parts)} textures", place, FEWER):
+        return DeviceTextures(known, wanted, _joined(parts))
 
 
 def in_chunks(
@@ -237,7 +242,8 @@ def in_chunks(
 ) -> Iterator[DeviceTextures]:
     """Batches of textures on a device, one after the other, as many at a time as half of what is free takes.
 
-    The other half is for what is computed. Raises DeviceError where not one fits.
+    Counted are their tensors, and the embedding in float64, which a question makes; the other half is for its maps.
+    Raises DeviceError where not one fits.
 
     >>> for part in in_chunks(textures, "cuda"):                                # doctest: +SKIP
     ...     kept += ask(part, vectors, 273).indices.tolist()
@@ -248,7 +254,7 @@ def in_chunks(
         free = free_bytes(place)
         count, needed = 0, 0
         for texture in textures[start : start + most]:
-            needed += bytes_on_device(texture, wanted)
+            needed += bytes_on_device(texture, wanted) + 8 * texture.grid.count * texture.basis.rank
             if count and free is not None and 2 * needed > free:
                 break
             count += 1
@@ -312,6 +318,11 @@ def _tensors(texture: Texture, layout: Layout) -> Tensors:
         )
 
 
+def _size(values: Iterable[Any]) -> int:
+    """Bytes of tensors, those in tuples among them."""
+    return sum(_size(each) if isinstance(each, tuple) else getattr(each, "nbytes", 0) for each in values)
+
+
 def _segments(texture: Texture) -> int:
     return int(texture.channel("cluster_id", warn=False).max()) + 1
 
@@ -322,15 +333,8 @@ def _padded(columns: int) -> int:
 
 def _moved(tensors: Tensors, place: torch.device) -> Tensors:
     torch = import_torch("Texture.to")
-    try:  # the layout in memory stays
-        with torch.inference_mode(False):
-            return Tensors(*(each.to(place) for each in tensors))
-    except torch.OutOfMemoryError as cause:
-        raise DeviceError(
-            f"{sum(each.nbytes for each in tensors) / 1e6:,.1f} MB on {place}: {str(cause).splitlines()[0]}",
-            expected="what fits",
-            fix="free memory there, send fewer textures at a time, or ask the texture itself, on the CPU",
-        ) from cause
+    with explain_device(f"{_size(tensors) / 1e6:,.1f} MB", place, FEWER), torch.inference_mode(False):
+        return Tensors(*(each.to(place) for each in tensors))  # the layout in memory stays
 
 
 def _sliced(tensors: Tensors, number: int) -> Tensors:

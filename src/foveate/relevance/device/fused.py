@@ -22,9 +22,10 @@ from torch import Tensor
 from foveate.core.checks import check_array, check_choice, check_int
 from foveate.core.devices import check_same
 from foveate.core.errors import BudgetError, DeviceError, OptionError
+from foveate.core.failures import explain_device
 from foveate.relevance.device.selection import cleaned, top_indices
 from foveate.relevance.policies import top_cells
-from foveate.texture.tensors import OnDevice, check_texture
+from foveate.texture.tensors import FEWER, OnDevice, check_texture
 
 How = Literal["auto", "triton", "torch"]
 Threshold = Literal["histogram", "bisection"]
@@ -69,34 +70,45 @@ def ask(
     tensors = texture.tensors
     cells, width = tensors.z.shape[1], tensors.rows.shape[2]
     budget = check_int("budget", budget, 1, cells, fix=f"a number from 1 to {cells}", error=BudgetError)
-    questions = as_vectors(vectors, width, texture.device)
+    checked = check_vectors(vectors, width, texture.device)
     if bias is not None:
         check_same("the bias", bias.device, texture.device)
         if bias.dtype != torch.float32 or bias.shape not in (
             tensors.z.shape[:2],
-            (len(tensors.z), len(questions), cells),
+            (len(tensors.z), len(checked), cells),
         ):
             raise OptionError(
                 f"a bias {bias.dtype} {list(bias.shape)}",
-                expected=f"float32 [{len(tensors.z)}, {cells}], or [{len(tensors.z)}, {len(questions)}, {cells}]",
+                expected=f"float32 [{len(tensors.z)}, {cells}], or [{len(tensors.z)}, {len(checked)}, {cells}]",
                 fix="one number for each cell",
             )
-    return ask_tensors(texture, questions, budget, bias, how=how)
+    with explain_device(f"{len(checked)} questions of {texture!r}", texture.device, FEWER):
+        return ask_tensors(texture, as_vectors(checked, width, texture.device), budget, bias, how=how)
 
 
 def as_vectors(vectors: NDArray[np.floating] | Tensor, width: int, device: torch.device) -> Tensor:
-    """Text vectors float32 [q, D] on a device. Raises OptionError, and DeviceError for a tensor that is elsewhere."""
-    if isinstance(vectors, Tensor):
-        check_same("the text vectors", vectors.device, device)
-        if vectors.dtype == torch.float32 and vectors.ndim == 2 and vectors.shape[1] == width:
-            return vectors
-        raise OptionError(
-            f"text vectors {vectors.dtype} {list(vectors.shape)}",
-            expected=f"float32 [q, {width}]",
-            fix="vectors.float()",
-        )
-    array = check_array("text vectors", vectors, [None, width], fix="prepare(encoder, text).vectors")
-    return torch.tensor(array).to(device, non_blocking=True)
+    """Text vectors float32 [q, D] on a device. Raises as `check_vectors`."""
+    checked = check_vectors(vectors, width, device)
+    return checked if isinstance(checked, Tensor) else torch.tensor(checked).to(device, non_blocking=True)
+
+
+def check_vectors(
+    vectors: NDArray[np.floating] | Tensor, width: int, device: torch.device
+) -> NDArray[np.float32] | Tensor:
+    """Text vectors float32 [q, D]: a tensor on this device, or NumPy's, finite.
+
+    Raises OptionError, and DeviceError for a tensor that is elsewhere. To look into a tensor would wait for the device.
+    """
+    if not isinstance(vectors, Tensor):
+        return check_array("text vectors", vectors, [None, width], fix="prepare(encoder, text).vectors")
+    check_same("the text vectors", vectors.device, device)
+    if vectors.dtype == torch.float32 and vectors.ndim == 2 and vectors.shape[1] == width:
+        return vectors
+    raise OptionError(
+        f"text vectors {vectors.dtype} {list(vectors.shape)}",
+        expected=f"float32 [q, {width}]",
+        fix="vectors.float()",
+    )
 
 
 def ask_tensors(texture: OnDevice, vectors: Tensor, budget: int, bias: Tensor | None, *, how: How = "auto") -> KeptRows:

@@ -11,7 +11,8 @@ On the CPU there is no graph: the same functions are called, with the same resul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Literal
 
 import numpy as np
@@ -20,18 +21,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.core.checks import check_choice, check_int
-from foveate.core.devices import check_same
+from foveate.core.devices import captured, working_on
 from foveate.core.errors import BudgetError, DeviceError, OptionError
+from foveate.core.failures import explain_device
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.allocation import check_floor
-from foveate.relevance.device.fused import How, KeptRows, as_vectors, ask_tensors, select
+from foveate.relevance.device.fused import How, KeptRows, as_vectors, ask_tensors, check_vectors, select
 from foveate.relevance.device.keeping import rank_of
 from foveate.relevance.device.results import trust_of
 from foveate.relevance.device.scoring import check_supported, maps_of
 from foveate.relevance.fusion import parse_options
 from foveate.relevance.query import prepare
-from foveate.texture.tensors import OnDevice, check_texture
+from foveate.texture.tensors import FEWER, OnDevice, check_texture
 
 Rule = Literal["allocate", "scores"]
 
@@ -73,16 +75,20 @@ class Replay:
         self.rule, self.how, self.floor = check_choice("rule", rule, ("allocate", "scores")), how, check_floor(floor)
         self.encoder = match_encoder(texture.textures[0].encoder, encoder)
         self.smoothing = _smoothing(texture, self.encoder) if rule == "allocate" else 0.0
-        self._graph: torch.cuda.CUDAGraph | None = None
-        with torch.inference_mode(False), torch.no_grad():  # buffers that may be written into outside of that mode too
+        self._replay: Callable[[Tensor], KeptRows] | None = None
+        with (
+            self._explained(),
+            torch.inference_mode(False),
+            torch.no_grad(),
+        ):  # buffers that may be written into outside of that mode too
             self._vectors = torch.zeros(questions, self.encoder.width, device=texture.device)
             if texture.device.type == "cuda":
                 self._host = torch.zeros(questions, self.encoder.width, pin_memory=True)
                 self._sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                self._capture()
+                self._replay = captured(self._work, self._vectors)
 
     def __repr__(self) -> str:
-        kind = "a graph" if self._graph is not None else "plain calls"
+        kind = "a graph" if self._replay is not None else "plain calls"
         return f"Replay({self.questions} of {self.texture!r}, budget {self.budget}, {self.rule}: {kind})"
 
     def __call__(self, question: str | Sequence[str] | NDArray[np.floating] | Tensor) -> KeptRows:
@@ -93,30 +99,34 @@ class Replay:
                 tensor on the texture's device or NumPy's.
 
         Raises:
-            OptionError: another number of questions, or one that is not plain ("the red car", "a dog and a cat").
+            OptionError: another number of questions, one that is not plain ("the red car", "a dog and a cat"), or
+            vectors of another width or type; NumPy's that are not finite (a tensor is not looked into).
             DeviceError: vectors on another device, or a texture that somebody wrote into.
         """
         self.texture.check_unchanged()
+        device, (questions, width) = self.texture.device, self._vectors.shape
         vectors = self._read(question) if isinstance(question, str | Sequence) else question
-        if vectors.shape != self._vectors.shape:
+        vectors = check_vectors(vectors, width, device)
+        if len(vectors) != questions:
             raise OptionError(
                 f"text vectors {list(vectors.shape)}",
-                expected=f"{list(self._vectors.shape)}: this graph takes {self.questions} at a time",
+                expected=f"{[questions, width]}: this graph takes {questions} at a time",
                 fix="fill up with any question and leave out its answer, or make a Replay of another size",
             )
-        if self._graph is None:
-            return self._work(as_vectors(vectors, self._vectors.shape[1], self.texture.device))
-        with torch.cuda.device(self.texture.device), torch.inference_mode(False), torch.no_grad():
-            if isinstance(vectors, Tensor):
-                check_same("the text vectors", vectors.device, self.texture.device)
-                self._vectors.copy_(vectors)
-            else:
+        with self._explained():
+            if self._replay is None:
+                return self._work(as_vectors(vectors, width, device))
+            with working_on(device), torch.inference_mode(False), torch.no_grad():
+                if isinstance(vectors, Tensor):
+                    return self._replay(vectors)
                 self._sent.synchronize()  # those of the last question have left the buffer
                 self._host.numpy()[:] = vectors
                 self._vectors.copy_(self._host, non_blocking=True)
                 self._sent.record()
-            self._graph.replay()
-        return self._made
+                return self._replay(self._vectors)
+
+    def _explained(self) -> AbstractContextManager[None]:
+        return explain_device(f"{self.questions} questions of {self.texture!r}", self.texture.device, FEWER)
 
     def _read(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
         queries = [prepare(self.encoder, text) for text in ([texts] if isinstance(texts, str) else texts)]
@@ -138,20 +148,6 @@ class Replay:
         indices = select(keys, self.budget, how=self.how)
         image = torch.arange(len(maps), device=maps.device)[:, None, None]
         return KeptRows(indices, maps.gather(-1, indices), texture.tensors.table[image, indices])
-
-    def _capture(self) -> None:
-        device = self.texture.device
-        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.device(device), torch.cuda.stream(stream):
-            self._work(
-                self._vectors
-            )  # kernels are compiled, and what is kept with the texture is made, before the capture
-        torch.cuda.current_stream(device).wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._made = self._work(self._vectors)
-        self._graph = graph
 
 
 def _smoothing(texture: OnDevice, encoder: Encoder) -> float:

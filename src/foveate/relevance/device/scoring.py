@@ -147,9 +147,9 @@ def segment_means_of(texture: OnDevice, maps: Tensor) -> Tensor:
 
 
 def peak_of(maps: Tensor) -> Tensor:
-    """`confidence.peak` of maps [..., n]: float64 [...]."""
+    """`confidence.peak` of maps [..., n]: float64 [...], rounded to float32 as there."""
     count = min(max(1, maps.shape[-1] // PEAK_SHARE), MOST)
-    return maps.topk(count, sorted=False).values.double().sum(-1) / count
+    return maps.topk(count, sorted=False).values.double().sum(-1).div(count).float().double()
 
 
 def _from_logits(texture: OnDevice, logits: Tensor, calibration: Calibration) -> tuple[Tensor, Tensor]:
