@@ -14,10 +14,10 @@ from foveate.core.errors import OptionError
 from foveate.video.flow import (
     Dis,
     Floats,
+    check_flow,
     compare_views,
     compose,
     estimate_flow,
-    find_occlusions,
     make_view,
     no_flow,
     resize_flow,
@@ -125,7 +125,7 @@ def test_what_was_behind_a_moving_thing_is_occluded() -> None:
     earlier[50:98, 60:108], current[50:98, 68:116] = thing, thing
     now, then = make_view(current), make_view(earlier)
     flow, back = estimate_flow(Dis("medium"), now, then), estimate_flow(Dis("medium"), then, now)
-    found = find_occlusions(flow, back)
+    found, _ = check_flow(now, then, flow, back)
     revealed = found[54:94, 61:67].mean()
     assert revealed > 0.6
     assert found[110:].mean() < 0.05

@@ -209,9 +209,8 @@ def _places(phrase: Phrase) -> tuple[str, ...]:
 
 def prepare(encoder: Encoder, text: str) -> Query:
     """Question -> Query. Raises QueryError for a text that is empty, too long or unreadable."""
-    check_type(
-        "query", text, str, fix="pass a string, or a list of strings", error=QueryError
-    )  # before it is looked up
+    # before it is looked up, which needs a hash
+    check_type("query", text, str, fix="pass a string, or a list of strings", error=QueryError)
     return _prepare(encoder, text)
 
 

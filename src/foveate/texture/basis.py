@@ -242,8 +242,8 @@ def extended(basis: Basis, left: NDArray[np.floating], metric: Metric | None, ex
     them, so nothing that was compressed before changes. With fewer than `extra` directions there are fewer.
     """
     rest, root = np.asarray(left, np.float32), np.eye(basis.width, dtype=np.float32) if metric is None else metric.root
-    block = np.random.default_rng(0).standard_normal((basis.width, min(basis.width, extra + SPARE)), np.float32)
-    for _ in range(TURNS):  # as in `leading`, of rest root without making it
+    block = _any_block(basis.width, min(basis.width, extra + SPARE))
+    for _ in range(TURNS):  # as in `_leading`, of rest root without making it
         block = np.linalg.qr(root @ (rest.T @ (rest @ (root @ block))))[0]
     _, lengths, turned = np.linalg.svd((rest @ (root @ block)).astype(np.float64), full_matrices=False)
     directions = turned @ block.T

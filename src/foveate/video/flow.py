@@ -198,18 +198,16 @@ def is_inside(flow: Floats) -> NDArray[np.bool_]:
     return inside
 
 
-def find_occlusions(flow: Floats, back: Floats) -> NDArray[np.bool_]:
-    """Where the current frame shows what the earlier one did not: bool [h, w]. `back` is flow earlier -> current."""
-    return _disagree(flow, warp(back, flow))
-
-
 def compare_views(current: View, earlier: View, flow: Floats) -> Floats:
     """|luma - luma where the flow points|, blurred, in [0, 1], after the median difference is taken off: [y, x]."""
     return _measure_unlike(current, warp(earlier.soft, flow))
 
 
 def check_flow(current: View, earlier: View, flow: Floats, back: Floats) -> tuple[NDArray[np.bool_], Floats]:
-    """`find_occlusions` and `compare_views`, in one go."""
+    """Where the current frame shows what the earlier one did not, bool [h, w]; and `compare_views`. In one go.
+
+    `back` is the flow earlier -> current.
+    """
     seen = warp(stack(back, earlier.soft), flow)
     return _disagree(flow, seen[..., :2]), _measure_unlike(current, seen[..., 2])
 

@@ -22,7 +22,6 @@ from typing import Any
 
 from foveate.channels.build import ChannelSet, select_channels
 from foveate.channels.change import CHANGED
-from foveate.core.blas import products_in_one_thread
 from foveate.core.checks import check_choice, check_int, check_number, check_type
 from foveate.core.errors import BudgetError, ChannelError, OptionError, QueryError, VideoError
 from foveate.core.readonly import ReadOnly
@@ -136,8 +135,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
             raise
         name = f"{self.clip.name} at {picture.time:.3f} s"
         at = picture.time
-        with products_in_one_thread():
-            self._state, frame = step(self._state, sight, name, self.queries, self._settings, time=at, gaze=self._gaze)
+        self._state, frame = step(self._state, sight, name, self.queries, self._settings, time=at, gaze=self._gaze)
         self._count = picture.index + 1
         values: dict[str, Any] = {"index": picture.index, "time": picture.time}
         if self._one:

@@ -29,7 +29,7 @@ from foveate.texture.tensors import FEWER, OnDevice, check_texture
 
 How = Literal["auto", "triton", "torch"]
 Threshold = Literal["histogram", "bisection"]
-MOST_CELLS, MOST_KEPT = 16_384, 4_096  # of the kernel
+MOST_CELLS, MOST_KEPT = 16_384, 4_096  # of the kernel: the registers of a block; two counts of so many fit into 32 bits
 WORD = 4  # float16 in 8 bytes, of which a row is copied
 
 

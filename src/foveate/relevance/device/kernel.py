@@ -19,8 +19,6 @@ from __future__ import annotations
 import triton
 from triton import language as tl
 
-MOST_CELLS = 16_384  # of the registers of one block; two counts of so many fit into 32 bits
-
 
 @triton.jit
 def order_key(score):
@@ -63,7 +61,7 @@ def ask_kernel(  # pointers and numbers; `launch` of fused.py says which
     cells, kept, questions, z_image, z_cell, z_number, bias_image, bias_question,
     RANK: tl.constexpr, WORDS: tl.constexpr, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr, HISTOGRAM: tl.constexpr,
 ):  # fmt: skip
-    """One image and one question; `ask.launch` has the shapes."""
+    """One image and one question; `launch` of fused.py has the shapes."""
     image = tl.program_id(0).to(tl.int64)
     question = tl.program_id(1)
     pair = image * questions + question

@@ -33,7 +33,7 @@ from foveate.relevance.device.results import DeviceRelevance
 from foveate.relevance.fusion import Participation, ScoreOptions
 from foveate.relevance.negatives import CHUNK, Negatives
 from foveate.relevance.query import Query
-from foveate.relevance.scoring import Floats
+from foveate.relevance.scoring import OF_THE_QUESTION, Floats
 from foveate.relevance.written import page_of
 from foveate.texture.tensors import DeviceTexture, OnDevice
 
@@ -72,7 +72,7 @@ def score_on_device(
     final = _combine(texture, query.cues, reasons, weights, options, prior)
     if texture.texture.valid is not None and len(reasons) > 1:
         final = torch.minimum(final, texture.tensors.valid[0].reshape(shape))
-    entered = reasons.keys() - {"participation", "segment"} - planes.keys()
+    entered = reasons.keys() - OF_THE_QUESTION - planes.keys()
     return DeviceRelevance(
         query=query.text,
         map=final,
