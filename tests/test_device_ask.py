@@ -33,7 +33,7 @@ from foveate.relevance.query import prepare
 from foveate.relevance.scoring import score_query
 from foveate.relevance.written import page_of
 from foveate.texture import tensors
-from foveate.texture.tensors import bytes_on_device, in_chunks, stack
+from foveate.texture.tensors import DeviceTexture, bytes_on_device, in_chunks, stack
 from foveate.texture.texture import Texture
 
 PLACES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
@@ -221,7 +221,7 @@ def test_several_textures_are_asked_in_one_go(texture: Texture) -> None:
     plain = replace(texture, planes={n: p for n, p in texture.planes.items() if n != "cluster_id"})
     noise = (0.01 * rng.standard_normal(texture.embedding.shape)).astype(np.float16)
     other = replace(texture, embedding=noise)
-    parts = [texture, small, plain.to("cpu"), other]
+    parts: list[Texture | DeviceTexture] = [texture, small, plain.to("cpu"), other]
     batch = stack(parts)
     assert len(batch) == 4
     vectors = prepare(load_encoder("nano"), "broccoli, a plate, a dog").vectors

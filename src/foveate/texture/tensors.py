@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,16 +29,36 @@ from foveate.core.failures import explain_device
 from foveate.core.grid import Grid, resize_map
 from foveate.core.layout import FULL40, Layout, layout_named
 from foveate.core.readonly import OwnCopy
+from foveate.texture.basis import Basis
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 T = TypeVar("T")
-Texture: TypeAlias = Any  # a Texture, whose module comes here for `Texture.to`
 FEWER = "fewer textures at a time (`in_chunks`), or the texture itself, on the CPU: score(there.texture, question)"
 WIDE = 8  # columns of float16 in 16 bytes
 HALF_END = float(np.finfo(np.float16).max)
+
+
+class Sendable(Protocol):
+    """What is sent of a Texture, whose module comes here for `Texture.to`: this one cannot name it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def grid(self) -> Grid: ...
+    @property
+    def basis(self) -> Basis: ...
+    @property
+    def embedding(self) -> NDArray[Any]: ...
+    @property
+    def valid(self) -> NDArray[np.uint8] | None: ...
+    @property
+    def encoder(self) -> Any: ...
+    def has(self, name: str) -> bool: ...
+    def channel(self, name: str, *, warn: bool = True) -> NDArray[Any]: ...
+    def tokens(self, *, layout: Layout | str = FULL40) -> NDArray[Any]: ...
 
 
 class Tensors(NamedTuple):
@@ -70,7 +90,7 @@ class OnDevice(OwnCopy):
         tensors: see Tensors.
     """
 
-    textures: tuple[Texture, ...]
+    textures: tuple[Any, ...]  # of Texture
     layout: Layout
     tensors: Tensors
     _derived: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
@@ -135,8 +155,8 @@ class DeviceTexture(OnDevice):
     """
 
     @property
-    def texture(self) -> Texture:
-        """What it was made of."""
+    def texture(self) -> Any:
+        """The Texture that it was made of."""
         return self.textures[0]
 
     @property
@@ -158,8 +178,8 @@ class DeviceTexture(OnDevice):
         check_room(repr(self), _size(self.tensors), place, "free memory there, or ask the texture itself, on the CPU")
         return DeviceTexture(self.textures, self.layout, _moved(self.tensors, place))
 
-    def cpu(self) -> Texture:
-        """The texture that it was made of."""
+    def cpu(self) -> Any:
+        """The Texture that it was made of."""
         return self.texture
 
 
@@ -176,7 +196,7 @@ class DeviceTextures(OnDevice):
         return DeviceTexture(self.textures[number : number + 1], self.layout, _sliced(self.tensors, number))
 
 
-def send(texture: Texture, device: str | torch.device, layout: Layout | str = FULL40) -> DeviceTexture:
+def send(texture: Sendable, device: str | torch.device, layout: Layout | str = FULL40) -> DeviceTexture:
     """`Texture.to`, which explains it."""
     place, wanted = find_device(device), layout_named(layout)
     fix = "free memory there, pass a layout of fewer channels, or ask the texture itself, on the CPU"
@@ -185,7 +205,9 @@ def send(texture: Texture, device: str | torch.device, layout: Layout | str = FU
 
 
 def stack(
-    textures: Sequence[Texture | DeviceTexture], device: str | torch.device | None = None, layout: Layout | str = FULL40
+    textures: Sequence[Sendable | DeviceTexture],
+    device: str | torch.device | None = None,
+    layout: Layout | str = FULL40,
 ) -> DeviceTextures:
     """Several textures of one grid and one encoder on a device.
 
@@ -238,7 +260,7 @@ def stack(
 
 
 def in_chunks(
-    textures: Sequence[Texture], device: str | torch.device, *, most: int = 256, layout: Layout | str = FULL40
+    textures: Sequence[Sendable], device: str | torch.device, *, most: int = 256, layout: Layout | str = FULL40
 ) -> Iterator[DeviceTextures]:
     """Batches of textures on a device, one after the other, as many at a time as half of what is free takes.
 
@@ -262,7 +284,7 @@ def in_chunks(
         start += count
 
 
-def bytes_on_device(texture: Texture, layout: Layout | str = FULL40) -> int:
+def bytes_on_device(texture: Sendable, layout: Layout | str = FULL40) -> int:
     """Bytes that `texture.to(device)` takes there, without making anything."""
     cells, columns = texture.grid.count, _padded(len(layout_named(layout)))
     basis = texture.basis
@@ -284,7 +306,7 @@ def check_half(what: str, values: NDArray[np.floating]) -> NDArray[np.float16]:
     return values.astype(np.float16)
 
 
-def _tensors(texture: Texture, layout: Layout) -> Tensors:
+def _tensors(texture: Sendable, layout: Layout) -> Tensors:
     """The tensors of one texture on the CPU, with a batch of 1. All are copies: NumPy's arrays are read-only."""
     torch = import_torch("Texture.to")
     grid, rank = texture.grid, texture.basis.rank
@@ -323,7 +345,7 @@ def _size(values: Iterable[Any]) -> int:
     return sum(_size(each) if isinstance(each, tuple) else getattr(each, "nbytes", 0) for each in values)
 
 
-def _segments(texture: Texture) -> int:
+def _segments(texture: Sendable) -> int:
     return int(texture.channel("cluster_id", warn=False).max()) + 1
 
 

@@ -11,7 +11,6 @@ kernel (kernel.py); elsewhere, and for more than 16,384 cells, plain torch. `how
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.core.checks import check_array, check_choice, check_int
-from foveate.core.devices import check_same
+from foveate.core.devices import check_same, working_on
 from foveate.core.errors import BudgetError, DeviceError, OptionError
 from foveate.core.failures import explain_device
 from foveate.relevance.device.selection import cleaned, top_indices
@@ -206,7 +205,7 @@ def launch(
         bias = bias.contiguous()
         bias_strides = (cells, 0) if bias.ndim == 2 else (questions * cells, cells)
     launcher = kernel.ask_kernel[(images, questions)]
-    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():  # Triton goes to the current one
+    with working_on(device):  # Triton goes to the current one
         launcher(
             some if z is None else z,
             some if weights is None else weights.contiguous(),
