@@ -165,8 +165,8 @@ def match_encoder(stamp: EncoderStamp, encoder: str | Encoder | None) -> Encoder
             fix="pass it: score(texture, query, encoder=...), or --encoder",
         )
     found = resolve_encoder(stamp.name if encoder is None else encoder)
-    kinds = [name.partition(":")[0] for name in (found.name, stamp.name)]
-    if kinds[0] != kinds[1] or (found.revision, found.width) != (stamp.revision, stamp.width):
+    same = found.name == stamp.name or found.name.partition(":")[0] == stamp.name.partition(":")[0]
+    if not same or found.revision != stamp.revision or found.width != stamp.width:
         raise TextureEncoderError(
             f"the texture was made by encoder '{stamp.name}', revision {stamp.revision}",
             expected=f"'{found.name}', revision {found.revision}",

@@ -326,14 +326,14 @@ def _rank_cells(
     keys = scores if allowed is None else np.where(allowed, scores, np.float32(-np.inf))
     if first is None and not spread:
         return keys
-    keys, used = keys.copy(), 0
+    keys, places = keys.copy(), _spread_order(grid, allowed)[:spread]
     if first is not None:
         used = int(first.sum())
         if used > budget:
             raise _too_few(f"{used} protected cells", budget, used)
         keys[first] = np.inf
-    places = _spread_order(grid, allowed)[:spread]
-    keys[places[keys[places] < np.inf][: budget - used]] = np.inf
+        places = places[keys[places] < np.inf][: budget - used]
+    keys[places] = np.inf
     return keys
 
 
