@@ -157,9 +157,16 @@ def agree(plane: Floats, mask: Mask) -> Agreement | None:
     return None if mask is None else agreement(resize_map(plane, mask.shape), mask)
 
 
+def ratio_of_images(ratios: list[float], images: list[int]) -> NDArray[np.float64]:
+    """One of each image, the median of its things: an image is encoded once for all that is asked of it."""
+    each = np.asarray(images)
+    return np.array([np.median(np.asarray(ratios)[each == number]) for number in np.unique(each)])
+
+
 def summarise(way: str, answers: list[Answer], usual: list[Answer], images: list[int]) -> dict[str, Any]:
     """The row of a way."""
-    ratios, same = np.array([told.ratio for told in answers]), mean_estimate([told.same for told in answers], images)
+    ratios = ratio_of_images([told.ratio for told in answers], images)
+    same = mean_estimate([told.same for told in answers], images)
     low, high = interval(ratios)
     takes = f"{np.median(ratios):.2f} x" + (f" ({low:.2f}-{high:.2f})" if np.isfinite(high) else "")
     row: dict[str, Any] = {"what": way, "median": float(np.median(ratios)), "unit": "x"}
