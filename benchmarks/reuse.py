@@ -551,7 +551,8 @@ def count_bytes(photograph: Image8, networks: Mapping[str, Encoder]) -> dict[str
     ]
     rows: list[dict[str, Any]] = [{"cells": list(claim)} for claim in claims]
     for title, (moved, later) in found.items():
-        cells = [title, *(f"{part / 1e6:.3g}" if part else "-" for part in (*moved, moved.first, later))]
+        parts = (part / 1e6 for part in (*moved, moved.first, later))
+        cells = [title, *(f"{part:{'.3g' if part < 100 else ',.0f'}}" if part else "-" for part in parts)]
         row = make_row(f"{title}: bytes of a later question", later, "", unit="bytes")
         rows.append(row | {"cells": cells, "first": moved.first, "later": later, **moved._asdict()})
     columns = (
