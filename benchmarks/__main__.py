@@ -7,44 +7,49 @@ import typer
 from benchmarks import suite
 from foveate.cli.main import run
 
-# A file each, with `measure(...) -> report` and `command(...)`; one a line, so that lines are added in peace.
+# A file each, with `measure(...) -> report` and `command(...)`; by what they ask, as in __init__.py.
 BENCHMARKS = (
-    "query",
-    "question",
-    "hardware_texture",
+    # The whole, and what reads it
     "compare",
     "claims",
     "ratios",
-    "quality",
+    # Speed: docs/performance.md, in its order
+    "reuse",
     "tasks",
+    "query",
+    "question",
+    "service",
     "channels",
     "textures",
+    "basis",
+    "frames",
+    "vlm",
+    "store",
+    "index",
+    "quality",
+    "gpu",
+    "hardware_texture",
+    # Do maps show what is asked for?
     "fusion",
     "refine",
-    "service",
+    "budget",
+    "boxes",
+    "objects",
+    "weights",
+    "presets",
+    "failures",
+    "when",
+    "zoom",
+    # Writing in images
     "text",
     "readers",
     "reading",
     "reading_vlm",
-    "budget",
-    "failures",
-    "video",
-    "frames",
-    "store",
     "writing",
-    "index",
-    "basis",
-    "vlm",
-    "gpu",
+    # Video, chat, the viewer
+    "video",
     "video_words",
-    "objects",
-    "zoom",
-    "presets",
-    "weights",
-    "when",
-    "reuse",
     "chat",
-    "boxes",
     "view",
 )
 

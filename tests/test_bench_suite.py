@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import benchmarks
 from benchmarks import claims, common, compare, gpu, quality, ratios, suite, tasks
 from benchmarks.__main__ import BENCHMARKS, app
 from benchmarks.ratios import CHECKS
@@ -154,6 +156,11 @@ def test_every_table_is_a_command_with_these_options() -> None:
     assert len({table.name for table in TABLES}) == len(TABLES)
     page = (ROOT / "docs" / "performance.md").read_text("utf-8")
     assert {table.section for table in choose("")} <= {line[3:] for line in page.splitlines() if line.startswith("## ")}
+
+
+def test_the_package_lists_every_command_in_the_order_of_the_help() -> None:
+    listed = re.findall(r"^    (\w+)  ", str(benchmarks.__doc__), re.M)
+    assert listed == ["all", *BENCHMARKS]
 
 
 @pytest.mark.slow
