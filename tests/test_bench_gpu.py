@@ -28,8 +28,12 @@ def test_without_a_gpu_it_says_so_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["question", "asking", "channels", "floors", pytest.param("towers", marks=pytest.mark.slow)]
-)
+    "part",
+    [
+        "question", "asking", "channels", "floors",
+        *(pytest.param(part, marks=pytest.mark.slow) for part in ("towers", "rate", "indexing")),
+    ],
+)  # fmt: skip
 def test_a_part_runs_on_the_cpu(part: str) -> None:
     report = gpu.measure(part, "cpu", quick=True)
     assert "no GPU" in report["title"]
