@@ -11,7 +11,8 @@ measured: a copy of as many bytes, so from the same cache. Arithmetic (2 flops a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ import typer
 
 from benchmarks.common import KEPT, PHOTO, Repeats, crop_square, print_json, show, time_once, time_row
 from foveate.cli.evaluate.circumstances import circumstances
+from foveate.core.blas import products_in_one_thread
 from foveate.core.checks import check_int
 from foveate.pipeline import allocate, encode, score
 from foveate.relevance.negatives import nouns
@@ -45,6 +47,27 @@ def command(
     print_json(**report)
 
 
+@contextmanager
+def one_thread() -> Generator[None]:
+    """NumPy, FAISS and torch with one thread each: those of one would wait, spinning, while the next is timed."""
+    faiss, torch = _optional("faiss"), _optional("torch")
+    before = 1 if faiss is None else faiss.omp_get_max_threads(), 1 if torch is None else torch.get_num_threads()
+    with products_in_one_thread():
+        try:
+            _set_threads(faiss, torch, 1, 1)
+            yield
+        finally:
+            _set_threads(faiss, torch, *before)
+
+
+def _set_threads(faiss: Any, torch: Any, of_faiss: int, of_torch: int) -> None:
+    if faiss is not None:
+        faiss.omp_set_num_threads(of_faiss)
+    if torch is not None:
+        torch.set_num_threads(of_torch)
+
+
+@one_thread()
 def measure(repeats: int = 200, cells: int = CELLS[-1], batches: bool = True) -> dict[str, Any]:
     """The report. FAISS and torch are how many times as long they take; empty where they are not installed."""
     check_int("--repeats", repeats, 1, 10_000)
