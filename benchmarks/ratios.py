@@ -93,7 +93,7 @@ def encoding() -> Twins:
         f"one dense pass for {CROPS} of 273 crops",
         lambda: [encoder.encode_image(crop, long_side=CROP) for crop in crops],
         lambda: encoder.encode_image(photograph),
-        least=1.2, calls=3,
+        least=1.1, calls=3,
     )  # fmt: skip
 
 
