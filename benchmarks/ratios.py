@@ -93,7 +93,7 @@ def encoding() -> Twins:
         f"one dense pass for {CROPS} of 273 crops",
         lambda: [encoder.encode_image(crop, long_side=CROP) for crop in crops],
         lambda: encoder.encode_image(photograph),
-        least=1.1, calls=3,
+        least=1.2, calls=3,
     )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def asking() -> Twins:
         "score and allocate: a plain question for the general way",
         lambda: [allocate(score(texture, text, smoothing=usual), KEPT) for _ in range(10)],
         lambda: [allocate(score(texture, text), KEPT) for _ in range(10)],
-        least=1.2, calls=25,
+        least=1.1, calls=25,
     )  # fmt: skip
 
 
