@@ -14,6 +14,8 @@ from foveate.core.errors import OptionError
 from foveate.video.flow import (
     Dis,
     Floats,
+    View,
+    _make_dis,
     check_flow,
     compare_views,
     compose,
@@ -155,6 +157,22 @@ def test_dis_survives_narrow_frames(size: tuple[int, int], preset: str) -> None:
     rng = np.random.default_rng(0)
     a, b = (make_view(rng.integers(0, 255, (*size, 3), np.uint8)) for _ in range(2))
     assert estimate_flow(Dis(preset), a, b).shape == (*a.shape, 2)
+
+
+@pytest.mark.parametrize("preset", ["clips", "ultrafast", "fast", "medium"])
+def test_motion_does_not_depend_on_what_the_thread_looked_at_before(preset: str) -> None:
+    """A picture too small for DIS's finest scale makes OpenCV's object take another one, and keep it."""
+    rng = np.random.default_rng(0)
+    sizes = [(72, 96), (32, 32), (40, 44), (32, 96), (64, 64), (144, 192)]
+    pairs = [[make_view(rng.integers(0, 255, (*size, 3), np.uint8)) for _ in range(2)] for size in sizes]
+
+    def alone(a: View, b: View) -> Floats:
+        _make_dis.cache_clear()
+        return estimate_flow(Dis(preset), a, b)
+
+    expected = [alone(a, b) for a, b in pairs]
+    for number in rng.permutation(np.tile(np.arange(len(sizes)), 4)):
+        np.testing.assert_array_equal(estimate_flow(Dis(preset), *pairs[number]), expected[number])
 
 
 def test_a_flow_model_may_use_its_array_again_but_not_break_its_contract() -> None:

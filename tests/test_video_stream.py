@@ -176,15 +176,14 @@ def test_what_comes_into_the_picture_is_encoded_by_itself() -> None:
     assert [frame.index for frame in renewed] == [3]
     assert not any(frame.keyframe for frame in frames[1:])
     y0, x0, y1, x1 = renewed[0].renewed[0]
-    assert y0 <= 16  # the bus begins at 12; flow into what was not there before may explain its roof
-    assert x0 <= 16
+    assert (y0, x0) <= (12, 16)
     assert (y1, x1) == (24, 32)
     assert len(encoder.looks) == 2
     assert encoder.looks[1][0] * encoder.looks[1][1] < 192 * 256
     before, after = frames[2].relevance, frames[3].relevance
     assert after.map[14:, 18:].max() > before.map[14:, 18:].max() + 0.3
     corner = frames[3].kept.mask[12:, 16:].mean()  # type: ignore[union-attr]
-    assert corner > 1.5 * frames[2].kept.mask[12:, 16:].mean()  # type: ignore[union-attr]
+    assert corner > 2 * frames[2].kept.mask[12:, 16:].mean()  # type: ignore[union-attr]
 
 
 def test_a_still_clip_does_not_flicker() -> None:

@@ -58,13 +58,15 @@ class Dis:
         check_choice("preset", self.preset, ("clips", *PRESETS), fix="leave it out for 'clips'")
 
     def __call__(self, current: Luma, earlier: Luma) -> Floats:
-        dis = _make_dis(self.preset, get_ident())
+        dis, finest = _make_dis(self.preset, get_ident())
+        dis.setFinestScale(finest)  # at a picture too small for it OpenCV takes another one, and keeps that for good
         return np.ascontiguousarray(dis.calc(current, earlier, None)[..., ::-1])
 
 
 @lru_cache(maxsize=8)
-def _make_dis(preset: str, thread: int) -> Any:
-    """One for each thread, as it keeps its pyramids from call to call: a tenth of the time is making them."""
+def _make_dis(preset: str, thread: int) -> tuple[Any, int]:
+    """One for each thread, as it keeps its pyramids from call to call: a tenth of the time is making them. And its
+    finest scale."""
     dis = cv2.DISOpticalFlow_create(PRESETS.get(preset, 1))  # type: ignore[attr-defined]
     if preset == "clips":
         finest, side, stride, steps = FINE
@@ -73,7 +75,7 @@ def _make_dis(preset: str, thread: int) -> Any:
         dis.setPatchStride(stride)
         dis.setGradientDescentIterations(steps)
         dis.setVariationalRefinementIterations(0)
-    return dis
+    return dis, dis.getFinestScale()
 
 
 @dataclass(frozen=True, eq=False)
