@@ -45,7 +45,7 @@ from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
 from foveate.encoders.nano import count_threads
 from foveate.pipeline import allocate, encode, score
-from foveate.store.cache import texture_nbytes
+from foveate.texture.cache import texture_nbytes
 from foveate.texture.texture import Texture
 
 QUESTIONS = ("broccoli", "the child's hand", "a red cup", "where is the table?")

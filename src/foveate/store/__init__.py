@@ -18,12 +18,10 @@
     hits.py         short lists, exact scores               ann.py       short lists by FAISS
     words.py        what is written, as bytes and text      writing.py   search by what is written
     shared_basis.py fit a basis that images share           basis_check.py   is it good?
-    cache.py        textures in memory                      listing.py   a table of pandas
+    listing.py      a table of pandas
 """
 
 from foveate.store.ann import AnnReport as AnnReport
-from foveate.store.cache import CacheStatistics as CacheStatistics
-from foveate.store.cache import TextureCache as TextureCache
 from foveate.store.hits import Hit as Hit
 from foveate.store.ingest import Added as Added
 from foveate.store.ingest import EncodeBatch as EncodeBatch
@@ -31,3 +29,5 @@ from foveate.store.ingest import Progress as Progress
 from foveate.store.listing import ListedImage as ListedImage
 from foveate.store.listing import ListedPage as ListedPage
 from foveate.store.store import Store as Store
+from foveate.texture.cache import CacheStatistics as CacheStatistics
+from foveate.texture.cache import TextureCache as TextureCache

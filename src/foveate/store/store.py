@@ -21,7 +21,6 @@ from foveate.relevance.negatives import negatives_of
 from foveate.relevance.scoring import score_maps
 from foveate.store import hits, ingest, maintenance, recovery
 from foveate.store.ann import Ann, AnnReport, build
-from foveate.store.cache import CacheStatistics, TextureCache
 from foveate.store.disk import Disk, stamp
 from foveate.store.engine import Engine
 from foveate.store.format import FORMAT_FILE, HEX, Identity
@@ -35,6 +34,7 @@ from foveate.store.recovery import Wanted, no_store, open_store
 from foveate.store.sources import PathLike
 from foveate.store.texture import StoredTexture
 from foveate.texture.basis import Basis
+from foveate.texture.cache import CacheStatistics, TextureCache
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foveate.core.errors import ImageNotFoundError
-from foveate.store.cache import TextureCache
 from foveate.store.sources import SUFFIXES, Source, find_sources
+from foveate.texture.cache import TextureCache
 from foveate.view.files import file_entry, make_thumbnail, shown_name
 from foveate.view.gallery import Gallery, Listing, gallery_routes
 from foveate.view.pictures import ImageEntry, file_id

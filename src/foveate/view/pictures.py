@@ -18,7 +18,7 @@ from cachetools import LRUCache
 from foveate.core.errors import FoveateError, ImageNotFoundError
 from foveate.core.image import Picture
 from foveate.encoders.load import load_encoder
-from foveate.store.cache import TextureCache
+from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
 from foveate.view.decoding import Decoder
 from foveate.view.encoding import USUAL, SessionEncoding
