@@ -103,7 +103,7 @@ def test_several_at_once_are_those_one_by_one(names: list[str], name: int) -> No
         assert np.abs(texture.embedding.astype(float) - alone.embedding.astype(float)).max() < 1e-3
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "meta", "gpu", "", 0, True])
+@pytest.mark.parametrize("device", ["cuda:99", "cpu:3", "meta", "gpu", "", 0, True])
 def test_a_device_that_is_not_there_is_refused_before_anything_is_read(device: str) -> None:
     with pytest.raises(OptionError, match="device=") as caught:
         foveate.encode(IMAGES[0], encoder="clip", device=device)

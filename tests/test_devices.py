@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from foveate.channels.torch_planes import DeviceChannels
 from foveate.core.devices import captured, convolve
 from foveate.core.errors import DeviceError
-from foveate.core.failures import explain_device, run_in_halves
+from foveate.core.failures import explain_device, first_line, run_in_halves
 from foveate.core.image import load_image
 from foveate.encoders.load import ON_DEVICE
 from tests.conftest import PHOTOS
@@ -86,6 +86,13 @@ def test_no_convolution_goes_by_the_setting_of_the_process(name: str) -> None:
     assert found.told
     assert set(found.told) == {False}
     assert seen <= {before}
+
+
+def test_words_of_a_cause_are_whole() -> None:
+    cause = RuntimeError("\n device type at start of device string: gpu \nand more")
+    assert first_line(cause, 100) == "device type at start of device string: gpu"
+    assert first_line(cause, 30) == "device type at start of ..."
+    assert first_line(RuntimeError(), 30) == ""
 
 
 OF_MEMORY = [

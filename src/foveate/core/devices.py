@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import DeviceError, MissingExtraError, OptionError
+from foveate.core.failures import first_line
 
 if TYPE_CHECKING:
     import torch
@@ -34,26 +35,39 @@ def import_torch(what: str) -> ModuleType:
 
 
 def find_device(device: str | torch.device) -> torch.device:
-    """A device that is there, with its number: "cuda" is the current GPU. Raises OptionError, MissingExtraError.
+    """One that textures go to: the CPU, or a GPU of CUDA. Raises as `find_place`.
 
     >>> find_device("cpu")
     device(type='cpu')
+    """
+    fix = "name one of these; without a GPU, ask the texture itself: score(texture, question)"
+    place = find_place(device, fix)
+    if place.type not in KINDS:
+        raise _no_device(device, "to which textures do not go", fix)
+    return place
+
+
+def find_place(device: object, fix: str) -> torch.device:
+    """A device that torch has here, with its number: "cuda" is the current GPU. Raises OptionError, MissingExtraError.
+
+    The one CPU has no number: torch would take "cpu:3" without a word.
     """
     torch = import_torch(f"device={device!r}")
     why = ""
     if isinstance(device, str | torch.device):
         try:
             place = torch.empty(0, device=device).device
-            if place.type in KINDS:
+            if place.type != "meta" and not (place.type == "cpu" and torch.device(device).index):
                 return place
         except Exception as cause:  # torch says so in many ways: RuntimeError, AssertionError, NotImplementedError, ...
-            why = " (" + str(cause).strip().split("\n")[0][:100] + ")"
-    there = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    raise OptionError(
-        f"device={device!r}, which torch does not find here, or which textures do not go to{why}",
-        expected=" or ".join(map(repr, ["cpu", *there])) + ("" if there else ": torch sees no GPU"),
-        fix="name one of these; without a GPU, ask the texture itself: score(texture, question)",
-    )
+            why = f" ({first_line(cause, 120)})"
+    raise _no_device(device, f"which torch does not find here{why}", fix)
+
+
+def _no_device(device: object, why: str, fix: str) -> OptionError:
+    there = [f"cuda:{number}" for number in range(import_torch("a device").cuda.device_count())]
+    expected = " or ".join(map(repr, ["cpu", *there])) + ("" if there else ": torch sees no GPU")
+    return OptionError(f"device={device!r}, {why}", expected=expected, fix=fix)
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -84,6 +98,17 @@ def check_same(what: str, found: torch.device, wanted: torch.device) -> None:
             expected="all on one device",
             fix=f"move it with .to({str(wanted)!r})",
         )
+
+
+@contextmanager
+def counting() -> Generator[None]:
+    """Tensors that are made within count who writes into them (core/readonly.py), whatever mode the caller is in.
+
+    Those of `torch.inference_mode` count nothing. To leave it would turn gradients on, of which there are none here.
+    """
+    torch = import_torch("a tensor")
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 def working_on(device: torch.device) -> AbstractContextManager[Any]:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -60,7 +61,7 @@ def explain_device(doing: str, device: object = "the device", fix: str = SMALLER
     except FoveateError:
         raise
     except RuntimeError as cause:
-        line = str(cause).strip().split("\n")[0][:300]
+        line = first_line(cause, 300)
         if is_memory(cause):
             raise DeviceError(
                 f"too little memory on {device} for {doing} ({line})",
@@ -80,6 +81,11 @@ def explain_device(doing: str, device: object = "the device", fix: str = SMALLER
                 fix="device='cpu'; or a torch that was built for this GPU: see torch.version.cuda",
             ) from cause
         raise
+
+
+def first_line(cause: BaseException, width: int) -> str:
+    """What an error says first, for a place in a message of ours: whole words, `width` characters at most."""
+    return textwrap.shorten(str(cause).strip().partition("\n")[0], width, placeholder=" ...")
 
 
 def is_memory(error: BaseException | None) -> bool:

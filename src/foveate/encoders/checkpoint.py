@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError
 
-from foveate.core.errors import EncoderOutputError, FoveateError, MissingExtraError, ModelFilesError, OptionError
+from foveate.core.devices import find_place
+from foveate.core.errors import EncoderOutputError, FoveateError, MissingExtraError, ModelFilesError
+from foveate.core.failures import first_line
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CODE = {"trust_remote_code": False}  # and never ask: a checkpoint is data
@@ -177,19 +179,7 @@ def choose_device(device: str | None, kind: ModelKind) -> str:
     """
     torch, _ = _import_libraries(kind)
     wanted = device if device is not None else "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        place = str(torch.empty(0, device=wanted).device) if isinstance(wanted, str) else ""
-        why = ""
-    except Exception as cause:  # torch says so in many ways: RuntimeError, AssertionError, NotImplementedError, ...
-        place, why = "", " (" + str(cause).strip().split("\n")[0][:100] + ")"
-    if place in ("", "meta"):
-        there = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-        raise OptionError(
-            f"device={device!r}, which torch does not find here{why}",
-            expected=" or ".join(map(repr, ["cpu", *there])) + ("" if there else ": torch sees no GPU"),
-            fix="leave it out for the GPU if there is one, else the CPU",
-        )
-    return place
+    return str(find_place(wanted, "leave it out for the GPU if there is one, else the CPU"))
 
 
 def resize_and_normalise(
@@ -274,7 +264,7 @@ def explain_errors(checkpoint: Checkpoint) -> Iterator[None]:
     except (OSError, ValueError, RuntimeError, SafetensorError) as cause:
         if isinstance(cause, FoveateError):
             raise
-        reason = str(cause).strip().split("\n")[0][:200]
+        reason = first_line(cause, 200)
         if checkpoint.folder:
             raise kind.error(
                 f"the folder '{checkpoint.name}' does not hold a whole {kind.what} ({reason})",
