@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -242,10 +243,24 @@ def test_several_textures_are_asked_in_one_go(texture: Texture) -> None:
     assert keys.shape == maps.shape
 
 
+def test_textures_of_several_grids_are_asked_a_grid_at_a_time(texture: Texture) -> None:
+    rng = np.random.default_rng(0)
+    wide, high = grid_of(texture, 4, 6, rng), grid_of(texture, 6, 4, rng)
+    mixed = [wide, high, high, wide]
+    with pytest.raises(OptionError, match="4 x 6, 6 x 4") as caught:
+        stack(mixed)
+    assert "in_chunks(sorted(" in caught.value.fix
+    assert [part.textures for part in in_chunks(mixed, "cpu")] == [(wide,), (high, high), (wide,)]
+    by_grid = sorted(mixed, key=lambda each: each.grid.shape)
+    assert [part.textures for part in in_chunks(by_grid, "cpu")] == [(wide, wide), (high, high)]
+    other = replace(wide, encoder=replace(wide.encoder, revision="another"))
+    assert [len(part) for part in in_chunks([wide, wide, other], "cpu")] == [2, 1]
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["cuda:99", "meta", "gpu", "", 0, True, None])
+@pytest.mark.parametrize("where", ["cuda:99", "cpu:3", "meta", "gpu", "", 0, True, None])
 def test_a_device_that_is_not_there_is_refused(texture: Texture, where: Any) -> None:
     with pytest.raises(OptionError, match="device=") as caught:
         texture.to(where)
@@ -367,6 +382,57 @@ def test_tensors_that_were_written_into_are_found_out(texture: Texture) -> None:
     assert foveate.score(texture.to("cpu"), "broccoli").detected
 
 
+@pytest.mark.parametrize("mode", [nullcontext, torch.inference_mode])
+def test_an_answer_that_was_written_into_is_found_out(texture: Texture, mode: Any) -> None:
+    there = texture.to("cpu")
+    tensors_of: dict[str, Any] = {
+        "map": lambda found: found.map,
+        "confidence": lambda found: found.confidence,
+        r"reasons\['saliency'\]": lambda found: found.reasons["saliency"],
+    }
+    for name, tensor_of in tensors_of.items():
+        with mode():
+            relevance = foveate.score(there, "broccoli", channels={"saliency": 0.5})
+        again = pickle.loads(pickle.dumps(relevance))
+        kept = foveate.allocate(relevance, 5)
+        tensor_of(relevance).zero_()
+        for answer in (
+            lambda: foveate.allocate(relevance, 5),  # noqa: B023
+            lambda: relevance.cpu(),  # noqa: B023
+            lambda: np.asarray(relevance),  # noqa: B023
+            lambda: foveate.score(there, "a plate", prior=relevance),  # noqa: B023
+        ):
+            with pytest.raises(DeviceError, match=rf"the relevance of 'broccoli' on cpu: .* its {name}"):
+                answer()
+        assert torch.equal(foveate.allocate(again, 5).indices, kept.indices)
+    again = foveate.score(there, "broccoli", channels={"saliency": 0.5})
+    assert torch.equal(foveate.allocate(again, 5).indices, kept.indices)  # the texture's own plane is as it was
+
+
+def test_a_prior_is_the_callers_to_write_into(texture: Texture) -> None:
+    there, prior = texture.to("cpu"), torch.ones(texture.grid.shape)
+    relevance = foveate.score(there, "broccoli", prior=prior)
+    prior.zero_()
+    assert bool((relevance.reasons["prior"] == 1).all())
+    foveate.allocate(relevance, 5)
+
+
+def test_to_numpy_an_answer_is_its_map(texture: Texture) -> None:
+    there = texture.to("cpu")
+    relevance, several = foveate.score(there, "broccoli"), foveate.score(there, ["broccoli", "a plate"])
+    kept = foveate.allocate(relevance, 9)
+    for found, wanted in ((relevance, relevance.map), (several, several.map), (kept, kept.indices)):
+        array = np.asarray(found)
+        assert array.dtype == wanted.numpy().dtype
+        np.testing.assert_array_equal(array, wanted.numpy())
+        assert torch.equal(found.torch(), wanted)
+        assert not np.shares_memory(array, wanted.numpy())
+    here = relevance.cpu()
+    before = here.map.copy()
+    relevance.map.zero_()
+    np.testing.assert_array_equal(here.map, before)
+
+
 def test_inside_inference_mode_a_texture_is_the_same(texture: Texture) -> None:
     with torch.inference_mode():
         there = stack([texture.to("cpu"), texture])[1]
@@ -385,6 +451,19 @@ def test_it_travels(texture: Texture) -> None:
     assert torch.equal(again.table, there.table)
     assert foveate.score(again, "broccoli").detected
     assert copy.deepcopy(there) is there
+
+
+def test_nothing_and_many_are_refused_with_the_way_that_works(texture: Texture) -> None:
+    with pytest.raises(OptionError, match="no textures") as caught:
+        stack([])
+    assert "stack([texture]" in caught.value.fix
+    assert not list(in_chunks([], "cpu"))
+    with pytest.raises(OptionError, match="most=0"):
+        list(in_chunks([texture], "cpu", most=0))
+    batch: Any = stack([texture, texture])
+    with pytest.raises(OptionError, match="DeviceTextures") as caught:
+        foveate.score(batch, "broccoli")
+    assert "Replay(batch" in caught.value.fix
 
 
 def test_devices_are_never_mixed(texture: Texture) -> None:

@@ -97,6 +97,9 @@ def test_wrong_values_are_refused(batch: DeviceTextures, texture: Texture) -> No
     for question in wrong:
         with pytest.raises(OptionError):
             replay(question)
+    with pytest.raises(OptionError, match="3 at a time, asked of a Replay of 2") as caught:
+        replay(PLAIN)
+    assert "Replay(texture, questions=3" in caught.value.fix
     with pytest.raises(DeviceError, match="on meta"):
         replay(torch.zeros(2, width, device="meta"))
     for budget in (0, texture.grid.count + 1):

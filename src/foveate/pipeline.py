@@ -21,6 +21,7 @@ from foveate.channels.segments import Provider
 from foveate.channels.text import Detector
 from foveate.core.blas import products_in_one_thread
 from foveate.core.checks import check_choice, check_int, check_type
+from foveate.core.devices import counting
 from foveate.core.errors import (
     FoveateError,
     ImageError,
@@ -54,7 +55,7 @@ from foveate.relevance.scoring import score_query
 from foveate.relevance.value import Relevance, Relevances
 from foveate.relevance.written import asks_for_words, page_of
 from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
-from foveate.texture.tensors import FEWER, DeviceTexture
+from foveate.texture.tensors import FEWER, DeviceTexture, OnDevice
 from foveate.texture.texture import EncoderStamp, Texture
 
 Compression = Literal["query", "pca", "full"]
@@ -350,7 +351,7 @@ def score(
         ChannelError, OptionError: a prior, a fusion or weights that are none.
         DeviceError: on a device: what works only on the CPU, a prior on another device, tensors that were written into.
     """
-    if isinstance(texture, DeviceTexture):
+    if isinstance(texture, OnDevice):
         return _score_on_device(texture, query, how)
     check_type("texture", texture, Texture, fix="texture = encode(image), or Texture.load(file), comes before score")
     encoder = match_encoder(texture.encoder, how.get("encoder"))
@@ -366,10 +367,12 @@ def score(
     return Relevances(tuple(score_query(texture, each, encoder.calibration, negatives, options) for each in queries))
 
 
-def _score_on_device(texture: DeviceTexture, query: Any, how: Scoring) -> DeviceRelevance | DeviceRelevances:
+def _score_on_device(texture: OnDevice, query: Any, how: Scoring) -> DeviceRelevance | DeviceRelevances:
     """`score` for a texture on a device: the same words, numbers and errors, and tensors there."""
     from foveate.relevance.device.scoring import check_supported, score_on_device, split_prior
 
+    fix = "foveate.relevance.device.replay: Replay(batch, budget=273)(question) asks all of a batch"
+    texture = check_type("texture", texture, DeviceTexture, fix=fix)
     texture.check_unchanged()
     encoder = match_encoder(texture.texture.encoder, how.get("encoder"))
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
@@ -379,7 +382,7 @@ def _score_on_device(texture: DeviceTexture, query: Any, how: Scoring) -> Device
 
     def ask(text: str) -> DeviceRelevance:
         query = prepare(encoder, text)
-        with explain_device(f"a question of {texture!r}", texture.device, FEWER):
+        with explain_device(f"a question of {texture!r}", texture.device, FEWER), counting():
             return score_on_device(texture, query, encoder.calibration, negatives, options, prior)
 
     if isinstance(query, str) or not isinstance(query, Iterable):

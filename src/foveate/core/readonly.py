@@ -1,16 +1,22 @@
 """Immutable values, also after pickling.
 
 `ReadOnly` is a mapping that cannot be changed (types.MappingProxyType cannot be pickled). `Frozen` makes the arrays of
-a dataclass read-only, again after unpickling, where NumPy forgets that they were. A copy of what never changes is the
-thing itself (`OwnCopy`), with what pickling leaves out.
+a dataclass read-only, again after unpickling, where NumPy forgets that they were. A tensor cannot be read-only, but
+torch counts who writes into it: of `Counted` that is found out before an answer comes from it. A copy of what never
+changes is the thing itself (`OwnCopy`), with what pickling leaves out.
 """
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
+
+from foveate.core.errors import DeviceError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -88,3 +94,37 @@ class Frozen(OwnCopy):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         Frozen.__post_init__(self)
+
+
+class Counted(OwnCopy):
+    """For dataclasses of tensors. Not counted is who writes through `tensor.data`, or through an array of NumPy that
+    shares the memory, or into what was made in `torch.inference_mode` (core/devices.py: `counting`)."""
+
+    _versions: tuple[tuple[str, Tensor, int], ...]
+
+    def _counted(self) -> Iterable[tuple[str, Tensor]]:
+        """The tensors, each with its name."""
+        raise NotImplementedError
+
+    def _changed(self) -> tuple[str, str]:
+        """For an error: what this is, and how to have it again."""
+        raise NotImplementedError
+
+    def __post_init__(self) -> None:
+        found = tuple((name, each, each._version) for name, each in self._counted() if not each.is_inference())
+        object.__setattr__(self, "_versions", found)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        Counted.__post_init__(self)  # tensors begin to count anew where they arrive
+
+    def check_unchanged(self) -> None:
+        """Raises DeviceError if somebody wrote into a tensor since this value was made."""
+        changed = [name for name, tensor, version in self._versions if tensor._version != version]
+        if changed:
+            what, again = self._changed()
+            raise DeviceError(
+                f"{what}: somebody wrote into its {', '.join(changed)}",
+                expected="tensors as they were made: this is a value, and answers and captured graphs go by them",
+                fix=f"{again}; and write into a copy: tensor.clone()",
+            )

@@ -326,7 +326,7 @@ def _rank_cells(
     keys = scores if allowed is None else np.where(allowed, scores, np.float32(-np.inf))
     if first is None and not spread:
         return keys
-    keys, places = keys.copy(), _spread_order(grid, allowed)[:spread]
+    keys, places = keys.copy(), spread_order(grid, allowed)[:spread]
     if first is not None:
         used = int(first.sum())
         if used > budget:
@@ -354,7 +354,7 @@ def _select_windows(
         last = ~windows.any(allowed)
         scores = np.where(allowed, scores, scores[allowed].min(initial=LARGEST))  # so that they raise no window
     spread_ones = np.zeros(count, bool)
-    places = _spread_order(windows.grid, ~last)
+    places = spread_order(windows.grid, ~last)
     spread_ones[places[np.cumsum(windows.sizes[places]) <= spread]] = True
     inside = np.zeros(count, bool) if first is None else windows.any(first)
     urgent = (spread_ones,) if first is None else (inside, spread_ones)
@@ -403,7 +403,7 @@ def _too_few(protected: str, budget: int, least: int) -> BudgetError:
     )
 
 
-def _spread_order(grid: Grid, allowed: Bools | None) -> Indices:
+def spread_order(grid: Grid, allowed: Bools | None) -> Indices:
     """All cells, evenly spread ones first; those that are not allowed at the end."""
     order = even_order(*grid.shape)
     return order if allowed is None else np.concatenate([order[allowed[order]], order[~allowed[order]]])

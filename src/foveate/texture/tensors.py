@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_type
-from foveate.core.devices import check_room, check_same, find_device, free_bytes, import_torch
+from foveate.core.checks import check_int, check_type
+from foveate.core.devices import check_room, check_same, counting, find_device, free_bytes, import_torch
 from foveate.core.errors import DeviceError, OptionError
 from foveate.core.failures import explain_device
 from foveate.core.grid import Grid, resize_map
 from foveate.core.layout import FULL40, Layout, layout_named
-from foveate.core.readonly import OwnCopy
+from foveate.core.readonly import Counted
 from foveate.texture.basis import Basis
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Tensors(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class OnDevice(OwnCopy):
+class OnDevice(Counted):
     """Textures of one grid and one encoder, and their tensors.
 
     Attributes:
@@ -94,13 +94,15 @@ class OnDevice(OwnCopy):
     layout: Layout
     tensors: Tensors
     _derived: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
-    _versions: tuple[int, ...] = field(default=(), init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_versions", tuple(each._version for each in self.tensors))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.textures, self.layout, self.tensors)  # tensors are counted anew where they arrive
+        return type(self), (self.textures, self.layout, self.tensors)  # what was derived is made anew
+
+    def _counted(self) -> Iterable[tuple[str, Tensor]]:
+        return zip(Tensors._fields, self.tensors, strict=True)
+
+    def _changed(self) -> tuple[str, str]:
+        return f"{self.textures[0].name!r} on {self.device}", "texture.to(device) again, from the texture itself"
 
     def __repr__(self) -> str:
         grid = self.grid
@@ -123,20 +125,6 @@ class OnDevice(OwnCopy):
     def nbytes(self) -> int:
         """Bytes on the device, those of what was made of the tensors since (`derive`) among them."""
         return _size(self.tensors) + _size(self._derived.values())
-
-    def check_unchanged(self) -> None:
-        """Raises DeviceError if somebody wrote into a tensor since this value was made."""
-        changed = [
-            name
-            for name, tensor, version in zip(Tensors._fields, self.tensors, self._versions, strict=True)
-            if tensor._version != version
-        ]
-        if changed:
-            raise DeviceError(
-                f"{self.textures[0].name!r} on {self.device}: somebody wrote into its {', '.join(changed)}",
-                expected="tensors as they were made: a texture is a value, and captured graphs read them in place",
-                fix="texture.to(device) again, from the texture itself; and write into a copy: tensor.clone()",
-            )
 
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
         """What depends on these tensors alone, made when first needed and kept (`Texture.derive`)."""
@@ -221,7 +209,7 @@ def stack(
         DeviceError: they do not fit; it says how many do, and `in_chunks` asks so many at a time.
     """
     if not textures:
-        raise OptionError("no textures", expected="at least one", fix="leave out the question")
+        raise OptionError("stack of no textures", expected="at least one", fix="stack([texture], device)")
     first = textures[0]
     place = find_device(device if device is not None else first.device if isinstance(first, DeviceTexture) else "cpu")
     grids = {each.grid.shape for each in textures}
@@ -232,7 +220,8 @@ def stack(
         raise OptionError(
             f"{len(textures)} textures with {found}, encoders {sorted(each.name for each in stamps)}",
             expected="one grid of cells, one encoder and one layout",
-            fix="stack those of one shape together, each shape by itself",
+            fix="in_chunks(sorted(textures, key=lambda each: each.grid.shape), device) of foveate.texture.tensors "
+            "makes a stack of each grid",
         )
     wanted = tables.pop() if tables else layout_named(layout)
     needed = [
@@ -262,22 +251,31 @@ def stack(
 def in_chunks(
     textures: Sequence[Sendable], device: str | torch.device, *, most: int = 256, layout: Layout | str = FULL40
 ) -> Iterator[DeviceTextures]:
-    """Batches of textures on a device, one after the other, as many at a time as half of what is free takes.
+    """Batches of textures on a device, in their order, as many at a time as half of what is free takes.
 
-    Counted are their tensors, and the embedding in float64, which a question makes; the other half is for its maps.
-    Raises DeviceError where not one fits.
+    Counted are their tensors, and the embedding in float64, which a question makes; the other half is for its maps. A
+    batch ends where the next texture has another grid, or another encoder: who has photographs of both orientations
+    sorts them first, sorted(textures, key=lambda each: each.grid.shape). `part.textures` says which they are.
 
     >>> for part in in_chunks(textures, "cuda"):                                # doctest: +SKIP
     ...     kept += ask(part, vectors, 273).indices.tolist()
+
+    Args:
+        textures: on the CPU. device, layout: as of `stack`.
+        most: how many at a time.
+
+    Raises OptionError, and DeviceError where not one fits.
     """
     place, wanted = find_device(device), layout_named(layout)
+    most = check_int("most", most, fix="leave it out: as many as there is memory for, up to 256")
     start = 0
     while start < len(textures):
-        free = free_bytes(place)
+        free, first = free_bytes(place), textures[start]
         count, needed = 0, 0
         for texture in textures[start : start + most]:
             needed += bytes_on_device(texture, wanted) + 8 * texture.grid.count * texture.basis.rank
-            if count and free is not None and 2 * needed > free:
+            alike = texture.grid.shape == first.grid.shape and texture.encoder == first.encoder
+            if count and (not alike or (free is not None and 2 * needed > free)):
                 break
             count += 1
         yield stack(textures[start : start + count], place, wanted)
@@ -326,7 +324,7 @@ def _tensors(texture: Sendable, layout: Layout) -> Tensors:
     def one(array: NDArray[Any], dtype: Any) -> Tensor:
         return torch.tensor(np.ascontiguousarray(array, dtype))[None]
 
-    with torch.inference_mode(False):  # tensors that were made in that mode do not count who wrote into them
+    with counting():
         return Tensors(
             table=one(table, np.float16),
             z=one(z.T, np.float16).mT,
@@ -354,13 +352,12 @@ def _padded(columns: int) -> int:
 
 
 def _moved(tensors: Tensors, place: torch.device) -> Tensors:
-    torch = import_torch("Texture.to")
-    with explain_device(f"{_size(tensors) / 1e6:,.1f} MB", place, FEWER), torch.inference_mode(False):
+    with explain_device(f"{_size(tensors) / 1e6:,.1f} MB", place, FEWER), counting():
         return Tensors(*(each.to(place) for each in tensors))  # the layout in memory stays
 
 
 def _sliced(tensors: Tensors, number: int) -> Tensors:
-    with import_torch("a batch").inference_mode(False):
+    with counting():
         return Tensors(*(each[number : number + 1] for each in tensors))
 
 
@@ -372,7 +369,7 @@ def _joined(parts: Sequence[Tensors]) -> Tensors:
     def filled(tensor: Tensor, missing: tuple[int, ...], value: float = 0.0) -> Tensor:
         return cast("Tensor", torch.nn.functional.pad(tensor, missing, value=value)) if any(missing) else tensor
 
-    with torch.inference_mode(False):
+    with counting():
         whole = [
             part._replace(
                 z=filled(part.z.mT, (0, 0, 0, rank - part.z.shape[-1])),

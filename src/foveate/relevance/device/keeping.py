@@ -24,7 +24,7 @@ from foveate.relevance.allocation import (
     check_budget,
     check_floor,
     check_protected,
-    even_order,
+    spread_order,
 )
 from foveate.relevance.device.fused import select
 from foveate.relevance.device.results import DeviceAllocation, DeviceRelevance
@@ -44,6 +44,7 @@ def keep_on_device(
     """`foveate.allocate` for a relevance on a device. "auto" and a number of protected cells wait for the device."""
     texture, grid = relevance.texture, relevance.grid
     texture.check_unchanged()
+    relevance.check_unchanged()
     if type(policy or BEST) is not TopK or window is not None:
         raise DeviceError(
             f"policy={policy!r}, window={window!r} on {relevance.device}",
@@ -106,10 +107,10 @@ def _even_places(texture: OnDevice) -> tuple[Tensor, Tensor]:
 
     int64 [b, n] each.
     """
-    order = even_order(*texture.grid.shape)
     allowed = texture.tensors.valid.cpu().numpy() > 0
-    orders = np.stack([np.concatenate([order[each[order]], order[~each[order]]]) for each in allowed])
-    places = np.argsort(orders, -1)
+    orders = np.stack([spread_order(texture.grid, each) for each in allowed])
+    places = np.empty_like(orders)
+    np.put_along_axis(places, orders, np.arange(texture.grid.count)[None], -1)
     return torch.tensor(orders).to(texture.device), torch.tensor(places).to(texture.device)
 
 

@@ -6,7 +6,8 @@
 A call copies the vectors into a buffer that stays, and launches the graph: Python waits for nothing. What it returns
 are buffers too, which the next call overwrites: `clone()` what is kept. One Replay serves one thread.
 
-On the CPU there is no graph: the same functions are called, with the same results.
+On the CPU there is no graph: the same functions are called, with the same results. The first call is the slow
+one: it makes what a capture makes, tables that stay with the texture.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.core.checks import check_choice, check_int
-from foveate.core.devices import captured, working_on
+from foveate.core.devices import captured, counting, working_on
 from foveate.core.errors import BudgetError, DeviceError, OptionError
 from foveate.core.failures import explain_device
 from foveate.encoders.load import match_encoder
@@ -76,11 +77,7 @@ class Replay:
         self.encoder = match_encoder(texture.textures[0].encoder, encoder)
         self.smoothing = _smoothing(texture, self.encoder) if rule == "allocate" else 0.0
         self._replay: Callable[[Tensor], KeptRows] | None = None
-        with (
-            self._explained(),
-            torch.inference_mode(False),
-            torch.no_grad(),
-        ):  # buffers that may be written into outside of that mode too
+        with self._explained(), counting():  # buffers that may be written into in any mode
             self._vectors = torch.zeros(questions, self.encoder.width, device=texture.device)
             if texture.device.type == "cuda":
                 self._host = torch.zeros(questions, self.encoder.width, pin_memory=True)
@@ -109,14 +106,15 @@ class Replay:
         vectors = check_vectors(vectors, width, device)
         if len(vectors) != questions:
             raise OptionError(
-                f"text vectors {list(vectors.shape)}",
-                expected=f"{[questions, width]}: this graph takes {questions} at a time",
-                fix="fill up with any question and leave out its answer, or make a Replay of another size",
+                f"{len(vectors)} at a time, asked of a Replay of {questions}",
+                expected=f"exactly {questions} at a time: texts, or text vectors [{questions}, {width}]",
+                fix=f"Replay(texture, questions={max(1, len(vectors))}, ...) takes so many; or ask several times, and "
+                "fill up with any question, whose answer you leave out",
             )
         with self._explained():
             if self._replay is None:
                 return self._work(as_vectors(vectors, width, device))
-            with working_on(device), torch.inference_mode(False), torch.no_grad():
+            with working_on(device), counting():
                 if isinstance(vectors, Tensor):
                     return self._replay(vectors)
                 self._sent.synchronize()  # those of the last question have left the buffer

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foveate.core.arrays import AsArray
 from foveate.core.devices import import_torch
 from foveate.core.grid import Grid
-from foveate.core.readonly import OwnCopy, ReadOnly
+from foveate.core.readonly import Counted, OwnCopy, ReadOnly
 from foveate.relevance.allocation import Allocation
 from foveate.relevance.confidence import DETECTED, in_digits
 from foveate.relevance.query import quoted
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class DeviceRelevance(OwnCopy):
-    """Where a question looks: attributes as of Relevance, on the texture's device.
+class DeviceRelevance(Counted, AsArray):
+    """Where a question looks: attributes as of Relevance, on the texture's device; to NumPy its map, downloaded.
+
+    Nothing is written into: `foveate.allocate` and `cpu()` say so if somebody did.
 
     map, logits: float32 [h, w]. confidence, peak, and each of `confidences`: float64, one number, which is computed
     there: to read it (`float(relevance.confidence)`) waits for the device. parts, reasons: float32 [h, w] each.
@@ -46,6 +49,18 @@ class DeviceRelevance(OwnCopy):
     ignored: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     preset: str | None = None
+
+    def _counted(self) -> Iterable[tuple[str, Tensor]]:
+        yield from (("map", self.map), ("logits", self.logits), ("confidence", self.confidence), ("peak", self.peak))
+        for name in ("parts", "reasons", "confidences"):
+            yield from ((f"{name}[{key!r}]", value) for key, value in getattr(self, name).items())
+
+    def _changed(self) -> tuple[str, str]:
+        return f"the relevance of {quoted(self.query)} on {self.device}", "score(texture, question) again"
+
+    def _array(self) -> tuple[np.ndarray, bool]:
+        self.check_unchanged()
+        return _array(self.map), False
 
     def __repr__(self) -> str:
         return (
@@ -74,18 +89,19 @@ class DeviceRelevance(OwnCopy):
         return bool(self.confidence >= DETECTED)
 
     def cpu(self) -> Relevance:
-        """The ordinary value, of the texture on the CPU."""
+        """The ordinary value, of the texture on the CPU. Raises DeviceError if somebody wrote into a tensor of this."""
+        self.check_unchanged()
         texture = self.texture.texture
         shape, valid = self.grid.shape, self.texture.tensors.valid[0]
         return Relevance(
             query=self.query,
-            map=self.map.cpu().numpy(),
-            logits=self.logits.cpu().numpy(),
+            map=_array(self.map),
+            logits=_array(self.logits),
             confidence=float(self.confidence),
             parts=_arrays(self.parts),
             reasons=_arrays(self.reasons),
             saliency=texture.channel("saliency", warn=False),
-            valid=None if texture.valid is None else valid.cpu().numpy().reshape(shape),
+            valid=None if texture.valid is None else _array(valid).reshape(shape),
             grid=self.grid,
             features=texture.coordinates().reshape(*shape, -1),
             confidences=ReadOnly({name: float(value) for name, value in self.confidences.items()}),
@@ -98,10 +114,13 @@ class DeviceRelevance(OwnCopy):
         )
 
 
-class DeviceRelevances(tuple[DeviceRelevance, ...]):
-    """Several questions on one texture on a device, in the order asked."""
+class DeviceRelevances(tuple[DeviceRelevance, ...], AsArray):
+    """Several questions on one texture on a device, in the order asked; to NumPy their maps, downloaded."""
 
     __slots__ = ()
+
+    def _array(self) -> tuple[np.ndarray, bool]:
+        return _array(self.map), False
 
     @property
     def map(self) -> Tensor:
@@ -119,8 +138,8 @@ class DeviceRelevances(tuple[DeviceRelevance, ...]):
 
 
 @dataclass(frozen=True, eq=False)
-class DeviceAllocation(OwnCopy):
-    """The kept cells: attributes as of Allocation, on the texture's device.
+class DeviceAllocation(OwnCopy, AsArray):
+    """The kept cells: attributes as of Allocation, on the texture's device; to NumPy the indices, downloaded.
 
     indices: int64 [K], ascending. scores, and each of reasons: float32 [K]. spread: int64, how many cells of the budget
     went to an even spread.
@@ -134,6 +153,9 @@ class DeviceAllocation(OwnCopy):
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def _array(self) -> tuple[np.ndarray, bool]:
+        return _array(self.indices), False
 
     def __repr__(self) -> str:
         return f"DeviceAllocation({len(self)} of {self.grid.count} on {self.indices.device})"
@@ -159,7 +181,7 @@ class DeviceAllocation(OwnCopy):
         """The ordinary value."""
         reasons = {name: plane for name, plane in self.reasons.items() if name != "floor" or int(self.spread)}
         return Allocation(
-            self.indices.cpu().numpy(), self.scores.cpu().numpy(), self.grid, _arrays(reasons), (), self.texture.texture
+            _array(self.indices), _array(self.scores), self.grid, _arrays(reasons), (), self.texture.texture
         )
 
 
@@ -174,5 +196,10 @@ def stacked(tensors: Sequence[Tensor]) -> Tensor:
     return found
 
 
+def _array(tensor: Tensor) -> np.ndarray:
+    """A copy in NumPy: one that shared a tensor's memory could be written into unnoticed."""
+    return np.array(tensor.cpu().numpy())
+
+
 def _arrays(tensors: Mapping[str, Tensor]) -> ReadOnly[str, np.ndarray]:
-    return ReadOnly({name: tensor.cpu().numpy() for name, tensor in tensors.items()})
+    return ReadOnly({name: _array(tensor) for name, tensor in tensors.items()})

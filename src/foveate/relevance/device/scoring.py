@@ -231,7 +231,7 @@ def _combine(
     for cue in (*followed, *options.channels, *least):
         plane = _plane(texture, cue.channel) if cue.weight else None
         if plane is not None:
-            reasons[cue.channel], weights[cue.channel] = plane, cue.weight
+            reasons[cue.channel], weights[cue.channel] = plane.clone(), cue.weight  # the texture keeps the plane
             found = follow(found, cue, plane)
     if prior is None and options.prior is not None:
         prior = torch.tensor(options.prior).to(texture.device)
@@ -256,6 +256,7 @@ def split_prior(texture: DeviceTexture, how: Mapping[str, Any]) -> tuple[dict[st
     """Keywords of `score` without a prior that is on a device, and that. Raises DeviceError, OptionError."""
     prior = how.get("prior")
     if isinstance(prior, DeviceRelevance):
+        prior.check_unchanged()
         prior = prior.map
     if not isinstance(prior, Tensor):
         return dict(how), None
@@ -270,4 +271,4 @@ def split_prior(texture: DeviceTexture, how: Mapping[str, Any]) -> tuple[dict[st
             expected=f"float32 {list(texture.grid.shape)} in [0, 1]",
             fix="the map of an earlier question on this grid, or a plane by its name",
         )
-    return {name: value for name, value in how.items() if name != "prior"}, prior
+    return {name: value for name, value in how.items() if name != "prior"}, prior.clone()  # it is the caller's
