@@ -49,6 +49,14 @@ class Meeting(Together):
         return super().encode_images(images, long_side=long_side)
 
 
+@dataclass(frozen=True)
+class Lost(Toy):
+    """One whose GPU is lost at the first image."""
+
+    def encode_image(self, rgb: np.ndarray, *, long_side: int | None = None) -> DenseFeatures:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+
 both = threading.Barrier(2)
 KINDS = (Together, Together, Toy)
 calls: list[int] = []
@@ -148,6 +156,7 @@ def test_the_device_goes_to_where_the_encoder_is_loaded(tmp_path: Path, monkeypa
         return ON_DEVICE[kind].built_in("cpu")
 
     monkeypatch.setattr(load, "choose_device", lambda device, kind: f"{device}:0")
+    monkeypatch.setattr(load, "find_place", lambda device, fix: None)
     monkeypatch.setattr(load, "_load_on_device", on_device)
     photos = pictures(tmp_path / "photos", 2)
     here, there = (Store(tmp_path / name, encoder="nano-fast", long_side=32) for name in ("a.fov", "b.fov"))
@@ -168,10 +177,28 @@ def test_a_device_that_is_not_there(tmp_path: Path) -> None:
     photos = pictures(tmp_path / "photos", 2)
     with pytest.raises(OptionError, match="device='cuda:99'"):
         Store(tmp_path / "a.fov").add(photos, device="cuda:99")
-    assert not (tmp_path / "a.fov").exists() or Store(tmp_path / "a.fov").identity is None
+    assert not (tmp_path / "a.fov").exists()
+    known = Store(tmp_path / "known.fov", encoder="nano-fast")
+    known.add(photos)
+    assert known.add(photos, device="cpu").known == 2
+    for wrong in ("cuda:99", "nonsense", "cpu:1"):  # also where nothing is left to do
+        with pytest.raises(OptionError, match=f"device='{wrong}'"):
+            known.add(photos, device=wrong)
     with pytest.raises(OptionError, match="workers of Ray that get no GPU"):
         Store(tmp_path / "a.fov").add(photos, device="cuda", engine=Ray(2))
     with pytest.raises(OptionError, match="that is an object"):
         Store(tmp_path / "a.fov", encoder=Toy()).add(photos, device="cuda")
+    Store(tmp_path / "toy.fov", encoder=Toy()).add(photos)
+    with pytest.raises(OptionError, match="that is an object"):
+        Store(tmp_path / "toy.fov", encoder=Toy()).add(photos, device="cuda")
     result = CliRunner().invoke(app, ["index", str(photos), "-o", str(tmp_path / "b.fov"), "--device", "cuda:99"])
     assert "--device cuda:99" in str(result.exception)
+    assert not (tmp_path / "b.fov").exists()
+
+
+def test_what_fails_before_there_is_a_store_leaves_nothing(tmp_path: Path) -> None:
+    photos = pictures(tmp_path / "photos", 2)
+    for store in (Store(tmp_path / "a" / "b.fov", encoder=Lost()), Store(tmp_path / "a" / "b.fov", rank=9999)):
+        with pytest.raises((RuntimeError, OptionError)):
+            store.add(photos)
+        assert not (tmp_path / "a").exists()

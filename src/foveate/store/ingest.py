@@ -46,7 +46,7 @@ from foveate.core.errors import (
 from foveate.core.failures import explain_device
 from foveate.core.image import Picture, load_image
 from foveate.core.threads import map_in_order
-from foveate.encoders.load import resolve_encoder
+from foveate.encoders.load import check_place, resolve_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images, gpu_of
 from foveate.reading.protocol import WordReader
 from foveate.reading.readers import ReadBy, choose_reader, find_reader, read_words
@@ -58,7 +58,7 @@ from foveate.store.format import Draft, Identity, Name, Record, Space, check_bas
 from foveate.store.index import pack_name
 from foveate.store.reader import Reader
 from foveate.store.record import add_words, record_of
-from foveate.store.recovery import Wanted, Writer, differs, no_store, open_store, writing
+from foveate.store.recovery import Wanted, Writer, describe, differs, no_store, open_store, writing
 from foveate.store.shared_basis import SHARED_RANK, SPACE_RANK, fit_space
 from foveate.store.sources import (
     Decoded,
@@ -273,7 +273,9 @@ def add(
             expected="a part of a GPU, or several, for each of them",
             fix="Ray(..., gpus=0.25), or --gpus 0.25, puts four workers on one",
         )
-    wanted = wanted if engine is not None else replace(wanted, device=device)  # this machine may have no GPU
+    if engine is None and device is not None:  # with one, this machine may have no GPU
+        wanted = replace(wanted, device=device)
+        check_place(wanted.encoder, device)  # also where nothing is new, and no encoder is loaded
     threads = workers if engine is None else min(workers, MOST_WORKERS, os.cpu_count() or 1)  # a cluster has more
     found = find_sources(paths)
     if not found.files:
@@ -294,11 +296,14 @@ def add(
             np.full((32, 32, 3), 255, np.uint8), chosen
         )  # what is wrong with it is raised before there is a store
     model = None if like is None else _model(Path(os.path.abspath(like)), wanted, disk)
+    made = model
+    if made is None and describe(store) is None:  # what fails before there is a store leaves no folder
+        made = new_identity(wanted, found.files, threads)
     with writing(store, wanted, disk) as writer:
         if model is not None and writer.identity not in (None, model[0]):
             raise differs(store, f"another encoder, basis or space than '{like}'")
         if writer.identity is None:
-            identity, space = model or new_identity(wanted, found.files, threads)
+            identity, space = made or new_identity(wanted, found.files, threads)
             writer.begin(replace(identity, reader="" if chosen is None else called(chosen)), space)
         reader = _reader_of(writer, chosen, read)
         return _Ingest(writer, wanted, reader, mine, list(found.unreadable), progress, device).run(engine, threads)

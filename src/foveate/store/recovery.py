@@ -135,14 +135,15 @@ def no_store(path: Path) -> StoreNotFoundError:
 
 def open_store(path: Path, wanted: Wanted, disk: Disk, channels: tuple[str, ...], root: Path) -> Reader | None:
     """What reads the store; None where there is nothing yet. Raises StoreError and its kinds."""
-    found = _describe(path)
+    found = describe(path)
     if found is None:
         return None
     wanted.check(path, *found)
     return Reader(path, *found, _open_index(path, disk, bool(found[0].reader)), channels, root)
 
 
-def _describe(path: Path) -> tuple[Identity, Space] | None:
+def describe(path: Path) -> tuple[Identity, Space] | None:
+    """What a store is made of; None where there is none yet. Raises StoreError for a folder of something else."""
     identity, space = read_identity(path), None
     if identity is None and not list_shards(path):
         _refuse_foreign(path)
@@ -373,10 +374,10 @@ class Writer:
 @contextmanager
 def writing(path: Path, wanted: Wanted, disk: Disk) -> Iterator[Writer]:
     """Be the writer of a store, after mending it. Raises StoreLockedError, OutputError, StoreError."""
-    _describe(path)  # nothing is made in a folder that is no store
+    describe(path)  # nothing is made in a folder that is no store
     disk.make_folder(path)
     with only_writer(path):
-        found = _describe(path)
+        found = describe(path)
         writer = Writer(path, disk, *(found or (None, None)))
         try:
             if found is not None:
