@@ -123,14 +123,18 @@ def test_a_number_that_somebody_sets_in_the_meantime_stays() -> None:
     set_threads(3)
 
 
-def test_a_1_that_somebody_sets_in_the_meantime_cannot_be_told_from_ours() -> None:
-    """As docs/service.md says: another block that begins within ours and ends after it leaves one thread behind."""
+@pytest.mark.parametrize(("limit", "after_ours"), [(1, 3), (2, 2)])
+def test_a_block_of_another_library_that_overlaps_leaves_one_thread(limit: int, after_ours: int) -> None:
+    """As docs/service.md says: it begins within ours, takes our 1 for the number to put back, and ends after ours."""
     with products_in_one_thread():
-        theirs = threads()  # what a block of threadpoolctl will set again
-        set_threads(1)
-    assert threads() == 3  # lifted while they are within
+        theirs = threads()
+        set_threads(limit)
+    assert threads() == after_ours  # a limit of 1 is lifted while they are within: it cannot be told from ours
     set_threads(theirs)
     assert threads() == 1
+    with products_in_one_thread():
+        pass
+    assert threads() == 1  # for good
     set_threads(3)
 
 

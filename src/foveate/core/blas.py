@@ -106,8 +106,10 @@ def products_in_one_thread() -> Generator[None]:
     as well; afterwards the number is what it was. Entering takes microseconds.
 
     Another library that does the same (threadpoolctl, in scikit-learn and joblib) knows nothing of this one. If its
-    block of 1 thread begins within ours and ends after, its number is lifted when ours ends, and the process is left
-    with one thread when its own does. Who has both sets the number once for the whole process (OMP_NUM_THREADS).
+    block begins within ours, in another thread, and ends after, it takes our 1 for the number that it has to put back:
+    the process is left with one thread, for good. A limit of 1 is also lifted when ours ends. Who has both at a time
+    starts the process with OMP_NUM_THREADS=1, which neither changes then, or sets the number again
+    (`find_blas().set(4)`).
     """
     who = object()
     try:
