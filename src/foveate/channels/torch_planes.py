@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from foveate.channels.saliency import BLUR_SIGMA, FLAT, SIDE
@@ -46,7 +47,7 @@ class DeviceChannels:
         import torch
 
         self._torch, self.device = torch, torch.device(device)
-        self._kept: dict[tuple[int, ...], _Size] = {}
+        self._kept: LRUCache[tuple[int, ...], _Size] = LRUCache(MOST_SIZES)
         self._lock = threading.Lock()
         # Of memory, that all captured graphs share: one at a time is replayed.
         self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
@@ -57,10 +58,8 @@ class DeviceChannels:
         pixels = torch.empty(rgb.shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
         pixels.numpy()[:] = rgb
         with self._lock, torch.inference_mode(), working_on(self.device):
-            size = self._kept.pop(key, None) or _Size(torch, self.device, (rgb.shape[0], rgb.shape[1]), shape)
+            size = self._kept.get(key) or _Size(torch, self.device, (rgb.shape[0], rgb.shape[1]), shape)
             self._kept[key] = size
-            while len(self._kept) > MOST_SIZES:
-                del self._kept[next(iter(self._kept))]
             visual, saliency = size(pixels, self._pool)
             found = dict(zip(PLANES, download(visual), strict=True))
             return found | {"saliency": download(saliency)}

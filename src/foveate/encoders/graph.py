@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from foveate.core.devices import captured, convolve, download, working_on
@@ -419,7 +420,7 @@ class TorchGraph:
                 fix="run it on the CPU: device='cpu'",
             )
         self.graph, self.device, self._torch = graph, torch.device(device), torch
-        self._kept: dict[tuple[int, ...], Callable[[torch.Tensor], torch.Tensor]] = {}
+        self._kept: LRUCache[tuple[int, ...], Callable[[torch.Tensor], torch.Tensor]] = LRUCache(MOST_SHAPES)
         self._lock = threading.Lock()
         self._pool: Any = None  # of memory, that all captured graphs of the program share
 
@@ -429,10 +430,8 @@ class TorchGraph:
         pixels = torch.from_numpy(np.ascontiguousarray(rgb))
         pixels = pixels.pin_memory() if self.device.type == "cuda" else pixels
         with self._lock, torch.inference_mode(), working_on(self.device):
-            run = self._kept.pop(rgb.shape, None) or self._prepare(pixels)
+            run = self._kept.get(rgb.shape) or self._prepare(pixels)
             self._kept[rgb.shape] = run
-            while len(self._kept) > MOST_SHAPES:
-                del self._kept[next(iter(self._kept))]
             return download(run(pixels).float())
 
     def _prepare(self, pixels: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -21,7 +21,7 @@ from PIL import Image
 from foveate.channels.saliency import compute_saliency
 from foveate.core.errors import OptionError
 from foveate.core.grid import resize_map
-from foveate.core.image import Picture
+from foveate.core.image import Picture, is_one_colour
 from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.reading.words import Words
 from foveate.relevance.negatives import negatives_of
@@ -49,8 +49,7 @@ def record_of(
 
     What is written in it is not in the record yet: `add_words`.
     """
-    first = picture.rgb[0, 0]
-    flat = bool((picture.rgb[::16, ::16] == first).all() and (picture.rgb == first).all())  # most are not: a glance
+    flat = is_one_colour(picture.rgb)
     x = dense.features.reshape(dense.grid.count, -1).astype(np.float32, copy=False)  # nothing below writes to it
     if flat:
         x = np.zeros_like(x)  # as encode does: nothing is in it

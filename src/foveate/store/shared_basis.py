@@ -54,6 +54,7 @@ from foveate.core.errors import (
     OptionError,
     StoreError,
 )
+from foveate.core.failures import first_line
 from foveate.core.files import carries, check_target, write_whole
 from foveate.core.image import load_image
 from foveate.core.readonly import Frozen, ReadOnly
@@ -183,7 +184,7 @@ class FittedBasis(Frozen):
         except (BasisFileError, MissingExtraError):
             raise
         except Exception as cause:  # a class for each of: no network, no such repository, not a name
-            reason = str(cause).strip().split("\n")[0][:200]
+            reason = first_line(cause, 200)
             raise BasisFileError(
                 f"'{name}' is no file or folder here, and cannot be had from the Hub ({reason})",
                 expected=f"a basis, a folder with {FILE} in it, or owner/name on the Hub and a network",

@@ -16,6 +16,7 @@ from typing import Any
 
 from foveate.core.checks import check_choice
 from foveate.core.errors import MissingExtraError, ModelError, ModelFilesError, OptionError
+from foveate.core.failures import first_line
 from foveate.encoders.checkpoint import (
     Checkpoint,
     ModelKind,
@@ -138,7 +139,7 @@ def _load_processor(transformers: Any, source: Checkpoint, config: Any, options:
         try:
             return without_video_processor(kind).from_pretrained(source.where, **options)
         except ImportError as second:
-            reason = str(second).strip().split("\n")[0][:200]
+            reason = first_line(second, 200)
             raise MissingExtraError(
                 f"the processor of '{source.name}' needs a package that is not installed ({reason})",
                 expected="the packages that its processor in transformers asks for",
