@@ -1,7 +1,7 @@
 """Times of the store, each beside the project's target.
 
     python -m benchmarks store                        # 512 textures
-    python -m benchmarks store --textures 100000      # 9 GB below TMPDIR: what grows with a store
+    python -m benchmarks store --textures 100000      # 13 GB below TMPDIR: what grows with a store
     python -m benchmarks store --words                # 100,000 images with words: search by what is written
 
 Textures are of 64 x 64 cells: one photograph, square, stored many times with its cells moved round. Searching is over
@@ -82,7 +82,7 @@ def command(
     image: Image = PHOTO,
     repeats: Repeats = 1000,
     images: Annotated[int, typer.Option(help="Images of the synthetic search.")] = 100_000,
-    textures: Annotated[int, typer.Option(help="Textures in the store, 90 KB each below TMPDIR.")] = TEXTURES,
+    textures: Annotated[int, typer.Option(help="Textures in the store, 127 KB each below TMPDIR.")] = TEXTURES,
     ann: Annotated[
         bool, typer.Option("--ann", help="Only approximate nearest neighbours, beside the exact scan.")
     ] = False,
@@ -104,7 +104,7 @@ def command(
 def measure(image: Path, repeats: int, images: int, textures: int = TEXTURES) -> dict[str, Any]:
     """Measure everything. `repeats`: of the quick rows, slow ones a tenth.
 
-    `images`: of the synthetic search; `textures`: in the store, about 90 KB each below TMPDIR.
+    `images`: of the synthetic search; `textures`: in the store, 127 KB each below TMPDIR.
     """
     for name, value, least in (("--repeats", repeats, 10), ("--images", images, 1), ("--textures", textures, 1)):
         check_int(name, value, least)

@@ -4,7 +4,7 @@
     basis.safetensors   Space: the basis that all images share
     shards/00000007-5f0c3d....safetensors   Shard: a few hundred Records; number, 16 hex digits of the file's SHA-256
 
-A record of 64 x 48 cells takes about 70 KB:
+A record of 64 x 48 cells with 24 numbers each takes about 100 KB:
 
     basis.mean float32 [D], basis.rows float16 [r, D], basis.steps float32 [r]     of an image with its own basis
     rivals     float16 [h, w]      of encoders whose queries compete with negatives: log(mean(exp(t s))) / t

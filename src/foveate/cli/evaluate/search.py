@@ -15,7 +15,7 @@ What is notable
   choice, and a basis of 128 directions holds those of fewer. So each image is encoded once.
 * Equal scores: an image as good as the tenth counts as one of the ten, but not in the place of a better one.
 * More images are harder: `limit` is for a first look, the number to trust is that of the whole folder.
-* In memory an image takes 5 KB and four bytes a question; the temporary store takes about 70 KB of disk an image.
+* In memory an image takes 5 KB and four bytes a question; the temporary store takes about 100 KB of disk an image.
 """
 
 from __future__ import annotations
