@@ -135,7 +135,7 @@ def encode_images(
     preset: PresetName | None = None,
 ) -> EncodedImage:
     """As `VLM.see` says."""
-    how, read = _encoding(preset, read)
+    how, read = encoding_keywords(preset, read)
     reader = find_reader_of(read)
     if isinstance(vlm.encoder, TowerEncoder) and how.keys() - {"channels"}:
         raise OptionError(
@@ -188,7 +188,7 @@ def encode_images(
     )
 
 
-def _encoding(preset: PresetName | None, read: Read | None) -> tuple[dict[str, Any], Read]:
+def encoding_keywords(preset: PresetName | None, read: Read | None) -> tuple[dict[str, Any], Read]:
     """Keywords of `encode` for the textures that are made here, and whether they are read."""
     how: dict[str, Any] = {"channels": CHANNELS, **find_preset(preset).encoding}
     wanted = how.pop("read", "auto")
@@ -206,7 +206,7 @@ def encode_video(
     preset: PresetName | None = None,
 ) -> EncodedImage:
     """As `VLM.see_video` says."""
-    how, read = _encoding(preset, read)
+    how, read = encoding_keywords(preset, read)
     reader = find_reader_of(read)
     if isinstance(frames, str | os.PathLike | VideoClip):
         picked = pick(frames, fps)

@@ -158,7 +158,7 @@ def _by_relevance(image: Candidates, budget: int, policy: Policy, new: Sequence[
     if new is not None:  # what is not new comes last, as transparent cells do
         maps = [replace(r, valid=n * (1.0 if r.valid is None else r.valid)) for r, n in zip(maps, new, strict=True)]
     kept = []
-    for grid, relevance, count in zip(image.layout.grids, maps, _shares(image, maps, budget), strict=True):
+    for grid, relevance, count in zip(image.layout.grids, maps, share_budget(image, maps, budget), strict=True):
         if not count:
             kept.append(
                 Allocation(np.empty(0, np.int64), np.empty(0, np.float32), grid.grid, texture=relevance.texture)
@@ -176,7 +176,7 @@ def _by_relevance(image: Candidates, budget: int, policy: Policy, new: Sequence[
     return Choice(tuple(kept), image.layout.rows([allocation.indices for allocation in kept]))
 
 
-def _shares(image: Candidates, maps: Sequence[Relevance], budget: int) -> Indices:
+def share_budget(image: Candidates, maps: Sequence[Relevance], budget: int) -> Indices:
     """Tokens for each grid: as many as it has among the best of all, by the rule of `foveate.allocate`.
 
     That rule over all grids at once: the less likely the thing is, the more saliency counts, and the more is spread

@@ -1,0 +1,17 @@
+"""Question-chosen visual tokens inside vLLM: a plug-in, without a fork or a patch (docs/serving.md).
+
+    pip install 'foveate[vllm]'
+    vllm serve Qwen/Qwen2.5-VL-7B-Instruct --trust-request-mm-kwargs
+    # in a request: "mm_processor_kwargs": {"foveate_budget": 128}
+
+An image goes through two processes. In the API's, the stock processor makes pixels and ids; here it also chooses which
+visual tokens are kept, and puts so many placeholders into the prompt. In the engine's, the stock model encodes the
+image; here it passes on the kept rows, at the positions that they have in the full prompt.
+
+* request.py: what a client may ask for, checked. question.py: what a prompt asks.
+* selection.py: images, question, budget -> rows that are kept. Textures are kept by the content of their images.
+* processor.py: before the stock processor. features.py: full features of images in the engine. model.py: before the
+  stock model. Both are mixins that only call what they stand before.
+* families.py: which models, and where their visual tokens lie. metrics.py: counts for /metrics.
+* plugin.py: what vLLM loads at its start. Begin here; it also checks that vLLM has what the others stand on.
+"""

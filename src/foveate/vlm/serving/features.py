@@ -1,0 +1,69 @@
+"""Full features of images, in the engine's process, so that the next question about an image does not encode it again.
+
+Rows of all images lie in one tensor of fixed size. It is made at vLLM's start, while vLLM measures how much memory a
+model takes, and so it is a part of what vLLM counts: the KV cache gets the rest. An image has as many pages of ROWS rows
+as it needs; where there is no room, those of the image go that was used longest ago. Nothing else is ever allocated.
+
+Which images are kept follows from the order of the calls alone. So the workers of a tensor-parallel engine, which all
+get the same calls, keep the same images, and run their parts of the encoder together.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+import torch
+
+ROWS = 64  # a page
+
+
+class FeaturePool:
+    """Features of images by key, in a tensor of fixed size; see the module.
+
+    Args:
+        nbytes: at most; 0 keeps nothing.
+        width, dtype, device: of a row.
+    """
+
+    def __init__(self, nbytes: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
+        pages = nbytes // (ROWS * width * dtype.itemsize)
+        self.pages = torch.zeros(pages, ROWS, width, dtype=dtype, device=device)
+        self._free = list(range(pages))
+        self._images: OrderedDict[Hashable, tuple[int, torch.Tensor]] = OrderedDict()  # key -> rows, pages
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._images
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor, whatever is in it."""
+        return self.pages.nbytes
+
+    def put(self, key: Hashable, features: torch.Tensor) -> bool:
+        """Keep features [n, width]; what was used longest ago makes room. -> whether they fit at all."""
+        if key in self._images:
+            self._images.move_to_end(key)
+            return True
+        needed = -(-len(features) // ROWS)
+        if needed > len(self.pages) or not needed or features.shape[1] != self.pages.shape[2]:
+            return False
+        while len(self._free) < needed:
+            _, (_, freed) = self._images.popitem(last=False)
+            self._free += freed.tolist()
+        table = torch.tensor([self._free.pop() for _ in range(needed)])
+        for number, page in enumerate(table.tolist()):
+            part = features[number * ROWS : (number + 1) * ROWS]
+            self.pages[page, : len(part)] = part
+        self._images[key] = len(features), table
+        return True
+
+    def take(self, key: Hashable, rows: torch.Tensor) -> torch.Tensor:
+        """Rows (int64 [k], on the CPU) of an image's features: [k, width], new. Raises KeyError."""
+        self._images.move_to_end(key)
+        _, table = self._images[key]
+        at = table[rows // ROWS] * ROWS + rows % ROWS
+        return self.pages.flatten(0, 1).index_select(0, at.to(self.pages.device))

@@ -1,0 +1,247 @@
+"""Before a family's stock processor, in the API's process: choose, and put so many placeholders into the prompt.
+
+* The choice is made once a request, before anything is looked up, and its rows are a part of every item's hash. So two
+  questions that keep other tokens share nothing, and two that keep the same share everything: vLLM's caches of
+  processed items, of encoded images and of prompts all go by that hash.
+* Keywords of ours never reach the stock processor, which would build a new one for each question.
+* What the engine needs travels as fields of each image. They stay in the CPU's memory, as positions are computed
+  there, also for an image that vLLM takes out of its cache without data.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from foveate.core.errors import ImageError, ModelError, SceneError
+from foveate.texture.cache import TextureCache
+from foveate.texture.texture import Texture
+from foveate.vlm.families.token_layout import TokenLayout
+from foveate.vlm.serving import metrics
+from foveate.vlm.serving.question import TurnMarks, find_marks, find_question
+from foveate.vlm.serving.request import Request, parse_request, split_keywords, usual_request
+from foveate.vlm.serving.selection import digest_image, find_texture, select_rows
+
+CHOSEN = "foveate_chosen"  # the choice, among the keywords of the calls below `apply`
+ROWS, COUNT, SPAN, DIGEST = "foveate_rows", "foveate_count", "foveate_span", "foveate_digest"
+FIELDS = (ROWS, COUNT, SPAN, DIGEST)
+TEXTURES = 256 * 2**20  # bytes of textures that are kept; FOVEATE_TEXTURES_MB says otherwise
+
+logger = logging.getLogger("vllm.foveate")
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenImage:
+    """What is kept of an image.
+
+    Attributes:
+        rows: of features, int64, ascending.
+        span: visual tokens that there are.
+        digest: int64 [2], of the image and of what the stock processor is told: by it the engine keeps features.
+    """
+
+    rows: NDArray[np.int64]
+    span: int
+    digest: NDArray[np.int64]
+
+
+class ChoosingProcessor:
+    """Mixin before a stock `BaseMultiModalProcessor`; see the module."""
+
+    layout_of: Callable[..., TokenLayout]  # of the family: (processor, size, keywords of the stock processor)
+    marks_of_images: tuple[str, ...]
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        configured = self.info.ctx.get_mm_config()  # type: ignore[attr-defined]
+        ours, theirs = split_keywords(configured.mm_processor_kwargs or {})
+        if ours:  # the stock processor must not see them
+            configured.mm_processor_kwargs = theirs or None
+            configured.foveate_keywords = ours
+        self.usual: Request = usual_request(getattr(configured, "foveate_keywords", {}))
+        self.textures: TextureCache[Texture] = TextureCache(megabytes("FOVEATE_TEXTURES_MB", TEXTURES))
+        self._marks: TurnMarks | None = None
+
+    # --- what vLLM calls --------------------------------------------------------------------------------------------
+
+    def get_dummy_inputs(self, *args: Any, **keywords: Any) -> Any:
+        """As stock, and without a budget: memory is measured for whole images."""
+        made = super().get_dummy_inputs(*args, **keywords)  # type: ignore[misc]
+        return replace(made, hf_processor_mm_kwargs={**made.hf_processor_mm_kwargs, "foveate_budget": None})
+
+    def apply(self, inputs: Any, timing_ctx: Any) -> Any:
+        """Choose, then as stock."""
+        ours, theirs = split_keywords(inputs.hf_processor_mm_kwargs)
+        request = parse_request(ours, self.usual)
+        inputs = replace(inputs, hf_processor_mm_kwargs=theirs)
+        images = inputs.mm_data_items.get("image")
+        if images is not None and len(images):
+            if request.budget is None:
+                metrics.REQUESTS.labels("stock").inc()
+            else:
+                with timing_ctx.record("foveate"):
+                    inputs = self._choose(inputs, images, request, asked="foveate_budget" in ours)
+        return super().apply(inputs, timing_ctx)  # type: ignore[misc]
+
+    def _get_mm_hashes(self, inputs: Any) -> Any:
+        chosen, inputs = _take_chosen(inputs)
+        hashes = super()._get_mm_hashes(inputs)  # type: ignore[misc]
+        if chosen is None:
+            return hashes
+        named = [
+            f"{stock}-foveate-{blake2b(each.rows.tobytes(), digest_size=16).hexdigest()}"
+            for stock, each in zip(hashes["image"], chosen, strict=True)
+        ]
+        return {**hashes, "image": named}
+
+    def _get_cache_missing_processor_kwargs(self, inputs: Any, mm_is_cached: Any) -> Mapping[str, object]:
+        chosen, inputs = _take_chosen(inputs)
+        keywords = super()._get_cache_missing_processor_kwargs(inputs, mm_is_cached)  # type: ignore[misc]
+        if chosen is None:
+            return keywords
+        missing = [each for each, cached in zip(chosen, mm_is_cached["image"], strict=True) if not cached]
+        return {**keywords, CHOSEN: tuple(missing)}
+
+    def _apply_hf_processor_main(self, mm_items: Any, hf_kwargs: Mapping[str, Any]) -> Any:
+        chosen, theirs = _split_chosen(hf_kwargs)
+        out = super()._apply_hf_processor_main(mm_items=mm_items, hf_kwargs=theirs)  # type: ignore[misc]
+        if chosen:
+            out[ROWS] = torch.from_numpy(np.concatenate([each.rows for each in chosen]))
+            out[COUNT] = torch.tensor([len(each.rows) for each in chosen])
+            out[SPAN] = torch.tensor([each.span for each in chosen])
+            out[DIGEST] = torch.from_numpy(np.stack([each.digest for each in chosen]))
+        return out
+
+    def _get_mm_fields_config(self, hf_inputs: Any, hf_processor_mm_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        from vllm.multimodal.inputs import MultiModalFieldConfig
+
+        _, theirs = _split_chosen(hf_processor_mm_kwargs)
+        fields = super()._get_mm_fields_config(hf_inputs, theirs)  # type: ignore[misc]
+        if ROWS not in hf_inputs:
+            return fields
+        ours = {name: MultiModalFieldConfig.batched("image", keep_on_cpu=True) for name in (COUNT, SPAN, DIGEST)}
+        ours[ROWS] = MultiModalFieldConfig.flat_from_sizes("image", hf_inputs[COUNT], keep_on_cpu=True)
+        return {**fields, **ours}
+
+    def _get_prompt_updates(
+        self, mm_items: Any, hf_processor_mm_kwargs: Mapping[str, Any], out_mm_kwargs: Any
+    ) -> Sequence[Any]:
+        chosen, theirs = _split_chosen(hf_processor_mm_kwargs)
+        updates = super()._get_prompt_updates(  # type: ignore[misc]
+            mm_items=mm_items, hf_processor_mm_kwargs=theirs, out_mm_kwargs=out_mm_kwargs
+        )
+        if not chosen:
+            return updates
+
+        def shorten(update: Any) -> Any:
+            def kept(number: int) -> Any:
+                full = update.content(number) if callable(update.content) else update.content
+                one = chosen[number]
+                if not isinstance(full, list) or len(full) != one.span:
+                    raise ModelError(
+                        f"{len(full) if isinstance(full, list) else type(full).__name__} placeholders of an image for "
+                        f"{one.span} visual tokens",
+                        expected="as many of both",
+                        fix="this release of vLLM lays images out otherwise than foveate expects: docs/serving.md",
+                    )
+                return full[: len(one.rows)]
+
+            return replace(update, replacement=kept)
+
+        return [shorten(update) if update.modality == "image" else update for update in updates]
+
+    # --- ours -------------------------------------------------------------------------------------------------------
+
+    def _choose(self, inputs: Any, items: Any, request: Request, *, asked: bool) -> Any:
+        """The inputs with the choice among their keywords; without, where no texture can be made of an image."""
+        images = [pixels_of(items, number) for number in range(len(items))]
+        if any(image is None for image in images):
+            if not asked:
+                return inputs
+            raise SceneError(
+                "foveate_budget for an image that came as features, or only by its name in the cache",
+                expected="the image itself: without its pixels no visual tokens can be chosen",
+                fix="send the image, or leave foveate_budget out",
+            )
+        theirs = inputs.hf_processor_mm_kwargs
+        shown = [image for image in images if image is not None]
+        digests = [digest_image(image) for image in shown]
+        layouts = [self.layout_of((image.shape[0], image.shape[1]), theirs) for image in shown]
+        try:
+            textures = [self._texture(*each, request) for each in zip(shown, digests, strict=True)]
+        except ImageError as cause:
+            metrics.REQUESTS.labels("unreadable").inc()
+            logger.warning("foveate: the stock answer for an image that no texture can be made of: %s", cause.received)
+            return inputs
+        question = request.question or self._question(inputs.prompt)
+        selection = select_rows(shown, textures, layouts, question, request)
+        metrics.REQUESTS.labels(selection.outcome).inc()
+        metrics.SCORING.observe(selection.seconds)
+        kept, there = sum(map(len, selection.rows)), sum(layout.count for layout in layouts)
+        metrics.KEPT.inc(kept)
+        metrics.SAVED.inc(there - kept)
+        told = repr(sorted(theirs.items(), key=lambda item: item[0])).encode()
+        chosen = tuple(
+            ChosenImage(
+                rows, layout.count, np.frombuffer(blake2b(digest + told, digest_size=16).digest(), np.int64)
+            )
+            for rows, layout, digest in zip(selection.rows, layouts, digests, strict=True)
+        )
+        return replace(inputs, hf_processor_mm_kwargs={**theirs, CHOSEN: chosen})
+
+    def _texture(self, image: NDArray[np.uint8], digest: bytes, request: Request) -> Texture:
+        texture, took = find_texture(image, digest, request.preset, self.textures)
+        metrics.TEXTURES.labels("kept" if took is None else "made").inc()
+        if took is not None:
+            metrics.ENCODING.observe(took)
+        return texture
+
+    def _question(self, prompt: Sequence[int]) -> str:
+        tokenizer = self.info.get_tokenizer()  # type: ignore[attr-defined]
+        if self._marks is None:
+            self._marks = find_marks(tokenizer)
+        return find_question(tokenizer.decode(list(prompt)), self._marks, self.marks_of_images)
+
+
+def pixels_of(items: Any, number: int) -> NDArray[np.uint8] | None:
+    """An image as the stock processor gets it, uint8 [H, W, 3]; None where there are only features, or a name."""
+    from vllm.multimodal.parse import ImageProcessorItems
+
+    image = items.get(number) if isinstance(items, ImageProcessorItems) else None
+    if image is None:
+        return None
+    if isinstance(image, Image.Image):
+        return np.asarray(image.convert("RGB"))
+    array = np.asarray(image)
+    if array.ndim == 3 and array.shape[-1] not in (1, 3, 4):
+        array = np.moveaxis(array, 0, -1)
+    return np.asarray(Image.fromarray(array.squeeze()).convert("RGB"))
+
+
+def megabytes(name: str, usual: int) -> int:
+    """Bytes that an environment variable says in MB. Raises OptionError."""
+    from foveate.core.checks import check_int
+
+    told = os.environ.get(name)
+    if told is None:
+        return usual
+    return check_int(name, int(told) if told.isdecimal() else told, 0, fix=f"unset {name}, or pass MB") * 2**20
+
+
+def _split_chosen(keywords: Mapping[str, Any]) -> tuple[tuple[ChosenImage, ...] | None, dict[str, Any]]:
+    theirs = {name: value for name, value in keywords.items() if name != CHOSEN}
+    return keywords.get(CHOSEN), theirs
+
+
+def _take_chosen(inputs: Any) -> tuple[tuple[ChosenImage, ...] | None, Any]:
+    chosen, theirs = _split_chosen(inputs.hf_processor_mm_kwargs)
+    return chosen, replace(inputs, hf_processor_mm_kwargs=theirs)

@@ -1,0 +1,62 @@
+"""What a prompt asks: the last thing that the user said, found in the prompt's ids.
+
+A processor gets the ids of the laid-out prompt. Where the user's words begin and end in it, the tokenizer's chat
+template says: it lays out a dialogue of known words, and what stands before and after them is what to look for. A prompt
+that was not laid out by the template is read from behind its last image.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+FIRST, ANSWER, LAST = "foveatefirst", "foveateanswer", "foveatelast"  # words that no template has
+
+
+@dataclass(frozen=True)
+class TurnMarks:
+    """What stands before and after a user's words in a prompt, and what is no word at all: special tokens."""
+
+    before: str
+    after: str
+    special: tuple[str, ...]
+
+
+def find_marks(tokenizer: Any) -> TurnMarks:
+    """The marks of a tokenizer's chat template; empty where it has none, or one that cannot lay out a dialogue."""
+    names = {str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values()}
+    special = tuple(sorted(names | set(tokenizer.all_special_tokens), key=len, reverse=True))
+    said = [("user", FIRST), ("assistant", ANSWER), ("user", LAST)]
+    for lay_out in (lambda text: text, lambda text: [{"type": "text", "text": text}]):
+        messages = [{"role": role, "content": lay_out(text)} for role, text in said]
+        try:
+            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except Exception:  # a template is a program that came with the model: it may raise anything
+            continue
+        parts = re.split("|".join((FIRST, ANSWER, LAST)), text)
+        if len(parts) == 4:
+            turned = [parts[0][::-1], parts[2][::-1]]
+            return TurnMarks(os.path.commonprefix(turned)[::-1], parts[3], special)
+    return TurnMarks("", "", special)
+
+
+def find_question(prompt: str, marks: TurnMarks, images: Sequence[str]) -> str:
+    """The last thing that the user said in a prompt; "" where there are no words.
+
+    Args:
+        images: what stands for an image in a prompt: without a template's marks the question begins behind the last.
+    """
+    start = prompt.rfind(marks.before) if marks.before else -1
+    if start >= 0:
+        text = prompt[start + len(marks.before) :]
+        end = text.find(marks.after) if marks.after else -1
+        text = text[:end] if end >= 0 else text
+    else:
+        start = max((prompt.rfind(mark) for mark in images), default=-1)
+        text = prompt[start:] if start >= 0 else prompt
+    for token in marks.special:
+        text = text.replace(token, " ")
+    return " ".join(text.split())

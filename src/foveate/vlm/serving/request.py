@@ -1,0 +1,106 @@
+"""What a client may ask for beside its images, and what the server asks for where a client does not.
+
+    "mm_processor_kwargs": {"foveate_budget": 128, "foveate_question": "the red car"}
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from foveate.core.checks import check_number
+from foveate.core.errors import BudgetError, OptionError, QueryError
+from foveate.relevance.presets import PresetName, find_preset
+
+PREFIX = "foveate_"
+KEYS = ("foveate_budget", "foveate_question", "foveate_preset", "foveate_floor")
+LONGEST_QUESTION = 2000  # characters: questions are short, and a client's text is not parsed without a bound
+ENVIRONMENT = "FOVEATE_BUDGET"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for, checked.
+
+    Attributes:
+        budget: visual tokens of all images of the request together, "auto", or None for all of them: the stock answer.
+        question: what to look for, where that is not what the prompt asks.
+        preset: as of `foveate.encode` and `foveate.score`.
+        floor: share of the budget that is spread evenly, in [0, 1]; None as `VLM.prepare` decides it.
+    """
+
+    budget: int | Literal["auto"] | None = None
+    question: str | None = None
+    preset: PresetName | None = None
+    floor: float | None = None
+
+
+def split_keywords(keywords: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+    """(ours, the stock processor's) of the keywords of a request or of a server."""
+    ours = {name: value for name, value in keywords.items() if name.startswith(PREFIX)}
+    return ours, {name: value for name, value in keywords.items() if name not in ours}
+
+
+def parse_request(ours: Mapping[str, object], usual: Request = Request()) -> Request:  # noqa: B008  # immutable
+    """Keywords that begin with `foveate_` -> what is asked for; `usual` where they do not say.
+
+    Raises: BudgetError, QueryError, OptionError; all are ValueErrors, which vLLM's server answers with status 400.
+    """
+    if unknown := sorted(set(ours) - set(KEYS)):
+        near = difflib.get_close_matches(unknown[0], KEYS, n=1)
+        raise OptionError(
+            f"mm_processor_kwargs with {', '.join(unknown)}",
+            expected=", ".join(KEYS),
+            fix=f"did you mean {near[0]}?" if near else "leave it out",
+        )
+    given: dict[str, Any] = {name.removeprefix(PREFIX): value for name, value in ours.items()}
+    return Request(
+        budget=check_budget(given["budget"]) if "budget" in given else usual.budget,
+        question=_check_question(given.get("question"), usual.question),
+        preset=usual.preset if given.get("preset") is None else find_preset(given["preset"]).name,
+        floor=usual.floor
+        if given.get("floor") is None
+        else check_number("foveate_floor", given["floor"], 0, 1, fix="0.25 is usual"),
+    )
+
+
+def check_budget(budget: object) -> int | Literal["auto"] | None:
+    """A budget as JSON has it. Raises BudgetError."""
+    if budget is None or budget == "auto":
+        return budget  # type: ignore[return-value]
+    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
+        raise BudgetError(
+            f"foveate_budget={budget!r}",
+            expected="a whole number from 1 on, of visual tokens of all images together; 'auto'; or null for all",
+            fix='pass {"foveate_budget": 128}, say',
+        )
+    return budget
+
+
+def _check_question(question: object, usual: str | None) -> str | None:
+    if question is None:
+        return usual
+    if not isinstance(question, str) or not question.strip() or len(question) > LONGEST_QUESTION:
+        shown = repr(question) if not isinstance(question, str) or len(question) < 80 else f"{len(question)} characters"
+        raise QueryError(
+            f"foveate_question={shown}",
+            expected=f"a text of at most {LONGEST_QUESTION} characters that names what to look for",
+            fix="leave it out: the last thing that the user said is looked for",
+        )
+    return question
+
+
+def usual_request(configured: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> Request:
+    """What a server asks for where its clients do not say: its `--mm-processor-kwargs`, else FOVEATE_BUDGET."""
+    told = environment.get(ENVIRONMENT, "").strip()
+    budget: object = int(told) if told.isdecimal() else told or None
+    try:
+        usual = Request(budget=check_budget(budget))
+    except BudgetError as cause:
+        raise BudgetError(
+            f"{ENVIRONMENT}={told!r}", expected="a whole number from 1 on, or 'auto'", fix=f"unset {ENVIRONMENT}"
+        ) from cause
+    return parse_request(configured, usual)

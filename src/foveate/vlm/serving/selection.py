@@ -1,0 +1,157 @@
+"""Images, question and budget -> the rows of features that are kept, as `foveate.vlm` chooses them.
+
+A texture depends on the image alone, so it is made once and kept by what the image shows. Several images of a request
+share its budget: as many tokens go to each as it has among the best of all, and at least one, as an image without any
+would have no place in the prompt.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.errors import BudgetError, MissingExtraError, OptionError, QueryError
+from foveate.pipeline import encode, score
+from foveate.relevance.fusion import parse_options
+from foveate.relevance.policies import apportion
+from foveate.relevance.presets import PresetName, remember_preset
+from foveate.relevance.scoring import score_nothing
+from foveate.relevance.value import Relevance
+from foveate.texture.cache import TextureCache
+from foveate.texture.texture import Texture
+from foveate.vlm.families.token_layout import TokenLayout
+from foveate.vlm.images import encoding_keywords
+from foveate.vlm.select.budgets import count_tokens
+from foveate.vlm.select.methods import Candidates, choose, share_budget
+from foveate.vlm.select.words import choose_spread
+from foveate.vlm.serving.request import Request
+
+Indices = NDArray[np.int64]
+Pixels = NDArray[np.uint8]
+Outcome = Literal["chosen", "unsearched", "all"]
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """What is kept of the images of a request.
+
+    Attributes:
+        rows: of features, of each image: int64, ascending.
+        outcome: "chosen"; "unsearched" for a question that names nothing; "all" where the budget holds everything.
+        seconds: to score and to choose.
+    """
+
+    rows: tuple[Indices, ...]
+    outcome: Outcome
+    seconds: float
+
+
+def digest_image(rgb: Pixels) -> bytes:
+    """16 bytes that stand for an image, uint8 [H, W, 3]: the same only for the same pixels."""
+    return blake2b(np.ascontiguousarray(rgb), digest_size=16, key=repr(rgb.shape).encode()).digest()
+
+
+def find_texture(
+    rgb: Pixels, digest: bytes, preset: PresetName | None, textures: TextureCache[Texture]
+) -> tuple[Texture, float | None]:
+    """The texture of an image; and the seconds to make it, None where it was kept. Raises ImageError, OptionError."""
+    took: list[float] = []
+
+    def make() -> Texture:
+        start = time.perf_counter()
+        made = _encode(rgb, preset)
+        took.append(time.perf_counter() - start)
+        return made
+
+    return textures.get((digest, preset), make), took[0] if took else None
+
+
+def _encode(rgb: Pixels, preset: PresetName | None) -> Texture:
+    how, read = encoding_keywords(preset, None)
+    try:  # only a preset reads: it takes seconds, and other requests wait meanwhile
+        return remember_preset(encode(rgb, read=False if read == "auto" else read, **how), preset)
+    except MissingExtraError as cause:
+        raise OptionError(
+            f"foveate_preset={preset!r}, which this server cannot do: {cause.received}",
+            expected="a preset without reading",
+            fix="leave it out, or have the server's owner install 'foveate[text]'",
+        ) from cause
+
+
+def select_rows(
+    images: Sequence[Pixels],
+    textures: Sequence[Texture],
+    layouts: Sequence[TokenLayout],
+    question: str,
+    request: Request,
+) -> Selection:
+    """The rows that a request keeps of its images. `question`: of the prompt, where the request has none.
+
+    Raises: BudgetError for fewer tokens than images; OptionError, ChannelError.
+    """
+    start = time.perf_counter()
+    there = [layout.selectable for layout in layouts]
+    scored = [score_or_nothing(texture, request.question or question) for texture in textures]
+    maps = [[relevance] for relevance, _ in scored]
+    budget = request.budget
+    if budget == "auto":
+        budget = sum(count_tokens(layouts, maps, "auto"))
+    if budget is None or budget >= sum(there):
+        counts = there
+    elif budget < len(images):
+        raise BudgetError(
+            f"foveate_budget={budget} for {len(images)} images",
+            expected="at least one visual token for each image",
+            fix=f"pass {len(images)} or more, or fewer images",
+        )
+    else:
+        counts = _share(images, maps, layouts, budget)
+    rows = tuple(
+        choose("relevance", _candidates(layout, found, [image], request.floor), count).rows
+        for image, layout, found, count in zip(images, layouts, maps, counts, strict=True)
+    )
+    searched = any(was for _, was in scored)
+    outcome: Outcome = "all" if counts == there else "chosen" if searched else "unsearched"
+    return Selection(rows, outcome, time.perf_counter() - start)
+
+
+def score_or_nothing(texture: Texture, question: str) -> tuple[Relevance, bool]:
+    """A question's relevance, and whether it names something that can be looked for."""
+    try:
+        return score(texture, question), True
+    except QueryError:
+        return score_nothing(texture, question, parse_options(texture, {})), False
+
+
+def _candidates(
+    layout: TokenLayout, maps: Sequence[Relevance], images: Sequence[Pixels], floor: float | None
+) -> Candidates:
+    def no_features() -> NDArray[np.float32]:
+        raise AssertionError("the model's features are in another process")
+
+    return Candidates(layout, maps, images, no_features, floor=choose_spread(maps) if floor is None else floor)
+
+
+def _share(
+    images: Sequence[Pixels], maps: Sequence[Sequence[Relevance]], layouts: Sequence[TokenLayout], budget: int
+) -> list[int]:
+    """Tokens of each image, at least one: as many as it has among the best of all."""
+    if len(images) == 1:
+        return [budget]
+    there = np.array([layout.selectable for layout in layouts])
+    grids = tuple(
+        replace(grid, frame=number) for number, layout in enumerate(layouts) for grid in layout.grids
+    )
+    together = TokenLayout(grids, sum(layout.count for layout in layouts))
+    found = [each for (each,) in maps]
+    all_images = _candidates(together, found, images, None)
+    shares = share_budget(all_images, all_images.on_grids(), budget)
+    owner = np.repeat(np.arange(len(layouts)), [len(layout.grids) for layout in layouts])
+    wanted = np.bincount(owner, shares, len(layouts))
+    return [int(n) for n in apportion(wanted, budget, lower=1, upper=there)]
