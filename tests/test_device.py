@@ -110,6 +110,8 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_read(device: s
     assert "'cpu'" in caught.value.expected
     with pytest.raises(OptionError, match="device="):
         foveate.encode(IMAGES[0], device=device)
+    with pytest.raises(OptionError, match="device="):
+        foveate.vlm.load("of no name", device=device)
 
 
 def test_what_has_a_device_of_its_own_takes_none(names: list[str]) -> None:

@@ -79,7 +79,7 @@ def test_every_operator_is_in_the_table(name: str) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_never_silently_the_cpu() -> None:
     for name in BUILT_IN:
-        with pytest.raises(OptionError, match="which torch does not find here") as caught:
+        with pytest.raises(OptionError, match="which cannot be used here") as caught:
             load_encoder(name, "cuda")
         assert "torch sees no GPU" in caught.value.expected
 

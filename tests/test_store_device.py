@@ -156,7 +156,7 @@ def test_the_device_goes_to_where_the_encoder_is_loaded(tmp_path: Path, monkeypa
         return ON_DEVICE[kind].built_in("cpu")
 
     monkeypatch.setattr(load, "choose_device", lambda device, kind: f"{device}:0")
-    monkeypatch.setattr(load, "find_place", lambda device, fix: None)
+    monkeypatch.setattr(load, "find_device", lambda device, kinds: None)
     monkeypatch.setattr(load, "_load_on_device", on_device)
     photos = pictures(tmp_path / "photos", 2)
     here, there = (Store(tmp_path / name, encoder="nano-fast", long_side=32) for name in ("a.fov", "b.fov"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 KINDS = ("cpu", "cuda")
+LEAVE = "leave it out for the GPU if there is one, else the CPU"
 
 
 def import_torch(what: str) -> ModuleType:
@@ -34,40 +35,31 @@ def import_torch(what: str) -> ModuleType:
     return torch
 
 
-def find_device(device: str | torch.device) -> torch.device:
-    """One that textures go to: the CPU, or a GPU of CUDA. Raises as `find_place`.
+def find_device(device: object, fix: str = LEAVE, kinds: Collection[str] = KINDS) -> torch.device:
+    """A device that torch has here, with its number: "cuda" is the current GPU. Raises OptionError, MissingExtraError.
+
+    The one CPU has no number: torch would take "cpu:3" without a word. `kinds`: none are all but "meta", where nothing
+    is kept.
 
     >>> find_device("cpu")
     device(type='cpu')
-    """
-    fix = "name one of these; without a GPU, ask the texture itself: score(texture, question)"
-    place = find_place(device, fix)
-    if place.type not in KINDS:
-        raise _no_device(device, "to which textures do not go", fix)
-    return place
-
-
-def find_place(device: object, fix: str) -> torch.device:
-    """A device that torch has here, with its number: "cuda" is the current GPU. Raises OptionError, MissingExtraError.
-
-    The one CPU has no number: torch would take "cpu:3" without a word.
     """
     torch = import_torch(f"device={device!r}")
     why = ""
     if isinstance(device, str | torch.device):
         try:
             place = torch.empty(0, device=device).device
-            if place.type != "meta" and not (place.type == "cpu" and torch.device(device).index):
+            numbered = place.type == "cpu" and torch.device(device).index
+            if place.type != "meta" and place.type in (kinds or (place.type,)) and not numbered:
                 return place
         except Exception as cause:  # torch says so in many ways: RuntimeError, AssertionError, NotImplementedError, ...
             why = f" ({first_line(cause, 120)})"
-    raise _no_device(device, f"which torch does not find here{why}", fix)
-
-
-def _no_device(device: object, why: str, fix: str) -> OptionError:
-    there = [f"cuda:{number}" for number in range(import_torch("a device").cuda.device_count())]
-    expected = " or ".join(map(repr, ["cpu", *there])) + ("" if there else ": torch sees no GPU")
-    return OptionError(f"device={device!r}, {why}", expected=expected, fix=fix)
+    there = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    raise OptionError(
+        f"device={device!r}, which cannot be used here{why}",
+        expected=" or ".join(map(repr, ["cpu", *there])) + ("" if there else ": torch sees no GPU"),
+        fix=fix,
+    )
 
 
 def free_bytes(device: torch.device) -> int | None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError
 
-from foveate.core.devices import find_place
+from foveate.core.devices import find_device
 from foveate.core.errors import EncoderOutputError, FoveateError, MissingExtraError, ModelFilesError
 from foveate.core.failures import first_line
 
@@ -179,7 +179,7 @@ def choose_device(device: str | None, kind: ModelKind) -> str:
     """
     torch, _ = _import_libraries(kind)
     wanted = device if device is not None else "cuda" if torch.cuda.is_available() else "cpu"
-    return str(find_place(wanted, "leave it out for the GPU if there is one, else the CPU"))
+    return str(find_device(wanted, kinds=()))
 
 
 def resize_and_normalise(

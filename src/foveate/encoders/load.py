@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from foveate.core.checks import check_int
-from foveate.core.devices import find_place
+from foveate.core.devices import find_device
 from foveate.core.errors import EncoderFilesError, EncoderNameError, OptionError, TextureEncoderError
 from foveate.encoders.checkpoint import ModelKind, choose_device
 from foveate.encoders.clip import ClipEncoder
@@ -136,7 +136,7 @@ def check_place(encoder: str | Encoder | None, device: str) -> None:
     if not isinstance(encoder, str | None):
         resolve_encoder(encoder, device)
     elif device != "cpu":  # there is always one, also without torch
-        find_place(device, "leave it out for the GPU if there is one, else the CPU")
+        find_device(device, kinds=())
 
 
 def _find_flaw(encoder: Any) -> str:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FEWER = "fewer textures at a time (`in_chunks`), or the texture itself, on the CPU: score(there.texture, question)"
+NO_GPU = "name a device that is there; without a GPU, ask the texture itself: score(texture, question)"
 WIDE = 8  # columns of float16 in 16 bytes
 HALF_END = float(np.finfo(np.float16).max)
 
@@ -159,7 +160,7 @@ class DeviceTexture(OnDevice):
 
     def to(self, device: str | torch.device) -> DeviceTexture:
         """The same on another device; itself where it is there already. Raises as `Texture.to`."""
-        place = find_device(device)
+        place = find_device(device, NO_GPU)
         self.check_unchanged()
         if place == self.device:
             return self
@@ -186,7 +187,7 @@ class DeviceTextures(OnDevice):
 
 def send(texture: Sendable, device: str | torch.device, layout: Layout | str = FULL40) -> DeviceTexture:
     """`Texture.to`, which explains it."""
-    place, wanted = find_device(device), layout_named(layout)
+    place, wanted = find_device(device, NO_GPU), layout_named(layout)
     fix = "free memory there, pass a layout of fewer channels, or ask the texture itself, on the CPU"
     check_room(f"{texture.name!r} on {place}", bytes_on_device(texture, wanted), place, fix)
     return DeviceTexture((texture,), wanted, _moved(_tensors(texture, wanted), place))
@@ -211,7 +212,9 @@ def stack(
     if not textures:
         raise OptionError("stack of no textures", expected="at least one", fix="stack([texture], device)")
     first = textures[0]
-    place = find_device(device if device is not None else first.device if isinstance(first, DeviceTexture) else "cpu")
+    place = find_device(
+        device if device is not None else first.device if isinstance(first, DeviceTexture) else "cpu", NO_GPU
+    )
     grids = {each.grid.shape for each in textures}
     stamps = {(each.texture if isinstance(each, DeviceTexture) else each).encoder for each in textures}
     tables = {each.layout for each in textures if isinstance(each, DeviceTexture)}
@@ -266,7 +269,7 @@ def in_chunks(
 
     Raises OptionError, and DeviceError where not one fits.
     """
-    place, wanted = find_device(device), layout_named(layout)
+    place, wanted = find_device(device, NO_GPU), layout_named(layout)
     most = check_int("most", most, fix="leave it out: as many as there is memory for, up to 256")
     start = 0
     while start < len(textures):

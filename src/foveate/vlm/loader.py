@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 from foveate.core.checks import check_choice
-from foveate.core.errors import MissingExtraError, ModelError, ModelFilesError, OptionError
+from foveate.core.devices import find_device
+from foveate.core.errors import MissingExtraError, ModelError, ModelFilesError
 from foveate.core.failures import first_line
 from foveate.encoders.checkpoint import (
     Checkpoint,
@@ -160,16 +161,9 @@ def _check_kind(name: str, config: Any) -> None:
 
 def device_of(torch: Any, device: str) -> str:
     """Where "auto", "cpu", "cuda" or "cuda:1" is, for torch. Raises OptionError."""
-    there = torch.cuda.is_available()
     if device == "auto":
-        return "cuda" if there else "cpu"
-    if device != "cpu" and not (device.startswith("cuda") and there):
-        raise OptionError(
-            f"device={device!r}" + ("" if there else ", and torch sees no GPU"),
-            expected="auto, cpu or cuda",
-            fix="leave it out for the GPU if there is one, else the CPU",
-        )
-    return device
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return str(find_device(device))
 
 
 def libraries() -> tuple[Any, Any]:
