@@ -10,14 +10,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.vlm_models import pair
+from tests.vlm_models import WIDTH, pair
 
 SETTINGS: dict[str, dict[str, Any]] = {"smolvlm": {"image_seq_len": 16}, "internvl": {"image_seq_length": 4}}
 
 
-def saved(name: str, folder: Path, *, template: bool = True) -> Path:
+def saved(name: str, folder: Path, *, template: bool = True, width: int = WIDTH) -> Path:
     """Write the tiny model of a family into a folder; `template`: with its chat template. -> the folder."""
-    model, processor = pair(name)
+    model, processor = pair(name, width)
     model.save_pretrained(folder)
     if name in ("llava", "llava_next", "idefics3"):
         processor.save_pretrained(folder)

@@ -52,9 +52,10 @@ from foveate.vlm import VLM, EncodedImage, attach
 from foveate.vlm.loader import without_video_processor
 
 VOCABULARY = 160
+WIDTH = 64  # of the language models: four heads of 16
 TEXT: dict[str, Any] = {
+    "hidden_size": WIDTH,
     "vocab_size": VOCABULARY,
-    "hidden_size": 64,
     "intermediate_size": 96,
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
@@ -74,19 +75,19 @@ SIGLIP_TOWER = {
 }  # fmt: skip
 
 
-def _llava_config(kind: type[Any], **more: Any) -> Any:
+def _llava_config(kind: type[Any], width: int, **more: Any) -> Any:
     image = IDS["<image>"]
-    text, vision = LlamaConfig(**TEXT), CLIPVisionConfig(**CLIP_TOWER)
+    text, vision = LlamaConfig(**{**TEXT, "hidden_size": width}), CLIPVisionConfig(**CLIP_TOWER)
     return kind(vision_config=vision, text_config=text, image_token_index=image, image_token_id=image, **more)
 
 
-def llava() -> tuple[Any, Any]:
-    return LlavaForConditionalGeneration(_llava_config(LlavaConfig)), clip_processor(56)
+def llava(width: int) -> tuple[Any, Any]:
+    return LlavaForConditionalGeneration(_llava_config(LlavaConfig, width)), clip_processor(56)
 
 
-def llava_next() -> tuple[Any, Any]:
+def llava_next(width: int) -> tuple[Any, Any]:
     pinpoints = [[56, 112], [112, 56], [112, 112]]
-    config = _llava_config(LlavaNextConfig, image_grid_pinpoints=pinpoints)
+    config = _llava_config(LlavaNextConfig, width, image_grid_pinpoints=pinpoints)
     images = LlavaNextImageProcessorPil(
         size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56}, image_grid_pinpoints=pinpoints
     )
@@ -97,9 +98,10 @@ def llava_next() -> tuple[Any, Any]:
     return LlavaNextForConditionalGeneration(config), processor
 
 
-def _qwen_config(kind: type[Any], vision: dict[str, Any], **text: Any) -> Any:
-    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
-    text = {**TEXT, **text, "rope_parameters": {**rope, **text.get("rope_parameters", {})}}
+def _qwen_config(kind: type[Any], width: int, vision: dict[str, Any], **text: Any) -> Any:
+    section = [share * width // WIDTH for share in (2, 3, 3)]
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": section}
+    text = {**TEXT, "hidden_size": width, **text, "rope_parameters": {**rope, **text.get("rope_parameters", {})}}
     return kind(text_config=text, vision_config=vision, **QWEN_TOKENS)
 
 
@@ -107,57 +109,60 @@ def _qwen_processor(kind: type[Any], patch: int) -> Any:
     return qwen_processor(kind, patch, (4 * patch) ** 2, (24 * patch) ** 2)
 
 
-def qwen2_vl() -> tuple[Any, Any]:
-    vision = {"depth": 3, "embed_dim": 32, "hidden_size": 64, "num_heads": 4, "patch_size": 14, "mlp_ratio": 2}
-    return Qwen2VLForConditionalGeneration(_qwen_config(Qwen2VLConfig, vision)), _qwen_processor(Qwen2VLProcessor, 14)
+def qwen2_vl(width: int) -> tuple[Any, Any]:
+    vision = {"depth": 3, "embed_dim": 32, "hidden_size": width, "num_heads": 4, "patch_size": 14, "mlp_ratio": 2}
+    config = _qwen_config(Qwen2VLConfig, width, vision)
+    return Qwen2VLForConditionalGeneration(config), _qwen_processor(Qwen2VLProcessor, 14)
 
 
-def qwen2_5_vl() -> tuple[Any, Any]:
+def qwen2_5_vl(width: int) -> tuple[Any, Any]:
     vision = {
         "depth": 4, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "patch_size": 14,
-        "out_hidden_size": 64, "window_size": 112, "fullatt_block_indexes": [3],
+        "out_hidden_size": width, "window_size": 112, "fullatt_block_indexes": [3],
     }  # fmt: skip
-    config = _qwen_config(Qwen2_5_VLConfig, vision)
+    config = _qwen_config(Qwen2_5_VLConfig, width, vision)
     return Qwen2_5_VLForConditionalGeneration(config), _qwen_processor(Qwen2_5_VLProcessor, 14)
 
 
-def qwen3_vl() -> tuple[Any, Any]:
+def qwen3_vl(width: int) -> tuple[Any, Any]:
     vision = {
         "depth": 4, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "patch_size": 16,
-        "out_hidden_size": 64, "num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1, 2],
+        "out_hidden_size": width, "num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1, 2],
     }  # fmt: skip
-    config = _qwen_config(Qwen3VLConfig, vision, head_dim=16, rope_parameters={"mrope_interleaved": True})
+    config = _qwen_config(
+        Qwen3VLConfig, width, vision, head_dim=width // 4, rope_parameters={"mrope_interleaved": True}
+    )
     return Qwen3VLForConditionalGeneration(config), _qwen_processor(Qwen3VLProcessor, 16)
 
 
-def _idefics_config(kind: type[Any]) -> Any:
-    text = {"model_type": "llama", **TEXT}
+def _idefics_config(kind: type[Any], width: int) -> Any:
+    text = {"model_type": "llama", **TEXT, "hidden_size": width}
     tokens = {"image_token_id": IDS["<image>"], "pad_token_id": IDS["<pad>"]}
     return kind(vision_config=SIGLIP_TOWER, text_config=text, scale_factor=2, **tokens)
 
 
-def idefics3() -> tuple[Any, Any]:
+def idefics3(width: int) -> tuple[Any, Any]:
     images = Idefics3ImageProcessorPil(size={"longest_edge": 128}, max_image_size={"longest_edge": 64})
     processor = Idefics3Processor(images, tokenizer(), image_seq_len=16, chat_template=template("<image>"))
-    return Idefics3ForConditionalGeneration(_idefics_config(Idefics3Config)), processor
+    return Idefics3ForConditionalGeneration(_idefics_config(Idefics3Config, width)), processor
 
 
-def smolvlm() -> tuple[Any, Any]:
+def smolvlm(width: int) -> tuple[Any, Any]:
     images = SmolVLMImageProcessorPil(size={"longest_edge": 128}, max_image_size={"longest_edge": 64})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)  # for videos only
         kind = without_video_processor(SmolVLMProcessor)
         processor = kind(images, tokenizer(), None, image_seq_len=16, chat_template=template("<image>"))
-    return SmolVLMForConditionalGeneration(_idefics_config(SmolVLMConfig)), processor
+    return SmolVLMForConditionalGeneration(_idefics_config(SmolVLMConfig, width)), processor
 
 
-def internvl() -> tuple[Any, Any]:
+def internvl(width: int) -> tuple[Any, Any]:
     config = InternVLConfig(
         vision_config={
             "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
             "image_size": [56, 56], "patch_size": [14, 14],
         },
-        text_config={"model_type": "qwen2", **TEXT}, image_token_id=IDS["<IMG_CONTEXT>"], image_seq_length=4,
+        text_config={"model_type": "qwen2", **TEXT, "hidden_size": width}, image_token_id=IDS["<IMG_CONTEXT>"], image_seq_length=4,
     )  # fmt: skip
     side = {"height": 56, "width": 56}
     images = GotOcr2ImageProcessorPil(size=side, crop_to_patches=True, min_patches=1, max_patches=6)
@@ -173,10 +178,10 @@ FAMILIES = {f.__name__: f for f in (llava, llava_next, qwen2_vl, qwen2_5_vl, qwe
 
 
 @cache
-def pair(name: str) -> tuple[Any, Any]:
-    """(model, processor) of a family: float32, evaluation, the same weights in every run."""
+def pair(name: str, width: int = WIDTH) -> tuple[Any, Any]:
+    """(model, processor) of a family: float32, evaluation, the same weights in every run. `width`: see WIDTH."""
     torch.manual_seed(0)
-    model, processor = FAMILIES[name]()
+    model, processor = FAMILIES[name](width)
     model.eval()
     for parameter in model.parameters():  # random initialisation is so small that attention is uniform
         if parameter.ndim > 1:

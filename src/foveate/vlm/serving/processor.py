@@ -191,9 +191,7 @@ class ChoosingProcessor:
         metrics.SAVED.inc(there - kept)
         told = repr(sorted(theirs.items(), key=lambda item: item[0])).encode()
         chosen = tuple(
-            ChosenImage(
-                rows, layout.count, np.frombuffer(blake2b(digest + told, digest_size=16).digest(), np.int64)
-            )
+            ChosenImage(rows, layout.count, np.frombuffer(blake2b(digest + told, digest_size=16).digest(), np.int64))
             for rows, layout, digest in zip(selection.rows, layouts, digests, strict=True)
         )
         return replace(inputs, hf_processor_mm_kwargs={**theirs, CHOSEN: chosen})

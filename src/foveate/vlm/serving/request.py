@@ -1,6 +1,6 @@
 """What a client may ask for beside its images, and what the server asks for where a client does not.
 
-    "mm_processor_kwargs": {"foveate_budget": 128, "foveate_question": "the red car"}
+"mm_processor_kwargs": {"foveate_budget": 128, "foveate_question": "the red car"}
 """
 
 from __future__ import annotations

@@ -145,9 +145,7 @@ def _share(
     if len(images) == 1:
         return [budget]
     there = np.array([layout.selectable for layout in layouts])
-    grids = tuple(
-        replace(grid, frame=number) for number, layout in enumerate(layouts) for grid in layout.grids
-    )
+    grids = tuple(replace(grid, frame=number) for number, layout in enumerate(layouts) for grid in layout.grids)
     together = TokenLayout(grids, sum(layout.count for layout in layouts))
     found = [each for (each,) in maps]
     all_images = _candidates(together, found, images, None)
