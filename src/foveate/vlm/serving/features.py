@@ -1,8 +1,8 @@
 """Full features of images, in the engine's process, so that the next question about an image does not encode it again.
 
 Rows of all images lie in one tensor of fixed size. It is made at vLLM's start, while vLLM measures how much memory a
-model takes, and so it is a part of what vLLM counts: the KV cache gets the rest. An image has as many pages of ROWS rows
-as it needs; where there is no room, those of the image go that was used longest ago. Nothing else is ever allocated.
+model takes, and so it is a part of what vLLM counts: the KV cache gets the rest. An image has as many pages as it
+needs; where there is no room, those of the image go that was used longest ago. Nothing else is ever allocated.
 
 Which images are kept follows from the order of the calls alone. So the workers of a tensor-parallel engine, which all
 get the same calls, keep the same images, and run their parts of the encoder together.
@@ -42,6 +42,11 @@ class FeaturePool:
     def nbytes(self) -> int:
         """Bytes of the tensor, whatever is in it."""
         return self.pages.nbytes
+
+    def clear(self) -> None:
+        """Forget all images."""
+        self._images.clear()
+        self._free = list(range(len(self.pages)))
 
     def put(self, key: Hashable, features: torch.Tensor) -> bool:
         """Keep features [n, width]; what was used longest ago makes room. -> whether they fit at all."""

@@ -3,7 +3,7 @@
 * Positions are those that the stock class gives to the full prompt, dropped placeholders put back; so no formula of a
   family is copied.
 * An image is encoded once, whole, whatever is asked: full features are kept (features.py) by what the image shows.
-* Both are asked before the first token is computed, so chunked prefill, batches and cache hits need nothing of their own.
+* Both are asked before the first token is computed, so chunked prefill, batches and cache hits need nothing more.
 """
 
 from __future__ import annotations
@@ -25,6 +25,18 @@ class ChosenRows:
     """Mixin before a stock model class; see the module."""
 
     _features: FeaturePool | None = None
+    _keeps: bool = True
+
+    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
+        super().__init__(vllm_config=vllm_config, prefix=prefix)  # type: ignore[call-arg]
+        lora = vllm_config.lora_config  # an adapter of the encoder changes its features, and is not known here
+        self._keeps = not (lora and lora.enable_tower_connector_lora)
+
+    def load_weights(self, *args: Any, **keywords: Any) -> Any:
+        """As stock; features of other weights are forgotten."""
+        if self._features is not None:
+            self._features.clear()
+        return super().load_weights(*args, **keywords)  # type: ignore[misc]
 
     def get_mrope_input_positions(self, input_tokens: list[int], mm_features: Any) -> tuple[torch.Tensor, int]:
         """Positions [3, L] of the short prompt: those that its tokens have in the full one."""
@@ -64,12 +76,12 @@ class ChosenRows:
         """Full features of these images of a batch."""
         if not numbers:
             return ()
-        return super().embed_multimodal(**self.take_images(stock, numbers))  # type: ignore[misc, no-any-return]
+        return super().embed_multimodal(**self.take_images(stock, numbers))  # type: ignore[misc]
 
     def _pool(self, made: Sequence[torch.Tensor]) -> FeaturePool:
         if self._features is None:
             one = made[0]
-            budget = megabytes("FOVEATE_FEATURES_MB", FEATURES)
+            budget = megabytes("FOVEATE_FEATURES_MB", FEATURES) if self._keeps else 0
             self._features = FeaturePool(budget, one.shape[-1], one.dtype, one.device)
         return self._features
 

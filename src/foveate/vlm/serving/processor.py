@@ -22,13 +22,13 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.core.errors import ImageError, ModelError, SceneError
+from foveate.core.errors import ImageError, ModelError, OptionError, SceneError
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.serving import metrics
 from foveate.vlm.serving.question import TurnMarks, find_marks, find_question
-from foveate.vlm.serving.request import Request, parse_request, split_keywords, usual_request
+from foveate.vlm.serving.request import LONGEST_QUESTION, Request, parse_request, split_keywords, usual_request
 from foveate.vlm.serving.selection import digest_image, find_texture, select_rows
 
 CHOSEN = "foveate_chosen"  # the choice, among the keywords of the calls below `apply`
@@ -172,6 +172,12 @@ class ChoosingProcessor:
                 expected="the image itself: without its pixels no visual tokens can be chosen",
                 fix="send the image, or leave foveate_budget out",
             )
+        if self.info.ctx.get_mm_config().is_multimodal_pruning_enabled():  # type: ignore[attr-defined]
+            raise OptionError(
+                "foveate_budget beside vLLM's own pruning of videos, which adds channels to every image's features",
+                expected="one of the two",
+                fix="start the server without --video-pruning-rate",
+            )
         theirs = inputs.hf_processor_mm_kwargs
         shown = [image for image in images if image is not None]
         digests = [digest_image(image) for image in shown]
@@ -182,7 +188,7 @@ class ChoosingProcessor:
             metrics.REQUESTS.labels("unreadable").inc()
             logger.warning("foveate: the stock answer for an image that no texture can be made of: %s", cause.received)
             return inputs
-        question = request.question or self._question(inputs.prompt)
+        question = request.question or self._question(inputs.prompt)[-LONGEST_QUESTION:]
         selection = select_rows(shown, textures, layouts, question, request)
         metrics.REQUESTS.labels(selection.outcome).inc()
         metrics.SCORING.observe(selection.seconds)

@@ -1,13 +1,12 @@
 """What a prompt asks: the last thing that the user said, found in the prompt's ids.
 
 A processor gets the ids of the laid-out prompt. Where the user's words begin and end in it, the tokenizer's chat
-template says: it lays out a dialogue of known words, and what stands before and after them is what to look for. A prompt
-that was not laid out by the template is read from behind its last image.
+template says: it lays out a dialogue of known words, and what stands before and after them is what to look for. A
+prompt that was not laid out by the template is read from behind its last image.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +27,8 @@ class TurnMarks:
 def find_marks(tokenizer: Any) -> TurnMarks:
     """The marks of a tokenizer's chat template; empty where it has none, or one that cannot lay out a dialogue."""
     names = {str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values()}
-    special = tuple(sorted(names | set(tokenizer.all_special_tokens), key=len, reverse=True))
+    names |= set(tokenizer.all_special_tokens)
+    special = tuple(sorted((name for name in names if len(name) > 1), key=len, reverse=True))  # "?" may be one
     said = [("user", FIRST), ("assistant", ANSWER), ("user", LAST)]
     for lay_out in (lambda text: text, lambda text: [{"type": "text", "text": text}]):
         messages = [{"role": role, "content": lay_out(text)} for role, text in said]
@@ -38,8 +38,7 @@ def find_marks(tokenizer: Any) -> TurnMarks:
             continue
         parts = re.split("|".join((FIRST, ANSWER, LAST)), text)
         if len(parts) == 4:
-            turned = [parts[0][::-1], parts[2][::-1]]
-            return TurnMarks(os.path.commonprefix(turned)[::-1], parts[3], special)
+            return TurnMarks(_common_end(parts[0], parts[2]), parts[3], special)
     return TurnMarks("", "", special)
 
 
@@ -60,3 +59,9 @@ def find_question(prompt: str, marks: TurnMarks, images: Sequence[str]) -> str:
     for token in marks.special:
         text = text.replace(token, " ")
     return " ".join(text.split())
+
+
+def _common_end(one: str, other: str) -> str:
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    alike = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    return one[len(one) - alike :]

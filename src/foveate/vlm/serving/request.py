@@ -17,7 +17,7 @@ from foveate.relevance.presets import PresetName, find_preset
 
 PREFIX = "foveate_"
 KEYS = ("foveate_budget", "foveate_question", "foveate_preset", "foveate_floor")
-LONGEST_QUESTION = 2000  # characters: questions are short, and a client's text is not parsed without a bound
+LONGEST_QUESTION = 2000  # characters: a client's text is not parsed without a bound
 ENVIRONMENT = "FOVEATE_BUDGET"
 
 
@@ -44,7 +44,7 @@ def split_keywords(keywords: Mapping[str, object]) -> tuple[dict[str, object], d
     return ours, {name: value for name, value in keywords.items() if name not in ours}
 
 
-def parse_request(ours: Mapping[str, object], usual: Request = Request()) -> Request:  # noqa: B008  # immutable
+def parse_request(ours: Mapping[str, object], usual: Request = Request()) -> Request:  # immutable
     """Keywords that begin with `foveate_` -> what is asked for; `usual` where they do not say.
 
     Raises: BudgetError, QueryError, OptionError; all are ValueErrors, which vLLM's server answers with status 400.
@@ -70,7 +70,7 @@ def parse_request(ours: Mapping[str, object], usual: Request = Request()) -> Req
 def check_budget(budget: object) -> int | Literal["auto"] | None:
     """A budget as JSON has it. Raises BudgetError."""
     if budget is None or budget == "auto":
-        return budget  # type: ignore[return-value]
+        return budget
     if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
         raise BudgetError(
             f"foveate_budget={budget!r}",

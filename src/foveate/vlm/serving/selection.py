@@ -54,7 +54,7 @@ class Selection:
 
 def digest_image(rgb: Pixels) -> bytes:
     """16 bytes that stand for an image, uint8 [H, W, 3]: the same only for the same pixels."""
-    return blake2b(np.ascontiguousarray(rgb), digest_size=16, key=repr(rgb.shape).encode()).digest()
+    return blake2b(np.ascontiguousarray(rgb).data, digest_size=16, key=repr(rgb.shape).encode()).digest()
 
 
 def find_texture(
