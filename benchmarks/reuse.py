@@ -212,9 +212,14 @@ class Costs(NamedTuple):
     sample: int
     each: tuple[Costs, ...] = ()
 
+    def crops(self) -> dict[tuple[int, str], float]:
+        """(side in pixels, how) -> seconds of a crop, cut and encoded."""
+        ways = (("one by one", self.alone), ("in batches", self.batched))
+        return {(pixels, how): self.cut + each[pixels] for pixels in self.alone for how, each in ways if pixels in each}
+
     def crop(self, pixels: int) -> float:
         """A crop by the quicker way."""
-        return self.cut + min(self.alone[pixels], self.batched.get(pixels, math.inf))
+        return min(crop for (side, _), crop in self.crops().items() if side == pixels)
 
 
 def measure_costs(name: str, encoder: Encoder, photograph: Image8, repeats: int) -> Costs:
@@ -290,11 +295,9 @@ def cut_crops(photograph: Image8, count: int, side: int = CROP) -> list[Image8]:
 def ways_of(costs: Costs, patches: int = KEPT) -> dict[str, tuple[float, float]]:
     """name -> seconds (once, for each question)."""
     ways = {DENSE: (max(0.0, costs.first - costs.ask), costs.ask)}
+    for (pixels, how), crop in costs.crops().items():
+        ways[f"{patches} crops at {pixels}, {how}, again"] = 0.0, patches * crop + costs.ask_crops
     for pixels in costs.alone:
-        for how, each in (("one by one", costs.alone), ("in batches", costs.batched)):
-            if pixels in each:
-                every = patches * (costs.cut + each[pixels])
-                ways[f"{patches} crops at {pixels}, {how}, again"] = 0.0, every + costs.ask_crops
         ways[f"{patches} crops at {pixels}, kept"] = patches * costs.crop(pixels), costs.ask_crops
     return ways | {AGAIN: (0.0, costs.dense + costs.ask_dense), KEEP: (costs.dense, costs.ask_dense)}
 
@@ -367,21 +370,18 @@ def compare_patches(costs: Mapping[str, Costs]) -> dict[str, Any]:
     """The first question by number of crops: times what the texture takes."""
     rows: list[dict[str, Any]] = [{"cells": ["documents", *(f"{CLAIMED_PATCHES[k]} x" for k in PATCHES), "", "1", ""]}]
     for name, cost in costs.items():
-        for pixels in cost.alone:
-            for how, kind in (("one by one", "alone"), ("in batches", "batched")):
-                if pixels not in getattr(cost, kind):
-                    continue
-                crop, title = cost.cut + getattr(cost, kind)[pixels], f"{name}, crops at {pixels}, {how}"
-                ratios = [(k * crop + cost.ask_crops) / cost.first for k in PATCHES]
-                ahead, ideal = first_crops(cost.first - cost.ask_crops, crop), count_work(name, pixels)
-                cells = [title, *map(format_ratio, (*ratios, ideal)), str(ahead), format_time(crop)]
-                pairs = [
-                    (KEPT * (one.cut + getattr(one, kind)[pixels]) + one.ask_crops, one.first) for one in cost.each
-                ]
-                row = first_row(f"{title}, {KEPT} crops", ratios[PATCHES.index(KEPT)], pairs)
-                if "interval" in row:
-                    cells[1 + PATCHES.index(KEPT)] += f" ({format_between(row)})"
-                rows.append(row | {"cells": cells, "ratios": ratios, "ahead": ahead, "by_work": ideal})
+        for (pixels, how), crop in cost.crops().items():
+            title, ratios = (
+                f"{name}, crops at {pixels}, {how}",
+                [(k * crop + cost.ask_crops) / cost.first for k in PATCHES],
+            )
+            ahead, ideal = first_crops(cost.first - cost.ask_crops, crop), count_work(name, pixels)
+            cells = [title, *map(format_ratio, (*ratios, ideal)), str(ahead), format_time(crop)]
+            pairs = [(KEPT * one.crops()[pixels, how] + one.ask_crops, one.first) for one in cost.each]
+            row = first_row(f"{title}, {KEPT} crops", ratios[PATCHES.index(KEPT)], pairs)
+            if "interval" in row:
+                cells[1 + PATCHES.index(KEPT)] += f" ({format_between(row)})"
+            rows.append(row | {"cells": cells, "ratios": ratios, "ahead": ahead, "by_work": ideal})
     return {
         "title": "crops, times what a texture and its first question take",
         "columns": ("way", *map(str, PATCHES), f"{KEPT}, by work", "dense ahead from crop", "a crop"),
