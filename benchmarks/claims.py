@@ -20,8 +20,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from benchmarks.common import print_json
-from benchmarks.suite import TABLES, read_result
+from benchmarks.suite import TABLES, read_result, rows_of
 from foveate.core.errors import OptionError
+from foveate.core.files import write_whole
 
 COLUMNS = ("there", "claim", "here", "by", "why it differs")
 PLACE = re.compile(r"\{([^{}]+)\}")
@@ -62,10 +63,12 @@ def command(
     report = measure(read_result(results))
     lines = list(markdown(report["rows"]))
     if into is not None:
-        page = into.read_text("utf-8").split("\n")
+        page = into.read_text("utf-8").split("\n") if into.is_file() else []
         rows = [number for number, line in enumerate(page) if line.startswith("|")]
+        if not rows:
+            raise OptionError(f"--into {into}", expected="a page with a table of Markdown", fix="correct its name")
         first = next(n for n in reversed(rows) if n - 1 not in rows)
-        into.write_text("\n".join([*page[:first], *lines, *page[rows[-1] + 1 :]]), "utf-8")
+        write_whole(into, "\n".join([*page[:first], *lines, *page[rows[-1] + 1 :]]).encode())
     print("\n".join(lines))
     print_json(**report)
 
@@ -122,10 +125,8 @@ def look_up(result: Mapping[str, Any], place: str) -> str:
 
 def at(result: Mapping[str, Any], table: str, row: str, column: str) -> Any:
     """A value of the first row whose name contains `row`; None where there is none."""
-    report = result["tables"].get(table, {}).get("report", {})
-    for part in [report, *report.get("tables", [])]:
-        for each in part.get("rows", []) if isinstance(part, Mapping) else []:
-            cells = each.get("cells") or [""]
-            if row in str(each.get("what") or cells[0]):
-                return each.get(column) if not column.isdigit() else dict(enumerate(cells)).get(int(column))
+    for _, each in rows_of(result["tables"].get(table, {"report": {}})):
+        cells = each.get("cells") or [""]
+        if row in str(each.get("what") or cells[0]):
+            return each.get(column) if not column.isdigit() else dict(enumerate(cells)).get(int(column))
     return None

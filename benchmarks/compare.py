@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.common import interval, print_json, show
-from benchmarks.suite import read_result
+from benchmarks.suite import read_result, rows_of
 from foveate.core.errors import OptionError
 
 COLUMNS = ("table", "what", "before", "after", "after / before", "")
@@ -58,7 +58,6 @@ def measure(
     before: Mapping[str, Any], after: Mapping[str, Any], other_machine: bool = False, only: str = ""
 ) -> dict[str, Any]:
     """-> report; its rows are those of both results. Raises OptionError for two machines, and for nothing in common."""
-    warnings = differences(before, after, other_machine)
     wanted = {name.strip() for name in only.split(",") if name.strip()}
     a, b = dict(numbers(before)), dict(numbers(after))
     common = [key for key in a if key in b and (not wanted or key[0] in wanted)]
@@ -68,8 +67,13 @@ def measure(
             expected="results with tables in common" + (f", {only} among them" if only else ""),
             fix=f"one has {', '.join(before['tables']) or 'none'}, the other {', '.join(after['tables']) or 'none'}",
         )
-    least = BUSY if is_busy(before) or is_busy(after) else 1.0
-    rows = [set_beside(key, a[key], b[key], least) for key in common]
+    tables = dict.fromkeys(key[0] for key in common)
+    was, now = ({name: circumstances_of(result, name) for name in tables} for result in (before, after))
+    warnings = differences(was, now, other_machine)
+    if before.get("quick") or after.get("quick"):
+        warnings.append("a --quick run: its numbers mean little")
+    least = {name: BUSY if is_busy(was[name]) or is_busy(now[name]) else 1.0 for name in tables}
+    rows = [set_beside(key, a[key], b[key], least[key[0]]) for key in common]
     verdicts = [row["verdict"] for row in rows]
     return {
         "title": f"{before.get('commit')} ({before.get('date')}) and {after.get('commit')} ({after.get('date')})",
@@ -86,9 +90,20 @@ def names(of: Mapping[tuple[str, ...], Any], without: Mapping[tuple[str, ...], A
     return [f"{key[0]}: {key[-1].strip()}" for key in of if key not in without]
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any], other_machine: bool) -> list[str]:
-    """What speaks against comparing. Raises OptionError for two machines."""
-    differ = [f"{key} {before.get(key)} and {after.get(key)}" for key in MACHINE if before.get(key) != after.get(key)]
+def circumstances_of(result: Mapping[str, Any], table: str) -> Mapping[str, Any]:
+    """Those that a table was measured under: its own, if it has them; the file has those of its beginning."""
+    report: Mapping[str, Any] = result["tables"][table]["report"]
+    return report if "machine" in report else result
+
+
+Under = Mapping[str, Mapping[str, Any]]  # the circumstances of each table
+
+
+def differences(before: Under, after: Under, other_machine: bool) -> list[str]:
+    """What speaks against comparing the same tables of two results. Raises OptionError for two machines."""
+    pairs = [(before[table], after[table]) for table in before]
+    found = [f"{key} {a.get(key)} and {b.get(key)}" for key in MACHINE for a, b in pairs if a.get(key) != b.get(key)]
+    differ = dict.fromkeys(found)
     if differ and not other_machine:
         raise OptionError(
             f"two machines: {'; '.join(differ)}",
@@ -96,39 +111,31 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], other_machi
             fix="measure both on one, or add --other-machine and look at ratios within each file",
         )
     found = [f"TWO MACHINES: {each}. Times below say nothing about the code." for each in differ]
-    if before.get("quick") or after.get("quick"):
-        found.append("a --quick run: its numbers mean little")
-    for title, result in (("before", before), ("after", after)):
-        if is_busy(result):
-            busy = f"load {result['load']} on {result['cores']} cores"
-            found.append(f"{title}: the machine was busy, {busy}: what differs by less than {BUSY:g} x has no verdict")
+    for title, under in (("before", before), ("after", after)):
+        if busy := [table for table in under if is_busy(under[table])]:
+            most = max(busy, key=lambda table: under[table]["load"])
+            found.append(
+                f"{title}: the machine was busy in {len(busy)} of {len(under)} tables, load {under[most]['load']} on "
+                f"{under[most]['cores']} cores in {most}: what differs there by less than {BUSY:g} x has no verdict"
+            )
     return found
 
 
-def is_busy(result: Mapping[str, Any]) -> bool:
-    """Whether more ran than there are cores, when the run began."""
-    return bool(result.get("load", 0) > result.get("cores", 1))
+def is_busy(under: Mapping[str, Any]) -> bool:
+    """Whether more ran than there are cores, when it was measured."""
+    return bool(under.get("load", 0) > under.get("cores", 1))
 
 
 def numbers(result: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
     """(table, title, which of that name, name) -> row, of all rows with a number."""
     for name, table in result["tables"].items():
-        report = table.get("report", {}) if isinstance(table, Mapping) else {}
         met: Counter[tuple[str, str]] = Counter()  # "  of which the encoder" may stand below several rows
-        for title, rows in tables_in(report):
-            for row in rows:
-                number = row.get("median") if isinstance(row, Mapping) else None
-                if isinstance(number, int | float) and number == number:  # NaN is none
-                    what = str(row.get("what", ""))
-                    met[title, what] += 1
-                    yield (name, title, str(met[title, what]), what), row
-
-
-def tables_in(report: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    """Titles and rows of a report; one may hold several tables. Numbers in a title may differ between runs."""
-    for part in [report, *report.get("tables", [])]:
-        if isinstance(part, Mapping) and isinstance(part.get("rows"), list):
-            yield re.sub(r"[\d.,]+", "#", str(part.get("title", ""))), part["rows"]
+        for heading, row in rows_of(table):
+            number, title = row.get("median"), re.sub(r"[\d.,]+", "#", heading)  # numbers may differ between runs
+            if isinstance(number, int | float) and number == number:  # NaN is none
+                what = str(row.get("what", ""))
+                met[title, what] += 1
+                yield (name, title, str(met[title, what]), what), row
 
 
 def set_beside(key: tuple[str, ...], a: Mapping[str, Any], b: Mapping[str, Any], least: float = 1.0) -> dict[str, Any]:

@@ -41,15 +41,15 @@ from benchmarks.common import (
     time_each,
     time_row,
 )
-from benchmarks.suite import Table, place, run_alone
+from benchmarks.suite import ROOT, TABLES, Table, place, run_alone
 from benchmarks.suite import measure as measure_tables
 from foveate.cli.evaluate.circumstances import circumstances
-from foveate.core.checks import check_choice
+from foveate.core.checks import check_choice, check_number
 from foveate.core.devices import import_torch
 from foveate.core.errors import DeviceError, OptionError
 from foveate.pipeline import allocate, encode, score
 
-MINUTES = 9
+MINUTES, UNNAMED = 9, ROOT / "build" / "benchmarks_gpu.json"
 INSIDE = 50  # calls in one captured graph, so that an event's resolution of half a microsecond does not count
 SECTION = "GPU"
 RANK, COLUMNS = 24, 40
@@ -63,11 +63,18 @@ def command(
     device: Annotated[str, typer.Option(help='"auto" is the GPU; "cpu" runs what works without one.')] = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="Very small: no number means anything.")] = False,
     name: Annotated[str | None, typer.Option(help="Keep the results as benchmarks/results/NAME.json.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The file of results [default: build/benchmarks.json].")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file of results [default: build/benchmarks_gpu.json].")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the file: what it holds is kept.")] = False,
     minutes: Annotated[float, typer.Option(help="After which nothing begins, and what runs is given up.")] = MINUTES,
 ) -> None:
     """Everything that needs a GPU, and a file of results; the last line is one JSON object."""
+    if part and (name or out or resume):
+        raise OptionError(
+            f"--part {part} with --name, --out or --resume",
+            expected="a part alone, which keeps no file",
+            fix=f"`python -m benchmarks all --only gpu_{part}` keeps one",
+        )
+    check_number("--minutes", minutes, 0, None)
     where = find(device)
     if part:
         report = measure(part, where, quick)
@@ -80,8 +87,10 @@ def command(
         left = end - time.monotonic()
         return run_alone(words, left) if left > 1 else (124, "", f"not begun: {minutes:g} minutes are over (--minutes)")
 
-    result = measure_tables(tables(where, quick), quick, None, place(name, out, resume), resume, run=run)
-    print_json(**result)
+    path = place(name, out, resume, UNNAMED)
+    known = [table._replace(gpu=False) for table in tables(where)]  # torch has found one
+    result = measure_tables(known, quick, None, path, resume, run=run)
+    print_json(file=str(path), **result)
     if result["failed"]:
         raise typer.Exit(1)
 
@@ -98,15 +107,17 @@ def find(device: str) -> str:
     )
 
 
-def tables(device: str, quick: bool) -> tuple[Table, ...]:
+def tables(device: str) -> tuple[Table, ...]:
     """The parts as the suite runs them, the most important first."""
-    options = f"--device {device}" + (" --quick" if quick else "")
-    parts = [Table(name, SECTION, f"--part {name} {options}", f"--part {name} {options}", "gpu") for name in PARTS]
+    parts = []
+    for part in PARTS:
+        where = "cpu" if part == "floors" else device  # it only counts
+        words = f"--part {part} --device {where}"
+        parts.append(Table(f"gpu_{part}", SECTION, words, f"{words} --quick", "gpu", where == "cuda"))
     large = "--device cuda --layers all --batch 1,4,16 --budgets 25,6.7 --repeats 3"
-    small = "--tiny --layers 1 --repeats 1 --new 2 --batch 1 --budgets 25"
-    parts.append(Table("vlm", SECTION, large if device == "cuda" else small, small))
-    parts.append(Table("hardware_texture", SECTION, "--repeats 20", "--repeats 1 --side 512 --samples 273"))
-    return tuple(parts)
+    small = f"--device {device} --tiny --layers 1 --repeats 1 --new 2 --batch 1 --budgets 25"
+    parts.append(Table("gpu_vlm", SECTION, large if device == "cuda" else small, small, "vlm", device == "cuda"))
+    return (*parts, next(table for table in TABLES if table.name == "hardware_texture"))
 
 
 def measure(part: str, device: str, quick: bool = False) -> dict[str, Any]:

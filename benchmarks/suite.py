@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -27,6 +27,7 @@ import typer
 
 from benchmarks.common import PHOTOS, print_json
 from foveate.cli.evaluate.circumstances import circumstances
+from foveate.core.checks import check_int
 from foveate.core.errors import OptionError
 from foveate.core.files import make_folder, write_whole
 
@@ -34,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS, UNNAMED = ROOT / "benchmarks" / "results", ROOT / "build" / "benchmarks.json"
 FORMAT = 1
 MINUTES = 6  # a table takes less than four of them on two quiet cores, all together about eighteen
-SAME = ("machine", "cpu", "gpu", "commit", "quick")  # of a file and a run that goes on with it
+VARIES = {"date", "load", "memory_gb", "tables", "failed", "left_out"}  # of a file; a run that goes on shares the rest
 
 
 class Table(NamedTuple):
@@ -106,8 +107,10 @@ def command(
     limit: Annotated[int, typer.Option(help="Minutes after which a table is given up, and has failed.")] = MINUTES,
 ) -> None:
     """Every table in one run, and a file of results; the last line is one JSON object."""
-    result = measure(choose(only), quick, data, place(name, out, resume), resume, 60 * limit)
-    print_json(**result)
+    check_int("--limit", limit)
+    tables, path = choose(only), place(name, out, resume, UNNAMED)
+    result = measure(tables, quick, data, path, resume, 60 * limit)
+    print_json(file=str(path), **result)
     if result["failed"]:
         raise typer.Exit(1)
 
@@ -126,26 +129,28 @@ def choose(only: str) -> tuple[Table, ...]:
 
 
 def gpu_tables() -> tuple[Table, ...]:
-    """The parts of gpu.py, which is also a suite of its own, for a day with a GPU."""
-    from benchmarks.gpu import PARTS  # it runs its parts by this module
+    """The tables of gpu.py, which is also a suite of its own, for a day with a GPU."""
+    from benchmarks.gpu import tables  # it runs them by this module
 
-    return tuple(Table(f"gpu_{part}", "GPU", f"--part {part}", f"--part {part} --quick", "gpu", True) for part in PARTS)
+    return tuple(table for table in tables("cuda") if table not in TABLES)
 
 
-def place(name: str | None, out: Path | None, resume: bool) -> Path:
-    """The file of results. Raises OptionError; a file that has a name is never replaced by a new run."""
-    if name is not None and (out is not None or re.fullmatch(r"[\w.-]+", name) is None or name.startswith(".")):
+def place(name: str | None, out: Path | None, resume: bool, unnamed: Path) -> Path:
+    """The file of results. Raises OptionError; no file is ever replaced by a new run."""
+    if name is not None and out is not None:
+        raise OptionError(f"--name {name} and --out {out}", expected="one of them", fix="leave out the other")
+    if name is not None and re.fullmatch(r"\w[\w.-]*", name) is None:
         raise OptionError(
-            f"--name {name}" + (f" and --out {out}" if out else ""),
-            expected="a name of letters, digits, dots, - and _; or --out with a path",
-            fix="choose one of both",
+            f"--name {name}", expected="letters, digits, dots, - and _, no dot first", fix="--out takes a path"
         )
-    path = out or (RESULTS / f"{name}.json" if name else UNNAMED)
-    if path != UNNAMED and path.exists() and not resume:
+    path = out or (RESULTS / f"{name}.json" if name else unnamed)
+    if path.is_dir():
+        raise OptionError(f"'{path}' is a folder", expected="a file of results", fix=f"--out {path / unnamed.name}")
+    if path.exists() and not resume:
         raise OptionError(
             f"'{path}' exists",
-            expected="a new name: results are kept",
-            fix="add --resume to go on with it, or choose another name",
+            expected="a new file: results are kept",
+            fix="add --resume to go on with it, choose another with --name or --out, or remove it",
         )
     make_folder(path.parent)
     return path
@@ -158,26 +163,32 @@ def measure(
     """Run tables one after the other and write `path` after each. -> what it then holds.
 
     Keys beside the circumstances: `tables`, name -> section, command, seconds, report; `failed`, name -> command, exit
-    status, the end of what it said; `left_out`, name -> why. limit: seconds of a table. Raises OptionError where
-    `resume` finds a file of other circumstances.
+    status, the end of what it said; `left_out`, name -> why. limit: seconds of a table. Raises OptionError for data
+    that are no folder, and where `resume` finds a file of other circumstances.
     """
+    if data is not None and not data.is_dir():
+        raise OptionError(f"--data {data}", expected="a folder that is there", fix="leave it out, or correct its name")
     now = circumstances()
     result = {"format": FORMAT, "title": "benchmarks all", "date": f"{date.today()}", "quick": quick, **now}
-    result |= {"tables": read_before(path, result) if resume else {}, "failed": {}, "left_out": {}}
+    result = (read_before(path, result) if resume else result | {"tables": {}}) | {"failed": {}, "left_out": {}}
     hide = {f"{data.resolve()}/": "DATA/"} if data else {}  # as a table gets it; a relative name may be any word
     hide |= {f"{place}/": "" for place in (ROOT, PHOTOS.parents[2], Path.home())}
     for number, table in enumerate(tables, 1):
         title = f"[{number}/{len(tables)}] {table.name}"
-        if table.name in result["tables"]:
+        spoken = shlex.join(["python", "-m", "benchmarks", *table.command(quick, "DATA")])
+        if result["tables"].get(table.name, {}).get("command") == spoken:
             say(f"{title}: in the file already")
         elif why := table.lacks(quick, data, "gpu" in now):
             say(f"{title}: left out, {why}")
             result["left_out"][table.name] = why
         else:
-            spoken = shlex.join(["python", "-m", "benchmarks", *table.command(quick, "DATA")])
             say(f"{title}: {spoken}")
             start = time.perf_counter()
-            status, printed, said = (run or run_alone)(table.command(quick, str(data and data.resolve())), limit)
+            try:
+                status, printed, said = (run or run_alone)(table.command(quick, str(data and data.resolve())), limit)
+            except KeyboardInterrupt:
+                say(f"  cut off; {len(result['tables'])} tables in {path}: the same with --resume goes on with it")
+                raise
             report, seconds = last_json(printed), round(time.perf_counter() - start, 1)
             if status or report is None:
                 why = said.strip()[-2000:] or "its last line is no JSON object"
@@ -197,39 +208,58 @@ def measure(
 
 
 def read_before(path: Path, now: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables of a file that a run goes on with; none where there is no file. Raises OptionError for another run's."""
+    """A file that a run goes on with; of `now` where there is none yet. Raises OptionError for one of another machine,
+    code or versions: what a file says of them holds for all of its tables.
+    """
     if not path.exists():
-        return {}
+        return {**now, "tables": {}}
     before = read_result(path)
-    other = [key for key in SAME if before.get(key) != now.get(key)]
-    if other:
+    if other := [key for key in {**now, **before} if key not in VARIES and before.get(key) != now.get(key)]:
         raise OptionError(
             f"'{path}' is of another run: "
             + ", ".join(f"{key} {before.get(key)}, now {now.get(key)}" for key in other),
-            expected="a file of this machine and this code: one file, one set of circumstances",
+            expected="a file of this machine, this code and these versions: one file, one set of circumstances",
             fix="choose another name for this run",
         )
-    return dict(before["tables"])
+    return before
 
 
 def read_result(path: Path) -> dict[str, Any]:
     """A file of results. Raises OptionError for what is none."""
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:  # ValueError: no JSON, no text
-        problem = getattr(error, "strerror", None) or "it is no JSON"
-        found = None
-    else:
-        problem = "it has no tables"
-        if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
+        problem, found = "", json.loads(path.read_bytes())
+        if found.get("format", FORMAT) != FORMAT:
             problem = f"its format is {found['format']}"
-        elif isinstance(found, dict) and isinstance(found.get("tables"), dict):
-            return found
-    raise OptionError(
-        f"'{path}' cannot be read as results: {problem}",
-        expected=f"a file that `python -m benchmarks all` wrote, format {FORMAT}",
-        fix="`python -m benchmarks all --out FILE` writes one",
-    ) from None
+        elif wrong := [name for name, table in found["tables"].items() if not has_rows(table)]:
+            problem = f"no rows in {', '.join(wrong)}"
+    except (AttributeError, KeyError):
+        problem = "it has no tables"
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no JSON, no text
+        problem = getattr(error, "strerror", None) or "it is no JSON"
+    if problem:
+        raise OptionError(
+            f"'{path}' cannot be read as results: {problem}",
+            expected=f"a file that `python -m benchmarks all` wrote, format {FORMAT}",
+            fix="`python -m benchmarks all --out FILE` writes one",
+        )
+    return dict(found)
+
+
+def rows_of(table: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(title, row) of a table in a file of results; its report may hold several tables."""
+    report = table["report"]
+    for part in (report, *report.get("tables", ())):
+        for row in part.get("rows", ()):
+            yield str(part.get("title", "")), dict(row)
+
+
+def has_rows(table: Any) -> bool:
+    """Whether it can be read by `rows_of`."""
+    try:
+        list(rows_of(table))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False
+    return True
 
 
 def run_alone(words: list[str], limit: float) -> tuple[int, str, str]:

@@ -48,6 +48,7 @@ from foveate.channels.text import find_text_regions
 from foveate.channels.visual import compute_visual_planes
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_int
+from foveate.core.errors import OptionError
 from foveate.core.image import load_image, load_reduced
 from foveate.core.layout import FULL40
 from foveate.encoders.load import load_encoder
@@ -73,6 +74,12 @@ def command(image: Image = PHOTO, repeats: Repeats = 20, against: Against = None
 def measure(image: Path, repeats: int, against: Path | None = None) -> dict[str, Any]:
     """-> report: one row a step, at 1,024 x 1,024 pixels unless it says another size."""
     check_int("--repeats", repeats, 1, 1000)
+    if against is not None and not (against / "src/foveate/__init__.py").is_file():
+        raise OptionError(
+            f"--against {against}",
+            expected="another checkout, with src/foveate",
+            fix="`git worktree add ../before COMMIT` makes one",
+        )
     texture = encode(crop_square(image, SIDE))
     speed = _bandwidth(repeats)
     rows = [

@@ -61,8 +61,8 @@ def test_each_part_is_a_process_of_its_own_and_one_that_fails_takes_no_other(
     with pytest.raises(typer.Exit):
         gpu.command(device="cpu", quick=True, out=tmp_path / "found.json")
     found = json.loads((tmp_path / "found.json").read_text())
-    assert {*found["failed"]} == {"channels"}
-    assert {*gpu.PARTS} - {"channels"} < {*found["tables"]}
+    assert {*found["failed"]} == {"gpu_channels"}
+    assert {f"gpu_{part}" for part in gpu.PARTS} - {"gpu_channels"} < {*found["tables"]}
     assert ran[0] == ["gpu", "--part", "question", "--device", "cpu", "--quick"]
     assert "commit" in found
     assert "cpu" in found
@@ -79,11 +79,27 @@ def test_nothing_begins_after_its_minutes(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_gpu_gets_the_whole_model() -> None:
-    parts = {table.name: table.command(False, "") for table in gpu.tables("cuda", False)}
-    assert parts["question"] == ["gpu", "--part", "question", "--device", "cuda"]
-    assert "cuda" in parts["vlm"]
-    assert "--tiny" not in parts["vlm"]
-    assert "--tiny" in {table.name: table.command(True, "") for table in gpu.tables("cpu", True)}["vlm"]
+    whole, quick, without = (
+        {table.name: table.command(small, "") for table in gpu.tables(device)}
+        for device, small in (("cuda", False), ("cuda", True), ("cpu", False))
+    )
+    assert whole["gpu_question"] == ["gpu", "--part", "question", "--device", "cuda"]
+    assert quick["gpu_question"] == [*whole["gpu_question"], "--quick"]
+    assert {*without} == {*whole}
+    for name, words in without.items():
+        assert "cuda" not in words
+        assert ("cuda" in whole[name]) == ("cuda" in quick[name]) == (name not in ("gpu_floors", "hardware_texture"))
+    assert ["--tiny" in of["gpu_vlm"] for of in (whole, quick, without)] == [False, True, True]
+
+
+def test_what_is_asked_wrongly_is_said_before_anything_is_measured(tmp_path: Path) -> None:
+    for keep in ({"name": "a"}, {"out": tmp_path / "a.json"}, {"resume": True}):
+        with pytest.raises(OptionError, match="--part floors with") as caught:
+            gpu.command(part="floors", device="cpu", **keep)
+        assert "--only gpu_floors" in caught.value.fix
+    for minutes in (-1.0, float("nan")):
+        with pytest.raises(OptionError, match="--minutes"):
+            gpu.command(device="cpu", minutes=minutes)
 
 
 def test_a_wrong_result_is_never_timed() -> None:

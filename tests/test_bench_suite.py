@@ -16,7 +16,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import benchmarks
-from benchmarks import claims, common, compare, gpu, quality, ratios, suite, tasks
+from benchmarks import claims, common, compare, gpu, quality, ratios, suite, tasks, textures
 from benchmarks.__main__ import BENCHMARKS, app
 from benchmarks.ratios import CHECKS
 from benchmarks.suite import TABLES, Table, choose, measure, place, read_result
@@ -68,7 +68,9 @@ def test_what_needs_data_is_left_out_and_named(tmp_path: Path) -> None:
     assert runs.called == ["one", "one"]
 
 
-def test_a_run_goes_on_where_it_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_goes_on_where_it_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, tables = tmp_path / "r.json", (Table("one", "A"), Table("two", "A"))
 
     def cut(words: list[str], limit: float) -> tuple[int, str, str]:
@@ -76,16 +78,32 @@ def test_a_run_goes_on_where_it_was_cut_off(tmp_path: Path, monkeypatch: pytest.
             raise KeyboardInterrupt
         return 0, json.dumps({"title": "first", "rows": []}), ""
 
+    now = circumstances() | {"load": 0.1, "memory_gb": 1.0}
+    monkeypatch.setattr(suite, "circumstances", lambda: now)
     with pytest.raises(KeyboardInterrupt):
         measure(tables, False, None, path, run=cut)
-    runs = Runs()
+    assert f"1 tables in {path}: the same with --resume" in capsys.readouterr().err
+    runs, begun = Runs(), json.loads(path.read_text())
+    monkeypatch.setattr(suite, "circumstances", lambda: now | {"load": 9.9, "memory_gb": 1.1})
     result = measure(tables, False, None, path, resume=True, run=runs)
     assert runs.called == ["two"]
     assert result["tables"]["one"]["report"]["title"] == "first"
-    now = circumstances()
-    monkeypatch.setattr(suite, "circumstances", lambda: now | {"cpu": "another"})
+    assert {**result, "tables": begun["tables"]} == begun  # with the load of its beginning
+    others = ({"cpu": "another"}, {"numpy": "9.9"}, {"limits": {"OMP_NUM_THREADS": "64"}}, {"gpu": "one"})
+    for other in others:  # what a file says of machine and versions is true of each of its tables
+        monkeypatch.setattr(suite, "circumstances", lambda other=other: now | other)
+        with pytest.raises(OptionError, match=f"another run: {next(iter(other))}"):
+            measure(tables, False, None, path, resume=True, run=runs)
+    monkeypatch.setattr(suite, "circumstances", lambda: {key: now[key] for key in now if key != "cpu"})
     with pytest.raises(OptionError, match="another run: cpu"):
         measure(tables, False, None, path, resume=True, run=runs)
+
+
+def test_a_table_of_another_command_is_measured_again(tmp_path: Path) -> None:
+    path, runs = tmp_path / "r.json", Runs()
+    for device in ("cpu", "cuda"):
+        measure((Table("one", "A", f"--device {device}"),), False, None, path, resume=True, run=runs)
+    assert runs.called == ["one --device cpu", "one --device cuda"]
 
 
 def test_results_hold_no_folder_of_this_machine(tmp_path: Path) -> None:
@@ -131,20 +149,37 @@ def test_a_folder_of_data_is_hidden_and_no_word_of_a_report(tmp_path: Path, monk
 
 def test_files_of_results_are_not_replaced(tmp_path: Path) -> None:
     there = tmp_path / "r.json"
-    assert place(None, there, False) == there
-    there.write_text("{}")
-    with pytest.raises(OptionError, match="exists"):
-        place(None, there, False)
-    assert place(None, there, True) == there
-    assert place("2026-11-23_epyc", None, False).name == "2026-11-23_epyc.json"
+    for at, unnamed in ((there, Path("no")), (None, there)):
+        assert place(None, at, False, unnamed) == there
+        there.write_text("{}")
+        with pytest.raises(OptionError, match="exists"):
+            place(None, at, False, unnamed)
+        assert place(None, at, True, unnamed) == there
+        there.unlink()
+    assert suite.UNNAMED != gpu.UNNAMED
+    assert place("2026-11-23_epyc", None, False, there).name == "2026-11-23_epyc.json"
     for name, out in (("../up", None), (".hidden", None), ("a", there), ("", None)):
         with pytest.raises(OptionError, match="--name"):
-            place(name, out, True)
+            place(name, out, True, there)
+    for resume in (False, True):
+        with pytest.raises(OptionError, match="is a folder"):
+            place(None, tmp_path, resume, there)
+    for data in (tmp_path / "none", Path(__file__)):
+        with pytest.raises(OptionError, match="--data"):
+            measure(THREE, False, data, there, run=Runs())
+    with pytest.raises(OptionError, match="--limit"):
+        suite.command(limit=-5, out=there)
+    with pytest.raises(OptionError, match="--against"):
+        textures.measure(common.PHOTO, 1, tmp_path)
+    assert not there.exists()
     with pytest.raises(OptionError, match="--only nope"):
         choose("query, nope")
     every = [table.name for table in choose("")]
     assert every[: len(TABLES)] == [table.name for table in TABLES]
-    assert every[len(TABLES) :] == [f"gpu_{part}" for part in gpu.PARTS]
+    assert every[len(TABLES) :] == [f"gpu_{part}" for part in (*gpu.PARTS, "vlm")]
+    assert [table.name for table in choose("") if table.gpu] == [
+        f"gpu_{part}" for part in (*gpu.PARTS, "vlm") if part != "floors"
+    ]
 
 
 def test_every_table_is_a_command_with_these_options() -> None:
@@ -271,6 +306,26 @@ def test_two_machines_are_never_compared_silently(tmp_path: Path) -> None:
     assert json.loads(shown.stdout.splitlines()[-1])["slower"] == 0
 
 
+def test_a_table_is_judged_by_its_own_circumstances() -> None:
+    """Not by those of the file, which may have been begun at another time."""
+    row, here = common.time_row("a", noisy(1), "ms"), {"machine": "m", "cpu": "c", "cores": 2, "load": 0.1}
+    slow = common.time_row("a", noisy(2), "ms")
+
+    def result(row: Any, **loads: float) -> dict[str, Any]:
+        reports = {name: {"rows": [row], **here, "load": load} for name, load in loads.items()}
+        return {"tables": {name: {"report": report} for name, report in reports.items()}, **here, "load": 9.0}
+
+    report = compare.measure(result(row, quiet=0.1, busy=5.0), result(slow, quiet=0.1, busy=0.1))
+    assert {each["table"]: each["verdict"] for each in report["rows"]} == {"quiet": "SLOWER", "busy": ""}
+    (warning,) = report["warnings"]
+    assert warning.startswith("before: the machine was busy in 1 of 2 tables, load 5.0 on 2 cores in busy")
+    after = result(slow, quiet=0.1, busy=0.1)
+    after["tables"]["quiet"]["report"]["limits"] = {"OMP_NUM_THREADS": "1"}
+    with pytest.raises(OptionError, match="two machines: limits None and "):
+        compare.measure(result(row, quiet=0.1, busy=0.1), after)
+    assert compare.measure(result(row, quiet=0.1, busy=0.1), after, only="busy")["slower"] == 1
+
+
 def test_rows_of_the_same_name_and_rows_of_one_alone() -> None:
     before = result_of({"a": noisy(1), "b": noisy(1)})
     rows = before["tables"]["t"]["report"]["rows"]
@@ -292,7 +347,29 @@ def test_rows_of_the_same_name_and_rows_of_one_alone() -> None:
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [("", "no JSON"), ("{", "no JSON"), ("[]", "no tables"), ("{}", "no tables"), ('{"format": 9, "tables": {}}', "9")],
+    [
+        ("", "no JSON"),
+        ("{", "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ("[]", "no tables"),
+        ("3", "no tables"),
+        ("{}", "no tables"),
+        ('{"tables": [1]}', "no tables"),
+        ('{"format": 9, "tables": {}}', "9"),
+        *(
+            (f'{{"tables": {{"t": {table}}}}}', "no rows in t")
+            for table in (
+                "1",
+                "{}",
+                '{"report": 1}',
+                '{"report": {"rows": 1}}',
+                '{"report": {"rows": [1]}}',
+                '{"report": {"rows": ["ab"]}}',
+                '{"report": {"tables": 1}}',
+                '{"report": {"tables": [1]}}',
+            )
+        ),
+    ],
 )
 def test_files_that_are_no_results(tmp_path: Path, content: str, problem: str) -> None:
     path = tmp_path / "r.json"
@@ -301,6 +378,8 @@ def test_files_that_are_no_results(tmp_path: Path, content: str, problem: str) -
         read_result(path)
     with pytest.raises(OptionError, match="No such file"):
         read_result(tmp_path / "none.json")
+    with pytest.raises(OptionError, match="Is a directory"):
+        read_result(tmp_path)
 
 
 def test_results_that_are_kept_can_be_read_and_answer_the_claims() -> None:
@@ -377,6 +456,11 @@ def test_claims_take_their_numbers_from_a_file(tmp_path: Path, monkeypatch: pyte
     assert text.startswith("# A\n\n| x |\n|---|\n\n## B\n\n| there | claim |")
     assert text.endswith("| as it is |\n\nEnd.\n")
     assert "old" not in text
+    for bad in (tmp_path / "none.md", tmp_path, results):
+        before = results.read_bytes()
+        with pytest.raises(OptionError, match="--into"):
+            claims.command(results, bad)
+        assert results.read_bytes() == before
 
 
 def test_every_claim_is_on_the_page_and_asks_for_tables_that_there_are() -> None:
