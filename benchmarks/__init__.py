@@ -1,5 +1,6 @@
 """Measurements: every number of README and docs comes from here. `python -m benchmarks NAME` prints a table and, as
-the last line, one JSON object with versions and machine. What a user runs on his own data is `foveate evaluate`.
+the last line, one JSON object with versions and machine (a terminal gets lengths of its long lists). What a user runs
+on his own data is `foveate evaluate`.
 Without a name: all tables of docs/performance.md, each in a process of its own, and a file of results (suite.py).
 
 To begin with: `ratios`, `query`, and `reuse --encoders nano`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -30,11 +31,15 @@ FACTORS = {"s": 1, "ms": 1e3, "µs": 1e6}
 DRAWS, AT_ONCE, SEED = 1000, 100, 0  # of a bootstrap
 FEWEST = 5  # measurements below which an interval would only feign to know something
 PATIENCE = 30.0  # seconds of slow functions in turn after which they are not called once more
+LONG = 200  # characters of a list that a terminal does not get
 MOST_SAMPLES = 100  # that a row keeps, evenly from all: enough for `compare`
 
 
 def print_json(**report: Any) -> None:
-    """The last line of stdout: the report as one JSON object."""
+    """The last line of stdout: the report as one JSON object; a terminal gets the lengths of its long lists instead."""
+    if sys.stdout.isatty():
+        told = {key: json.dumps(value) for key, value in report.items() if isinstance(value, dict | list | tuple)}
+        report |= {key: len(report[key]) for key, text in told.items() if len(text) > LONG}
     print(json.dumps(report))
 
 

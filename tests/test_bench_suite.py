@@ -212,6 +212,17 @@ def test_one_real_table_through_the_command(tmp_path: Path, monkeypatch: pytest.
     assert (compared["slower"], compared["faster"], len(compared["rows"])) == (0, 0, 1)
 
 
+def test_a_terminal_gets_lengths_of_long_lists(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = {"title": "t" * 500, "tables": {"a": "x" * 300}, "rows": [{}] * 99, "failed": {}, "limits": {"a": "1"}}
+    common.print_json(**report)
+    assert json.loads(capsys.readouterr().out) == report
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    common.print_json(**report)
+    assert json.loads(capsys.readouterr().out) == report | {"tables": 1, "rows": 99}
+
+
 # --- ratios -----------------------------------------------------------------------------------------------------------
 
 
