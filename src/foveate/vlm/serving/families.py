@@ -13,7 +13,10 @@ from typing import Any
 
 import torch
 
-from foveate.vlm.families.token_layout import TokenLayout, one_grid
+from foveate.core.errors import ModelError
+from foveate.vlm.families.llava import visible_box
+from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, one_grid
+from foveate.vlm.serving.flat import FlatPositions
 from foveate.vlm.serving.model import ChosenRows
 from foveate.vlm.serving.processor import ChoosingProcessor
 
@@ -24,18 +27,16 @@ Take = Callable[[Mapping[str, Any], Sequence[int]], dict[str, Any]]
 @dataclass(frozen=True)
 class ServedFamily:
     """Attributes:
-    module: of vLLM, with the stock classes.
-    parts: names of processor, processing information and dummy inputs in it, and modules if they lie elsewhere.
-    layout: (processor, (height, width) of an image, keywords of the stock processor) -> where its tokens lie.
+    layout: (stock processor, (height, width) of an image, keywords of it) -> where its tokens lie. Raises ModelError.
     take: (a batch's inputs, numbers of images) -> the inputs of those images.
     marks: what stands for an image in a prompt.
+    flat: whether positions are 0, 1, 2, ...; False for a model with M-RoPE.
     """
 
-    module: str
-    parts: tuple[str, str, str]
     layout: Layout
     take: Take
     marks: tuple[str, ...]
+    flat: bool = True
 
 
 def qwen_layout(processor: Any, size: tuple[int, int], keywords: Mapping[str, object]) -> TokenLayout:
@@ -56,21 +57,34 @@ def take_qwen_images(inputs: Mapping[str, Any], numbers: Sequence[int]) -> dict[
     return {**inputs, **taken}
 
 
-QWEN_MARKS = ("<|vision_end|>", "<|image_pad|>")
+def llava_layout(processor: Any, size: tuple[int, int], keywords: Mapping[str, object]) -> TokenLayout:
+    """One grid over what the processor shows."""
+    config = processor.info.get_hf_config()
+    if config.vision_config.model_type == "pixtral" or config.vision_feature_select_strategy != "default":
+        raise ModelError(
+            f"foveate_budget for a LLaVA with the tower {config.vision_config.model_type!r} and "
+            f"vision_feature_select_strategy={config.vision_feature_select_strategy!r}",
+            expected="one grid of patches, without a class token",
+            fix="leave foveate_budget out",
+        )
+    side = config.vision_config.image_size // config.vision_config.patch_size
+    images = processor.info.get_hf_processor(**keywords).image_processor
+    return TokenLayout((TokenGrid(side, side, visible_box(images, size)),), side**2)
+
+
+def take_images(inputs: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
+    """Each input has an entry for each image."""
+    return {name: [value[n] for n in numbers] if isinstance(value, list | tuple) else value[list(numbers)]
+            for name, value in inputs.items()}  # fmt: skip
+
+
+QWEN = ServedFamily(qwen_layout, take_qwen_images, ("<|vision_end|>", "<|image_pad|>"), flat=False)
 FAMILIES: dict[str, ServedFamily] = {
-    "Qwen2VLForConditionalGeneration": ServedFamily(
-        "qwen2_vl", ("Qwen2VLMultiModalProcessor", "Qwen2VLProcessingInfo", "Qwen2VLDummyInputsBuilder"),
-        qwen_layout, take_qwen_images, QWEN_MARKS,
-    ),
-    "Qwen2_5_VLForConditionalGeneration": ServedFamily(
-        "qwen2_5_vl", ("Qwen2_5_VLMultiModalProcessor", "Qwen2_5_VLProcessingInfo", "Qwen2_5_VLDummyInputsBuilder"),
-        qwen_layout, take_qwen_images, QWEN_MARKS,
-    ),
-    "Qwen3VLForConditionalGeneration": ServedFamily(
-        "qwen3_vl", ("Qwen3VLMultiModalProcessor", "Qwen3VLProcessingInfo", "Qwen3VLDummyInputsBuilder"),
-        qwen_layout, take_qwen_images, QWEN_MARKS,
-    ),
-}  # fmt: skip
+    "Qwen2VLForConditionalGeneration": QWEN,
+    "Qwen2_5_VLForConditionalGeneration": QWEN,
+    "Qwen3VLForConditionalGeneration": QWEN,
+    "LlavaForConditionalGeneration": ServedFamily(llava_layout, take_images, ("<image>",)),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -83,19 +97,22 @@ def __getattr__(name: str) -> Any:
 
 def make_class(name: str, family: ServedFamily) -> type[Any]:
     """The stock model class with our mixin before it, registered with the stock processor and our mixin before that."""
+    from vllm.model_executor.models.registry import _VLLM_MODELS
     from vllm.multimodal import MULTIMODAL_REGISTRY
 
-    stock = import_module(f"vllm.model_executor.models.{family.module}")
-    processor, info, dummies = (getattr(stock, part) for part in family.parts)
-    chooser = type(
-        f"Choosing{processor.__name__}",
-        (ChoosingProcessor, processor),
-        {"layout_of": family.layout, "marks_of_images": family.marks, "__module__": __name__},
-    )
-    model = type(
-        name,
-        (ChosenRows, getattr(stock, name)),
-        {"take_images": staticmethod(family.take), "__module__": __name__, "__doc__": getattr(stock, name).__doc__},
-    )
-    registered: type[Any] = MULTIMODAL_REGISTRY.register_processor(chooser, info=info, dummy_inputs=dummies)(model)
+    module, stock_name = _VLLM_MODELS[name]
+    stock = getattr(import_module(f"vllm.model_executor.models.{module}"), stock_name)
+    stock_factories = stock._processor_factory
+
+    def choosing(info: Any, dummies: Any) -> Any:
+        kind = type(stock_factories.processor(info, dummies))  # a factory may choose by the model's configuration
+        ours = {"layout_of": family.layout, "marks_of_images": family.marks, "__module__": __name__}
+        return type(f"Choosing{kind.__name__}", (ChoosingProcessor, kind), ours)(info, dummies)
+
+    bases = (ChosenRows, FlatPositions, stock) if family.flat else (ChosenRows, stock)
+    ours = {"take_images": staticmethod(family.take), "__module__": __name__, "__doc__": stock.__doc__}
+    model = type(name, bases, ours)
+    registered: type[Any] = MULTIMODAL_REGISTRY.register_processor(
+        choosing, info=stock_factories.info, dummy_inputs=stock_factories.dummy_inputs
+    )(model)
     return registered
