@@ -38,7 +38,7 @@ Outcome = Literal["chosen", "unsearched", "all"]
 
 
 @dataclass(frozen=True, eq=False)
-class KeptRows:
+class ImageRows:
     """What is kept of the images of a request.
 
     Attributes:
@@ -90,7 +90,7 @@ def select_rows(
     layouts: Sequence[TokenLayout],
     question: str,
     request: Request,
-) -> KeptRows:
+) -> ImageRows:
     """The rows that a request keeps of its images. `question`: of the prompt, where the request has none.
 
     Raises: BudgetError for fewer tokens than images; OptionError, ChannelError.
@@ -118,7 +118,7 @@ def select_rows(
     )
     searched = any(was for _, was in scored)
     outcome: Outcome = "all" if counts == there else "chosen" if searched else "unsearched"
-    return KeptRows(rows, outcome, time.perf_counter() - start)
+    return ImageRows(rows, outcome, time.perf_counter() - start)
 
 
 def score_or_nothing(texture: Texture, question: str) -> tuple[Relevance, bool]:
