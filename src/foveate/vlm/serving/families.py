@@ -17,6 +17,7 @@ from foveate.core.errors import ModelError
 from foveate.vlm.families.llava import visible_box
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, one_grid
 from foveate.vlm.serving.flat import FlatPositions
+from foveate.vlm.serving.hooks import FLAT_MODEL, MODEL, PROCESSOR, check_hooks, check_version
 from foveate.vlm.serving.model import ChosenRows
 from foveate.vlm.serving.processor import ChoosingProcessor
 
@@ -88,24 +89,30 @@ FAMILIES: dict[str, ServedFamily] = {
 
 
 def __getattr__(name: str) -> Any:
-    """The class of an architecture, under which vLLM looks it up: `foveate.vlm.serving.families:NAME`."""
-    if name not in FAMILIES:
+    """The class of an architecture, as plugin.py names it: `foveate.vlm.serving.families:NAME__VERSION`, of vLLM."""
+    architecture = name.partition("__")[0]
+    if architecture not in FAMILIES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    made = globals()[name] = make_class(name, FAMILIES[name])
+    made = globals()[name] = make_class(architecture, FAMILIES[architecture])
     return made
 
 
 def make_class(name: str, family: ServedFamily) -> type[Any]:
     """The stock model class with our mixin before it, registered with the stock processor and our mixin before that."""
+    from vllm import __version__
+
+    check_version(__version__)  # first: the imports are hooks as well
     from vllm.model_executor.models.registry import _VLLM_MODELS
     from vllm.multimodal import MULTIMODAL_REGISTRY
 
     module, stock_name = _VLLM_MODELS[name]
     stock = getattr(import_module(f"vllm.model_executor.models.{module}"), stock_name)
+    check_hooks(stock, FLAT_MODEL if family.flat else MODEL)
     stock_factories = stock._processor_factory
 
     def choosing(info: Any, dummies: Any) -> Any:
         kind = type(stock_factories.processor(info, dummies))  # a factory may choose by the model's configuration
+        check_hooks(kind, PROCESSOR)
         ours = {"layout_of": family.layout, "marks_of_images": family.marks, "__module__": __name__}
         return type(f"Choosing{kind.__name__}", (ChoosingProcessor, kind), ours)(info, dummies)
 

@@ -1,11 +1,22 @@
-"""Counts for vLLM's /metrics, by prometheus_client, which vLLM brings.
+"""Counts for vLLM's /metrics, by prometheus_client, which vLLM brings. Its registry is global by design.
 
-Its registry is global by design. With several API processes vLLM adds the processes' counts together.
+With several API processes vLLM adds the counts of all processes together, the engine's too. With one, /metrics shows
+that process alone: so the engine also writes what it counts into a file, in a folder that is named in the environment
+before the engine starts, and the API's process reads it.
 """
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Histogram
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from prometheus_client import REGISTRY, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily
 
 REQUESTS = Counter(
     "foveate_requests",
@@ -23,7 +34,50 @@ SCORING = Histogram(
     "Seconds to score a question and to choose, textures at hand",
     buckets=(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5),
 )
-FEATURES = Counter("foveate_features", "Full features of images that the engine was asked for", ["found"])
-for counter in (TEXTURES, FEATURES):
-    for found in ("kept", "made"):
-        counter.labels(found)
+FEATURES = ("foveate_features", "Full features of images that the engine was asked for", ["found"])
+FOLDER = "FOVEATE_COUNTS"  # the environment variable that names it
+FOUND = ("kept", "made")
+_features = Counter(
+    *FEATURES, registry=None
+)  # shown where vLLM adds processes together, by prometheus_client's own files
+_counted = np.zeros(len(FOUND), np.int64)
+for found in FOUND:
+    TEXTURES.labels(found)
+
+
+class EngineCounts:
+    """What the engine's processes wrote, for the registry of an API's process."""
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """Sums over the files."""
+        folder = os.environ.get(FOLDER)
+        written = [path.read_bytes() for path in Path(folder).iterdir()] if folder else []
+        counts = np.array([np.frombuffer(each, np.int64) for each in written if each])  # [processes, kept and made]
+        shown = CounterMetricFamily(FEATURES[0], FEATURES[1], labels=FEATURES[2])
+        for found, count in zip(FOUND, counts.reshape(-1, len(FOUND)).sum(0).tolist(), strict=True):
+            shown.add_metric([found], count)
+        yield shown
+
+
+REGISTRY.register(EngineCounts())
+
+
+def open_folder() -> None:
+    """Name a folder for the counts of the processes that will be started; it goes with this one."""
+    if FOLDER not in os.environ:
+        folder = os.environ[FOLDER] = tempfile.mkdtemp(prefix="foveate-counts-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
+def count_features(kept: int, made: int) -> None:
+    """Count in an engine's process. Of workers that share a model, the first counts for all."""
+    from vllm.distributed import get_tensor_model_parallel_rank
+
+    if get_tensor_model_parallel_rank() > 0:
+        return
+    _counted[:] += kept, made
+    for found, more in zip(FOUND, (kept, made), strict=True):
+        _features.labels(found).inc(more)
+    if folder := os.environ.get(FOLDER):
+        with open(os.open(Path(folder) / str(os.getpid()), os.O_WRONLY | os.O_CREAT, 0o600), "wb", 0) as file:
+            file.write(_counted.tobytes())  # in one piece, over what was there

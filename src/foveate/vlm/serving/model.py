@@ -16,9 +16,7 @@ import torch
 
 from foveate.vlm.serving import metrics
 from foveate.vlm.serving.features import FeaturePool
-from foveate.vlm.serving.processor import COUNT, DIGEST, FIELDS, ROWS, SPAN, megabytes
-
-FEATURES = 256 * 2**20  # bytes of features that are kept; FOVEATE_FEATURES_MB says otherwise
+from foveate.vlm.serving.processor import COUNT, DIGEST, FEATURES, FIELDS, ROWS, SPAN, megabytes
 
 
 class ChosenRows:
@@ -56,8 +54,7 @@ class ChosenRows:
         pool = self._features
         missing = [n for n, key in enumerate(keys) if (pool is None or key not in pool) and key not in keys[:n]]
         made = dict(zip((keys[n] for n in missing), self._encode(stock, missing), strict=True))
-        metrics.FEATURES.labels("made").inc(len(missing))
-        metrics.FEATURES.labels("kept").inc(len(keys) - len(missing))
+        metrics.count_features(kept=len(keys) - len(missing), made=len(missing))
         pool = self._pool(list(made.values()))
         found = [
             made[key].index_select(0, each.to(made[key].device)) if key in made else pool.take(key, each)

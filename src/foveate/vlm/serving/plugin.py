@@ -1,17 +1,24 @@
-"""What vLLM loads in each of its processes at the start (entry point `vllm.general_plugins`)."""
+"""What vLLM loads in each of its processes at the start (entry point `vllm.general_plugins`).
+
+Nothing is checked here that a server of another model would stop at. A family's classes are made, and vLLM's hooks
+compared (hooks.py), when vLLM looks one up: before it loads a model.
+"""
 
 from __future__ import annotations
 
 
 def register() -> None:
     """Put our classes in the place of the stock ones, by the names of their architectures. More than once is once."""
-    from vllm import ModelRegistry
+    from vllm import ModelRegistry, __version__
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
     from foveate.vlm.serving.families import FAMILIES
     from foveate.vlm.serving.flat import SectionDeclared
+    from foveate.vlm.serving.metrics import open_folder
 
+    open_folder()
     for name, family in FAMILIES.items():
         if family.flat:
             MODELS_CONFIG_MAP[name] = SectionDeclared
-        ModelRegistry.register_model(name, f"foveate.vlm.serving.families:{name}")
+        # vLLM keeps on disk what it learned of a class, by its name and this module's text: so the name has the version
+        ModelRegistry.register_model(name, f"foveate.vlm.serving.families:{name}__{__version__.replace('.', '_')}")

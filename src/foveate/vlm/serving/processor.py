@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import blake2b
 from typing import Any
 
@@ -34,7 +35,9 @@ from foveate.vlm.serving.selection import digest_image, find_texture, select_row
 CHOSEN = "foveate_chosen"  # the choice, among the keywords of the calls below `apply`
 ROWS, COUNT, SPAN, DIGEST = "foveate_rows", "foveate_count", "foveate_span", "foveate_digest"
 FIELDS = (ROWS, COUNT, SPAN, DIGEST)
+NAMED = "-foveate-"  # between vLLM's name for an image and ours for what is kept of it, in vLLM's caches
 TEXTURES = 256 * 2**20  # bytes of textures that are kept; FOVEATE_TEXTURES_MB says otherwise
+FEATURES = 256 * 2**20  # bytes of features that the engine keeps; FOVEATE_FEATURES_MB says otherwise
 
 logger = logging.getLogger("vllm.foveate")
 
@@ -70,6 +73,7 @@ class ChoosingProcessor:
         self.usual: Request = usual_request(getattr(configured, "foveate_keywords", {}))
         self.textures: TextureCache[Texture] = TextureCache(megabytes("FOVEATE_TEXTURES_MB", TEXTURES))
         self._marks: TurnMarks | None = None
+        _announce(self.info.model_id, self.usual.budget, self.textures.max_bytes)  # type: ignore[attr-defined]
 
     # --- what vLLM calls --------------------------------------------------------------------------------------------
 
@@ -82,6 +86,7 @@ class ChoosingProcessor:
         """Choose, then as stock."""
         ours, theirs = split_keywords(inputs.hf_processor_mm_kwargs)
         request = parse_request(ours, self.usual)
+        check_names(inputs.mm_uuid_items or {})
         inputs = replace(inputs, hf_processor_mm_kwargs=theirs)
         images = inputs.mm_data_items.get("image")
         if images is not None and len(images):
@@ -90,7 +95,9 @@ class ChoosingProcessor:
             else:
                 with timing_ctx.record("foveate"):
                     inputs = self._choose(inputs, images, request, asked="foveate_budget" in ours)
-        return super().apply(inputs, timing_ctx)  # type: ignore[misc]
+        out = super().apply(inputs, timing_ctx)  # type: ignore[misc]
+        check_answer(out, inputs.hf_processor_mm_kwargs.get(CHOSEN))
+        return out
 
     def _get_mm_hashes(self, inputs: Any) -> Any:
         chosen, inputs = _take_chosen(inputs)
@@ -98,7 +105,7 @@ class ChoosingProcessor:
         if chosen is None:
             return hashes
         named = [
-            f"{stock}-foveate-{blake2b(each.rows.tobytes(), digest_size=16).hexdigest()}"
+            stock + NAMED + blake2b(each.digest.tobytes() + each.rows.tobytes(), digest_size=16).hexdigest()
             for stock, each in zip(hashes["image"], chosen, strict=True)
         ]
         return {**hashes, "image": named}
@@ -231,6 +238,29 @@ def pixels_of(items: Any, number: int) -> NDArray[np.uint8] | None:
     return np.asarray(Image.fromarray(array.squeeze()).convert("RGB"))
 
 
+def check_names(names: Mapping[str, Sequence[str | None]]) -> None:
+    """Refuse a name in vLLM's caches that a client gives to an image, and that is ours. Raises OptionError.
+
+    vLLM takes such a name as it is. With one of ours a client could put its own image in the place of another's.
+    """
+    if any(name is not None and NAMED in name for given in names.values() for name in given):
+        raise OptionError(f"a uuid with {NAMED!r} in it", expected="another uuid", fix="leave the uuid out")
+
+
+def check_answer(out: Mapping[str, Any], chosen: Sequence[ChosenImage] | None) -> None:
+    """Whether vLLM made of a choice what was chosen: placeholders, and names in its caches. Raises ModelError."""
+    if chosen is None:
+        return
+    found = [place.length for place in out["mm_placeholders"]["image"]]
+    wanted = [len(each.rows) for each in chosen]
+    if found != wanted or not all(NAMED in name for name in out["mm_hashes"]["image"]):
+        raise ModelError(
+            f"{found} placeholders for {wanted} chosen visual tokens",
+            expected="as many of both, and names of their own in vLLM's caches",
+            fix="this release of vLLM calls its processors otherwise than foveate expects: docs/serving.md",
+        )
+
+
 def megabytes(name: str, usual: int) -> int:
     """Bytes that an environment variable says in MB. Raises OptionError."""
     from foveate.core.checks import check_int
@@ -239,6 +269,18 @@ def megabytes(name: str, usual: int) -> int:
     if told is None:
         return usual
     return check_int(name, int(told) if told.isdecimal() else told, 0, fix=f"unset {name}, or pass MB") * 2**20
+
+
+@cache  # vLLM makes several processors in a process
+def _announce(model: str, budget: object, textures: int) -> None:
+    logger.info(
+        "foveate: visual tokens of %s are chosen by the question; a request without a budget gets %s; up to %d MB of "
+        "textures are kept in this process, and %d MB of features on the device",
+        model,
+        "all, the stock answer" if budget is None else budget,
+        textures // 2**20,
+        megabytes("FOVEATE_FEATURES_MB", FEATURES) // 2**20,
+    )
 
 
 def _split_chosen(keywords: Mapping[str, Any]) -> tuple[tuple[ChosenImage, ...] | None, dict[str, Any]]:

@@ -1,0 +1,72 @@
+"""What processor.py and model.py stand on in vLLM, compared with the vLLM that is there before a model is served.
+
+vLLM's hooks for models out of its tree are methods and values without a promise. In a release that calls them in
+another way, a budget would be ignored, or an answer wrong, without an error. So another release is refused until it was
+looked at, and a hook that is missing or has other parameters is named. `processor.py` also compares what vLLM makes of
+each choice with the choice.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from foveate.core.errors import ModelError
+
+VERSIONS = ("0.32", "0.33")  # the releases whose hooks were read; the tests run the first
+FIX = "pip install 'vllm>=0.32,<0.34', or uninstall foveate, or keep it out with VLLM_PLUGINS"
+PROCESSOR = {  # methods, and the names of their parameters, which vLLM passes by name in places
+    "get_dummy_inputs": ("seq_len", "mm_counts", "mm_options"),
+    "apply": ("inputs", "timing_ctx"),
+    "_get_mm_hashes": ("inputs",),
+    "_get_cache_missing_processor_kwargs": ("inputs", "mm_is_cached"),
+    "_apply_hf_processor_main": ("mm_items", "hf_kwargs"),
+    "_get_mm_fields_config": ("hf_inputs", "hf_processor_mm_kwargs"),
+    "_get_prompt_updates": ("mm_items", "hf_processor_mm_kwargs", "out_mm_kwargs"),
+}
+FLAT_MODEL = {"embed_multimodal": ("kwargs",)}
+MODEL = {**FLAT_MODEL, "get_mrope_input_positions": ("input_tokens", "mm_features")}
+VALUES = {  # of vllm.multimodal: constructors, and the parameters of theirs that are used
+    "processing.ProcessorInputs": ("prompt", "mm_data_items", "mm_uuid_items", "hf_processor_mm_kwargs"),
+    "processing.PromptReplacement": ("modality", "target", "replacement"),
+    "inputs.MultiModalFeatureSpec": ("data", "mm_position"),
+    "inputs.PlaceholderRange": ("offset", "length"),
+    "inputs.MultiModalFieldConfig.batched": ("modality", "keep_on_cpu"),
+    "inputs.MultiModalFieldConfig.flat_from_sizes": ("modality", "size_per_item", "keep_on_cpu"),
+}
+
+
+def check_version(version: str) -> None:
+    """Refuse a vLLM whose hooks were not looked at. Raises ModelError."""
+    if ".".join(version.split(".")[:2]) not in VERSIONS:
+        raise ModelError(f"vLLM {version}", expected=f"vLLM {' or '.join(VERSIONS)}", fix=FIX)
+
+
+def check_hooks(stock: type[Any], hooks: Mapping[str, tuple[str, ...]]) -> None:
+    """Compare a stock class, and the values that its methods exchange, with what ours call. Raises ModelError."""
+    if wrong := [*_compare_methods(stock, hooks), *_compare_values()]:
+        raise ModelError(f"vLLM in which {'; '.join(wrong)}", expected=f"vLLM {' or '.join(VERSIONS)}", fix=FIX)
+
+
+def _compare_methods(stock: type[Any], hooks: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    for name, expected in hooks.items():
+        method = getattr(stock, name, None)
+        if method is None:
+            yield f"{stock.__name__} has no {name}"
+        elif (found := tuple(inspect.signature(method).parameters)[1:]) != expected:
+            yield f"{stock.__name__}.{name} takes {', '.join(found)} where foveate passes {', '.join(expected)}"
+
+
+def _compare_values() -> Iterator[str]:
+    import vllm.multimodal.inputs
+    import vllm.multimodal.processing
+
+    for path, expected in VALUES.items():
+        found: Any = vllm.multimodal
+        for part in path.split("."):
+            found = getattr(found, part, None)
+        if found is None:
+            yield f"there is no vllm.multimodal.{path}"
+        elif missing := set(expected) - set(inspect.signature(found).parameters):
+            yield f"vllm.multimodal.{path} takes no {', '.join(sorted(missing))}"
