@@ -24,6 +24,7 @@ Speed: docs/performance.md, in its order
     basis             seconds and memory of fitting a basis
     frames            frames a second of clips, beside encoding every frame
     vlm               is a model faster with fewer visual tokens? random weights of real sizes
+    serving           a server of such models under load, by budget; what arithmetic expects of fewer tokens
     store             reading and searching, bytes that a question reads
     index             images a second of indexing, beside the encoder alone
     quality           what quicker ways cost

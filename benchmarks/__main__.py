@@ -24,6 +24,7 @@ BENCHMARKS = (
     "basis",
     "frames",
     "vlm",
+    "serving",
     "store",
     "index",
     "quality",
