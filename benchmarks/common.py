@@ -50,6 +50,12 @@ def show(report: dict[str, Any], columns: Iterable[str] = WHAT) -> None:
     print_table(report["title"], columns, rows)
 
 
+def show_part(table: dict[str, Any]) -> None:
+    """Print one of a report's tables as soon as it is measured."""
+    show(table, table["columns"])
+    print(flush=True)
+
+
 def measure_folder(
     name: str,
     measure: Callable[..., dict[str, Any]],

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.common import KEPT, PHOTO, Repeats, crop_square, print_json, show, time_once, time_row
+from benchmarks.common import KEPT, PHOTO, Repeats, crop_square, print_json, show, time_each, time_once, time_row
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.blas import products_in_one_thread
 from foveate.core.checks import check_int
@@ -191,10 +191,7 @@ def copy_seconds(size: int, repeats: int) -> float:
 
 def _timed(what: str, ways: dict[str, Way], size: int, repeats: int, many: int = 1) -> dict[str, Any]:
     """A row: the median of ours with its 99 % percentile, the others as ratios, and the share of the limit."""
-    for way in ways.values():
-        way()
-    seconds = np.array([[time_once(way) for way in ways.values()] for _ in range(repeats)]) / many
-    times = dict(zip(ways, seconds.T, strict=True))
+    times = {name: each / many for name, each in time_each(dict(ways), repeats).items()}
     middle = {name: float(np.median(each)) for name, each in times.items()}
     share = copy_seconds(size, repeats) / middle["ours"]
     others = {name: f"{middle[name] / middle['ours']:.2g} x" if name in middle else "" for name in ("FAISS", "torch")}
@@ -222,14 +219,13 @@ def _whole(repeats: int) -> list[dict[str, Any]]:
     rows = []
     for number in (1, 16, 64):
         asked = list(nouns()[:number])
-        score(texture, asked)
-        ways: dict[str, Way] = {
+        ways: dict[Any, Way] = {
             "one by one": partial(_ask_each, texture, asked),
             "as a list": partial(_ask, texture, asked),
         }
-        seconds = np.array([[time_once(way) for way in ways.values()] for _ in range(repeats)]) / number
-        for name, each in zip(ways, seconds.T, strict=True):
-            rows.append(_plain(time_row(f"score() + allocate(), {number} questions {name}, each", each, "µs", slow=99)))
+        for name, each in time_each(ways, repeats).items():
+            what = f"score() + allocate(), {number} questions {name}, each"
+            rows.append(_plain(time_row(what, each / number, "µs", slow=99)))
     return rows
 
 

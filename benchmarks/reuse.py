@@ -41,7 +41,7 @@ from benchmarks.common import (
     parse_numbers,
     print_json,
     ratio_row,
-    show,
+    show_part,
     time_each,
 )
 from foveate.channels.build import SEGMENTS, VISUAL, build_planes
@@ -109,15 +109,10 @@ def command(
     sides: Annotated[str, typer.Option(help="Sides of images in pixels.")] = ",".join(map(str, SIDES)),
 ) -> None:
     """Encode once and ask, against crops: the first question, later ones, bytes, accuracy."""
-
-    def print_it(table: dict[str, Any]) -> None:
-        show(table, table["columns"])
-        print(flush=True)
-
     names, wanted = (tuple(part.strip() for part in text.split(",")) for text in (encoders, tables))
     print_json(
         **measure(
-            image, repeats, names, wanted, data, limit, layers, tuple(parse_numbers("--sides", sides)), print_it
+            image, repeats, names, wanted, data, limit, layers, tuple(parse_numbers("--sides", sides)), show_part
         )
     )  # fmt: skip
 

@@ -107,11 +107,15 @@ def _bandwidth(repeats: int) -> float:
 def _row(what: str, documents: str, seconds: np.ndarray, counted: float, speed: float | None = None) -> Row:
     """A step; its share is of a copy of as many bytes, or of `speed`, bytes a second."""
     median = float(np.median(seconds))
-    shown = f"{median * 1e3:.3g} ms" if median >= 1e-4 else f"{median * 1e6:.3g} µs"
     size = f"{counted / 1e6:.3g} MB" if counted >= 1e5 else f"{counted / 1e3:.3g} KB"
     least = counted / speed if speed else copy_seconds(int(counted), len(seconds))
-    row = time_row(what, seconds, "ms") | {"measured": shown}
-    return {**row, "documents": documents, "bytes": size, "of a copy": f"{least / median:.2g}"}
+    return {**_time(what, seconds), "documents": documents, "bytes": size, "of a copy": f"{least / median:.2g}"}
+
+
+def _time(what: str, seconds: np.ndarray) -> Row:
+    median = float(np.median(seconds))
+    shown = f"{median * 1e3:.3g} ms" if median >= 1e-4 else f"{median * 1e6:.3g} µs"
+    return time_row(what, seconds, "ms") | {"measured": shown}
 
 
 def _channels(texture: Texture, repeats: int) -> list[Row]:
@@ -263,11 +267,8 @@ def _loading(image: Path, repeats: int) -> list[Row]:
     few = max(2, repeats // 4)
     whole, half = time_in_turn(lambda: load_image(content), lambda: load_reduced(content, 1024), few)
     return [
-        {**make_row(what, 1e3 * float(np.median(seconds)), f"{1e3 * np.median(seconds):.3g} ms", unit="ms")}
-        for what, seconds in (
-            ("JPEG of 4,000 x 3,000 pixels, decoded", whole),
-            ("  at half of its sides, as a store does", half),
-        )
+        _time("JPEG of 4,000 x 3,000 pixels, decoded", whole),
+        _time("  at half of its sides, as a store does", half),
     ]
 
 
@@ -288,9 +289,7 @@ def _before_and_after(image: Path, repeats: int, other: Path) -> list[Row]:
         with _other_package(other, loaded):
             old = before(source)
         a, b = time_in_turn(old, here(source), times)
-        for name, seconds in (("before", a), ("now", b)):
-            median = float(np.median(seconds)) * 1e3
-            rows.append(make_row(f"{what}: {name}", median, f"{median:.3g} ms", unit="ms"))
+        rows += [_time(f"{what}: before", a), _time(f"{what}: now", b)]
         rows.append(ratio_row(f"{what}: times as fast", a, b))
     return rows
 

@@ -28,7 +28,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.common import PHOTO, Image, make_row, print_json, show, time_each, time_row
+from benchmarks.common import PHOTO, Image, make_row, print_json, show_part, time_each, time_row
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.command import Batch, Budgets, Modes, New, Repeats
 from foveate.cli.evaluate.vlm import QUESTIONS, Plan, make_plan
@@ -63,15 +63,10 @@ def command(
     device: Device = "auto",
 ) -> None:
     """Is a model faster with fewer visual tokens? With random weights; auto is bfloat16."""
-
-    def print_it(table: dict[str, Any]) -> None:
-        show(table, table["columns"])
-        print(flush=True)
-
     print_json(
         **measure(
             random, device=device, layers=layers, tiny=tiny, dtype=dtype, budgets=budgets, modes=modes, batch=batch,
-            new=new, repeats=repeats, image=image, ready=print_it,
+            new=new, repeats=repeats, image=image, ready=show_part,
         )
     )  # fmt: skip
 

@@ -29,7 +29,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import KEPT, PHOTO, PHOTOS, Image, Repeats, crop_square, print_json, show, time_once
+from benchmarks.common import KEPT, PHOTO, PHOTOS, Image, Repeats, crop_square, print_json, show_part, time_once
 from benchmarks.reuse import first_ahead
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.vlm import ADJECTIVES
@@ -84,12 +84,7 @@ def command(
     models: Annotated[int, typer.Option(help="Language models, the smallest first; 0: no torch is needed.")] = 4,
 ) -> None:
     """When does it pay? First questions, many questions, stills, noise, video, small and large models."""
-
-    def print_it(table: dict[str, Any]) -> None:
-        show(table, table["columns"])
-        print(flush=True)
-
-    print_json(**measure(image, repeats, models, print_it))
+    print_json(**measure(image, repeats, models, show_part))
 
 
 def measure(
