@@ -23,13 +23,20 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.core.errors import ImageError, ModelError, OptionError, SceneError
+from foveate.core.errors import ChannelError, ImageError, ModelError, OptionError, SceneError
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.serving import metrics
 from foveate.vlm.serving.question import TurnMarks, find_marks, find_question
-from foveate.vlm.serving.request import LONGEST_QUESTION, Request, parse_request, split_keywords, usual_request
+from foveate.vlm.serving.request import (
+    LONGEST_QUESTION,
+    Request,
+    check_others,
+    parse_request,
+    split_keywords,
+    usual_request,
+)
 from foveate.vlm.serving.selection import digest_image, find_texture, select_rows
 
 CHOSEN = "foveate_chosen"  # the choice, among the keywords of the calls below `apply`
@@ -86,6 +93,7 @@ class ChoosingProcessor:
         """Choose, then as stock."""
         ours, theirs = split_keywords(inputs.hf_processor_mm_kwargs)
         request = parse_request(ours, self.usual)
+        check_others(theirs)
         check_names(inputs.mm_uuid_items or {})
         inputs = replace(inputs, hf_processor_mm_kwargs=theirs)
         images = inputs.mm_data_items.get("image")
@@ -196,7 +204,14 @@ class ChoosingProcessor:
             logger.warning("foveate: the stock answer for an image that no texture can be made of: %s", cause.received)
             return inputs
         question = request.question or self._question(inputs.prompt)[-LONGEST_QUESTION:]
-        selection = select_rows(shown, textures, layouts, question, request)
+        try:
+            selection = select_rows(shown, textures, layouts, question, request)
+        except ChannelError as cause:  # a KeyError, for which vLLM's server would blame itself
+            raise OptionError(
+                f"foveate_preset={request.preset!r}, which needs more than an image: {cause.received}",
+                expected="a preset that goes by the image alone",
+                fix="leave it out",
+            ) from cause
         metrics.REQUESTS.labels(selection.outcome).inc()
         metrics.SCORING.observe(selection.seconds)
         kept, there = sum(map(len, selection.rows)), sum(layout.count for layout in layouts)

@@ -19,6 +19,7 @@ PREFIX = "foveate_"
 KEYS = ("foveate_budget", "foveate_question", "foveate_preset", "foveate_floor")
 LONGEST_QUESTION = 2000  # characters: a client's text is not parsed without a bound
 ENVIRONMENT = "FOVEATE_BUDGET"
+ONLY = "FOVEATE_ONLY"  # 1: clients may send keywords of foveate, and none for the stock processor
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,19 @@ def split_keywords(keywords: Mapping[str, object]) -> tuple[dict[str, object], d
     """(ours, the stock processor's) of the keywords of a request or of a server."""
     ours = {name: value for name, value in keywords.items() if name.startswith(PREFIX)}
     return ours, {name: value for name, value in keywords.items() if name not in ours}
+
+
+def check_others(theirs: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> None:
+    """Refuse a client's keywords for the stock processor where the server's owner wants none. Raises OptionError.
+
+    The flag of vLLM admits them all, and {"patch_size": 7} ends the engine of a Qwen, in stock vLLM too.
+    """
+    if theirs and environment.get(ONLY, "0") != "0":
+        raise OptionError(
+            f"mm_processor_kwargs with {', '.join(sorted(theirs))}",
+            expected=f"keywords of foveate alone ({', '.join(KEYS)}): so the server's owner decided by {ONLY}=1",
+            fix="leave it out",
+        )
 
 
 def parse_request(ours: Mapping[str, object], usual: Request = Request()) -> Request:  # immutable
