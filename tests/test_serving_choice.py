@@ -286,7 +286,7 @@ def test_the_full_prompt_is_restored(images: list[tuple[int, int, Any]], behind:
         kept += range(len(full) - text, len(full))
         kept += [len(full) + row for row in (rows if chosen else range(span))]
         short += [*range(100, 100 + text)]
-        values = {"foveate_rows": torch.tensor(rows), "foveate_span": torch.tensor(span)} if chosen else {"other": 0}
+        values = {"foveate_places": torch.tensor(rows), "foveate_span": torch.tensor(span)} if chosen else {"other": 0}
         held = {name: SimpleNamespace(data=value) for name, value in values.items()}
         features.append(Feature(Place(len(short), length), held))
         where.append(Place(len(full), span))
@@ -305,8 +305,8 @@ def test_the_full_prompt_is_restored(images: list[tuple[int, int, Any]], behind:
 def test_rows_that_do_not_fit_their_placeholders_are_never_taken() -> None:
     from foveate.vlm.serving.model import restore_prompt
 
-    data = {name: SimpleNamespace(data=torch.tensor(value)) for name, value in (("foveate_rows", [0, 2]),)}
-    with pytest.raises(AssertionError, match="3 placeholders for 2"):
+    data = {name: SimpleNamespace(data=torch.tensor(value)) for name, value in (("foveate_places", [0, 2]),)}
+    with pytest.raises(AssertionError, match="3 ids of an image where 2"):
         restore_prompt([7, 7, 7], [Feature(Place(0, 3), {**data, "foveate_span": SimpleNamespace(data=9)})])
 
 

@@ -30,10 +30,11 @@ class LlavaNext(Family):
         self, model: Any, processor: Any, inputs: Inputs, sizes: Sizes, spans: Sequence[Indices]
     ) -> tuple[TokenLayout, ...]:
         """Read off `pack_image_features`, which is given the numbers of the features instead of the features."""
-        return tuple(_packed_layout(model, size) for size in sizes)
+        return tuple(packed_layout(model, size) for size in sizes)
 
 
-def _packed_layout(model: Any, size: tuple[int, int]) -> TokenLayout:
+def packed_layout(model: Any, size: tuple[int, int]) -> TokenLayout:
+    """LLaVA-NeXT's layout of an image of (height, width) pixels. `model`: its `config` and `pack_image_features`."""
     import torch
     from transformers.models.llava_next.modeling_llava_next import image_size_to_num_patches
 
@@ -76,7 +77,7 @@ class Idefics(Family):
         for size, span in zip(sizes, spans, strict=True):
             tags = TAG.findall("".join(processor.tokenizer.convert_ids_to_tokens(span.tolist())))
             rows, cols = (max((int(tag[i]) for tag in tags), default=0) for i in (0, 1))
-            found.append(_tiled_layout((side, side), (rows, cols), size))
+            found.append(tiled_layout((side, side), (rows, cols), size))
         return tuple(found)
 
     def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> VisualFeatures:
@@ -109,7 +110,7 @@ class InternVL(Family):
                     expected="a processor that makes rows x columns of tiles and an overview",
                     fix="check that model and processor belong together",
                 )
-            found.append(_tiled_layout((sides[0], sides[1]), (rows, cols), size))
+            found.append(tiled_layout((sides[0], sides[1]), (rows, cols), size))
         return tuple(found)
 
     def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> VisualFeatures:
@@ -122,8 +123,8 @@ class InternVL(Family):
         return _one_tensor(super().output(features))
 
 
-def _tiled_layout(side: tuple[int, int], tiles: tuple[int, int], size: tuple[int, int]) -> TokenLayout:
-    """Grids of `side` tokens: rows x columns of tiles, along the rows, then the overview."""
+def tiled_layout(side: tuple[int, int], tiles: tuple[int, int], size: tuple[int, int]) -> TokenLayout:
+    """Grids of `side` tokens over an image of (height, width) pixels: rows x columns of tiles, then the overview."""
     y, x = (np.linspace(0, n, parts + 1) for n, parts in zip(size, tiles, strict=True))
     boxes: list[Box] = [
         (float(y[r]), float(x[c]), float(y[r + 1]), float(x[c + 1])) for r in range(tiles[0]) for c in range(tiles[1])

@@ -14,11 +14,13 @@ from typing import Any
 
 from foveate.core.errors import ModelError
 
+Hooks = Mapping[str, tuple[str, ...]]
 VERSIONS = ("0.32", "0.33")  # the releases whose hooks were read; the tests run the first
 FIX = "pip install 'vllm>=0.32,<0.34', or uninstall foveate, or keep it out with VLLM_PLUGINS"
+REFUSING = {"apply": ("inputs", "timing_ctx")}
 PROCESSOR = {  # methods, and the names of their parameters, which vLLM passes by name in places
     "get_dummy_inputs": ("seq_len", "mm_counts", "mm_options"),
-    "apply": ("inputs", "timing_ctx"),
+    **REFUSING,
     "_get_mm_hashes": ("inputs",),
     "_get_cache_missing_processor_kwargs": ("inputs", "mm_is_cached"),
     "_apply_hf_processor_main": ("mm_items", "hf_kwargs"),
@@ -29,6 +31,7 @@ FLAT_MODEL = {"embed_multimodal": ("kwargs",)}
 MODEL = {**FLAT_MODEL, "get_mrope_input_positions": ("input_tokens", "mm_features")}
 VALUES = {  # of vllm.multimodal: constructors, and the parameters of theirs that are used
     "processing.ProcessorInputs": ("prompt", "mm_data_items", "mm_uuid_items", "hf_processor_mm_kwargs"),
+    "processing.PromptUpdateDetails": ("full", "is_embed"),
     "processing.PromptReplacement": ("modality", "target", "replacement"),
     "inputs.MultiModalFeatureSpec": ("data", "mm_position"),
     "inputs.PlaceholderRange": ("offset", "length"),
@@ -37,19 +40,24 @@ VALUES = {  # of vllm.multimodal: constructors, and the parameters of theirs tha
 }
 
 
+def is_known(version: str) -> bool:
+    """Whether it is a vLLM whose hooks were looked at."""
+    return ".".join(version.split(".")[:2]) in VERSIONS
+
+
 def check_version(version: str) -> None:
     """Refuse a vLLM whose hooks were not looked at. Raises ModelError."""
-    if ".".join(version.split(".")[:2]) not in VERSIONS:
+    if not is_known(version):
         raise ModelError(f"vLLM {version}", expected=f"vLLM {' or '.join(VERSIONS)}", fix=FIX)
 
 
-def check_hooks(stock: type[Any], hooks: Mapping[str, tuple[str, ...]]) -> None:
+def check_hooks(stock: type[Any], hooks: Hooks) -> None:
     """Compare a stock class, and the values that its methods exchange, with what ours call. Raises ModelError."""
     if wrong := [*_compare_methods(stock, hooks), *_compare_values()]:
         raise ModelError(f"vLLM in which {'; '.join(wrong)}", expected=f"vLLM {' or '.join(VERSIONS)}", fix=FIX)
 
 
-def _compare_methods(stock: type[Any], hooks: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+def _compare_methods(stock: type[Any], hooks: Hooks) -> Iterator[str]:
     for name, expected in hooks.items():
         method = getattr(stock, name, None)
         if method is None:

@@ -16,7 +16,7 @@ import torch
 
 from foveate.vlm.serving import metrics
 from foveate.vlm.serving.features import FeaturePool
-from foveate.vlm.serving.processor import COUNT, DIGEST, FEATURES, FIELDS, ROWS, SPAN, megabytes
+from foveate.vlm.serving.processor import COUNT, DIGEST, FEATURES, FIELDS, PLACES, ROWS, SPAN, megabytes
 
 
 class ChosenRows:
@@ -111,12 +111,12 @@ def restore_prompt(ids: list[int], features: Sequence[Any]) -> tuple[list[int], 
         full += ids[at : place.offset]
         at = place.offset + place.length
         data = feature.data or {}
-        rows = data[ROWS].data if ROWS in data else torch.arange(place.length)
-        span = int(data[SPAN].data) if ROWS in data else place.length
-        if len(rows) != place.length:
-            raise AssertionError(f"{place.length} placeholders for {len(rows)} kept rows")
+        places = data[PLACES].data if PLACES in data else torch.arange(place.length)
+        span = int(data[SPAN].data) if PLACES in data else place.length
+        if len(places) != place.length:
+            raise AssertionError(f"{place.length} ids of an image where {len(places)} are kept")
         moved.append(replace(feature, mm_position=replace(place, offset=len(full), length=span)))
-        kept.append(rows + len(full))
-        full += [ids[place.offset]] * span if ROWS in data else ids[place.offset : at]
+        kept.append(places + len(full))
+        full += [ids[place.offset]] * span if PLACES in data else ids[place.offset : at]
     kept.append(torch.arange(len(ids) - at) + len(full))
     return full + ids[at:], moved, torch.cat(kept)

@@ -15,10 +15,14 @@ def register() -> None:
     from foveate.vlm.serving.families import FAMILIES
     from foveate.vlm.serving.flat import SectionDeclared
     from foveate.vlm.serving.metrics import open_folder
+    from foveate.vlm.serving.stock import other_architectures
 
     open_folder()
+    # vLLM keeps on disk what it learned of a class, by its name and this module's text: so the name has the version
+    version = f"__{__version__.replace('.', '_')}"
     for name, family in FAMILIES.items():
         if family.flat:
             MODELS_CONFIG_MAP[name] = SectionDeclared
-        # vLLM keeps on disk what it learned of a class, by its name and this module's text: so the name has the version
-        ModelRegistry.register_model(name, f"foveate.vlm.serving.families:{name}__{__version__.replace('.', '_')}")
+        ModelRegistry.register_model(name, f"foveate.vlm.serving.families:{name}{version}")
+    for name in other_architectures(FAMILIES):
+        ModelRegistry.register_model(name, f"foveate.vlm.serving.unserved:{name}{version}")

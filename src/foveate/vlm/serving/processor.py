@@ -28,6 +28,7 @@ from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.serving import metrics
+from foveate.vlm.serving.flat import count_positions
 from foveate.vlm.serving.question import TurnMarks, find_marks, find_question
 from foveate.vlm.serving.request import (
     LONGEST_QUESTION,
@@ -41,7 +42,8 @@ from foveate.vlm.serving.selection import digest_image, find_texture, select_row
 
 CHOSEN = "foveate_chosen"  # the choice, among the keywords of the calls below `apply`
 ROWS, COUNT, SPAN, DIGEST = "foveate_rows", "foveate_count", "foveate_span", "foveate_digest"
-FIELDS = (ROWS, COUNT, SPAN, DIGEST)
+PLACES, LENGTHS = "foveate_places", "foveate_lengths"  # the latter only splits the former, and does not travel
+FIELDS = (ROWS, PLACES, COUNT, SPAN, DIGEST)
 NAMED = "-foveate-"  # between vLLM's name for an image and ours for what is kept of it, in vLLM's caches
 TEXTURES = 256 * 2**20  # bytes of textures that are kept; FOVEATE_TEXTURES_MB says otherwise
 FEATURES = 256 * 2**20  # bytes of features that the engine keeps; FOVEATE_FEATURES_MB says otherwise
@@ -50,24 +52,44 @@ logger = logging.getLogger("vllm.foveate")
 
 
 @dataclass(frozen=True, eq=False)
+class ImageTokens:
+    """Where an image's visual tokens lie.
+
+    Attributes:
+        layout: in the image.
+        places: among the ids that stand for the image: int64 [visual tokens]. Others are tags of tiles, say.
+        span: those ids.
+        positions: that they take up in the full prompt; fewer than they are with M-RoPE.
+    """
+
+    layout: TokenLayout
+    places: NDArray[np.int64]
+    span: int
+    positions: int
+
+
+@dataclass(frozen=True, eq=False)
 class ChosenImage:
     """What is kept of an image.
 
     Attributes:
         rows: of features, int64, ascending.
-        span: visual tokens that there are.
+        places: of the ids that stay among those that stand for the image, int64, ascending: kept visual tokens and
+            all that is no visual token.
+        visual: which of all ids are visual tokens, bool [span].
         digest: int64 [2], of the image and of what the stock processor is told: by it the engine keeps features.
     """
 
     rows: NDArray[np.int64]
-    span: int
+    places: NDArray[np.int64]
+    visual: NDArray[np.bool_]
     digest: NDArray[np.int64]
 
 
 class ChoosingProcessor:
     """Mixin before a stock `BaseMultiModalProcessor`; see the module."""
 
-    layout_of: Callable[..., TokenLayout]  # of the family: (processor, size, keywords of the stock processor)
+    find_tokens: Callable[..., ImageTokens]  # of the family: (processor, size, keywords of the stock processor)
     marks_of_images: tuple[str, ...]
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
@@ -97,8 +119,15 @@ class ChoosingProcessor:
         check_names(inputs.mm_uuid_items or {})
         inputs = replace(inputs, hf_processor_mm_kwargs=theirs)
         images = inputs.mm_data_items.get("image")
+        others = [name for name, items in inputs.mm_data_items.items() if name != "image" and len(items)]
+        if others and ours.get("foveate_budget") is not None:
+            raise ModelError(
+                f"foveate_budget={request.budget!r} for a request with {others[0]}",
+                expected="images alone: vLLM picks the frames of a video and resizes them by rules of its own",
+                fix="leave foveate_budget out, or send frames as images, which share a budget",
+            )
         if images is not None and len(images):
-            if request.budget is None:
+            if request.budget is None or others:
                 metrics.REQUESTS.labels("stock").inc()
             else:
                 with timing_ctx.record("foveate"):
@@ -132,7 +161,9 @@ class ChoosingProcessor:
         if chosen:
             out[ROWS] = torch.from_numpy(np.concatenate([each.rows for each in chosen]))
             out[COUNT] = torch.tensor([len(each.rows) for each in chosen])
-            out[SPAN] = torch.tensor([each.span for each in chosen])
+            out[PLACES] = torch.from_numpy(np.concatenate([each.places for each in chosen]))
+            out[LENGTHS] = torch.tensor([len(each.places) for each in chosen])
+            out[SPAN] = torch.tensor([len(each.visual) for each in chosen])
             out[DIGEST] = torch.from_numpy(np.stack([each.digest for each in chosen]))
         return out
 
@@ -144,12 +175,15 @@ class ChoosingProcessor:
         if ROWS not in hf_inputs:
             return fields
         ours = {name: MultiModalFieldConfig.batched("image", keep_on_cpu=True) for name in (COUNT, SPAN, DIGEST)}
-        ours[ROWS] = MultiModalFieldConfig.flat_from_sizes("image", hf_inputs[COUNT], keep_on_cpu=True)
+        for name, sizes in ((ROWS, COUNT), (PLACES, LENGTHS)):
+            ours[name] = MultiModalFieldConfig.flat_from_sizes("image", hf_inputs[sizes], keep_on_cpu=True)
         return {**fields, **ours}
 
     def _get_prompt_updates(
         self, mm_items: Any, hf_processor_mm_kwargs: Mapping[str, Any], out_mm_kwargs: Any
     ) -> Sequence[Any]:
+        from vllm.multimodal.processing import PromptUpdateDetails
+
         chosen, theirs = _split_chosen(hf_processor_mm_kwargs)
         updates = super()._get_prompt_updates(  # type: ignore[misc]
             mm_items=mm_items, hf_processor_mm_kwargs=theirs, out_mm_kwargs=out_mm_kwargs
@@ -159,16 +193,18 @@ class ChoosingProcessor:
 
         def shorten(update: Any) -> Any:
             def kept(number: int) -> Any:
-                full = update.content(number) if callable(update.content) else update.content
-                one = chosen[number]
-                if not isinstance(full, list) or len(full) != one.span:
+                content = update.content(number) if callable(update.content) else update.content
+                full = content if isinstance(content, PromptUpdateDetails) else PromptUpdateDetails.from_seq(content)
+                one, length = chosen[number], len(full.full)
+                visual = np.ones(length, bool) if full.is_embed is None else full.is_embed(full.full).numpy()
+                if not np.array_equal(visual, one.visual):
                     raise ModelError(
-                        f"{len(full) if isinstance(full, list) else type(full).__name__} placeholders of an image for "
-                        f"{one.span} visual tokens",
-                        expected="as many of both",
+                        f"{visual.sum()} visual tokens among the {length} ids of an image, where "
+                        f"{one.visual.sum()} among {len(one.visual)} were expected",
+                        expected="as many, at the same places",
                         fix="this release of vLLM lays images out otherwise than foveate expects: docs/serving.md",
                     )
-                return full[: len(one.rows)]
+                return replace(full, full=[full.full[place] for place in one.places])
 
             return replace(update, replacement=kept)
 
@@ -196,7 +232,9 @@ class ChoosingProcessor:
         theirs = inputs.hf_processor_mm_kwargs
         shown = [image for image in images if image is not None]
         digests = [digest_image(image) for image in shown]
-        layouts = [self.layout_of((image.shape[0], image.shape[1]), theirs) for image in shown]
+        tokens = [self.find_tokens((image.shape[0], image.shape[1]), theirs) for image in shown]
+        layouts = [each.layout for each in tokens]
+        self._check_positions(len(inputs.prompt) + sum(each.positions for each in tokens))
         try:
             textures = [self._texture(*each, request) for each in zip(shown, digests, strict=True)]
         except ImageError as cause:
@@ -219,10 +257,20 @@ class ChoosingProcessor:
         metrics.SAVED.inc(there - kept)
         told = repr(sorted(theirs.items(), key=lambda item: item[0])).encode()
         chosen = tuple(
-            ChosenImage(rows, layout.count, np.frombuffer(blake2b(digest + told, digest_size=16).digest(), np.int64))
-            for rows, layout, digest in zip(selection.rows, layouts, digests, strict=True)
+            choose_places(each, rows, np.frombuffer(blake2b(digest + told, digest_size=16).digest(), np.int64))
+            for each, rows, digest in zip(tokens, selection.rows, digests, strict=True)
         )
         return replace(inputs, hf_processor_mm_kwargs={**theirs, CHOSEN: chosen})
+
+    def _check_positions(self, needed: int) -> None:
+        """Tokens keep the positions that they have in the full prompt, and RoPE must have numbers for these."""
+        there = count_positions(self.info.ctx.model_config)  # type: ignore[attr-defined]
+        if needed > there:
+            raise ModelError(
+                f"a prompt that takes up {needed} positions before visual tokens are dropped",
+                expected=f"at most {there}, as many as the model knows: what is kept keeps its position",
+                fix="send fewer images, or smaller ones",
+            )
 
     def _texture(self, image: NDArray[np.uint8], digest: bytes, request: Request) -> Texture:
         texture, took = find_texture(image, digest, request.preset, self.textures)
@@ -236,6 +284,15 @@ class ChoosingProcessor:
         if self._marks is None:
             self._marks = find_marks(tokenizer)
         return find_question(tokenizer.decode(list(prompt)), self._marks, self.marks_of_images)
+
+
+def choose_places(tokens: ImageTokens, rows: NDArray[np.int64], digest: NDArray[np.int64]) -> ChosenImage:
+    """What is kept of an image of which these rows are."""
+    visual = np.zeros(tokens.span, bool)
+    visual[tokens.places] = True
+    kept = ~visual
+    kept[tokens.places[rows]] = True
+    return ChosenImage(rows, np.flatnonzero(kept), visual, digest)
 
 
 def pixels_of(items: Any, number: int) -> NDArray[np.uint8] | None:
@@ -267,10 +324,10 @@ def check_answer(out: Mapping[str, Any], chosen: Sequence[ChosenImage] | None) -
     if chosen is None:
         return
     found = [place.length for place in out["mm_placeholders"]["image"]]
-    wanted = [len(each.rows) for each in chosen]
+    wanted = [len(each.places) for each in chosen]
     if found != wanted or not all(NAMED in name for name in out["mm_hashes"]["image"]):
         raise ModelError(
-            f"{found} placeholders for {wanted} chosen visual tokens",
+            f"{found} ids of images where {wanted} were chosen",
             expected="as many of both, and names of their own in vLLM's caches",
             fix="this release of vLLM calls its processors otherwise than foveate expects: docs/serving.md",
         )
