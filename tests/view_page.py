@@ -24,7 +24,8 @@ from foveate.view.opening import open_target
 from foveate.view.server import bind, configure
 from foveate.vlm import VLM
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 QUIET = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -52,8 +53,8 @@ def browsing() -> Iterator[Browser]:
     """Chromium. Without one the test is skipped, but never in CI."""
     if CHROMIUM is None:
         if os.environ.get("CI"):
-            pytest.fail("no Chromium: apt-get install chromium")
-        pytest.skip("no Chromium: apt-get install chromium")
+            pytest.fail("no Chromium: apt-get install chromium-headless-shell")
+        pytest.skip("no Chromium: apt-get install chromium-headless-shell")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
         try:
