@@ -36,13 +36,10 @@ def write_result(
 
 def write_picture(path: Path, picture: Image.Image) -> None:
     """Write a PNG, whole or not at all. Raises OutputError."""
-    import io
-
+    from foveate.core.display import encode_picture
     from foveate.core.files import write_whole
 
-    content = io.BytesIO()
-    picture.save(content, "PNG")
-    write_whole(path, content.getvalue())
+    write_whole(path, encode_picture(picture, path))
 
 
 def _free_path(path: Path, identity: dict[str, Any]) -> Path:
