@@ -167,11 +167,12 @@ def test_two_columns_of_prose() -> None:
 
 
 @pytest.mark.slow
-def test_small_print_on_a_large_page_is_read_once() -> None:
-    line = "hotel india juliet kilo lima mike november oscar papa quebec romeo sierra tango uniform victor whiskey"
-    page = np.full((2000, 2100, 3), 255, np.uint8)  # four tiles; print on the seams of both directions
-    page[700:1200] = draw(*[line] * 6, size=14, shape=(500, 2100), step=5)
-    page[100:220, :1500] = draw("A large headline", size=80, shape=(120, 1500))
+def test_small_print_on_a_large_page_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rapid, "PIXELS", PIXELS // 4)
+    line = "hotel india juliet kilo lima mike november oscar papa quebec"
+    page = np.full((1000, 1050, 3), 255, np.uint8)  # four tiles; print on the seams of both directions
+    page[350:770] = draw(*[line] * 6, size=14, shape=(420, 1050), step=4.5)
+    page[50:170] = draw("A large headline", size=80, shape=(120, 1050))
     words = RapidReader().read(page)
     found = Counter(words.texts)
     assert words.lines[0].text == "A large headline"
@@ -341,14 +342,15 @@ def test_it_is_silent_and_asks_no_network() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_from_several_threads(upright: Any) -> None:
+def test_from_several_threads() -> None:
     found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.append(RapidReader().read(PAGE).text)) for _ in range(2)]
+    strip = draw(LINES[1], shape=(60, 300))
+    threads = [threading.Thread(target=lambda: found.append(RapidReader().read(strip).text)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [upright.text] * 2
+    assert found == [LINES[1]] * 2
 
 
 def test_a_page_without_lines_has_no_turn() -> None:
