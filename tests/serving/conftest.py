@@ -19,16 +19,24 @@ if TYPE_CHECKING:
     from tests.serving.engine import Engine
 
 HERE = Path(__file__).parent
-collect_ignore_glob = [] if find_spec("vllm") else ["*.py"]
+WHICH = os.environ.get("FOVEATE_TESTS", "")
+RUN = WHICH in ("", "serving") and find_spec("vllm") is not None
+collect_ignore_glob = [] if RUN else ["*.py"]
 
 # vLLM reads them when it is imported. One process: a test looks into the engine, and faults have their trace.
-if not collect_ignore_glob:
+if RUN:
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def pytest_sessionstart() -> None:
+    """`make test-serving` must find vLLM."""
+    if WHICH == "serving" and not RUN:
+        pytest.exit("FOVEATE_TESTS=serving needs vLLM (run: make test-serving)", returncode=2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

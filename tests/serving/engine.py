@@ -1,4 +1,4 @@
-"""vLLM's engine over a tiny model in a folder, beside `foveate.vlm` over the same folder: what one says, the other must.
+"""vLLM's engine over a tiny model in a folder, and `foveate.vlm` over the same folder: what one says, the other must.
 
 All in one process, float32, on the CPU. Heads are 32 wide, as vLLM's attention on the CPU asks.
 """
@@ -17,8 +17,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.vlm import VLM, load
+from foveate.vlm import VLM, EncodedImage, load
 from foveate.vlm.inputs.prompt import prompt_text
+from foveate.vlm.serving.request import parse_request
+from foveate.vlm.serving.selection import select_rows
 from tests.vlm_models import VOCABULARY, photo
 
 HEADS = 128  # width of the language models: four heads of 32
@@ -41,7 +43,7 @@ class Said:
 
     Attributes:
         ids: of the generated tokens.
-        logprobs: of the whole vocabulary at each of them, [STEPS, VOCABULARY].
+        logprobs: of the whole vocabulary at each of them, [steps, VOCABULARY].
         length: tokens of the prompt.
         cached: of them, those whose keys and values were there; 0 for `foveate.vlm`, which keeps none.
     """
@@ -65,13 +67,13 @@ class Engine:
     @property
     def model(self) -> Any:
         """The model class's instance in the engine: stock, with our mixin before it."""
-        return self.llm.llm_engine.model_executor.driver_worker.worker.get_model()
+        return self.llm.apply_model(lambda model: model)[0]
 
-    def ask(self, *asked: Ask) -> list[Said]:
-        """Answers of the engine; the requests are one batch."""
+    def ask(self, *asked: Ask, steps: int = STEPS) -> list[Said]:
+        """Answers of the engine, so many tokens each; the requests are one batch."""
         from vllm import SamplingParams
 
-        how = SamplingParams(max_tokens=STEPS, temperature=0, logprobs=VOCABULARY, ignore_eos=True)
+        how = SamplingParams(max_tokens=steps, temperature=0, logprobs=VOCABULARY, ignore_eos=True)
         outputs = self.llm.generate([self.prompt(each) for each in asked], how, use_tqdm=False)
         return [self.read(output) for output in outputs]
 
@@ -89,19 +91,28 @@ class Engine:
         found = [[step[token].logprob for token in range(VOCABULARY)] for step in one.logprobs]
         return Said(list(one.token_ids), np.array(found), len(output.prompt_token_ids), output.num_cached_tokens)
 
-    def expect(self, ask: Ask) -> Said:
-        """What `foveate.vlm` answers, one request alone."""
+    def expect(self, ask: Ask, steps: int = STEPS) -> Said:
+        """What `foveate.vlm` answers, one request alone. Of several images, what each has of the budget is served's."""
         ours = {name.removeprefix("foveate_"): value for name, value in ask.keywords.items()}
         encoded = self.vlm.see(list(ask.images), preset=ours.pop("preset", None), read=False)
         looking = {"looking_for": ours.pop("question")} if "question" in ours else {}
+        if len(ask.images) > 1 and isinstance(ours.get("budget"), int):
+            ours["budget"] = share(encoded, ask)
         prepared = self.vlm.prepare(encoded, ask.question, **{"budget": None, **ours, **looking})
         with torch.no_grad():
             made = self.vlm.model.generate(
-                **prepared.inputs(), max_new_tokens=STEPS, min_new_tokens=STEPS, do_sample=False,
+                **prepared.inputs(), max_new_tokens=steps, min_new_tokens=steps, do_sample=False,
                 return_dict_in_generate=True, output_logits=True,
             )  # fmt: skip
         found = np.stack([torch.log_softmax(step[0].double(), -1).numpy() for step in made.logits])
         return Said(made.sequences[0, prepared.length :].tolist(), found, prepared.length)
+
+
+def share(encoded: EncodedImage, ask: Ask) -> tuple[int, ...]:
+    """What each image of a request has of its budget."""
+    request = parse_request(ask.keywords)
+    chosen = select_rows(list(ask.images), encoded.textures, encoded.layouts, ask.question, request)
+    return tuple(map(len, chosen.rows))
 
 
 def assert_same(found: Said, wanted: Said) -> None:

@@ -6,20 +6,45 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.serving.engine import Ask, Engine, assert_same
+from tests.serving.engine import Ask, Engine, Said, assert_same
+from tests.vlm_models import photo
 
 DOG = "where is the dog?"
 PERSON = "what is on the left of the person in the picture"
+TWO = (photo(), photo(120, 260, seed=1))
+ASKS = {
+    "stock": Ask(DOG),
+    "null": Ask(PERSON, keywords={"foveate_budget": None}),
+    **{
+        f"{budget} {question[:9]}": Ask(question, keywords={"foveate_budget": budget})
+        for question in (DOG, PERSON)
+        for budget in (1, 9, 16, 34, 35, 10_000, "auto")
+    },
+    "nothing to look for": Ask("why?", keywords={"foveate_budget": 9}),
+    "looking for": Ask(DOG, keywords={"foveate_budget": 9, "foveate_question": "the red car"}),
+    "no floor": Ask(DOG, keywords={"foveate_budget": 9, "foveate_floor": 0}),
+    "all floor": Ask(DOG, keywords={"foveate_budget": 9, "foveate_floor": 1}),
+    "preset": Ask(DOG, keywords={"foveate_budget": 9, "foveate_preset": "minimum"}),
+    "another image": Ask(DOG, [TWO[1]], {"foveate_budget": 12}),
+    "two images": Ask(DOG, TWO),
+    "two images share": Ask(PERSON, TWO, {"foveate_budget": 20}),
+    "two images, auto": Ask(PERSON, TWO, {"foveate_budget": "auto"}),
+    "the same image twice": Ask(DOG, [TWO[0], TWO[0]], {"foveate_budget": 16}),
+}
 
 
-@pytest.fixture(scope="module", params=["qwen2_vl"])
+@pytest.fixture(scope="module", params=["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
 def engine(request: pytest.FixtureRequest, start: Callable[..., Engine]) -> Engine:
     return start(request.param)
 
 
-@pytest.mark.parametrize("question", [DOG, PERSON])
-@pytest.mark.parametrize("budget", [None, 1, 16, 27, 10_000, "auto"])
-def test_answers_are_those_of_the_library(engine: Engine, question: str, budget: int | str | None) -> None:
-    ask = Ask(question, keywords={"foveate_budget": budget})
-    (said,) = engine.ask(ask)
-    assert_same(said, engine.expect(ask))
+@pytest.fixture(scope="module")
+def batch(engine: Engine) -> dict[str, Said]:
+    """All at once, with and without a budget, so that they share steps, images and caches."""
+    return dict(zip(ASKS, engine.ask(*ASKS.values()), strict=True))
+
+
+@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.filterwarnings("ignore::foveate.core.errors.BudgetWarning")
+def test_answers_are_those_of_the_library(engine: Engine, batch: dict[str, Said], name: str) -> None:
+    assert_same(batch[name], engine.expect(ASKS[name]))

@@ -101,8 +101,8 @@ def select_rows(
     maps = [[relevance] for relevance, _ in scored]
     budget = request.budget
     if budget == "auto":
-        budget = sum(count_tokens(layouts, maps, "auto"))
-    if budget is None or budget >= sum(there):
+        counts = count_tokens(layouts, maps, "auto")
+    elif budget is None or budget >= sum(there):
         counts = there
     elif budget < len(images):
         raise BudgetError(
