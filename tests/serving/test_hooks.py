@@ -15,6 +15,7 @@ from vllm.model_executor.models.registry import ModelRegistry
 
 from foveate.core.errors import ModelError, OptionError
 from foveate.vlm.serving import families, hooks, metrics
+from foveate.vlm.serving.model import ChosenRows
 from foveate.vlm.serving.plugin import register
 from foveate.vlm.serving.processor import ChosenImage, check_answer, check_names
 from foveate.vlm.serving.request import check_others
@@ -76,7 +77,7 @@ def test_what_vllm_keeps_on_disk_of_a_class_goes_by_its_version() -> None:
     for name in families.FAMILIES:
         registered = ModelRegistry.models[name]
         assert (registered.module_name, registered.class_name) == (families.__name__, f"{name}__{version}")
-        assert getattr(families, f"{name}__{version}").__name__ == name
+        assert issubclass(registered.load_model_cls(), ChosenRows)
 
 
 def test_another_release_stops_a_served_family_and_no_other_model(another_vllm: None) -> None:
@@ -87,7 +88,7 @@ def test_another_release_stops_a_served_family_and_no_other_model(another_vllm: 
 
 
 def test_an_answer_that_is_not_the_choice_is_an_error() -> None:
-    chosen = [ChosenImage(np.arange(3), 9, np.zeros(2, np.int64))]
+    chosen = [ChosenImage(np.arange(3), np.arange(3), np.ones(9, bool), np.zeros(2, np.int64))]
     places = {"image": [SimpleNamespace(length=3)]}
     check_answer({"mm_placeholders": places, "mm_hashes": {"image": ["a-foveate-b"]}}, chosen)
     check_answer({}, None)
