@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "foveate"
@@ -19,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 def run(*command: object, cwd: Path) -> str:
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # nothing of the clone
+    clean["HF_HUB_OFFLINE"] = "1"  # what is installed has all it needs
     done = subprocess.run([*map(str, command)], cwd=cwd, env=clean, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -65,8 +68,16 @@ def test_the_wheel_does_the_main_job_in_an_empty_environment(built: tuple[Path, 
     python = tmp_path / "env" / "bin" / "python"
     install = ("install", "--quiet", "--no-compile", "--disable-pip-version-check")  # compiled: 10 s, unused
     run(sys.executable, "-m", "pip", "--python", python, *install, built[1], cwd=tmp_path)
-    run(tmp_path / "env" / "bin" / "foveate", "demo", "--out", "demo", cwd=tmp_path)
-    assert len(list((tmp_path / "demo").rglob("*.png"))) >= 4
+    said = json.loads(run(tmp_path / "env" / "bin" / "foveate", "demo", "--out", "pictures", "--json", cwd=tmp_path))
+    records = said["demo"]
+    assert [len(record["queries"]) for record in records] == [4, 4]
+    found = [q["detected"] for record in records for q in record["queries"]]
+    assert found == 2 * ([True] * 3 + [False])  # a dog, and, without a reader, what is written
+    with Image.open(tmp_path / said["page"]) as page:
+        assert min(page.size) > 1000
+    for q in (q for record in records for q in record["queries"]):
+        assert len(json.loads((tmp_path / q["json"]).read_text())["indices"]) == q["budget"]
+        assert (tmp_path / q["png"]).stat().st_size > 50_000
     where = run(python, "-c", "import foveate; print(foveate.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(tmp_path / "env")
     absent = "import importlib.util as u; print([n for n in ('torch', 'transformers', 'ray') if u.find_spec(n)])"
