@@ -6,6 +6,7 @@ import asyncio
 import base64
 import itertools
 import json
+import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ async def _measure(load: Load) -> dict[str, Any]:
         photos = read_photos(load.images)
         if any(isinstance(budget, float) for budget in load.budgets):
             photos = [Photo(photo.rgb, await count_visual_tokens(client, load, model, photo.rgb)) for photo in photos]
-        copies = shifted(photos)
+        copies = shifted(photos, secrets.randbelow(10**9))
         walls: dict[int, list[float]] = {number: [] for number in range(len(load.budgets))}
         found: dict[int, list[Answered | str]] = {number: [] for number in range(len(load.budgets))}
         for turn in range(load.rounds + 1):  # one to warm up
@@ -118,9 +119,12 @@ def read_photos(folder: Path | None) -> list[Photo]:
     return photos
 
 
-def shifted(photos: Sequence[Photo]) -> Iterator[Photo]:
-    """The photographs in turn, without end, each time shifted otherwise: as many tokens, and unknown to any cache."""
-    for number in itertools.count(1):
+def shifted(photos: Sequence[Photo], start: int = 1) -> Iterator[Photo]:
+    """The photographs in turn, without end, each time shifted otherwise: as many tokens, and unknown to any cache.
+
+    start: of the shifts, another one in each run, as a server's caches outlive a run.
+    """
+    for number in itertools.count(start):
         for photo in photos:
             down, right = divmod(number, photo.rgb.shape[1])
             yield Photo(np.roll(photo.rgb, (down, right), (0, 1)), photo.tokens)

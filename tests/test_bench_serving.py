@@ -150,6 +150,17 @@ def test_no_image_is_sent_twice_unless_it_is_asked_for() -> None:
         assert len({(content[0]["image_url"]["url"], content[1]["text"]) for content in sent}) == len(sent)
 
 
+def test_a_second_run_sends_other_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's caches outlive a run."""
+    starts = iter([70_000, 5])
+    monkeypatch.setattr("secrets.randbelow", lambda _: next(starts))
+    stub = Stub()
+    for _ in range(2):
+        report_of(run(stub, "--concurrency", "3"))
+    images = [body["messages"][0]["content"][0]["image_url"]["url"] for body in stub.bodies]
+    assert len(set(images)) == len(images) == 30
+
+
 def test_without_a_budget_nothing_of_ours_is_sent() -> None:
     stub = Stub(knows=False)
     report = report_of(run(stub, "--no-fixed", "--concurrency", "2"))
