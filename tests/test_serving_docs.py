@@ -44,6 +44,17 @@ def test_every_environment_variable_has_its_row() -> None:
         assert f"| `FOVEATE_{name}_MB` | {size} |" in PAGE
 
 
+def test_every_architecture_has_its_row() -> None:
+    (served,) = re.findall(r"^FAMILIES: .+?= \{\n(.+?)^\}", SOURCE["families"], re.M | re.S)
+    architectures = set(re.findall(r'^    "(\w+)":', served, re.M))
+    assert len(architectures) > 3
+    assert set(re.findall(r"`(\w+ForConditionalGeneration)`", PAGE)) == architectures
+
+
 def test_it_names_the_releases_that_are_taken() -> None:
     (told,) = re.findall(r"^VERSIONS = \((.+?)\)", SOURCE["hooks"], re.M)
-    assert {release for release in re.findall(r'"([\d.]+)"', told) if f"{release} " not in PAGE} == set()
+    releases = re.findall(r'"([\d.]+)"', told)
+    assert {release for release in releases if f"{release} " not in PAGE} == set()
+    above = f"0.{int(releases[-1].split('.')[1]) + 1}"
+    for text in (SOURCE["hooks"], (ROOT / "pyproject.toml").read_text("utf-8")):
+        assert re.findall(r"vllm(>=[\d.]+,<[\d.]+)", text) == [f">={releases[0]},<{above}"]
