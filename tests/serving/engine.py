@@ -1,4 +1,4 @@
-"""vLLM's engine over a tiny model in a folder, and `foveate.vlm` over the same folder: what one says, the other must.
+"""vLLM's engine over a tiny model in a folder, and `foveate.vlm` over the same folder: both must say the same.
 
 All in one process, float32, on the CPU. Heads are 32 wide, as vLLM's attention on the CPU asks.
 """
