@@ -56,7 +56,7 @@ def test_a_budget_that_is_none_is_named(budget: object) -> None:
         ({"foveate_chosen": 9}, "foveate_chosen"),
         ({"foveate_question": ""}, "foveate_question"),
         ({"foveate_question": 7}, "foveate_question=7"),
-        ({"foveate_question": "x" * 2001}, "2001 characters"),
+        ({"foveate_question": "x" * 1001}, "1001 characters"),
         ({"foveate_preset": "documents"}, "document"),
         ({"foveate_preset": ["text"]}, "text"),
         ({"foveate_floor": 1.5}, "foveate_floor"),

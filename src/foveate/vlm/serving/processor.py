@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.core.errors import ChannelError, ImageError, ModelError, OptionError, SceneError
+from foveate.relevance.query import MAX_CHARACTERS
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenLayout
@@ -31,7 +32,6 @@ from foveate.vlm.serving import metrics
 from foveate.vlm.serving.flat import count_positions
 from foveate.vlm.serving.question import TurnMarks, find_marks, find_question
 from foveate.vlm.serving.request import (
-    LONGEST_QUESTION,
     Request,
     check_others,
     parse_request,
@@ -241,7 +241,7 @@ class ChoosingProcessor:
             metrics.REQUESTS.labels("unreadable").inc()
             logger.warning("foveate: the stock answer for an image that no texture can be made of: %s", cause.received)
             return inputs
-        question = request.question or self._question(inputs.prompt)[-LONGEST_QUESTION:]
+        question = request.question or self._question(inputs.prompt)[-MAX_CHARACTERS:]
         try:
             selection = select_rows(shown, textures, layouts, question, request)
         except ChannelError as cause:  # a KeyError, for which vLLM's server would blame itself

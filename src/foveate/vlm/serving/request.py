@@ -14,10 +14,10 @@ from typing import Any, Literal
 from foveate.core.checks import check_number
 from foveate.core.errors import BudgetError, OptionError, QueryError
 from foveate.relevance.presets import PresetName, find_preset
+from foveate.relevance.query import MAX_CHARACTERS
 
 PREFIX = "foveate_"
 KEYS = ("foveate_budget", "foveate_question", "foveate_preset", "foveate_floor")
-LONGEST_QUESTION = 2000  # characters: a client's text is not parsed without a bound
 ENVIRONMENT = "FOVEATE_BUDGET"
 ONLY = "FOVEATE_ONLY"  # 1: clients may send keywords of foveate, and none for the stock processor
 
@@ -97,11 +97,11 @@ def check_budget(budget: object) -> int | Literal["auto"] | None:
 def _check_question(question: object, usual: str | None) -> str | None:
     if question is None:
         return usual
-    if not isinstance(question, str) or not question.strip() or len(question) > LONGEST_QUESTION:
+    if not isinstance(question, str) or not question.strip() or len(question) > MAX_CHARACTERS:
         shown = repr(question) if not isinstance(question, str) or len(question) < 80 else f"{len(question)} characters"
         raise QueryError(
             f"foveate_question={shown}",
-            expected=f"a text of at most {LONGEST_QUESTION} characters that names what to look for",
+            expected=f"a text of at most {MAX_CHARACTERS} characters that names what to look for",
             fix="leave it out: the last thing that the user said is looked for",
         )
     return question
