@@ -17,7 +17,6 @@ from foveate.core.errors import ModelError, OptionError
 from foveate.vlm.serving import families, hooks, metrics
 from foveate.vlm.serving.model import ChosenRows
 from foveate.vlm.serving.plugin import register
-from foveate.vlm.serving.stock import find_stock
 from foveate.vlm.serving.processor import ChosenImage, check_answer, check_names
 from foveate.vlm.serving.request import check_others
 
