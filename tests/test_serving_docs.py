@@ -20,10 +20,11 @@ def rows(pattern: str) -> set[str]:
 
 @pytest.mark.vlm
 def test_every_key_of_a_request_has_its_row() -> None:
-    from foveate.vlm.serving.request import KEYS, LONGEST_QUESTION
+    from foveate.relevance.query import MAX_CHARACTERS
+    from foveate.vlm.serving.request import KEYS
 
     assert rows(r"`(foveate_\w+)`") & set(KEYS) == set(KEYS)
-    assert f"up to {LONGEST_QUESTION:,} characters" in PAGE
+    assert f"up to {MAX_CHARACTERS:,} characters" in PAGE
 
 
 def test_every_count_has_its_row() -> None:
