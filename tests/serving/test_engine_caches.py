@@ -43,7 +43,7 @@ def large(seeds: Iterator[int]) -> Any:
     return photo(280, 380, seed=next(seeds))
 
 
-def asks(image: Any, budget: int | None, *questions: str, **more: Any) -> list[Ask]:
+def asks(image: Any, budget: int | str | None, *questions: str, **more: Any) -> list[Ask]:
     keywords = {} if budget is None else {"foveate_budget": budget, **more}
     return [Ask(question, [image], keywords) for question in questions]
 
