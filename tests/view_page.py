@@ -95,7 +95,7 @@ def wait_until(page: Page, expression: str, arg: Any = None, timeout: float = WA
         except Error as error:
             if "context was destroyed" not in error.message:  # by a page that is loaded again
                 raise
-        page.wait_for_timeout(20)
+        page.wait_for_timeout(50)  # each look takes three processes some milliseconds
     raise TimeoutError(expression)
 
 
