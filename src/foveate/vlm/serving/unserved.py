@@ -6,9 +6,11 @@ up here: its model class is the stock one by another name of its own, as a proce
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from foveate.core.errors import ModelError
+from foveate.vlm.serving.families import FAMILIES
 from foveate.vlm.serving.hooks import REFUSING
 from foveate.vlm.serving.request import parse_request, split_keywords, usual_request
 from foveate.vlm.serving.stock import find_stock, with_processor
@@ -24,13 +26,11 @@ class RefusingProcessor:
 
     def apply(self, inputs: Any, timing_ctx: Any) -> Any:
         """As stock, without a budget."""
-        told, _ = split_keywords(inputs.hf_processor_mm_kwargs)
+        told, theirs = split_keywords(inputs.hf_processor_mm_kwargs)
         self._refuse(parse_request(told).budget)
-        return super().apply(inputs, timing_ctx)  # type: ignore[misc]
+        return super().apply(replace(inputs, hf_processor_mm_kwargs=theirs), timing_ctx)  # type: ignore[misc]
 
     def _refuse(self, budget: object) -> None:
-        from foveate.vlm.serving.families import FAMILIES
-
         if budget is not None:
             config = self.info.ctx.model_config  # type: ignore[attr-defined]
             raise ModelError(
