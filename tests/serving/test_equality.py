@@ -16,8 +16,8 @@ ASKS = {
     "stock": Ask(DOG),
     "null": Ask(PERSON, keywords={"foveate_budget": None}),
     **{
-        f"{budget} {question[:9]}": Ask(question, keywords={"foveate_budget": budget})
-        for question in (DOG, PERSON)
+        f"{budget} for the {name}": Ask(question, keywords={"foveate_budget": budget})
+        for name, question in (("dog", DOG), ("person", PERSON))
         for budget in (1, 9, 16, 34, 35, 10_000, "auto")
     },
     "nothing to look for": Ask("why?", keywords={"foveate_budget": 9}),
