@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foveate
-from foveate.core.errors import BudgetError, FoveateError, OptionError, QueryError
+from foveate.core.errors import BudgetError, FoveateError, QueryError
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, one_grid, whole_box
 from foveate.vlm.serving.features import ROWS as PAGE
 from foveate.vlm.serving.features import FeaturePool
+from foveate.vlm.serving.model import group_images, restore_prompt
 from foveate.vlm.serving.question import find_marks, find_question
 from foveate.vlm.serving.request import Request, check_budget, parse_request, split_keywords, usual_request
 from foveate.vlm.serving.selection import digest_image, find_texture, select_rows
@@ -59,6 +60,8 @@ def test_a_budget_that_is_none_is_named(budget: object) -> None:
         ({"foveate_question": "x" * 1001}, "1001 characters"),
         ({"foveate_preset": "documents"}, "document"),
         ({"foveate_preset": ["text"]}, "text"),
+        ({"foveate_preset": "document"}, "reads what is written"),
+        ({"foveate_preset": "maximum"}, "reads what is written"),
         ({"foveate_floor": 1.5}, "foveate_floor"),
         ({"foveate_floor": "much"}, "foveate_floor"),
     ],
@@ -121,6 +124,14 @@ def test_the_question_is_the_last_thing_that_the_user_said(prompt: str, question
     assert find_question(prompt, find_marks(chatty(qwen_template())), ("<|vision_end|>",)) == question
 
 
+def test_a_default_system_turn_that_a_prompt_leaves_out_adds_no_words() -> None:
+    template = "<|im_start|>system\nBe brief.<|im_end|>\n" + qwen_template()
+    marks = find_marks(chatty(template))
+    assert "system" not in marks.before
+    assert find_question(QWEN_TURNS.format(IMAGE + "a dog?"), marks, ("<|vision_end|>",)) == "a dog?"
+    assert find_question(QWEN_TURNS.format("a dog?" + IMAGE), marks, ("<|vision_end|>",)) == ""
+
+
 def test_other_templates_and_none() -> None:
     prompt = "USER: <image>\nwhere is the dog? ASSISTANT: there.</s>USER: and the cat? ASSISTANT:"
     assert find_question(prompt, find_marks(chatty(LLAVA)), ("<image>",)) == "and the cat?"
@@ -149,7 +160,7 @@ def test_one_image_keeps_the_rows_that_a_prepared_question_keeps(budget: Any, qu
     texture, took = find_texture(image, digest_image(image), None, cache)
     assert took is not None
     assert find_texture(image, digest_image(image), None, cache) == (texture, None)
-    selection = select_rows([image], [texture], encoded.layouts, question, Request(budget))
+    selection = select_rows([image], [texture], encoded.layouts, question, budget)
     with pytest.warns() if question == "why?" else nullcontext():
         expected = vlm.prepare(encoded, question, budget=budget)
     np.testing.assert_array_equal(selection.rows[0], expected.chosen[0].rows)
@@ -162,7 +173,7 @@ def test_images_share_a_budget_exactly_and_none_is_left_out(budget: int, seed: i
     images = [photo(60, 90, seed), photo(120, 90, seed + 1)]
     layouts = [one_grid(4, 6, (60, 90)), one_grid(8, 6, (120, 90))]
     textures = [shared_texture(60, seed), shared_texture(120, seed + 1)]
-    selection = select_rows(images, textures, layouts, "where is the dog?", Request(budget))
+    selection = select_rows(images, textures, layouts, "where is the dog?", budget)
     sizes = [len(rows) for rows in selection.rows]
     assert sum(sizes) == min(budget, 24 + 48)
     assert min(sizes) >= 1
@@ -171,33 +182,18 @@ def test_images_share_a_budget_exactly_and_none_is_left_out(budget: int, seed: i
         assert rows.min() >= 0 <= layout.count - 1 - rows.max()
 
 
-def test_a_question_in_the_request_counts_instead_of_the_prompts() -> None:
-    texture, layout, image = shared_texture(120, 0), one_grid(8, 6, (120, 90)), photo(120, 90, 0)
-    by_prompt = select_rows([image], [texture], [layout], "a dog", Request(9))
-    by_request = select_rows([image], [texture], [layout], "a table", Request(9, question="a dog"))
-    np.testing.assert_array_equal(by_prompt.rows[0], by_request.rows[0])
-
-
 def test_fewer_tokens_than_images_are_refused() -> None:
     image, texture, layout = photo(120, 90, 0), shared_texture(120, 0), one_grid(8, 6, (120, 90))
     with pytest.raises(BudgetError, match="2 images"):
-        select_rows([image] * 2, [texture] * 2, [layout] * 2, "a dog", Request(1))
+        select_rows([image] * 2, [texture] * 2, [layout] * 2, "a dog", 1)
 
 
 def test_line_ends_and_tokens_that_are_always_kept_come_on_top_of_a_budget() -> None:
     layout = TokenLayout((TokenGrid(8, 6, whole_box((120, 90)), first=1, line=7),), 57, always=(0,))
-    (rows,) = select_rows([photo(120, 90, 0)], [shared_texture(120, 0)], [layout], "a dog", Request(9)).rows
+    (rows,) = select_rows([photo(120, 90, 0)], [shared_texture(120, 0)], [layout], "a dog", 9).rows
     assert 0 in rows
     on_grid = [row for row in rows.tolist() if row and (row - 1) % 7 != 6]
     assert len(on_grid) == 9
-
-
-def test_a_preset_that_reads_is_refused_where_there_is_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rapidocr", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(OptionError, match="document"):
-        find_texture(photo(), b"", "document", TextureCache(0))
 
 
 def test_digests_are_of_pixels_and_shape() -> None:
@@ -258,6 +254,16 @@ def test_features_of_another_width_are_not_kept() -> None:
     assert not FeaturePool(2**20, 3, torch.float32, torch.device("cpu")).put("a", torch.ones(5, 4))
 
 
+@given(st.lists(st.integers(1, 30), max_size=12), st.integers(1, 40))
+def test_images_are_encoded_in_groups_that_fit(spans: list[int], most: int) -> None:
+    groups = group_images(range(len(spans)), spans, most)
+    assert [number for group in groups for number in group] == list(range(len(spans)))
+    for group in groups:
+        assert len(group) == 1 or sum(spans[number] for number in group) <= most
+    for one, other in pairwise(groups):  # as few groups as their order allows
+        assert sum(spans[number] for number in one) + spans[other[0]] > most
+
+
 # --- the full prompt --------------------------------------------------------------------------------------------------
 
 
@@ -275,8 +281,6 @@ class Feature:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9), st.data()), max_size=4), st.integers(0, 3))
 def test_the_full_prompt_is_restored(images: list[tuple[int, int, Any]], behind: int) -> None:
-    from foveate.vlm.serving.model import restore_prompt
-
     full, short, features, where, kept = list[int](), list[int](), [], [], list[int]()
     for text, span, data in images:
         full += range(100, 100 + text)
@@ -303,8 +307,6 @@ def test_the_full_prompt_is_restored(images: list[tuple[int, int, Any]], behind:
 
 
 def test_rows_that_do_not_fit_their_placeholders_are_never_taken() -> None:
-    from foveate.vlm.serving.model import restore_prompt
-
     data = {name: SimpleNamespace(data=torch.tensor(value)) for name, value in (("foveate_places", [0, 2]),)}
     with pytest.raises(AssertionError, match="3 ids of an image where 2"):
         restore_prompt([7, 7, 7], [Feature(Place(0, 3), {**data, "foveate_span": SimpleNamespace(data=9)})])
@@ -313,6 +315,6 @@ def test_rows_that_do_not_fit_their_placeholders_are_never_taken() -> None:
 def test_a_question_without_words_is_unsearched() -> None:
     with pytest.raises(QueryError):
         foveate.score(shared_texture(60, 0), "")
-    selection = select_rows([photo(60, 90, 0)], [shared_texture(60, 0)], [one_grid(4, 6, (60, 90))], "", Request(5))
+    selection = select_rows([photo(60, 90, 0)], [shared_texture(60, 0)], [one_grid(4, 6, (60, 90))], "", 5)
     assert selection.outcome == "unsearched"
     assert len(selection.rows[0]) == 5

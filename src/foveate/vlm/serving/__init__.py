@@ -10,8 +10,10 @@ image; here it passes on the kept rows, at the positions that they have in the f
 
 * request.py: what a client may ask for, checked. question.py: what a prompt asks.
 * selection.py: images, question, budget -> rows that are kept. Textures are kept by the content of their images.
-* processor.py: before the stock processor. features.py: full features of images in the engine. model.py: before the
-  stock model. Both are mixins that only call what they stand before.
-* families.py: which models, and where their visual tokens lie. metrics.py: counts for /metrics.
-* plugin.py: what vLLM loads at its start. Begin here; it also checks that vLLM has what the others stand on.
+* fields.py: what travels between the processes. features.py: full features of images, in the engine.
+* processor.py: before the stock processor. model.py: before the stock model. Both are mixins that only call what they
+  stand before. flat.py: a third one, for models without M-RoPE.
+* layouts.py: where visual tokens lie. families.py: which models are served. unserved.py: who refuses for the others.
+* hooks.py: is all of vLLM there that these stand on? stock.py: its classes. metrics.py: counts for /metrics.
+* plugin.py: what vLLM loads at its start. Begin here.
 """

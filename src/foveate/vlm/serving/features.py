@@ -1,8 +1,8 @@
 """Full features of images, in the engine's process, so that the next question about an image does not encode it again.
 
-Rows of all images lie in one tensor of fixed size. It is made at vLLM's start, while vLLM measures how much memory a
-model takes, and so it is a part of what vLLM counts: the KV cache gets the rest. An image has as many pages as it
-needs; where there is no room, those of the image go that was used longest ago. Nothing else is ever allocated.
+Rows of all images lie in one tensor of fixed size. It is made with the model, and so vLLM counts it as it counts the
+weights: the KV cache gets what is left. An image has as many pages as it needs; where there is no room, those of the
+image go that was used longest ago. Nothing else is ever kept.
 
 Which images are kept follows from the order of the calls alone. So the workers of a tensor-parallel engine, which all
 get the same calls, keep the same images, and run their parts of the encoder together.
@@ -14,8 +14,11 @@ from collections import OrderedDict
 from collections.abc import Hashable
 
 import torch
+from torch.nn.functional import pad
 
 ROWS = 64  # a page
+FEATURES = 256 * 2**20  # bytes of features that an engine's process keeps; the environment says otherwise:
+FEATURES_MB = "FOVEATE_FEATURES_MB"
 
 
 class FeaturePool:
@@ -60,9 +63,8 @@ class FeaturePool:
             _, (_, freed) = self._images.popitem(last=False)
             self._free += freed.tolist()
         table = torch.tensor([self._free.pop() for _ in range(needed)])
-        for number, page in enumerate(table.tolist()):
-            part = features[number * ROWS : (number + 1) * ROWS]
-            self.pages[page, : len(part)] = part
+        padded = pad(features, (0, 0, 0, needed * ROWS - len(features)))
+        self.pages[table.to(self.pages.device)] = padded.reshape(needed, ROWS, -1).to(self.pages)
         self._images[key] = len(features), table
         return True
 

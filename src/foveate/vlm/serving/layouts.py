@@ -19,7 +19,7 @@ from foveate.core.errors import ModelError
 from foveate.vlm.families.anyres import packed_layout, tiled_layout
 from foveate.vlm.families.llava import visible_box
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, one_grid
-from foveate.vlm.serving.processor import ImageTokens
+from foveate.vlm.serving.fields import ImageTokens
 
 Size = tuple[int, int]
 Keywords = Mapping[str, object]

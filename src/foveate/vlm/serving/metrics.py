@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +38,7 @@ SCORING = Histogram(
 FEATURES = ("foveate_features", "Full features of images that the engine was asked for", ["found"])
 FOLDER = "FOVEATE_COUNTS"  # the environment variable that names it
 FOUND = ("kept", "made")
-_features = Counter(
-    *FEATURES, registry=None
-)  # shown where vLLM adds processes together, by prometheus_client's own files
+_features = Counter(*FEATURES, registry=None)  # shown where vLLM adds processes: prometheus_client writes files itself
 _counted = np.zeros(len(FOUND), np.int64)
 for found in FOUND:
     TEXTURES.labels(found)
@@ -50,9 +49,11 @@ class EngineCounts:
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """Sums over the files."""
-        folder = os.environ.get(FOLDER)
-        written = [path.read_bytes() for path in Path(folder).iterdir()] if folder else []
-        counts = np.array([np.frombuffer(each, np.int64) for each in written if each])  # [processes, kept and made]
+        written = list[bytes]()
+        with suppress(OSError):  # somebody may have cleaned the folder of temporary files
+            written = [path.read_bytes() for path in Path(os.environ[FOLDER]).iterdir()] if FOLDER in os.environ else []
+        whole = [np.frombuffer(each, np.int64) for each in written if len(each) == _counted.nbytes]
+        counts = np.array(whole)  # [processes, kept and made]
         shown = CounterMetricFamily(FEATURES[0], FEATURES[1], labels=FEATURES[2])
         for found, count in zip(FOUND, counts.reshape(-1, len(FOUND)).sum(0).tolist(), strict=True):
             shown.add_metric([found], count)
@@ -79,5 +80,9 @@ def count_features(kept: int, made: int) -> None:
     for found, more in zip(FOUND, (kept, made), strict=True):
         _features.labels(found).inc(more)
     if folder := os.environ.get(FOLDER):
-        with open(os.open(Path(folder) / str(os.getpid()), os.O_WRONLY | os.O_CREAT, 0o600), "wb", 0) as file:
+        # Counts are not worth a request: the folder may be gone, or the disk full.
+        with (
+            suppress(OSError),
+            open(os.open(Path(folder) / str(os.getpid()), os.O_WRONLY | os.O_CREAT, 0o600), "wb", 0) as file,
+        ):
             file.write(_counted.tobytes())  # in one piece, over what was there

@@ -2,8 +2,11 @@
 
 * Positions are those that the stock class gives to the full prompt, dropped placeholders put back; so no formula of a
   family is copied.
-* An image is encoded once, whole, whatever is asked: full features are kept (features.py) by what the image shows.
-* Both are asked before the first token is computed, so chunked prefill, batches and cache hits need nothing more.
+* An image is encoded whole, whatever is asked, and its features are kept (features.py) by what the image shows: as long
+  as they are, no other question encodes it again.
+* vLLM counts kept tokens where it decides how many images are encoded together, as its scheduler knows no others. So no
+  more are encoded in one call here than have as many visual tokens as vLLM measured its memory for, and pixels are
+  brought to the device for these alone.
 """
 
 from __future__ import annotations
@@ -14,26 +17,38 @@ from typing import Any
 
 import torch
 
+from foveate.core.errors import ModelError
 from foveate.vlm.serving import metrics
-from foveate.vlm.serving.features import FeaturePool
-from foveate.vlm.serving.processor import COUNT, DIGEST, FEATURES, FIELDS, PLACES, ROWS, SPAN, megabytes
+from foveate.vlm.serving.features import FEATURES, FEATURES_MB, FeaturePool
+from foveate.vlm.serving.fields import COUNT, DIGEST, FIELDS, PLACES, ROWS, SPAN, is_pixels
+from foveate.vlm.serving.request import read_megabytes
 
 
 class ChosenRows:
     """Mixin before a stock model class; see the module."""
 
-    _features: FeaturePool | None = None
-    _keeps: bool = True
-
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
+        lora = vllm_config.lora_config
+        if lora and lora.enable_tower_connector_lora:
+            raise ModelError(
+                "--enable-tower-connector-lora: an adapter of the encoder changes an image's features",
+                expected="adapters of the language model alone, which need no flag",
+                fix="leave the flag out, or keep foveate out with VLLM_PLUGINS",
+            )
         super().__init__(vllm_config=vllm_config, prefix=prefix)  # type: ignore[call-arg]
-        lora = vllm_config.lora_config  # an adapter of the encoder changes its features, and is not known here
-        self._keeps = not (lora and lora.enable_tower_connector_lora)
+        config = vllm_config.model_config
+        changing = config.enable_sleep_mode or getattr(vllm_config, "weight_transfer_config", None)
+        self._features = FeaturePool(
+            0 if changing else read_megabytes(FEATURES_MB, FEATURES),  # where weights change, features would be old
+            getattr(getattr(self, "visual", None), "out_hidden_size", config.hf_text_config.hidden_size),
+            config.dtype,
+            torch.device(vllm_config.device_config.device),
+        )
+        self._most = vllm_config.scheduler_config.max_num_encoder_input_tokens
 
     def load_weights(self, *args: Any, **keywords: Any) -> Any:
         """As stock; features of other weights are forgotten."""
-        if self._features is not None:
-            self._features.clear()
+        self._features.clear()
         return super().load_weights(*args, **keywords)  # type: ignore[misc]
 
     def get_mrope_input_positions(self, input_tokens: list[int], mm_features: Any) -> tuple[torch.Tensor, int]:
@@ -46,23 +61,19 @@ class ChosenRows:
         """The kept rows of each image; as stock for what came without a choice."""
         ours, stock = split_inputs(inputs)
         if not ours:
-            made = super().embed_multimodal(**stock)  # type: ignore[misc]
-            self._pool(made)  # at the latest while vLLM measures its memory
-            return made
-        keys = [tuple(digest) for digest in ours[DIGEST].tolist()]
+            return super().embed_multimodal(**stock)  # type: ignore[misc]
+        keys, pool = [tuple(digest) for digest in ours[DIGEST].tolist()], self._features
         rows = torch.split(ours[ROWS], ours[COUNT].flatten().tolist())
-        pool = self._features
-        missing = [n for n, key in enumerate(keys) if (pool is None or key not in pool) and key not in keys[:n]]
-        made = dict(zip((keys[n] for n in missing), self._encode(stock, missing), strict=True))
-        metrics.count_features(kept=len(keys) - len(missing), made=len(missing))
-        pool = self._pool(list(made.values()))
-        found = [
-            made[key].index_select(0, each.to(made[key].device)) if key in made else pool.take(key, each)
-            for key, each in zip(keys, rows, strict=True)
-        ]
-        for key, features in made.items():  # after the others were taken, as they may have to make room
-            pool.put(key, features)
-        return tuple(found)
+        found = {n: pool.take(key, rows[n]) for n, key in enumerate(keys) if key in pool}
+        first = {key: n for n, key in reversed(list(enumerate(keys))) if n not in found}
+        spans = ours[SPAN].flatten().tolist()
+        for numbers in group_images(sorted(first.values()), spans, self._most):
+            for number, features in zip(numbers, self._encode(stock, numbers), strict=True):
+                for same in (n for n, key in enumerate(keys) if key == keys[number]):
+                    found[same] = features.index_select(0, rows[same].to(features.device))
+                pool.put(keys[number], features)
+        metrics.count_features(kept=len(keys) - len(first), made=len(first))
+        return tuple(found[n] for n in range(len(keys)))
 
     def get_encoder_cudagraph_config(self) -> Any:
         """As stock, without images: a captured encoder goes round `embed_multimodal`, and returns every row."""
@@ -71,21 +82,35 @@ class ChosenRows:
 
     def _encode(self, stock: Mapping[str, Any], numbers: Sequence[int]) -> Sequence[torch.Tensor]:
         """Full features of these images of a batch."""
-        if not numbers:
-            return ()
-        return super().embed_multimodal(**self.take_images(stock, numbers))  # type: ignore[misc]
+        taken = self.take_images(stock, numbers)
+        placed = {name: self._place(value) if is_pixels(name) else value for name, value in taken.items()}
+        return super().embed_multimodal(**placed)  # type: ignore[misc]
 
-    def _pool(self, made: Sequence[torch.Tensor]) -> FeaturePool:
-        if self._features is None:
-            one = made[0]
-            budget = megabytes("FOVEATE_FEATURES_MB", FEATURES) if self._keeps else 0
-            self._features = FeaturePool(budget, one.shape[-1], one.dtype, one.device)
-        return self._features
+    def _place(self, pixels: Any) -> Any:
+        """A tensor, or a list of tensors, on the model's device."""
+        device = self._features.pages.device
+        return pixels.to(device) if isinstance(pixels, torch.Tensor) else [each.to(device) for each in pixels]
 
     @staticmethod
     def take_images(inputs: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
         """What the stock model takes of a batch of images -> of some of them. Of the family."""
         raise NotImplementedError
+
+
+def group_images(numbers: Sequence[int], spans: Sequence[int], most: int) -> list[list[int]]:
+    """Images in their order, in groups of at most so many visual tokens; an image that has more is alone.
+
+    >>> group_images([0, 2, 3, 4], [5, 9, 3, 3, 20], 8)
+    [[0, 2], [3], [4]]
+    """
+    groups, room = list[list[int]](), 0
+    for number in numbers:
+        room -= spans[number]
+        if room < 0 or not groups:
+            groups.append([])
+            room = most - spans[number]
+        groups[-1].append(number)
+    return groups
 
 
 def split_inputs(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

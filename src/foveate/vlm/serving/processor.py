@@ -11,10 +11,8 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -23,67 +21,42 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.core.errors import ChannelError, ImageError, ModelError, OptionError, SceneError
+from foveate.core.errors import ChannelError, ImageError, ImageTooLargeError, ModelError, OptionError, SceneError
+from foveate.core.image import MAX_PIXELS, load_image
 from foveate.relevance.query import MAX_CHARACTERS
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
-from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.serving import metrics
+from foveate.vlm.serving.features import FEATURES, FEATURES_MB
+from foveate.vlm.serving.fields import (
+    COUNT,
+    DIGEST,
+    LENGTHS,
+    PLACES,
+    ROWS,
+    SPAN,
+    ChosenImage,
+    ImageTokens,
+    choose_places,
+    is_pixels,
+)
 from foveate.vlm.serving.flat import count_positions
 from foveate.vlm.serving.question import TurnMarks, find_marks, find_question
 from foveate.vlm.serving.request import (
     Request,
     check_others,
     parse_request,
+    read_megabytes,
     split_keywords,
     usual_request,
 )
 from foveate.vlm.serving.selection import digest_image, find_texture, select_rows
 
 CHOSEN = "foveate_chosen"  # the choice, among the keywords of the calls below `apply`
-ROWS, COUNT, SPAN, DIGEST = "foveate_rows", "foveate_count", "foveate_span", "foveate_digest"
-PLACES, LENGTHS = "foveate_places", "foveate_lengths"  # the latter only splits the former, and does not travel
-FIELDS = (ROWS, PLACES, COUNT, SPAN, DIGEST)
 NAMED = "-foveate-"  # between vLLM's name for an image and ours for what is kept of it, in vLLM's caches
 TEXTURES = 256 * 2**20  # bytes of textures that are kept; FOVEATE_TEXTURES_MB says otherwise
-FEATURES = 256 * 2**20  # bytes of features that the engine keeps; FOVEATE_FEATURES_MB says otherwise
 
 logger = logging.getLogger("vllm.foveate")
-
-
-@dataclass(frozen=True, eq=False)
-class ImageTokens:
-    """Where an image's visual tokens lie.
-
-    Attributes:
-        layout: in the image.
-        places: among the ids that stand for the image: int64 [visual tokens]. Others are tags of tiles, say.
-        span: those ids.
-        positions: that they take up in the full prompt; fewer than they are with M-RoPE.
-    """
-
-    layout: TokenLayout
-    places: NDArray[np.int64]
-    span: int
-    positions: int
-
-
-@dataclass(frozen=True, eq=False)
-class ChosenImage:
-    """What is kept of an image.
-
-    Attributes:
-        rows: of features, int64, ascending.
-        places: of the ids that stay among those that stand for the image, int64, ascending: kept visual tokens and
-            all that is no visual token.
-        visual: which of all ids are visual tokens, bool [span].
-        digest: int64 [2], of the image and of what the stock processor is told: by it the engine keeps features.
-    """
-
-    rows: NDArray[np.int64]
-    places: NDArray[np.int64]
-    visual: NDArray[np.bool_]
-    digest: NDArray[np.int64]
 
 
 class ChoosingProcessor:
@@ -93,6 +66,8 @@ class ChoosingProcessor:
     marks_of_images: tuple[str, ...]
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
+        from vllm.logger import init_logger
+
         super().__init__(*args, **keywords)
         configured = self.info.ctx.get_mm_config()  # type: ignore[attr-defined]
         ours, theirs = split_keywords(configured.mm_processor_kwargs or {})
@@ -100,9 +75,16 @@ class ChoosingProcessor:
             configured.mm_processor_kwargs = theirs or None
             configured.foveate_keywords = ours
         self.usual: Request = usual_request(getattr(configured, "foveate_keywords", {}))
-        self.textures: TextureCache[Texture] = TextureCache(megabytes("FOVEATE_TEXTURES_MB", TEXTURES))
+        self.textures: TextureCache[Texture] = TextureCache(read_megabytes("FOVEATE_TEXTURES_MB", TEXTURES))
         self._marks: TurnMarks | None = None
-        _announce(self.info.model_id, self.usual.budget, self.textures.max_bytes)  # type: ignore[attr-defined]
+        init_logger("vllm.foveate").info_once(  # vLLM makes several processors in a process
+            "foveate: visual tokens of %s are chosen by the question; a request without a budget gets %s; up to %d MB "
+            "of textures are kept in this process, and %d MB of features on the device",
+            self.info.model_id,  # type: ignore[attr-defined]
+            "all, the stock answer" if self.usual.budget is None else self.usual.budget,
+            self.textures.max_bytes // 2**20,
+            read_megabytes(FEATURES_MB, FEATURES) // 2**20,
+        )
 
     # --- what vLLM calls --------------------------------------------------------------------------------------------
 
@@ -174,6 +156,10 @@ class ChoosingProcessor:
         fields = super()._get_mm_fields_config(hf_inputs, theirs)  # type: ignore[misc]
         if ROWS not in hf_inputs:
             return fields
+        fields = {  # the engine brings pixels to its device by itself, of the images that it encodes and some at a time
+            name: replace(config, field=replace(config.field, keep_on_cpu=True)) if is_pixels(name) else config
+            for name, config in fields.items()
+        }
         ours = {name: MultiModalFieldConfig.batched("image", keep_on_cpu=True) for name in (COUNT, SPAN, DIGEST)}
         for name, sizes in ((ROWS, COUNT), (PLACES, LENGTHS)):
             ours[name] = MultiModalFieldConfig.flat_from_sizes("image", hf_inputs[sizes], keep_on_cpu=True)
@@ -214,9 +200,13 @@ class ChoosingProcessor:
 
     def _choose(self, inputs: Any, items: Any, request: Request, *, asked: bool) -> Any:
         """The inputs with the choice among their keywords; without, where no texture can be made of an image."""
-        images = [pixels_of(items, number) for number in range(len(items))]
+        try:
+            images = [pixels_of(items, number) for number in range(len(items))]
+        except ImageError as cause:
+            return _leave_stock(inputs, cause)
         if any(image is None for image in images):
             if not asked:
+                metrics.REQUESTS.labels("stock").inc()
                 return inputs
             raise SceneError(
                 "foveate_budget for an image that came as features, or only by its name in the cache",
@@ -238,12 +228,10 @@ class ChoosingProcessor:
         try:
             textures = [self._texture(*each, request) for each in zip(shown, digests, strict=True)]
         except ImageError as cause:
-            metrics.REQUESTS.labels("unreadable").inc()
-            logger.warning("foveate: the stock answer for an image that no texture can be made of: %s", cause.received)
-            return inputs
+            return _leave_stock(inputs, cause)
         question = request.question or self._question(inputs.prompt)[-MAX_CHARACTERS:]
         try:
-            selection = select_rows(shown, textures, layouts, question, request)
+            selection = select_rows(shown, textures, layouts, question, request.budget, request.floor)
         except ChannelError as cause:  # a KeyError, for which vLLM's server would blame itself
             raise OptionError(
                 f"foveate_preset={request.preset!r}, which needs more than an image: {cause.received}",
@@ -286,28 +274,36 @@ class ChoosingProcessor:
         return find_question(tokenizer.decode(list(prompt)), self._marks, self.marks_of_images)
 
 
-def choose_places(tokens: ImageTokens, rows: NDArray[np.int64], digest: NDArray[np.int64]) -> ChosenImage:
-    """What is kept of an image of which these rows are."""
-    visual = np.zeros(tokens.span, bool)
-    visual[tokens.places] = True
-    kept = ~visual
-    kept[tokens.places[rows]] = True
-    return ChosenImage(rows, np.flatnonzero(kept), visual, digest)
-
-
 def pixels_of(items: Any, number: int) -> NDArray[np.uint8] | None:
-    """An image as the stock processor gets it, uint8 [H, W, 3]; None where there are only features, or a name."""
+    """An image as the stock processor gets it, uint8 [H, W, 3]; None where there are only features, or a name.
+
+    Raises ImageError for one that is too large, before it is unpacked, and for an array that is no image.
+    """
     from vllm.multimodal.parse import ImageProcessorItems
 
     image = items.get(number) if isinstance(items, ImageProcessorItems) else None
     if image is None:
         return None
+    size = items.get_image_size(number)
+    if size.width * size.height > MAX_PIXELS:
+        raise ImageTooLargeError(
+            f"an image of {size.height} x {size.width} pixels",
+            expected=f"at most {MAX_PIXELS}",
+            fix="send a smaller one: the model sees less of it anyway",
+        )
     if isinstance(image, Image.Image):
-        return np.asarray(image.convert("RGB"))
+        return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
     array = np.asarray(image)
     if array.ndim == 3 and array.shape[-1] not in (1, 3, 4):
         array = np.moveaxis(array, 0, -1)
-    return np.asarray(Image.fromarray(array.squeeze()).convert("RGB"))
+    return load_image(array).rgb
+
+
+def _leave_stock(inputs: Any, cause: ImageError) -> Any:
+    """The inputs as they are: the stock answer, which is counted, and said in the log."""
+    metrics.REQUESTS.labels("unreadable").inc()
+    logger.warning("foveate: the stock answer for an image that no texture can be made of: %s", cause.received)
+    return inputs
 
 
 def check_names(names: Mapping[str, Sequence[str | None]]) -> None:
@@ -331,28 +327,6 @@ def check_answer(out: Mapping[str, Any], chosen: Sequence[ChosenImage] | None) -
             expected="as many of both, and names of their own in vLLM's caches",
             fix="this release of vLLM calls its processors otherwise than foveate expects: docs/serving.md",
         )
-
-
-def megabytes(name: str, usual: int) -> int:
-    """Bytes that an environment variable says in MB. Raises OptionError."""
-    from foveate.core.checks import check_int
-
-    told = os.environ.get(name)
-    if told is None:
-        return usual
-    return check_int(name, int(told) if told.isdecimal() else told, 0, fix=f"unset {name}, or pass MB") * 2**20
-
-
-@cache  # vLLM makes several processors in a process
-def _announce(model: str, budget: object, textures: int) -> None:
-    logger.info(
-        "foveate: visual tokens of %s are chosen by the question; a request without a budget gets %s; up to %d MB of "
-        "textures are kept in this process, and %d MB of features on the device",
-        model,
-        "all, the stock answer" if budget is None else budget,
-        textures // 2**20,
-        megabytes("FOVEATE_FEATURES_MB", FEATURES) // 2**20,
-    )
 
 
 def _split_chosen(keywords: Mapping[str, Any]) -> tuple[tuple[ChosenImage, ...] | None, dict[str, Any]]:

@@ -51,11 +51,11 @@ def find_question(prompt: str, marks: TurnMarks, images: Sequence[str]) -> str:
     start = prompt.rfind(marks.before) if marks.before else -1
     if start >= 0:
         text = prompt[start + len(marks.before) :]
-        end = text.find(marks.after) if marks.after else -1
-        text = text[:end] if end >= 0 else text
     else:
         start = max((prompt.rfind(mark) for mark in images), default=-1)
         text = prompt[start:] if start >= 0 else prompt
+    if marks.after:
+        text = text.partition(marks.after)[0]
     for token in marks.special:
         text = text.replace(token, " ")
     return " ".join(text.split())

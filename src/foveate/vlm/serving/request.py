@@ -9,9 +9,9 @@ import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from foveate.core.checks import check_number
+from foveate.core.checks import check_int, check_number
 from foveate.core.errors import BudgetError, OptionError, QueryError
 from foveate.relevance.presets import PresetName, find_preset
 from foveate.relevance.query import MAX_CHARACTERS
@@ -20,6 +20,9 @@ PREFIX = "foveate_"
 KEYS = ("foveate_budget", "foveate_question", "foveate_preset", "foveate_floor")
 ENVIRONMENT = "FOVEATE_BUDGET"
 ONLY = "FOVEATE_ONLY"  # 1: clients may send keywords of foveate, and none for the stock processor
+
+
+Budget: TypeAlias = int | Literal["auto"] | None
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Request:
         floor: share of the budget that is spread evenly, in [0, 1]; None as `VLM.prepare` decides it.
     """
 
-    budget: int | Literal["auto"] | None = None
+    budget: Budget = None
     question: str | None = None
     preset: PresetName | None = None
     floor: float | None = None
@@ -74,14 +77,14 @@ def parse_request(ours: Mapping[str, object], usual: Request = Request()) -> Req
     return Request(
         budget=check_budget(given["budget"]) if "budget" in given else usual.budget,
         question=_check_question(given.get("question"), usual.question),
-        preset=usual.preset if given.get("preset") is None else find_preset(given["preset"]).name,
+        preset=usual.preset if given.get("preset") is None else _check_preset(given["preset"]),
         floor=usual.floor
         if given.get("floor") is None
         else check_number("foveate_floor", given["floor"], 0, 1, fix="0.25 is usual"),
     )
 
 
-def check_budget(budget: object) -> int | Literal["auto"] | None:
+def check_budget(budget: object) -> Budget:
     """A budget as JSON has it. Raises BudgetError."""
     if budget is None or budget == "auto":
         return budget
@@ -92,6 +95,17 @@ def check_budget(budget: object) -> int | Literal["auto"] | None:
             fix='pass {"foveate_budget": 128}, say',
         )
     return budget
+
+
+def _check_preset(name: Any) -> PresetName:
+    preset = find_preset(name)
+    if preset.encoding.get("read"):
+        raise OptionError(
+            f"foveate_preset={preset.name!r}, which reads what is written in an image",
+            expected="a preset that does not: reading takes seconds, and all other requests wait meanwhile",
+            fix="pass 'text', say: writing is found, and not read",
+        )
+    return preset.name
 
 
 def _check_question(question: object, usual: str | None) -> str | None:
@@ -118,3 +132,10 @@ def usual_request(configured: Mapping[str, object], environment: Mapping[str, st
             f"{ENVIRONMENT}={told!r}", expected="a whole number from 1 on, or 'auto'", fix=f"unset {ENVIRONMENT}"
         ) from cause
     return parse_request(configured, usual)
+
+
+def read_megabytes(name: str, usual: int, environment: Mapping[str, str] = os.environ) -> int:
+    """Bytes that a variable of the environment says in MB. Raises OptionError."""
+    if (told := environment.get(name)) is None:
+        return usual
+    return check_int(name, int(told) if told.isdecimal() else told, 0, fix=f"unset {name}, or pass MB") * 2**20

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import BudgetError, MissingExtraError, OptionError, QueryError
+from foveate.core.errors import BudgetError, QueryError
 from foveate.pipeline import encode, score
 from foveate.relevance.fusion import parse_options
 from foveate.relevance.policies import apportion
@@ -30,7 +30,7 @@ from foveate.vlm.images import encoding_keywords
 from foveate.vlm.select.budgets import count_tokens
 from foveate.vlm.select.methods import Candidates, choose, share_budget
 from foveate.vlm.select.words import choose_spread
-from foveate.vlm.serving.request import Request
+from foveate.vlm.serving.request import Budget
 
 Indices = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
@@ -73,15 +73,8 @@ def find_texture(
 
 
 def _encode(rgb: Pixels, preset: PresetName | None) -> Texture:
-    how, read = encoding_keywords(preset, None)
-    try:  # only a preset reads: it takes seconds, and other requests wait meanwhile
-        return remember_preset(encode(rgb, read=False if read == "auto" else read, **how), preset)
-    except MissingExtraError as cause:
-        raise OptionError(
-            f"foveate_preset={preset!r}, which this server cannot do: {cause.received}",
-            expected="a preset without reading",
-            fix="leave it out, or have the server's owner install 'foveate[text]'",
-        ) from cause
+    how, _ = encoding_keywords(preset, None)
+    return remember_preset(encode(rgb, read=False, **how), preset)  # reading takes seconds, and others wait
 
 
 def select_rows(
@@ -89,17 +82,17 @@ def select_rows(
     textures: Sequence[Texture],
     layouts: Sequence[TokenLayout],
     question: str,
-    request: Request,
+    budget: Budget,
+    floor: float | None = None,
 ) -> ImageRows:
-    """The rows that a request keeps of its images. `question`: of the prompt, where the request has none.
+    """The rows that a question keeps of the images of a request. `budget`, `floor`: as of `Request`.
 
     Raises: BudgetError for fewer tokens than images; OptionError, ChannelError.
     """
     start = time.perf_counter()
     there = [layout.selectable for layout in layouts]
-    scored = [score_or_nothing(texture, request.question or question) for texture in textures]
+    scored = [score_or_nothing(texture, question) for texture in textures]
     maps = [[relevance] for relevance, _ in scored]
-    budget = request.budget
     if budget == "auto":
         counts = count_tokens(layouts, maps, "auto")
     elif budget is None or budget >= sum(there):
@@ -113,7 +106,7 @@ def select_rows(
     else:
         counts = _share(images, maps, layouts, budget)
     rows = tuple(
-        choose("relevance", _candidates(layout, found, [image], request.floor), count).rows
+        choose("relevance", _candidates(layout, found, [image], floor), count).rows
         for image, layout, found, count in zip(images, layouts, maps, counts, strict=True)
     )
     searched = any(was for _, was in scored)

@@ -12,7 +12,7 @@ from typing import Any
 from foveate.core.errors import ModelError
 from foveate.vlm.serving.families import FAMILIES
 from foveate.vlm.serving.hooks import REFUSING
-from foveate.vlm.serving.request import parse_request, split_keywords, usual_request
+from foveate.vlm.serving.request import check_others, parse_request, split_keywords, usual_request
 from foveate.vlm.serving.stock import find_stock, with_processor
 
 
@@ -27,6 +27,7 @@ class RefusingProcessor:
     def apply(self, inputs: Any, timing_ctx: Any) -> Any:
         """As stock, without a budget."""
         told, theirs = split_keywords(inputs.hf_processor_mm_kwargs)
+        check_others(theirs)
         self._refuse(parse_request(told).budget)
         return super().apply(replace(inputs, hf_processor_mm_kwargs=theirs), timing_ctx)  # type: ignore[misc]
 
