@@ -111,7 +111,7 @@ class Engine:
 def share(encoded: EncodedImage, ask: Ask) -> tuple[int, ...]:
     """What each image of a request has of its budget."""
     request = parse_request(ask.keywords)
-    chosen = select_rows(list(ask.images), encoded.textures, encoded.layouts, ask.question, request)
+    chosen = select_rows(list(ask.images), encoded.textures, encoded.layouts, ask.question, request.budget)
     return tuple(map(len, chosen.rows))
 
 

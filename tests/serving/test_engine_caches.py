@@ -168,3 +168,24 @@ def test_a_request_that_was_set_back_says_the_same(engine: Engine, seeds: Iterat
 
 def preemptions(engine: Engine) -> int:
     return sum(metric.value for metric in engine.llm.get_metrics() if metric.name == "vllm:num_preemptions")
+
+
+def test_no_more_images_are_encoded_together_than_vllm_measured_its_memory_for(
+    engine: Engine, seeds: Iterator[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scheduler counts the kept tokens: with a budget of one, it hands on as many images as there are."""
+    images, calls = [photo(100, 100, seed=next(seeds)) for _ in range(8)], list[int]()
+    encode = type(engine.model)._encode
+
+    def counting(self: Any, stock: Any, numbers: Any) -> Any:
+        calls.append(len(numbers))
+        return encode(self, stock, numbers)
+
+    monkeypatch.setattr(type(engine.model), "_encode", counting)
+    spans = [engine.vlm.see(image, read=False).tokens[0] for image in images]
+    asked = [Ask(DOG, [image], {"foveate_budget": 1}) for image in images]
+    said = engine.ask(*asked)
+    assert sum(calls) == len(images)
+    assert max(calls) * min(spans) <= max(engine.model._most, max(spans))
+    for one, ask in zip(said[::3], asked[::3], strict=True):
+        assert_same(one, engine.expect(ask))

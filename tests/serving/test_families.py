@@ -16,7 +16,6 @@ from foveate.vlm.serving import unserved
 from foveate.vlm.serving.families import FAMILIES
 from foveate.vlm.serving.flat import SECTION, FlatPositions
 from foveate.vlm.serving.processor import ChoosingProcessor
-from foveate.vlm.serving.request import Request
 from foveate.vlm.serving.selection import select_rows
 from foveate.vlm.serving.stock import find_stock, other_architectures
 from foveate.vlm.serving.unserved import RefusingProcessor
@@ -51,7 +50,7 @@ def test_one_image(engine: Engine, budget: int | str | None) -> None:
 
 def test_two_images_share_a_budget_between_tags_and_without_a_budget_are_the_stock_models(engine: Engine) -> None:
     seen = engine.vlm.see(list(TWO), read=False)
-    shared = select_rows(TWO, seen.textures, seen.layouts, DOG, Request(9)).rows
+    shared = select_rows(TWO, seen.textures, seen.layouts, DOG, 9).rows
     ends = [np.setdiff1d(rows, layout.selectable_rows()) for rows, layout in zip(shared, seen.layouts, strict=True)]
     shares = tuple(len(rows) - len(end) for rows, end in zip(shared, ends, strict=True))
     assert sum(shares) == 9
