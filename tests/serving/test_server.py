@@ -131,7 +131,10 @@ def test_requests_that_are_given_up_leave_the_others_right(server: Server) -> No
         ({"foveate_budget": 9, "foveate_floor": 2}, "foveate_floor=2"),
         ({"foveate_budget": 9, "foveate_preset": "../../etc/passwd"}, "preset='../../etc/passwd'"),
         ({"foveate_budget": 9, "foveate_preset": "gaze"}, "goes by the image alone"),
-        ({"foveate_budget": 9, "patch_size": 7}, "placeholders"),  # stock vLLM's engine ends by it, without a budget
+        (
+            {"foveate_budget": 9, "patch_size": 7},
+            "visual tokens among",
+        ),  # stock vLLM's engine ends by it, without a budget
         ({"images_kwargs": {"foveate_budget": 9}}, "foveate_budget"),
     ],
 )
