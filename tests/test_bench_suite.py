@@ -239,7 +239,7 @@ def test_the_quick_way_is_quicker(twins: ratios.Twins) -> None:
 
 @pytest.mark.slow
 def test_a_quick_way_that_became_slow_is_noticed(twins: ratios.Twins) -> None:
-    exchanged = twins._replace(slow=twins.quick, quick=twins.slow, calls=min(3, twins.calls))
+    exchanged = twins._replace(slow=twins.quick, quick=twins.slow, calls=max(3, twins.calls // 3))
     assert any(not ratios.hold(exchanged, tries=1)["holds"] for _ in range(ratios.TRIES))
 
 
