@@ -11,7 +11,7 @@ SLOW = vlm or ray or crash or video or browser or slow
 WORKERS = 2
 SERVING = .venv/serving
 
-.PHONY: demo test suite beside test-fast test-oldest test-serving check style types lint docs notebook links clean
+.PHONY: demo test suite beside test-fast test-oldest serving test-serving check style types lint docs notebook links clean
 
 demo: .venv/base
 	@$(BIN)/foveate demo --out demo
@@ -36,6 +36,9 @@ test-oldest: .venv/transformers-$(OLDEST)
 		$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(OLDEST_TESTS)
 
 # Inside vLLM, on the CPU, in an environment of its own: its torch and its many packages are no part of `make test`.
+# vLLM on the CPU, mended so that it starts: .venv/serving/bin/vllm
+serving: $(SERVING)/ready
+
 test-serving: $(SERVING)/ready
 	@test ! -e $< || FOVEATE_TESTS=serving $(SERVING)/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/serving
 
@@ -84,8 +87,8 @@ lint: .venv/test
 # The viewer is tested in Debian's headless Chromium: a page takes a third of the time that it takes in the one with
 # windows. Where no browser can be had those tests are skipped, but never in CI.
 .venv/chromium: .venv/base
-	@{ command -v chromium-headless-shell || { apt-get update && apt-get install -y chromium-headless-shell; } || \
-		command -v chromium || command -v chromium-browser || command -v google-chrome; } > .venv/chromium.log 2>&1 || { \
+	@{ command -v chromium-headless-shell chromium chromium-browser google-chrome || \
+		{ apt-get update && { apt-get install -y chromium-headless-shell || apt-get install -y chromium; }; }; } > .venv/chromium.log 2>&1 || { \
 		test -z "$$CI" || { cat .venv/chromium.log >&2; exit 1; }; \
 		echo "the viewer's tests in a browser are skipped: no chromium"; exit 0; }
 	@touch $@

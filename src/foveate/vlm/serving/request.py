@@ -116,7 +116,7 @@ def _check_question(question: object, usual: str | None) -> str | None:
         raise QueryError(
             f"foveate_question={shown}",
             expected=f"a text of at most {MAX_CHARACTERS} characters that names what to look for",
-            fix="leave it out: the last thing that the user said is looked for",
+            fix="name the thing alone, or leave it out: the last thing that the user said is looked for",
         )
     return question
 

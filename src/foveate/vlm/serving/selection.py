@@ -8,6 +8,7 @@ would have no place in the prompt.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -16,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import BudgetError, QueryError
+from foveate.core.errors import BudgetError, QueryError, ResolutionHint
 from foveate.pipeline import encode, score
 from foveate.relevance.fusion import parse_options
 from foveate.relevance.policies import apportion
@@ -74,7 +75,9 @@ def find_texture(
 
 def _encode(rgb: Pixels, preset: PresetName | None) -> Texture:
     how, _ = encoding_keywords(preset, None)
-    return remember_preset(encode(rgb, read=False, **how), preset)  # reading takes seconds, and others wait
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResolutionHint)  # of keywords that a client does not have
+        return remember_preset(encode(rgb, read=False, **how), preset)  # reading takes seconds, and others wait
 
 
 def select_rows(
