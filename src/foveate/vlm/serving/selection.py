@@ -61,7 +61,7 @@ def digest_image(rgb: Pixels) -> bytes:
 def find_texture(
     rgb: Pixels, digest: bytes, preset: PresetName | None, textures: TextureCache[Texture]
 ) -> tuple[Texture, float | None]:
-    """The texture of an image; and the seconds to make it, None where it was kept. Raises ImageError, OptionError."""
+    """The texture of an image; and the seconds to make it, None where it was kept. Raises ImageError."""
     took: list[float] = []
 
     def make() -> Texture:
