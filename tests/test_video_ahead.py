@@ -31,8 +31,19 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return encode(tmp_path_factory.mktemp("ahead") / "pan.mp4", pan(12), options={"bf": "0", "g": "12"})
 
 
+EARLIER: set[threading.Thread] = set()  # of other tests in this process: a viewer's clip keeps its stream
+
+
+@pytest.fixture(autouse=True)
+def _note_earlier_readers() -> None:
+    EARLIER.clear()
+    EARLIER.update(readers())
+
+
 def readers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith(THREAD)]
+    """Those that the test began."""
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD)]
+    return [thread for thread in threads if thread not in EARLIER]
 
 
 def wait_for(condition: Callable[[], bool]) -> bool:
