@@ -1,4 +1,4 @@
-"""Photographs with questions and masks, their textures made once: what the experiments learn from, and what judges them.
+"""Photographs with questions and masks, their textures made once: experiments learn from them and are judged by them.
 
     python -m training.examples --data DATA --cache CACHE          makes every texture; goes on where it was killed
 
@@ -40,7 +40,6 @@ from foveate.cli.evaluate.relevance import question
 from foveate.core.grid import resize_map
 from foveate.core.threads import map_in_order
 from foveate.texture.texture import Texture
-
 from training.labels import drawn, is_held_out
 
 LABELS = Path(__file__).with_name("labels")
@@ -216,7 +215,7 @@ MEASURES = ("pointing", "precision", "coverage_10")
 
 
 def judge(examples: Sequence[Example], maps: Maps) -> dict[str, NDArray[np.float64]]:
-    """Every way to make a map, measured on every question: way -> [questions, 3], by `MEASURES`; "photograph" -> [n]."""
+    """Every way to make a map, measured on every question: way -> [questions, 3] by MEASURES; "photograph" -> [n]."""
     found: dict[str, list[Any]] = {"photograph": []}
     for number, example in enumerate(tqdm(examples, desc="judging", mininterval=5)):
         for asked, by_way in zip(example.asked, maps(example), strict=True):
