@@ -32,13 +32,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from tqdm import tqdm
 
-import foveate
 from foveate.cli.evaluate.agreement import Agreement, Estimate, agreement, mean_estimate
 from foveate.cli.evaluate.coco import RASTER, read_folder
 from foveate.cli.evaluate.questions import read_questions
 from foveate.cli.evaluate.relevance import question
 from foveate.core.grid import resize_map
 from foveate.core.threads import map_in_order
+from foveate.pipeline import encode
 from foveate.texture.texture import Texture
 from training.labels import drawn, is_held_out
 
@@ -88,8 +88,8 @@ class Example:
     def texture(self) -> Texture:
         """Made if its file is not there. Kept with this object: let go of it where there are many."""
         if not self.file.exists():
-            foveate.encode(self.pixels(), channels="all").save(self.file)
-        return foveate.load(self.file)
+            encode(self.pixels(), channels="all").save(self.file)
+        return Texture.load(self.file)
 
 
 def _example(name: str, cache: Path, asked: Sequence[Asked], pixels: Callable[[], NDArray[np.uint8]]) -> Example:
@@ -265,7 +265,7 @@ def main() -> None:
 
     def make(example: Example) -> None:
         if not example.file.exists():
-            foveate.encode(example.pixels(), channels="all").save(example.file)
+            encode(example.pixels(), channels="all").save(example.file)
 
     for _ in tqdm(map_in_order(make, every, args.threads), total=len(every), mininterval=5):
         pass
