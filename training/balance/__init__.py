@@ -1,0 +1,10 @@
+"""A learned balance of the three tensions, by masks of things and by a language model's answers.
+
+    python -m training.balance --data DATA --cache CACHE --out FOLDER
+
+What: three forms of a balance of information, perspective and participation (`forms.py`), learned through a soft top-K
+by the overlap of kept cells with masks, of photographs that nano's head has not seen.
+Why: the seed documents fix the formula and say that its weights should be learned; the default here is the question
+alone, because both published forms lose against it.
+Result: learned weights end at the question alone (.998 participation) and are no better than it on either set.
+"""
