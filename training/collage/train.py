@@ -1,0 +1,278 @@
+"""Trains the small LLaVA of cut-outs: `python -m training.collage.train --cache CACHE`, an hour on one core.
+
+What is notable
+* A scene is asked 24 questions in one sequence, as in micro_vlm/batches.py; questions, and whether the scene is seen in
+  a mirror (then left is right), are drawn anew each time.
+* Three extra losses that no user's model has: what each cell shows (name, colour) read off the projected tokens; one
+  head looks at the thing named; one head, a layer later, at the thing that is the answer. Masks of training scenes.
+* No tokens are dropped in training: the models that foveate is made for have not seen that either.
+* Attention in two blocks (`attend_in_slots`): what the mask hides is not computed. Half the time of a step.
+* bfloat16 arithmetic where autocast allows it, AdamW, cosine. Continues from CACHE/collage/state.pt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AttentionInterface
+
+from training.collage.features import Made, load
+from training.collage.model import PLANES, VOCABULARY, Collage
+from training.collage.scenes import CELLS, COLUMNS, FAMILIES, SIDE, Scene, pick
+from training.micro_vlm.batches import IGNORED, PREFIX
+from training.micro_vlm.model import ASSISTANT, BOS, EOS, IMAGE, PAD, TOKENS, USER
+from training.micro_vlm.scenes import Question
+from training.micro_vlm.train import Trainee as Shapes
+from training.micro_vlm.train import optimiser, rate_at
+
+SEED = 1
+SLOT = 12  # the longest question has ten words; `<|assistant|>` and the answer follow
+SIZE, SLOTS = 8, 24
+ALONE = 0.1  # of the steps: the projector learns alone what cells show
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs of one step: as micro_vlm's, with visual tokens float32 [b, 256, WIDTH] in place of pixels.
+
+    `family`: int64 [b, n], of the question that ends there, else -1.
+    """
+
+    tokens: Tensor
+    ids: Tensor
+    targets: Tensor
+    dense: Tensor
+    shown: Tensor
+    needs: Tensor
+    family: Tensor
+    slots: int
+
+
+def mirrored(scene: Scene) -> Scene:
+    """Left and right exchanged."""
+    return replace(
+        scene,
+        things=tuple(
+            replace(
+                t, column=COLUMNS - 1 - t.column, flip=not t.flip,
+                box=(t.box[0], SIDE - t.box[1] - t.box[3], t.box[2], t.box[3]),
+            )
+            for t in scene.things
+        ),
+    )  # fmt: skip
+
+
+def mirror(tokens: np.ndarray) -> np.ndarray:
+    """Visual tokens [256, WIDTH] of the picture in a mirror (nano's features are nearly those)."""
+    planes = tokens.reshape(CELLS, CELLS, -1)[:, ::-1].copy()
+    fine = planes[..., -48:].reshape(CELLS, CELLS, 4, 4, 3)
+    planes[..., -48:] = fine[:, :, :, ::-1].reshape(CELLS, CELLS, 48)
+    return planes.reshape(TOKENS, -1)
+
+
+def slot_of(question: Question) -> list[tuple[int, int, int, int, int]]:
+    """Token, target, the thing named, the thing that is the answer, family; SLOT places."""
+    answer = VOCABULARY[question.answer]
+    words = [(VOCABULARY[word], IGNORED, -2, -2, -1) for word in question.text.split()]
+    family = FAMILIES.index(question.family)
+    first, last = (question.needs[0], question.needs[-1]) if question.family != "count" else (-2, -2)
+    out = [*words, (ASSISTANT, answer, first, last, family), (answer, EOS, -2, -2, -1)]
+    return out + [(PAD, IGNORED, -2, -2, -1)] * (SLOT - len(out))
+
+
+def batch_of(made: Made, indices: list[int], rng: np.random.Generator, *, slots: int, mirrors: bool = True) -> Batch:
+    """Scenes of these numbers, `slots` questions each."""
+    tokens, places, dense, shown = [], [], [], []
+    for index in indices:
+        scene, cells, there = made.scenes[index], made.features[index].astype(np.float32), made.shown[index]
+        if mirrors and rng.random() < 0.5:
+            scene, cells = mirrored(scene), mirror(cells)
+            there = there.reshape(CELLS, CELLS)[:, ::-1].ravel()
+        before = [(i, IGNORED, -2, -2, -1) for i in (BOS, USER, *[IMAGE] * TOKENS)]
+        places.append([*before, *(place for q in pick(scene, slots, rng) for place in slot_of(q))])
+        table = np.array(
+            [[PLANES["name"].index(t.name), PLANES["colour"].index(t.colour)] for t in scene.things] + [[0, 0]]
+        )
+        tokens.append(cells)
+        shown.append(there.astype(np.int64))
+        dense.append(table[there].T)
+    columns = torch.tensor(places)
+    return Batch(
+        tokens=torch.from_numpy(np.stack(tokens)), ids=columns[..., 0], targets=columns[..., 1],
+        dense=torch.from_numpy(np.stack(dense)), shown=torch.from_numpy(np.stack(shown)),
+        needs=columns[..., 2:4], family=columns[..., 4], slots=slots,
+    )  # fmt: skip
+
+
+def attend_in_slots(
+    module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float, **_: Any
+) -> tuple[Tensor, None]:
+    """Attention [b, heads, n, d] of the picture to itself, and of each slot to the picture and to itself; causal.
+
+    The same as with the mask of micro_vlm/batches.py, whose hidden three quarters are not computed.
+    """
+    b, heads, n, d = q.shape
+    slots = (n - PREFIX) // SLOT
+    hidden = torch.full((PREFIX, PREFIX), -torch.inf, dtype=q.dtype).triu(1)
+    first = torch.softmax(q[:, :, :PREFIX] @ k[:, :, :PREFIX].mT * scaling + hidden, -1) @ v[:, :, :PREFIX]
+    asked, keys, values = (t[:, :, PREFIX:].reshape(b, heads, slots, SLOT, d) for t in (q, k, v))
+    own = asked @ keys.mT * scaling + hidden[:SLOT, :SLOT]
+    seen = (q[:, :, PREFIX:] @ k[:, :, :PREFIX].mT * scaling).reshape(b, heads, slots, SLOT, PREFIX)
+    weights = torch.softmax(torch.cat([seen, own], -1), -1)
+    of_picture = weights[..., :PREFIX].reshape(b, heads, -1, PREFIX) @ v[:, :, :PREFIX]
+    of_slot = (weights[..., PREFIX:] @ values).reshape(b, heads, -1, d)
+    return torch.cat([first, of_picture + of_slot], 2).transpose(1, 2).contiguous(), None
+
+
+class Trainee(Shapes):
+    """The model, and the heads that say what is in a cell; `answers` is micro_vlm's."""
+
+    def __init__(self, model: Collage) -> None:
+        nn.Module.__init__(self)
+        self.model = model
+        width = model.sizes["width"]
+        self.heads = nn.ModuleDict({name: nn.Linear(width, len(words)) for name, words in PLANES.items()})
+
+    def seen(self, tokens: Tensor, *, learn: bool = True) -> Tensor:
+        """Projected tokens [b, 256, width]."""
+        with torch.set_grad_enabled(learn and torch.is_grad_enabled()):
+            projected: Tensor = self.model(tokens)
+            return projected
+
+    def dense_loss(self, features: Tensor, dense: Tensor) -> Tensor:
+        """Cross entropy over cells; those without a thing count a fifth."""
+        weight = torch.where(dense[:, 0] > 0, 1.0, 0.2).flatten()
+        losses = []
+        for k, name in enumerate(PLANES):
+            logits = self.heads[name](features).float().flatten(0, 1)
+            losses.append((F.cross_entropy(logits, dense[:, k].flatten(), reduction="none") * weight).sum())
+        return torch.stack(losses).sum() / weight.sum()
+
+
+def one_step(trainee: Trainee, optimizer: Any, batch: Batch, *, asks: bool, rate: float) -> dict[str, float]:
+    """One optimiser step; the losses and the shares of right answers by family."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    with torch.autocast("cpu", torch.bfloat16):
+        features = trainee.seen(batch.tokens)
+        extra = trainee.dense_loss(features, batch.dense)
+        loss, out = extra * (0.3 if asks else 1.0), {"dense": float(extra.detach())}
+        if asks:
+            logits, targets, looks = trainee.answers(features, batch)  # type: ignore[arg-type]
+            answer = F.cross_entropy(logits, targets)
+            loss = loss + answer + 0.3 * looks
+            out |= {"looks": float(looks.detach()), "loss": float(answer.detach())} | _right(logits, targets, batch)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    nn.utils.clip_grad_norm_(trainee.parameters(), 1.0)
+    optimizer.step()
+    return out
+
+
+def _right(logits: Tensor, targets: Tensor, batch: Batch) -> dict[str, float]:
+    family = batch.family[batch.targets != IGNORED]
+    hit = (logits.argmax(-1) == targets).float()
+    return {name: float(hit[family == k].mean()) for k, name in enumerate(FAMILIES) if (family == k).any()}
+
+
+def accuracy(trainee: Trainee, made: Made, *, count: int = 40, slots: int = 36) -> dict[str, float]:
+    """Shares of right answers by family, teacher-forced, with all tokens."""
+    rng, sums = np.random.default_rng(0), dict[str, list[float]]()
+    for first in range(0, min(count, len(made.scenes)), 10):
+        batch = batch_of(made, [*range(first, min(first + 10, len(made.scenes)))], rng, slots=slots, mirrors=False)
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            logits, targets, _ = trainee.answers(trainee.seen(batch.tokens), batch)  # type: ignore[arg-type]
+        for name, share in _right(logits, targets, batch).items():
+            sums.setdefault(name, []).append(share)
+    return {name: round(float(np.mean(some)), 3) for name, some in sums.items()}
+
+
+def saved(trainee: Trainee, folder: Path) -> None:
+    """The model's weights, written whole."""
+    torch.save({"sizes": trainee.model.sizes, "weights": trainee.model.state_dict()}, folder / "new_model.pt")
+    (folder / "new_model.pt").replace(folder / "model.pt")
+
+
+def loaded(folder: Path) -> Collage:
+    """The model of CACHE/collage/model.pt. Raises FileNotFoundError."""
+    kept = torch.load(folder / "model.pt", weights_only=True)
+    model = Collage(**kept["sizes"])
+    model.load_state_dict(kept["weights"])
+    return model.eval()
+
+
+def train(folder: Path, *, steps: int, rate: float, size: int, slots: int, every: int = 50, **sizes: int) -> Trainee:
+    """All steps that are missing; state and model are kept every `every` steps."""
+    torch.manual_seed(SEED)
+    AttentionInterface.register("slots", attend_in_slots)
+    trainee = Trainee(Collage(**sizes))
+    trainee.model.config.text_config._attn_implementation = "slots"
+    optimizer = optimiser(trainee)
+    done, spent, state = 0, 0.0, folder / "state.pt"
+    if state.exists():
+        kept = torch.load(state, weights_only=True)
+        trainee.load_state_dict(kept["trainee"])
+        optimizer.load_state_dict(kept["optimizer"])
+        done, spent = kept["step"], kept["spent"]
+    print(f"{sum(p.numel() for p in trainee.model.parameters()) / 1e6:.1f} M parameters, from step {done}", flush=True)
+    made, held = load(folder, "train"), load(folder, "held")
+    begun, started, mean = time.monotonic() - spent, time.monotonic(), dict[str, float]()
+
+    def keep(step: int) -> None:
+        now = {"step": step, "spent": time.monotonic() - begun}
+        torch.save({"trainee": trainee.state_dict(), "optimizer": optimizer.state_dict(), **now}, folder / "new.pt")
+        (folder / "new.pt").replace(state)
+        saved(trainee, folder)
+
+    def prepared(step: int) -> Batch:
+        rng = np.random.default_rng([SEED, step])
+        few = rng.integers(0, len(made.scenes), size).tolist()
+        return batch_of(made, few, rng, slots=slots)
+
+    alone = int(ALONE * steps)
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(prepared, done)
+        for step in range(done, steps):
+            batch = coming.result()
+            if step % 100 == 0:
+                made = load(folder, "train")  # more scenes may have been made
+            coming = pool.submit(prepared, step + 1)
+            now = one_step(trainee, optimizer, batch, asks=step >= alone, rate=rate_at(step, steps, rate))
+            mean = {k: v if k not in mean else 0.95 * mean[k] + 0.05 * v for k, v in (mean | now).items()}
+            if (step + 1) % 25 == 0:
+                pace = (time.monotonic() - started) / (step + 1 - done)
+                line = {"step": step + 1, **{k: round(v, 3) for k, v in mean.items()}, "s/step": round(pace, 2)}
+                print(json.dumps(line), f"{(steps - step - 1) * pace / 60:.0f} min left", flush=True)
+            if (step + 1) % every == 0 or step + 1 == steps:
+                keep(step + 1)
+            if step >= alone and (step + 1) % 200 == 0:
+                trainee.eval()
+                print(f"held out {json.dumps(accuracy(trainee, held))}", flush=True)
+                trainee.train()
+    print(f"held out {json.dumps(accuracy(trainee, held, count=100))}, {(time.monotonic() - begun) / 60:.0f} minutes")
+    return trainee
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=2400)
+    parser.add_argument("--rate", type=float, default=1e-3)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    train(args.cache / "collage", steps=args.steps, rate=args.rate, size=SIZE, slots=SLOTS)
+
+
+if __name__ == "__main__":
+    main()
