@@ -1,0 +1,249 @@
+"""Fit the codebooks, judge what is kept, search by entries, and count what photographs share: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from foveate.cli.evaluate.agreement import mean_estimate
+from foveate.cli.evaluate.search import recall
+from foveate.core.errors import QueryError
+from foveate.encoders.load import load_encoder
+from foveate.pipeline import score
+from foveate.relevance.negatives import query_metric_of
+from foveate.relevance.query import Query, prepare
+from foveate.relevance.value import Relevance
+from foveate.store.format import Space
+from foveate.store.hits import short_list
+from foveate.store.reader import Vectors
+from foveate.store.record import farthest
+from foveate.texture.basis import Basis
+from training.examples import MEASURES, Example, compared, held_back, judge, learning, means
+from training.vocabulary.cells import Cells, Common, fit_common, gather, save_whole
+from training.vocabulary.codebooks import Codebook, Ids
+from training.vocabulary.fitting import fit_all
+from training.vocabulary.index import InvertedIndex, join_phrases, make_index, rank_by_entries, rank_exactly
+from training.vocabulary.kept import Way, all_ways, likeness, with_features
+from training.vocabulary.sharing import shared_by_labels, sharing_table
+
+Floats = NDArray[np.float32]
+VOCABULARIES = ("256 entries", "1,024 entries", "4,096 entries", "16,384 entries")
+STORE = ((6, 96), (3, 96), (1, 96), (6, 32))  # vectors of an image, numbers of each; the store's own first
+LISTS, TOP, ROUNDS = (10, 20, 50, 100), 10, 15
+PACKED = 4  # one photograph in so many is compressed by LZMA, which takes longer than all else
+SHARE = 20  # one photograph in so many is scanned where time is taken
+Table = dict[str, Any]
+
+
+def stored(path: Path, make: Callable[[], Any]) -> Any:
+    """What an earlier run found, from its file; else made, and written whole."""
+    if not path.exists():
+        found = make()
+        save_whole(path, lambda file: file.write(json.dumps(found).encode()))
+    return json.loads(path.read_text())
+
+
+# --- what is kept of a texture ----------------------------------------------------------------------------------------
+
+
+def judge_ways(examples: Sequence[Example], ways: dict[str, Way]) -> Table:
+    """Every way on every question: measures, likeness to the first way's logits, and bytes of a photograph."""
+    sizes: dict[str, list[Any]] = {way: [] for way in ways}
+    alike: dict[str, list[Any]] = {way: [] for way in ways}
+
+    def maps(example: Example) -> list[dict[str, Any]]:
+        texture = example.texture
+        full: list[Relevance] = []
+        found: list[dict[str, Any]] = [{} for _ in example.asked]
+        for way, keep in ways.items():
+            kept = keep(texture)
+            number = len(sizes[way])
+            sizes[way].append((kept.raw, kept.packed if number % PACKED == 0 else None))
+            other = texture if not full else with_features(texture, kept.features)
+            asked = [score(other, one.text) for one in example.asked]
+            full = full or asked
+            for maps_by_way, exact, relevance in zip(found, full, asked, strict=True):
+                maps_by_way[way] = relevance.map
+                near = likeness(exact.logits.ravel(), relevance.logits.ravel())
+                alike[way].append((near.spearman, near.overlap))
+        del example.__dict__["texture"]
+        return found
+
+    judged = judge(examples, maps)
+    return {"judged": {way: values.tolist() for way, values in judged.items()}, "sizes": sizes, "alike": alike}
+
+
+def kept_table(found: dict[str, Table]) -> tuple[str, Table]:
+    """Markdown, and numbers: way -> bytes, likeness, and what of the measures is lost on each set."""
+    first = next(iter(found.values()))
+    ways = list(first["sizes"])
+    head = ["kept of a cell", "bytes a texture", "after LZMA", "Spearman", "top 6.7 %"]
+    head += [f"{name}: pointing / precision / coverage" for name in found] + [f"{name}: by precision" for name in found]
+    lines, numbers = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"], {}
+    for way in ways:
+        both = np.concatenate([np.array(each["sizes"][way], np.float64) for each in found.values()])
+        raw, packed = np.nanmean(both, 0)
+        spearman, overlap = np.concatenate([each["alike"][way] for each in found.values()]).mean(0)
+        cells = [way, f"{raw:,.0f}", f"{packed:,.0f}", f"{spearman:.3f}", f"{overlap:.3f}"]
+        row: Table = {"bytes": round(raw), "packed": round(packed), "spearman": spearman, "overlap": overlap}
+        apart = []
+        for name, each in found.items():
+            judged = {key: np.array(values) for key, values in each["judged"].items()}
+            own, lost = means(judged, way), compared(judged, way, ways[0])
+            cells.append(" / ".join(f"{own[measure].mean:.3f}" for measure in MEASURES))
+            row[name] = {m: {"mean": own[m].mean, "lost": lost[m]._asdict()} for m in MEASURES}
+            d = lost["precision"]
+            apart.append("" if way == ways[0] else f"{d.mean:+.3f} ({d.low:+.3f} to {d.high:+.3f})")
+        lines.append("| " + " | ".join(cells + apart) + " |")
+        numbers[way] = row
+    return "\n".join(lines), numbers
+
+
+# --- search -----------------------------------------------------------------------------------------------------------
+
+
+def questions_of(both: dict[str, list[Example]]) -> list[Query]:
+    """Every question of the held-back sets once, of those that name something."""
+    encoder, found = load_encoder("nano"), []
+    for text in sorted({asked.text for examples in both.values() for one in examples for asked in one.asked}):
+        try:
+            query = prepare(encoder, text)
+        except QueryError:
+            continue
+        if query.phrases:
+            found.append(query)
+    return found
+
+
+def _save(array: NDArray[Any], file: Any) -> None:
+    np.save(file, array)
+
+
+def collect_ids(cells: Cells, common: Common, books: dict[str, Codebook], folder: Path) -> dict[str, list[Ids]]:
+    """The entry of every cell of every photograph, by codebook; each in a file of its own."""
+    found = {}
+    for name in VOCABULARIES:
+        path = folder / f"ids_{name.split()[0].replace(',', '')}.npy"
+        if not path.exists():
+            every = []
+            for start in tqdm(range(0, len(cells), 16), desc=f"ids of {name}", mininterval=5):
+                some = range(start, min(start + 16, len(cells)))
+                x = np.concatenate([cells.features(number) for number in some])
+                every.append(books[name].ids(common.coordinates(x))[:, 0].astype(np.uint16))
+            save_whole(path, partial(_save, np.concatenate(every)))
+        found[name] = [each.astype(np.int64) for each in np.split(np.load(path), cells.starts[1:-1])]
+    return found
+
+
+def search_table(cells: Cells, ids: dict[str, list[Ids]], books: dict[str, Codebook], queries: list[Query]) -> Table:
+    """Recall of the exact best ten among short lists, bytes of an image, and milliseconds of a question."""
+    encoder = load_encoder("nano")
+    vectors = np.concatenate([query.vectors for query in queries])
+    every = [
+        rank_exactly(cells, number, vectors, encoder.calibration)
+        for number in tqdm(range(len(cells)), desc="all cells", mininterval=5)
+    ]
+    exact = join_phrases(np.stack(every, 1), queries)
+    common = fit_common(cells.sample(), query_metric_of(encoder), 96)
+    far = [farthest(common.coordinates(cells.features(n)), 6).astype(np.float16) for n in tqdm(range(len(cells)))]
+    table = np.stack(far)
+    lists: dict[str, Callable[[Query], NDArray[np.int64]]] = {}
+    sizes: dict[str, int] = {}
+    for count, numbers in STORE:
+        name = f"vectors, {count} x {numbers} float16" + (" (store)" if (count, numbers) == STORE[0] else "")
+        lists[name] = _by_vectors(common, table[:, :count, :numbers], encoder.calibration)
+        sizes[name] = 2 * count * numbers * len(cells)
+    for name in VOCABULARIES:
+        index = make_index(ids[name], len(books[name].entries[0]))
+        lists[f"index, {name}"] = _by_entries(index, books[name].features[0], encoder.calibration)
+        sizes[f"index, {name}"] = index.nbytes
+    found: dict[str, list[Any]] = {name: [] for name in lists}
+    for query, scores in zip(tqdm(queries, desc="short lists", mininterval=5), exact, strict=True):
+        for name, rank in lists.items():
+            places = rank(query)
+            found[name].append([recall(scores, places[:size], TOP) for size in LISTS])
+    seconds = _timed(lists, queries)
+
+    def scan(query: Query) -> None:
+        for number in range(0, len(cells), SHARE):
+            rank_exactly(cells, number, query.vectors, encoder.calibration)
+
+    scanned = SHARE * _timed({"": scan}, queries)[""]
+    rows = {
+        name: {
+            "bytes": sizes[name] / len(cells), "ms": seconds[name] * 1e3,
+            "recall": [mean_estimate(column, range(len(queries)))._asdict() for column in np.array(found[name]).T],
+        }
+        for name in lists
+    }  # fmt: skip
+    return {"rows": rows, "scan_ms": scanned * 1e3, "questions": len(queries), "images": len(cells)}
+
+
+def _by_vectors(common: Common, table: NDArray[np.float16], calibration: Any) -> Callable[[Query], Any]:
+    count, numbers = table.shape[1:]
+    space = Space(Basis(common.mean, common.outward[:numbers].astype(np.float16)), np.ones(numbers, np.float32))
+    vectors = Vectors(np.arange(len(table)), table.reshape(-1, numbers).astype(np.float32), count, 0)
+    return lambda query: short_list(vectors, space, [query], calibration, max(LISTS))[0]
+
+
+def _by_entries(index: InvertedIndex, features: Floats, calibration: Any) -> Callable[[Query], Any]:
+    return lambda query: np.argsort(-rank_by_entries(index, features, query, calibration), kind="stable")[: max(LISTS)]
+
+
+def _timed(calls: dict[str, Callable[[Query], Any]], queries: Sequence[Query]) -> dict[str, float]:
+    """Medians of seconds of this process's own CPU time (one thread), of calls that take turns."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(ROUNDS):
+        query = queries[turn * len(queries) // ROUNDS]
+        for name, call in calls.items():
+            start = time.process_time()
+            call(query)
+            found[name].append(time.process_time() - start)
+    return {name: float(np.median(each)) for name, each in found.items()}
+
+
+def search_lines(report: Table) -> str:
+    """Markdown of `search_table`."""
+    lines = ["| short list | bytes an image | ms a question | " + " | ".join(f"among {n}" for n in LISTS) + " |"]
+    lines.append("|---" * (3 + len(LISTS)) + "|")
+    for name, row in report["rows"].items():
+        shares = [f"{each['mean']:.3f} ({each['low']:.3f}-{each['high']:.3f})" for each in row["recall"]]
+        lines.append(f"| {name} | {row['bytes']:,.0f} | {row['ms']:.2f} | " + " | ".join(shares) + " |")
+    return "\n".join([*lines, f"| all cells, exactly | | {report['scan_ms']:.0f} | 1 |" + " |" * (len(LISTS) - 1)])
+
+
+def main() -> None:
+    """All of it; each part is in a file when it is done, and a run that was stopped goes on after it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="for what is found; CACHE/vocabulary otherwise")
+    args = parser.parse_args()
+    out: Path = args.out or args.cache / "vocabulary"
+    examples = learning(args.data, args.cache)
+    cells = gather(examples, out)
+    common, books, tables = fit_all(cells, out)
+    ways = all_ways(common, books, tables)
+    both = held_back(args.data, args.cache)
+    found = {name: stored(out / f"kept_{name}.json", partial(judge_ways, some, ways)) for name, some in both.items()}
+    lines, kept = kept_table(found)
+    print(lines, "\n")
+    ids = collect_ids(cells, common, books, out)
+    report = stored(out / "search.json", lambda: search_table(cells, ids, books, questions_of(both)))
+    print(search_lines(report), "\n")
+    shares = stored(out / "sharing.json", lambda: shared_by_labels(cells, common, ids))
+    print(sharing_table(shares))
+    print(json.dumps({"kept": kept, "search": report, "sharing": shares}))
+
+
+if __name__ == "__main__":
+    main()
