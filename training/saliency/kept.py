@@ -1,0 +1,80 @@
+"""What a plane of saliency changes for those who ask: kept cells of questions that name nothing, and of those that do.
+
+Saliency enters today where a map is not trusted (`foveate.allocate`), as a prior (`prior="saliency"`), by a weight
+(`channels={"saliency": 0.2}`) and in the seed documents' fusion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from foveate.cli.evaluate.agreement import agreement
+from foveate.core.grid import resize_map
+from foveate.pipeline import allocate, score
+from foveate.relevance.scoring import empty_relevance
+from foveate.relevance.value import Relevance
+from foveate.texture.texture import Texture
+from training.examples import Example
+
+Floats = NDArray[np.float32]
+BUDGET = 0.1  # of the cells
+WITH: dict[str, dict[str, Any]] = {
+    "prior 0.1": {"prior": "saliency", "prior_weight": 0.1},
+    "part28": {"fusion": "part28"},
+}
+
+
+def kept_share(relevance: Relevance, target: Floats, budget: float = BUDGET) -> float:
+    """Share of a target [h, w] that the kept cells hold."""
+    kept = allocate(relevance, max(1, round(budget * relevance.grid.count))).mask
+    cells = resize_map(target, relevance.grid.shape)
+    return float((cells * kept).sum() / cells.sum())
+
+
+def with_saliency(texture: Texture, plane: Floats) -> Texture:
+    return texture.with_channel("saliency", np.clip(resize_map(plane, texture.grid.shape), 0, 1))
+
+
+def kept_of_nothing(texture: Texture, planes: dict[str, Floats], target: Floats) -> dict[str, float]:
+    """Of a question that names nothing: way -> share of the target."""
+    nothing, shape = empty_relevance(texture, ""), texture.grid.shape
+    return {
+        way: kept_share(replace(nothing, saliency=resize_map(plane, shape)), target) for way, plane in planes.items()
+    }
+
+
+def of_questions(
+    examples: Sequence[Example], planes: dict[str, list[Floats]]
+) -> tuple[dict[str, NDArray[np.float64]], list[int]]:
+    """Of every question about what is there: way -> [questions, kept share | precision], and their photographs.
+
+    "kept": the default map and `allocate`. Others: the keyword of `score` with that plane, and the map's precision.
+    """
+    found: dict[str, list[float]] = {}
+    photographs = []
+    for number, example in enumerate(tqdm(examples, desc="questions", mininterval=5)):
+        plain = example.texture
+        textures = {way: with_saliency(plain, some[number]) for way, some in planes.items()}
+        for asked in example.asked:
+            photographs.append(number)
+            target = asked.mask.astype(np.float32)
+            relevance = score(plain, asked.text)
+            found.setdefault("precision of the default", []).append(_precision(relevance, asked.mask))
+            for way, texture in textures.items():
+                other = replace(relevance, saliency=texture.channel("saliency"))
+                found.setdefault(f"kept: {way}", []).append(kept_share(other, target))
+                for name, how in WITH.items():
+                    value = _precision(score(texture, asked.text, **how), asked.mask)
+                    found.setdefault(f"precision, {name}: {way}", []).append(value)
+        object.__setattr__(example, "__dict__", {k: v for k, v in example.__dict__.items() if k != "texture"})
+    return {way: np.array(values) for way, values in found.items()}, photographs
+
+
+def _precision(relevance: Relevance, mask: NDArray[np.bool_]) -> float:
+    return agreement(resize_map(relevance.map, mask.shape), mask).precision
