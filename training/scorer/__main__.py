@@ -1,0 +1,135 @@
+"""`python -m training.scorer`: planes, a choice inside the learning set, every scorer learned, both sets judged."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import foveate
+from foveate.cli.evaluate.agreement import mean_estimate, ratio_estimate
+from foveate.core.grid import resize_map
+from foveate.relevance.overlaps import cells_of
+from training.examples import Example, held_back, learning
+from training.scorer.judging import MEASURES, judge, table
+from training.scorer.learn import BATCH, CHOOSE_BY, SEED, WAYS, Way, choose, learn
+from training.scorer.model import TextureScorer, fit, iou_loss
+from training.scorer.planes import Lessons, asked_of, batches, channels_of, chosen, lessons
+from training.scorer.published import CANDIDATES, KEPT, Published, hard_loss, samples
+
+ALONE = "the question alone (default)"
+SEEN, QUESTIONS = 400, 6  # photographs that the head has seen, beside all that are held out; questions of each
+STEPS = 1000
+SHARP = 0.1  # temperature of the published scores, which lie within [0, 1]
+
+
+def learn_published(known: Lessons, out: Path) -> tuple[Published, dict[str, Any]]:
+    """Its 1,000 steps, with its loss' soft twin; and what its own loss says at both ends."""
+    model = Published()
+    rest = np.flatnonzero(~known.held_out[known.photograph])
+    plan = list(batches(len(rest), BATCH, STEPS, SEED))
+
+    def lesson(which: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        truth = nn.functional.adaptive_avg_pool2d(torch.from_numpy(known.truths[which, 1:]).float(), CANDIDATES)
+        return torch.from_numpy(known.sampled[known.photograph[which]]), truth.flatten(1).ge(0.5).float()
+
+    def loss(step: int) -> Tensor:
+        features, truth = lesson(rest[plan[step]])
+        return iou_loss(model(features), truth, torch.full((len(truth),), float(KEPT)), SHARP)
+
+    features, truth = lesson(rest)
+    before = hard_loss(model(features), truth)
+    fit(model, loss, STEPS, checkpoint=out / "published.pt")
+    after = hard_loss(model(features), truth)
+    said = {"its loss has a gradient": before.requires_grad, "before": 1 - before.item(), "after": 1 - after.item()}
+    return model, said | {"weights": {name: p.tolist() for name, p in model.named_parameters()}}
+
+
+def maps_by(models: dict[str, tuple[Way, TextureScorer]], published: dict[str, Published]) -> Callable[..., Any]:
+    """Every map of a photograph's questions, on the texture's own grid."""
+    random = np.random.default_rng(SEED)
+
+    def maps(example: Example) -> list[dict[str, NDArray[np.floating]]]:
+        texture = example.texture
+        grid = texture.grid
+        channels = channels_of(texture, grid)
+        sampled = torch.from_numpy(samples(texture))
+        blind: dict[str, NDArray[np.floating]] = {"random": random.random(grid.shape)}
+        blind["saliency"] = texture.channel("saliency")
+        with torch.no_grad():
+            for name, recipe in published.items():
+                blind[name] = recipe(sampled).reshape(CANDIDATES, CANDIDATES).numpy()
+            for name, (way, model) in models.items():
+                if not way.hears:
+                    blind[name] = _map_of(model, channels[way.rows])
+            out = []
+            for asked, relevance in zip(
+                example.asked, foveate.score(texture, [one.text for one in example.asked]), strict=True
+            ):
+                stack = np.concatenate([channels, asked_of(relevance, grid.shape)])
+                found = blind | {ALONE: relevance.map}
+                for name, (way, model) in models.items():
+                    if way.hears:
+                        found[name] = _map_of(model, stack[way.rows])
+                found["oracle: the mask"] = resize_map(asked.mask.astype(np.float32), grid.shape)
+                found["oracle: the boxes"] = cells_of(asked.boxes, grid).astype(np.float32)
+                out.append(found)
+        return out
+
+    return maps
+
+
+def _map_of(model: TextureScorer, planes: NDArray[np.floating]) -> NDArray[np.floating]:
+    found: NDArray[np.floating] = torch.sigmoid(model(torch.from_numpy(planes)[None]))[0].double().numpy()
+    return found
+
+
+def main() -> None:
+    """All of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("run/scorer"))
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    known = lessons(chosen(learning(args.data, args.cache), SEEN, QUESTIONS), args.cache / "scorer")
+    recipe, choices = choose(known, args.out)
+    print(f"\nPrecision on held-out photographs that were not learned from, of '{CHOOSE_BY.name}':\n\n{choices}\n")
+    trained, said = learn_published(known, args.out)
+    print(f"The published recipe on its own lessons: {json.dumps(said)}\n")
+    held = known.held_out[known.photograph]
+    from_ = np.flatnonzero(held if recipe.source == "held out" else ~held)
+    models = {"13 channels, untrained": (WAYS[0], WAYS[0].model(known))}
+    for i, way in enumerate(WAYS):
+        models[f"learned: {way.name}"] = way, learn(way, recipe, known, from_, STEPS, args.out / f"way-{i}.pt")[0]
+    published = {"published, untrained": Published(), "published, 1,000 steps": trained}
+    report: dict[str, Any] = {"recipe": vars(recipe), "published": said, "sets": {}}
+    for name, examples in held_back(args.data, args.cache).items():
+        judged = judge(examples, maps_by(models, published))
+        numbers = judged["photograph"].astype(int).tolist()
+        print(f"\n{name}: {len(numbers)} questions, {len(examples)} photographs\n\n{table(judged, ALONE)}\n")
+        first = judged["published, untrained"][:, 0]
+        ratios = {way: ratio_estimate(rows[:, 0], first, numbers) for way, rows in judged.items() if rows.ndim == 2}
+        print("IoU, 64 of 256, in times of the untrained recipe: " + "; ".join(f"{w} {r}" for w, r in ratios.items()))
+        report["sets"][name] = {
+            way: {
+                m: {**mean_estimate(rows[:, i], numbers).record()}
+                | {"apart": mean_estimate(rows[:, i] - judged[ALONE][:, i], numbers).record()}
+                for i, m in enumerate(MEASURES)
+            }
+            for way, rows in judged.items()
+            if rows.ndim == 2
+        }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
