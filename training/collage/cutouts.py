@@ -196,7 +196,7 @@ def grounds(data: Path, *, held_out: bool) -> list[NDArray[np.uint8]]:
     """Photographs of rooms, houses and squares to put things on; held out as nano's head was."""
     archives, out = Archives(data), []
     for archive, folders in (("photos", ("houses",)), ("photos2", ("houses2", "daynight"))):
-        for name in json.loads((archives.train / f"{archive}.json").read_text()):
-            if name.split("/")[0] in folders and is_held_out(name) == held_out:
-                out.append(archives.image(archive, name))
+        names = json.loads((archives.train / f"{archive}.json").read_text())
+        some = [name for name in names if name.split("/")[0] in folders and is_held_out(name) == held_out]
+        out += [archives.image(archive, name) for name in some]
     return out

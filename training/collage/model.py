@@ -1,4 +1,4 @@
-"""A small LLaVA on the frozen features of nano: a projector, places, and transformers' own Llama.
+"""A small LLaVA behind a frozen tower: a projector, places, and transformers' own Llama.
 
 What is notable
 * Everything but the tower is as in LLaVA: visual tokens are projected (two layers), stand in the prompt after
@@ -16,18 +16,13 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from training.collage.cutouts import PARTS
-from training.collage.features import WIDTH
 from training.collage.scenes import NUMBERS
-from training.micro_vlm.model import BOS, EOS, PAD, SPECIAL, TOKENS, waves
+from training.collage.tower import NAMES, WIDTH
+from training.micro_vlm.model import BOS, EOS, PAD, SPECIAL, waves
 from training.micro_vlm.scenes import COLOURS
 
-NAMES = (
-    "apple", "bag", "banana", "boots", "car", "cat", "coat", "dog", "dress", "elephant", "face", "flower", "horse",
-    "pants", "person", "wheel",
-)  # fmt: skip
 ASKING = tuple("what colour is the part of how many left right above below".split())
 VOCABULARY = {word: i for i, word in enumerate(dict.fromkeys((*SPECIAL, *ASKING, *COLOURS, *NAMES, *PARTS, *NUMBERS)))}
-PLANES = {"name": ("", *NAMES), "colour": ("", *COLOURS)}  # what a cell shows
 
 
 class Projector(nn.Module):
@@ -74,6 +69,3 @@ class Collage(nn.Module):
         """Visual tokens of the language model: [b, 256, width]."""
         projected: Tensor = self.projector(tokens)
         return projected
-
-
-assert TOKENS == 256

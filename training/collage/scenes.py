@@ -161,23 +161,27 @@ def pick(scene: Scene, count: int, rng: np.random.Generator) -> list[Question]:
 
 
 def tint(rgb: NDArray[np.float32], colour: str) -> NDArray[np.float32]:
-    """Pixels in a colour: their light, stretched, times the colour; a fifth stays as it was."""
+    """Pixels in a colour: their light, stretched, times the colour; a third stays as it was (or nano knows no name)."""
     light = rgb @ np.array([0.3, 0.59, 0.11], np.float32)
     low, high = np.percentile(light, [2, 98])
     light = np.clip((light - low) / max(high - low, 20), 0, 1)
     target = np.array(COLOURS[colour], np.float32)
     painted = target * (0.45 + 0.55 * light[..., None]) + 50 * np.clip(light[..., None] - 0.8, 0, 1)
-    return np.asarray(0.85 * painted + 0.15 * rgb, np.float32)
+    return np.asarray(0.65 * painted + 0.35 * rgb, np.float32)
 
 
 def draw(scene: Scene, pool: Pool, ground: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int8]]:
-    """The picture, uint8 RGB [512, 512, 3], and the thing in each cell, int8 [256] (-1: none, or too little)."""
+    """The picture, uint8 RGB [512, 512, 3], and what each cell shows, int8 [2, 256] (-1: none, or too little).
+
+    First the thing, second the thing whose tinted part is there.
+    """
     h, w = ground.shape[:2]
     scale = SIDE / min(h, w)
     big = cv2.resize(ground, (max(SIDE, round(w * scale)), max(SIDE, round(h * scale))), interpolation=cv2.INTER_LINEAR)
     y, x = (big.shape[0] - SIDE) // 2, (big.shape[1] - SIDE) // 2
     canvas = big[y : y + SIDE, x : x + SIDE].astype(np.float32)
-    best, shown = np.full((CELLS, CELLS), 0.2, np.float32), np.full((CELLS, CELLS), -1, np.int8)
+    best, shown = np.empty((2, CELLS, CELLS), np.float32), np.full((2, CELLS, CELLS), -1, np.int8)
+    best[0], best[1] = 0.2, 0.12
     for i, t in enumerate(scene.things):
         one = pool[t.name][t.which]
         top, left, high, wide = t.box
@@ -187,17 +191,17 @@ def draw(scene: Scene, pool: Pool, ground: NDArray[np.uint8]) -> tuple[NDArray[n
         if t.part:
             part = one.parts[t.part]
             pixels[part] = tint(one.rgb[part].astype(np.float32), t.paint)
-        cover = one.mask.astype(np.float32)
+        covers = np.stack([one.mask, one.parts[t.part] if t.part else np.zeros_like(one.mask)], 2).astype(np.float32)
         if t.flip:
-            pixels, cover = pixels[:, ::-1], cover[:, ::-1]
-        way = cv2.INTER_AREA if high < len(cover) else cv2.INTER_LINEAR
+            pixels, covers = pixels[:, ::-1], covers[:, ::-1]
+        way = cv2.INTER_AREA if high < len(covers) else cv2.INTER_LINEAR
         pixels = cv2.resize(np.ascontiguousarray(pixels), (wide, high), interpolation=way)
-        cover = cv2.resize(np.ascontiguousarray(cover), (wide, high), interpolation=way)[..., None]
+        covers = cv2.resize(np.ascontiguousarray(covers), (wide, high), interpolation=way)
         here = np.s_[top : top + high, left : left + wide]
-        canvas[here] += cover * (pixels - canvas[here])
-        plane = np.zeros((SIDE, SIDE), np.float32)
-        plane[here] = cover[..., 0]
-        share = cv2.resize(plane, (CELLS, CELLS), interpolation=cv2.INTER_AREA)
+        canvas[here] += covers[..., :1] * (pixels - canvas[here])
+        planes = np.zeros((SIDE, SIDE, 2), np.float32)
+        planes[here] = covers
+        share = cv2.resize(planes, (CELLS, CELLS), interpolation=cv2.INTER_AREA).transpose(2, 0, 1)
         shown[share >= best] = i
         best = np.maximum(best, share)
-    return np.clip(canvas, 0, 255).astype(np.uint8), shown.ravel()
+    return np.clip(canvas, 0, 255).astype(np.uint8), shown.reshape(2, -1)

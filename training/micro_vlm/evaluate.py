@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -157,11 +157,21 @@ def share(right: NDArray[np.bool_], scene: NDArray[np.int64], full: NDArray[np.b
     }
 
 
-def report(answerer: Answerer, items: Sequence[Item], methods: Sequence[str]) -> dict[str, Any]:
-    """Everything: method -> budget -> family ("named" is all but relations) -> numbers."""
+GROUPS = {"named": tuple(name for name in FAMILIES if name != "relation"), **{name: (name,) for name in FAMILIES}}
+
+
+def report(
+    answerer: Answerer,
+    items: Sequence[Item],
+    methods: Sequence[str],
+    *,
+    budgets: Mapping[str, int] = BUDGETS,
+    groups: Mapping[str, Sequence[str]] = GROUPS,
+) -> dict[str, Any]:
+    """Everything: method -> budget -> group of families -> numbers."""
     scene = np.array([item.scene for item in items])
     family = np.array([item.question.family for item in items])
-    groups = {"named": family != "relation", **{name: family == name for name in FAMILIES}}
+    masks = {name: np.isin(family, some) for name, some in groups.items()}
 
     def right(method: str, budget: int) -> NDArray[np.bool_]:
         return np.array(
@@ -171,20 +181,21 @@ def report(answerer: Answerer, items: Sequence[Item], methods: Sequence[str]) ->
     full = right(methods[0], TOKENS)
     out: dict[str, Any] = {}
     for method in methods:
-        for name, budget in BUDGETS.items():
+        for name, budget in budgets.items():
             begun = time.monotonic()
             hits = full if budget == TOKENS else right(method, budget)
-            rows = {g: share(hits[mask], scene[mask], full[mask]) for g, mask in groups.items() if mask.any()}
+            rows = {g: share(hits[mask], scene[mask], full[mask]) for g, mask in masks.items() if mask.any()}
             out.setdefault(method, {})[name] = rows
             seconds = time.monotonic() - begun
-            print(f"  {method} {name}: {rows['named']['accuracy']:.3f} ({seconds:.0f} s)", flush=True)
+            first = next(iter(rows.values()))
+            print(f"  {method} {name}: {first['accuracy']:.3f} ({seconds:.0f} s)", flush=True)
     return out
 
 
-def table(found: dict[str, Any], group: str) -> str:
+def table(found: dict[str, Any], group: str, budgets: Mapping[str, int] = BUDGETS) -> str:
     """One table in Markdown: a row a method, a column a budget; accuracy, its interval, and the share kept."""
-    names = list(BUDGETS)
-    lines = [f"| {group} | " + " | ".join(f"{n} ({BUDGETS[n]})" for n in names) + " |", "|---" * (len(names) + 1) + "|"]
+    names = list(budgets)
+    lines = [f"| {group} | " + " | ".join(f"{n} ({budgets[n]})" for n in names) + " |", "|---" * (len(names) + 1) + "|"]
     for method, rows in found.items():
         cells = []
         for name in names:
@@ -195,11 +206,11 @@ def table(found: dict[str, Any], group: str) -> str:
     return "\n".join(lines)
 
 
-def families(found: dict[str, Any], budget: str) -> str:
+def families(found: dict[str, Any], budget: str, names: Sequence[str] = FAMILIES) -> str:
     """One table in Markdown at one budget: a row a method, a column a family."""
-    lines = [f"| {budget} | " + " | ".join(FAMILIES) + " |", "|---" * (len(FAMILIES) + 1) + "|"]
+    lines = [f"| {budget} | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for method, rows in found.items():
-        lines.append(f"| {method} | " + " | ".join(f"{rows[budget][f]['accuracy']:.3f}" for f in FAMILIES) + " |")
+        lines.append(f"| {method} | " + " | ".join(f"{rows[budget][f]['accuracy']:.3f}" for f in names) + " |")
     return "\n".join(lines)
 
 

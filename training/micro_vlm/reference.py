@@ -8,7 +8,7 @@ is the answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,27 +16,27 @@ from torch import Tensor
 
 from .model import ASSISTANT, BOS, EOS, IMAGE, TOKENS, USER, VOCABULARY
 
-NAMES = list(VOCABULARY)
 Kept = Sequence[int]  # ascending cells
+Words = Mapping[str, int]  # numbered from 0; special ones as in model.py
 
 
-def full_ids(*turns: str) -> Tensor:
+def full_ids(*turns: str, words: Words = VOCABULARY) -> Tensor:
     """The prompt of a question or a dialogue (question, answer, question, ...) with all placeholders: int64 [n]."""
     ids = [BOS]
     for number, turn in enumerate(turns):
-        words = [VOCABULARY[word] for word in turn.split()]
+        said = [words[word] for word in turn.split()]
         if number % 2:
-            ids += [ASSISTANT, *words, EOS]
+            ids += [ASSISTANT, *said, EOS]
         else:
-            ids += [USER, *([] if number else [IMAGE] * TOKENS), *words]
+            ids += [USER, *([] if number else [IMAGE] * TOKENS), *said]
     return torch.tensor([*ids, ASSISTANT])
 
 
-def short(turns: Sequence[str], kept: Kept) -> tuple[Tensor, Tensor]:
+def short(turns: Sequence[str], kept: Kept, words: Words = VOCABULARY) -> tuple[Tensor, Tensor]:
     """Tokens and original positions that remain, int64 [m] each."""
-    ids = full_ids(*turns)
+    ids = full_ids(*turns, words=words)
     stays = ids != IMAGE
-    stays[2 + torch.as_tensor(kept)] = True
+    stays[2 + torch.as_tensor(kept, dtype=torch.int64)] = True
     return ids[stays], torch.arange(len(ids))[stays]
 
 
@@ -58,13 +58,20 @@ def generated(model: Any, features: Any, row: int, question: str, kept: Kept, wo
         max_new_tokens=words,
         do_sample=False,
     )
-    new = [NAMES[int(i)] for i in out[0, len(ids) :]]
+    names = list(VOCABULARY)
+    new = [names[int(i)] for i in out[0, len(ids) :]]
     return " ".join(word for word in new if not word.startswith("<"))
 
 
-def first_words(model: Any, cells: Sequence[Tensor], talks: Sequence[Sequence[str]], kept: Sequence[Kept]) -> list[str]:
+def first_words(
+    model: Any,
+    cells: Sequence[Tensor],
+    talks: Sequence[Sequence[str]],
+    kept: Sequence[Kept],
+    words: Words = VOCABULARY,
+) -> list[str]:
     """First word of each answer to the last turn; `cells` has the projected features [256, D] of each one's picture."""
-    parts = [short(turns, keep) for turns, keep in zip(talks, kept, strict=True)]
+    parts = [short(turns, keep, words) for turns, keep in zip(talks, kept, strict=True)]
     longest = max(len(ids) for ids, _ in parts)
     ids = torch.zeros(len(parts), longest, dtype=torch.int64)
     positions, real = torch.zeros_like(ids), torch.zeros_like(ids)
@@ -76,9 +83,10 @@ def first_words(model: Any, cells: Sequence[Tensor], talks: Sequence[Sequence[st
     with torch.no_grad():
         embedded = inner.get_input_embeddings()(ids)
         for row, keep in enumerate(kept):
-            embedded[row, 2 : 2 + len(keep)] = cells[row][torch.as_tensor(keep)]
+            embedded[row, 2 : 2 + len(keep)] = cells[row][torch.as_tensor(keep, dtype=torch.int64)]
         hidden = inner.language_model(
             inputs_embeds=embedded, attention_mask=mask, position_ids=positions, use_cache=False
         ).last_hidden_state
         last = hidden[torch.arange(len(parts)), real.sum(1) - 1]
-        return [NAMES[int(i)] for i in model.lm_head(last).argmax(-1)]
+        names = list(words)
+        return [names[int(i)] for i in model.lm_head(last).argmax(-1)]

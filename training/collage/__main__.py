@@ -1,0 +1,42 @@
+"""Everything, one step after another: `python -m training.collage --data DATA --cache CACHE [--out FOLDER]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+
+import training.collage
+from training.collage import evaluate, features, tower, train
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        description=training.collage.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="for report.json and table.md; left out, they are printed only")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = args.cache / "collage"
+    for side, count in features.COUNTS.items():
+        features.make(args.data, folder, side, count)
+    learned = tower.train(folder, steps=tower.STEPS)
+    for side in features.COUNTS:
+        tower.write_tokens(learned, folder, side)
+    train.train(folder, alone=train.ALONE, steps=train.STEPS, rate=train.RATE, size=train.SIZE, slots=train.SLOTS)
+    result = evaluate.evaluate(folder, scenes=evaluate.SCENES, each=evaluate.EACH, ways=list(evaluate.WAYS))
+    print("\n" + evaluate.shown(result))
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "report.json").write_text(json.dumps(result, indent=1), "utf-8")
+        (args.out / "table.md").write_text(evaluate.shown(result) + "\n", "utf-8")
+    print(json.dumps({way: row["12 %"]["named"]["accuracy"] for way, row in result["found"].items()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""Right answers against budget, for every way to choose: `python -m training.collage.evaluate --cache CACHE`.
+
+What is notable
+* Held-out scenes, of other photographs. Questions of a scene: families in turn, the same for every method and budget.
+* The choice is the library's own (`foveate.vlm.select`), on its own texture of the picture (`foveate.encode`): nano's
+  map of the question, and for max-min distance and DPP the features that the language model gets, as in their papers.
+* The answer is computed without foveate, by micro_vlm/reference.py: what is dropped leaves the prompt, with its place.
+* Intervals are 95 %, over scenes. `oracle` knows the cells of the things of a question; it is the upper bound.
+* "question only" is no model: the most common answer of the training to the same words, or to words of that kind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+import foveate
+from foveate.relevance.allocation import even_order
+from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, whole_box
+from foveate.vlm.select.methods import Candidates, choose, max_min
+from training.collage.features import load
+from training.collage.model import VOCABULARY, Collage
+from training.collage.scenes import CELLS, FAMILIES, NAMED, SIDE, Scene, pick, questions_of
+from training.collage.train import learned, loaded
+from training.micro_vlm.evaluate import METHODS, Item, families, report, share, table
+from training.micro_vlm.model import TOKENS
+from training.micro_vlm.reference import first_words
+from training.micro_vlm.scenes import COLOURS
+
+BUDGETS = {"100 %": 256, "50 %": 128, "25 %": 64, "12 %": 31, "6 %": 15, "3 %": 8}
+WAYS = {
+    **{name: METHODS[name] for name in ("relevance, floor 0.25", "relevance", "relevance, floor 0.5")},
+    **{name: METHODS[name] for name in ("coverage", "dpp", "maxmin", "saliency", "uniform", "downsample", "random")},
+    "oracle": {},
+}
+GROUPS = {"named": NAMED, "relations": ("relation", "alike"), **{name: (name,) for name in FAMILIES}}
+SEED, SCENES, EACH = 3, 60, 24
+LAYOUT = TokenLayout((TokenGrid(CELLS, CELLS, whole_box((SIDE, SIDE))),), TOKENS)
+
+
+def asked(scenes: Sequence[Scene], count: int, each: int) -> list[Item]:
+    """Questions of the first scenes, `each` of each, fewer where it has fewer."""
+    out = []
+    for number, scene in enumerate(scenes[:count]):
+        some = dict.fromkeys(pick(scene, each, np.random.default_rng([SEED, number])))
+        out += [Item(number, question) for question in some]  # type: ignore[arg-type]
+    return out
+
+
+def oracle(shown: NDArray[np.int8], needs: Sequence[int], budget: int) -> list[int]:
+    """The cells of the things that a question needs, the middle ones first; then the picture evenly."""
+    y, x = np.divmod(np.arange(TOKENS), CELLS)
+    rank = np.empty(TOKENS)
+    rank[even_order(CELLS, CELLS)] = np.arange(TOKENS) + 1e3
+    for thing in needs:
+        here = shown == thing
+        if here.any():
+            rank = np.where(here, np.hypot(y - y[here].mean(), x - x[here].mean()), rank)
+    return np.sort(np.argsort(rank, kind="stable")[:budget]).tolist()
+
+
+def textures(folder: Path, count: int) -> list[Any]:
+    """Of the held-out pictures, made once."""
+    out = []
+    for number in range(count):
+        file = folder / "held" / f"{number:04d}.safetensors"
+        if not file.exists():
+            foveate.encode(Image.open(file.with_suffix(".png"))).save(file)
+        out.append(foveate.load(file))
+    return out
+
+
+Keeper = Callable[[Item, str, int], list[int]]
+
+
+def chooser(cells: Sequence[Tensor], seen: Sequence[Any], shown: NDArray[np.int8]) -> Keeper:
+    """The library's choice of tokens for a question; ascending."""
+    maps: dict[tuple[int, str], Any] = {}
+    spread: dict[tuple[int, int], list[int]] = {}
+
+    def keep(item: Item, way: str, budget: int) -> list[int]:
+        if way == "oracle":
+            return oracle(shown[item.scene], item.question.needs, budget)
+        features = cells[item.scene].numpy()
+        if way == "maxmin":  # asks nothing: once a scene
+            if (item.scene, budget) not in spread:
+                spread[item.scene, budget] = max_min(features, budget).tolist()
+            return spread[item.scene, budget]
+        texture, text = seen[item.scene], item.question.text
+        if (item.scene, text) not in maps:
+            maps[item.scene, text] = foveate.score(texture, text)
+        how = WAYS[way]
+        seed = sum(text.encode()) if way == "random" else 0  # other tokens for every question
+        candidates = Candidates(
+            LAYOUT, [maps[item.scene, text]], [], lambda: features, floor=how.get("floor", 0.0),
+            seed=1000 * item.scene + seed,
+        )  # fmt: skip
+        return choose(how["method"], candidates, budget).rows.tolist()
+
+    return keep
+
+
+def pooled(cells: Tensor, kept: Sequence[int], shape: tuple[int, int]) -> Tensor:
+    """Tokens [256, D] with, at those kept, means over a coarser grid of that shape."""
+    planes = cells.T.reshape(1, -1, CELLS, CELLS)
+    out = cells.clone()
+    out[torch.as_tensor(kept)] = torch.nn.functional.adaptive_avg_pool2d(planes, shape)[0].flatten(1).T
+    return out
+
+
+def answerer(model: Collage, cells: Sequence[Tensor], keep: Keeper) -> Callable[[Sequence[Item], str, int], list[str]]:
+    """Items, way, tokens -> the answers."""
+
+    def answers(items: Sequence[Item], way: str, budget: int) -> list[str]:
+        out: list[str] = []
+        for first in range(0, len(items), 64):
+            some = items[first : first + 64]
+            kept = [[*range(TOKENS)] if budget == TOKENS else keep(item, way, budget) for item in some]
+            given = [cells[item.scene] for item in some]
+            if way == "downsample" and budget < TOKENS:
+                columns = len({k % CELLS for k in kept[0]})
+                shape = len(kept[0]) // columns, columns
+                given = [pooled(one, k, shape) for one, k in zip(given, kept, strict=True)]
+            with torch.autocast("cpu", torch.bfloat16):
+                out += first_words(model, given, [[item.question.text] for item in some], kept, VOCABULARY)
+        return out
+
+    return answers
+
+
+def kind_of(text: str) -> str:
+    """A question without its colours."""
+    return re.sub("|".join(COLOURS), "", text)
+
+
+def guesses(scenes: Sequence[Scene], items: Sequence[Item], draws: int = 40) -> list[str]:
+    """Answers without a picture: the most common one of the training to that kind of words, else to that family."""
+    by_kind: dict[str, Counter[str]] = {}
+    for number, scene in enumerate(scenes):
+        questions = questions_of(scene)
+        for k in np.random.default_rng([SEED, number]).permutation(len(questions))[:draws]:
+            for key in (kind_of(questions[k].text), questions[k].family):
+                by_kind.setdefault(key, Counter())[questions[k].answer] += 1
+    best = {key: min(counts, key=lambda word: (-counts[word], word)) for key, counts in by_kind.items()}
+    return [best.get(kind_of(item.question.text)) or best[item.question.family] for item in items]
+
+
+def without(found: Sequence[str], items: Sequence[Item]) -> dict[str, Any]:
+    """Shares of right answers by group."""
+    scene = np.array([item.scene for item in items])
+    family = np.array([item.question.family for item in items])
+    right = np.array([a == item.question.answer for a, item in zip(found, items, strict=True)])
+    masks = {name: np.isin(family, some) for name, some in GROUPS.items()}
+    return {name: share(right[mask], scene[mask], right[mask]) for name, mask in masks.items() if mask.any()}
+
+
+def touched(
+    shown: NDArray[np.int8], items: Sequence[Item], keep: Keeper, ways: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Share of the questions for which a token lies on every thing that is needed, by way and budget."""
+    out: dict[str, dict[str, float]] = {}
+    for way in ways:
+        for name, budget in BUDGETS.items():
+            if budget == TOKENS:
+                continue
+            on = [set(item.question.needs) <= set(shown[item.scene][keep(item, way, budget)]) for item in items]
+            out.setdefault(way, {})[name] = round(float(np.mean(on)), 3)
+    return out
+
+
+def evaluate(folder: Path, *, scenes: int, each: int, ways: Sequence[str]) -> dict[str, Any]:
+    """Everything that main prints."""
+    model, of = loaded(folder), learned(folder, "held")
+    items = asked(of.made.scenes, scenes, each)
+    with torch.no_grad():
+        cells = list(model(torch.from_numpy(of.tokens[:scenes, 0].astype(np.float32))))
+    keep = chooser(cells, textures(folder, scenes), of.made.shown[:, 0])
+    answers = answerer(model, cells, keep)
+    return {
+        "settings": {"scenes": scenes, "questions": len(items), "budgets": BUDGETS},
+        "question only": without(guesses(load(folder, "train").scenes, items), items),
+        "no tokens": without(answers(items, "oracle", 0), items),
+        "touched": touched(of.made.shown[:, 0], items, keep, [way for way in ways if way != "downsample"]),
+        "found": report(answers, items, ways, budgets=BUDGETS, groups=GROUPS),
+    }
+
+
+def shown(result: dict[str, Any]) -> str:
+    """Tables in Markdown."""
+    found, settings = result["found"], result["settings"]
+    lines = [f"{settings['questions']} questions of {settings['scenes']} scenes. Right answers [95 %], share kept."]
+    lines += ["", table(found, "named", BUDGETS), "", table(found, "relations", BUDGETS), ""]
+    lines += [families(found, "12 %", FAMILIES), "", families(found, "100 %", FAMILIES), ""]
+    for name in ("question only", "no tokens"):
+        lines.append(f"{name}: " + ", ".join(f"{k} {v['accuracy']:.3f}" for k, v in result[name].items()))
+    lines += ["", "| a token on every thing needed | " + " | ".join(list(BUDGETS)[1:]) + " |", "|---" * 6 + "|"]
+    for way, row in result["touched"].items():
+        lines.append(f"| {way} | " + " | ".join(f"{v:.3f}" for v in row.values()) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--scenes", type=int, default=SCENES)
+    parser.add_argument("--each", type=int, default=EACH, help="questions of a scene")
+    parser.add_argument("--methods", nargs="+", default=list(WAYS))
+    parser.add_argument("--out", type=Path, help="report.json")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    result = evaluate(args.cache / "collage", scenes=args.scenes, each=args.each, ways=args.methods)
+    print("\n" + shown(result))
+    if args.out:
+        args.out.write_text(json.dumps(result, indent=1), "utf-8")
+    print(json.dumps({way: row["12 %"]["named"]["accuracy"] for way, row in result["found"].items()}))
+
+
+if __name__ == "__main__":
+    main()
