@@ -73,7 +73,7 @@ def fits(scene: Any, text: str) -> set[str]:
     words = text.split()
 
     def meant(noun: list[str]) -> list[Any]:
-        return [t for t in scene.things if t.name == noun[-1] and (len(noun) == 1 or t.colour == noun[0])]
+        return [t for t in scene.things if t.kind == noun[-1] and (len(noun) == 1 or t.colour == noun[0])]
 
     def at(thing: Any, side: str) -> list[Any]:
         dy, dx = {"left": (0, -1), "right": (0, 1), "above": (-1, 0), "below": (1, 0)}[side]
@@ -89,10 +89,10 @@ def fits(scene: Any, text: str) -> set[str]:
     side = next((w for w in words if w in ("left", "right", "above", "below")), "")
     if words[1] == "is":
         anchors = meant(noun)
-        return {t.name for a in anchors for t in at(a, side)} | ({"several"} if len(anchors) != 1 else set())
+        return {t.kind for a in anchors for t in at(a, side)} | ({"several"} if len(anchors) != 1 else set())
     if side:
         anchors = meant(words[len(words) - words[::-1].index("the") :])
-        return {t.colour for a in anchors for t in at(a, side) if t.name == noun[0]} | (
+        return {t.colour for a in anchors for t in at(a, side) if t.kind == noun[0]} | (
             {"several"} if len(anchors) != 1 else set()
         )
     if "of" in words:
@@ -285,11 +285,11 @@ def test_pooled_tokens_are_means() -> None:
 
 
 def test_guesses_without_a_picture_are_the_most_common_answers() -> None:
-    asked = [Question("what colour is the dog", "x", "colour", (0,)), Question("how many wheel", "x", "count", (0,))]
+    asked = [Question("what colour is the dog", "x", "colour", (0,)), Question("how many apple", "x", "count", (0,))]
     answers = evaluate.guesses(SOME, [evaluate.Item(0, question) for question in asked])  # type: ignore[arg-type]
     counted = [q.answer for scene in SOME for q in scenes.questions_of(scene) if q.family == "count"]
     assert answers[0] in COLOURS
-    assert counted.count(answers[1]) > len(counted) / 8  # no wheels there: that of the family
+    assert counted.count(answers[1]) > len(counted) / 8  # no apples there: that of the family
     named = evaluate.without(["blue", "one"], [evaluate.Item(0, replace(q, answer="blue")) for q in asked])  # type: ignore[arg-type]
     assert named["colour"]["accuracy"] == 1
     assert named["count"]["accuracy"] == 0

@@ -28,7 +28,7 @@ from torch import Tensor
 import foveate
 from foveate.relevance.allocation import even_order
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, whole_box
-from foveate.vlm.select.methods import Candidates, choose, max_min
+from foveate.vlm.select.methods import Candidates, choose
 from training.collage.features import load
 from training.collage.model import VOCABULARY, Collage
 from training.collage.scenes import CELLS, FAMILIES, NAMED, SIDE, Scene, pick, questions_of
@@ -45,7 +45,7 @@ WAYS = {
     "oracle": {},
 }
 GROUPS = {"named": NAMED, "relations": ("relation", "alike"), **{name: (name,) for name in FAMILIES}}
-SEED, SCENES, EACH = 3, 60, 24
+SEED, SCENES, EACH = 3, 120, 10
 LAYOUT = TokenLayout((TokenGrid(CELLS, CELLS, whole_box((SIDE, SIDE))),), TOKENS)
 
 
@@ -77,7 +77,7 @@ def textures(folder: Path, count: int) -> list[Any]:
         file = folder / "held" / f"{number:04d}.safetensors"
         if not file.exists():
             foveate.encode(Image.open(file.with_suffix(".png"))).save(file)
-        out.append(foveate.load(file))
+        out.append(foveate.Texture.load(file))
     return out
 
 
@@ -87,26 +87,27 @@ Keeper = Callable[[Item, str, int], list[int]]
 def chooser(cells: Sequence[Tensor], seen: Sequence[Any], shown: NDArray[np.int8]) -> Keeper:
     """The library's choice of tokens for a question; ascending."""
     maps: dict[tuple[int, str], Any] = {}
-    spread: dict[tuple[int, int], list[int]] = {}
+    kept: dict[tuple[int, str, str, int], list[int]] = {}
 
     def keep(item: Item, way: str, budget: int) -> list[int]:
         if way == "oracle":
             return oracle(shown[item.scene], item.question.needs, budget)
-        features = cells[item.scene].numpy()
-        if way == "maxmin":  # asks nothing: once a scene
-            if (item.scene, budget) not in spread:
-                spread[item.scene, budget] = max_min(features, budget).tolist()
-            return spread[item.scene, budget]
-        texture, text = seen[item.scene], item.question.text
+        blind = way in ("maxmin", "saliency", "uniform", "downsample")  # these ask nothing: once a scene
+        key = item.scene, "" if blind else item.question.text, way, budget
+        if key not in kept:
+            kept[key] = chosen(item, way, budget)
+        return kept[key]
+
+    def chosen(item: Item, way: str, budget: int) -> list[int]:
+        text, how = item.question.text, WAYS[way]
         if (item.scene, text) not in maps:
-            maps[item.scene, text] = foveate.score(texture, text)
-        how = WAYS[way]
-        seed = sum(text.encode()) if way == "random" else 0  # other tokens for every question
+            maps[item.scene, text] = foveate.score(seen[item.scene], text)
+        seed = 1000 * item.scene + sum(text.encode())  # of "random": other tokens for every question
         candidates = Candidates(
-            LAYOUT, [maps[item.scene, text]], [], lambda: features, floor=how.get("floor", 0.0),
-            seed=1000 * item.scene + seed,
-        )  # fmt: skip
-        return choose(how["method"], candidates, budget).rows.tolist()
+            LAYOUT, [maps[item.scene, text]], [], cells[item.scene].numpy, floor=how.get("floor", 0.0), seed=seed
+        )
+        rows: list[int] = choose(how["method"], candidates, budget).rows.tolist()
+        return rows
 
     return keep
 

@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from training.collage.cutouts import PARTS
-from training.collage.scenes import NUMBERS
+from training.collage.scenes import KINDS, NUMBERS, UNASKED
 from training.collage.tower import NAMES, WIDTH
 from training.micro_vlm.model import BOS, EOS, PAD, SPECIAL, waves
 from training.micro_vlm.scenes import COLOURS
 
+NOUNS = tuple(dict.fromkeys(KINDS.get(name, name) for name in NAMES if name not in UNASKED))
 ASKING = tuple("what colour is the part of how many left right above below".split())
-VOCABULARY = {word: i for i, word in enumerate(dict.fromkeys((*SPECIAL, *ASKING, *COLOURS, *NAMES, *PARTS, *NUMBERS)))}
+VOCABULARY = {word: i for i, word in enumerate(dict.fromkeys((*SPECIAL, *ASKING, *COLOURS, *NOUNS, *PARTS, *NUMBERS)))}
 
 
 class Projector(nn.Module):
