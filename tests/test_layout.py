@@ -57,6 +57,10 @@ def test_full56_has_32_embeddings_at_18_to_49_and_else_the_order_of_full40() -> 
     assert tuple(name for name in FULL56.names if (embedding_number(name) or 0) < 16) == FULL40.names
 
 
+def test_lean_has_what_questions_read_and_nothing_twice() -> None:
+    assert LAYOUTS["lean"].names == ("red", "green", "blue", "cluster_id", *(f"embedding_{i}" for i in range(32)))
+
+
 def test_every_number_of_an_embedding_has_a_name() -> None:
     assert channel_named("embedding_276").native == "cell"
     assert not channel_named("embedding_20").stored

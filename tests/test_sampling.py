@@ -183,7 +183,9 @@ def test_every_published_layout_materialises(texture: Texture, name: str) -> Non
     dense, layout = texture.dense(layout=name), LAYOUTS[name]
     assert dense.shape == (len(layout), *(layout.shape or (640, 480)))
     assert np.isfinite(dense).all()
-    assert {"full40": 40, "full56": 56, "rope56": 56, "part28": 40, "mvp13": 13, "grid13": 13}[name] == len(layout)
+    assert {"full40": 40, "full56": 56, "rope56": 56, "part28": 40, "mvp13": 13, "grid13": 13, "lean": 36}[name] == len(
+        layout
+    )
 
 
 def test_rope56_has_the_angles_of_positions_behind_full40(texture: Texture) -> None:

@@ -7,7 +7,8 @@ with that value instead of storing a plane of it.
 Beyond the 40 there are derived channels, computed from pixels when they are read (gradients, colour statistics), known
 extras without a layer (depth, normals, ...), new names (`extra_channel`), the angles of positions (rope_..., which the
 layout rope56 puts behind the 40), and what an embedding has beyond the table where its rank is above 16: embedding_16,
-embedding_17, ... The layout full56 gives the first 32 a layer.
+embedding_17, ... The layout full56 gives the first 32 a layer. The layout lean has those, the segments and the
+colours, and nothing else.
 """
 
 from __future__ import annotations
@@ -261,7 +262,8 @@ GRID13 = Layout(
      "colour_variance", "colour_mean"),
     shape=(32, 32),
 )  # fmt: skip
-LAYOUTS = ReadOnly({layout.name: layout for layout in (FULL40, FULL56, ROPE56, PART28, MVP13, GRID13)})
+LEAN = Layout("lean", (*COLOURS, "cluster_id", *_EMBEDDING, *_MORE))  # all that questions read: training/channel_budget
+LAYOUTS = ReadOnly({layout.name: layout for layout in (FULL40, FULL56, ROPE56, PART28, MVP13, GRID13, LEAN)})
 
 
 def layout_named(layout: Layout | str) -> Layout:

@@ -1,0 +1,49 @@
+"""The encoder's features before compression, made once a photograph: what bases and decoders are fitted to."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+import foveate
+from foveate.core.files import write_whole
+from foveate.core.threads import map_in_order
+from foveate.texture.basis import Basis
+from foveate.texture.texture import Texture
+from training.examples import Example
+
+Halves = NDArray[np.float16]
+
+
+def features_of(example: Example, cache: Path) -> Halves:
+    """Features of a photograph's cells, float16 [h, w, D], kept as a file of CACHE/features."""
+    file = cache / "features" / f"{example.file.stem}.npy"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        made = foveate.encode(example.pixels(), compression="full", channels=["saliency"])
+        stream = io.BytesIO()
+        np.save(stream, np.asarray(made.embedding, np.float16))
+        write_whole(file, stream.getvalue())
+    found: Halves = np.load(file)
+    return found
+
+
+def make_features(examples: Sequence[Example], cache: Path, threads: int = 1) -> None:
+    """Those of all that are not there yet; goes on where it was killed."""
+
+    def make(example: Example) -> None:
+        features_of(example, cache)
+
+    for _ in tqdm(map_in_order(make, examples, threads), total=len(examples), desc="features", mininterval=5):
+        pass
+
+
+def with_embedding(texture: Texture, z: Halves, basis: Basis) -> Texture:
+    """The texture with another embedding [cells, r] and its basis; the residual is the old one, which no map reads."""
+    return replace(texture, embedding=z.reshape(*texture.grid.shape, -1), basis=basis)
