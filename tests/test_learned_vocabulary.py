@@ -16,12 +16,24 @@ from foveate.relevance.confidence import peak
 from foveate.relevance.query import Query
 from foveate.relevance.scoring import sigmoid
 from foveate.texture.texture import Texture
+from training.examples import Asked, Example
 from training.vocabulary import __main__ as command
 from training.vocabulary import fitting
 from training.vocabulary.cells import PARTS, Cells, Common, fit_common
 from training.vocabulary.codebooks import blocks_of, fit_codebook, grid_of, k_means, means_of, nearest
-from training.vocabulary.index import make_index, rank_by_entries, rank_exactly
-from training.vocabulary.kept import as_encoded, blocks, entries, likeness, names, own_int8, with_features
+from training.vocabulary.index import make_index, plane_peaks, rank_by_entries, rank_by_planes, rank_exactly
+from training.vocabulary.kept import (
+    BASELINE,
+    as_encoded,
+    blocks,
+    entries,
+    likeness,
+    names,
+    own_int8,
+    shapes,
+    unit,
+    with_features,
+)
 from training.vocabulary.sharing import measure
 
 WIDTH, KINDS = 12, 5
@@ -190,6 +202,19 @@ def test_the_highest_planes_are_kept(texture: Texture) -> None:
     np.testing.assert_allclose(got, x[np.arange(len(x)), best], atol=step)
 
 
+def test_a_direction_and_a_height_say_what_lies_on_a_direction(texture: Texture) -> None:
+    n, width = texture.grid.count, texture.basis.width
+    draw = np.random.default_rng(0)
+    table = unit(draw.standard_normal((7, width)).astype(np.float32))
+    which, heights = draw.integers(0, 7, n), draw.uniform(0.1, 0.9, n).astype(np.float32)
+    mean = np.full(width, 0.02, np.float32)
+    given = with_features(texture, mean + table[which] * heights[:, None])
+    kept = shapes(mean, table, 1.0)(given)
+    np.testing.assert_array_equal(kept.parts[0], which)
+    np.testing.assert_allclose(kept.features, as_encoded(given).features, atol=1e-3 + 0.5 / 255)
+    assert kept.raw == 2 * n
+
+
 def test_likeness_shares_ranks() -> None:
     scores = np.arange(60, dtype=np.float32)
     assert likeness(scores, scores).spearman == pytest.approx(1)
@@ -226,6 +251,17 @@ def test_an_index_of_things_ranks_as_all_cells_do() -> None:
     assert both[there].min() > 2 * both[~there].max()
 
 
+def test_peaks_of_planes_are_exact_for_a_question_of_one_plane() -> None:
+    cells, which = some_cells()
+    peaks = np.stack([plane_peaks(cells, number) for number in range(len(cells))])
+    vectors = np.eye(KINDS, WIDTH, dtype=np.float32)
+    for kind in range(KINDS):
+        found = rank_by_planes(peaks, Query("one", ("one",), vectors[kind][None]), CALIBRATION)
+        exact = [by_hand(cells, number, vectors[kind]) for number in range(len(cells))]
+        np.testing.assert_allclose(found, exact, rtol=1e-3)
+        assert ((found > 0.5) == [(kind in each) for each in which]).all()
+
+
 def test_the_walk_takes_no_more_cells_than_count() -> None:
     index = make_index([np.array([0] * 300 + [1] * 300), np.array([1] * 299 + [0])], 2)  # 2 and 1 cells count
     np.testing.assert_allclose(index.peaks(np.array([0.9, 0.5], np.float32)), [0.9, 0.9])
@@ -255,6 +291,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("training.vocabulary.cells.EACH", 64)
     monkeypatch.setattr(fitting, "STAGES", {"8 entries": (8,), "own mean + 6 entries": (6,), "3 x 4": (4, 4, 4)})
     monkeypatch.setattr(fitting, "BLOCKS", ())
+    monkeypatch.setattr(fitting, "SHAPES", ())
     monkeypatch.setattr(fitting, "load_encoder", lambda name: None)
     monkeypatch.setattr(fitting, "query_metric_of", lambda encoder: None)
     fit = k_means
@@ -296,3 +333,21 @@ def test_cells_are_sampled_from_what_is_not_held_out() -> None:
     marked = replace(cells, mean=np.where(cells.held_out[:, None], 100.0, 0.0).astype(np.float32).repeat(WIDTH, 1))
     assert float(marked.sample().max()) <= 1
     assert set(PARTS) == {field for field in Cells.__dataclass_fields__ if field != "names"}
+
+
+def test_ways_are_judged_in_groups_that_are_not_judged_again(tmp_path: Path, texture: Texture) -> None:
+    mask = np.zeros((32, 36), bool)
+    mask[4:20, 8:24] = True
+    asked = (Asked("the sky", "test", mask, np.zeros((1, 4))), Asked("a dog", "test", ~mask, np.zeros((1, 4))))
+    texture.save(file := tmp_path / "one.safetensors")
+    example = Example("one", file, asked, lambda: texture.pixel)
+    groups = {"a": {"int8": own_int8(24)}, "b": {"less": own_int8(1)}}
+    found = command.judge_groups([example], groups, tmp_path, "set")
+    assert {way: len(values) for way, values in found["alike"].items()} == {BASELINE: 2, "int8": 2, "less": 2}
+    assert found["alike"][BASELINE] == [[1.0, 1.0], [1.0, 1.0]]
+    assert found["alike"]["int8"][0][0] > found["alike"]["less"][0][0]
+    example.file.unlink()
+    assert command.judge_groups([], groups, tmp_path, "set") == found
+    text, numbers = command.kept_table({"set": found})
+    assert len(text.splitlines()) == 2 + 3
+    assert numbers["int8"]["bytes"] < numbers[BASELINE]["bytes"]

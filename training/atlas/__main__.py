@@ -21,6 +21,7 @@ from foveate.relevance.device.replay import Replay
 from foveate.relevance.device.selection import top_indices
 from foveate.relevance.policies import top_cells
 from foveate.relevance.query import prepare
+from foveate.relevance.written import page_of
 from foveate.texture.tensors import in_chunks
 from foveate.texture.texture import Texture
 from training.atlas.pages import (
@@ -66,12 +67,12 @@ def keep_each(scores: NDArray[np.float32], starts: NDArray[np.int64]) -> list[ND
 
 
 def ways_to_score(textures: Sequence[Texture], vectors: NDArray[np.float32]) -> dict[str, Call]:
-    """Calls that give scores [N, q] of all cells of all textures; the arrays are made before."""
+    """Calls that give scores [q, N] of all cells of all textures; the arrays are made before."""
     planes = [each.coordinates().reshape(*each.grid.shape, -1) for each in textures]
     own, rows, pages, squares = bases_of(textures), ragged(planes), runs(planes), tiles(planes)
     shared = Bases(own.rows[:1], own.mean[:1])  # any will do for its time
     calls: dict[str, Call] = {
-        "one by one": lambda: np.concatenate([t.scores(vectors).reshape(len(vectors), -1).T for t in textures]),
+        "one by one": lambda: np.concatenate([t.scores(vectors).reshape(len(vectors), -1) for t in textures], 1),
         "ragged": lambda: score_ragged(rows, own, vectors),
         "runs of 256": lambda: score_pages(pages, own, vectors),
         "tiles of 16 x 16": lambda: score_pages(squares, own, vectors),
@@ -156,7 +157,9 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)  # as NumPy's products are wanted here: OMP_NUM_THREADS=1
     examples = learning(args.data, args.cache)
-    every = [e.texture for e in tqdm(examples[:: len(examples) // max(COUNTS)][: max(COUNTS)], mininterval=5)]
+    some = tqdm(examples[:: len(examples) // (2 * max(COUNTS))], mininterval=5)
+    every = [each.texture for each in some if not each.texture.words and page_of(each.texture)[1] is None]
+    every = every[: max(COUNTS)]  # a stack takes none with writing in it
     encoder = load_encoder("nano")
     vectors = np.concatenate([prepare(encoder, text).vectors for text in TEXTS])
     report: dict[str, Any] = {"grids": len({each.grid.shape for each in every})}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -113,44 +114,45 @@ def _pages(planes: Sequence[NDArray[np.float32]], slots: Sequence[Ints], size: i
 
 
 def score_ragged(atlas: Ragged, bases: Bases, questions: Any) -> Any:
-    """Scores [N, q]: one product where all textures share a basis, else one for each, into one array."""
+    """Scores [q, N]: one product where all textures share a basis, else one for each, into one array."""
     weights, offsets = bases.weights(questions)
     if len(weights) == 1:
-        return atlas.z @ weights[0] + offsets[0]
+        return weights[0].T @ atlas.z.T + offsets[0][:, None]
     if isinstance(atlas.z, np.ndarray):
-        out = np.empty((len(atlas.z), len(questions)), np.result_type(atlas.z, weights))
-        for number, (start, stop) in enumerate(zip(atlas.starts[:-1], atlas.starts[1:], strict=True)):
-            np.matmul(atlas.z[start:stop], weights[number], out=out[start:stop])
-            out[start:stop] += offsets[number]
+        out = np.empty((len(questions), len(atlas.z)), np.result_type(atlas.z, weights))
+        for number, (start, stop) in enumerate(pairwise(atlas.starts.tolist())):
+            np.matmul(weights[number].T, atlas.z[start:stop].T, out=out[:, start:stop])
+            out[:, start:stop] += offsets[number][:, None]
         return out
-    return (atlas.z[:, None] @ weights[atlas.owner])[:, 0] + offsets[atlas.owner]
+    return (atlas.z[:, None] @ weights[atlas.owner])[:, 0].T + offsets[atlas.owner].T
 
 
 def score_gathered(atlas: Ragged, bases: Bases, questions: Any) -> Any:
     """The same as one operation for any bases: every cell takes its own texture's weights."""
     weights, offsets = bases.weights(questions)
-    return np.einsum("nr,nrq->nq", atlas.z, weights[atlas.owner]) + offsets[atlas.owner]
+    return np.einsum("nr,nrq->qn", atlas.z, weights[atlas.owner]) + offsets[atlas.owner].T
 
 
 def score_pages(atlas: Pages, bases: Bases, questions: Any) -> Any:
-    """Scores [N, q] in the order of `ragged`, by one batched product over all pages."""
+    """Scores [q, N] in the order of `ragged`, by one batched product over all pages."""
     weights, offsets = bases.weights(questions)
     if len(weights) == 1:
-        scores = atlas.cells.reshape(-1, atlas.cells.shape[2]) @ weights[0] + offsets[0]
+        scores = weights[0].T @ atlas.cells.reshape(-1, atlas.cells.shape[2]).T + offsets[0][:, None]
     else:
-        scores = atlas.cells @ weights[atlas.owner] + offsets[atlas.owner][:, None]
-    return scores.reshape(-1, scores.shape[-1])[atlas.slots]
+        scores = weights[atlas.owner].swapaxes(1, 2) @ atlas.cells.swapaxes(1, 2) + offsets[atlas.owner][:, :, None]
+        scores = scores.swapaxes(0, 1).reshape(len(questions), -1)
+    return scores[:, atlas.slots]
 
 
 def unpack(scores: NDArray[np.float32], starts: Ints) -> list[NDArray[np.float32]]:
-    """Scores [N, q] -> of each texture [q, n]."""
-    return [each.T for each in np.split(scores, starts[1:-1])]
+    """Scores [q, N] -> of each texture [q, n]."""
+    return [scores[:, start:stop] for start, stop in pairwise(starts.tolist())]
 
 
 def padded(scores: NDArray[np.float32], starts: Ints) -> NDArray[np.float32]:
-    """Scores [N, q] -> [b, q, most], -infinity where a texture has fewer cells: for a top-K of all at once."""
+    """Scores [q, N] -> [b, q, most], -infinity where a texture has fewer cells: for a top-K of all at once."""
     sizes = np.diff(starts)
-    out = np.full((len(sizes), scores.shape[1], int(sizes.max())), -np.inf, np.float32)
+    out = np.full((len(sizes), len(scores), int(sizes.max())), -np.inf, np.float32)
     for number, mine in enumerate(unpack(scores, starts)):
         out[number, :, : mine.shape[1]] = mine
     return out

@@ -31,11 +31,20 @@ from training.examples import MEASURES, Example, compared, held_back, judge, lea
 from training.vocabulary.cells import Cells, Common, fit_common, gather, save_whole
 from training.vocabulary.codebooks import Codebook, Ids
 from training.vocabulary.fitting import fit_all
-from training.vocabulary.index import InvertedIndex, join_phrases, make_index, rank_by_entries, rank_exactly
-from training.vocabulary.kept import Way, all_ways, likeness, with_features
+from training.vocabulary.index import (
+    InvertedIndex,
+    join_phrases,
+    make_index,
+    plane_peaks,
+    rank_by_entries,
+    rank_by_planes,
+    rank_exactly,
+)
+from training.vocabulary.kept import BASELINE, Way, all_ways, as_encoded, likeness, with_features
 from training.vocabulary.sharing import shared_by_labels, sharing_table
 
 Floats = NDArray[np.float32]
+PLANES = "peaks of nano's planes, 290 x uint8"
 VOCABULARIES = ("256 entries", "1,024 entries", "4,096 entries", "16,384 entries")
 STORE = ((6, 96), (3, 96), (1, 96), (6, 32))  # vectors of an image, numbers of each; the store's own first
 LISTS, TOP, ROUNDS = (10, 20, 50, 100), 10, 15
@@ -52,11 +61,22 @@ def stored(path: Path, make: Callable[[], Any]) -> Any:
     return json.loads(path.read_text())
 
 
+def kept_array(path: Path, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """`stored` for an array."""
+    if not path.exists():
+        found = make()
+        save_whole(path, lambda file: np.save(file, found))
+    return np.load(path)
+
+
 # --- what is kept of a texture ----------------------------------------------------------------------------------------
 
 
 def judge_ways(examples: Sequence[Example], ways: dict[str, Way]) -> Table:
-    """Every way on every question: measures, likeness to the first way's logits, and bytes of a photograph."""
+    """Every way on every question: measures, likeness to the first way's logits, and bytes of a photograph.
+
+    The first way is what the texture itself has.
+    """
     sizes: dict[str, list[Any]] = {way: [] for way in ways}
     alike: dict[str, list[Any]] = {way: [] for way in ways}
 
@@ -80,6 +100,17 @@ def judge_ways(examples: Sequence[Example], ways: dict[str, Way]) -> Table:
 
     judged = judge(examples, maps)
     return {"judged": {way: values.tolist() for way, values in judged.items()}, "sizes": sizes, "alike": alike}
+
+
+def judge_groups(examples: Sequence[Example], groups: dict[str, dict[str, Way]], out: Path, name: str) -> Table:
+    """All groups of ways, each beside the baseline and in a file of its own."""
+    found: Table = {}
+    for group, ways in groups.items():
+        beside = {BASELINE: as_encoded, **ways}
+        part = stored(out / f"kept_{name}_{group}.json", partial(judge_ways, examples, beside))
+        for what, values in part.items():
+            found.setdefault(what, {}).update(values)
+    return found
 
 
 def kept_table(found: dict[str, Table]) -> tuple[str, Table]:
@@ -124,44 +155,53 @@ def questions_of(both: dict[str, list[Example]]) -> list[Query]:
     return found
 
 
-def _save(array: NDArray[Any], file: Any) -> None:
-    np.save(file, array)
-
-
 def collect_ids(cells: Cells, common: Common, books: dict[str, Codebook], folder: Path) -> dict[str, list[Ids]]:
     """The entry of every cell of every photograph, by codebook; each in a file of its own."""
     found = {}
     for name in VOCABULARIES:
         path = folder / f"ids_{name.split()[0].replace(',', '')}.npy"
-        if not path.exists():
+
+        def make(name: str = name) -> NDArray[np.uint16]:
             every = []
             for start in tqdm(range(0, len(cells), 16), desc=f"ids of {name}", mininterval=5):
                 some = range(start, min(start + 16, len(cells)))
                 x = np.concatenate([cells.features(number) for number in some])
                 every.append(books[name].ids(common.coordinates(x))[:, 0].astype(np.uint16))
-            save_whole(path, partial(_save, np.concatenate(every)))
-        found[name] = [each.astype(np.int64) for each in np.split(np.load(path), cells.starts[1:-1])]
+            return np.concatenate(every)
+
+        found[name] = [each.astype(np.int64) for each in np.split(kept_array(path, make), cells.starts[1:-1])]
     return found
 
 
-def search_table(cells: Cells, ids: dict[str, list[Ids]], books: dict[str, Codebook], queries: list[Query]) -> Table:
+def search_table(
+    cells: Cells, ids: dict[str, list[Ids]], books: dict[str, Codebook], queries: list[Query], out: Path
+) -> Table:
     """Recall of the exact best ten among short lists, bytes of an image, and milliseconds of a question."""
     encoder = load_encoder("nano")
     vectors = np.concatenate([query.vectors for query in queries])
-    every = [
-        rank_exactly(cells, number, vectors, encoder.calibration)
-        for number in tqdm(range(len(cells)), desc="all cells", mininterval=5)
-    ]
-    exact = join_phrases(np.stack(every, 1), queries)
+    numbers_of = tqdm(range(len(cells)), desc="all cells", mininterval=5)
+
+    def each_exactly() -> NDArray[Any]:
+        return np.stack([rank_exactly(cells, n, vectors, encoder.calibration) for n in numbers_of], 1)
+
+    exact = join_phrases(kept_array(out / "exact.npy", each_exactly), queries)
     common = fit_common(cells.sample(), query_metric_of(encoder), 96)
-    far = [farthest(common.coordinates(cells.features(n)), 6).astype(np.float16) for n in tqdm(range(len(cells)))]
-    table = np.stack(far)
+
+    def each_far() -> NDArray[Any]:
+        few = tqdm(range(len(cells)), desc="vectors", mininterval=5)
+        return np.stack([farthest(common.coordinates(cells.features(n)), 6).astype(np.float16) for n in few])
+
+    table = kept_array(out / "farthest.npy", each_far)
+    heights = kept_array(out / "heights.npy", lambda: np.stack([plane_peaks(cells, n) for n in range(len(cells))]))
     lists: dict[str, Callable[[Query], NDArray[np.int64]]] = {}
     sizes: dict[str, int] = {}
     for count, numbers in STORE:
         name = f"vectors, {count} x {numbers} float16" + (" (store)" if (count, numbers) == STORE[0] else "")
         lists[name] = _by_vectors(common, table[:, :count, :numbers], encoder.calibration)
         sizes[name] = 2 * count * numbers * len(cells)
+    levels = np.rint(np.clip(heights / heights.max(), 0, 1) * 255).astype(np.uint8)
+    lists[PLANES] = _by_planes(levels.astype(np.float32) * np.float32(heights.max() / 255), encoder.calibration)
+    sizes[PLANES] = levels.nbytes
     for name in VOCABULARIES:
         index = make_index(ids[name], len(books[name].entries[0]))
         lists[f"index, {name}"] = _by_entries(index, books[name].features[0], encoder.calibration)
@@ -193,6 +233,10 @@ def _by_vectors(common: Common, table: NDArray[np.float16], calibration: Any) ->
     space = Space(Basis(common.mean, common.outward[:numbers].astype(np.float16)), np.ones(numbers, np.float32))
     vectors = Vectors(np.arange(len(table)), table.reshape(-1, numbers).astype(np.float32), count, 0)
     return lambda query: short_list(vectors, space, [query], calibration, max(LISTS))[0]
+
+
+def _by_planes(heights: Floats, calibration: Any) -> Callable[[Query], Any]:
+    return lambda query: np.argsort(-rank_by_planes(heights, query, calibration), kind="stable")[: max(LISTS)]
 
 
 def _by_entries(index: InvertedIndex, features: Floats, calibration: Any) -> Callable[[Query], Any]:
@@ -232,13 +276,13 @@ def main() -> None:
     examples = learning(args.data, args.cache)
     cells = gather(examples, out)
     common, books, tables = fit_all(cells, out)
-    ways = all_ways(common, books, tables)
+    groups = all_ways(common, books, tables)
     both = held_back(args.data, args.cache)
-    found = {name: stored(out / f"kept_{name}.json", partial(judge_ways, some, ways)) for name, some in both.items()}
+    found = {name: judge_groups(some, groups, out, name) for name, some in both.items()}
     lines, kept = kept_table(found)
     print(lines, "\n")
     ids = collect_ids(cells, common, books, out)
-    report = stored(out / "search.json", lambda: search_table(cells, ids, books, questions_of(both)))
+    report = stored(out / "search.json", lambda: search_table(cells, ids, books, questions_of(both), out))
     print(search_lines(report), "\n")
     shares = stored(out / "sharing.json", lambda: shared_by_labels(cells, common, ids))
     print(sharing_table(shares))

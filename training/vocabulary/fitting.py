@@ -14,7 +14,7 @@ from foveate.encoders.load import load_encoder
 from foveate.relevance.negatives import query_metric_of
 from training.vocabulary.cells import Cells, Common, fit_common, save_whole
 from training.vocabulary.codebooks import Codebook, blocks_of, fit_codebook, k_means, read_codebook
-from training.vocabulary.kept import BLOCKS, STEPS, block_name
+from training.vocabulary.kept import BLOCKS, SHAPES, STEPS, block_name, shape_name, unit
 
 Floats = NDArray[np.float32]
 STAGES = {  # name in the table -> entries of each stage
@@ -27,6 +27,7 @@ STAGES = {  # name in the table -> entries of each stage
     "residual, 4 x 256": (256,) * 4,
     "residual, 8 x 256": (256,) * 8,
 }
+SEEN = 0.1  # directions are fitted to cells that lie so far from the mean: nearer ones show nothing
 BLOCK_EACH = 24  # blocks of a photograph that their codebooks are fitted to
 
 
@@ -76,6 +77,13 @@ def fit_all(cells: Cells, folder: Path) -> tuple[Common, dict[str, Codebook], di
         return {f"product{i}": k_means(np.ascontiguousarray(y[:, i::8]), 256) for i in range(8)}
 
     tables |= once("products", products)
+    for count in SHAPES:
+
+        def directions(count: int = count) -> dict[str, Any]:
+            x = draw() - common.mean
+            return {"table": unit(k_means(unit(x)[np.linalg.norm(x, axis=1) > SEEN], count))}
+
+        tables[shape_name(count)] = once(shape_name(count), directions)["table"]
     for side, count, coded in BLOCKS:
 
         def make_blocks(side: int = side, count: int = count, coded: int = coded) -> dict[str, Any]:

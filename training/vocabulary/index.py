@@ -102,6 +102,21 @@ def rank_exactly(cells: Cells, photograph: int, vectors: Floats, calibration: Ca
     return np.asarray(_worth(np.partition(scores, -best, axis=1)[:, -best:], calibration).mean(1), np.float32)
 
 
+def plane_peaks(cells: Cells, photograph: int) -> Floats:
+    """The peak of each of nano's planes in a photograph [D]: the mean of its best 1/256 cells."""
+    x = cells.features(photograph)
+    best = int(best_cells(np.array([len(x)]))[0])
+    return np.asarray(np.partition(x, -best, axis=0)[-best:].mean(0), np.float32)
+
+
+def rank_by_planes(peaks: Floats, query: Query, calibration: Calibration) -> Floats:
+    """The score of every photograph [P] by the peaks of its planes [P, D]: exact for a question of one plane.
+
+    The peaks of several need not lie on the same cells; for those it is what a cell with all of them would have.
+    """
+    return _joined([_worth(peaks @ vector, calibration) for vector in query.vectors])
+
+
 def join_phrases(peaks: Floats, queries: Sequence[Query]) -> Floats:
     """Confidences of all phrases [phrases, P] -> scores of the questions [q, P], as the store joins them."""
     ends = np.cumsum([len(query.phrases) for query in queries])[:-1]

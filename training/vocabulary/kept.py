@@ -133,6 +133,28 @@ def blocks(common: Common, table: Floats, coded: int, side: int) -> Way:
     return keep
 
 
+def unit(x: Floats) -> Floats:
+    """Vectors [n, D] of length 1, or 0."""
+    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-6), np.float32)
+
+
+def shapes(mean: Floats, table: Floats, height: float) -> Way:
+    """Gain and shape apart: an id of a direction [K, D], and how far the cell lies along it, in 8 bits.
+
+    In all of nano's planes: the 64 shared numbers say too little of names that are rare.
+    """
+
+    def keep(texture: Texture) -> Kept:
+        x = features_of(texture) - mean
+        ids, step = nearest(unit(x), table), np.float32(height / NAME_STEPS)
+        along = np.einsum("nd,nd->n", x, table[ids])
+        levels = np.clip(np.rint(along / step), 0, NAME_STEPS).astype(np.uint8)
+        size = np.uint8 if len(table) <= 256 else np.uint16
+        return Kept(mean + table[ids] * (levels * step)[:, None], (ids.astype(size), levels))
+
+    return keep
+
+
 def names(mean: Floats, height: float, count: int) -> Way:
     """No codebook: the `count` highest of nano's planes, one a name: their numbers, and their heights in 8 bits.
 
@@ -174,21 +196,31 @@ def _ranks(values: Floats) -> NDArray[np.float64]:
     return (np.cumsum(sizes) - (sizes - 1) / 2)[place].astype(np.float64)
 
 
-def all_ways(common: Common, books: Mapping[str, Codebook], tables: Mapping[str, Any]) -> dict[str, Way]:
-    """Every way by its name in the table, the baseline first."""
-    ways: dict[str, Way] = {"own basis, 24 x float16 (encode)": as_encoded}
-    for rank in (24, 8, 4, 2, 1):
-        ways[f"own basis, {rank} x int8" + (" (store)" if rank == 24 else "")] = own_int8(rank)
-    for rank in (64, 16):
-        ways[f"shared basis, {rank} x int8"] = shared_int8(common, rank, tables["scale"])
-    for name, book in books.items():
-        ways[name] = entries(common, book, own_mean="own mean" in name)
-    ways["product, 8 x 256"] = products(common, tuple(tables[f"product{i}"] for i in range(8)))
+def all_ways(common: Common, books: Mapping[str, Codebook], tables: Mapping[str, Any]) -> dict[str, dict[str, Way]]:
+    """Every way beside the baseline, by its name in the table, in groups that are judged one after the other."""
+    own = {f"own basis, {rank} x int8" + " (store)" * (rank == 24): own_int8(rank) for rank in (24, 8, 4, 2, 1)}
+    shared = {f"shared basis, {rank} x int8": shared_int8(common, rank, tables["scale"]) for rank in (64, 16)}
+    ids = {name: entries(common, book, own_mean="own mean" in name) for name, book in books.items()}
+    ids["product, 8 x 256"] = products(common, tuple(tables[f"product{i}"] for i in range(8)))
     for side, count, coded in BLOCKS:
-        ways[block_name(side, count)] = blocks(common, tables[block_name(side, count)], coded, side)
-    for count in (1, 4, 8):
-        ways[f"the {count} highest of nano's planes"] = names(common.mean, float(tables["height"]), count)
-    return ways
+        ids[block_name(side, count)] = blocks(common, tables[block_name(side, count)], coded, side)
+    planes = {
+        f"the {count} highest of nano's planes": names(common.mean, float(tables["height"]), count)
+        for count in (1, 4, 8)
+    }
+    directions = {
+        shape_name(count): shapes(common.mean, tables[shape_name(count)], float(tables["height"])) for count in SHAPES
+    }
+    return {"own": own, "shared": shared, "entries": ids, "planes": planes, "shapes": directions}
+
+
+BASELINE = "own basis, 24 x float16 (encode)"
+SHAPES = (256, 1024, 4096)  # directions that are told apart
+
+
+def shape_name(count: int) -> str:
+    """Of a way in the table."""
+    return f"{count:,} directions, and a height"
 
 
 BLOCKS = ((8, 1000, 16), (2, 16384, 24))  # cells along a block's side, entries, numbers of a cell that are coded
