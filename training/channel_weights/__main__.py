@@ -31,7 +31,7 @@ from training.scorer.planes import NAMES, Lessons, batches, channels_of, chosen,
 
 NONE, TABLE = "none (cues=False)", "the table (default)"
 SEEN, QUESTIONS = 400, 6  # as in training/scorer, whose planes these are
-STEPS, CHOICE_STEPS = 1000, 400
+STEPS, CHOICE_STEPS = 600, 200
 CHANNELS = (
     *("red", "green", "blue", "edge_on", "edge_off", "high_pass", "low_pass", "saliency", "x", "y", "eccentricity"),
     *("cluster_distance", "cluster_size", "edge_distance", "boundary", "text", "gradient", "colour_variance"),
@@ -45,15 +45,14 @@ class Recipe:
 
     Attributes:
         vector: "words", the mean of the question's word vectors (256), or "names", its place among the encoder's names.
-        source: "seen" or "held out" photographs. price: of a weight's size.
+        price: of a weight's size.
     """
 
     vector: str = "words"
-    source: str = "seen"
     price: float = 0.1
 
 
-RECIPES = tuple(Recipe(*each) for each in product(("words", "names"), ("seen", "held out"), (0.03, 0.3)))
+RECIPES = tuple(Recipe(*each) for each in product(("words", "names"), (0.3, 3.0)))
 
 
 def vectors_of(texts: Sequence[str], kind: str) -> Tensor:
@@ -63,12 +62,11 @@ def vectors_of(texts: Sequence[str], kind: str) -> Tensor:
     return torch.from_numpy(np.asarray(encoder.encode_words(texts) if kind == "words" else encoder.encode_text(texts)))
 
 
-def learn(
-    recipe: Recipe, known: Lessons, from_: NDArray[np.int64], steps: int, checkpoint: Path | None, heard: bool = True
-) -> ChannelWeights:
-    """Weights from those questions."""
+def learn(recipe: Recipe, known: Lessons, steps: int, checkpoint: Path | None, heard: bool = True) -> ChannelWeights:
+    """Weights from the questions that are not held out."""
     torch.manual_seed(SEED)
     vectors = vectors_of(known.texts, recipe.vector)
+    from_ = np.flatnonzero(~known.held_out[known.photograph])
     model = ChannelWeights(vectors.shape[1], len(CHANNELS), heard=heard)
     model.mean, model.spread = statistics(known, ROWS[:-1])
     plan = list(batches(len(from_), BATCH, steps, SEED))
@@ -77,48 +75,36 @@ def learn(
         which = from_[plan[step]]
         planes, weights = gathered(known, which, ROWS), model(vectors[which])
         score = model.score(weights, planes[:, -1], planes[:, :-1]).flatten(1)
-        return iou_loss(score, torch.from_numpy(known.truths[which, 0]).float().flatten(1)) + (
-            recipe.price * weights.abs().mean()
-        )
+        truth = torch.from_numpy(known.truths[which, 0]).float().flatten(1)
+        return iou_loss(score, truth) + recipe.price * weights.abs().mean()
 
     fit(model, loss, steps, checkpoint=checkpoint)
     return model
 
 
-def precision_of(
-    model: ChannelWeights, vectors: Tensor, known: Lessons, which: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Average precision of each question's map by its mask, on the planes' cells."""
-    out = []
+def precision_of(model: ChannelWeights, vectors: Tensor, known: Lessons) -> float:
+    """Mean average precision of the maps of held-out questions, on these cells."""
+    which = np.flatnonzero(known.held_out[known.photograph])
+    planes = gathered(known, which, ROWS)
     with torch.no_grad():
-        for some in np.array_split(which, max(1, len(which) // 64)):
-            planes = gathered(known, some, ROWS)
-            score = model.score(sparse(model(vectors[some])), planes[:, -1], planes[:, :-1]).flatten(1)
-            truth = torch.from_numpy(known.truths[some, 0]).float().flatten(1) >= 0.5
-            hits = truth.gather(1, score.argsort(1, descending=True)).double()
-            exact = hits.cumsum(1) / torch.arange(1, hits.shape[1] + 1)
-            out.append(((exact * hits).sum(1) / hits.sum(1).clamp_min(1)).numpy())
-    return np.concatenate(out)
+        score = model.score(sparse(model(vectors[which])), planes[:, -1], planes[:, :-1]).flatten(1)
+    truth = torch.from_numpy(known.truths[which, 0]).flatten(1) >= 0.5
+    hits = truth.gather(1, score.argsort(1, descending=True)).double()[truth.any(1)]
+    exact = hits.cumsum(1) / torch.arange(1, hits.shape[1] + 1)
+    return float(((exact * hits).sum(1) / hits.sum(1)).mean())
 
 
 def choose(known: Lessons, out: Path) -> tuple[Recipe, str]:
-    """The recipe that is best on held-out photographs that it did not learn from, and the table."""
-    held = known.held_out[known.photograph]
-    halves = [np.flatnonzero(held & (known.photograph % 2 == half)) for half in (0, 1)]
+    """The recipe that is best on held-out photographs, and the table."""
     alone = ChannelWeights(256, len(CHANNELS))
-    begin = precision_of(alone, vectors_of(known.texts, "words"), known, np.concatenate(halves)).mean()
-    rows, best = [f"| none | | | {begin:.4f} |"], (0.0, RECIPES[0])
+    begin = precision_of(alone, vectors_of(known.texts, "words"), known)
+    rows, best = [f"| none | | {begin:.4f} |"], (0.0, RECIPES[0])
     for i, recipe in enumerate(RECIPES):
-        vectors, found = vectors_of(known.texts, recipe.vector), []
-        for half, other in ((0, 1), (1, 0)):
-            from_ = np.flatnonzero(~held) if recipe.source == "seen" else halves[half]
-            file = out / f"choice-{i}-{0 if recipe.source == 'seen' else half}.pt"
-            model = learn(recipe, known, from_, CHOICE_STEPS, file)
-            found.append(precision_of(model, vectors, known, halves[other]))
-        mean = float(np.concatenate(found).mean())
-        rows.append(f"| {recipe.vector} | {recipe.source} | {recipe.price} | {mean:.4f} |")
-        best = max(best, (mean, recipe), key=lambda pair: pair[0])
-    return best[1], "\n".join(["| vector | learned from | price | precision |", "|---|---|---|---|", *rows])
+        model = learn(recipe, known, CHOICE_STEPS, out / f"choice-{i}.pt")
+        found = precision_of(model, vectors_of(known.texts, recipe.vector), known)
+        rows.append(f"| {recipe.vector} | {recipe.price} | {found:.4f} |")
+        best = max(best, (found, recipe), key=lambda pair: pair[0])
+    return best[1], "\n".join(["| vector | price | precision |", "|---|---|---|", *rows])
 
 
 def of_writing(data: Path, cache: Path) -> list[Example]:
@@ -156,7 +142,7 @@ def maps_by(models: dict[str, tuple[Recipe, ChannelWeights]], spent: dict[str, l
                     weights = sparse(model(vectors_of([foreign], recipe.vector)))
                     spent.setdefault(name, []).append(int((weights != 0).sum()))
                     score = model.score(weights, question, channels)
-                    found[name] = torch.sigmoid(score)[0].double().numpy()
+                    found[name] = torch.sigmoid(score[0].double()).numpy()
             out.append(found)
         return out
 
@@ -172,19 +158,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=Path("run/channel_weights"))
+    parser.add_argument("--out", type=Path, help="what is learned and judged; CACHE/channel_weights-run if left out")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    args.out.mkdir(parents=True, exist_ok=True)
+    out = args.out or args.cache / "channel_weights-run"
+    out.mkdir(parents=True, exist_ok=True)
     known = lessons(chosen(learning(args.data, args.cache), SEEN, QUESTIONS), args.cache / "scorer")
     cued = sum(bool(find_cues(text, ())) for text in known.texts)
     print(f"{len(known.texts)} questions of {len(set(known.texts))} names; {cued} hold a word of the table\n")
-    recipe, choices = choose(known, args.out)
-    print(f"Precision on held-out photographs that were not learned from:\n\n{choices}\n")
-    held = known.held_out[known.photograph]
-    from_ = np.flatnonzero(held if recipe.source == "held out" else ~held)
-    net = learn(recipe, known, from_, STEPS, args.out / "net.pt")
-    same = learn(recipe, known, from_, STEPS, args.out / "same.pt", heard=False)
+    recipe, choices = choose(known, out)
+    print(f"Precision on held-out photographs:\n\n{choices}\n", flush=True)
+    net = learn(recipe, known, STEPS, out / "net.pt")
+    same = learn(recipe, known, STEPS, out / "same.pt", heard=False)
     models = {"the same for every question": (recipe, same), "the net": (recipe, net), SHUFFLED: (recipe, net)}
     with torch.no_grad():
         mean = net(vectors_of(known.texts, recipe.vector)).mean(0).tolist()

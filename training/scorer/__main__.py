@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ from training.examples import Example, held_back, learning
 from training.scorer.judging import MEASURES, judge, table
 from training.scorer.learn import BATCH, CHOOSE_BY, SEED, WAYS, Way, choose, learn
 from training.scorer.model import TextureScorer, fit, iou_loss
-from training.scorer.planes import Lessons, asked_of, batches, channels_of, chosen, lessons
+from training.scorer.planes import LEARNED, Lessons, asked_of, batches, channels_of, chosen, lessons
 from training.scorer.published import CANDIDATES, KEPT, Published, hard_loss, samples
 
 ALONE = "the question alone (default)"
 SEEN, QUESTIONS = 400, 6  # photographs that the head has seen, beside all that are held out; questions of each
-STEPS = 1000
+STEPS, PUBLISHED_STEPS = 600, 1000
 SHARP = 0.1  # temperature of the published scores, which lie within [0, 1]
 
 
@@ -34,7 +35,7 @@ def learn_published(known: Lessons, out: Path) -> tuple[Published, dict[str, Any
     """Its 1,000 steps, with its loss' soft twin; and what its own loss says at both ends."""
     model = Published()
     rest = np.flatnonzero(~known.held_out[known.photograph])
-    plan = list(batches(len(rest), BATCH, STEPS, SEED))
+    plan = list(batches(len(rest), BATCH, PUBLISHED_STEPS, SEED))
 
     def lesson(which: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         truth = nn.functional.adaptive_avg_pool2d(torch.from_numpy(known.truths[which, 1:]).float(), CANDIDATES)
@@ -46,7 +47,7 @@ def learn_published(known: Lessons, out: Path) -> tuple[Published, dict[str, Any
 
     features, truth = lesson(rest)
     before = hard_loss(model(features), truth)
-    fit(model, loss, STEPS, checkpoint=out / "published.pt")
+    fit(model, loss, PUBLISHED_STEPS, checkpoint=out / "published.pt")
     after = hard_loss(model(features), truth)
     said = {"its loss has a gradient": before.requires_grad, "before": 1 - before.item(), "after": 1 - after.item()}
     return model, said | {"weights": {name: p.tolist() for name, p in model.named_parameters()}}
@@ -62,13 +63,13 @@ def maps_by(models: dict[str, tuple[Way, TextureScorer]], published: dict[str, P
         channels = channels_of(texture, grid)
         sampled = torch.from_numpy(samples(texture))
         blind: dict[str, NDArray[np.floating]] = {"random": random.random(grid.shape)}
-        blind["saliency"] = texture.channel("saliency")
+        blind |= {"the centre": 1 - texture.channel("eccentricity"), "saliency": texture.channel("saliency")}
         with torch.no_grad():
             for name, recipe in published.items():
                 blind[name] = recipe(sampled).reshape(CANDIDATES, CANDIDATES).numpy()
             for name, (way, model) in models.items():
                 if not way.hears:
-                    blind[name] = _map_of(model, channels[way.rows])
+                    blind[name] = map_of(model, channels[way.rows])
             out = []
             for asked, relevance in zip(
                 example.asked, foveate.score(texture, [one.text for one in example.asked]), strict=True
@@ -77,7 +78,7 @@ def maps_by(models: dict[str, tuple[Way, TextureScorer]], published: dict[str, P
                 found = blind | {ALONE: relevance.map}
                 for name, (way, model) in models.items():
                     if way.hears:
-                        found[name] = _map_of(model, stack[way.rows])
+                        found[name] = map_of(model, stack[way.rows])
                 found["oracle: the mask"] = resize_map(asked.mask.astype(np.float32), grid.shape)
                 found["oracle: the boxes"] = cells_of(asked.boxes, grid).astype(np.float32)
                 out.append(found)
@@ -86,9 +87,22 @@ def maps_by(models: dict[str, tuple[Way, TextureScorer]], published: dict[str, P
     return maps
 
 
-def _map_of(model: TextureScorer, planes: NDArray[np.floating]) -> NDArray[np.floating]:
-    found: NDArray[np.floating] = torch.sigmoid(model(torch.from_numpy(planes)[None]))[0].double().numpy()
+def map_of(model: TextureScorer, planes: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Planes [C, h, w] -> a map [h, w] in (0, 1): float64, as much of a good map is within .001 of 1."""
+    model.reach = max(1, round(max(planes.shape[1:]) / LEARNED))
+    with torch.no_grad():
+        found: NDArray[np.floating] = torch.sigmoid(model(torch.from_numpy(planes)[None])[0].double()).numpy()
     return found
+
+
+def once(file: Path, make: Callable[[], dict[str, NDArray[np.float64]]]) -> dict[str, NDArray[np.float64]]:
+    """Made, or read where it was made before."""
+    if not file.exists():
+        part = file.with_suffix(".part")
+        with part.open("wb") as stream:
+            np.savez(stream, allow_pickle=False, **make())
+        part.rename(file)
+    return dict(np.load(file))
 
 
 def main() -> None:
@@ -96,24 +110,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=Path("run/scorer"))
+    parser.add_argument("--out", type=Path, help="what is learned and judged; CACHE/scorer-run if left out")
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    out = args.out or args.cache / "scorer-run"
+    out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     known = lessons(chosen(learning(args.data, args.cache), SEEN, QUESTIONS), args.cache / "scorer")
-    recipe, choices = choose(known, args.out)
+    recipe, choices = choose(known, out)
     print(f"\nPrecision on held-out photographs that were not learned from, of '{CHOOSE_BY.name}':\n\n{choices}\n")
-    trained, said = learn_published(known, args.out)
+    trained, said = learn_published(known, out)
     print(f"The published recipe on its own lessons: {json.dumps(said)}\n")
     held = known.held_out[known.photograph]
     from_ = np.flatnonzero(held if recipe.source == "held out" else ~held)
     models = {"13 channels, untrained": (WAYS[0], WAYS[0].model(known))}
     for i, way in enumerate(WAYS):
-        models[f"learned: {way.name}"] = way, learn(way, recipe, known, from_, STEPS, args.out / f"way-{i}.pt")[0]
+        models[f"learned: {way.name}"] = way, learn(way, recipe, known, from_, STEPS, out / f"way-{i}.pt")[0]
     published = {"published, untrained": Published(), "published, 1,000 steps": trained}
     report: dict[str, Any] = {"recipe": vars(recipe), "published": said, "sets": {}}
     for name, examples in held_back(args.data, args.cache).items():
-        judged = judge(examples, maps_by(models, published))
+        judged = once(out / f"{name}.npz", partial(judge, examples, maps_by(models, published)))
         numbers = judged["photograph"].astype(int).tolist()
         print(f"\n{name}: {len(numbers)} questions, {len(examples)} photographs\n\n{table(judged, ALONE)}\n")
         first = judged["published, untrained"][:, 0]

@@ -16,7 +16,7 @@ from foveate.core.layout import FULL40, GRID13
 from training.scorer.model import TextureScorer, fit, iou_loss
 from training.scorer.planes import ASKED, CHANNELS, NAMES, Lessons, batches
 
-CHOICE_STEPS, BATCH, SEED = 400, 16, 0
+CHOICE_STEPS, BATCH, SEED = 200, 16, 0
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,13 @@ class Way:
 WAYS = (
     Way("13 channels", GRID13.names),
     Way("40 channels", FULL40.names),
-    Way("40 channels, 3x3", FULL40.names, context=True),
     Way("the question's maps", ASKED),
     Way("the question's maps, 3x3", ASKED, context=True),
     Way("everything", NAMES),
     Way("everything, 3x3", NAMES, context=True),
     Way("everything, pyramid", NAMES, levels=(8, 16, 32)),
 )
-CHOOSE_BY = WAYS[5]
+CHOOSE_BY = WAYS[4]
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,10 @@ class Recipe:
 
     source: str = "held out"
     truth: str = "both"
-    decay: float = 0.01
+    decay: float = 0.03
 
 
-RECIPES = tuple(Recipe(*each) for each in product(("seen", "held out"), ("masks", "both"), (0.003, 0.03)))
+RECIPES = tuple(Recipe(*each) for each in product(("seen", "held out"), ("masks", "both")))
 
 
 def statistics(known: Lessons, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -85,7 +84,7 @@ def statistics(known: Lessons, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def gathered(known: Lessons, which: NDArray[np.int64], rows: Sequence[int]) -> Tensor:
-    """Planes of some questions: float32 [B, len(rows), SIDE, SIDE]."""
+    """Planes of some questions: float32 [B, len(rows), h, w]."""
     fixed = [row for row in rows if row < len(CHANNELS)]
     heard = [row - len(CHANNELS) for row in rows if row >= len(CHANNELS)]
     parts = []

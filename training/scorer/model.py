@@ -51,6 +51,7 @@ class TextureScorer(nn.Module):
         channel_weights: of each plane, 1 at first. combiner: 1x1, or 3x3 of every plane for context.
         mean, spread: of each plane over the lessons; planes are moved and scaled by them first.
         levels: sides of a pyramid whose planes, brought back to [h, w], are planes of their own.
+        reach: cells from the middle of a 3x3 to its rim; more than 1 where cells are smaller than those learned from.
     """
 
     mean: Tensor
@@ -60,6 +61,7 @@ class TextureScorer(nn.Module):
         super().__init__()
         wide = planes * (1 + len(levels))
         self.levels = tuple(levels)
+        self.reach = 1
         self.channel_weights = nn.Parameter(torch.ones(wide))
         self.combiner = nn.Conv2d(wide, 1, 3 if context else 1, padding=1 if context else 0)
         self.register_buffer("mean", torch.zeros(planes))
@@ -78,7 +80,7 @@ class TextureScorer(nn.Module):
         planes = (planes - self.mean[:, None, None]) / self.spread[:, None, None]
         weights = self.combiner.weight * self.channel_weights[:, None, None]
         first, *others = torch.split(weights, planes.shape[1], 1)
-        score = functional.conv2d(planes, first, self.combiner.bias, padding="same")
+        score = functional.conv2d(planes, first, self.combiner.bias, padding="same", dilation=self.reach)
         for side, kernel in zip(self.levels, others, strict=True):  # combined before it grows: the same, and faster
             small = functional.conv2d(functional.adaptive_avg_pool2d(planes, side), kernel, padding="same")
             score = score + functional.interpolate(small, planes.shape[-2:], mode="bilinear")

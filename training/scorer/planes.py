@@ -15,6 +15,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,18 +30,19 @@ from foveate.texture.texture import Texture
 from training.examples import Asked, Example
 from training.scorer.published import samples
 
-SIDE = 64  # cells of a training plane, both ways; a still of nano has 64 on its long side
+SIDE = 64  # cells of a plane in a file, both ways; a still of nano has 64 on its long side
+LEARNED = 32  # of a plane that is learned from, as in the documents: means of 2 x 2
 ASKED = ("question", "own", "segment", "highest", "lowest")
 CHANNELS = Layout("stuffed", FULL40.names + tuple(name for name in GRID13.names if name not in FULL40.names))
 NAMES = CHANNELS.names + ASKED
 KEPT_AS = ("channels", "asked", "truths", "sampled")
-SMALLEST = 1e-3  # relevance below it is not told apart: log(p / (1 - p)) stays within 7
+SMALLEST = 1e-6  # relevance nearer to 0 or 1 is not told apart; much is within .001 of 1
 Floats = NDArray[np.float32]
 
 
 def logit(p: NDArray[np.floating]) -> Floats:
-    """log(p / (1 - p)), within +- 6.9."""
-    inside = np.clip(p, SMALLEST, 1 - SMALLEST)
+    """log(p / (1 - p)), within +- 13.8."""
+    inside = np.clip(np.asarray(p, np.float64), SMALLEST, 1 - SMALLEST)
     return np.asarray(np.log(inside / (1 - inside)), np.float32)
 
 
@@ -68,8 +70,8 @@ class Lessons:
     """Questions to learn from, n of them about m photographs.
 
     Attributes:
-        channels: float16 [m, len(CHANNELS), SIDE, SIDE]. asked: float16 [n, len(ASKED), SIDE, SIDE].
-        truths: float16 [n, 2, SIDE, SIDE], mask and boxes. sampled: float32 [m, 256, 13], of the published recipe.
+        channels: float16 [m, len(CHANNELS), LEARNED, LEARNED]. asked: float16 [n, len(ASKED), LEARNED, LEARNED].
+        truths: float16 [n, 2, LEARNED, LEARNED], mask and boxes. sampled: float32 [m, 256, 13], of the recipe.
         texts: n of them. photograph: int64 [n]. held_out: bool [m], not seen by the head whose maps are learned from.
     """
 
@@ -101,7 +103,7 @@ def lessons(examples: Sequence[Example], folder: Path) -> Lessons:
     files = []
     for example in tqdm(examples, desc="planes", mininterval=5):
         asked = "".join(one.text for one in example.asked)
-        file = folder / (hashlib.sha256(f"{example.name} {asked}".encode()).hexdigest()[:16] + ".npz")
+        file = folder / (hashlib.sha256(f"{example.name} {asked} {SMALLEST}".encode()).hexdigest()[:16] + ".npz")
         if not file.exists():
             part = file.with_suffix(".part")
             with part.open("wb") as stream:
@@ -109,7 +111,7 @@ def lessons(examples: Sequence[Example], folder: Path) -> Lessons:
             part.rename(file)
             example.__dict__.pop("texture", None)
         files.append(file)
-    parts = [dict(np.load(file)) for file in files]
+    parts = [{name: _halved(plane) for name, plane in np.load(file).items()} for file in files]
     stacked = {name: np.concatenate([part[name] for part in parts]) for name in KEPT_AS}
     return Lessons(
         **stacked,
@@ -117,6 +119,14 @@ def lessons(examples: Sequence[Example], folder: Path) -> Lessons:
         photograph=np.repeat(np.arange(len(parts)), [len(part["asked"]) for part in parts]),
         held_out=np.array([example.held_out for example in examples]),
     )
+
+
+def _halved(planes: NDArray[Any]) -> NDArray[Any]:
+    """[..., SIDE, SIDE] -> [..., LEARNED, LEARNED], what has another form as it is."""
+    if planes.shape[-2:] != (SIDE, SIDE):
+        return planes
+    blocks = planes.reshape(*planes.shape[:-2], LEARNED, SIDE // LEARNED, LEARNED, SIDE // LEARNED)
+    return np.asarray(blocks.mean((-3, -1), dtype=np.float32), planes.dtype)
 
 
 def _planes(example: Example) -> dict[str, NDArray[np.floating]]:
