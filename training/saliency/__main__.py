@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from foveate.cli.evaluate.agreement import Estimate, mean_estimate
 from foveate.core.grid import resize_map
-from training.examples import LABELS, Example, held_back, learning
+from foveate.encoders.nano import NanoEncoder
+from training.examples import LABELS, Asked, Example, held_back, learning
 from training.saliency import arrays as a
 from training.saliency.kept import kept_of_nothing, of_questions
-from training.saliency.model import Taught, maps_of, train
+from training.saliency.model import Saliency, Taught, maps_of, train
 
 Floats = NDArray[np.float32]
+Maps = Callable[[Sequence[Example], a.Arrays], dict[str, list[Floats]]]
 EPOCHS = 6
 BASELINE = "spectral residual"
+COMPARED = ("auc", "coverage_10", "kept")
 CENTRE = "centre, mean target"
 
 
@@ -42,11 +47,13 @@ VARIANTS = {
     "pixels, segments": Variant(a.SETS["pixels and segments"]),
     "names, logistic": Variant((), reads=1, width=0),
     "names, place, logistic": Variant(a.PLACE, reads=1, width=0),
+    "names, objectness, logistic": Variant(a.NAMED, reads=1, width=0),
     "names": Variant(a.NAMED, reads=8),
     "all but place": Variant(tuple(n for n in a.PLANES if n not in a.PLACE), reads=8),
     "all": Variant(a.PLANES, reads=8),
 }
-IN_USE = (BASELINE, CENTRE, "objectness of nano", "pixels, segments", "names, logistic", "names")
+OBJECTNESS = "objectness of nano"
+IN_USE = (BASELINE, CENTRE, OBJECTNESS, "pixels, segments", "names, logistic", "names, objectness, logistic")
 
 
 def taught(arrays: a.Arrays, variant: Variant, target: Floats, rows: NDArray[np.int64]) -> Taught:
@@ -65,8 +72,8 @@ def plain_maps(examples: Sequence[Example], arrays: a.Arrays, centre: Floats) ->
         CENTRE: [centre] * len(examples),
         BASELINE: list(planes[:, a.PLANES.index("saliency")]),
         "objectness of the detector": list(np.maximum(detector, 0)),
-        "objectness of nano": list(np.maximum(np.maximum(detector, things), 0)),
-        "objectness of nano, less stuff": list(np.exp(8 * (np.maximum(detector, things) - stuff))),
+        OBJECTNESS: list(np.maximum(np.maximum(detector, things), 0)),
+        f"{OBJECTNESS}, less stuff": list(np.exp(8 * (np.maximum(detector, things) - stuff))),
     }
 
 
@@ -79,15 +86,17 @@ def judged(maps: dict[str, list[Floats]], targets: Sequence[Floats]) -> dict[str
     }
 
 
-def table(found: dict[str, NDArray[np.float64]], measures: Sequence[str], shown: Sequence[str]) -> str:
-    """Means by measure, and the differences to the baseline with 95 % intervals over photographs."""
-    lines = [
-        "| way | " + " | ".join([*measures, *(f"by {name}" for name in shown)]) + " |",
-        "|---" * (1 + len(measures) + len(shown)) + "|",
-    ]
+def table(found: dict[str, NDArray[np.float64]], measures: Sequence[str]) -> str:
+    """Means by measure, and differences to the baseline and to objectness, with 95 % intervals over photographs."""
+    against = [(BASELINE, name) for name in measures if name in COMPARED]
+    against += [(OBJECTNESS, against[0][1])]
+    titles = [*measures, *(f"{name}, by {other}" for other, name in against)]
+    lines = [f"| way | {' | '.join(titles)} |", "|---" * (1 + len(titles)) + "|"]
     for way, values in found.items():
-        apart = [interval(values[:, measures.index(name)] - found[BASELINE][:, measures.index(name)]) for name in shown]
-        cells = [f"{mean:.3f}" for mean in values.mean(0)] + ([""] * len(shown) if way == BASELINE else apart)
+        cells = [f"{mean:.3f}" for mean in values.mean(0)]
+        for other, name in against:
+            i = measures.index(name)
+            cells.append("" if way == other else interval(values[:, i] - found[other][:, i]))
         lines.append(f"| {way} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -111,7 +120,7 @@ def main() -> None:
 
     examples = learning(args.data, args.cache)
     arrays = a.arrays_of(examples, args.cache / "saliency", "learning")
-    weight = a.by_frequency([e for e in examples if not e.held_out]) if args.by_frequency else lambda _: 1.0
+    weight = a.by_frequency([e for e in examples if not e.held_out]) if args.by_frequency else _one
     target = np.stack([a.target_of(example.asked, weight, (a.SIDE, a.SIDE)) for example in examples])
     seen = np.array([i for i, e in enumerate(examples) if not e.held_out and target[i].any()])
     ordinary = {"people", *(file.stem for file in LABELS.glob("*.json"))}  # no portraits of cars, fronts, streets
@@ -132,48 +141,84 @@ def main() -> None:
 
     some = [examples[i] for i in held]
     of = a.Arrays(arrays.planes[held], arrays.z[held], arrays.basis[held])
-    found = judged(maps(some, of), [a.target_of(e.asked, lambda _: 1.0) for e in some])
-    print(f"\nHeld out, {len(found[BASELINE])} photographs\n\n{table(found, a.MEASURES, ('auc', 'coverage_10'))}")
-    report: dict[str, Any] = {"held out": summary(found)}
+    found = judged(maps(some, of), [a.target_of(e.asked, _one) for e in some])
+    print(f"\nHeld out, {len(found[BASELINE])} photographs\n\n{table(found, a.MEASURES)}")
+    report: dict[str, Any] = {"held out": summary(found), "names": strongest(models["names, logistic"])}
     if args.judge:
-        report |= judge(args.data, args.cache, maps)
+        report |= judge(args.data, args.cache, out, maps)
     print(json.dumps(report))
 
 
-def judge(data: Path, cache: Path, maps: Any) -> dict[str, Any]:
+def judge(data: Path, cache: Path, out: Path, maps: Maps) -> dict[str, Any]:
     """Both held-back sets: maps, kept cells of questions that name nothing, and what is asked otherwise."""
     report: dict[str, Any] = {}
-    targets = {
-        "coco128": {"things": lambda asked: a.target_of(asked, lambda _: 1.0), "prominent things": a.prominent},
-        "open": {"asked by people": a.asked_by_people},
+    both = held_back(data, cache)
+    of_coco = {e.name.split(":")[-1]: e.asked for e in both["coco128"]}
+    targets: dict[str, dict[str, Callable[[Example], Floats]]] = {
+        "coco128": {"things": lambda e: a.target_of(e.asked, _one), "prominent things": lambda e: a.prominent(e.asked)},
+        "open": {
+            "asked by people": lambda e: a.asked_by_people(e.asked),
+            "asked by people, or of COCO's names": lambda e: a.joined(e, of_coco.get(e.name.split(":")[-1], ())),
+        },
     }
-    for name, examples in held_back(data, cache).items():
+    for name, examples in both.items():
         found = maps(examples, a.arrays_of(examples, cache / "saliency", name))
+        planes = {way: found[way] for way in IN_USE}
         for what, make in targets[name].items():
-            wanted = [make(example.asked) for example in examples]
+            wanted = [make(example) for example in examples]
             by_way = judged(found, wanted)
             title = f"{name}, {what}, {len(by_way[BASELINE])} photographs"
-            print(f"\n{title}\n\n{table(by_way, a.MEASURES, ('auc', 'coverage_10'))}", flush=True)
-            report[title] = summary(by_way)
-        planes = {way: found[way] for way in IN_USE}
-        kept: dict[str, list[list[float]]] = {way: [] for way in IN_USE}
-        for i, (example, target) in enumerate(zip(examples, wanted, strict=True)):
-            if target.any():
-                one = kept_of_nothing(example.texture, {way: some[i] for way, some in planes.items()}, target)
-                for way, share in one.items():
-                    kept[way].append([share])
-        shares = {way: np.array(values) for way, values in kept.items()}
-        print(
-            f"\n{name}: a question that names nothing, 10 % kept\n\n{table(shares, ('kept',), ('kept',))}", flush=True
-        )
+            print(f"\n{title}\n\n{table(by_way, a.MEASURES)}", flush=True)
+            shares = kept_shares(examples, planes, wanted)
+            print(f"\n{title}: nothing is named, 10 % kept\n\n{table(shares, ('kept',))}", flush=True)
+            report[title] = summary(by_way) | {f"kept, {way}": [v] for way, [v] in summary(shares).items()}
+        Image.fromarray(sheet(examples[:120:12], planes, wanted)).save(out / f"maps-{name}.png")
         values, photographs = of_questions(examples, planes)
         print(f"\n{name}: {len(photographs)} questions that name something\n")
         print(f"| way | mean | by {BASELINE} |\n|---|---|---|")
         for way, each in values.items():
             base = values[way.rpartition(": ")[0] + f": {BASELINE}"] if ": " in way else each
-            print(f"| {way} | {each.mean():.3f} | {interval(each - base, photographs)} |", flush=True)
-        report[f"{name}, questions"] = {way: round(float(some.mean()), 4) for way, some in values.items()}
+            print(f"| {way} | {np.nanmean(each):.3f} | {interval(each - base, photographs)} |", flush=True)
+        report[f"{name}, questions"] = {way: round(float(np.nanmean(some)), 4) for way, some in values.items()}
     return report
+
+
+def kept_shares(
+    examples: Sequence[Example], planes: dict[str, list[Floats]], targets: Sequence[Floats]
+) -> dict[str, NDArray[np.float64]]:
+    found: dict[str, list[list[float]]] = {way: [] for way in planes}
+    for i, (example, target) in enumerate(zip(examples, targets, strict=True)):
+        if target.any():
+            texture = Example(example.name, example.file, example.asked, example.pixels).texture
+            for way, share in kept_of_nothing(texture, {way: some[i] for way, some in planes.items()}, target).items():
+                found[way].append([share])
+    return {way: np.array(values) for way, values in found.items()}
+
+
+def strongest(model: Saliency, count: int = 12) -> dict[str, list[str]]:
+    """Of a model that reads one number from the names: those that make a sample stand out most, and least."""
+    names, read = NanoEncoder.built_in().space.names, (model.read * model.leave.weight[0, -1]).detach().numpy()[0]
+    order = np.argsort(-read[: len(names)], kind="stable")
+    return {"most": [names[i] for i in order[:count]], "least": [names[i] for i in order[::-1][:count]]}
+
+
+def sheet(
+    examples: Sequence[Example], planes: dict[str, list[Floats]], targets: Sequence[Floats], every: int = 12
+) -> NDArray[np.uint8]:
+    """A row for each photograph: itself, its target, then each way's map from its lowest to its highest value."""
+    lines = []
+    for i, example in enumerate(examples):
+        shown = [targets[i * every], *(some[i * every] for some in planes.values())]
+        tiles = [cv2.resize(example.pixels(), (160, 120), interpolation=cv2.INTER_AREA)]
+        for plane in shown:
+            unit = (plane - plane.min()) / max(float(np.ptp(plane)), 1e-9)
+            tiles.append(np.repeat(np.rint(255 * resize_map(unit, (120, 160))).astype(np.uint8)[..., None], 3, 2))
+        lines.append(np.concatenate(tiles, 1))
+    return np.concatenate(lines)
+
+
+def _one(_: Asked) -> float:
+    return 1.0
 
 
 def summary(found: dict[str, NDArray[np.float64]]) -> dict[str, list[float]]:

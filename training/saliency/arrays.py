@@ -198,3 +198,11 @@ def asked_by_people(asked: Sequence[Asked]) -> Floats:
     kinds = ("object", "attribute", "question")
     masks = [one.mask for one in asked if one.kind in kinds and is_thing(one)]
     return np.sum(masks, 0, dtype=np.float32) if masks else np.zeros(asked[0].mask.shape, np.float32)
+
+
+def joined(example: Example, others: Sequence[Asked]) -> Floats:
+    """Where anything lies that people asked for, or that others named in the same photograph; 0 if nobody asked."""
+    asked = asked_by_people(example.asked)
+    if not asked.any():
+        return asked
+    return np.maximum(asked > 0, target_of(others, lambda _: 1.0) if others else 0).astype(np.float32)

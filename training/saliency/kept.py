@@ -21,6 +21,7 @@ from foveate.relevance.scoring import empty_relevance
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from training.examples import Example
+from training.saliency.arrays import is_thing
 
 Floats = NDArray[np.float32]
 BUDGET = 0.1  # of the cells
@@ -52,14 +53,15 @@ def kept_of_nothing(texture: Texture, planes: dict[str, Floats], target: Floats)
 def of_questions(
     examples: Sequence[Example], planes: dict[str, list[Floats]]
 ) -> tuple[dict[str, NDArray[np.float64]], list[int]]:
-    """Of every question about what is there: way -> [questions, kept share | precision], and their photographs.
+    """Of every question about what is there: way -> [questions], and their photographs.
 
-    "kept": the default map and `allocate`. Others: the keyword of `score` with that plane, and the map's precision.
+    "kept": share of the answer that `allocate` keeps, by the default map and that plane (of things, of stuff: NaN for
+    the rest). "precision": of the map, by the default and by a keyword of `score` with that plane.
     """
     found: dict[str, list[float]] = {}
     photographs = []
     for number, example in enumerate(tqdm(examples, desc="questions", mininterval=5)):
-        plain = example.texture
+        plain = Example(example.name, example.file, example.asked, example.pixels).texture  # let go of after it
         textures = {way: with_saliency(plain, some[number]) for way, some in planes.items()}
         for asked in example.asked:
             photographs.append(number)
@@ -68,11 +70,12 @@ def of_questions(
             found.setdefault("precision of the default", []).append(_precision(relevance, asked.mask))
             for way, texture in textures.items():
                 other = replace(relevance, saliency=texture.channel("saliency"))
-                found.setdefault(f"kept: {way}", []).append(kept_share(other, target))
+                share = kept_share(other, target)
+                for kind, ours in (("", True), (", stuff", not is_thing(asked)), (", things", is_thing(asked))):
+                    found.setdefault(f"kept{kind}: {way}", []).append(share if ours else float("nan"))
                 for name, how in WITH.items():
                     value = _precision(score(texture, asked.text, **how), asked.mask)
                     found.setdefault(f"precision, {name}: {way}", []).append(value)
-        object.__setattr__(example, "__dict__", {k: v for k, v in example.__dict__.items() if k != "texture"})
     return {way: np.array(values) for way, values in found.items()}, photographs
 
 
