@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 import foveate
+from foveate.core.blas import products_in_one_thread
 from foveate.encoders.load import load_encoder
 from foveate.relevance.device.fused import ask
 from foveate.relevance.device.replay import Replay
@@ -52,12 +54,13 @@ def medians(calls: dict[str, Call], rounds: int = ROUNDS) -> dict[str, float]:
     All of it runs in one thread, so this is what it takes on a quiet machine, whoever else is at work on this one.
     """
     found: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(rounds + 1):
-        for name, call in calls.items():
-            start = time.process_time()
-            call()
-            if turn:  # the first one makes what is kept
-                found[name].append(time.process_time() - start)
+    with products_in_one_thread():
+        for turn in range(rounds + 1):
+            for name, call in calls.items():
+                start = time.process_time()
+                call()
+                if turn:  # the first one makes what is kept
+                    found[name].append(time.process_time() - start)
     return {name: 1e3 * float(np.median(each)) for name, each in found.items()}
 
 
@@ -155,7 +158,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, help="a folder for the report as JSON")
     args = parser.parse_args()
-    torch.set_num_threads(1)  # as NumPy's products are wanted here: OMP_NUM_THREADS=1
+    torch.set_num_threads(1)
     examples = learning(args.data, args.cache)
     some = tqdm(examples[:: len(examples) // (2 * max(COUNTS))], mininterval=5)
     every = [each.texture for each in some if not each.texture.words and page_of(each.texture)[1] is None]
@@ -168,7 +171,7 @@ def main() -> None:
             found = {n: medians(make(every[:n], vectors[:asked])) for n in COUNTS}
             report[f"{name}, {asked}"] = found
             print(time_table(f"ms, {name}, questions: {asked}", found), "\n")
-    grid = every[0].grid.shape
+    grid = Counter(each.grid.shape for each in every).most_common(1)[0][0]
     alike = [each for each in every if each.grid.shape == grid]
     found = {n: medians(ways_to_ask(every[:n])) for n in COUNTS}
     print(time_table("ms, a question as score and allocate answer it", found), "\n")
@@ -182,7 +185,7 @@ def main() -> None:
         "tiles": tiles(planes).waste,
         "filled up to the largest": 1 - float(np.mean([each.grid.count for each in every])) / largest,
     }
-    report |= agreement(every[:64], vectors)
+    report["agreement"] = {asked: agreement(every[:64], vectors[:asked]) for asked in QUESTIONS}
     print(json.dumps(report, indent=None))
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
