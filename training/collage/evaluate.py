@@ -4,7 +4,8 @@ What is notable
 * Held-out scenes, of other photographs. Questions of a scene: families in turn, the same for every method and budget.
 * The choice is the library's own (`foveate.vlm.select`), on its own texture of the picture (`foveate.encode`): nano's
   map of the question, and for max-min distance and DPP the features that the language model gets, as in their papers.
-* The answer is computed without foveate, by micro_vlm/reference.py: what is dropped leaves the prompt, with its place.
+* The answer is computed without foveate: by the language model as micro_vlm/reference.py has it (what is dropped leaves
+  the prompt, with its place), or by rule from what the tower says of the kept tokens (`--rule`, reader.py).
 * Intervals are 95 %, over scenes. `oracle` knows the cells of the things of a question; it is the upper bound.
 * "question only" is no model: the most common answer of the training to the same words, or to words of that kind.
 """
@@ -31,7 +32,9 @@ from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, whole_box
 from foveate.vlm.select.methods import Candidates, choose
 from training.collage.features import load
 from training.collage.model import VOCABULARY, Collage
+from training.collage.reader import answer, places_of, say
 from training.collage.scenes import CELLS, FAMILIES, NAMED, SIDE, Scene, pick, questions_of
+from training.collage.tower import Tower, frozen
 from training.collage.train import learned, loaded
 from training.micro_vlm.evaluate import METHODS, Item, families, report, share, table
 from training.micro_vlm.model import TOKENS
@@ -45,7 +48,7 @@ WAYS = {
     "oracle": {},
 }
 GROUPS = {"named": NAMED, "relations": ("relation", "alike"), **{name: (name,) for name in FAMILIES}}
-SEED, SCENES, EACH = 3, 120, 10
+SEED, SCENES, EACH = 3, 200, 10
 LAYOUT = TokenLayout((TokenGrid(CELLS, CELLS, whole_box((SIDE, SIDE))),), TOKENS)
 
 
@@ -90,6 +93,8 @@ def chooser(cells: Sequence[Tensor], seen: Sequence[Any], shown: NDArray[np.int8
     kept: dict[tuple[int, str, str, int], list[int]] = {}
 
     def keep(item: Item, way: str, budget: int) -> list[int]:
+        if budget in (0, TOKENS):
+            return [*range(budget)]
         if way == "oracle":
             return oracle(shown[item.scene], item.question.needs, budget)
         blind = way in ("maxmin", "saliency", "uniform", "downsample")  # these ask nothing: once a scene
@@ -120,21 +125,45 @@ def pooled(cells: Tensor, kept: Sequence[int], shape: tuple[int, int]) -> Tensor
     return out
 
 
-def answerer(model: Collage, cells: Sequence[Tensor], keep: Keeper) -> Callable[[Sequence[Item], str, int], list[str]]:
-    """Items, way, tokens -> the answers."""
+Answers = Callable[[Sequence[Item], str, int], list[str]]
+
+
+def given(cells: Tensor, kept: Sequence[int], way: str, budget: int) -> Tensor:
+    """Tokens of a picture [256, D]; means where they are asked for."""
+    if way != "downsample" or budget == TOKENS:
+        return cells
+    columns = len({k % CELLS for k in kept})
+    return pooled(cells, kept, (len(kept) // columns, columns))
+
+
+def by_model(model: Collage, cells: Sequence[Tensor], keep: Keeper) -> Answers:
+    """Items, way, tokens -> the answers of the language model."""
 
     def answers(items: Sequence[Item], way: str, budget: int) -> list[str]:
         out: list[str] = []
         for first in range(0, len(items), 64):
             some = items[first : first + 64]
-            kept = [[*range(TOKENS)] if budget == TOKENS else keep(item, way, budget) for item in some]
-            given = [cells[item.scene] for item in some]
-            if way == "downsample" and budget < TOKENS:
-                columns = len({k % CELLS for k in kept[0]})
-                shape = len(kept[0]) // columns, columns
-                given = [pooled(one, k, shape) for one, k in zip(given, kept, strict=True)]
+            kept = [keep(item, way, budget) for item in some]
+            seen = [given(cells[item.scene], k, way, budget) for item, k in zip(some, kept, strict=True)]
             with torch.autocast("cpu", torch.bfloat16):
-                out += first_words(model, given, [[item.question.text] for item in some], kept, VOCABULARY)
+                out += first_words(model, seen, [[item.question.text] for item in some], kept, VOCABULARY)
+        return out
+
+    return answers
+
+
+def by_rule(tower: Tower, cells: Sequence[Tensor], keep: Keeper) -> Answers:
+    """Items, way, tokens -> the answers of reader.py."""
+    said = [say(tower, one) for one in cells]
+
+    def answers(items: Sequence[Item], way: str, budget: int) -> list[str]:
+        out = []
+        for item in items:
+            kept = keep(item, way, budget)
+            here = said[item.scene]
+            if way == "downsample" and budget < TOKENS:
+                here = say(tower, given(cells[item.scene], kept, way, budget))
+            out.append(answer(item.question.text, places_of(here, kept)))
         return out
 
     return answers
@@ -180,16 +209,23 @@ def touched(
     return out
 
 
-def evaluate(folder: Path, *, scenes: int, each: int, ways: Sequence[str]) -> dict[str, Any]:
-    """Everything that main prints."""
-    model, of = loaded(folder), learned(folder, "held")
+def evaluate(folder: Path, *, scenes: int, each: int, ways: Sequence[str], rule: bool) -> dict[str, Any]:
+    """Everything that main prints: by the reader by rule, or by the language model."""
+    of = learned(folder, "held")
     items = asked(of.made.scenes, scenes, each)
+    cells = list(torch.from_numpy(of.tokens[:scenes, 0].astype(np.float32)))
+    model = None if rule else loaded(folder)
     with torch.no_grad():
-        cells = list(model(torch.from_numpy(of.tokens[:scenes, 0].astype(np.float32))))
+        cells = cells if model is None else list(model(torch.stack(cells)))
     keep = chooser(cells, textures(folder, scenes), of.made.shown[:, 0])
-    answers = answerer(model, cells, keep)
+    answers = by_rule(frozen(folder), cells, keep) if model is None else by_model(model, cells, keep)
     return {
-        "settings": {"scenes": scenes, "questions": len(items), "budgets": BUDGETS},
+        "settings": {
+            "scenes": scenes,
+            "questions": len(items),
+            "budgets": BUDGETS,
+            "reader": "rule" if rule else "model",
+        },
         "question only": without(guesses(load(folder, "train").scenes, items), items),
         "no tokens": without(answers(items, "oracle", 0), items),
         "touched": touched(of.made.shown[:, 0], items, keep, [way for way in ways if way != "downsample"]),
@@ -216,12 +252,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--scenes", type=int, default=SCENES)
+    parser.add_argument("--rule", action="store_true", help="answers by reader.py in place of the language model")
     parser.add_argument("--each", type=int, default=EACH, help="questions of a scene")
     parser.add_argument("--methods", nargs="+", default=list(WAYS))
     parser.add_argument("--out", type=Path, help="report.json")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    result = evaluate(args.cache / "collage", scenes=args.scenes, each=args.each, ways=args.methods)
+    result = evaluate(args.cache / "collage", scenes=args.scenes, each=args.each, ways=args.methods, rule=args.rule)
     print("\n" + shown(result))
     if args.out:
         args.out.write_text(json.dumps(result, indent=1), "utf-8")

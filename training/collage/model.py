@@ -21,6 +21,7 @@ from training.collage.tower import NAMES, WIDTH
 from training.micro_vlm.model import BOS, EOS, PAD, SPECIAL, waves
 from training.micro_vlm.scenes import COLOURS
 
+SLOW = 1e8  # of the turns of places in the text: a word finds a cell 250 places before it
 NOUNS = tuple(dict.fromkeys(KINDS.get(name, name) for name in NAMES if name not in UNASKED))
 ASKING = tuple("what colour is the part of how many left right above below".split())
 VOCABULARY = {word: i for i, word in enumerate(dict.fromkeys((*SPECIAL, *ASKING, *COLOURS, *NOUNS, *PARTS, *NUMBERS)))}
@@ -33,7 +34,7 @@ class Projector(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH)
         self.one, self.two = nn.Linear(WIDTH, 2 * width), nn.Linear(2 * width, width)
-        self.places = nn.Parameter(0.3 * waves(width))
+        self.places = nn.Parameter(1.5 * waves(width))  # as loud as what is seen, or "left of" is hardly learned
 
     def forward(self, tokens: Tensor) -> Tensor:
         seen: Tensor = self.two(nn.functional.gelu(self.one(self.norm(tokens))))
@@ -48,12 +49,20 @@ class Collage(nn.Module):
         self.sizes = {"width": width, "layers": layers}
         text = LlamaForCausalLM(
             LlamaConfig(
-                vocab_size=len(VOCABULARY), hidden_size=width, intermediate_size=width * 5 // 2,
-                num_hidden_layers=layers, num_attention_heads=max(1, width // 64),
-                num_key_value_heads=max(1, width // 64), max_position_embeddings=512,
-                bos_token_id=BOS, eos_token_id=EOS, pad_token_id=PAD, tie_word_embeddings=False,
+                vocab_size=len(VOCABULARY),
+                hidden_size=width,
+                intermediate_size=width * 5 // 2,
+                num_hidden_layers=layers,
+                num_attention_heads=max(1, width // 64),
+                num_key_value_heads=max(1, width // 64),
+                max_position_embeddings=512,
+                rope_parameters={"rope_type": "default", "rope_theta": SLOW},
+                bos_token_id=BOS,
+                eos_token_id=EOS,
+                pad_token_id=PAD,
+                tie_word_embeddings=False,
             )
-        )  # fmt: skip
+        )
         self.projector = Projector(width)
         self.language_model, self.lm_head = text.model, text.lm_head
         self.config = SimpleNamespace(text_config=text.config)

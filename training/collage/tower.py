@@ -155,6 +155,13 @@ def train(folder: Path, *, steps: int, size: int = SIZE, rate: float = 2e-3, eve
     return tower.eval()
 
 
+def frozen(folder: Path) -> Tower:
+    """The tower of CACHE/collage/tower.pt. Raises FileNotFoundError."""
+    tower = Tower()
+    tower.load_state_dict(torch.load(folder / "tower.pt", weights_only=True)["tower"])
+    return tower.eval()
+
+
 def named(tower: Tower, made: Made, count: int = 60) -> dict[str, float]:
     """Shares of cells whose name, tint, part and paint are right: of cells with a thing, or with a part."""
     tower.eval()

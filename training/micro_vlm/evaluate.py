@@ -210,7 +210,11 @@ def families(found: dict[str, Any], budget: str, names: Sequence[str] = FAMILIES
     """One table in Markdown at one budget: a row a method, a column a family."""
     lines = [f"| {budget} | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for method, rows in found.items():
-        lines.append(f"| {method} | " + " | ".join(f"{rows[budget][f]['accuracy']:.3f}" for f in names) + " |")
+        lines.append(
+            f"| {method} | "
+            + " | ".join(f"{rows[budget][f]['accuracy']:.3f}" if f in rows[budget] else "-" for f in names)
+            + " |"
+        )
     return "\n".join(lines)
 
 
