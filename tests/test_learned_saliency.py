@@ -16,7 +16,8 @@ from training.examples import Asked
 torch = pytest.importorskip("torch")
 
 from training.saliency import arrays as a  # noqa: E402
-from training.saliency.kept import kept_of_nothing, with_saliency  # noqa: E402
+from training.saliency.__main__ import weights_of_names  # noqa: E402
+from training.saliency.kept import kept_of_nothing, plane_of_names, with_saliency  # noqa: E402
 from training.saliency.model import (  # noqa: E402
     Saliency,
     Shape,
@@ -211,3 +212,17 @@ def test_a_question_that_names_nothing_keeps_what_the_plane_shows(pixels: NDArra
     assert other.channel("saliency").max() == 1
     assert not np.array_equal(other.channel("saliency"), texture.channel("saliency"))
     assert replace(foveate.score(other, "the square")).saliency.max() == 1
+
+
+def test_a_logistic_reader_of_names_is_one_question(pixels: NDArray[np.uint8]) -> None:
+    """The model's map, on the evidence restored, beside the score of one vector over the names."""
+    torch.manual_seed(3)
+    texture = foveate.encode(pixels, channels=["saliency"])
+    model = Saliency(Shape(0, names=texture.basis.width, reads=1, width=0), torch.zeros(0), torch.ones(0))
+    torch.nn.init.constant_(model.leave.weight, -2.0)
+    evidence = texture.basis.restore(texture.coordinates()).reshape(*texture.grid.shape, -1)
+    slow = predict(weights_of(model), np.zeros((0, *texture.grid.shape), np.float32), evidence)
+    fast = plane_of_names(texture, weights_of_names(model))
+    assert fast.max() == 1
+    assert np.allclose(slow, fast, atol=0.01)  # weights are rounded
+    assert float(np.ptp(fast)) > 0.05

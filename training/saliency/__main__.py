@@ -20,7 +20,7 @@ from foveate.encoders.nano import NanoEncoder
 from training.examples import LABELS, Asked, Example, held_back, learning
 from training.saliency import arrays as a
 from training.saliency.kept import kept_of_nothing, of_questions
-from training.saliency.model import Saliency, Taught, maps_of, train
+from training.saliency.model import NAMES_SCALE, Saliency, Taught, maps_of, train
 
 Floats = NDArray[np.float32]
 Maps = Callable[[Sequence[Example], a.Arrays], dict[str, list[Floats]]]
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="of the models; CACHE/saliency if left out")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--by-frequency", action="store_true", help="things weighted by how often they were drawn")
-    parser.add_argument("--judge", action="store_true", help="the held-back sets too: once, when all is chosen")
+    parser.add_argument("--judge", nargs="*", choices=("coco128", "open"), help="both sets if none is named")
     args = parser.parse_args()
     out = args.out or args.cache / "saliency"
     out.mkdir(parents=True, exist_ok=True)
@@ -143,13 +143,16 @@ def main() -> None:
     of = a.Arrays(arrays.planes[held], arrays.z[held], arrays.basis[held])
     found = judged(maps(some, of), [a.target_of(e.asked, _one) for e in some])
     print(f"\nHeld out, {len(found[BASELINE])} photographs\n\n{table(found, a.MEASURES)}")
-    report: dict[str, Any] = {"held out": summary(found), "names": strongest(models["names, logistic"])}
-    if args.judge:
-        report |= judge(args.data, args.cache, out, maps)
+    weights = weights_of_names(models["names, logistic"])
+    (out / "names.json").write_text(json.dumps(weights, indent=0))
+    ranked = sorted(weights, key=lambda name: -weights[name])
+    report: dict[str, Any] = {"held out": summary(found), "most": ranked[:12], "least": ranked[-12:]}
+    if args.judge is not None:
+        report |= judge(args.data, args.cache, out, maps, args.judge or ("coco128", "open"))
     print(json.dumps(report))
 
 
-def judge(data: Path, cache: Path, out: Path, maps: Maps) -> dict[str, Any]:
+def judge(data: Path, cache: Path, out: Path, maps: Maps, sets: Sequence[str]) -> dict[str, Any]:
     """Both held-back sets: maps, kept cells of questions that name nothing, and what is asked otherwise."""
     report: dict[str, Any] = {}
     both = held_back(data, cache)
@@ -161,7 +164,8 @@ def judge(data: Path, cache: Path, out: Path, maps: Maps) -> dict[str, Any]:
             "asked by people, or of COCO's names": lambda e: a.joined(e, of_coco.get(e.name.split(":")[-1], ())),
         },
     }
-    for name, examples in both.items():
+    for name in sets:
+        examples = both[name]
         found = maps(examples, a.arrays_of(examples, cache / "saliency", name))
         planes = {way: found[way] for way in IN_USE}
         for what, make in targets[name].items():
@@ -195,11 +199,11 @@ def kept_shares(
     return {way: np.array(values) for way, values in found.items()}
 
 
-def strongest(model: Saliency, count: int = 12) -> dict[str, list[str]]:
-    """Of a model that reads one number from the names: those that make a sample stand out most, and least."""
-    names, read = NanoEncoder.built_in().space.names, (model.read * model.leave.weight[0, -1]).detach().numpy()[0]
-    order = np.argsort(-read[: len(names)], kind="stable")
-    return {"most": [names[i] for i in order[:count]], "least": [names[i] for i in order[::-1][:count]]}
+def weights_of_names(model: Saliency) -> dict[str, float]:
+    """Of a model that reads one number from the names and no planes: how much each makes a sample stand out."""
+    read = (NAMES_SCALE * model.read * model.leave.weight[0, 0]).detach().numpy()[0]
+    names = NanoEncoder.built_in().space.names
+    return {name: round(float(value), 3) for name, value in zip(names, read[: len(names)], strict=True)}
 
 
 def sheet(

@@ -205,4 +205,5 @@ def joined(example: Example, others: Sequence[Asked]) -> Floats:
     asked = asked_by_people(example.asked)
     if not asked.any():
         return asked
-    return np.maximum(asked > 0, target_of(others, lambda _: 1.0) if others else 0).astype(np.float32)
+    named = target_of(others, lambda _: 1.0, asked.shape) >= 0.5 if others else False  # rasters may differ by a row
+    return np.maximum(asked > 0, named).astype(np.float32)

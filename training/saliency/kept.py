@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from foveate.cli.evaluate.agreement import agreement
 from foveate.core.grid import resize_map
+from foveate.encoders.nano import NanoEncoder
 from foveate.pipeline import allocate, score
 from foveate.relevance.scoring import empty_relevance
 from foveate.relevance.value import Relevance
@@ -40,6 +41,17 @@ def kept_share(relevance: Relevance, target: Floats, budget: float = BUDGET) -> 
 
 def with_saliency(texture: Texture, plane: Floats) -> Texture:
     return texture.with_channel("saliency", np.clip(resize_map(plane, texture.grid.shape), 0, 1))
+
+
+def plane_of_names(texture: Texture, weights: dict[str, float]) -> Floats:
+    """Learned saliency as one question's vector over nano's names: float32 [h, w] in [0, 1], 1 at its highest cell.
+
+    `with_saliency(texture, plane_of_names(texture, weights))` puts it where spectral residual was; `weights` are those
+    of names.json, which `python -m training.saliency` writes.
+    """
+    names = NanoEncoder.built_in().space.names
+    logits = texture.scores(np.array([*(weights[name] for name in names), 0.0], np.float32))[0]
+    return np.asarray(np.exp(logits - logits.max()), np.float32)
 
 
 def kept_of_nothing(texture: Texture, planes: dict[str, Floats], target: Floats) -> dict[str, float]:
@@ -76,7 +88,7 @@ def of_questions(
                 for name, how in WITH.items():
                     value = _precision(score(texture, asked.text, **how), asked.mask)
                     found.setdefault(f"precision, {name}: {way}", []).append(value)
-    return {way: np.array(values) for way, values in found.items()}, photographs
+    return {way: np.array(values) for way, values in found.items() if not np.isnan(values).all()}, photographs
 
 
 def _precision(relevance: Relevance, mask: NDArray[np.bool_]) -> float:

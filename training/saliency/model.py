@@ -25,6 +25,7 @@ from torch.nn import functional
 Floats = NDArray[np.float32]
 DILATIONS = (1, 2, 4, 8)
 BATCH = 16
+NAMES_SCALE = 10  # evidence is a few hundredths
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Saliency(nn.Module):
 def read_names(z: Tensor, basis: Tensor, read: Tensor) -> Tensor:
     """(mean + z rows) read^T without decompressing: [n, r, h, w], [n, 1 + r, D], [k, D] -> [n, k, h, w]."""
     weights = basis @ read.T  # [n, 1 + r, k]
-    return 10 * (torch.einsum("nrhw,nrk->nkhw", z, weights[:, 1:]) + weights[:, 0, :, None, None])
+    return NAMES_SCALE * (torch.einsum("nrhw,nrk->nkhw", z, weights[:, 1:]) + weights[:, 0, :, None, None])
 
 
 def divergence(logits: Tensor, target: Tensor) -> Tensor:
@@ -187,7 +188,7 @@ def predict(weights: dict[str, Floats], planes: Floats, evidence: Floats | None 
     x = (planes - weights["mean"][:, None, None]) / weights["scale"][:, None, None]
     if "read" in weights:
         assert evidence is not None
-        x = np.concatenate([x, np.moveaxis(10 * evidence @ weights["read"].T, -1, 0)])
+        x = np.concatenate([x, np.moveaxis(NAMES_SCALE * evidence @ weights["read"].T, -1, 0)])
     if "enter.weight" in weights:
         x = np.maximum(_mixed(x, weights["enter.weight"][:, :, 0, 0], weights["enter.bias"]), 0)
         for i, dilation in enumerate(DILATIONS):
