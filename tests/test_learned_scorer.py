@@ -105,9 +105,13 @@ def test_what_begins_with_the_question_ranks_cells_as_the_question_does() -> Non
     for way in WAYS:
         if way.hears:
             planes = np.repeat(logit(p)[None], len(way.planes), 0)
-            found = map_of(way.model(), planes)
+            found = map_of(way.model(), planes, planes[0])
             assert (found.ravel()[p.argsort(None)][1:] >= found.ravel()[p.argsort(None)][:-1]).all()
             np.testing.assert_allclose(found, p, atol=1e-4)
+            steep = way.model()
+            with torch.no_grad():
+                steep.channel_weights *= 9
+            np.testing.assert_allclose(map_of(steep, planes, planes[0]), p, atol=1e-4)
 
 
 def test_a_3x3_reaches_as_far_where_cells_are_smaller() -> None:

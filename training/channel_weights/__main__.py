@@ -24,6 +24,7 @@ from foveate.encoders.nano import NanoEncoder
 from foveate.relevance.cues import find_cues
 from training.channel_weights.model import ChannelWeights, sparse
 from training.examples import Asked, Example, held_back, learning
+from training.scorer.__main__ import like
 from training.scorer.judging import MEASURES, judge, table
 from training.scorer.learn import BATCH, SEED, gathered, statistics
 from training.scorer.model import fit, iou_loss
@@ -52,7 +53,7 @@ class Recipe:
     price: float = 0.1
 
 
-RECIPES = tuple(Recipe(*each) for each in product(("words", "names"), (0.3, 3.0)))
+RECIPES = tuple(Recipe(*each) for each in product(("words", "names"), (0.3, 1.0)))
 
 
 def vectors_of(texts: Sequence[str], kind: str) -> Tensor:
@@ -95,16 +96,19 @@ def precision_of(model: ChannelWeights, vectors: Tensor, known: Lessons) -> floa
 
 
 def choose(known: Lessons, out: Path) -> tuple[Recipe, str]:
-    """The recipe that is best on held-out photographs, and the table."""
+    """The recipe that is best on held-out photographs among those that give any channel a weight, and the table."""
     alone = ChannelWeights(256, len(CHANNELS))
     begin = precision_of(alone, vectors_of(known.texts, "words"), known)
-    rows, best = [f"| none | | {begin:.4f} |"], (0.0, RECIPES[0])
+    rows, best = [f"| none | | 0 | {begin:.4f} |"], (0.0, RECIPES[0])
     for i, recipe in enumerate(RECIPES):
         model = learn(recipe, known, CHOICE_STEPS, out / f"choice-{i}.pt")
-        found = precision_of(model, vectors_of(known.texts, recipe.vector), known)
-        rows.append(f"| {recipe.vector} | {recipe.price} | {found:.4f} |")
-        best = max(best, (found, recipe), key=lambda pair: pair[0])
-    return best[1], "\n".join(["| vector | price | precision |", "|---|---|---|", *rows])
+        vectors = vectors_of(known.texts, recipe.vector)
+        found = precision_of(model, vectors, known)
+        with torch.no_grad():
+            many = float((sparse(model(vectors)) != 0).sum(1).float().mean())
+        rows.append(f"| {recipe.vector} | {recipe.price} | {many:.1f} | {found:.4f} |")
+        best = max(best, (found if many else 0.0, recipe), key=lambda pair: pair[0])
+    return best[1], "\n".join(["| vector | price | channels a question | precision |", "|---|---|---|---|", *rows])
 
 
 def of_writing(data: Path, cache: Path) -> list[Example]:
@@ -141,8 +145,8 @@ def maps_by(models: dict[str, tuple[Recipe, ChannelWeights]], spent: dict[str, l
                     foreign = FOREIGN[len(asked) % len(FOREIGN)] if name == SHUFFLED else asked
                     weights = sparse(model(vectors_of([foreign], recipe.vector)))
                     spent.setdefault(name, []).append(int((weights != 0).sum()))
-                    score = model.score(weights, question, channels)
-                    found[name] = torch.sigmoid(score[0].double()).numpy()
+                    score = model.score(weights, question, channels)[0].double().numpy()
+                    found[name] = 1 / (1 + np.exp(-like(score, question[0].numpy())))
             out.append(found)
         return out
 

@@ -78,7 +78,7 @@ def maps_by(models: dict[str, tuple[Way, TextureScorer]], published: dict[str, P
                 found = blind | {ALONE: relevance.map}
                 for name, (way, model) in models.items():
                     if way.hears:
-                        found[name] = map_of(model, stack[way.rows])
+                        found[name] = map_of(model, stack[way.rows], stack[len(channels)])
                 found["oracle: the mask"] = resize_map(asked.mask.astype(np.float32), grid.shape)
                 found["oracle: the boxes"] = cells_of(asked.boxes, grid).astype(np.float32)
                 out.append(found)
@@ -87,12 +87,23 @@ def maps_by(models: dict[str, tuple[Way, TextureScorer]], published: dict[str, P
     return maps
 
 
-def map_of(model: TextureScorer, planes: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Planes [C, h, w] -> a map [h, w] in (0, 1): float64, as much of a good map is within .001 of 1."""
+def map_of(
+    model: TextureScorer, planes: NDArray[np.floating], question: NDArray[np.floating] | None = None
+) -> NDArray[np.floating]:
+    """Planes [C, h, w] -> a map [h, w] in (0, 1), as wide and as high as the question's own log-odds [h, w].
+
+    Learned scores grow: beyond 16 a map of 32 bits is 1 everywhere, and its order is lost.
+    """
     model.reach = max(1, round(max(planes.shape[1:]) / LEARNED))
     with torch.no_grad():
-        found: NDArray[np.floating] = torch.sigmoid(model(torch.from_numpy(planes)[None])[0].double()).numpy()
-    return found
+        score: NDArray[np.floating] = model(torch.from_numpy(planes)[None])[0].double().numpy()
+    return np.asarray(1 / (1 + np.exp(-like(score, question))))
+
+
+def like(score: NDArray[np.floating], question: NDArray[np.floating] | None) -> NDArray[np.floating]:
+    """A score with the mean and the spread of the question's log-odds; with 0 and 1 where there is none."""
+    mean, spread = (0.0, 1.0) if question is None else (float(question.mean()), float(question.std()))
+    return np.asarray((score - score.mean()) / max(float(score.std()), 1e-6) * spread + mean)
 
 
 def once(file: Path, make: Callable[[], dict[str, NDArray[np.float64]]]) -> dict[str, NDArray[np.float64]]:
