@@ -4,9 +4,13 @@
 
 K-means of 256 to 16,384 entries over nano's features in the metric of questions, residual and product quantisation,
 blocks of cells, and no codebook at all, against the 24 numbers of an image's own basis: bytes, what is left of
-relevance, search by an inverted index, and what photographs share. Some ten minutes of one core.
+relevance, search by an inverted index, and what photographs share. A quarter of an hour of one core.
 
 * `cells.py` gathers the cells of the learning photographs once. `codebooks.py` is the k-means, `fitting.py` what is
   fitted. `kept.py` has the ways to keep a texture, `index.py` the search, `sharing.py` the purity by labels.
+Result: an id costs a hundredth of int8 in bytes, and .22 (dev/coco128) and .05 (dev/open) of precision: out.
+More entries do not help, since what is asked for is rare. Stuff is shared by photographs, things are not. An index of
+entries is no better than the store's vectors; the peaks of nano's planes, 290 bytes, are nearly the exact ranking.
+
 * Textures as `encode` makes them (rank 24) count as exact, and codebooks are fitted to the features that they give.
 """
