@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from foveate.relevance.fusion import FUSIONS, Fusion, Linear, Tensions
-from training.balance.__main__ import by_masks, learned, numbers
+from tests.learned_scenes import made
+from training.balance import judging
+from training.balance.__main__ import by_masks, fixed, learned, numbers
 from training.balance.forms import FORMS, LEAST, Learned, hard_top, learn, overlap_loss, soft_top
+from training.balance.judging import answered, by_answers, judged, searched, shown
+from training.balance.reader import Reader, ids_of, looking_loss
+from training.balance.scenes import Asked, gathered, questions
+from training.balance.train_reader import NUMBERS, labels, learned_reader
 
 K, CELLS = 16, 64
 
@@ -107,3 +114,105 @@ def test_a_loss_that_is_no_number_is_an_error_and_the_state_stays(tmp_path: Path
     with pytest.raises(FloatingPointError, match="state: the loss of step 0 is nan"):
         learn(FORMS["weights"](), by_masks(planes, torch.ones(4, CELLS)), 4, state, steps=3, rate=0.1)
     assert not state.exists()
+
+
+def some_asked(count: int = 4) -> Asked:
+    scenes = made(count)
+    per_scene = [questions(scenes, number, 8) for number in range(count)]
+    planes = np.random.default_rng(2).random((sum(map(len, per_scene)), 3, 256), np.float32)
+    return gathered(scenes, per_scene, [planes])
+
+
+def test_questions_know_their_scene_their_answer_and_their_cells() -> None:
+    asked = some_asked()
+    assert len(asked.scene) == len(asked.ids) == len(asked.answers) == len(asked.masks) == len(asked.planes)
+    assert questions(asked.made, 1, 8) == questions(asked.made, 1, 8)
+    row = int(np.flatnonzero(asked.scene == 1)[0])
+    needs = questions(asked.made, 1, 8)[0].needs
+    np.testing.assert_array_equal(asked.masks[row] > 0, np.isin(asked.made.shown[1][0], needs))
+
+
+def test_labels_say_what_a_cell_shows() -> None:
+    scenes = made(1)
+    found = labels(scenes, 0)
+    assert found.shape == (256, NUMBERS)
+    assert (found.sum(1) == 4).all()
+    thing = scenes.scenes[0].things[0]
+    on = scenes.shown[0][0] == 0
+    assert len(np.unique(found[on][:, :25], axis=0)) == 1
+    assert not (found[on][0, :17] == found[~on & (scenes.shown[0][0] < 0)][0, :17]).all(), thing
+
+
+def test_a_dropped_token_is_as_if_it_were_not_there() -> None:
+    torch.manual_seed(0)
+    reader = Reader(NUMBERS, 16).eval()
+    tokens, ids = torch.randn(2, 256, NUMBERS), ids_of(["what colour is the dog", "how many car"])[:, None]
+    kept = torch.stack([torch.randperm(256)[:20].sort().values for _ in range(2)])
+    bias = torch.full((2, 1, 256), float("-inf")).scatter(2, kept[:, None], 0.0)
+    seen = reader.see(tokens)
+    short, _ = reader.look(seen.gather(1, kept[..., None].expand(-1, -1, 16)), ids)
+    torch.testing.assert_close(reader(tokens, ids, bias), short)
+    assert not torch.allclose(reader(tokens, ids), short)
+
+
+def test_the_loss_of_looking_is_minus_the_log_of_the_share() -> None:
+    looks = torch.tensor([[[[0.0, 0.0, 0.0, 0.0], [9.0, 0, 0, 0]]]])  # one question, two heads, four cells
+    assert float(looking_loss(looks, torch.tensor([[[True, False, False, False]]]))) == pytest.approx(np.log(4))
+    assert float(looking_loss(looks, torch.zeros(1, 1, 4, dtype=torch.bool))) == 0
+
+
+def test_the_reader_learns_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.balance.train_reader.load", lambda folder, side: made(6))
+    once = learned_reader(tmp_path, tmp_path / "once.pt", 4, 16)
+    learned_reader(tmp_path, tmp_path / "twice.pt", 4, 16)
+    for state in ("once.pt", "twice.pt"):
+        assert (tmp_path / state).exists()
+    kept = torch.load(tmp_path / "twice.pt", weights_only=True)
+    torch.testing.assert_close(kept["reader"], once.state_dict(), rtol=0, atol=0)  # seeds are fixed
+    assert not any(value.requires_grad for value in once.parameters())
+
+
+class Counting(Reader):
+    """Answers right as far as cells that the question needs count."""
+
+    def __init__(self, asked: Asked) -> None:
+        super().__init__(NUMBERS, 16)
+        self.asked = asked
+
+    def look(self, seen: torch.Tensor, ids: torch.Tensor, bias: torch.Tensor | None = None) -> Any:
+        assert bias is not None
+        rows = [int(np.flatnonzero([torch.equal(i, one) for one in self.asked.ids])[0]) for i in ids[:, 0]]
+        needed = (bias[:, 0].softmax(-1) * self.asked.masks[rows]).sum(-1)
+        logits = torch.zeros(len(rows), 1, 64)
+        logits[:, 0, 0] = 0.3
+        return logits.scatter(2, self.asked.answers[rows][:, None, None], needed[:, None, None]), []
+
+
+@pytest.mark.parametrize("plane", [0, 2])
+def test_answers_teach_which_plane_shows_what_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plane: int
+) -> None:
+    asked = some_asked(1)  # so that a question's words say which row it is
+    asked.planes[:, plane] = 0.5 * asked.planes[:, plane] + 0.5 * asked.masks
+    reader, budget = Counting(asked), 12
+    monkeypatch.setattr("training.balance.__main__.FORMS", {"weights": FORMS["weights"]})
+    found = learned("answers", by_answers(reader, asked, budget), len(asked.scene), tmp_path, 40)["weights, by answers"]
+    assert np.argmax(numbers(found)["logits"]) == plane
+    assert np.argmax(searched(reader, asked, budget)) == plane
+    alone = answered(reader, asked, asked.planes[:, plane], budget)
+    assert alone.mean() > answered(reader, asked, asked.planes[:, 1], budget).mean()
+
+
+def test_the_table_compares_with_the_question_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = some_asked()
+    reader = Reader(NUMBERS, 16).eval()
+    same = {"participation": fixed(FUSIONS["participation"]), "again": fixed(FUSIONS["participation"])}
+    found = judged(reader, asked, same, {"5 %": 12}, "participation")
+    assert all(cell["difference"] == (0, 0, 0) for cell in found["again"].values())
+    lines = shown(found, "participation").splitlines()
+    assert lines[0] == "| kept by | named, 5 % | not named, 5 % |"
+    assert len(lines) == 4
+    planes = torch.rand(2, 3, 256)
+    expected = FUSIONS["part28"].fuse(*planes[1].numpy().reshape(3, 16, 16)).ravel()
+    np.testing.assert_allclose(fixed(FUSIONS["part28"])(planes)[1].numpy(), expected, atol=1e-6)
+    assert judging.GROUPS == ("named", "not named")

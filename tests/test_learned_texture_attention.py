@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from training.texture_attention import speed
+from tests.learned_scenes import made
+from training.balance.reader import Reader
+from training.balance.train_reader import NUMBERS
+from training.texture_attention import learn, speed
 from training.texture_attention.blocks import Attention, Convolution, size
 
 WIDTH, SIDE = 8, 6
@@ -149,3 +153,32 @@ def test_the_exponent_of_what_grows_like_a_power() -> None:
     found = speed.report(width=16, sides=(4, 8), rounds=3)
     assert set(found) == set(speed.NAMES)
     assert found["attention"]["16 cells, of attention"] == 1
+
+
+@pytest.mark.parametrize("arm", list(learn.ARMS))
+def test_a_new_block_changes_no_answer_and_a_few_steps_lower_the_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arm: str
+) -> None:
+    monkeypatch.setattr(learn, "vectors", lambda text: np.ones((1, 290), np.float32))
+    torch.manual_seed(0)
+    reader, scenes = Reader(NUMBERS, 16).eval().requires_grad_(False), made(6)
+    batch = learn.batch_of(scenes, [0, 1, 2], np.random.default_rng(0), 4)
+    assert batch.kept.shape == (3, 4, learn.BUDGET)
+    torch.manual_seed(1)
+    before = learn.logits_of(reader, learn.ARMS[arm](16), arm, batch)
+    torch.testing.assert_close(before, learn.logits_of(reader, None, "", batch))
+    monkeypatch.setattr(learn, "SCENES", 3)
+    block = learn.learned(reader, arm, scenes, tmp_path / "block.pt", steps=12)
+    answers = batch.answers.flatten()
+    after = learn.logits_of(reader, block, arm, batch)
+    assert nn.functional.cross_entropy(after, answers) < nn.functional.cross_entropy(before, answers)
+    again = learn.learned(reader, arm, scenes, tmp_path / "block.pt", steps=12)  # nothing is missing
+    torch.testing.assert_close(again.state_dict(), block.state_dict(), rtol=0, atol=0)
+
+
+def test_the_cells_that_agree_with_a_question_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learn, "vectors", lambda text: np.eye(290, dtype=np.float32)[[int(text)]])
+    nano = np.zeros((32, 32, 290), np.float16)
+    nano[4:8, 6:8, 5] = 1  # cells (2, 3) and (3, 3) of 16 x 16
+    nano[0:2, 30:32, 7] = 1
+    assert learn.agreeing(nano, ["5", "7"], 2).tolist() == [[35, 51], [0, 15]]

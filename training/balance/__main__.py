@@ -12,13 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foveate.relevance.fusion import FUSIONS, Fusion
+from foveate.relevance.fusion import FUSIONS, Fusion, Linear
 from training.balance.forms import FORMS, RATES, Learned, Loss, learn, overlap_loss, soft_top
+from training.balance.judging import Score, by_answers, judged, searched, shown
 from training.balance.photographs import maps, small
+from training.balance.scenes import asked
+from training.balance.train_reader import learned_reader
 from training.examples import Example, compared, held_back, judge, learning, means, table
 
-BUDGET = 31  # of 256 cells: 12 %
-STEPS = {"masks": 600}
+BUDGETS = {"12 %": 31, "25 %": 64}  # of 256 cells
+BUDGET = BUDGETS["12 %"]  # what is learned for
+STEPS = {"masks": 600, "scenes' masks": 600, "answers": 200}
+SCENES = {"train": 40, "held": 60}  # scenes of training/collage, 24 questions each
 ALONE = "participation"
 
 
@@ -37,7 +42,14 @@ def learned(source: str, loss: Loss, rows: int, out: Path, steps: int) -> dict[s
     for name, make in FORMS.items():
         torch.manual_seed(0)
         form = make()
-        learn(form, loss, rows, out / f"{source}_{name}.pt", steps=steps, rate=RATES[name])
+        learn(
+            form,
+            loss,
+            rows,
+            out / f"{source.replace(chr(39), '').replace(' ', '_')}_{name}.pt",
+            steps=steps,
+            rate=RATES[name],
+        )
         found[f"{name}, by {source}"] = form.eval()
     return found
 
@@ -65,9 +77,18 @@ def numbers(form: nn.Module) -> dict[str, list[float]]:
     return {name: np.round(shown.get(name, lambda v: v)(v).numpy(), 4).tolist() for name, v in values.items()}
 
 
+def fixed(fusion: Fusion) -> Score:
+    """A fusion of the package on planes [q, 3, n]."""
+
+    def score(planes: Tensor) -> Tensor:
+        return torch.from_numpy(np.asarray(fusion.fuse(*planes.numpy().transpose(1, 0, 2)), np.float32))
+
+    return score
+
+
 def main() -> None:
     """Learn, print tables, and a line of JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, help="states; by default CACHE/balance")
@@ -75,11 +96,35 @@ def main() -> None:
     torch.set_num_threads(1)
     out: Path = args.out or args.cache / "balance"
     out.mkdir(parents=True, exist_ok=True)
+    collage = args.cache / "collage"
+    reader = learned_reader(collage, out / "reader.pt")
+    sides = {side: asked(args.data, collage, out, side, scenes=count, count=24) for side, count in SCENES.items()}
     unseen = [example for example in learning(args.data, args.cache) if example.held_out]  # by nano's head
     planes, masks = small(unseen, out / "held_out.npz")
-    forms = learned("masks", by_masks(planes, masks), len(planes), out, STEPS["masks"])
-    ways: dict[str, Fusion] = {**FUSIONS, **{name: Learned(name, form) for name, form in forms.items()}}
-    report: dict[str, Any] = {"learned": {name: numbers(form) for name, form in forms.items()}}
+    train = sides["train"]
+    losses = {
+        "masks": (by_masks(planes, masks), len(planes)),
+        "scenes' masks": (by_masks(train.planes, train.masks), len(train.planes)),
+        "answers": (by_answers(reader, train, BUDGET), len(train.planes)),
+    }
+    forms = {k: v for source, loss in losses.items() for k, v in learned(source, *loss, out, STEPS[source]).items()}
+    best = searched(reader, train, BUDGET)
+    report: dict[str, Any] = {"learned": {name: numbers(form) for name, form in forms.items()}, "searched": best}
+    for name, found in report["learned"].items():
+        print(name, found)
+    print("weights, searched", best)
+
+    ways: dict[str, Fusion] = {**FUSIONS, "weights, searched": Linear(*best)}
+    scores: dict[str, Score] = {name: fixed(fusion) for name, fusion in ways.items()} | {**forms}
+    noise = torch.from_numpy(np.random.default_rng(1).random(sides["held"].masks.shape, np.float32))
+    scores |= {"random": lambda _: noise, "oracle": lambda _: sides["held"].masks + 0.1 * noise}
+    on_scenes = judged(reader, sides["held"], scores, BUDGETS, ALONE)
+    print(f"\n{len(sides['held'].scene)} questions of {SCENES['held']} held-out scenes\n\n{shown(on_scenes, ALONE)}\n")
+    report["scenes"] = {
+        way: {column: {k: v.record() for k, v in cell.items()} for column, cell in cells.items()}
+        for way, cells in on_scenes.items()
+    }
+    ways |= {name: Learned(name, form) for name, form in forms.items()}
     report |= on_photographs({**held_back(args.data, args.cache)}, ways)
     print(json.dumps(report))
 

@@ -3,19 +3,21 @@
     reader(tokens, ids)               logits [s, c, vocabulary] of c questions about each of s scenes
     reader(..., bias=log weights)     what a cell counts, with gradients; a bias of -inf drops it
 
-It stands in for a language model where hundreds of steps must cost minutes of one core: as there, a question's words look
-at visual tokens through softmax attention, each look decides the next, and places come as sines and cosines that stay
-with a token when others are dropped.
+It stands in for a language model where hundreds of steps must cost minutes of one core: as there, a question's words
+look at visual tokens through softmax attention, each look decides the next, and places come as sines and cosines that
+stay with a token when others are dropped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from training.collage.model import VOCABULARY
-from training.micro_vlm.model import PAD, TOKENS, waves
+from training.micro_vlm.model import ASSISTANT, PAD, waves
 
 HOPS, HEADS, LONGEST = 3, 4, 12
 
@@ -90,4 +92,7 @@ def looking_loss(looks: Tensor, masks: Tensor) -> Tensor:
     return (first.logsumexp(-1) - on)[there].mean() if there.any() else looks.new_zeros(())
 
 
-assert TOKENS == 256
+def ids_of(texts: Sequence[str]) -> Tensor:
+    """Questions as the model reads them, `<|assistant|>` behind each: int64 [n, longest], padded behind."""
+    rows = [torch.tensor([*(VOCABULARY[word] for word in text.split()), ASSISTANT]) for text in texts]
+    return pad_sequence(rows, batch_first=True, padding_value=PAD)

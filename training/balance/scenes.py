@@ -20,11 +20,11 @@ from tqdm import tqdm
 import foveate
 from foveate.core.grid import resize_map
 from foveate.relevance.fusion import information, perspective
+from training.balance.reader import ids_of
 from training.collage.cutouts import cutouts, grounds
 from training.collage.features import Made, load
 from training.collage.model import VOCABULARY
-from training.collage.scenes import CELLS, Scene, draw, pick, pool_of
-from training.balance.answers import ids_of
+from training.collage.scenes import CELLS, Scene, draw, pick, pool_of, questions_of
 from training.micro_vlm.scenes import Question
 
 
@@ -48,8 +48,9 @@ class Asked:
 
 def questions(made: Made, scene: int, count: int) -> list[Question]:
     """`count` of a scene's questions, or all; always the same."""
-    found = pick(made.scenes[scene], count, np.random.default_rng([3, scene]))
-    return list(dict.fromkeys(found))
+    if not questions_of(made.scenes[scene]):
+        return []
+    return list(dict.fromkeys(pick(made.scenes[scene], count, np.random.default_rng([3, scene]))))
 
 
 def digest(scene: Scene, some: Sequence[Question]) -> str:
@@ -63,7 +64,7 @@ def asked(data: Path, collage: Path, out: Path, side: str, *, scenes: int, count
     folder.mkdir(parents=True, exist_ok=True)
     per_scene = [questions(made, number, count) for number in range(min(scenes, len(made.scenes)))]
     files = [folder / f"{digest(made.scenes[n], some)}.npy" for n, some in enumerate(per_scene)]
-    missing = [n for n, file in enumerate(files) if not file.exists()]
+    missing = [n for n, file in enumerate(files) if per_scene[n] and not file.exists()]
     if missing:
         held = side == "held"
         pool, behind = pool_of(cutouts(data, held_out=held)), grounds(data, held_out=held)
@@ -74,7 +75,7 @@ def asked(data: Path, collage: Path, out: Path, side: str, *, scenes: int, count
             fresh = folder / "new.npy"
             np.save(fresh, planes)
             fresh.replace(files[number])
-    return gathered(made, per_scene, list(map(np.load, files)))
+    return gathered(made, per_scene, [np.load(file) for some, file in zip(per_scene, files, strict=True) if some])
 
 
 def gathered(made: Made, per_scene: Sequence[Sequence[Question]], planes: Sequence[NDArray[np.float32]]) -> Asked:

@@ -1,0 +1,134 @@
+"""Learning a block in front of a reader that sees some of the tokens, and what is answered then.
+
+The reader is that of training/balance, trained with all tokens and frozen. Each question keeps the 31 of 256 cells that
+nano's own features, kept with the scenes, agree with most. The block works before that on the grid, or after it on what
+is kept; what a kept token then says is all that the reader gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foveate.encoders.load import load_encoder
+from foveate.relevance.query import prepare
+from training.balance.forms import hard_top
+from training.balance.reader import LONGEST, Reader, ids_of
+from training.balance.train_reader import labels
+from training.collage.features import Made
+from training.collage.model import VOCABULARY
+from training.collage.scenes import CELLS, pick, questions_of
+from training.micro_vlm.train import rate_at
+from training.texture_attention.blocks import Attention, Convolution
+
+BUDGET, KERNEL = 31, 7  # a neighbour stands three cells away
+SCENES, ASKED, STEPS, RATE = 8, 4, 250, 2e-3
+ARMS: dict[str, Callable[[int], nn.Module]] = {
+    "each cell alone": lambda width: Convolution(width, kernel=1),
+    "fixed kernels": lambda width: Convolution(width, kernel=KERNEL, asked=False),
+    "question's kernels": lambda width: Convolution(width, kernel=KERNEL),
+    "attention over kept": Attention,
+    "attention over all": Attention,
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tokens float32 [s, 256, numbers], ids [s, c, words], answers [s, c], kept cells [s, c, k], families [s * c]."""
+
+    tokens: Tensor
+    ids: Tensor
+    answers: Tensor
+    kept: Tensor
+    families: list[str]
+
+
+@cache
+def vectors(text: str) -> NDArray[np.float32]:
+    """Of a question's phrases, as foveate asks nano for them: float32 [p, 290]."""
+    return prepare(load_encoder("nano"), text).vectors
+
+
+def agreeing(nano: NDArray[np.float16], texts: list[str], budget: int) -> Tensor:
+    """Of nano's features [h, w, 290] the cells, 16 a side, that each question scores highest: int64 [c, budget]."""
+    step = nano.shape[0] // CELLS
+    cells = nano.astype(np.float32).reshape(CELLS, step, CELLS, step, -1).mean((1, 3)).reshape(CELLS * CELLS, -1)
+    return hard_top(torch.from_numpy(np.stack([(cells @ vectors(text).T).max(1) for text in texts])), budget)
+
+
+def batch_of(made: Made, scenes: list[int], rng: np.random.Generator, asked: int) -> Batch:
+    """`asked` questions of each scene, which has some."""
+    every = [pick(made.scenes[n], asked, rng) for n in scenes]
+    flat = [question for some in every for question in some]
+    ids = ids_of([question.text for question in flat])
+    kept = [agreeing(made.nano[n], [q.text for q in some], BUDGET) for n, some in zip(scenes, every, strict=True)]
+    return Batch(
+        tokens=torch.from_numpy(np.stack([labels(made, n) for n in scenes])),
+        ids=F.pad(ids, (0, LONGEST - ids.shape[1])).reshape(len(scenes), asked, -1),
+        answers=torch.tensor([VOCABULARY[q.answer] for q in flat]).reshape(len(scenes), asked),
+        kept=torch.stack(kept),
+        families=[q.family for q in flat],
+    )
+
+
+def logits_of(reader: Reader, block: nn.Module | None, arm: str, batch: Batch) -> Tensor:
+    """Logits [s * c, words] of the batch's questions, each from its own kept tokens."""
+    s, c = batch.kept.shape[:2]
+    seen = reader.see(batch.tokens)
+    width = seen.shape[-1]
+    ids, kept = batch.ids.flatten(0, 1), batch.kept.flatten(0, 1)
+    every = seen[:, None].expand(-1, c, -1, -1).reshape(s * c, -1, width)
+    at = kept[..., None].expand(-1, -1, width)
+    if block is None:
+        tokens = every.gather(1, at)
+    elif arm == "attention over kept":
+        tokens = block(every.gather(1, at), reader.question(ids), CELLS, kept)
+    else:
+        tokens = block(every, reader.question(ids), CELLS).gather(1, at)
+    return reader.look(tokens, ids[:, None])[0][:, 0]
+
+
+def learned(reader: Reader, arm: str, made: Made, state: Path, *, steps: int = STEPS) -> nn.Module:
+    """A block of an arm; the reader does not learn. Goes on from `state`, which is written whole."""
+    torch.manual_seed(1)
+    block = ARMS[arm](reader.places.shape[1])
+    optimizer, done, mean = torch.optim.AdamW(block.parameters(), lr=RATE, weight_decay=0.01), 0, 0.0
+    if state.exists():
+        kept = torch.load(state, weights_only=True)
+        block.load_state_dict(kept["block"])
+        optimizer.load_state_dict(kept["optimizer"])
+        done = kept["step"]
+    with_some = [n for n, scene in enumerate(made.scenes) if questions_of(scene)] if done < steps else []
+    for step in range(done, steps):
+        rng = np.random.default_rng([7, step])
+        batch = batch_of(made, rng.choice(with_some, SCENES, replace=False).tolist(), rng, ASKED)
+        for group in optimizer.param_groups:
+            group["lr"] = rate_at(step, steps, RATE, warm=20)
+        loss = F.cross_entropy(logits_of(reader, block, arm, batch), batch.answers.flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(block.parameters(), 1.0)
+        optimizer.step()
+        mean = float(loss.detach()) if step == done else 0.95 * mean + 0.05 * float(loss.detach())
+        if (step + 1) % 50 == 0 or step + 1 == steps:
+            fresh = state.with_suffix(".new")
+            torch.save({"block": block.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, fresh)
+            fresh.replace(state)
+            print(f"{arm}: step {step + 1} of {steps}, loss {mean:.3f}", flush=True)
+    return block.eval()
+
+
+def right(reader: Reader, block: nn.Module | None, arm: str, batches: list[Batch]) -> NDArray[np.bool_]:
+    """Which questions of the batches are answered right."""
+    with torch.no_grad():
+        return np.concatenate(
+            [(logits_of(reader, block, arm, b).argmax(-1) == b.answers.flatten()).numpy() for b in batches]
+        )
