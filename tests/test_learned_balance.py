@@ -15,9 +15,13 @@ from training.balance import judging
 from training.balance.__main__ import by_masks, fixed, learned, numbers
 from training.balance.forms import FORMS, LEAST, Learned, hard_top, learn, overlap_loss, soft_top
 from training.balance.judging import answered, by_answers, judged, searched, shown
+from training.balance.photographs import maps, small
 from training.balance.reader import Reader, ids_of, looking_loss
 from training.balance.scenes import Asked, gathered, questions
 from training.balance.train_reader import NUMBERS, labels, learned_reader
+from training.collage.tower import PLANES
+from training.examples import Asked as Asking
+from training.examples import Example
 
 K, CELLS = 16, 64
 
@@ -137,10 +141,11 @@ def test_labels_say_what_a_cell_shows() -> None:
     found = labels(scenes, 0)
     assert found.shape == (256, NUMBERS)
     assert (found.sum(1) == 4).all()
-    thing = scenes.scenes[0].things[0]
+    thing, names = scenes.scenes[0].things[0], PLANES["name"]
     on = scenes.shown[0][0] == 0
-    assert len(np.unique(found[on][:, :25], axis=0)) == 1
-    assert not (found[on][0, :17] == found[~on & (scenes.shown[0][0] < 0)][0, :17]).all(), thing
+    assert (found[on, names.index(thing.name)] == 1).all()
+    assert (found[on, len(names) + PLANES["colour"].index(thing.colour)] == 1).all()
+    assert (found[scenes.shown[0][0] < 0, 0] == 1).all()
 
 
 def test_a_dropped_token_is_as_if_it_were_not_there() -> None:
@@ -181,11 +186,12 @@ class Counting(Reader):
 
     def look(self, seen: torch.Tensor, ids: torch.Tensor, bias: torch.Tensor | None = None) -> Any:
         assert bias is not None
-        rows = [int(np.flatnonzero([torch.equal(i, one) for one in self.asked.ids])[0]) for i in ids[:, 0]]
-        needed = (bias[:, 0].softmax(-1) * self.asked.masks[rows]).sum(-1)
-        logits = torch.zeros(len(rows), 1, 64)
-        logits[:, 0, 0] = 0.3
-        return logits.scatter(2, self.asked.answers[rows][:, None, None], needed[:, None, None]), []
+        rows = [int(np.flatnonzero([torch.equal(i, one) for one in self.asked.ids])[0]) for i in ids.flatten(0, 1)]
+        needed = (bias.flatten(0, 1).softmax(-1) * self.asked.masks[rows]).sum(-1)
+        logits = torch.zeros(len(rows), 64)
+        logits[:, 0] = 0.3
+        found = logits.scatter(1, self.asked.answers[rows][:, None], needed[:, None])
+        return found.reshape(*ids.shape[:2], -1), []
 
 
 @pytest.mark.parametrize("plane", [0, 2])
@@ -216,3 +222,26 @@ def test_the_table_compares_with_the_question_alone(monkeypatch: pytest.MonkeyPa
     expected = FUSIONS["part28"].fuse(*planes[1].numpy().reshape(3, 16, 16)).ravel()
     np.testing.assert_allclose(fixed(FUSIONS["part28"])(planes)[1].numpy(), expected, atol=1e-6)
     assert judging.GROUPS == ("named", "not named")
+
+
+def test_planes_of_photographs_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = photographs_asked(tmp_path)
+    planes, masks = small(lambda: asked, tmp_path / "planes.npz")
+    assert planes.shape == (2, 3, 256)
+    assert masks.shape == (2, 256)
+    assert masks[0].reshape(16, 16)[:8, :8].min() == 1
+    assert masks[0].sum() == 64
+    again, _ = small(list, tmp_path / "planes.npz")  # no photograph is asked for
+    torch.testing.assert_close(again, planes, rtol=0, atol=0)
+    (first, second) = maps(asked[0], {"participation": FUSIONS["participation"], "part28": FUSIONS["part28"]})
+    assert set(first) == {"participation", "part28"}
+    assert not np.array_equal(first["participation"], second["participation"])
+
+
+def photographs_asked(cache: Path) -> list[Example]:
+    rgb = np.random.default_rng(0).integers(0, 255, (128, 128, 3)).astype(np.uint8)
+    mask = np.zeros((16, 16), bool)
+    mask[:8, :8] = True
+    box = np.array([[0, 0, 64, 64]], np.float64)
+    some = (Asking("the dog", "thing", mask, box), Asking("the red car", "thing", ~mask, box))
+    return [Example("one", cache / "one.safetensors", some, lambda: rgb)]

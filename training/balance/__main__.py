@@ -22,7 +22,7 @@ from training.examples import Example, compared, held_back, judge, learning, mea
 
 BUDGETS = {"12 %": 31, "25 %": 64}  # of 256 cells
 BUDGET = BUDGETS["12 %"]  # what is learned for
-STEPS = {"masks": 600, "scenes' masks": 600, "answers": 200}
+STEPS = {"masks": 600, "scenes' masks": 600, "answers": 120}
 SCENES = {"train": 40, "held": 60}  # scenes of training/collage, 24 questions each
 ALONE = "participation"
 
@@ -99,7 +99,11 @@ def main() -> None:
     collage = args.cache / "collage"
     reader = learned_reader(collage, out / "reader.pt")
     sides = {side: asked(args.data, collage, out, side, scenes=count, count=24) for side, count in SCENES.items()}
-    unseen = [example for example in learning(args.data, args.cache) if example.held_out]  # by nano's head
+
+    def unseen() -> list[Example]:
+        """What nano's head was not trained on."""
+        return [example for example in learning(args.data, args.cache) if example.held_out]
+
     planes, masks = small(unseen, out / "held_out.npz")
     train = sides["train"]
     losses = {
@@ -120,6 +124,7 @@ def main() -> None:
     scores |= {"random": lambda _: noise, "oracle": lambda _: sides["held"].masks + 0.1 * noise}
     on_scenes = judged(reader, sides["held"], scores, BUDGETS, ALONE)
     print(f"\n{len(sides['held'].scene)} questions of {SCENES['held']} held-out scenes\n\n{shown(on_scenes, ALONE)}\n")
+    print(shown(judged(reader, sides["held"], {ALONE: scores[ALONE]}, {"100 %": 256}, ALONE), ALONE), flush=True)
     report["scenes"] = {
         way: {column: {k: v.record() for k, v in cell.items()} for column, cell in cells.items()}
         for way, cells in on_scenes.items()

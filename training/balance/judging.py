@@ -46,12 +46,14 @@ def by_answers(reader: Reader, asked: Asked, budget: int) -> Loss:
 def answered(reader: Reader, asked: Asked, scores: Tensor, budget: int) -> NDArray[np.bool_]:
     """Which questions are answered right from the `budget` cells of the highest scores [q, 256]; others are dropped."""
     kept = torch.full_like(scores, float("-inf")).scatter(1, hard_top(scores, budget), 0.0)
-    seen, right = seen_scenes(reader, asked), []
+    right = np.zeros(len(scores), bool)
     with torch.no_grad():
-        for rows in np.array_split(np.arange(len(scores)), max(1, len(scores) // 64)):
-            logits, _ = reader.look(seen[asked.scene[rows]], asked.ids[rows][:, None], kept[rows][:, None])
-            right.append((logits[:, 0].argmax(-1) == asked.answers[rows]).numpy())
-    return np.concatenate(right)
+        for number, seen in enumerate(seen_scenes(reader, asked)):
+            rows = np.flatnonzero(asked.scene == number)
+            if len(rows):
+                logits, _ = reader.look(seen[None], asked.ids[rows][None], kept[rows][None])
+                right[rows] = (logits[0].argmax(-1) == asked.answers[rows]).numpy()
+    return right
 
 
 def searched(reader: Reader, asked: Asked, budget: int) -> tuple[float, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +26,11 @@ def planes(example: Example) -> list[NDArray[np.float32]]:
     return [np.stack([*fixed, foveate.score(texture, asked.text).map]) for asked in example.asked]
 
 
-def small(examples: Sequence[Example], file: Path) -> tuple[Tensor, Tensor]:
+def small(examples: Callable[[], Sequence[Example]], file: Path) -> tuple[Tensor, Tensor]:
     """Planes float32 [q, 3, 256] and shares of the cells on the mask [q, 256]; kept in `file` (npz)."""
     if not file.exists():
         found, masks = [], []
-        for example in tqdm(examples, desc="planes", mininterval=5):
+        for example in tqdm(examples(), desc="planes", mininterval=5):
             for asked, each in zip(example.asked, planes(example), strict=True):
                 found.append([resize_map(plane, (SIDE, SIDE)).ravel() for plane in each])
                 masks.append(resize_map(asked.mask.astype(np.float32), (SIDE, SIDE)).ravel())

@@ -31,7 +31,7 @@ def exponent(cells: Sequence[int], seconds: Sequence[float]) -> float:
     return float(np.polyfit(np.log(cells), np.log(seconds), 1)[0])
 
 
-def report(width: int = 256, sides: Sequence[int] = SIDES, rounds: int = 21) -> dict[str, dict[str, float]]:
+def report(width: int = 256, sides: Sequence[int] = SIDES, rounds: int = 11) -> dict[str, dict[str, float]]:
     """By block: median milliseconds a picture by number of cells, the ratio to attention, and the exponent."""
     torch.manual_seed(0)
     convolution, fixed = Convolution(width).eval(), Convolution(width, asked=False).eval()
