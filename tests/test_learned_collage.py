@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.18")
@@ -15,8 +16,10 @@ pytest.importorskip("transformers", minversion="5.18")
 from transformers import AttentionInterface  # noqa: E402
 
 from training.collage import cutouts, evaluate, features, model, scenes, tower, train  # noqa: E402
+from training.micro_vlm.evaluate import Item  # noqa: E402
 from training.micro_vlm.reference import first_words  # noqa: E402
 from training.micro_vlm.scenes import COLOURS, Question  # noqa: E402
+from training.micro_vlm.train import optimiser  # noqa: E402
 
 GROUND = np.full((60, 80, 3), 128, np.uint8)
 
@@ -63,7 +66,7 @@ def test_cells_show_the_things_and_their_tints() -> None:
                 off = small[here].mean(0) - 128
                 wanted = {c: np.array(rgb) - np.mean(rgb) for c, rgb in COLOURS.items()}
                 fit = {c: off @ w / np.linalg.norm(w) for c, w in wanted.items()}
-                assert thing.colour in sorted(fit, key=fit.get)[-3:]  # type: ignore[arg-type]
+                assert thing.colour in sorted(fit, key=fit.__getitem__)[-3:]
             if thing.part:
                 assert (shown[1] == number).any()
 
@@ -96,8 +99,8 @@ def fits(scene: Any, text: str) -> set[str]:
             {"several"} if len(anchors) != 1 else set()
         )
     if "of" in words:
-        part, owner = noun[0], words[len(words) - words[::-1].index("the") :]
-        return {t.paint if t.part == part else "none" for t in meant(owner)}
+        part, last = noun[0], words[len(words) - words[::-1].index("the") :]
+        return {t.paint if t.part == part else "none" for t in meant(last)}
     return {t.colour for t in meant(noun)}
 
 
@@ -258,7 +261,7 @@ def test_a_slot_answers_as_the_question_alone_does(tmp_path: Path) -> None:
 
 def test_a_few_questions_are_learned(tmp_path: Path) -> None:
     trainee, some = batch(tmp_path)
-    optimizer = train.optimiser(trainee)
+    optimizer = optimiser(trainee)
     first = train.one_step(trainee, optimizer, some, asks=True, rate=2e-3)
     for _ in range(25):
         last = train.one_step(trainee, optimizer, some, asks=True, rate=2e-3)
@@ -286,10 +289,29 @@ def test_pooled_tokens_are_means() -> None:
 
 def test_guesses_without_a_picture_are_the_most_common_answers() -> None:
     asked = [Question("what colour is the dog", "x", "colour", (0,)), Question("how many apple", "x", "count", (0,))]
-    answers = evaluate.guesses(SOME, [evaluate.Item(0, question) for question in asked])  # type: ignore[arg-type]
+    answers = evaluate.guesses(SOME, [Item(0, question) for question in asked])
     counted = [q.answer for scene in SOME for q in scenes.questions_of(scene) if q.family == "count"]
     assert answers[0] in COLOURS
     assert counted.count(answers[1]) > len(counted) / 8  # no apples there: that of the family
-    named = evaluate.without(["blue", "one"], [evaluate.Item(0, replace(q, answer="blue")) for q in asked])  # type: ignore[arg-type]
+    named = evaluate.without(["blue", "one"], [Item(0, replace(q, answer="blue")) for q in asked])
     assert named["colour"]["accuracy"] == 1
     assert named["count"]["accuracy"] == 0
+
+
+@pytest.mark.parametrize("rule", [False, True])
+def test_both_readers_are_judged_on_every_budget(tmp_path: Path, rule: bool) -> None:
+    write(tmp_path, 2)
+    for number, scene in enumerate(SOME[:2]):
+        Image.fromarray(scenes.draw(scene, POOL, GROUND)[0]).save(tmp_path / "held" / f"{number:04d}.png")
+    torch.manual_seed(0)
+    torch.save({"tower": tower.Tower().state_dict(), "step": 0}, tmp_path / "tower.pt")
+    train.saved(train.Trainee(model.Collage(width=64, layers=3)), tmp_path)
+    result = evaluate.evaluate(tmp_path, "held", scenes=9, each=3, ways=["relevance", "oracle"], rule=rule)
+    assert result["settings"]["scenes"] == 2
+    found = result["found"]
+    assert found["oracle"]["100 %"]["relations"] == found["relevance"]["100 %"]["relations"]  # nothing is dropped
+    assert set(found["relevance"]) == set(evaluate.BUDGETS)
+    assert result["touched"]["oracle"]["12 %"] == 1
+    assert f"by {'rule' if rule else 'model'}" in evaluate.shown(result)
+    with pytest.raises(FileNotFoundError):
+        evaluate.evaluate(tmp_path, "known", scenes=1, each=1, ways=["oracle"], rule=rule)

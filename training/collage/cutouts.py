@@ -17,9 +17,10 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -85,7 +86,8 @@ def cut(name: str, rgb: NDArray[np.uint8], mask: Mask, parts: Mapping[str, Mask]
 
     kept = {part: small(plane[here] & alone) for part, plane in parts.items()}
     there = {part: plane for part, plane in kept.items() if 0.05 < plane.sum() / (alone.sum() * scale**2) < 0.6}
-    return Cutout(name, cv2.resize(rgb[here], size, interpolation=cv2.INTER_AREA), small(alone), there, source)
+    pixels = np.asarray(cv2.resize(rgb[here], size, interpolation=cv2.INTER_AREA), np.uint8)
+    return Cutout(name, pixels, small(alone), there, source)
 
 
 class Archives:
@@ -152,8 +154,10 @@ def _by_eye(archives: Archives, held_out: bool) -> Iterator[Cutout | None]:
             size, scale, rgb = (height, width), max(height, width) / 1000, archives.image(archive, member)
             labels = entry["labels"]
 
-            def joined(names: object, labels: dict = labels, size: tuple = size, scale: float = scale) -> Mask:
-                planes = [drawn(s, n, size, scale) > 0 for n in names if n in labels for s in labels[n]]  # type: ignore[attr-defined]
+            def joined(
+                names: Iterable[str], labels: Any = labels, size: tuple[int, int] = size, scale: float = scale
+            ) -> Mask:
+                planes = [drawn(s, n, size, scale) > 0 for n in names if n in labels for s in labels[n]]
                 return np.any(planes, 0) if planes else np.zeros(size, bool)
 
             if label in ANIMALS and "body" in labels and len(labels.get("head", ())) == 1:
@@ -180,7 +184,7 @@ def _fruit(archives: Archives, held_out: bool) -> Iterator[Cutout | None]:
         mask = np.full(rgb.shape[:2], cv2.GC_PR_FGD, np.uint8)
         mask[rgb.min(2) > 225] = cv2.GC_BGD
         cv2.setRNGSeed(0)
-        cv2.grabCut(
+        cv2.grabCut(  # type: ignore[call-overload]
             np.ascontiguousarray(rgb[..., ::-1]),
             mask,
             None,

@@ -1,7 +1,8 @@
 """Right answers against budget, for every way to choose: `python -m training.collage.evaluate --cache CACHE`.
 
 What is notable
-* Held-out scenes, of other photographs. Questions of a scene: families in turn, the same for every method and budget.
+* Scenes that no training saw: "known" of the training's cut-outs, "held" of other photographs.
+* Questions of a scene: families in turn, the same for every method and budget.
 * The choice is the library's own (`foveate.vlm.select`), on its own texture of the picture (`foveate.encode`): nano's
   map of the question, and for max-min distance and DPP the features that the language model gets, as in their papers.
 * The answer is computed without foveate: by the language model as micro_vlm/reference.py has it (what is dropped leaves
@@ -57,7 +58,7 @@ def asked(scenes: Sequence[Scene], count: int, each: int) -> list[Item]:
     out = []
     for number, scene in enumerate(scenes[:count]):
         some = dict.fromkeys(pick(scene, each, np.random.default_rng([SEED, number])))
-        out += [Item(number, question) for question in some]  # type: ignore[arg-type]
+        out += [Item(number, question) for question in some]
     return out
 
 
@@ -74,10 +75,10 @@ def oracle(shown: NDArray[np.int8], needs: Sequence[int], budget: int) -> list[i
 
 
 def textures(folder: Path, count: int) -> list[Any]:
-    """Of the held-out pictures, made once."""
+    """Of a side's pictures, made once."""
     out = []
     for number in range(count):
-        file = folder / "held" / f"{number:04d}.safetensors"
+        file = folder / f"{number:04d}.safetensors"
         if not file.exists():
             foveate.encode(Image.open(file.with_suffix(".png"))).save(file)
         out.append(foveate.Texture.load(file))
@@ -209,18 +210,20 @@ def touched(
     return out
 
 
-def evaluate(folder: Path, *, scenes: int, each: int, ways: Sequence[str], rule: bool) -> dict[str, Any]:
-    """Everything that main prints: by the reader by rule, or by the language model."""
-    of = learned(folder, "held")
+def evaluate(folder: Path, side: str, *, scenes: int, each: int, ways: Sequence[str], rule: bool) -> dict[str, Any]:
+    """Everything that main prints: by the reader by rule, or by the language model; fewer scenes if there are fewer."""
+    of = learned(folder, side)
+    scenes = min(scenes, len(of.tokens))
     items = asked(of.made.scenes, scenes, each)
     cells = list(torch.from_numpy(of.tokens[:scenes, 0].astype(np.float32)))
     model = None if rule else loaded(folder)
     with torch.no_grad():
         cells = cells if model is None else list(model(torch.stack(cells)))
-    keep = chooser(cells, textures(folder, scenes), of.made.shown[:, 0])
+    keep = chooser(cells, textures(folder / side, scenes), of.made.shown[:, 0])
     answers = by_rule(frozen(folder), cells, keep) if model is None else by_model(model, cells, keep)
     return {
         "settings": {
+            "side": side,
             "scenes": scenes,
             "questions": len(items),
             "budgets": BUDGETS,
@@ -236,7 +239,8 @@ def evaluate(folder: Path, *, scenes: int, each: int, ways: Sequence[str], rule:
 def shown(result: dict[str, Any]) -> str:
     """Tables in Markdown."""
     found, settings = result["found"], result["settings"]
-    lines = [f"{settings['questions']} questions of {settings['scenes']} scenes. Right answers [95 %], share kept."]
+    of, reader = f"{settings['questions']} questions of {settings['scenes']} scenes", settings["reader"]
+    lines = [f"{settings['side']}, by {reader}: {of}. Right answers [95 %], share kept."]
     lines += ["", table(found, "named", BUDGETS), "", table(found, "relations", BUDGETS), ""]
     lines += [families(found, "12 %", FAMILIES), "", families(found, "100 %", FAMILIES), ""]
     for name in ("question only", "no tokens"):
@@ -251,6 +255,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--side", choices=("held", "known"), default="held")
     parser.add_argument("--scenes", type=int, default=SCENES)
     parser.add_argument("--rule", action="store_true", help="answers by reader.py in place of the language model")
     parser.add_argument("--each", type=int, default=EACH, help="questions of a scene")
@@ -258,7 +263,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="report.json")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    result = evaluate(args.cache / "collage", scenes=args.scenes, each=args.each, ways=args.methods, rule=args.rule)
+    folder: Path = args.cache / "collage"
+    result = evaluate(folder, args.side, scenes=args.scenes, each=args.each, ways=args.methods, rule=args.rule)
     print("\n" + shown(result))
     if args.out:
         args.out.write_text(json.dumps(result, indent=1), "utf-8")

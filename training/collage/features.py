@@ -7,6 +7,7 @@ What is notable
   at 256 x 256 pixels, which thing and which tinted part each of 16 x 16 cells shows, and the scene itself.
 * CACHE/collage/SIDE/: nano.npy float16 [n, 32, 32, 290], pixels.npy uint8 [n, 256, 256, 3], shown.npy int8 [n, 2, 256],
   scenes.jsonl. A line of the last is written when all else of its scene is: goes on where it was killed.
+* Three sides: "train"; "known", other scenes of the same cut-outs and photographs; "held", of photographs apart.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from training.collage.scenes import CELLS, SIDE, Scene, draw, pool_of, scene_of
 SEEN, SMALL = 32, 256  # a side: cells of nano that are kept, pixels
 NANO = 290  # numbers of nano's features
 TOKENS = CELLS * CELLS
-COUNTS = {"train": 2400, "held": 200}
-SEEDS = {"train": 1, "held": 2}
+COUNTS = {"train": 2400, "known": 120, "held": 200}
+SEEDS = {"train": 1, "held": 2, "known": 3}
 SHAPES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "nano": (np.float16, (SEEN, SEEN, NANO)),
     "pixels": (np.uint8, (SMALL, SMALL, 3)),
@@ -49,7 +50,7 @@ class Made:
 
 
 def load(folder: Path, side: str) -> Made:
-    """Everything that is finished so far. `side`: "train" or "held". Raises FileNotFoundError."""
+    """Everything that is finished so far. `side`: of COUNTS. Raises FileNotFoundError."""
     at = folder / side
     scenes = tuple(map(Scene.read, (at / "scenes.jsonl").read_text("utf-8").splitlines()))
     nano, pixels, shown = (np.load(at / f"{name}.npy", mmap_mode="r")[: len(scenes)] for name in SHAPES)
@@ -61,7 +62,7 @@ def seen(rgb: NDArray[np.uint8], encoder: Any) -> tuple[NDArray[np.float16], NDA
     cells = encoder.encode_image(rgb, long_side=SIDE).features
     h, w = cells.shape[0] // SEEN, cells.shape[1] // SEEN
     nano = cells.reshape(SEEN, h, SEEN, w, -1).mean((1, 3)).astype(np.float16)
-    return nano, cv2.resize(rgb, (SMALL, SMALL), interpolation=cv2.INTER_AREA)
+    return nano, np.asarray(cv2.resize(rgb, (SMALL, SMALL), interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def make(data: Path, folder: Path, side: str, count: int) -> None:
@@ -72,7 +73,8 @@ def make(data: Path, folder: Path, side: str, count: int) -> None:
     done = len(there.read_text("utf-8").splitlines()) if there.exists() else 0
     if done >= count:
         return
-    pool, behind = pool_of(cutouts(data, held_out=side == "held")), grounds(data, held_out=side == "held")
+    apart = side == "held"
+    pool, behind = pool_of(cutouts(data, held_out=apart)), grounds(data, held_out=apart)
     encoder = foveate.load_encoder("nano")
     files = {}
     for name, (dtype, shape) in SHAPES.items():
@@ -80,14 +82,14 @@ def make(data: Path, folder: Path, side: str, count: int) -> None:
         mode = "r+" if path.exists() else "w+"
         files[name] = np.lib.format.open_memmap(
             path, mode=mode, dtype=dtype, shape=(count, *shape) if mode == "w+" else None
-        )  # type: ignore[no-untyped-call]
+        )
     with there.open("a", encoding="utf-8") as lines:
         for index in tqdm(range(done, count), desc=side, mininterval=10):
             scene = scene_of(SEEDS[side], index, pool, grounds=len(behind))
             picture, shown = draw(scene, pool, behind[scene.ground])
             files["nano"][index], files["pixels"][index] = seen(picture, encoder)
             files["shown"][index] = shown
-            if side == "held":
+            if side != "train":
                 Image.fromarray(picture).save(at / f"{index:04d}.png")
             lines.write(scene.line() + "\n")
             lines.flush()
@@ -98,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--scenes", type=int, nargs=2, default=list(COUNTS.values()), help="to train, held out")
+    parser.add_argument("--scenes", type=int, nargs=3, default=list(COUNTS.values()), metavar=tuple(COUNTS))
     args = parser.parse_args()
     for side, count in reversed([*zip(COUNTS, args.scenes, strict=True)]):  # those to judge by are few: first
         make(args.data, args.cache / "collage", side, count)

@@ -168,7 +168,7 @@ def pick(scene: Scene, count: int, rng: np.random.Generator) -> list[Question]:
     """`count` questions, families in turn as far as they go, at random within; repeated if there are fewer."""
     questions = questions_of(scene)
     rank: Counter[str] = Counter()
-    keyed = []
+    keyed: list[tuple[int, int, Question]] = []
     for k in rng.permutation(len(questions)):
         keyed.append((rank[questions[k].family], len(keyed), questions[k]))
         rank[questions[k].family] += 1
@@ -211,8 +211,8 @@ def draw(scene: Scene, pool: Pool, ground: NDArray[np.uint8]) -> tuple[NDArray[n
         if t.flip:
             pixels, covers = pixels[:, ::-1], covers[:, ::-1]
         way = cv2.INTER_AREA if high < len(covers) else cv2.INTER_LINEAR
-        pixels = cv2.resize(np.ascontiguousarray(pixels), (wide, high), interpolation=way)
-        covers = cv2.resize(np.ascontiguousarray(covers), (wide, high), interpolation=way)
+        pixels = np.asarray(cv2.resize(np.ascontiguousarray(pixels), (wide, high), interpolation=way), np.float32)
+        covers = np.asarray(cv2.resize(np.ascontiguousarray(covers), (wide, high), interpolation=way), np.float32)
         here = np.s_[top : top + high, left : left + wide]
         canvas[here] += covers[..., :1] * (pixels - canvas[here])
         planes = np.zeros((SIDE, SIDE, 2), np.float32)

@@ -174,7 +174,7 @@ def align(trainee: Trainee) -> None:
     model, head = trainee.model, trainee.model.language_model.layers[0].self_attn.head_dim
     found: dict[str, list[Tensor]] = {}
     for plane, words in PLANES.items():
-        weight = F.normalize(trainee.heads[plane].weight.detach(), dim=1)  # type: ignore[arg-type]
+        weight = F.normalize(trainee.get_submodule(f"heads.{plane}").get_parameter("weight").detach(), dim=1)
         for word, direction in zip(words, weight, strict=True):
             if word and KINDS.get(word, word) in VOCABULARY:
                 found.setdefault(KINDS.get(word, word) if plane == "name" else word, []).append(direction)

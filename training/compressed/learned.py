@@ -88,7 +88,7 @@ def train(
         noise = torch.from_numpy(random.uniform(-1, 1, shape).astype(np.float32))
         loss = torch.square(model(x, noise) - x).sum(1).mean()
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
         plan.step()
         if (step + 1) % EVERY == 0 or step + 1 == steps:

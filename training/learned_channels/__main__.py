@@ -123,7 +123,7 @@ def train(model: Model, data: Data, file: Path, epochs: int, seed: int = 0) -> M
             saliency, asked = model(*inputs)
             loss = divergence(saliency, target) + divergence(asked.flatten(0, 1), masks.flatten(0, 1))
             optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimiser.step()
         whole = file.with_suffix(".partial")
         torch.save({"model": model.state_dict(), "optimiser": optimiser.state_dict(), "epoch": epoch + 1}, whole)

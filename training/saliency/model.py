@@ -156,7 +156,7 @@ def train(
                 planes[:, x_plane] = planes[:, x_plane].flip(-1)
             loss = divergence(model(planes, z, basis), target)
             optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimiser.step()
         state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "epoch": epoch + 1}
         whole = file.with_suffix(".partial")

@@ -114,7 +114,7 @@ def fit(
         optimiser.zero_grad()
         value = loss(step)
         away = sum(((p - q) ** 2).sum() for p, q in zip(model.parameters(), first, strict=True))
-        (value + decay * away).backward()  # type: ignore[no-untyped-call]
+        (value + decay * away).backward()
         optimiser.step()
         schedule.step()
         losses.append(value.item())

@@ -153,7 +153,7 @@ class Evaluated:
         """One answer a request, in their order."""
         from lmms_eval.api.instance import GenerationResult, TokenCounts
         from lmms_eval.models.model_utils.gen_metrics import log_metrics
-        from tqdm import tqdm  # type: ignore[import-untyped]
+        from tqdm import tqdm
 
         found, kept, whole, new, seconds = [], 0, 0, 0, 0.0
         for request in tqdm(requests, disable=getattr(self, "rank", 0) != 0, desc="Model Responding"):
