@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import time
@@ -16,10 +15,12 @@ import numpy as np
 import foveate
 from foveate.channels.build import CHANNEL_SETS, build_planes
 from foveate.cli.evaluate.agreement import mean_estimate
+from foveate.core.files import write_whole
 from foveate.core.layout import COLOURS, DERIVED, FULL40, FULL56, GRID13, LAYOUTS, MVP13, ROPE, Layout
 from foveate.viz import paper
 from foveate.viz.charts import Series, draw_chart
 from training.channel_budget import linear
+from training.channel_budget.arguments import read_arguments
 from training.channel_budget.quality import (
     MEASURES,
     Floats,
@@ -182,11 +183,7 @@ def draw(path: Path, curves: dict[str, list[tuple[int, Floats, Sequence[int]]]],
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
+    args = read_arguments(__doc__)
     folder = args.cache / "channel_budget"
     chosen = [example for example in learning(args.data, args.cache) if example.held_out]
 
@@ -218,17 +215,21 @@ def main() -> None:
         curves[data] = [(len(names), judged[way], of) for way, names in forward.items()]
         print(f"\n{data}: {len(examples)} photographs, {len(of)} questions; differences to all with 95 % intervals\n")
         print("\n".join(quality_table(judged, ways, of, "all")))
+        apart = estimates(judged["all, rank 64"] - judged["lean"], of)
+        more = (f"{name} {one.mean:+.4f} ({one.low:+.4f} to {one.high:+.4f})" for name, one in apart.items())
+        print(f"\nall of rank 64 against lean: {', '.join(more)}")
         report["sets"][data] = {
             way: {name: one.record() for name, one in estimates(values, of).items()} for way, values in judged.items()
         }
     report |= {
         "linear": added_planes(chosen),
-        "costs": cost_table(chosen[0], args.cache, {**PUBLISHED, "all": ALL, "lean": lean}),
+        "costs": cost_table(
+            chosen[0], args.cache, {**PUBLISHED, "all": ALL, "all but writing": LEFT_OUT["no text"], "lean": lean}
+        ),
     }
     if args.out is not None:
-        args.out.mkdir(parents=True, exist_ok=True)
         draw(args.out / "channel_budget.png", curves, "learning")
-        (args.out / "channel_budget.json").write_text(json.dumps(report))
+        write_whole(args.out / "channel_budget.json", json.dumps(report).encode())
     print(json.dumps(report))
 
 
