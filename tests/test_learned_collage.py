@@ -313,5 +313,5 @@ def test_both_readers_are_judged_on_every_budget(tmp_path: Path, rule: bool) -> 
     assert set(found["relevance"]) == set(evaluate.BUDGETS)
     assert result["touched"]["oracle"]["12 %"] == 1
     assert f"by {'rule' if rule else 'model'}" in evaluate.shown(result)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(SystemExit, match=r"has no tokens\.npy: first run"):
         evaluate.evaluate(tmp_path, "known", scenes=1, each=1, ways=["oracle"], rule=rule)

@@ -144,3 +144,10 @@ def test_the_judge_tells_a_right_map_from_a_wrong_one(data: Path) -> None:
     assert [line.split("|")[1].strip() for line in lines[2:]] == ["right", "wrong", "same"]
     assert "-1.000" not in lines[2]
     assert "-" in lines[3].split("|")[5]
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"has no train/photos\.tar.*training/README\.md"):
+        learning(tmp_path, tmp_path)
+    with pytest.raises(SystemExit, match="has no dev/coco128, dev/open"):
+        held_back(tmp_path, tmp_path)

@@ -124,8 +124,17 @@ class _Archives:
             return np.array(picture.convert(mode) if mode != "ids" else picture)
 
 
+def needed(folder: Path, *names: str, hint: str = "--data is described in training/README.md") -> None:
+    """Ends the command with a line where a file or folder is missing."""
+    if missing := [name for name in names if not (folder / name).exists()]:
+        raise SystemExit(f"{folder} has no {', '.join(missing)}: {hint}")
+
+
 def learning(data: Path, cache: Path) -> list[Example]:
     """The training photographs, in the order of their names; masks are read at once, textures when they are wanted."""
+    needed(
+        data, *(f"train/{name}" for name in ("photos.tar", "photos.json", "photos2.json", "dense.tar", "dense.json"))
+    )
     archives = _Archives(data)
     found: dict[str, Example] = {}
     for example in (*_by_eye(data, cache, archives), *_masked(data, cache, archives), *_dense(data, cache, archives)):
@@ -192,6 +201,7 @@ def _reader(archives: _Archives, archive: str, member: str) -> Callable[[], NDAr
 
 def held_back(data: Path, cache: Path) -> dict[str, list[Example]]:
     """The two sets that decide: photographs with questions about what is there."""
+    needed(data, "dev/coco128", "dev/open")
     coco, asked_open = [], []
     for item in read_folder(data / "dev" / "coco128").labelled():
         asked = [Asked(question(name), "thing", mask, item.boxes[name]) for name, mask in item.masks.items()]

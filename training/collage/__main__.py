@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import training.collage
 from training.collage import evaluate, features, tower, train
 
@@ -22,7 +20,6 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, help="for report.json and table.md; left out, they are printed only")
     args = parser.parse_args()
-    torch.set_num_threads(1)
     folder = args.cache / "collage"
     for side, count in features.COUNTS.items():
         features.make(args.data, folder, side, count)

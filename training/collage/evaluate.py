@@ -262,7 +262,6 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(WAYS))
     parser.add_argument("--out", type=Path, help="report.json")
     args = parser.parse_args()
-    torch.set_num_threads(1)
     folder: Path = args.cache / "collage"
     result = evaluate(folder, args.side, scenes=args.scenes, each=args.each, ways=args.methods, rule=args.rule)
     print("\n" + shown(result))

@@ -26,6 +26,7 @@ from tqdm import tqdm
 import foveate
 from training.collage.cutouts import cutouts, grounds
 from training.collage.scenes import CELLS, SIDE, Scene, draw, pool_of, scene_of
+from training.examples import needed
 
 SEEN, SMALL = 32, 256  # a side: cells of nano that are kept, pixels
 NANO = 290  # numbers of nano's features
@@ -50,8 +51,9 @@ class Made:
 
 
 def load(folder: Path, side: str) -> Made:
-    """Everything that is finished so far. `side`: of COUNTS. Raises FileNotFoundError."""
+    """Everything that is finished so far. `side`: of COUNTS. Ends the command where there is nothing."""
     at = folder / side
+    needed(at, "scenes.jsonl", hint="first run python -m training.collage.features")
     scenes = tuple(map(Scene.read, (at / "scenes.jsonl").read_text("utf-8").splitlines()))
     nano, pixels, shown = (np.load(at / f"{name}.npy", mmap_mode="r")[: len(scenes)] for name in SHAPES)
     return Made(nano, pixels, np.array(shown), scenes)

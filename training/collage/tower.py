@@ -26,6 +26,7 @@ from tqdm import tqdm
 from training.collage.cutouts import PARTS
 from training.collage.features import COUNTS, NANO, TOKENS, Made, load
 from training.collage.scenes import CELLS
+from training.examples import needed
 from training.micro_vlm.scenes import COLOURS
 from training.micro_vlm.train import optimiser, rate_at
 
@@ -156,7 +157,8 @@ def train(folder: Path, *, steps: int, size: int = SIZE, rate: float = 2e-3, eve
 
 
 def frozen(folder: Path) -> Tower:
-    """The tower of CACHE/collage/tower.pt. Raises FileNotFoundError."""
+    """The tower of CACHE/collage/tower.pt."""
+    needed(folder, "tower.pt", hint="first run python -m training.collage.tower")
     tower = Tower()
     tower.load_state_dict(torch.load(folder / "tower.pt", weights_only=True)["tower"])
     return tower.eval()
@@ -195,7 +197,6 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=STEPS)
     args = parser.parse_args()
-    torch.set_num_threads(1)
     tower = train(args.cache / "collage", steps=args.steps)
     for side in COUNTS:
         write_tokens(tower, args.cache / "collage", side)

@@ -1,4 +1,4 @@
-"""Trains the small LLaVA of cut-outs: `python -m training.collage.train --cache CACHE`, an hour on one core.
+"""Trains the small LLaVA of cut-outs: `python -m training.collage.train --cache CACHE`, half an hour on two cores.
 
 What is notable
 * A scene is asked 24 questions in one sequence, as in micro_vlm/batches.py; questions, and whether the scene is seen in
@@ -30,6 +30,7 @@ from training.collage.features import Made, load
 from training.collage.model import VOCABULARY, Collage
 from training.collage.scenes import CELLS, COLUMNS, FAMILIES, KINDS, SIDE, Scene, pick, questions_of
 from training.collage.tower import PLANES, cells_loss, shown_of
+from training.examples import needed
 from training.micro_vlm.batches import IGNORED, PREFIX
 from training.micro_vlm.model import ASSISTANT, BOS, EOS, IMAGE, PAD, TOKENS, USER
 from training.micro_vlm.scenes import Question
@@ -38,7 +39,7 @@ from training.micro_vlm.train import optimiser, rate_at
 
 SEED = 1
 SLOT = 12  # the longest question has ten words; `<|assistant|>` and the answer follow
-SIZE, SLOTS, STEPS, RATE = 8, 24, 700, 1.5e-3
+SIZE, SLOTS, STEPS, RATE = 8, 24, 3600, 1.5e-3
 ALONE = 400  # steps of the projector alone, which learns what cells show: a twentieth of the time of the others
 
 
@@ -92,7 +93,8 @@ class Learned:
 
 
 def learned(folder: Path, side: str) -> Learned:
-    """Of "train" or "held". Raises FileNotFoundError."""
+    """Of a side."""
+    needed(folder / side, "tokens.npy", hint="first run python -m training.collage.tower")
     tokens = np.load(folder / side / "tokens.npy", mmap_mode="r")
     return Learned(tokens, load(folder, side))
 
@@ -239,7 +241,8 @@ def saved(trainee: Trainee, folder: Path) -> None:
 
 
 def loaded(folder: Path) -> Collage:
-    """The model of CACHE/collage/model.pt. Raises FileNotFoundError."""
+    """The model of CACHE/collage/model.pt."""
+    needed(folder, "model.pt", hint="first run python -m training.collage.train")
     kept = torch.load(folder / "model.pt", weights_only=True)
     model = Collage(**kept["sizes"])
     model.load_state_dict(kept["weights"])
@@ -313,7 +316,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--rate", type=float, default=RATE)
     args = parser.parse_args()
-    torch.set_num_threads(1)
     train(args.cache / "collage", alone=ALONE, steps=args.steps, rate=args.rate, size=SIZE, slots=SLOTS)
 
 
