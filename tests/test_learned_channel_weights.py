@@ -51,13 +51,14 @@ def test_every_question_begins_with_its_own_map() -> None:
 def test_a_score_is_a_sum_of_weighted_channels() -> None:
     model = ChannelWeights(8, 3)
     model.mean, model.spread = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 0.5, 2.0])
+    torch.nn.init.constant_(model.gain, np.log(3))
     random = np.random.default_rng(0)
     weights, question, channels = (random.normal(size=s).astype("f4") for s in ((2, 3), (2, 4, 5), (2, 3, 4, 5)))
-    expected = question.copy()
+    expected = 3 * question
     for i in range(3):
         expected += weights[:, i, None, None] * (channels[:, i] - [1, 2, 3][i]) / [1, 0.5, 2][i]
     found = model.score(*(torch.from_numpy(each) for each in (weights, question, channels)))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(found.detach(), expected, atol=1e-5)
 
 
 def test_small_weights_are_dropped() -> None:

@@ -15,7 +15,8 @@ import foveate
 from foveate.cli.evaluate.coco import RASTER
 from foveate.core.grid import Grid
 from training.examples import Asked, Example
-from training.scorer.__main__ import map_of, once
+from training.scorer.__main__ import like, map_of, once
+from training.scorer.arguments import WANTED, folders
 from training.scorer.judging import MEASURES, judge, measured, table
 from training.scorer.learn import WAYS, Recipe, Way, learn, precision_of
 from training.scorer.model import TextureScorer, fit, iou_loss, keep_softly
@@ -105,13 +106,18 @@ def test_what_begins_with_the_question_ranks_cells_as_the_question_does() -> Non
     for way in WAYS:
         if way.hears:
             planes = np.repeat(logit(p)[None], len(way.planes), 0)
-            found = map_of(way.model(), planes, planes[0])
+            found = map_of(way.model(), planes, p)
             assert (found.ravel()[p.argsort(None)][1:] >= found.ravel()[p.argsort(None)][:-1]).all()
-            np.testing.assert_allclose(found, p, atol=1e-4)
+            np.testing.assert_array_equal(found, p)
             steep = way.model()
             with torch.no_grad():
-                steep.channel_weights *= 9
-            np.testing.assert_allclose(map_of(steep, planes, planes[0]), p, atol=1e-4)
+                steep.channel_weights.mul_(9)
+            np.testing.assert_array_equal(map_of(steep, planes, p), p)
+
+
+def test_a_score_is_judged_with_the_questions_own_values() -> None:
+    score, question = np.array([[3e9, -1.0], [2e9, 3e9]]), np.array([[0.1, 0.9], [0.9, 0.2]], np.float32)
+    np.testing.assert_array_equal(like(score, question), np.array([[0.9, 0.1], [0.2, 0.9]], np.float32))
 
 
 def test_a_3x3_reaches_as_far_where_cells_are_smaller() -> None:
@@ -131,6 +137,21 @@ def test_what_was_judged_is_not_judged_again(tmp_path: Path) -> None:
         raise AssertionError
 
     np.testing.assert_array_equal(once(tmp_path / "a.npz", never)["way"], made["way"])
+
+
+@pytest.mark.parametrize("missing", ["data", "out"])
+def test_what_is_wrong_with_a_folder_is_said(missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for each in WANTED if missing != "data" else WANTED[1:]:
+        (tmp_path / each).mkdir(parents=True)
+    (tmp_path / "file").touch()
+    out = tmp_path / ("file" if missing == "out" else "out")
+    with pytest.raises(SystemExit):
+        folders("scorer", None, ["--data", str(tmp_path), "--cache", str(tmp_path), "--out", str(out)])
+    assert {"data": "no train/photos.json in it", "out": "cannot write into"}[missing] in capsys.readouterr().err
+    (tmp_path / WANTED[0]).mkdir(parents=True, exist_ok=True)
+    found = folders("scorer", None, ["--data", str(tmp_path), "--cache", str(tmp_path)])
+    assert found.out == tmp_path / "scorer-run"
+    assert not list(found.out.iterdir())
 
 
 def test_a_pyramid_hears_what_is_around_a_cell() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from foveate.relevance.cues import find_cues
 from training.channel_weights.model import ChannelWeights, sparse
 from training.examples import Asked, Example, held_back, learning
 from training.scorer.__main__ import like
+from training.scorer.arguments import folders
 from training.scorer.judging import MEASURES, judge, table
 from training.scorer.learn import BATCH, SEED, gathered, statistics
 from training.scorer.model import fit, iou_loss
@@ -146,7 +146,7 @@ def maps_by(models: dict[str, tuple[Recipe, ChannelWeights]], spent: dict[str, l
                     weights = sparse(model(vectors_of([foreign], recipe.vector)))
                     spent.setdefault(name, []).append(int((weights != 0).sum()))
                     score = model.score(weights, question, channels)[0].double().numpy()
-                    found[name] = 1 / (1 + np.exp(-like(score, question[0].numpy())))
+                    found[name] = like(score, plain.map)
             out.append(found)
         return out
 
@@ -159,14 +159,9 @@ FOREIGN = ("a bus", "the sky", "a person's hand", "the kitchen table", "an old b
 
 def main() -> None:
     """All of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--out", type=Path, help="what is learned and judged; CACHE/channel_weights-run if left out")
-    args = parser.parse_args()
+    args = folders("channel_weights", __doc__)
+    out = args.out
     torch.set_num_threads(1)
-    out = args.out or args.cache / "channel_weights-run"
-    out.mkdir(parents=True, exist_ok=True)
     known = lessons(chosen(learning(args.data, args.cache), SEEN, QUESTIONS), args.cache / "scorer")
     cued = sum(bool(find_cues(text, ())) for text in known.texts)
     print(f"{len(known.texts)} questions of {len(set(known.texts))} names; {cued} hold a word of the table\n")

@@ -14,6 +14,7 @@ class ChannelWeights(nn.Module):
 
     Attributes:
         mean, spread: of each channel over the lessons.
+        gain: logarithm of the question's own weight, so that no channel is needed to make a map steeper.
     """
 
     mean: Tensor
@@ -26,6 +27,7 @@ class ChannelWeights(nn.Module):
         self.out = nn.Linear(HIDDEN, channels)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
+        self.gain = nn.Parameter(torch.zeros(()))
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("spread", torch.ones(channels))
 
@@ -37,7 +39,7 @@ class ChannelWeights(nn.Module):
     def score(self, weights: Tensor, question: Tensor, channels: Tensor) -> Tensor:
         """The question's map as log(p / (1 - p)) [B, h, w] and weighted channels [B, C, h, w] -> [B, h, w]."""
         moved = (channels - self.mean[:, None, None]) / self.spread[:, None, None]
-        return question + torch.einsum("bc,bchw->bhw", weights, moved)
+        return self.gain.exp() * question + torch.einsum("bc,bchw->bhw", weights, moved)
 
 
 def sparse(weights: Tensor) -> Tensor:

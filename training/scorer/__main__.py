@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +18,7 @@ from foveate.cli.evaluate.agreement import mean_estimate, ratio_estimate
 from foveate.core.grid import resize_map
 from foveate.relevance.overlaps import cells_of
 from training.examples import Example, held_back, learning
+from training.scorer.arguments import folders
 from training.scorer.judging import MEASURES, judge, table
 from training.scorer.learn import BATCH, CHOOSE_BY, SEED, WAYS, Way, choose, learn
 from training.scorer.model import TextureScorer, fit, iou_loss
@@ -55,14 +55,13 @@ def learn_published(known: Lessons, out: Path) -> tuple[Published, dict[str, Any
 
 def maps_by(models: dict[str, tuple[Way, TextureScorer]], published: dict[str, Published]) -> Callable[..., Any]:
     """Every map of a photograph's questions, on the texture's own grid."""
-    random = np.random.default_rng(SEED)
 
     def maps(example: Example) -> list[dict[str, NDArray[np.floating]]]:
         texture = example.texture
         grid = texture.grid
         channels = channels_of(texture, grid)
         sampled = torch.from_numpy(samples(texture))
-        blind: dict[str, NDArray[np.floating]] = {"random": random.random(grid.shape)}
+        blind: dict[str, NDArray[np.floating]] = {"random": np.random.default_rng(SEED).random(grid.shape)}
         blind |= {"the centre": 1 - texture.channel("eccentricity"), "saliency": texture.channel("saliency")}
         with torch.no_grad():
             for name, recipe in published.items():
@@ -78,7 +77,7 @@ def maps_by(models: dict[str, tuple[Way, TextureScorer]], published: dict[str, P
                 found = blind | {ALONE: relevance.map}
                 for name, (way, model) in models.items():
                     if way.hears:
-                        found[name] = map_of(model, stack[way.rows], stack[len(channels)])
+                        found[name] = map_of(model, stack[way.rows], relevance.map)
                 found["oracle: the mask"] = resize_map(asked.mask.astype(np.float32), grid.shape)
                 found["oracle: the boxes"] = cells_of(asked.boxes, grid).astype(np.float32)
                 out.append(found)
@@ -90,20 +89,24 @@ def maps_by(models: dict[str, tuple[Way, TextureScorer]], published: dict[str, P
 def map_of(
     model: TextureScorer, planes: NDArray[np.floating], question: NDArray[np.floating] | None = None
 ) -> NDArray[np.floating]:
-    """Planes [C, h, w] -> a map [h, w] in (0, 1), as wide and as high as the question's own log-odds [h, w].
-
-    Learned scores grow: beyond 16 a map of 32 bits is 1 everywhere, and its order is lost.
-    """
+    """Planes [C, h, w] -> a map [h, w] in (0, 1); with the question's map [h, w] `like` it."""
     model.reach = max(1, round(max(planes.shape[1:]) / LEARNED))
     with torch.no_grad():
         score: NDArray[np.floating] = model(torch.from_numpy(planes)[None])[0].double().numpy()
-    return np.asarray(1 / (1 + np.exp(-like(score, question))))
+    if question is not None:
+        return like(score, question)
+    return np.asarray(1 / (1 + np.exp((score.mean() - score) / max(float(score.std()), 1e-6))))
 
 
-def like(score: NDArray[np.floating], question: NDArray[np.floating] | None) -> NDArray[np.floating]:
-    """A score with the mean and the spread of the question's log-odds; with 0 and 1 where there is none."""
-    mean, spread = (0.0, 1.0) if question is None else (float(question.mean()), float(question.std()))
-    return np.asarray((score - score.mean()) / max(float(score.std()), 1e-6) * spread + mean)
+def like(score: NDArray[np.floating], question: NDArray[np.floating]) -> NDArray[np.floating]:
+    """The values of the question's map in a score's order, both [h, w]; of equal scores the first has the higher one.
+
+    Learned scores grow, and beyond 16 a map of 32 bits is 1 everywhere. So both maps have the same values, and differ
+    in nothing but where these lie.
+    """
+    found = np.empty(score.size, question.dtype)
+    found[np.argsort(-score.ravel(), kind="stable")] = np.sort(question.ravel())[::-1]
+    return found.reshape(score.shape)
 
 
 def once(file: Path, make: Callable[[], dict[str, NDArray[np.float64]]]) -> dict[str, NDArray[np.float64]]:
@@ -118,13 +121,8 @@ def once(file: Path, make: Callable[[], dict[str, NDArray[np.float64]]]) -> dict
 
 def main() -> None:
     """All of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--out", type=Path, help="what is learned and judged; CACHE/scorer-run if left out")
-    args = parser.parse_args()
-    out = args.out or args.cache / "scorer-run"
-    out.mkdir(parents=True, exist_ok=True)
+    args = folders("scorer", __doc__)
+    out = args.out
     torch.set_num_threads(1)
     known = lessons(chosen(learning(args.data, args.cache), SEEN, QUESTIONS), args.cache / "scorer")
     recipe, choices = choose(known, out)
