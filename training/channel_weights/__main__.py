@@ -170,6 +170,11 @@ def main() -> None:
     net = learn(recipe, known, STEPS, out / "net.pt")
     same = learn(recipe, known, STEPS, out / "same.pt", heard=False)
     models = {"the same for every question": (recipe, same), "the net": (recipe, net), SHUFFLED: (recipe, net)}
+    for text in ("the dog", "where is the dog?", "the sky"):
+        with torch.no_grad():
+            weights = sparse(net(vectors_of([text], recipe.vector)))[0].tolist()
+        found = (f"{name} {weight:+.2f}" for name, weight in zip(CHANNELS, weights, strict=True) if weight)
+        print(f"{text}: question {net.gain.exp().item():.1f}", *found, sep=", ", flush=True)
     with torch.no_grad():
         mean = net(vectors_of(known.texts, recipe.vector)).mean(0).tolist()
     report: dict[str, Any] = {"recipe": vars(recipe), "mean weights": dict(zip(CHANNELS, mean, strict=True))}

@@ -61,7 +61,9 @@ def maps_by(models: dict[str, tuple[Way, TextureScorer]], published: dict[str, P
         grid = texture.grid
         channels = channels_of(texture, grid)
         sampled = torch.from_numpy(samples(texture))
-        blind: dict[str, NDArray[np.floating]] = {"random": np.random.default_rng(SEED).random(grid.shape)}
+        blind: dict[str, NDArray[np.floating]] = {
+            "random": np.random.default_rng([*example.name.encode()]).random(grid.shape)
+        }
         blind |= {"the centre": 1 - texture.channel("eccentricity"), "saliency": texture.channel("saliency")}
         with torch.no_grad():
             for name, recipe in published.items():
