@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor  # noqa: E402
 
 from training.compressed import blocks, embedding, learned, planes  # noqa: E402
-from training.compressed.__main__ import remembered  # noqa: E402
+from training.compressed.__main__ import PAIRS_OF_EMBEDDING, PAIRS_OF_PLANES, pairs, remembered  # noqa: E402
 from training.compressed.learned import Autoencoder, from_integers, to_integers, train  # noqa: E402
 
 
@@ -226,3 +226,20 @@ def test_what_was_judged_is_not_judged_again(tmp_path: Path) -> None:
     first = remembered(tmp_path / "a" / "judged.npz", lambda: {"way, 8": np.ones((2, 3))})
     again = remembered(tmp_path / "a" / "judged.npz", never)
     np.testing.assert_array_equal(first["way, 8"], again["way, 8"])
+
+
+def test_pairs_are_compared_question_by_question() -> None:
+    judged = {"a": np.array([[0.5, 1.0], [0.7, 1.0]]), "b": np.array([[0.4, 1.0], [0.6, 0.5]])}
+    head, _, row = pairs(judged, ("precision", "kept"), [("a", "b")], [0, 1])
+    assert head == "| way | against | precision | kept |"
+    assert row.startswith("| a | b | +0.100 (+0.100 to +0.100) | +0.250 (")
+
+
+def test_ways_that_are_compared_are_ways_that_are_judged(texture: Texture) -> None:
+    white = planes.whitening([planes.stack(texture)])
+    models = {f"autoencoder {side} x {side} to {k}": small_model() for side in (1, 3) for k in planes.COUNTS}
+    assert {way for pair in PAIRS_OF_PLANES for way in pair} <= {c.name for c in planes.codecs(white, models)}
+    metric = query_metric_of(load_encoder("nano"))
+    shared = embedding.fit_shared(texture.basis.restore(texture.coordinates()), metric)
+    codecs = embedding.codecs(shared, metric, {k: small_model() for k in embedding.SHARED})
+    assert {way for pair in PAIRS_OF_EMBEDDING for way in pair} <= {codec.name for codec in codecs}

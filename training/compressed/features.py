@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,11 @@ def make_features(examples: Sequence[Example], cache: Path, threads: int = 1) ->
         pass
 
 
-def with_embedding(texture: Texture, z: Halves, basis: Basis) -> Texture:
-    """The texture with another embedding [cells, r] and its basis; the residual is the old one, which no map reads."""
-    return replace(texture, embedding=z.reshape(*texture.grid.shape, -1), basis=basis)
+def with_features(texture: Texture, x: NDArray[Any]) -> Texture:
+    """The texture with features float32 [cells, D] for its embedding; the residual is the old one, which no map reads.
+
+    They stay float32, as no file will hold them: to round all D numbers of a cell takes longer than its questions do.
+    """
+    width = x.shape[1]
+    whole = Basis(np.zeros(width, np.float32), np.eye(width, dtype=np.float16))
+    return replace(texture, embedding=x.reshape(*texture.grid.shape, width), basis=whole)
