@@ -8,7 +8,7 @@ image's basis, of a basis that all share, and of an autoencoder whose loss is th
 
 Why: the seed documents expect much of BC6H/BC7 and of learned channels.
 
-Result: nothing that is learned is kept. Planes in BC4 blocks (6.5 bytes a sample of thirteen) are 8.8 dB better than eight
-learned numbers (8 bytes), and 16 learned numbers of the embedding answer worse than 4 of the image's own basis, in a
+Result: nothing that is learned is kept. Planes in BC4 blocks (6.5 bytes a sample of thirteen) are 8.8 dB better than
+eight learned numbers (8 bytes); 16 learned numbers of the embedding answer worse than 4 of the image's own basis in a
 third of the bytes. Table with intervals: docs/log.md.
 """
