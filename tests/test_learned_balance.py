@@ -151,7 +151,7 @@ def test_labels_say_what_a_cell_shows() -> None:
 def test_a_dropped_token_is_as_if_it_were_not_there() -> None:
     torch.manual_seed(0)
     reader = Reader(NUMBERS, 16).eval()
-    tokens, ids = torch.randn(2, 256, NUMBERS), ids_of(["what colour is the dog", "how many car"])[:, None]
+    tokens, ids = torch.randn(2, 256, NUMBERS), ids_of(["what colour is the animal", "how many car"])[:, None]
     kept = torch.stack([torch.randperm(256)[:20].sort().values for _ in range(2)])
     bias = torch.full((2, 1, 256), float("-inf")).scatter(2, kept[:, None], 0.0)
     seen = reader.see(tokens)
@@ -175,6 +175,8 @@ def test_the_reader_learns_and_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     kept = torch.load(tmp_path / "twice.pt", weights_only=True)
     torch.testing.assert_close(kept["reader"], once.state_dict(), rtol=0, atol=0)  # seeds are fixed
     assert not any(value.requires_grad for value in once.parameters())
+    with pytest.raises(ValueError, match=r"once\.pt has other words or another width"):
+        learned_reader(tmp_path, tmp_path / "once.pt", 4, 32)
 
 
 class Counting(Reader):

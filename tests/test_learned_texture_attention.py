@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tests.learned_scenes import made
+from training.balance.__main__ import main as learns_balances
 from training.balance.reader import Reader
 from training.balance.train_reader import NUMBERS
+from training.collage.features import Made
 from training.texture_attention import learn, speed
+from training.texture_attention.__main__ import main as learns_blocks
 from training.texture_attention.blocks import Attention, Convolution, size
 
 WIDTH, SIDE = 8, 6
@@ -155,25 +159,69 @@ def test_the_exponent_of_what_grows_like_a_power() -> None:
     assert found["attention"]["16 cells, of attention"] == 1
 
 
+def beginning(monkeypatch: pytest.MonkeyPatch) -> tuple[Reader, Made, learn.Batch]:
+    """An untrained reader, scenes, and a batch of their questions."""
+    monkeypatch.setattr(learn, "vectors", lambda text: np.ones((1, 290), np.float32))
+    monkeypatch.setattr(learn, "SCENES", 3)
+    torch.manual_seed(0)
+    reader, scenes = Reader(NUMBERS, 16).eval().requires_grad_(False), made(6)
+    return reader, scenes, learn.batch_of(scenes, [0, 1, 2], np.random.default_rng(0), 4)
+
+
 @pytest.mark.parametrize("arm", list(learn.ARMS))
 def test_a_new_block_changes_no_answer_and_a_few_steps_lower_the_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arm: str
 ) -> None:
-    monkeypatch.setattr(learn, "vectors", lambda text: np.ones((1, 290), np.float32))
-    torch.manual_seed(0)
-    reader, scenes = Reader(NUMBERS, 16).eval().requires_grad_(False), made(6)
-    batch = learn.batch_of(scenes, [0, 1, 2], np.random.default_rng(0), 4)
+    reader, scenes, batch = beginning(monkeypatch)
     assert batch.kept.shape == (3, 4, learn.BUDGET)
-    torch.manual_seed(1)
-    before = learn.logits_of(reader, learn.ARMS[arm](16), arm, batch)
-    torch.testing.assert_close(before, learn.logits_of(reader, None, "", batch))
-    monkeypatch.setattr(learn, "SCENES", 3)
-    block = learn.learned(reader, arm, scenes, tmp_path / "block.pt", steps=12)
+    before = learn.Fronted(reader, arm)(batch)
+    torch.testing.assert_close(before, learn.Fronted(reader, learn.NONE)(batch))
+    words = reader.words.weight.clone()
+    model = learn.learned(reader, arm, scenes, tmp_path / "block.pt", steps=12)
     answers = batch.answers.flatten()
-    after = learn.logits_of(reader, block, arm, batch)
-    assert nn.functional.cross_entropy(after, answers) < nn.functional.cross_entropy(before, answers)
-    again = learn.learned(reader, arm, scenes, tmp_path / "block.pt", steps=12)  # nothing is missing
-    torch.testing.assert_close(again.state_dict(), block.state_dict(), rtol=0, atol=0)
+    assert nn.functional.cross_entropy(model(batch), answers) < nn.functional.cross_entropy(before, answers)
+    assert torch.equal(reader.words.weight, words)  # it is a copy that learns
+    other = learn.learned(reader, arm, scenes, tmp_path / "other.pt", steps=1, seed=2)
+    assert not torch.equal(other.reader.words.weight, words)
+
+
+def test_learning_goes_on_where_it_was_killed_and_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, scenes, _ = beginning(monkeypatch)
+    arm = "question's kernels"
+    once = learn.learned(reader, arm, scenes, tmp_path / "once.pt", steps=53).state_dict()
+    batch_of, calls = learn.batch_of, 0
+
+    def killed(*args: Any) -> learn.Batch:
+        nonlocal calls
+        calls += 1
+        if calls == 52:
+            raise KeyboardInterrupt
+        return batch_of(*args)
+
+    monkeypatch.setattr(learn, "batch_of", killed)
+    with pytest.raises(KeyboardInterrupt):
+        learn.learned(reader, arm, scenes, tmp_path / "twice.pt", steps=53)
+    again = learn.learned(reader, arm, scenes, tmp_path / "twice.pt", steps=53)
+    assert calls == 52 + 3  # from step 50 on
+    torch.testing.assert_close(again.state_dict(), once, rtol=0, atol=0)
+
+
+def test_attention_over_the_grid_is_that_over_all_its_cells() -> None:
+    block, (x, question) = awake("attention"), inputs()
+    cells = torch.arange(SIDE * SIDE).expand(2, -1)
+    torch.testing.assert_close(block(x, question, SIDE), block(x, question, SIDE, cells))
+
+
+def test_missing_scenes_are_said_with_the_command_that_makes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["here", "--data", str(tmp_path), "--cache", str(tmp_path)])
+    for main in (learns_blocks, learns_balances):
+        with pytest.raises(SystemExit):
+            main()
+        said = capsys.readouterr().err
+        assert "no scenes yet; python -m training.collage.features" in said
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_cells_that_agree_with_a_question_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

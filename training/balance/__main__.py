@@ -1,10 +1,9 @@
-"""Command line of the package's docstring."""
+"""Learns the balances, prints what they keep on scenes and photographs, and a line of JSON."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from foveate.relevance.fusion import FUSIONS, Fusion, Linear
+from training import balance
 from training.balance.forms import FORMS, RATES, Learned, Loss, learn, overlap_loss, soft_top
 from training.balance.judging import Score, by_answers, judged, searched, shown
 from training.balance.photographs import maps, small
 from training.balance.scenes import asked
 from training.balance.train_reader import learned_reader
+from training.collage.features import load
 from training.examples import Example, compared, held_back, judge, learning, means, table
 
 BUDGETS = {"12 %": 31, "25 %": 64}  # of 256 cells
@@ -54,7 +55,7 @@ def learned(source: str, loss: Loss, rows: int, out: Path, steps: int) -> dict[s
     return found
 
 
-def on_photographs(both: dict[str, Sequence[Example]], ways: dict[str, Fusion]) -> dict[str, Any]:
+def on_photographs(both: dict[str, list[Example]], ways: dict[str, Fusion]) -> dict[str, Any]:
     """Prints a table for each set; every way's means and differences to the question alone, for JSON."""
     report: dict[str, Any] = {}
     for name, examples in both.items():
@@ -86,23 +87,19 @@ def fixed(fusion: Fusion) -> Score:
     return score
 
 
-def main() -> None:
-    """Learn, print tables, and a line of JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--out", type=Path, help="states; by default CACHE/balance")
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    out: Path = args.out or args.cache / "balance"
+def report(data: Path, cache: Path, out: Path) -> dict[str, Any]:
+    """Learns what is not in `out`, prints the tables; the same for JSON. Raises FileNotFoundError."""
+    collage = cache / "collage"
+    for side in SCENES:
+        load(collage, side)  # so that nothing is learned in vain
+    both = held_back(data, cache)
     out.mkdir(parents=True, exist_ok=True)
-    collage = args.cache / "collage"
     reader = learned_reader(collage, out / "reader.pt")
-    sides = {side: asked(args.data, collage, out, side, scenes=count, count=24) for side, count in SCENES.items()}
+    sides = {side: asked(data, collage, out, side, scenes=count, count=24) for side, count in SCENES.items()}
 
     def unseen() -> list[Example]:
         """What nano's head was not trained on."""
-        return [example for example in learning(args.data, args.cache) if example.held_out]
+        return [example for example in learning(data, cache) if example.held_out]
 
     planes, masks = small(unseen, out / "held_out.npz")
     train = sides["train"]
@@ -113,9 +110,9 @@ def main() -> None:
     }
     forms = {k: v for source, loss in losses.items() for k, v in learned(source, *loss, out, STEPS[source]).items()}
     best = searched(reader, train, BUDGET)
-    report: dict[str, Any] = {"learned": {name: numbers(form) for name, form in forms.items()}, "searched": best}
-    for name, found in report["learned"].items():
-        print(name, found)
+    found: dict[str, Any] = {"learned": {name: numbers(form) for name, form in forms.items()}, "searched": best}
+    for name, values in found["learned"].items():
+        print(name, values)
     print("weights, searched", best)
 
     ways: dict[str, Fusion] = {**FUSIONS, "weights, searched": Linear(*best)}
@@ -125,13 +122,26 @@ def main() -> None:
     on_scenes = judged(reader, sides["held"], scores, BUDGETS, ALONE)
     print(f"\n{len(sides['held'].scene)} questions of {SCENES['held']} held-out scenes\n\n{shown(on_scenes, ALONE)}\n")
     print(shown(judged(reader, sides["held"], {ALONE: scores[ALONE]}, {"100 %": 256}, ALONE), ALONE), flush=True)
-    report["scenes"] = {
+    found["scenes"] = {
         way: {column: {k: v.record() for k, v in cell.items()} for column, cell in cells.items()}
         for way, cells in on_scenes.items()
     }
     ways |= {name: Learned(name, form) for name, form in forms.items()}
-    report |= on_photographs({**held_back(args.data, args.cache)}, ways)
-    print(json.dumps(report))
+    return found | on_photographs(both, ways)
+
+
+def main() -> None:
+    """Read the command line, learn, print."""
+    parser = argparse.ArgumentParser(description=balance.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="states; by default CACHE/balance")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    try:
+        print(json.dumps(report(args.data, args.cache, args.out or args.cache / "balance")))
+    except FileNotFoundError as missing:
+        parser.error(str(missing))
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ def learn(form: nn.Module, loss: Loss, rows: int, state: Path, *, steps: int, ra
         if not torch.isfinite(now):
             raise FloatingPointError(f"{state.stem}: the loss of step {step} is {float(now.detach())}")
         optimizer.zero_grad(set_to_none=True)
-        now.backward()
+        torch.autograd.backward(now)
         optimizer.step()
         mean = float(now.detach()) if step == done else 0.95 * mean + 0.05 * float(now.detach())
         if (step + 1) % 20 == 0 or step + 1 == steps:

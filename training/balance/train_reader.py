@@ -59,12 +59,17 @@ def batch(made: Made, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def learned_reader(collage: Path, state: Path, steps: int = STEPS, width: int = 128) -> Reader:
-    """The trained reader; goes on from `state`, which is written whole every 50 steps."""
+    """The trained reader; goes on from `state`, which is written whole every 50 steps.
+
+    Raises ValueError where `state` is another reader's, FileNotFoundError where there are no scenes.
+    """
     torch.manual_seed(SEED)
     reader = Reader(NUMBERS, width)
     optimizer, done = torch.optim.AdamW(reader.parameters(), lr=RATE, weight_decay=0.01, betas=(0.9, 0.98)), 0
     if state.exists():
         kept = torch.load(state, weights_only=True)
+        if kept["reader"]["words.weight"].shape != reader.words.weight.shape:
+            raise ValueError(f"{state} has other words or another width; delete it with all that was learned from it")
         reader.load_state_dict(kept["reader"])
         optimizer.load_state_dict(kept["optimizer"])
         done = kept["step"]
@@ -79,7 +84,7 @@ def learned_reader(collage: Path, state: Path, steps: int = STEPS, width: int = 
         loss = F.cross_entropy(logits.flatten(0, 1), answers.flatten())
         named = looking_loss(looks[0], masks[:, :, 0]) + looking_loss(looks[1], masks[:, :, 1])
         optimizer.zero_grad(set_to_none=True)
-        (loss + 0.3 * named).backward()
+        torch.autograd.backward(loss + 0.3 * named)
         nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
         optimizer.step()
         mean = float(loss.detach()) if step == done else 0.95 * mean + 0.05 * float(loss.detach())

@@ -1,0 +1,10 @@
+"""Attention in texture space: convolutions that the question makes, in place of attention between tokens.
+
+    python -m training.texture_attention --data DATA --cache CACHE [--out FOLDER]      after training.collage.features
+
+What: a block between vision features and a reader of training/collage's scenes (`blocks.py`): depthwise convolutions
+of the grid whose kernels the question's vector makes, O(n), beside softmax attention of tokens with each other, O(n^2),
+and beside blocks that lack one half of the idea. Each learns the same steps together with the reader (`learn.py`), of
+which no block at all is one; times by the number of cells (`speed.py`).
+Why: the seed documents ask whether attention in the texture avoids O(n^2), and what that costs in quality.
+"""

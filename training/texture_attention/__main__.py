@@ -1,9 +1,10 @@
-"""Command line of the package's docstring."""
+"""Times of the blocks by the number of cells, answers from behind them, and a line of JSON."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,59 +12,80 @@ import numpy as np
 import torch
 
 from foveate.cli.evaluate.agreement import mean_estimate
+from training import texture_attention
 from training.balance.train_reader import learned_reader
 from training.collage.features import load
-from training.collage.scenes import NAMED, questions_of
+from training.collage.scenes import CELLS, NAMED, questions_of
 from training.texture_attention.blocks import size
-from training.texture_attention.learn import ARMS, batch_of, learned, right
+from training.texture_attention.learn import ARMS, NONE, Fronted, batch_of, learned, right
 from training.texture_attention.speed import report as speeds
 
-NONE = "no block"
 HELD = 12  # questions of each held-out scene
+SEEDS = (1, 2, 3)
 
 
 def accuracies(cache: Path, out: Path) -> dict[str, Any]:
-    """Prints a table of right answers by arm; the same for JSON."""
-    reader = learned_reader(cache / "collage", cache / "balance" / "reader.pt")
+    """Prints a table of right answers by arm, means over seeds, intervals over scenes; the same for JSON."""
     made, held = load(cache / "collage", "train"), load(cache / "collage", "held")
-    blocks = {arm: learned(reader, arm, made, out / f"{arm.replace(' ', '_')}.pt") for arm in ARMS}
+    for folder in (out, cache / "balance"):
+        folder.mkdir(parents=True, exist_ok=True)
+    reader = learned_reader(cache / "collage", cache / "balance" / "reader.pt")
     scenes = [n for n, scene in enumerate(held.scenes) if questions_of(scene)]
     parts = [scenes[first : first + 4] for first in range(0, len(scenes), 4)]
     batches = [batch_of(held, part, np.random.default_rng([8, part[0]]), HELD) for part in parts]
-    families = np.array([family for batch in batches for family in batch.families])
-    scene = np.repeat(scenes, HELD)
-    base = right(reader, None, NONE, batches)
+    families, scene = np.array([family for batch in batches for family in batch.families]), np.repeat(scenes, HELD)
     groups = {"named": np.isin(families, NAMED), "relation": families == "relation", "all": families != ""}
+    every = torch.arange(CELLS * CELLS)
+    whole = [replace(b, kept=every.expand(*b.kept.shape[:2], -1)) for b in batches]
+    untaught = Fronted(reader, NONE)
+    hits = {
+        "the reader before, all 256 tokens": right(untaught, whole)[None],
+        "the reader before": right(untaught, batches)[None],
+    }
+    sizes = dict.fromkeys(hits, 0)
+    for seed in SEEDS:
+        for arm in ARMS:
+            model = learned(
+                reader, arm, made, out / f"{arm.replace(' ', '_').replace(chr(39), '')}_{seed}.pt", seed=seed
+            )
+            hits[arm] = np.concatenate([hits.get(arm, np.empty((0, len(scene)))), right(model, batches)[None]])
+            sizes[arm] = size(model.block)
     report: dict[str, Any] = {}
-    print(f"\n{len(base)} questions of {len(scenes)} held-out scenes, 31 of 256 tokens\n")
-    print("| block | numbers | " + " | ".join(groups) + " |\n" + "|---" * (len(groups) + 2) + "|")
-    for arm, block in {NONE: None, **blocks}.items():
-        hit = right(reader, block, arm, batches)
+    print(f"\n{len(scene)} questions of {len(scenes)} held-out scenes, 31 of 256 tokens, seeds {SEEDS}\n")
+    print("| in front | numbers | " + " | ".join(groups) + " | all, by seed |\n" + "|---" * (len(groups) + 3) + "|")
+    for arm, hit in hits.items():
         cells = []
         for name, on in groups.items():
-            mean, apart = mean_estimate(hit[on], scene[on]), mean_estimate(hit[on] * 1.0 - base[on], scene[on])
+            mean = mean_estimate(hit.mean(0)[on], scene[on])
+            apart = mean_estimate((hit.mean(0) - hits[NONE].mean(0))[on], scene[on])
             report[f"{arm}, {name}"] = {"right": mean.record(), "difference": apart.record()}
             cells.append(f"{mean.mean:.3f} {apart.mean:+.3f} ({apart.low:+.3f} to {apart.high:+.3f})")
-        print(f"| {arm} | {size(block) if block else 0:,} | " + " | ".join(cells) + " |", flush=True)
+        seeds = " ".join(f"{share:.3f}" for share in hit.mean(1))
+        print(f"| {arm} | {sizes[arm]:,} | " + " | ".join(cells) + f" | {seeds} |", flush=True)
     return report
 
 
 def main() -> None:
     """Times, answers, and a line of JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
+    parser = argparse.ArgumentParser(
+        description=texture_attention.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True, help="not read: scenes are in CACHE/collage")
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, help="states; by default CACHE/texture_attention")
     args = parser.parse_args()
     torch.set_num_threads(1)
     out: Path = args.out or args.cache / "texture_attention"
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        answers = accuracies(args.cache, out)
+    except FileNotFoundError as missing:
+        parser.error(str(missing))
     times = speeds()
     columns = list(next(iter(times.values())))
-    print("| block | " + " | ".join(columns) + " |\n" + "|---" * (len(columns) + 1) + "|")
+    print("\n| block | " + " | ".join(columns) + " |\n" + "|---" * (len(columns) + 1) + "|")
     for name, row in times.items():
         print(f"| {name} | " + " | ".join(f"{value:g}" for value in row.values()) + " |", flush=True)
-    print(json.dumps({"times": times, "answers": accuracies(args.cache, out)}))
+    print(json.dumps({"times": times, "answers": answers}))
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ class Attention(nn.Module):
         """`cells` int64 [b, n]: which cells the tokens are, where they are not all; row-major, `side` columns."""
         b, n, width = x.shape
         if cells is None:
-            cells = torch.arange(n).expand(b, n)
+            cells = torch.arange(n)[None]  # one row: the bias is the same for all
         normed = self.norm(x)
         asker = self.question(F.layer_norm(question, (width,)))[:, None]
         q = self._heads(self.asks(normed + asker))

@@ -1,13 +1,15 @@
 """Learning a block in front of a reader that sees some of the tokens, and what is answered then.
 
-The reader is that of training/balance, trained with all tokens and frozen. Each question keeps the 31 of 256 cells that
-nano's own features, kept with the scenes, agree with most. The block works before that on the grid, or after it on what
-is kept; what a kept token then says is all that the reader gets.
+The reader is that of training/balance, trained with all tokens. Each question keeps the 31 of 256 cells that nano's own
+features, kept with the scenes, agree with most. A block works before that on the grid, or after it on what is kept;
+what a kept token then says is all that the reader gets. Reader and block go on learning together, the same steps on
+the same questions in every arm, so that an arm is never better only because its reader has met dropped tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,11 +33,13 @@ from training.texture_attention.blocks import Attention, Convolution
 
 BUDGET, KERNEL = 31, 7  # a neighbour stands three cells away
 SCENES, ASKED, STEPS, RATE = 8, 4, 250, 2e-3
+NONE, KEPT = "no block", "attention over kept"
 ARMS: dict[str, Callable[[int], nn.Module]] = {
+    NONE: lambda width: nn.Identity(),
     "each cell alone": lambda width: Convolution(width, kernel=1),
     "fixed kernels": lambda width: Convolution(width, kernel=KERNEL, asked=False),
     "question's kernels": lambda width: Convolution(width, kernel=KERNEL),
-    "attention over kept": Attention,
+    KEPT: Attention,
     "attention over all": Attention,
 }
 
@@ -49,6 +53,30 @@ class Batch:
     answers: Tensor
     kept: Tensor
     families: list[str]
+
+
+class Fronted(nn.Module):
+    """A copy of a reader, and the new block of an arm in front of it."""
+
+    def __init__(self, reader: Reader, arm: str) -> None:
+        super().__init__()
+        self.reader = deepcopy(reader).requires_grad_()
+        self.arm, self.block = arm, ARMS[arm](reader.places.shape[1])
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits [s * c, words] of the batch's questions, each from its own kept tokens."""
+        s, c = batch.kept.shape[:2]
+        seen = self.reader.see(batch.tokens)
+        ids, kept = batch.ids.flatten(0, 1), batch.kept.flatten(0, 1)
+        every = seen[:, None].expand(-1, c, -1, -1).reshape(s * c, *seen.shape[1:])
+        at = kept[..., None].expand(-1, -1, seen.shape[-1])
+        if self.arm == NONE:
+            tokens = every.gather(1, at)
+        elif self.arm == KEPT:
+            tokens = self.block(every.gather(1, at), self.reader.question(ids), CELLS, kept)
+        else:
+            tokens = self.block(every, self.reader.question(ids), CELLS).gather(1, at)
+        return self.reader.look(tokens, ids[:, None])[0][:, 0]
 
 
 @cache
@@ -79,56 +107,38 @@ def batch_of(made: Made, scenes: list[int], rng: np.random.Generator, asked: int
     )
 
 
-def logits_of(reader: Reader, block: nn.Module | None, arm: str, batch: Batch) -> Tensor:
-    """Logits [s * c, words] of the batch's questions, each from its own kept tokens."""
-    s, c = batch.kept.shape[:2]
-    seen = reader.see(batch.tokens)
-    width = seen.shape[-1]
-    ids, kept = batch.ids.flatten(0, 1), batch.kept.flatten(0, 1)
-    every = seen[:, None].expand(-1, c, -1, -1).reshape(s * c, -1, width)
-    at = kept[..., None].expand(-1, -1, width)
-    if block is None:
-        tokens = every.gather(1, at)
-    elif arm == "attention over kept":
-        tokens = block(every.gather(1, at), reader.question(ids), CELLS, kept)
-    else:
-        tokens = block(every, reader.question(ids), CELLS).gather(1, at)
-    return reader.look(tokens, ids[:, None])[0][:, 0]
-
-
-def learned(reader: Reader, arm: str, made: Made, state: Path, *, steps: int = STEPS) -> nn.Module:
-    """A block of an arm; the reader does not learn. Goes on from `state`, which is written whole."""
-    torch.manual_seed(1)
-    block = ARMS[arm](reader.places.shape[1])
-    optimizer, done, mean = torch.optim.AdamW(block.parameters(), lr=RATE, weight_decay=0.01), 0, 0.0
+def learned(reader: Reader, arm: str, made: Made, state: Path, *, seed: int = 1, steps: int = STEPS) -> Fronted:
+    """An arm, learned. Goes on from `state`, which is written whole. The seed decides block and questions."""
+    torch.manual_seed(seed)
+    model = Fronted(reader, arm)
+    optimizer, done, mean = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01), 0, 0.0
     if state.exists():
         kept = torch.load(state, weights_only=True)
-        block.load_state_dict(kept["block"])
+        model.load_state_dict(kept["model"])
         optimizer.load_state_dict(kept["optimizer"])
         done = kept["step"]
     with_some = [n for n, scene in enumerate(made.scenes) if questions_of(scene)] if done < steps else []
     for step in range(done, steps):
-        rng = np.random.default_rng([7, step])
+        rng = np.random.default_rng([7, seed, step])
         batch = batch_of(made, rng.choice(with_some, SCENES, replace=False).tolist(), rng, ASKED)
         for group in optimizer.param_groups:
             group["lr"] = rate_at(step, steps, RATE, warm=20)
-        loss = F.cross_entropy(logits_of(reader, block, arm, batch), batch.answers.flatten())
+        loss = F.cross_entropy(model(batch), batch.answers.flatten())
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(block.parameters(), 1.0)
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         mean = float(loss.detach()) if step == done else 0.95 * mean + 0.05 * float(loss.detach())
         if (step + 1) % 50 == 0 or step + 1 == steps:
             fresh = state.with_suffix(".new")
-            torch.save({"block": block.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, fresh)
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, fresh)
             fresh.replace(state)
-            print(f"{arm}: step {step + 1} of {steps}, loss {mean:.3f}", flush=True)
-    return block.eval()
+            print(f"{arm}, seed {seed}: step {step + 1} of {steps}, loss {mean:.3f}", flush=True)
+    return model.eval()
 
 
-def right(reader: Reader, block: nn.Module | None, arm: str, batches: list[Batch]) -> NDArray[np.bool_]:
-    """Which questions of the batches are answered right."""
+def right(model: nn.Module, batches: Sequence[Batch]) -> NDArray[np.float64]:
+    """1 where a question of the batches is answered right, else 0."""
     with torch.no_grad():
-        return np.concatenate(
-            [(logits_of(reader, block, arm, b).argmax(-1) == b.answers.flatten()).numpy() for b in batches]
-        )
+        hits = [(model(batch).argmax(-1) == batch.answers.flatten()).numpy() for batch in batches]
+    return np.concatenate(hits).astype(np.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -41,10 +42,10 @@ def report(width: int = 256, sides: Sequence[int] = SIDES, rounds: int = 11) -> 
         for side in sides:
             x, placed = torch.randn(1, side * side, width), Attention(width, side=side).eval()
             plain = Attention(width, side=side, places=False).eval()
-            calls[f"attention {side}"] = lambda x=x, a=plain, s=side: a(x, question, s)
-            calls[f"attention, offsets {side}"] = lambda x=x, a=placed, s=side: a(x, question, s)
-            calls[f"question's kernels {side}"] = lambda x=x, s=side: convolution(x, question, s)
-            calls[f"fixed kernels {side}"] = lambda x=x, s=side: fixed(x, question, s)
+            calls[f"attention {side}"] = partial(plain, x, question, side)
+            calls[f"attention, offsets {side}"] = partial(placed, x, question, side)
+            calls[f"question's kernels {side}"] = partial(convolution, x, question, side)
+            calls[f"fixed kernels {side}"] = partial(fixed, x, question, side)
         taken = times(calls, rounds)
     found: dict[str, dict[str, float]] = {}
     cells = [side * side for side in sides]
