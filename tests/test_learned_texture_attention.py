@@ -27,6 +27,7 @@ BLOCKS: dict[str, Callable[[], Convolution | Attention]] = {
     "fixed": lambda: Convolution(WIDTH, kernel=3, asked=False),
     "attention": lambda: Attention(WIDTH, side=SIDE, heads=2),
     "plain": lambda: Attention(WIDTH, side=SIDE, heads=2, places=False),
+    "alone": lambda: Attention(WIDTH, side=SIDE, heads=2, alone=True),
 }
 
 
@@ -116,28 +117,38 @@ def test_a_convolution_is_what_four_loops_give() -> None:
     np.testing.assert_allclose(array(block(x, question, SIDE)), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["attention", "plain"])
-def test_attention_over_kept_tokens_is_softmax_over_them_and_the_question(name: str) -> None:
+@pytest.mark.parametrize("name", ["attention", "plain", "alone"])
+def test_attention_is_softmax_over_tokens_and_the_question(name: str) -> None:
     block, (x, question) = awake(name), inputs(count=1)
     assert isinstance(block, Attention)
     cells = torch.tensor([[3, 8, 20, 31]])
-    out = array(block(x[:, cells[0]], question, SIDE, cells))[0]
-    kept = array(x)[0, cells[0].numpy()]
-    inside = normed(kept) * array(block.norm.weight) + array(block.norm.bias)
+    looked = cells[0].tolist() if name == "alone" else list(range(SIDE * SIDE))
+    out = array(block(x, question, SIDE, cells))[0]
+    inside = normed(array(x)[0]) * array(block.norm.weight) + array(block.norm.bias)
     asker = linear(block.question, normed(array(question)))
-    q = linear(block.asks, inside + asker)
-    k, v = np.split(linear(block.offers, np.concatenate([inside, asker])), 2, -1)
+    q = linear(block.asks, inside[cells[0].numpy()] + asker)
+    k, v = np.split(linear(block.offers, np.concatenate([inside[looked], asker])), 2, -1)
     seen = []
     for head in range(2):
         part = np.s_[:, head * 4 : head * 4 + 4]
         logits = q[part] @ k[part].T / 2
-        if name == "attention":
-            for i, j in np.ndindex(4, 4):
-                a, b = int(cells[0, i]), int(cells[0, j])
+        if block.places:
+            for i, j in np.ndindex(4, len(looked)):
+                a, b = int(cells[0, i]), looked[j]
                 logits[i, j] += array(block.offsets)[head, a // SIDE - b // SIDE + 5, a % SIDE - b % SIDE + 5]
         weight = np.exp(logits - logits.max(1, keepdims=True))
         seen.append(weight / weight.sum(1, keepdims=True) @ v[part])
+    kept = array(x)[0, cells[0].numpy()]
     np.testing.assert_allclose(out, kept + linear(block.outer, np.concatenate(seen, 1)), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in BLOCKS if name != "alone"])
+def test_wanted_cells_of_several_questions_are_those_of_the_whole_grid(name: str) -> None:
+    block, (x, _), (_, questions) = awake(name), inputs(), inputs(7, 6)
+    cells = torch.stack([torch.randperm(SIDE * SIDE)[:5] for _ in range(6)])
+    whole = torch.cat([block(x[i // 3][None], questions[i][None], SIDE) for i in range(6)])
+    torch.testing.assert_close(block(x, questions, SIDE), whole)
+    torch.testing.assert_close(block(x, questions, SIDE, cells), torch.stack([whole[i, cells[i]] for i in range(6)]))
 
 
 def test_the_question_makes_the_kernels() -> None:
@@ -204,12 +215,6 @@ def test_learning_goes_on_where_it_was_killed_and_is_the_same(tmp_path: Path, mo
     again = learn.learned(reader, arm, scenes, tmp_path / "twice.pt", steps=53)
     assert calls == 52 + 3  # from step 50 on
     torch.testing.assert_close(again.state_dict(), once, rtol=0, atol=0)
-
-
-def test_attention_over_the_grid_is_that_over_all_its_cells() -> None:
-    block, (x, question) = awake("attention"), inputs()
-    cells = torch.arange(SIDE * SIDE).expand(2, -1)
-    torch.testing.assert_close(block(x, question, SIDE), block(x, question, SIDE, cells))
 
 
 def test_missing_scenes_are_said_with_the_command_that_makes_them(

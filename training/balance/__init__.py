@@ -1,9 +1,10 @@
 """A learned balance of the three tensions, by masks of things and by a language model's answers.
 
-    python -m training.balance --data DATA --cache CACHE --out FOLDER
+    python -m training.balance --data DATA --cache CACHE [--out FOLDER]      after training.collage.features
 
 What: three forms of a balance of information, perspective and participation (`forms.py`), learned through a soft top-K
-by the overlap of kept cells with masks, of photographs that nano's head has not seen.
+by the overlap of kept cells with masks, of photographs that nano's head has not seen and of training/collage's scenes,
+and by the answers of a reader of those scenes (`reader.py`), for which each cell counts as the soft top-K has it.
 Why: the seed documents fix the formula and say that its weights should be learned; the default here is the question
 alone, because both published forms lose against it.
 Result: learned weights end at the question alone (.998 participation) and are no better than it on either set.

@@ -23,7 +23,7 @@ from training.examples import Example, compared, held_back, judge, learning, mea
 
 BUDGETS = {"12 %": 31, "25 %": 64}  # of 256 cells
 BUDGET = BUDGETS["12 %"]  # what is learned for
-STEPS = {"masks": 600, "scenes' masks": 600, "answers": 120}
+STEPS = {"masks": 600, "scenes' masks": 600, "answers": 200}
 SCENES = {"train": 40, "held": 60}  # scenes of training/collage, 24 questions each
 ALONE = "participation"
 

@@ -29,17 +29,17 @@ from training.collage.features import Made
 from training.collage.model import VOCABULARY
 from training.collage.scenes import CELLS, pick, questions_of
 from training.micro_vlm.train import rate_at
-from training.texture_attention.blocks import Attention, Convolution
+from training.texture_attention.blocks import Attention, Convolution, at
 
 BUDGET, KERNEL = 31, 7  # a neighbour stands three cells away
 SCENES, ASKED, STEPS, RATE = 8, 4, 250, 2e-3
-NONE, KEPT = "no block", "attention over kept"
+NONE = "no block"
 ARMS: dict[str, Callable[[int], nn.Module]] = {
     NONE: lambda width: nn.Identity(),
     "each cell alone": lambda width: Convolution(width, kernel=1),
     "fixed kernels": lambda width: Convolution(width, kernel=KERNEL, asked=False),
     "question's kernels": lambda width: Convolution(width, kernel=KERNEL),
-    KEPT: Attention,
+    "attention over kept": lambda width: Attention(width, alone=True),
     "attention over all": Attention,
 }
 
@@ -65,17 +65,10 @@ class Fronted(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits [s * c, words] of the batch's questions, each from its own kept tokens."""
-        s, c = batch.kept.shape[:2]
-        seen = self.reader.see(batch.tokens)
-        ids, kept = batch.ids.flatten(0, 1), batch.kept.flatten(0, 1)
-        every = seen[:, None].expand(-1, c, -1, -1).reshape(s * c, *seen.shape[1:])
-        at = kept[..., None].expand(-1, -1, seen.shape[-1])
-        if self.arm == NONE:
-            tokens = every.gather(1, at)
-        elif self.arm == KEPT:
-            tokens = self.block(every.gather(1, at), self.reader.question(ids), CELLS, kept)
-        else:
-            tokens = self.block(every, self.reader.question(ids), CELLS).gather(1, at)
+        seen, ids, kept = self.reader.see(batch.tokens), batch.ids.flatten(0, 1), batch.kept.flatten(0, 1)
+        tokens = at(seen, len(kept), kept)
+        if self.arm != NONE:
+            tokens = self.block(seen, self.reader.question(ids), CELLS, kept)
         return self.reader.look(tokens, ids[:, None])[0][:, 0]
 
 
