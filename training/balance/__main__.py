@@ -88,7 +88,7 @@ def fixed(fusion: Fusion) -> Score:
 
 
 def report(data: Path, cache: Path, out: Path) -> dict[str, Any]:
-    """Learns what is not in `out`, prints the tables; the same for JSON. Raises FileNotFoundError."""
+    """Learns what is not in `out`, prints the tables; the same for JSON."""
     collage = cache / "collage"
     for side in SCENES:
         load(collage, side)  # so that nothing is learned in vain
@@ -138,10 +138,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="states; by default CACHE/balance")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    try:
-        print(json.dumps(report(args.data, args.cache, args.out or args.cache / "balance")))
-    except FileNotFoundError as missing:
-        parser.error(str(missing))
+    print(json.dumps(report(args.data, args.cache, args.out or args.cache / "balance")))
 
 
 if __name__ == "__main__":

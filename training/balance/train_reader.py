@@ -62,7 +62,7 @@ def batch(made: Made, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def learned_reader(collage: Path, state: Path, steps: int = STEPS, width: int = 128) -> Reader:
     """The trained reader; goes on from `state`, which is written whole every 50 steps.
 
-    Raises ValueError where `state` is another reader's, FileNotFoundError where there are no scenes.
+    Raises ValueError where `state` is another reader's.
     """
     torch.manual_seed(SEED)
     reader = Reader(NUMBERS, width)

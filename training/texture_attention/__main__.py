@@ -76,10 +76,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     out: Path = args.out or args.cache / "texture_attention"
-    try:
-        answers = accuracies(args.cache, out)
-    except FileNotFoundError as missing:
-        parser.error(str(missing))
+    answers = accuracies(args.cache, out)
     times = speeds()
     columns = list(next(iter(times.values())))
     print("\n| block | " + " | ".join(columns) + " |\n" + "|---" * (len(columns) + 1) + "|")
